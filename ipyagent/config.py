@@ -1,0 +1,94 @@
+"""Every setting, each with one name: `%config IPyAgent`, `c.IPyAgent.x` in a config file, or the
+environment variable `IPYAGENT_X` (read once, when the object is made; JSON or plain text)."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from traitlets import Bool, Enum, Float, Int, List, TraitError, Unicode
+from traitlets.config import Configurable
+
+from ipyagent.errors import SettingError
+
+MODES = ("ask", "auto", "read_only")
+
+
+class IPyAgent(Configurable):
+    """Settings of ipyagent."""
+
+    model = Unicode(
+        "", help="Model id, `practice`, or `local:PATH.gguf`; empty: ANTHROPIC_MODEL or claude-sonnet-5-5."
+    ).tag(config=True)
+    small_model = Unicode("", help="Model for small jobs; empty: the cheapest of the family.").tag(config=True)
+    base_url = Unicode("", help="Messages API server without /v1; empty: ANTHROPIC_BASE_URL.").tag(config=True)
+    provider = Enum(
+        ("anthropic", "bedrock", "vertex"), "anthropic", help="Which of the SDK's clients to use."
+    ).tag(config=True)
+    effort = Enum(
+        ("", "low", "medium", "high", "xhigh", "max"), "", help="Reasoning effort; empty: the model's default."
+    ).tag(config=True)
+    mode = Enum(MODES, "ask", help="Permissions: ask, auto (all but destructive) or read_only.").tag(config=True)
+    max_turns = Int(50, min=1, help="Model calls in one request of the user before it ends as `limit`.").tag(config=True)
+    max_output = Int(
+        0, min=0, help="Largest reply in tokens; 0: the model's own largest, at most 32,000."
+    ).tag(config=True)
+    max_cost = Float(0.0, min=0.0, help="US dollars for one request before it pauses with a question; 0: no limit.").tag(
+        config=True
+    )
+    max_cost_per_day = Float(0.0, min=0.0, help="US dollars a day over all sessions; 0: no limit.").tag(config=True)
+    rerun = Enum(
+        ("ask", "always", "never"),
+        "ask",
+        help="What a repeated, unchanged %%agent cell does in a live front-end; headless runs always.",
+    ).tag(config=True)
+    window = Int(0, min=0, help="Context window in tokens; 0: ask the Models API, else 200,000.").tag(config=True)
+    auto_compact_percent = Int(
+        0, min=0, max=100, help="Lower the auto-compact mark to this percentage of the window; 0: the default mark."
+    ).tag(config=True)
+    reserve_tokens = Int(20_000, min=0, help="Window kept free for the summary that saves the session.").tag(config=True)
+    auto_buffer = Int(13_000, min=0, help="Tokens from the effective window down to the auto-compact mark.").tag(config=True)
+    warning_buffer = Int(20_000, min=0, help="Tokens from the auto-compact mark down to the warning mark.").tag(config=True)
+    error_buffer = Int(20_000, min=0, help="Tokens from the auto-compact mark down to the error mark.").tag(config=True)
+    block_buffer = Int(3_000, min=0, help="Tokens from the effective window down to the hard block.").tag(config=True)
+    prompt_cache = Bool(True, help="Put cache marks on requests.").tag(config=True)
+    cache_ttl = Enum(("5m", "1h"), "5m", help="How long the provider keeps a cached prefix.").tag(config=True)
+    thinking = Bool(True, help="Let models think that can.").tag(config=True)
+    max_retries = Int(4, min=0, help="Times a busy, failing or unreachable server is tried again.").tag(config=True)
+    max_retry_wait = Float(60.0, min=0.0, help="Longest wait in seconds before a retry, whatever the server says.").tag(
+        config=True
+    )
+    request_timeout = Float(600.0, min=0.1, help="Seconds of silence from the server before a request counts as lost.").tag(
+        config=True
+    )
+    tool_output_chars = Int(25_000, min=500, help="Characters of one tool result that reach the model.").tag(config=True)
+    live_output_chars = Int(200_000, min=1_000, help="Characters of output of one tool call shown live.").tag(config=True)
+    shell_timeout = Int(120, min=1, help="Seconds a shell command may run unless the call says otherwise.").tag(config=True)
+    allowed_folders = List(Unicode(), help="Further folders that may be read without a question.").tag(config=True)
+    trust_all = Bool(False, help="Load stored sessions of any folder without asking (tests, containers).").tag(config=True)
+
+    def __init__(self, environ: Mapping[str, str] | None = None, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        given = os.environ if environ is None else environ
+        configured = kwargs.get("config", {}).get(type(self).__name__, {})
+        for name in self.trait_names(config=True):
+            text = given.get("IPYAGENT_" + name.upper())
+            if text is None or name in kwargs or name in configured:
+                continue
+            try:
+                setattr(self, name, _parse(text, str if isinstance(self.traits()[name], (Unicode, Enum)) else object))
+            except (TraitError, ValueError) as problem:
+                raise SettingError(f"IPYAGENT_{name.upper()}={text!r}: {problem}") from None
+
+
+def _parse(text: str, kind: type) -> Any:
+    if kind is str:
+        return text
+    lowered = text.strip().lower()
+    if lowered in ("true", "yes", "on"):
+        return True
+    if lowered in ("false", "no", "off"):
+        return False
+    return json.loads(text)

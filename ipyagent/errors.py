@@ -1,0 +1,115 @@
+"""Every error a user or the model can meet, as one tree.
+
+    AgentError                    something the user should read; one line, no traceback
+    ├── UsageError                a wrong option or argument of a magic or a function
+    ├── SettingError              a setting has a value that cannot work
+    ├── TrustError                a folder's stored state was not loaded: it is not trusted yet
+    ├── JournalError              the session's transcript cannot be written or read
+    ├── WindowTooSmall            system prompt + tools + reserve do not fit the model's window
+    └── ModelError                the model did not answer
+        ├── NoCredentials         no key and no base URL
+        ├── AuthenticationFailed  401, 403
+        ├── QuotaSpent            402, or a 429 that will not pass by waiting
+        ├── BadRequest            400 and other refusals of the request itself
+        │   ├── PromptTooLong     the prompt does not fit the window
+        │   └── ImageRefused      one image or document in the prompt was refused
+        ├── UnknownModel          404 for the model's name
+        ├── TooLarge              413
+        ├── Busy                  429, 529, 5xx after all tries
+        ├── Unreachable           refused, DNS failure, time-out, after all tries
+        └── BrokenStream          the reply broke off after it had begun
+    ToolFailure                   text for the model: becomes an `is_error` tool result
+
+Expected endings (stopped, limit, refused) are values, see `ipyagent.journal.events.TurnEnded`.
+"""
+
+from __future__ import annotations
+
+
+class AgentError(Exception):
+    """What happened and what to do, in one line for the user."""
+
+    def _render_traceback_(self) -> list[str]:
+        """IPython prints these lines instead of a traceback."""
+        return [f"{type(self).__name__}: {self}"]
+
+
+class UsageError(AgentError):
+    """A wrong option or argument; the message names the nearest right one."""
+
+
+class SettingError(AgentError):
+    """A setting has a value that cannot work."""
+
+
+class TrustError(AgentError):
+    """Stored state of an untrusted folder was not loaded."""
+
+
+class JournalError(AgentError):
+    """The transcript cannot be written or read (disk full, no rights, not a journal)."""
+
+
+class WindowTooSmall(AgentError):
+    """System prompt, tools and reserve alone do not fit the model's window."""
+
+
+class ModelError(AgentError):
+    """The model did not answer.
+
+    `request_id` is the server's id of the failed request ("" when there was none), `kind` the
+    server's error type or a short word of ours.
+    """
+
+    def __init__(self, message: str, *, kind: str = "", request_id: str = "") -> None:
+        super().__init__(message)
+        self.kind = kind
+        self.request_id = request_id
+
+
+class NoCredentials(ModelError):
+    """No key and no base URL are set."""
+
+
+class AuthenticationFailed(ModelError):
+    """The key was refused (401) or lacks a right (403)."""
+
+
+class QuotaSpent(ModelError):
+    """A spending limit or an unpaid bill; waiting does not help."""
+
+
+class BadRequest(ModelError):
+    """The server refused the request itself."""
+
+
+class PromptTooLong(BadRequest):
+    """The prompt does not fit the model's window."""
+
+
+class ImageRefused(BadRequest):
+    """An image or document of the prompt was refused."""
+
+
+class UnknownModel(ModelError):
+    """The server does not know the model's name."""
+
+
+class TooLarge(ModelError):
+    """The request body is over the server's limit (413)."""
+
+
+class Busy(ModelError):
+    """The server stayed busy or failing through all tries."""
+
+
+class Unreachable(ModelError):
+    """No connection to the server through all tries."""
+
+
+class BrokenStream(ModelError):
+    """The reply broke off after it had begun."""
+
+
+class ToolFailure(Exception):
+    """Raised by a tool: the text is what the model reads as an error result."""

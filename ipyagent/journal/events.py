@@ -1,0 +1,254 @@
+"""The closed union of events: everything that ever happens in a session.
+
+A transcript is one JSON object a line, `{"type": <class name>, "id": …, "parent": …, "at": …}` plus
+the fields of the class. Events are frozen; a new fact is a new event. Adding a class here means
+deciding in `view.py` what the model sees of it and in `ui/` what the user sees of it: both match
+over the union and mypy reports the missing case.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal, TypeAlias
+
+import msgspec
+
+Block: TypeAlias = dict[str, Any]
+"""One content block of the Messages API, kept verbatim (unknown kinds and keys included)."""
+
+Channel: TypeAlias = Literal["text", "thinking", "tool"]
+Ending: TypeAlias = Literal["finished", "stopped", "limit", "refused", "failed"]
+Mode: TypeAlias = Literal["ask", "auto", "read_only"]
+
+
+class _Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type"):
+    """`id` counts from 1 in a journal; `parent` is the id of the event before it (0: the first);
+    `at` is Unix time in seconds. All three are set by `Journal.append`."""
+
+    id: int = 0
+    parent: int = 0
+    at: float = 0.0
+
+
+class Usage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Tokens as the server reported them; `prompt` = input + cache_read + cache_write."""
+
+    input: int = 0
+    cache_read: int = 0
+    cache_write: int = 0
+    cache_write_1h: int = 0
+    """The part of `cache_write` that was written for one hour."""
+    output: int = 0
+
+    @property
+    def prompt(self) -> int:
+        return self.input + self.cache_read + self.cache_write
+
+    @property
+    def total(self) -> int:
+        return self.prompt + self.output
+
+
+class SessionStarted(_Event, frozen=True, tag=True):
+    """First event of a journal. `notebook` is relative to the project ("" when unknown)."""
+
+    session: str
+    version: str
+    notebook: str = ""
+    forked_from: str = ""
+    forked_at: int = 0
+
+
+class KernelStarted(_Event, frozen=True, tag=True):
+    """A kernel process begins to append. `stamp` names the process, never reused."""
+
+    stamp: str
+    python: str = ""
+    resumed: bool = False
+
+
+class PromptRendered(_Event, frozen=True, tag=True):
+    """The head of every request from here on, byte for byte: system blocks and tools."""
+
+    system: tuple[Block, ...]
+    tools: tuple[Block, ...]
+    tokens: int = 0
+    """Estimated tokens of both."""
+    tool_tokens: int = 0
+    """Estimated tokens of the tools alone."""
+
+
+class ModelChosen(_Event, frozen=True, tag=True):
+    """Requests go to this model from here on; thinking of an earlier model leaves the view."""
+
+    model: str
+    window: int = 0
+    max_output: int = 0
+
+
+class UserSaid(_Event, frozen=True, tag=True):
+    """A request of the user. `text` is the cell's body as typed; `blocks` what the model gets
+    (attachments and reminders included); `cell` the notebook cell's id ("" when unknown)."""
+
+    text: str
+    blocks: tuple[Block, ...]
+    cell: str = ""
+    tokens: int = 0
+
+
+class Reminded(_Event, frozen=True, tag=True):
+    """A note of ours to the model, as a text block of the user side. `why` is for the user."""
+
+    text: str
+    why: str = ""
+    tokens: int = 0
+
+
+class Streamed(_Event, frozen=True, tag=True):
+    """A piece of text on its way: on disk before it is shown, superseded by the whole that
+    follows (`AssistantSaid`, `ToolReturned`). `ref` is the tool call's id for channel "tool"."""
+
+    channel: Channel
+    text: str
+    ref: str = ""
+
+
+class AssistantSaid(_Event, frozen=True, tag=True):
+    """A reply of the model: complete blocks only. `partial`: it was cut (stop, crash, broken
+    stream) and `stop_reason` is then "" ."""
+
+    blocks: tuple[Block, ...]
+    stop_reason: str = ""
+    model: str = ""
+    message_id: str = ""
+    partial: bool = False
+    tokens: int = 0
+    seconds: float = 0.0
+
+
+class UsageReported(_Event, frozen=True, tag=True):
+    """What the server counted for the reply just before. `cost` in US dollars (None: no price
+    known); `predicted` is our count of the prompt before it was sent, `raw` the part of it that
+    was an uncalibrated estimate."""
+
+    usage: Usage
+    cost: float | None = None
+    predicted: int = 0
+    raw: int = 0
+
+
+class ToolCalled(_Event, frozen=True, tag=True):
+    """A tool call is about to run (permission is settled)."""
+
+    call: str
+    name: str
+    input: dict[str, Any]
+
+
+class ToolReturned(_Event, frozen=True, tag=True):
+    """The result of a call, as the model gets it. `note` is a short line for the user
+    ("3 files", "exit status 1")."""
+
+    call: str
+    name: str
+    blocks: tuple[Block, ...]
+    is_error: bool = False
+    seconds: float = 0.0
+    tokens: int = 0
+    note: str = ""
+
+
+class PermissionAsked(_Event, frozen=True, tag=True):
+    """A question to the user, with the exact code, command or diff. `language` is the lexer's
+    name for `text`; `pattern` is the rule that "always" would store; `digest` binds the answer
+    to exactly this question."""
+
+    call: str
+    tool: str
+    title: str
+    text: str
+    language: str = ""
+    pattern: str = ""
+    digest: str = ""
+
+
+class PermissionAnswered(_Event, frozen=True, tag=True):
+    """`answer`: "once", "always" or "deny". `by`: "user", "rule", "mode", "headless", "stop"."""
+
+    call: str
+    answer: Literal["once", "always", "deny"]
+    by: str
+    reason: str = ""
+
+
+class FileChanged(_Event, frozen=True, tag=True):
+    """A tool wrote a file. `path` is relative to the project where it can be; `backup` names the
+    copy of the old content beside the transcript ("" when the file is new); `digest` is the
+    SHA-256 of the new content ("" when it was deleted)."""
+
+    call: str
+    path: str
+    backup: str = ""
+    digest: str = ""
+
+
+class FilesRestored(_Event, frozen=True, tag=True):
+    """`%agent undo` put these files back as they were before `FileChanged` event `since`."""
+
+    paths: tuple[str, ...]
+    since: int
+
+
+class Retrying(_Event, frozen=True, tag=True):
+    """A request failed and goes out again in `seconds`."""
+
+    reason: str
+    seconds: float
+    attempt: int = 1
+
+
+class ThinkingDropped(_Event, frozen=True, tag=True):
+    """Thinking of every reply up to event `upto` leaves the view (`why`: model changed, …)."""
+
+    upto: int
+    why: str = ""
+
+
+class BlockDropped(_Event, frozen=True, tag=True):
+    """The image or document blocks of event `event` leave the view as `[image]`/`[document]`:
+    the server refused them (`why`)."""
+
+    event: int
+    why: str = ""
+
+
+class TurnEnded(_Event, frozen=True, tag=True):
+    """How the turn ended. `message` is one line for the user ("" when finished); `variables`
+    maps each name in the user's namespace to a short type, as it was at this moment."""
+
+    status: Ending
+    message: str = ""
+    seconds: float = 0.0
+    variables: dict[str, str] = {}
+
+
+Event: TypeAlias = (
+    SessionStarted
+    | KernelStarted
+    | PromptRendered
+    | ModelChosen
+    | UserSaid
+    | Reminded
+    | Streamed
+    | AssistantSaid
+    | UsageReported
+    | ToolCalled
+    | ToolReturned
+    | PermissionAsked
+    | PermissionAnswered
+    | FileChanged
+    | FilesRestored
+    | Retrying
+    | ThinkingDropped
+    | BlockDropped
+    | TurnEnded
+)

@@ -1,0 +1,217 @@
+"""The small protocols by which tools, models, layers and the loop know one another."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
+
+import msgspec
+
+from ipyagent.journal.events import AssistantSaid, Block, Usage
+
+
+class Image(msgspec.Struct, frozen=True):
+    """A picture that code made. `data` is the encoded file, `media_type` e.g. "image/png"."""
+
+    media_type: str
+    data: bytes
+
+
+class Execution(msgspec.Struct, frozen=True, kw_only=True):
+    """What one run of code in the user's namespace did.
+
+    `output` is stdout and stderr as they came, merged, capped (head and tail kept, the cut named
+    in the text); `result` the text/plain of the last expression; `displays` the text/plain of
+    what was displayed; `error` the trimmed traceback as plain text without ANSI; `rebound` the
+    names that now point to another object, `added` the names that are new.
+    """
+
+    output: str = ""
+    result: str | None = None
+    displays: tuple[str, ...] = ()
+    images: tuple[Image, ...] = ()
+    error: str | None = None
+    interrupted: bool = False
+    seconds: float = 0.0
+    added: tuple[str, ...] = ()
+    rebound: tuple[str, ...] = ()
+
+
+class ToolOutput(msgspec.Struct, frozen=True, kw_only=True):
+    """What a tool answers: content blocks for the model, a short `note` for the user."""
+
+    blocks: tuple[Block, ...]
+    is_error: bool = False
+    note: str = ""
+
+
+class Question(msgspec.Struct, frozen=True, kw_only=True):
+    """What the user is asked before a tool runs: the exact code, command or diff in `text`,
+    highlighted as `language` ("python", "bash", "diff", "text")."""
+
+    title: str
+    text: str
+    language: str = "text"
+
+
+class Workspace(Protocol):
+    """What a tool may touch. One object a session; all calls are made on the agent thread."""
+
+    @property
+    def root(self) -> Path:
+        """The project's folder, absolute and resolved."""
+
+    @property
+    def folder(self) -> Path:
+        """The notebook's folder (the kernel's working directory when unknown)."""
+
+    @property
+    def allowed(self) -> tuple[Path, ...]:
+        """Folders that may be read without a question (`root` is one of them)."""
+
+    @property
+    def read_stamps(self) -> dict[Path, str]:
+        """SHA-256 of each file's bytes when the model last read or wrote it (resolved path)."""
+
+    def record_change(self, path: Path, before: bytes | None, after: bytes | None) -> None:
+        """Journal that `path` goes from `before` to `after` (None: does not exist), with a
+        backup for undo. Called BEFORE the file is written."""
+
+    def stream(self, text: str) -> None:
+        """Show a piece of the running call's output live (journalled first)."""
+
+    async def run_code(self, code: str) -> Execution:
+        """Run code in the user's namespace on the main thread, output streamed live."""
+
+    async def on_main(self, call: Callable[[], Any]) -> Any:
+        """Run a short function on the main thread (the namespace may be read there)."""
+
+    @property
+    def namespace(self) -> dict[str, Any]:
+        """The user's namespace; read it only inside `on_main`."""
+
+    def limit(self, name: str) -> int:
+        """A numeric setting by name, e.g. `limit("tool_output_chars")`."""
+
+
+Permission: TypeAlias = Literal["none", "ask"]
+
+
+@runtime_checkable
+class Tool(Protocol):
+    """A capability of the model. `parallel`: calls may run beside others of the same message.
+    `recreatable`: an old result may leave the view, it can be had again."""
+
+    name: str
+    description: str
+    input_schema: dict[str, Any]
+    parallel: bool
+    recreatable: bool
+
+    def validate(self, input: dict[str, Any]) -> dict[str, Any]:
+        """The checked arguments; raises ToolFailure quoting the schema problem."""
+
+    def permission(self, input: dict[str, Any], workspace: Workspace) -> Permission:
+        """Whether this very call needs a yes in mode "ask"."""
+
+    def writes(self, input: dict[str, Any], workspace: Workspace) -> bool:
+        """Whether this very call may change anything: refused in mode "read_only"."""
+
+    def destructive(self, input: dict[str, Any], workspace: Workspace) -> str:
+        """Why this call needs a yes even in mode "auto" ("" when it does not)."""
+
+    def pattern(self, input: dict[str, Any], workspace: Workspace) -> str:
+        """The rule that covers this call and its like, e.g. "python", "shell(git status)"."""
+
+    def question(self, input: dict[str, Any], workspace: Workspace) -> Question:
+        """The exact code, command or diff that the user is asked about."""
+
+    def run(self, input: dict[str, Any], workspace: Workspace) -> Awaitable[ToolOutput]:
+        """Do it. Raises ToolFailure for an error that the model should read."""
+
+
+# ------------------------------------------------------------------ models
+
+
+class Request(msgspec.Struct, frozen=True, kw_only=True):
+    """One request, as it goes on the wire. `messages` are wire messages; marks are in place."""
+
+    model: str
+    system: list[Block]
+    tools: list[Block]
+    messages: list[dict[str, Any]]
+    max_tokens: int
+    effort: str = ""
+    diagnose: str = ""
+    """The id of the message before, for servers that explain cache misses."""
+
+
+class Began(msgspec.Struct, frozen=True):
+    """The server began to answer; the prompt is written to its cache from here on."""
+
+    usage: Usage
+
+
+class TextDelta(msgspec.Struct, frozen=True):
+    text: str
+
+
+class ThinkingDelta(msgspec.Struct, frozen=True):
+    text: str
+
+
+class ToolDelta(msgspec.Struct, frozen=True):
+    """A tool call is being written: its name and how many characters so far."""
+
+    name: str
+    chars: int
+
+
+class Waiting(msgspec.Struct, frozen=True):
+    """The request goes out again in `seconds`."""
+
+    reason: str
+    seconds: float
+    attempt: int
+
+
+class Reply(msgspec.Struct, frozen=True, kw_only=True):
+    """The end of a stream. `said.partial` with `broken` set: the stream broke, what was complete
+    is in `said`."""
+
+    said: AssistantSaid
+    usage: Usage | None
+    broken: str = ""
+    details: str = ""
+    """What the server says of a refusal, or why the cache missed."""
+
+
+ModelEvent: TypeAlias = Began | TextDelta | ThinkingDelta | ToolDelta | Waiting | Reply
+
+
+class ModelInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known of a model: tokens of its window and of its largest reply, abilities."""
+
+    model: str
+    window: int
+    max_output: int
+    thinking: bool = False
+    effort: bool = False
+    images: bool = True
+    source: str = ""
+    """Where the window's figure comes from, for `%context`."""
+
+
+class Model(Protocol):
+    """Something that answers requests."""
+
+    def stream(self, request: Request) -> AsyncIterator[ModelEvent]:
+        """Events of one reply; ends with exactly one `Reply`. Raises ModelError when there is no
+        reply at all. Cancelling the task closes the connection."""
+
+    async def info(self, model: str) -> ModelInfo:
+        """The model's window and abilities; never raises for a server that does not tell."""
+
+    async def close(self) -> None:
+        """Close connections."""

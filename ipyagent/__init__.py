@@ -1,0 +1,53 @@
+"""An agent with memory inside the kernel: `%load_ext ipyagent`, then write a request in a `%%agent` cell.
+
+Public names: `Agent` (the same loop for scripts), `Options` and `TurnResult` (what goes in and
+comes out of it), `IPyAgent` (the settings), `tool` (make a function a tool), `AgentError` (what a
+user may catch). They are loaded on use; importing the package imports nothing heavy.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+_PUBLIC = {
+    "Agent": "ipyagent.agent",
+    "AgentError": "ipyagent.errors",
+    "IPyAgent": "ipyagent.config",
+    "Options": "ipyagent.agent",
+    "TurnResult": "ipyagent.agent",
+    "tool": "ipyagent.tools.schema",
+}
+__all__ = ["Agent", "AgentError", "IPyAgent", "Options", "TurnResult", "load_ipython_extension", "tool"]
+
+if TYPE_CHECKING:
+    from ipyagent.agent import Agent, Options, TurnResult
+    from ipyagent.config import IPyAgent
+    from ipyagent.errors import AgentError
+    from ipyagent.tools.schema import tool
+
+
+def __getattr__(name: str) -> Any:
+    if name in _PUBLIC:
+        return getattr(import_module(_PUBLIC[name]), name)
+    raise AttributeError(f"module 'ipyagent' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_PUBLIC})
+
+
+def load_ipython_extension(shell: Any) -> None:
+    """`%load_ext ipyagent`: register the magics. Makes no folder, opens no connection."""
+    from ipyagent.magics import load
+
+    load(shell)
+
+
+def unload_ipython_extension(shell: Any) -> None:
+    """`%unload_ext ipyagent`: take everything back that loading did."""
+    from ipyagent.magics import unload
+
+    unload(shell)

@@ -24,20 +24,22 @@ class IPyAgent(Configurable):
     ).tag(config=True)
     small_model = Unicode("", help="Model for small jobs; empty: the cheapest of the family.").tag(config=True)
     base_url = Unicode("", help="Messages API server without /v1; empty: ANTHROPIC_BASE_URL.").tag(config=True)
-    provider = Enum(
-        ("anthropic", "bedrock", "vertex"), "anthropic", help="Which of the SDK's clients to use."
-    ).tag(config=True)
+    provider = Enum(("anthropic", "bedrock", "vertex"), "anthropic", help="Which of the SDK's clients to use.").tag(
+        config=True
+    )
     effort = Enum(
         ("", "low", "medium", "high", "xhigh", "max"), "", help="Reasoning effort; empty: the model's default."
     ).tag(config=True)
     mode = Enum(MODES, "ask", help="Permissions: ask, auto (all but destructive) or read_only.").tag(config=True)
-    max_turns = Int(50, min=1, help="Model calls in one request of the user before it ends as `limit`.").tag(config=True)
-    max_output = Int(
-        0, min=0, help="Largest reply in tokens; 0: the model's own largest, at most 32,000."
-    ).tag(config=True)
-    max_cost = Float(0.0, min=0.0, help="US dollars for one request before it pauses with a question; 0: no limit.").tag(
+    max_turns = Int(50, min=1, help="Model calls in one request of the user before it ends as `limit`.").tag(
         config=True
     )
+    max_output = Int(0, min=0, help="Largest reply in tokens; 0: the model's own largest, at most 32,000.").tag(
+        config=True
+    )
+    max_cost = Float(
+        0.0, min=0.0, help="US dollars for one request before it pauses with a question; 0: no limit."
+    ).tag(config=True)
     max_cost_per_day = Float(0.0, min=0.0, help="US dollars a day over all sessions; 0: no limit.").tag(config=True)
     rerun = Enum(
         ("ask", "always", "never"),
@@ -48,9 +50,15 @@ class IPyAgent(Configurable):
     auto_compact_percent = Int(
         0, min=0, max=100, help="Lower the auto-compact mark to this percentage of the window; 0: the default mark."
     ).tag(config=True)
-    reserve_tokens = Int(20_000, min=0, help="Window kept free for the summary that saves the session.").tag(config=True)
-    auto_buffer = Int(13_000, min=0, help="Tokens from the effective window down to the auto-compact mark.").tag(config=True)
-    warning_buffer = Int(20_000, min=0, help="Tokens from the auto-compact mark down to the warning mark.").tag(config=True)
+    reserve_tokens = Int(20_000, min=0, help="Window kept free for the summary that saves the session.").tag(
+        config=True
+    )
+    auto_buffer = Int(13_000, min=0, help="Tokens from the effective window down to the auto-compact mark.").tag(
+        config=True
+    )
+    warning_buffer = Int(20_000, min=0, help="Tokens from the auto-compact mark down to the warning mark.").tag(
+        config=True
+    )
     error_buffer = Int(20_000, min=0, help="Tokens from the auto-compact mark down to the error mark.").tag(config=True)
     block_buffer = Int(3_000, min=0, help="Tokens from the effective window down to the hard block.").tag(config=True)
     prompt_cache = Bool(True, help="Put cache marks on requests.").tag(config=True)
@@ -60,19 +68,27 @@ class IPyAgent(Configurable):
     max_retry_wait = Float(60.0, min=0.0, help="Longest wait in seconds before a retry, whatever the server says.").tag(
         config=True
     )
-    request_timeout = Float(600.0, min=0.1, help="Seconds of silence from the server before a request counts as lost.").tag(
+    request_timeout = Float(
+        600.0, min=0.1, help="Seconds of silence from the server before a request counts as lost."
+    ).tag(config=True)
+    tool_output_chars = Int(25_000, min=500, help="Characters of one tool result that reach the model.").tag(
         config=True
     )
-    tool_output_chars = Int(25_000, min=500, help="Characters of one tool result that reach the model.").tag(config=True)
-    live_output_chars = Int(200_000, min=1_000, help="Characters of output of one tool call shown live.").tag(config=True)
-    shell_timeout = Int(120, min=1, help="Seconds a shell command may run unless the call says otherwise.").tag(config=True)
+    live_output_chars = Int(200_000, min=1_000, help="Characters of output of one tool call shown live.").tag(
+        config=True
+    )
+    shell_timeout = Int(120, min=1, help="Seconds a shell command may run unless the call says otherwise.").tag(
+        config=True
+    )
     allowed_folders = List(Unicode(), help="Further folders that may be read without a question.").tag(config=True)
-    trust_all = Bool(False, help="Load stored sessions of any folder without asking (tests, containers).").tag(config=True)
+    trust_all = Bool(False, help="Load stored sessions of any folder without asking (tests, containers).").tag(
+        config=True
+    )
 
     def __init__(self, environ: Mapping[str, str] | None = None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         given = os.environ if environ is None else environ
-        configured = kwargs.get("config", {}).get(type(self).__name__, {})
+        configured = self.config.get(type(self).__name__, {})
         for name in self.trait_names(config=True):
             text = given.get("IPYAGENT_" + name.upper())
             if text is None or name in kwargs or name in configured:

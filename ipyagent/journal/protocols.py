@@ -94,6 +94,9 @@ class Workspace(Protocol):
     def limit(self, name: str) -> int:
         """A numeric setting by name, e.g. `limit("tool_output_chars")`."""
 
+    def for_call(self, call: str, stream: Callable[[str], None]) -> Workspace:
+        """The same workspace as one call sees it: what it streams and changes is its own."""
+
 
 Permission: TypeAlias = Literal["none", "ask"]
 
@@ -184,7 +187,9 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True):
     usage: Usage | None
     broken: str = ""
     details: str = ""
-    """What the server says of a refusal, or why the cache missed."""
+    """What the server says of a refusal."""
+    invalid: dict[str, str] = {}
+    """Calls that must not run, by id: what is wrong with them (broken JSON, cut off)."""
 
 
 ModelEvent: TypeAlias = Began | TextDelta | ThinkingDelta | ToolDelta | Waiting | Reply

@@ -1,0 +1,171 @@
+"""`%agent COMMAND`: each command is one function that returns the text to print."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ipyagent.errors import UsageError
+from ipyagent.options import MODES, USAGE, nearest
+
+if TYPE_CHECKING:
+    from ipyagent.magics import Extension
+
+
+def run_command(extension: Extension, line: str) -> str | None:
+    """Run a command and print its answer. A line of several words that begins with no command is
+    a request: it is returned."""
+    word, _, rest = line.strip().partition(" ")
+    command = COMMANDS.get(word or "status")
+    if command is None:
+        if rest and not nearest(word, list(COMMANDS)):
+            return line.strip()
+        raise UsageError(
+            f"%agent has no command {word!r}{nearest(word, list(COMMANDS))}  commands: {', '.join(COMMANDS)}"
+        )
+    print(command(extension, rest.strip()))  # noqa: T201 - a magic's answer
+    return None
+
+
+def _status(extension: Extension, rest: str) -> str:
+    """Where things stand."""
+    from ipyagent.report import summary
+
+    return summary(extension.agent_now)
+
+
+def _new(extension: Extension, rest: str) -> str:
+    """Begin a new session with the next request."""
+    extension.agent_now.new()
+    return "the next request begins a new session; the old one stays on disk (%agent sessions)"
+
+
+def _resume(extension: Extension, rest: str) -> str:
+    """Take up the newest other session, or the one whose id begins with ID."""
+    agent = extension.agent_now
+    agent.resume(rest)
+    lines = list(agent.notices)
+    agent.notices.clear()
+    return "\n".join(lines)
+
+
+def _sessions(extension: Extension, rest: str) -> str:
+    """List the project's sessions, newest first."""
+    from ipyagent.report import session_lines
+
+    lines = session_lines(extension.agent_now)
+    return "\n".join(lines) if lines else "no stored sessions here yet"
+
+
+def _fork(extension: Extension, rest: str) -> str:
+    """Go on in a copy of the session."""
+    session = extension.agent_now.sessions.fork()
+    return f"going on in a copy, {session.journal.session}; the original stays as it is"
+
+
+def _stop(extension: Extension, rest: str) -> str:
+    """Stop the running turn."""
+    extension.agent_now.stop()
+    return "stopped"
+
+
+def _undo(extension: Extension, rest: str) -> str:
+    """Put back the files that the last turn changed."""
+    undone = extension.agent_now.undo()
+    lines = [f"put back {path}" for path in undone.restored]
+    lines += [f"left alone {conflict}" for conflict in undone.conflicts]
+    return "\n".join(lines) or "nothing to put back"
+
+
+def _export(extension: Extension, rest: str) -> str:
+    """Write the session to FILE: .md, .html, .txt or .jsonl by its ending."""
+    from ipyagent.report import export
+
+    if not rest:
+        raise UsageError("%agent export FILE: name a file that ends in .md, .html, .txt or .jsonl")
+    return export(extension.agent_now, Path(rest).expanduser())
+
+
+def _model(extension: Extension, rest: str) -> str:
+    """Show or choose the model."""
+    agent = extension.agent_now
+    if rest:
+        if any(character.isspace() for character in rest) and not rest.startswith("local:"):
+            raise UsageError(f"a model's name has no spaces: {rest!r}")
+        extension.settings.model = rest
+    return f"requests go to {agent.model}"
+
+
+def _mode(extension: Extension, rest: str) -> str:
+    """Show or choose the permission mode: ask, auto or read_only; for this kernel only."""
+    if rest and rest not in MODES:
+        raise UsageError(f"modes are {', '.join(MODES)}, not {rest!r}{nearest(rest, MODES)}")
+    if rest:
+        extension.settings.mode = rest
+    told = {
+        "ask": "you are asked before code runs or files change",
+        "auto": "all but destructive calls run without a question, in this kernel only",
+        "read_only": "nothing that writes or runs is allowed",
+    }
+    return f"mode {extension.settings.mode}: {told[extension.settings.mode]}"
+
+
+def _allow(extension: Extension, rest: str) -> str:
+    """List the project's rules, or allow RULE in this project from now on."""
+    from ipyagent.loop.permissions import parse_rule
+
+    agent = extension.agent_now
+    if rest:
+        parse_rule(rest, agent.tool_names())
+        agent.permissions.remember(rest)
+    rules = [str(rule) for rule in agent.permissions.rules]
+    return "allowed in this project: " + (", ".join(rules) if rules else "nothing without a question")
+
+
+def _trust(extension: Extension, rest: str) -> str:
+    """Load stored sessions of this folder from now on."""
+    project = extension.agent_now.project
+    project.trust()
+    return f"{project.root} is trusted; %agent resume takes up its newest session"
+
+
+def _tools(extension: Extension, rest: str) -> str:
+    """List the tools the model has."""
+    from ipyagent.report import tool_lines
+
+    return "\n".join(tool_lines(extension.agent_now))
+
+
+def _doctor(extension: Extension, rest: str) -> str:
+    """Check what the agent needs."""
+    from ipyagent.report import doctor
+
+    return doctor(extension.agent_now, extension.shell)
+
+
+def _help(extension: Extension, rest: str) -> str:
+    """This list."""
+    lines = ["write a request below a line", f"  {USAGE}", "@name, @path, @cell:3, @out:3 in it attach things", ""]
+    lines += [f"  %agent {name:<10} {command.__doc__}" for name, command in COMMANDS.items()]
+    return "\n".join(lines)
+
+
+COMMANDS: dict[str, Callable[[Extension, str], str]] = {
+    "status": _status,
+    "new": _new,
+    "resume": _resume,
+    "sessions": _sessions,
+    "fork": _fork,
+    "stop": _stop,
+    "undo": _undo,
+    "export": _export,
+    "model": _model,
+    "mode": _mode,
+    "allow": _allow,
+    "trust": _trust,
+    "tools": _tools,
+    "doctor": _doctor,
+    "help": _help,
+    "--help": _help,
+}

@@ -1,0 +1,89 @@
+"""Completion in `%%agent` cells: `@` names variables and files, `--` options, `%agent` its commands."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from ipyagent.options import FLAGS, VALUES
+
+_AT = re.compile(r"(?<![\w@.])@[^\s@,;!?()\[\]{}'\"`]*$")
+_COMMAND = re.compile(r"^\s*%\w+\s+(?P<word>\w*)$")
+MOST = 60
+
+
+class Completions:
+    """A matcher of IPython's completer, for the magics `names`."""
+
+    def __init__(self, shell: Any, names: Sequence[str]) -> None:
+        self._shell = shell
+        self._names = tuple(names)
+
+    def register(self) -> None:
+        """Add the matcher to the shell's completer."""
+        if getattr(self._shell, "Completer", None) is not None:
+            from IPython.core.completer import context_matcher
+
+            self._matcher = context_matcher(identifier="ipyagent")(self._match)
+            self._shell.Completer.custom_matchers.append(self._matcher)
+
+    def unregister(self) -> None:
+        """Take it back."""
+        if getattr(self._shell, "Completer", None) is not None:
+            self._shell.Completer.custom_matchers.remove(self._matcher)
+
+    def _match(self, context: Any) -> Any:
+        from IPython.core.completer import SimpleCompletion
+
+        before = str(context.full_text)[: int(context.cursor_position)]
+        fragment, found = self.complete(before)
+        return {
+            "completions": [SimpleCompletion(text=text, type=kind) for text, kind in found],
+            "suppress": bool(found),
+            "matched_fragment": fragment,
+            "ordered": True,
+        }
+
+    def complete(self, before: str) -> tuple[str, list[tuple[str, str]]]:
+        """The fragment before the cursor and its completions with their kinds."""
+        first, _, body = before.lstrip().partition("\n")
+        name = re.match(r"%%?(\w+)", first)
+        if name is None or name.group(1) not in self._names:
+            return "", []
+        if not first.startswith("%%"):
+            return self._commands(first)
+        if "\n" in before.lstrip():
+            at = _AT.search(body)
+            return (at.group(), self._mentions(at.group())) if at else ("", [])
+        word = re.search(r"(?<=\s)-\S*$", first)
+        if word is None:
+            return "", []
+        return word.group(), [(option, "option") for option in (*FLAGS, *VALUES) if option.startswith(word.group())]
+
+    def _commands(self, line: str) -> tuple[str, list[tuple[str, str]]]:
+        from ipyagent.commands import COMMANDS
+
+        match = _COMMAND.match(line)
+        if match is None:
+            return "", []
+        word = match.group("word")
+        return word, [(name, "command") for name in COMMANDS if name.startswith(word)]
+
+    def _mentions(self, fragment: str) -> list[tuple[str, str]]:
+        start = fragment[1:]
+        hidden = self._shell.user_ns_hidden
+        names = [n for n in self._shell.user_ns if n.startswith(start) and n not in hidden and not n.startswith("_")]
+        found = [(f"@{name}", "variable") for name in sorted(names)]
+        found += [(f"@{kind}:", "cell") for kind in ("cell", "out") if f"{kind}:".startswith(start) and start]
+        folder, _, stem = start.rpartition("/")
+        try:
+            entries = sorted((Path.cwd() / folder).iterdir())[:2_000]
+        except (OSError, ValueError):
+            entries = []
+        for entry in entries:
+            if entry.name.startswith(stem) and (stem.startswith(".") or not entry.name.startswith(".")):
+                path = f"{folder}/{entry.name}" if folder else entry.name
+                found.append((f"@{path}/" if entry.is_dir() else f"@{path}", "path"))
+        return [(text if " " not in text else f'@"{text[1:]}"', kind) for text, kind in found][:MOST]

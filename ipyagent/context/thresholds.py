@@ -1,0 +1,71 @@
+"""Where the window's marks are: one function gives the state that every meter and layer reads.
+
+Each buffer is the smaller of its setting and a fixed share of the window (the setting's share of
+200,000 tokens), so that every window from 4K up has its marks, in the right order.
+"""
+
+from __future__ import annotations
+
+from ipyagent.errors import WindowTooSmall
+from ipyagent.journal.protocols import WindowState
+
+REFERENCE_WINDOW = 200_000
+"""The window that the settings' absolute numbers were chosen for."""
+
+
+def _share(tokens: int, window: int) -> int:
+    return min(tokens, tokens * window // REFERENCE_WINDOW)
+
+
+def window_state(
+    tokens: int,
+    window: int,
+    max_output: int,
+    *,
+    reserve: int = 20_000,
+    auto_buffer: int = 13_000,
+    warning_buffer: int = 20_000,
+    error_buffer: int = 20_000,
+    block_buffer: int = 3_000,
+    auto_percent: int = 0,
+) -> WindowState:
+    """The state at `tokens` tokens of prompt in a window of `window` tokens.
+
+    `max_output` is the model's largest reply; `auto_percent` (1-100) can only lower the
+    auto-compact mark, for tests and lessons. All results in tokens.
+    """
+    effective = window - min(max_output or reserve, _share(reserve, window))
+    auto = effective - _share(auto_buffer, window)
+    if auto_percent:
+        auto = min(auto, window * auto_percent // 100)
+    warning = max(0, auto - _share(warning_buffer, window))
+    error = max(0, auto - _share(error_buffer, window))
+    block = effective - _share(block_buffer, window)
+    return WindowState(
+        tokens=tokens,
+        window=window,
+        effective=effective,
+        warning_mark=warning,
+        error_mark=error,
+        auto_mark=auto,
+        block_mark=block,
+        percent_left=max(0.0, 100.0 * (auto - tokens) / auto) if auto > 0 else 0.0,
+        above_warning=tokens >= warning,
+        above_error=tokens >= error,
+        above_auto=tokens >= auto,
+        blocked=tokens >= block,
+    )
+
+
+def check_fixed_part(head: int, tools: int, state: WindowState) -> None:
+    """Refuse a window that system prompt + tools + reserve do not fit.
+
+    `head` counts system prompt and tools, `tools` the tools alone, in tokens. Raises
+    WindowTooSmall with the numbers.
+    """
+    reserve = state.window - state.effective
+    if head >= state.block_mark:
+        raise WindowTooSmall(
+            f"system prompt {head - tools:,} + tools {tools:,} + reserve {reserve:,} tokens do not fit the window of "
+            f"{state.window:,}: choose a model with a larger window, set IPyAgent.window, or remove tools"
+        )

@@ -1,0 +1,321 @@
+"""While agent code runs, what it prints and displays comes here; afterwards everything is as it was.
+
+Patches are put on instances (streams, publisher, shell), never on classes, and are taken off in
+reverse order whatever the code did in between. Output of threads that were there before the run is
+not the run's: it goes where it always went. The working directory is the user's to change: it stays
+as the code left it, and the output says so.
+"""
+
+from __future__ import annotations
+
+import builtins
+import contextlib
+import io
+import os
+import select
+import sys
+import threading
+import time
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any
+
+from ipyagent.journal.protocols import Image
+from ipyagent.kernel.failures import render_failure
+from ipyagent.kernel.output import OutputLog, cap, clean
+from ipyagent.kernel.pictures import fit_picture
+
+_SHOWN_BY_PANEL = frozenset(
+    {
+        "text/plain",
+        "text/html",
+        "text/latex",
+        "text/markdown",
+        "application/json",
+        "application/javascript",  # never passed on: scripts do not run from the agent's output
+    }
+)
+_MISSING = object()
+_MAX_IMAGES = 20
+_MAX_DISPLAYS = 200
+
+
+class Capture:
+    """Context manager for one run in `shell`, on the thread that runs it.
+
+    Text goes to `log`. Displayed objects and results are kept as `displays`, `result` (text/plain,
+    at most `max_chars` each) and `images`. With `forward_all` everything also goes where it would
+    have gone without us; otherwise only live objects (widgets, interactive plots) do.
+    """
+
+    def __init__(self, shell: Any, log: OutputLog, *, forward_all: bool = False, max_chars: int = 25_000) -> None:
+        self._shell = shell
+        self._log = log
+        self._forward_all = forward_all
+        self._max_chars = max_chars
+        self._undo: list[tuple[Any, str, Any]] = []
+        self._displayed: list[tuple[str, str | None, Image | None]] = []  # display id, text, picture
+        self._shown: list[BaseException] = []
+        self._pid = os.getpid()
+        self._before: frozenset[threading.Thread] = frozenset()
+        self._figures: frozenset[int] = frozenset()
+        self._watched: list[Any] = []
+        self.result: str | None = None
+
+    @property
+    def displays(self) -> tuple[str, ...]:
+        return tuple(text for _, text, _ in self._displayed if text is not None)
+
+    @property
+    def images(self) -> tuple[Image, ...]:
+        return tuple(picture for _, _, picture in self._displayed if picture is not None)
+
+    def report(self, error: BaseException | None) -> None:
+        """Add to the output the tracebacks that the code showed by itself, all but `error`."""
+        for shown in self._shown:
+            if shown is not error:
+                self._log.write(render_failure(shown) + "\n")
+
+    # ------------------------------------------------------------------ in and out
+
+    def __enter__(self) -> Capture:
+        shell = self._shell
+        self._streams = (sys.stdout, sys.stderr)
+        self._hook = sys.displayhook
+        self._folder = _folder()
+        self._excepthook = sys.excepthook
+        self._get_ipython = (
+            builtins.__dict__.get("get_ipython", _MISSING),
+            shell.user_ns.get("get_ipython", _MISSING),
+        )
+        self._exec_result = getattr(shell.displayhook, "exec_result", None)
+        self._levels = [(trap, trap._nested_level) for trap in (shell.builtin_trap, shell.display_trap)]
+        watchers = {getattr(stream, "watch_fd_thread", None) for stream in self._streams}
+        self._before = frozenset(threading.enumerate()) - {threading.current_thread()} - watchers
+        self._figures = _open_figures()
+        sys.stdout = self._tap(sys.stdout)
+        sys.stderr = self._tap(sys.stderr)
+        self._set(shell, "showtraceback", self._showtraceback)
+        self._set(shell, "_showtraceback", lambda etype, value, lines: self._shown.append(value))
+        self._set(shell, "ask_exit", self._ask_exit)
+        if hasattr(shell, "_tee"):  # IPython 9 keeps all output of a run in its history, without bound
+            self._set(shell, "_tee", lambda channel: contextlib.nullcontext())
+        if not hasattr(shell, "kernel"):  # a terminal's `!cmd` writes past sys.stdout; this one does not
+            self._set(shell, "system", shell.system_piped)
+        publisher = shell.display_pub
+        self._original_publish = publisher.publish
+        self._set(publisher, "publish", self._publish(publisher.publish))
+        self._set(publisher, "clear_output", self._clear)
+        self._trap_hook = shell.display_trap.hook
+        shell.display_trap.hook = sys.displayhook = self._displayhook
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        shell = self._shell
+        if os.getpid() != self._pid:  # a forked child that ran to the end of the code: it must not go on as a kernel
+            os._exit(0 if error is None else 1)
+        self._save_figures()
+        for stream in self._watched:
+            _drain_descriptor(stream)
+        for trap, level in self._levels:  # an interrupt between two bytecodes can skip an exit
+            while trap._nested_level > level:
+                trap.__exit__(None, None, None)
+        shell.display_trap.hook = self._trap_hook
+        sys.displayhook = self._hook
+        sys.excepthook = self._excepthook
+        sys.stdout, sys.stderr = self._streams
+        for owner, name, old in reversed(self._undo):
+            if old is _MISSING:
+                vars(owner).pop(name, None)
+            else:
+                vars(owner)[name] = old
+        for namespace, old in zip((builtins.__dict__, shell.user_ns), self._get_ipython, strict=True):
+            if old is _MISSING:
+                namespace.pop("get_ipython", None)
+            else:
+                namespace["get_ipython"] = old
+        if hasattr(shell.displayhook, "exec_result"):
+            shell.displayhook.exec_result = self._exec_result
+        folder = _folder()
+        if folder != self._folder:
+            self._log.write(f"(the working directory is now {folder or 'a folder that no longer exists'})\n")
+
+    def _set(self, owner: Any, name: str, value: Any) -> None:
+        self._undo.append((owner, name, vars(owner).get(name, _MISSING)))
+        vars(owner)[name] = value
+
+    # ------------------------------------------------------------------ streams
+
+    def _tap(self, stream: Any) -> Any:
+        """`stream` with its `write` tapped; a new stream where that cannot be done."""
+        try:
+            attributes = vars(stream)
+        except TypeError:
+            return _Tapped(self._log)
+        if any(owner is stream for owner, _, _ in self._undo):  # stdout and stderr are one
+            return stream
+        original = stream.write
+        log, pid, before = self._log, self._pid, self._before
+        watched = getattr(stream, "_should_watch", False)
+        descriptor: int | None = getattr(stream, "_original_stdstream_fd", None) if watched else None
+        if descriptor is not None:
+            self._watched.append(stream)
+        forward = self._forward_all
+
+        def write(text: str) -> int | None:
+            if not isinstance(text, str):
+                raise TypeError(f"write() argument must be str, not {type(text).__name__}")
+            if os.getpid() != pid:
+                if descriptor is None:
+                    written: int | None = original(text)
+                    return written
+                os.write(descriptor, text.encode(errors="replace"))  # the kernel reads this pipe: a tapped write again
+            elif threading.current_thread() in before:
+                return original(text)  # type: ignore[no-any-return]  # whatever the stream answers
+            else:
+                log.write(text)
+                if forward:
+                    original(text)
+            return len(text)
+
+        self._set(stream, "write", write)
+        if "writelines" in attributes or isinstance(stream, io.TextIOWrapper):
+            self._set(stream, "writelines", lambda lines: [write(line) for line in lines] and None)
+        self._set(stream, "close", lambda: None)  # a closed stdout would stay closed for every later cell
+        return stream
+
+    # ------------------------------------------------------------------ displays
+
+    def _publish(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def publish(data: dict[str, Any], metadata: dict[str, Any] | None = None, *args: Any, **kwargs: Any) -> None:
+            ours = os.getpid() == self._pid and threading.current_thread() not in self._before
+            if ours:
+                self._record(data, str((kwargs.get("transient") or {}).get("display_id") or ""))
+            if not ours or self._forward_all or _is_live(data):
+                original(data, metadata, *args, **kwargs)
+
+        return publish
+
+    def _displayhook(self, value: Any) -> None:
+        if value is None:
+            return
+        data, metadata = self._shell.display_formatter.format(value)
+        if not data:  # it displayed itself
+            return
+        if self.result is not None:
+            self._add("", self.result, None)
+        self.result = None
+        self._record(data, "", as_result=True)
+        if self._forward_all or _is_live(data):
+            self._original_publish(data, metadata)  # not the tapped one: the object is recorded already
+
+    def _record(self, data: dict[str, Any], display_id: str, as_result: bool = False) -> None:
+        picture = None
+        for media_type in ("image/png", "image/jpeg"):
+            raw = data.get(media_type)
+            if isinstance(raw, (str, bytes)):
+                picture = fit_picture(media_type, raw)
+                break
+        plain = data.get("text/plain")
+        text = cap(clean(str(plain)), self._max_chars) if plain is not None else None
+        if as_result:
+            self.result = text
+            if picture is not None:
+                self._add("", None, picture)
+            return
+        if display_id:
+            for i, (known, _, _) in enumerate(self._displayed):
+                if known == display_id:
+                    self._displayed[i] = (display_id, text, picture)
+                    return
+        self._add(display_id, text, picture)
+
+    def _add(self, display_id: str, text: str | None, picture: Image | None) -> None:
+        if picture is not None and len(self.images) >= _MAX_IMAGES:
+            picture, text = None, f"{text or ''} (not kept: more than {_MAX_IMAGES} pictures in one run)"
+        if len(self._displayed) < _MAX_DISPLAYS:
+            self._displayed.append((display_id, text, picture))
+        elif len(self._displayed) == _MAX_DISPLAYS:
+            self._displayed.append(("", f"(more than {_MAX_DISPLAYS} displayed objects: the rest is not kept)", None))
+
+    def _clear(self, *args: Any, **kwargs: Any) -> None:
+        """clear_output(): what was displayed before is gone, as in a cell; the panel itself stays."""
+        self._displayed.clear()
+
+    def _save_figures(self) -> None:
+        """Without an inline backend nobody shows the figures: keep those the code opened, and close them."""
+        pyplot = sys.modules.get("matplotlib.pyplot")
+        matplotlib = sys.modules.get("matplotlib")
+        if pyplot is None or matplotlib is None:
+            return
+        if str(matplotlib.get_backend()).lower() not in ("agg", "pdf", "svg", "ps", "cairo", "template"):
+            return
+        for number in sorted(_open_figures() - self._figures):
+            figure, out = pyplot.figure(number), io.BytesIO()
+            try:
+                figure.savefig(out, format="png", bbox_inches="tight")
+            except Exception as problem:  # noqa: BLE001 - drawing runs the user's own artists; the reason is shown
+                self._log.write(f"(figure {number} cannot be drawn: {problem!r})\n")
+            else:
+                self._add("", f"<Figure {number}>", fit_picture("image/png", out.getvalue()))
+            pyplot.close(number)
+
+    # ------------------------------------------------------------------ the shell's own ways out
+
+    def _showtraceback(self, exc_tuple: Any = None, *args: Any, **kwargs: Any) -> None:
+        try:
+            _, value, _ = self._shell._get_exc_info(exc_tuple)
+        except ValueError:
+            return
+        self._shown.append(value)
+
+    def _ask_exit(self) -> None:
+        self._log.write("(exit was ignored: this session stays)\n")
+
+
+class _Tapped(io.TextIOBase):
+    """A stand-in for a missing or sealed standard stream."""
+
+    def __init__(self, log: OutputLog) -> None:
+        self._log = log
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, text: str) -> int:
+        self._log.write(text)
+        return len(text)
+
+    def close(self) -> None:
+        """Stay open."""
+
+
+def _is_live(data: dict[str, Any]) -> bool:
+    return any(kind not in _SHOWN_BY_PANEL and not kind.startswith("image/") for kind in data)
+
+
+def _open_figures() -> frozenset[int]:
+    pyplot = sys.modules.get("matplotlib.pyplot")
+    return frozenset(pyplot.get_fignums()) if hasattr(pyplot, "get_fignums") and pyplot is not None else frozenset()
+
+
+def _folder() -> str:
+    try:
+        return os.getcwd()
+    except OSError:
+        return ""
+
+
+def _drain_descriptor(stream: Any) -> None:
+    """Let ipykernel's watcher thread read what child processes wrote: it is milliseconds behind."""
+    descriptor = getattr(stream, "_fid", None)
+    if descriptor is None:
+        return
+    deadline = time.monotonic() + 0.1
+    while time.monotonic() < deadline:
+        if not select.select([descriptor], [], [], 0)[0]:
+            break
+        time.sleep(0.001)
+    time.sleep(0.002)

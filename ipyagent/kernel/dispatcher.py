@@ -1,0 +1,288 @@
+"""The main thread while a turn runs: it waits here, runs what the agent thread asks for, and owns SIGINT.
+
+- User code runs on the thread of the cell, never elsewhere; everything else runs on the agent thread.
+- After a stop nothing that waits is run, and nothing new is taken.
+- The door returns when the turn has closed and given its value, and not before user code has ended.
+  Code that swallows interrupts is interrupted again every 200 ms; code that swallows them all keeps
+  the door waiting: Python has no way to end it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import builtins
+import concurrent.futures
+import time
+from collections.abc import Callable, Coroutine
+from typing import Any, Literal, TypeVar
+
+from ipyagent.errors import AgentError
+from ipyagent.journal.protocols import Execution
+from ipyagent.kernel import execute
+from ipyagent.kernel.inbox import BlockingInbox, CallJob, CodeJob, Job, LoopInbox
+from ipyagent.kernel.interrupts import Interrupts, JobGuard
+from ipyagent.kernel.output import OutputLog
+from ipyagent.kernel.processes import Brood
+from ipyagent.kernel.thread import AgentThread
+
+T = TypeVar("T")
+
+_CLOSE = 2.0
+"""Seconds a stopped turn has to close before the door gives up."""
+_BATCH = 0.04
+"""Seconds between pieces of live output."""
+
+
+class MainThread:
+    """The thread of one cell during one turn. Make it, and await `door`, on that thread.
+
+    `max_chars` bounds the output kept of one run, `live_chars` what is shown live of it;
+    `forward_all` lets output also go where it would go without an agent.
+    """
+
+    def __init__(
+        self,
+        shell: Any,
+        thread: AgentThread,
+        *,
+        max_chars: int = 25_000,
+        live_chars: int = 200_000,
+        forward_all: bool = False,
+    ) -> None:
+        self.stopped: Literal["", "button", "interrupt"] = ""
+        self.value: Any = None
+        """What the turn returned, also when the door raises KeyboardInterrupt."""
+        self._shell = shell
+        self._thread = thread
+        self._max_chars = max_chars
+        self._live_chars = live_chars
+        self._forward_all = forward_all
+        self._interrupts = Interrupts(thread, lambda: bool(self.stopped), lambda delay: self._stop("interrupt", delay))
+        self._inbox: LoopInbox | BlockingInbox | None = None
+        self._turn: concurrent.futures.Future[Any] | None = None
+        self._closing_since: float | None = None
+        self._cancelled_outside = False
+
+    # ------------------------------------------------------------------ doors
+
+    async def door(self, make: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """Run `make()` on the agent thread, serve it here, return its value.
+
+        Raises KeyboardInterrupt after an interrupt (the turn has closed, its value is in `value`),
+        asyncio.CancelledError when the awaiting task itself was cancelled, AgentError when a
+        stopped turn did not close, and whatever the turn raised. After a Stop it returns normally.
+        """
+        inbox = LoopInbox()
+        with self._interrupts.own_sigint():
+            turn = self._begin(make, inbox)
+            while not turn.done() and not self._gave_up():
+                try:
+                    job = await inbox.next(self._patience())
+                except asyncio.CancelledError:
+                    self._on_cancel()
+                    continue
+                if job is not None and self._take(job):
+                    await self._serve(job)
+            self._end()
+        return self._outcome(turn)
+
+    def blocking_door(self, make: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """`door` for callers that cannot await: `%%time`, `%%capture`, `run_cell_magic`, scripts."""
+        inbox = BlockingInbox()
+        with self._interrupts.own_sigint():
+            turn = self._begin(make, inbox)
+            while not turn.done() and not self._gave_up():
+                job = inbox.next(self._patience())
+                if job is not None and self._take(job):
+                    self._serve_blocking(job)
+            self._end()
+        return self._outcome(turn)
+
+    def stop(self, why: Literal["button", "interrupt"]) -> None:
+        """End the turn: cancel it, interrupt what runs, drop what waits. From any thread, any number
+        of times; an interrupt after a Stop counts as interrupt."""
+        self._stop(why, 0.0)
+
+    # ------------------------------------------------------------------ for the agent thread
+
+    async def run_code(self, code: str, on_output: Callable[[str], None]) -> Execution:
+        """Run code in the user's namespace on the main thread.
+
+        `on_output` is called on this loop with pieces of live text, about 25 times a second, also
+        while the code blocks its thread. A piece that begins with "\\r" replaces the line that was
+        last begun (progress bars).
+
+        When the turn is stopped meanwhile this returns what ran until then, `interrupted` set, and
+        the cancellation is delivered at the caller's next await: journal the result before that,
+        and close the turn where CancelledError is caught.
+        When only the call is cancelled (a timeout), the code is interrupted and the cancellation
+        raised once it has ended. Raises asyncio.CancelledError at once when the turn has stopped.
+        """
+        log = OutputLog(self._max_chars, self._live_chars)
+        job = CodeJob(code, log, Brood())
+        await self._post(job)
+        waiting = asyncio.wrap_future(job.future)
+        cancelled = False
+        while not waiting.done():
+            try:
+                await asyncio.wait((waiting,), timeout=_BATCH)
+            except asyncio.CancelledError:
+                cancelled = True
+                self._break(job)
+            text = log.take(final=waiting.done())
+            if text:
+                on_output(text)
+        if waiting.cancelled() or (cancelled and not self.stopped):
+            raise asyncio.CancelledError
+        execution = waiting.result()
+        task = asyncio.current_task()
+        if cancelled and task is not None:
+            task.uncancel()
+            task.cancel()
+        return execution
+
+    async def call(self, function: Callable[[], T]) -> T:
+        """Call a short function on the main thread. Raises what it raises; asyncio.CancelledError
+        when it was interrupted or the turn has stopped."""
+        job = CallJob(function)
+        await self._post(job)
+        waiting = asyncio.wrap_future(job.future)
+        cancelled = False
+        while not waiting.done():
+            try:
+                await asyncio.wait((waiting,))
+            except asyncio.CancelledError:
+                cancelled = True
+                self._break(job)
+        if cancelled:
+            if not waiting.cancelled():
+                waiting.exception()  # looked at: nobody else will
+            raise asyncio.CancelledError
+        return waiting.result()
+
+    async def ask_line(self, prompt: str) -> str:
+        """`input(prompt)` on the main thread. Raises EOFError and whatever the front-end's input
+        raises when nobody can answer."""
+        return await self.call(lambda: str(builtins.input(prompt)))
+
+    async def _post(self, job: Job[Any]) -> None:
+        if self.stopped or self._inbox is None or not self._inbox.post(job):
+            await asyncio.sleep(0)  # a cancellation that waits for the next await: this one, not two
+            raise asyncio.CancelledError("the turn has been stopped: nothing more runs on the main thread")
+
+    def _break(self, job: Job[Any]) -> None:
+        """Interrupt this job, or see to it that it does not begin."""
+        job.broken = True
+        if not job.future.cancel():
+            self._interrupts.kick_later(0.0)
+
+    # ------------------------------------------------------------------ on the cell's thread
+
+    def _take(self, job: Job[Any]) -> bool:
+        if self.stopped:
+            job.future.cancel()
+        return job.future.set_running_or_notify_cancel()
+
+    async def _serve(self, job: Job[Any]) -> None:
+        guard = JobGuard(self._interrupts, job, self._on_cancel)
+        if isinstance(job, CodeJob):
+            run = execute.run_async(
+                self._shell, job.code, job.log, guard=guard, forward_all=self._forward_all, max_chars=self._max_chars
+            )
+            try:
+                job.future.set_result(await run)
+            except BaseException as problem:  # noqa: BLE001 - the run_code that waits gets it
+                job.future.set_exception(problem)
+            self._interrupts.reclaim()
+        else:
+            self._serve_call(job, guard)
+
+    def _serve_blocking(self, job: Job[Any]) -> None:
+        guard, forward = JobGuard(self._interrupts, job, self._on_cancel), self._forward_all
+        if isinstance(job, CodeJob):
+            try:
+                execution = execute.run_sync(
+                    self._shell, job.code, job.log, guard=guard, forward_all=forward, max_chars=self._max_chars
+                )
+                job.future.set_result(execution)
+            except BaseException as problem:  # noqa: BLE001 - as above
+                job.future.set_exception(problem)
+            self._interrupts.reclaim()
+        else:
+            self._serve_call(job, guard)
+
+    def _serve_call(self, job: Job[Any], guard: JobGuard) -> None:
+        assert isinstance(job, CallJob)
+        try:
+            value = guard.run(job.function)
+        except BaseException as problem:  # noqa: BLE001 - the call that waits gets it
+            job.future.set_exception(problem)
+        else:
+            if guard.interrupted:
+                job.future.set_exception(asyncio.CancelledError())
+            else:
+                job.future.set_result(value)
+        self._interrupts.reclaim()
+
+    def _on_cancel(self) -> None:
+        """Someone cancelled the cell's task: the turn ends, and the door hands the cancellation on."""
+        self._cancelled_outside = True
+        self.stop("interrupt")
+
+    def _begin(
+        self, make: Callable[[], Coroutine[Any, Any, T]], inbox: LoopInbox | BlockingInbox
+    ) -> concurrent.futures.Future[T]:
+        if self._inbox is not None:
+            raise AgentError("one MainThread serves one turn: make a new one")
+        self._inbox = inbox
+        turn = self._thread.start(make)
+        turn.add_done_callback(lambda _: inbox.wake())
+        self._turn = turn
+        if self.stopped:  # an interrupt came while it was being started
+            self._thread.cancel(turn)
+        return turn
+
+    def _patience(self) -> float | None:
+        if not self.stopped:
+            return None
+        if self._closing_since is None:
+            self._closing_since = time.monotonic()
+        return max(0.0, self._closing_since + _CLOSE - time.monotonic())
+
+    def _gave_up(self) -> bool:
+        return self._closing_since is not None and time.monotonic() >= self._closing_since + _CLOSE
+
+    def _end(self) -> None:
+        if self._inbox is not None:
+            for job in self._inbox.close():
+                job.future.cancel()
+
+    def _outcome(self, turn: concurrent.futures.Future[T]) -> T:
+        if not turn.done():
+            raise AgentError(f"the stopped turn did not close within {_CLOSE:g} s; its thread goes on by itself")
+        problem = turn.exception()
+        if problem is None:
+            self.value = turn.result()
+        if self._cancelled_outside:
+            raise asyncio.CancelledError
+        if self.stopped == "interrupt":
+            cause = None if isinstance(problem, asyncio.CancelledError) else problem
+            raise KeyboardInterrupt("the agent was interrupted") from cause
+        if isinstance(problem, asyncio.CancelledError):
+            raise AgentError("the turn was cancelled and left no result")
+        if problem is not None:
+            raise problem
+        return turn.result()
+
+    def _stop(self, why: Literal["button", "interrupt"], kick_in: float) -> None:
+        # Also called by the SIGINT handler: takes no lock.
+        first = not self.stopped
+        if first or why == "interrupt":
+            self.stopped = why
+        if not first:
+            return
+        if self._turn is not None:
+            self._thread.cancel(self._turn)
+        self._interrupts.kick_later(kick_in)
+        if self._inbox is not None:
+            self._inbox.wake()

@@ -1,0 +1,156 @@
+"""What this front-end can do and where its notebook is. Unknown front-ends get text, never an error.
+
+The notebook is looked for in this order: VS Code's variable, the Jupyter server's own list of
+sessions (right also after a rename), JPY_SESSION_NAME (stale after a rename). Only servers on this
+machine are asked, with the token they left in the user's own runtime folder.
+"""
+
+from __future__ import annotations
+
+import http.client
+import ipaddress
+import json
+import os
+import re
+import time
+import urllib.parse
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+_PATIENCE = 1.0
+"""Seconds for all servers together."""
+_MAX_REPLY = 4_000_000
+
+
+class Frontend(msgspec.Struct, frozen=True, kw_only=True):
+    """`live_widgets`: a person is there and widgets may be shown. `can_input`: `input()` works.
+    `notebook`: the .ipynb file, absolute, when it could be found. `cell`: the running cell's id."""
+
+    kind: Literal["kernel", "terminal", "script"]
+    live_widgets: bool = False
+    can_input: bool = False
+    notebook: Path | None = None
+    cell: str = ""
+
+
+def describe_frontend(shell: Any) -> Frontend:
+    """Look at `shell` (None: a plain script) and its environment; a second at most."""
+    if shell is None:
+        return Frontend(kind="script", can_input=_has_terminal())
+    kernel = getattr(shell, "kernel", None)
+    if kernel is None:
+        terminal = hasattr(shell, "prompts") or hasattr(shell, "pt_app")
+        return Frontend(kind="terminal" if terminal else "script", can_input=terminal or _has_terminal())
+    # nbclient, papermill and Voila forbid input; so does everything else without a person
+    person = bool(getattr(kernel, "_allow_stdin", False))
+    return Frontend(
+        kind="kernel",
+        live_widgets=person,
+        can_input=person,
+        notebook=_notebook(shell, kernel),
+        cell=running_cell(shell),
+    )
+
+
+def running_cell(shell: Any) -> str:
+    """The id of the notebook cell that runs now; "" where the front-end does not tell."""
+    metadata = _parent(getattr(shell, "kernel", None)).get("metadata")
+    cell = metadata.get("cellId") if isinstance(metadata, dict) else None
+    return cell if isinstance(cell, str) else ""
+
+
+def _has_terminal() -> bool:
+    import sys
+
+    try:
+        return sys.stdin is not None and sys.stdin.isatty()
+    except (AttributeError, ValueError):
+        return False
+
+
+def _parent(kernel: Any) -> dict[str, Any]:
+    get_parent = getattr(kernel, "get_parent", None)
+    parent = get_parent() if callable(get_parent) else None
+    return parent if isinstance(parent, dict) else {}
+
+
+def _notebook(shell: Any, kernel: Any) -> Path | None:
+    named = shell.user_ns.get("__vsc_ipynb_file__")
+    if isinstance(named, str) and named.endswith(".ipynb"):
+        return Path(named)
+    kernel_id = _kernel_id(kernel)
+    if kernel_id:
+        found = _ask_servers(kernel_id)
+        if found is not None:
+            return found
+    session = os.environ.get("JPY_SESSION_NAME", "")
+    if session.endswith(".ipynb"):
+        return Path(session).absolute()
+    return None
+
+
+def _kernel_id(kernel: Any) -> str:
+    config = getattr(kernel, "config", None) or {}
+    file = str((config.get("IPKernelApp") or {}).get("connection_file") or "")
+    if not file:
+        parent = getattr(kernel, "parent", None)
+        file = str(getattr(parent, "connection_file", "") or "")
+    match = re.fullmatch(r"kernel-(.+)\.json", os.path.basename(file))
+    return match.group(1) if match else ""
+
+
+def _ask_servers(kernel_id: str) -> Path | None:
+    from jupyter_core.paths import jupyter_runtime_dir
+
+    deadline = time.monotonic() + _PATIENCE
+    try:
+        files = [*Path(jupyter_runtime_dir()).glob("jpserver-*.json")]
+        files.sort(key=lambda file: file.stat().st_mtime, reverse=True)
+    except OSError:
+        return None
+    for file in files:
+        left = deadline - time.monotonic()
+        if left <= 0.01:
+            return None
+        try:
+            server = json.loads(file.read_text("utf-8"))
+            sessions = _sessions(server, left)
+        except (OSError, ValueError, KeyError, TypeError, http.client.HTTPException):
+            continue  # a server that has ended leaves its file behind
+        for session in sessions:
+            try:
+                if session["kernel"]["id"] == kernel_id and str(session["path"]).endswith(".ipynb"):
+                    return Path(server["root_dir"], session["path"])
+            except (KeyError, TypeError):
+                continue  # a session without a kernel
+    return None
+
+
+def _sessions(server: dict[str, Any], timeout: float) -> list[Any]:
+    url = urllib.parse.urlsplit(server["url"])
+    host = "127.0.0.1" if server.get("hostname") in ("0.0.0.0", "::", "", "*") else url.hostname or ""
+    if url.scheme != "http" or not _is_loopback(host):
+        return []
+    headers = {"Authorization": f"token {server['token']}"} if server.get("token") else {}
+    # http.client knows no proxies: the token goes nowhere but to this machine
+    connection = http.client.HTTPConnection(host, url.port or 80, timeout=timeout)
+    try:
+        connection.request("GET", url.path.rstrip("/") + "/api/sessions", headers=headers)
+        response = connection.getresponse()
+        if response.status != 200:
+            return []
+        sessions = json.loads(response.read(_MAX_REPLY))
+    finally:
+        connection.close()
+    return sessions if isinstance(sessions, list) else []
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

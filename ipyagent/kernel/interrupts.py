@@ -1,0 +1,213 @@
+"""Who may interrupt the cell's thread, and when: only while user code runs, never after.
+
+- The interrupt is raised once a request (`_armed`); code that swallows it is interrupted again every
+  200 ms until it ends.
+- Signal and state change share a lock, so no SIGINT of ours can arrive after the code has ended.
+- In awaited code CancelledError is raised instead of KeyboardInterrupt: the latter would leave its
+  task through the event loop and end the kernel with it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import contextvars
+import ctypes
+import signal
+import threading
+from collections.abc import Awaitable, Callable, Iterator
+from types import FrameType
+from typing import Any, TypeVar
+
+from ipyagent.kernel.inbox import CodeJob, Job
+from ipyagent.kernel.thread import AgentThread
+
+T = TypeVar("T")
+
+RESEND = 0.2
+"""Seconds between interrupts to code that goes on after one."""
+
+_inside: contextvars.ContextVar[object] = contextvars.ContextVar("ipyagent_inside", default=None)
+"""The job whose awaited code this context belongs to: in its own task and in every task that one makes."""
+
+
+class Interrupts:
+    """The interrupts of one turn, for the thread that makes it.
+
+    `wanted` tells whether the turn is stopped; `on_sigint(seconds)` is called on SIGINT from outside
+    and is to call `kick_later(seconds)`.
+    """
+
+    def __init__(self, thread: AgentThread, wanted: Callable[[], bool], on_sigint: Callable[[float], None]) -> None:
+        self._thread = thread
+        self._wanted = wanted
+        self._on_outside = on_sigint
+        self._ident = threading.get_ident()
+        self._lock = threading.Lock()
+        self._running: Job[Any] | None = None
+        self._armed = False
+        self._own_signal = False
+        self._next_kick: asyncio.TimerHandle | None = None
+
+    @contextlib.contextmanager
+    def own_sigint(self) -> Iterator[None]:
+        """Own SIGINT within. Off the process's main thread (a subshell) Python does not let us:
+        there only Stop works."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        before = signal.signal(signal.SIGINT, self._on_sigint)
+        try:
+            yield
+        finally:
+            # Python first runs our handler for a signal that is still pending, then exchanges them
+            signal.signal(signal.SIGINT, before if before is not None else signal.default_int_handler)
+
+    def reclaim(self) -> None:
+        """Own SIGINT again where user code took it."""
+        if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGINT) != self._on_sigint:
+            signal.signal(signal.SIGINT, self._on_sigint)
+
+    def kick_later(self, seconds: float) -> None:
+        """Interrupt what runs, if that is wanted, in `seconds`, and again until it has ended. From
+        any thread and from a signal handler."""
+        with contextlib.suppress(RuntimeError):  # the loop is closed: the turn is over
+            self._thread.loop.call_soon_threadsafe(self._schedule, seconds)
+
+    def wanted_for(self, job: Job[Any]) -> bool:
+        return self._wanted() or job.broken
+
+    # ------------------------------------------------------------------ the cell's thread
+
+    def arm(self, job: Job[Any]) -> None:
+        with self._lock:
+            self._running = job
+            self._armed = True
+
+    def disarm(self) -> None:
+        while True:
+            try:
+                with self._lock:
+                    self._running = None
+                    self._armed = False
+                    if self._ident != threading.main_thread().ident:
+                        _raise_in(self._ident, None)
+                return
+            except (KeyboardInterrupt, asyncio.CancelledError):  # the last one, raised while the lock was taken
+                continue
+
+    def _on_sigint(self, signum: int, frame: FrameType | None) -> None:
+        # Between two bytecodes of this thread, which may hold the lock: takes none.
+        job = self._running
+        raising = self._armed and job is not None and (job.task is None or _inside.get() is job)
+        own, self._own_signal = self._own_signal, False
+        if not own:
+            self._on_outside(RESEND if raising else 0.0)
+        if raising and job is not None:
+            self._armed = False
+            raise KeyboardInterrupt if job.task is None else asyncio.CancelledError
+
+    # ------------------------------------------------------------------ the agent thread
+
+    def _schedule(self, seconds: float) -> None:
+        if self._next_kick is not None:
+            self._next_kick.cancel()
+            self._next_kick = None
+        if seconds > 0:
+            self._sweep()  # the code has been interrupted already; its children have not heard of it
+            self._next_kick = self._thread.loop.call_later(seconds, self._kick)
+        else:
+            self._kick()
+
+    def _kick(self) -> None:
+        self._next_kick = None
+        with self._lock:
+            job = self._running
+            if job is None or not self.wanted_for(job):
+                return
+            self._armed = True
+            if job.task is not None:
+                job.task.get_loop().call_soon_threadsafe(job.task.cancel)
+            self._signal(job)
+        self._sweep()
+        self._next_kick = self._thread.loop.call_later(RESEND, self._kick)
+
+    def _sweep(self) -> None:
+        job = self._running
+        if isinstance(job, CodeJob):
+            job.brood.end()
+
+    def _signal(self, job: Job[Any]) -> None:
+        if self._ident != threading.main_thread().ident:
+            if job.task is None:  # a subshell's thread gets no signals; this reaches Python code, not time.sleep
+                _raise_in(self._ident, KeyboardInterrupt)
+            return
+        self._own_signal = True
+        if hasattr(signal, "pthread_kill"):
+            signal.pthread_kill(self._ident, signal.SIGINT)
+        else:  # Windows
+            import _thread
+
+            _thread.interrupt_main()
+
+
+class JobGuard:
+    """Calls one job's user code: armed while it runs, and only then (an `execute.Guard`).
+
+    `on_cancel` is called when the task that awaits the job is cancelled by someone else.
+    """
+
+    def __init__(self, interrupts: Interrupts, job: Job[Any], on_cancel: Callable[[], None]) -> None:
+        self._interrupts = interrupts
+        self._job = job
+        self._on_cancel = on_cancel
+        self.interrupted = False
+
+    def run(self, function: Callable[[], T]) -> T | None:
+        interrupts, job = self._interrupts, self._job
+        values: list[T] = []
+        try:
+            try:
+                interrupts.arm(job)
+                if interrupts.wanted_for(job):
+                    raise KeyboardInterrupt
+                values.append(function())
+            finally:
+                interrupts.disarm()
+        except KeyboardInterrupt:
+            interrupts.disarm()
+        self.interrupted = interrupts.wanted_for(job)
+        return values[0] if values else None
+
+    async def run_async(self, make: Callable[[], Awaitable[T]]) -> T | None:
+        interrupts, job = self._interrupts, self._job
+        values: list[T] = []
+
+        async def inside() -> None:
+            _inside.set(job)
+            try:
+                try:
+                    interrupts.arm(job)
+                    if interrupts.wanted_for(job):
+                        raise asyncio.CancelledError
+                    values.append(await make())
+                finally:
+                    interrupts.disarm()
+            except (KeyboardInterrupt, asyncio.CancelledError):
+                interrupts.disarm()
+
+        task = job.task = asyncio.ensure_future(inside())
+        while not task.done():
+            try:
+                await asyncio.wait((task,))
+            except asyncio.CancelledError:
+                self._on_cancel()
+        job.task = None
+        if not task.cancelled():  # cancelled: at its very end, the value is in `values`
+            task.result()
+        self.interrupted = interrupts.wanted_for(job)
+        return values[0] if values else None
+
+
+def _raise_in(ident: int, kind: type[BaseException] | None) -> None:
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(ident), ctypes.py_object(kind) if kind else None)

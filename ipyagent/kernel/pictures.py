@@ -1,0 +1,65 @@
+"""Pictures fit for the model: long edge at most 1568 pixels, under 4.5 MB, a kind it can read.
+
+The API refuses images over 5 MB or 8000 pixels, and one that was let in poisons every later turn.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import io
+import struct
+
+from ipyagent.journal.protocols import Image
+
+LONG_EDGE = 1568
+MAX_BYTES = 4_500_000
+_HARD_BYTES = 5_000_000
+_HARD_EDGE = 8_000
+_MAX_PIXELS = 100_000_000
+"""A picture that unpacks to more is not opened: 400 MB of memory for one figure."""
+
+
+def fit_picture(media_type: str, data: bytes | str) -> Image | None:
+    """`data` (bytes, or base64 text as front-ends get it) as an image the model may get, scaled
+    down where needed; None when that cannot be done."""
+    if isinstance(data, str):
+        try:
+            data = base64.b64decode(data)
+        except (binascii.Error, ValueError):
+            return None
+    if not data:
+        return None
+    size = _png_size(data) if media_type == "image/png" else None
+    if size is not None and max(size) <= LONG_EDGE and len(data) <= MAX_BYTES:
+        return Image(media_type, data)
+    try:
+        import PIL.Image
+    except ImportError:
+        small = len(data) < _HARD_BYTES and (size is None or max(size) <= _HARD_EDGE)
+        return Image(media_type, data) if small else None
+    try:
+        with PIL.Image.open(io.BytesIO(data)) as picture:
+            if picture.width * picture.height > _MAX_PIXELS:
+                return None
+            if max(picture.size) <= LONG_EDGE and len(data) <= MAX_BYTES:
+                return Image(media_type, data)
+            edge = LONG_EDGE
+            while edge >= 64:
+                smaller = picture.convert("RGBA" if "A" in picture.getbands() or picture.mode == "P" else "RGB")
+                smaller.thumbnail((edge, edge))
+                out = io.BytesIO()
+                smaller.save(out, "PNG", optimize=True)
+                if len(out.getvalue()) <= MAX_BYTES:
+                    return Image("image/png", out.getvalue())
+                edge //= 2
+    except (OSError, ValueError, SyntaxError, PIL.Image.DecompressionBombError):
+        return None  # not a picture, or a broken one
+    return None
+
+
+def _png_size(data: bytes) -> tuple[int, int] | None:
+    if len(data) < 24 or data[:8] != b"\x89PNG\r\n\x1a\n":
+        return None
+    width, height = struct.unpack(">II", data[16:24])
+    return width, height

@@ -1,0 +1,51 @@
+"""A preview tells what a value is within bytes and time, and never runs the user's code.
+
+A family of types is one file of this package with a tuple `FAMILIES`; the files are found by listing
+the package. Other distributions add theirs through the entry point group `ipyagent.previews` (each
+entry a `Family`); theirs are asked first. Both are read on first use.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import importlib.metadata
+import pkgutil
+import warnings
+
+from ipyagent.kernel.previews._kind import Kind
+from ipyagent.kernel.previews._look import Family, Group, Look, clip, one_line
+
+__all__ = ["Family", "Group", "Kind", "Look", "clip", "families", "find", "one_line", "open_look"]
+
+
+@functools.cache
+def families() -> tuple[Family, ...]:
+    """Every family, in the order in which they are asked; the last takes anything."""
+    ours: list[Family] = []
+    for module in pkgutil.iter_modules(__path__):
+        if not module.name.startswith("_"):
+            ours += importlib.import_module(f"{__name__}.{module.name}").FAMILIES
+    theirs: list[Family] = []
+    for entry in importlib.metadata.entry_points(group="ipyagent.previews"):
+        try:
+            family = entry.load()
+        except Exception as problem:  # noqa: BLE001 - a foreign package may fail in any way; ours go on
+            warnings.warn(f"preview {entry.name!r} ({entry.value}) was not loaded: {problem}", stacklevel=2)
+            continue
+        if isinstance(family, Family):
+            theirs.append(family)
+        else:
+            warnings.warn(f"preview {entry.name!r} ({entry.value}) is not an ipyagent Family", stacklevel=2)
+    return (*theirs, *sorted(ours, key=lambda family: family.order))
+
+
+def find(kind: Kind) -> Family:
+    """The family that takes values of this kind."""
+    return next(family for family in families() if family.takes(kind))
+
+
+def open_look(seconds: float) -> Look:
+    """A look that may take `seconds`, counted from now; loading the families is not counted."""
+    families()
+    return Look(find, seconds)

@@ -1,0 +1,201 @@
+"""One look at values: the deadline, the depth and the path are kept here, and every text that comes
+out is one line of printable characters with secrets masked."""
+
+from __future__ import annotations
+
+import enum
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from ipyagent.kernel.masking import mask, mask_named, name_strength
+from ipyagent.kernel.previews._kind import Kind
+
+DEPTH = 4
+"""Levels of containers that are entered."""
+CONTEXT = 400
+"""Characters beyond the cut that are looked at, to know a secret that the cut would halve."""
+
+
+class Group(enum.IntEnum):
+    """Where a family stands in a summary."""
+
+    FRAMES = 0
+    ARRAYS = 1
+    CONTAINERS = 2
+    OBJECTS = 3
+    FUNCTIONS = 4
+    SCALARS = 5
+
+
+@dataclass(frozen=True)
+class Family:
+    """How values of some types are shown. None of the functions may run code of the user.
+
+    `takes(kind)` looks at the type alone. `short(value, kind)` is a few words, at once.
+    `line(value, look, width)` is one line of about `width` bytes. `block(value, look, width)` yields
+    lines, the most telling first; it is read until bytes or time are spent. Lower `order` is asked
+    earlier.
+    """
+
+    name: str
+    group: Group
+    takes: Callable[[Kind], bool]
+    short: Callable[[Any, Kind], str]
+    line: Callable[[Any, Look, int], str]
+    block: Callable[[Any, Look, int], Iterator[str]] | None = None
+    order: int = 50
+
+
+def one_line(text: str) -> str:
+    """`text` on one line: newlines become ⏎, other unprintable characters escapes, lone surrogates too."""
+    text = str.__str__(text)
+    if text.isprintable():
+        return text
+    text = text.replace("\r\n", "⏎").replace("\n", "⏎")
+    return text if text.isprintable() else "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+
+
+def clip(text: str, size: int) -> str:
+    """`text` in at most `size` bytes of UTF-8, cut between characters; the cut is shown as …"""
+    if len(text) * 4 <= size:
+        return text
+    raw = text[: max(size, 0) + 1].encode("utf-8", "backslashreplace")
+    if len(raw) <= size and len(text) <= size:
+        return raw.decode()
+    return raw[: size - 3].decode("utf-8", "ignore") + "…" if size >= 3 else ""
+
+
+def quoted(text: str, width: int) -> str:
+    """A text as a literal of about `width` bytes."""
+    cut = clip(one_line(text[: width + 1]), max(width - 2, 4))
+    return f"'{cut}'"
+
+
+class Look:
+    """A look at values until a deadline; nested values are shown through `line`."""
+
+    def __init__(self, find: Callable[[Kind], Family], seconds: float) -> None:
+        self._find = find
+        self.seconds = seconds
+        self.started = time.perf_counter()
+        self._kinds: dict[int, tuple[Kind, Family]] = {}
+        self._path: list[int] = []
+
+    @property
+    def depth(self) -> int:
+        """How many values enclose the one that is shown."""
+        return len(self._path)
+
+    def spent(self, share: float = 1.0) -> bool:
+        """Whether this share of the time is over."""
+        return time.perf_counter() - self.started >= self.seconds * share
+
+    def kind(self, value: Any) -> Kind:
+        """The kind of a value."""
+        return self._of(value)[0]
+
+    def family(self, value: Any) -> Family:
+        """The family of a value."""
+        return self._of(value)[1]
+
+    def _of(self, value: Any) -> tuple[Kind, Family]:
+        # by id: hashing a class may run its metaclass; the kind keeps the class alive
+        cls = type(value)
+        known = self._kinds.get(id(cls))
+        if known is None:
+            kind = Kind(cls)
+            known = self._kinds[id(cls)] = (kind, self._find(kind))
+        return known
+
+    def short(self, value: Any) -> str:
+        """A few words: type and size."""
+        kind, family = self._of(value)
+        try:
+            return one_line(clip(family.short(value, kind), 120))
+        except Exception:  # noqa: BLE001 - a broken object of a library must not hide the other variables
+            return one_line(kind.name)
+
+    def line(self, value: Any, width: int, name: str = "") -> str:
+        """One line of at most `width` bytes; `name` (a key, a column) may tell that it is a secret."""
+        width = max(width, 8)
+        if type(value) is str:
+            return self.text(value, width, name)
+        if value is None or value is True or value is False:
+            return str(value)
+        if id(value) in self._path:
+            return "<itself>"
+        _, family = self._of(value)
+        if name and family.group not in (Group.OBJECTS, Group.FUNCTIONS) and name_strength(name) == 2:
+            return clip(f"{self.short(value)} […masked]", width)
+        if self.spent() or len(self._path) > DEPTH:
+            return clip(f"<{self.short(value)}>", width)
+        self._path.append(id(value))
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                shown = family.line(value, self, width)
+        except Exception as problem:  # noqa: BLE001 - a broken object of a library must not hide the others
+            shown = f"{self.short(value)} (no preview: {type(problem).__name__})"
+        finally:
+            self._path.pop()
+        return clip(one_line(mask_named(name, shown) if name_strength(name) == 1 else mask(shown)), width)
+
+    def text(self, value: str, width: int, name: str = "") -> str:
+        """A text as a literal. Masked before it is cut, so that no half secret is left."""
+        head = str.__getitem__(value, slice(0, width + CONTEXT))
+        return quoted(mask_named(name, head), width)
+
+    def cell(self, value: Any, width: int, name: str = "") -> str:
+        """Like `line`, with six significant digits: for tables."""
+        if type(value) is float:
+            return f"{value:.6g}"
+        return self.line(value, width, name)
+
+    def label(self, value: Any, width: int = 60) -> str:
+        """A key or column name: a plain text bare, anything else as a value."""
+        if type(value) is str:
+            return clip(one_line(mask(value[: width + 1024])), width)
+        return self.line(value, width)
+
+    def items(self, parts: Iterator[str], width: int, total: int | None, separator: str = ", ") -> str:
+        """As many parts as fit; what is left of `total` is said (None: there may be more)."""
+        taken: list[str] = []
+        room = width - 14
+        for part in parts:
+            room -= len(part.encode()) + len(separator)
+            if taken and room < 0:
+                break
+            taken.append(part)
+            if self.spent() or room < 0:
+                break
+        else:
+            if total is None:
+                return separator.join(taken)
+        if len(taken) == total:
+            return separator.join(taken)
+        left = "" if total is None else f" {total - len(taken):,} more"
+        return separator.join(taken) + (separator if taken else "") + "…" + left
+
+    def block(self, value: Any, width: int, name: str = "") -> Iterator[str]:
+        """Lines about a value, the first as `line`; read until bytes or time are spent."""
+        kind, family = self._of(value)
+        secret = bool(name) and name_strength(name) >= (1 if type(value) is str else 2)
+        if family.block is None or (secret and family.group not in (Group.OBJECTS, Group.FUNCTIONS)):
+            yield self.line(value, width, name)
+            return
+        self._path.append(id(value))
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                for line in family.block(value, self, width):
+                    yield one_line(mask(line))
+                    if self.spent():
+                        yield "(time is up)"
+                        return
+        except Exception as problem:  # noqa: BLE001 - as in `line`
+            yield f"{self.short(value)} ({kind.module}; no further preview: {type(problem).__name__})"
+        finally:
+            self._path.pop()

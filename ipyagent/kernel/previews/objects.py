@@ -1,0 +1,72 @@
+"""Any other object: its type and what is stored in it. Nothing of it is called: no repr, no property,
+no length."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from typing import Any
+
+from ipyagent.kernel.previews._kind import Kind, class_dict, instance_dict, slots
+from ipyagent.kernel.previews._look import Family, Group, Look, one_line
+
+MOST = 200
+"""Attributes that are looked at."""
+
+
+def _attributes(value: Any) -> dict[str, Any]:
+    found = dict(itertools.islice(instance_dict(value).items(), MOST))
+    return {
+        name: item
+        for name, item in {**slots(value), **found}.items()
+        if type(name) is str and not name.startswith("_")
+    }
+
+
+def _name(value: Any, kind: Kind) -> str:
+    return kind.name
+
+
+def _from(kind: Kind) -> str:
+    return "" if kind.module in ("__main__", "builtins", "") else f" ({one_line(kind.module)})"
+
+
+def line(value: Any, look: Look, width: int) -> str:
+    kind = look.kind(value)
+    name = one_line(kind.name)
+    if kind.is_a(BaseException):
+        arguments = BaseException.__dict__["args"].__get__(value)
+        cells = (look.line(argument, 200) for argument in arguments)
+        return f"{name}{_from(kind)}: {look.items(cells, max(10, width - len(name) - 2), len(arguments))}"
+    head = f"{name} object{_from(kind)}"
+    attributes = _attributes(value)
+    if not attributes:
+        return head
+    each = max(16, min(60, width // 3))
+    shown = (f"{one_line(name)}={look.line(item, each, name)}" for name, item in attributes.items())
+    return f"{head}: {look.items(shown, max(10, width - len(head.encode()) - 2), len(attributes))}"
+
+
+def block(value: Any, look: Look, width: int) -> Iterator[str]:
+    kind = look.kind(value)
+    if kind.is_a(BaseException):
+        yield line(value, look, min(width, 1_000))
+        return
+    yield f"{one_line(kind.name)} object ({one_line(kind.module) or 'module unknown'})"
+    attributes = _attributes(value)
+    each = max(60, min(400, width // max(1, min(len(attributes), 12))))
+    for name, item in attributes.items():
+        yield f"  {one_line(name)}: {look.line(item, each, name)}"
+    if len(instance_dict(value)) > MOST:
+        yield f"  … {len(instance_dict(value)) - MOST:,} more attributes"
+    methods = [
+        one_line(name)
+        for base in kind.mro[:-1]
+        for name in class_dict(base)
+        if type(name) is str and not name.startswith("_") and name not in attributes
+    ]
+    if methods:
+        yield f"  class has: {look.items(iter(methods), 400, len(methods))}"
+
+
+FAMILIES = (Family("objects", Group.OBJECTS, lambda kind: True, _name, line, block, 1_000),)

@@ -1,0 +1,268 @@
+"""pandas tables: shape, columns, types, missing values, a few rows. Counts are exact for small tables
+and marked `~` when they come from a sample. Cells are read by position, never compared or formatted
+by pandas, so that nothing stored in them runs."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+from ipyagent.kernel.previews._kind import MISSING, Kind, class_dict, instance_dict, loaded
+from ipyagent.kernel.previews._look import Family, Group, Look, clip
+
+EXACT_CELLS = 2_000_000
+EXACT_OBJECTS = 2_000
+SAMPLE = 2_000
+_SHORT = {"float": "f", "int": "i", "uint": "u"}
+_LIBRARIES = ("pandas", "numpy", "pyarrow", "geopandas", "pandas_stubs")
+
+
+def _pandas() -> Any:
+    return sys.modules["pandas"]
+
+
+def _plain(value: Any, name: str) -> Any:
+    """A DataFrame or Series of pandas' own class over the same blocks: the user may have overridden
+    anything in a subclass. MISSING when this pandas has no way to make one."""
+    cls = getattr(_pandas(), name)
+    if type(value) is cls:
+        return value
+    blocks = instance_dict(value).get("_mgr", MISSING)
+    make = class_dict(cls).get("_from_mgr", None) or getattr(cls, "_from_mgr", None)
+    if blocks is MISSING or make is None:
+        return MISSING
+    return cls._from_mgr(blocks, blocks.axes)
+
+
+def dtype_word(dtype: Any) -> str:
+    """A dtype in a few characters: f64, i64, str, obj, bool, dt64[ns], cat(5)."""
+    kind = Kind(type(dtype))
+    if kind.top not in _LIBRARIES:
+        return clip(kind.name, 30)
+    if kind.name == "CategoricalDtype":
+        return f"cat({len(dtype.categories)})" if dtype.categories is not None else "cat"
+    if kind.name == "SparseDtype":
+        return f"sparse {dtype_word(dtype.subtype)}"
+    text = str(dtype)
+    for long, short in (("datetime64", "dt64"), ("timedelta64", "td64"), ("object", "obj"), ("string", "str")):
+        if text.startswith(long):
+            return clip(short + text[len(long) :], 40)
+    base = text.rstrip("0123456789")
+    return clip(_SHORT.get(base, base) + text[len(base) :], 40)
+
+
+def _is_readable(column: Any) -> bool:
+    """Whether reading the column runs library code alone (a user may write an extension dtype)."""
+    return Kind(type(column.dtype)).top in _LIBRARIES
+
+
+def _cells(column: Any, start: int, stop: int) -> list[Any]:
+    if not _is_readable(column):
+        return []
+    part = column.iloc[start:stop]
+    return list(part.tolist()) if hasattr(part, "tolist") else list(part)
+
+
+def _is_missing(cell: Any) -> bool:
+    return (
+        cell is None
+        or (type(cell) is float and cell != cell)  # NaN alone differs from itself
+        or cell is loaded("pandas", "NaT")
+        or cell is loaded("pandas", "NA")
+    )
+
+
+def missing(column: Any, exact_cells: int, look: Look) -> tuple[str, bool]:
+    """How many values are missing: the words ("" for none) and whether the count is exact."""
+    rows = len(column)
+    if rows == 0:
+        return "", True
+    dtype = column.dtype
+    letter = getattr(dtype, "kind", "O") if Kind(type(dtype)).top == "numpy" else "x"
+    if letter in "iub":
+        return "", True
+    if not _is_readable(column) or look.spent(0.8):
+        return "", False
+    objects = letter in "OV"
+    most = EXACT_OBJECTS if objects else EXACT_CELLS if letter in "fcmM" else exact_cells
+    exact = rows <= most and not look.spent(0.4)
+    part = column if exact else column.iloc[:: max(1, -(-rows // (400 if objects else SAMPLE)))]
+    count = sum(map(_is_missing, part.tolist())) if objects else int(part.isna().sum())
+    if exact or len(part) == rows:
+        return (f"{count:,} missing" if count else ""), True
+    return f"~{100 * count / len(part):.2g}% missing", False
+
+
+def _column(frame: Any, at: int) -> Any:
+    return frame.iloc[:, at]
+
+
+def _head(frame: Any, kind: Kind) -> str:
+    return f"{kind.name} {len(frame)} x {len(frame.columns)}"
+
+
+def _columns(frame: Any, look: Look, sampled: list[bool]) -> Iterator[str]:
+    labels = frame.columns
+    columns = len(labels)
+    for at in range(columns):
+        column = _column(frame, at)
+        words, exact = missing(column, EXACT_CELLS // max(1, min(columns, 40)), look)
+        if not exact:
+            sampled.append(True)
+            words = "" if words.startswith("~0%") else words
+        name = look.label(labels[at], 40)
+        yield f"{name} {dtype_word(column.dtype)}" + (f" ({words})" if words else "")
+
+
+def _index_words(index: Any, look: Look) -> str:
+    kind = Kind(type(index))
+    if kind.name == "RangeIndex" and index.name is None:
+        return ""
+    if kind.name == "MultiIndex":
+        return f" indexed by ({', '.join(look.label(name, 30) for name in list(index.names)[:5])})"
+    name = "" if index.name is None else f" {look.label(index.name, 30)}"
+    return f" indexed by{name} {dtype_word(index.dtype)}"
+
+
+def frame_short(value: Any, kind: Kind) -> str:
+    frame = _plain(value, "DataFrame")
+    return kind.name if frame is MISSING else _head(frame, kind)
+
+
+def frame_line(value: Any, look: Look, width: int) -> str:
+    frame = _plain(value, "DataFrame")
+    kind = look.kind(value)
+    if frame is MISSING:
+        return kind.name
+    head = _head(frame, kind)
+    if width < 60 and look.depth > 1:
+        return f"<{head}>"
+    head += _index_words(frame.index, look)
+    sampled: list[bool] = []
+    columns = look.items(_columns(frame, look, sampled), width - len(head.encode()) - 22, len(frame.columns))
+    return f"{head}{' (missing sampled)' if sampled else ''}: {columns}"
+
+
+def frame_block(value: Any, look: Look, width: int) -> Iterator[str]:
+    frame = _plain(value, "DataFrame")
+    kind = look.kind(value)
+    if frame is MISSING:
+        yield f"{kind.name} ({kind.module})"
+        return
+    rows, columns = frame.shape
+    own = "" if kind.module.startswith("pandas") else f" ({kind.module}, a pandas DataFrame)"
+    yield f"{_head(frame, kind)}{own}{_index_words(frame.index, look)}"
+    shown = min(columns, max(8, width // 110))
+    exact_cells = EXACT_CELLS // max(1, shown)
+    for at in range(shown):
+        column = _column(frame, at)
+        yield f"  {look.label(frame.columns[at], 60)}: {column_words(column, look, exact_cells, 160)}"
+    if columns > shown:
+        more = (look.label(frame.columns[at], 30) for at in range(shown, columns))
+        yield f"  {columns - shown:,} more columns: {look.items(more, min(width // 5, 600), columns - shown)}"
+    if not rows:
+        return
+    names = [look.label(frame.columns[at], 40) for at in range(min(columns, 12))]
+    each = max(10, min(60, width // 8 // max(1, len(names))))
+    top = [_cells(_column(frame, at), 0, 3) for at in range(len(names))]
+    end = [_cells(_column(frame, at), max(3, rows - 2), rows) for at in range(len(names))]
+    yield "rows (first, last): " + " | ".join(names) + (" | …" if columns > len(names) else "")
+    for cells, start in ((top, 0), (end, max(3, rows - 2))):
+        for at in range(max((len(column) for column in cells), default=0)):
+            row = [
+                look.cell(column[at], each, name) if at < len(column) else "?"
+                for name, column in zip(names, cells, strict=True)
+            ]
+            yield f"  [{look.label(frame.index[start + at], 30)}] " + " | ".join(row)
+
+
+def column_words(column: Any, look: Look, exact_cells: int, width: int) -> str:
+    """Type, missing values and range or examples of one column."""
+    rows = len(column)
+    words, exact = missing(column, exact_cells, look)
+    text = dtype_word(column.dtype)
+    text += f", {words}" if words else "" if exact else ", missing not counted"
+    if rows == 0 or not _is_readable(column) or look.spent(0.7):
+        return text
+    letter = getattr(column.dtype, "kind", "O")
+    name = look.label(column.name, 60)
+    if letter in "iufM" and not hasattr(column.dtype, "categories"):
+        whole = rows <= exact_cells
+        part = column if whole else column.iloc[:: -(-rows // 10_000)]
+        low, high = part.min(), part.max()
+        text += f", {'' if whole else '~'}{look.cell(low, 40, name)} to {look.cell(high, 40, name)}"
+        if letter in "iuf" and not _is_missing(low):
+            text += f", mean {'' if whole else '~'}{float(part.mean()):.6g}"
+        return text
+    seen: list[str] = []
+    for cell in _cells(column, 0, 60):
+        if _is_missing(cell):
+            continue
+        shown = look.line(cell, 40, name)
+        if shown not in seen:
+            seen.append(shown)
+        if len(seen) == 5 or look.spent(0.9):
+            break
+    return f"{text}, e.g. {look.items(iter(seen), width - len(text), None).removesuffix(', …')}"
+
+
+def series_short(value: Any, kind: Kind) -> str:
+    series = _plain(value, "Series")
+    return kind.name if series is MISSING else f"{kind.name} {dtype_word(series.dtype)} {len(series)}"
+
+
+def series_line(value: Any, look: Look, width: int) -> str:
+    series = _plain(value, "Series")
+    if series is MISSING:
+        return look.kind(value).name
+    name = "" if series.name is None else look.label(series.name, 40)
+    words, exact = missing(series, EXACT_CELLS, look)
+    head = series_short(value, look.kind(value)) + (f" {name}" if name else "") + _index_words(series.index, look)
+    head += f" ({words})" if words else "" if exact else " (missing sampled)"
+    cells = (look.cell(cell, 40, name) for cell in _cells(series, 0, 20))
+    return f"{head}: {look.items(cells, width - len(head.encode()) - 2, len(series))}"
+
+
+def series_block(value: Any, look: Look, width: int) -> Iterator[str]:
+    series = _plain(value, "Series")
+    yield series_line(value, look, 300)
+    if series is MISSING:
+        return
+    yield f"  {column_words(series, look, EXACT_CELLS, 300)}"
+    rows = len(series)
+    name = "" if series.name is None else look.label(series.name, 40)
+    for start, stop in ((0, 8), (max(8, rows - 4), rows)):
+        for at, cell in enumerate(_cells(series, start, stop), start):
+            yield f"  [{look.label(series.index[at], 30)}] {look.cell(cell, 200, name)}"
+
+
+def index_line(value: Any, look: Look, width: int) -> str:
+    kind = look.kind(value)
+    head = f"{kind.name} {len(value)}"
+    if kind.name == "MultiIndex":
+        head += f" ({', '.join(look.label(name, 30) for name in list(value.names)[:6])})"
+    elif kind.name != "RangeIndex":
+        head += f" {dtype_word(value.dtype)}"
+    if Kind(type(value.dtype)).top not in _LIBRARIES:
+        return head
+    return f"{head}: {look.items((look.line(v, 40) for v in value[:20].tolist()), width - len(head), len(value))}"
+
+
+def _is_index(kind: Kind) -> bool:
+    return kind.genuine("pandas") and kind.is_library("pandas", "Index", "Categorical")
+
+
+FAMILIES = (
+    Family(
+        "pandas frame", Group.FRAMES, lambda kind: kind.is_library("pandas", "DataFrame"),
+        frame_short, frame_line, frame_block, 10,
+    ),
+    Family(
+        "pandas series", Group.FRAMES, lambda kind: kind.is_library("pandas", "Series"),
+        series_short, series_line, series_block, 10,
+    ),
+    Family(
+        "pandas index", Group.ARRAYS, _is_index, lambda value, kind: f"{kind.name} {len(value)}", index_line, None, 10
+    ),
+)

@@ -1,0 +1,108 @@
+"""Tables of polars and pyarrow: shape, columns, types, null counts (kept by both, so exact and free)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from ipyagent.kernel.previews._kind import Kind
+from ipyagent.kernel.previews._look import Family, Group, Look, clip
+
+_WORDS = {"String": "str", "Int": "i", "UInt": "u", "Float": "f", "Boolean": "bool", "Datetime": "dt", "double": "f64"}
+
+
+def _type_word(dtype: Any) -> str:
+    text = str(dtype)
+    for long, short in _WORDS.items():
+        if text.startswith(long):
+            return clip(short + text[len(long) :], 40)
+    return clip(text, 40)
+
+
+def _shape(value: Any) -> tuple[int, int]:
+    return (value.num_rows, value.num_columns) if hasattr(value, "num_rows") else (value.height, value.width)
+
+
+def _names(value: Any) -> list[str]:
+    return list(value.schema.names) if hasattr(value, "num_rows") else list(value.columns)
+
+
+def _column(value: Any, at: int) -> tuple[str, int, Any]:
+    """Type word, number of nulls and the column."""
+    if hasattr(value, "num_rows"):
+        column = value.column(at)
+        return _type_word(column.type), column.null_count, column
+    column = value.to_series(at)
+    return _type_word(column.dtype), column.null_count(), column
+
+
+def _cells(column: Any, start: int, stop: int) -> list[Any]:
+    part = column.slice(start, stop - start)
+    return list(part.to_list() if hasattr(part, "to_list") else part.to_pylist())
+
+
+def short(value: Any, kind: Kind) -> str:
+    rows, columns = _shape(value)
+    return f"{kind.top} {kind.name} {rows} x {columns}"
+
+
+def _columns(value: Any, look: Look) -> Iterator[str]:
+    for at, name in enumerate(_names(value)):
+        word, nulls, _ = _column(value, at)
+        yield f"{look.label(name, 40)} {word}" + (f" ({nulls:,} null)" if nulls else "")
+
+
+def line(value: Any, look: Look, width: int) -> str:
+    head = short(value, look.kind(value))
+    if width < 60 and look.depth > 1:
+        return f"<{head}>"
+    return f"{head}: {look.items(_columns(value, look), width - len(head) - 2, _shape(value)[1])}"
+
+
+def block(value: Any, look: Look, width: int) -> Iterator[str]:
+    rows, columns = _shape(value)
+    names = _names(value)
+    yield short(value, look.kind(value))
+    shown = min(columns, max(8, width // 100))
+    for at in range(shown):
+        word, nulls, column = _column(value, at)
+        label = look.label(names[at], 60)
+        cells = (look.cell(cell, 40, label) for cell in _cells(column, 0, 4))
+        yield f"  {label}: {word}" + (f", {nulls:,} null" if nulls else "") + f", e.g. {look.items(cells, 140, None)}"
+    if columns > shown:
+        more = (look.label(name, 30) for name in names[shown:])
+        yield f"  {columns - shown:,} more columns: {look.items(more, 400, columns - shown)}"
+    wide = min(columns, 12)
+    each = max(10, min(60, width // 8 // max(1, wide)))
+    for start, stop in ((0, min(3, rows)), (max(3, rows - 2), rows)):
+        cells_of = [_cells(_column(value, at)[2], start, stop) for at in range(wide)]
+        for at in range(start, stop):
+            row = (look.cell(column[at - start], each, names[n]) for n, column in enumerate(cells_of))
+            yield f"  [{at}] " + " | ".join(row)
+
+
+def series_short(value: Any, kind: Kind) -> str:
+    return f"{kind.top} {kind.name} {_type_word(value.dtype)} {value.len()}"
+
+
+def series_line(value: Any, look: Look, width: int) -> str:
+    nulls = value.null_count()
+    head = f"{series_short(value, look.kind(value))} {look.label(value.name, 40)}"
+    head += f" ({nulls:,} null)" if nulls else ""
+    cells = (look.cell(cell, 40, value.name) for cell in _cells(value, 0, 20))
+    return f"{head}: {look.items(cells, width - len(head.encode()) - 2, value.len())}"
+
+
+def _is_table(kind: Kind) -> bool:
+    if kind.genuine("polars") and kind.is_library("polars", "DataFrame"):
+        return True
+    return kind.top == "pyarrow" and kind.is_library("pyarrow", "Table", "RecordBatch")
+
+
+FAMILIES = (
+    Family("polars and arrow tables", Group.FRAMES, _is_table, short, line, block, 10),
+    Family(
+        "polars series", Group.FRAMES, lambda kind: kind.genuine("polars") and kind.is_library("polars", "Series"),
+        series_short, series_line, None, 10,
+    ),
+)

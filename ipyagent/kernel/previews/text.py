@@ -1,0 +1,64 @@
+"""Texts and bytes: length, beginning and, in depth, the end. Escaped to one line, secrets masked before
+anything is cut."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from ipyagent.kernel.masking import mask
+from ipyagent.kernel.previews._kind import Kind
+from ipyagent.kernel.previews._look import CONTEXT, Family, Group, Look, clip, one_line, quoted
+
+WHOLE = 100_000
+"""Longest text that is masked as a whole, so that its end may be shown."""
+
+
+def _text(value: Any, kind: Kind) -> str:
+    return f"{kind.name} {str.__len__(value):,}"
+
+
+def text_line(value: Any, look: Look, width: int) -> str:
+    # a subclass of str; exact texts are shown by the look itself
+    return f"{look.kind(value).name} {look.text(value, max(8, width - 20))}"
+
+
+def text_block(value: Any, look: Look, width: int) -> Iterator[str]:
+    text = str.__getitem__(value, slice(None))
+    length = len(text)
+    if length <= 200:
+        yield look.text(value, 700)
+        return
+    lines = f", {text.count(chr(10)) + 1:,} lines" if length <= 10_000_000 else ""
+    yield f"{look.kind(value).name} of {length:,} characters{lines}"
+    whole = length <= WHOLE
+    shown = mask(text) if whole else mask(text[:WHOLE])
+    room = max(100, (width - 200) // 2)
+    if len(shown) <= room and whole:
+        yield from (f"  {one_line(line)}" for line in shown.splitlines() or [""])
+        return
+    start = clip(shown, room)
+    yield from (f"  {one_line(line)}" for line in start.splitlines())
+    if whole:
+        yield f"  … ends: {quoted(shown[-max(40, room // 8) :], room)}"
+
+
+def _bytes(value: Any, kind: Kind) -> str:
+    base: Any = bytes if kind.is_a(bytes) else bytearray
+    return f"{kind.name} {base.__len__(value):,}"
+
+
+def bytes_line(value: Any, look: Look, width: int) -> str:
+    kind = look.kind(value)
+    base: Any = bytes if kind.is_a(bytes) else bytearray
+    head = base.__getitem__(value, slice(0, width + CONTEXT))
+    text = mask(bytes(head).decode("latin-1"))
+    shown = "".join(c if " " <= c <= "~" or c == "…" else f"\\x{ord(c):02x}" for c in text[:width])
+    prefix = f"{_bytes(value, kind)}: "
+    return f"{prefix}b{quoted(shown, width - len(prefix) - 1)}"
+
+
+FAMILIES = (
+    Family("texts", Group.SCALARS, lambda kind: kind.is_a(str), _text, text_line, text_block, 60),
+    Family("bytes", Group.SCALARS, lambda kind: kind.is_a(bytes, bytearray), _bytes, bytes_line, None, 60),
+)

@@ -1,0 +1,88 @@
+"""What the tools of one session may touch: the project's files and the user's namespace."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from ipyagent.errors import AgentError
+from ipyagent.journal.events import FileChanged
+from ipyagent.journal.protocols import Execution, Workspace
+from ipyagent.kernel.dispatcher import MainThread
+from ipyagent.kernel.variables import short_types
+
+BACKUPS = "backups"
+"""Folder beside the transcript with the old content of changed files, named by its SHA-256."""
+
+
+class Names:
+    """The namespace's names and types as they were when code last ran."""
+
+    def __init__(self) -> None:
+        self.types: dict[str, str] = {}
+
+
+@dataclass(frozen=True)
+class KernelWorkspace:
+    """A `Workspace` over a shell and the main thread's dispatcher; see the protocol."""
+
+    root: Path
+    folder: Path
+    shell: Any
+    main: MainThread
+    backups: Path
+    record: Callable[[FileChanged], object]
+    limits: Callable[[str], int]
+    allowed: tuple[Path, ...] = ()
+    read_stamps: dict[Path, str] = field(default_factory=dict)
+    names: Names = field(default_factory=Names)
+    call: str = ""
+    streamed: Callable[[str], None] = lambda text: None
+
+    @property
+    def namespace(self) -> dict[str, Any]:
+        namespace: dict[str, Any] = self.shell.user_ns
+        return namespace
+
+    def for_call(self, call: str, stream: Callable[[str], None]) -> Workspace:
+        return replace(self, call=call, streamed=stream)
+
+    def limit(self, name: str) -> int:
+        return self.limits(name)
+
+    def stream(self, text: str) -> None:
+        self.streamed(text)
+
+    async def run_code(self, code: str) -> Execution:
+        done = await self.main.run_code(code, self.streamed)
+        if not done.interrupted:  # a stopped turn must not wait again before the result is journalled
+            self.names.types = await self.main.call(self.types)
+        return done
+
+    async def on_main(self, call: Callable[[], Any]) -> Any:
+        return await self.main.call(call)
+
+    def types(self) -> dict[str, str]:
+        """Names and short types now; main thread only."""
+        return short_types(self.namespace, hidden=self.shell.user_ns_hidden)
+
+    def record_change(self, path: Path, before: bytes | None, after: bytes | None) -> None:
+        backup = ""
+        if before is not None:
+            backup = hashlib.sha256(before).hexdigest()
+            target = self.backups / backup
+            if not target.exists():
+                try:
+                    self.backups.mkdir(parents=True, exist_ok=True)
+                    target.write_bytes(before)
+                except OSError as problem:
+                    raise AgentError(f"cannot back up {path} before changing it: {problem.strerror}") from None
+        try:
+            shown = path.relative_to(self.root).as_posix()
+        except ValueError:
+            shown = str(path)
+        digest = hashlib.sha256(after).hexdigest() if after is not None else ""
+        self.record(FileChanged(call=self.call, path=shown, backup=backup, digest=digest))

@@ -1,0 +1,44 @@
+"""Surfaces for callers that show nothing themselves: scripts and services."""
+
+from __future__ import annotations
+
+import asyncio
+
+from ipyagent.journal.events import Event, PermissionAsked
+from ipyagent.journal.protocols import Answer, Status
+
+
+class Unseen:
+    """Shows nothing and answers nothing: what needs a yes is denied before it comes here."""
+
+    can_ask = False
+
+    def open(self) -> None:
+        """Nothing appears."""
+
+    def show(self, event: Event) -> None:
+        """Nothing is shown."""
+
+    def status(self, status: Status) -> None:
+        """Nothing is shown."""
+
+    async def ask(self, asked: PermissionAsked) -> Answer:
+        return Answer("deny", by="headless")
+
+    def close(self) -> None:
+        """Nothing to leave."""
+
+
+class Listener(Unseen):
+    """Hands every event to the loop of an `async for`; None marks the end."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self.queue: asyncio.Queue[Event | None] = asyncio.Queue()
+
+    def show(self, event: Event) -> None:
+        self._loop.call_soon_threadsafe(self.queue.put_nowait, event)
+
+    def finish(self) -> None:
+        """No more events come; called on the listening loop."""
+        self._loop.call_soon(self.queue.put_nowait, None)

@@ -1,0 +1,187 @@
+"""One reply of the model: every piece is journalled before it is shown, whatever the stream does.
+
+Mends what can be mended without losing anything: refused thinking signatures and images leave the
+view by a recorded decision, a stream that broke in mid-reply is asked to go on, each once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from contextlib import aclosing
+
+import msgspec
+
+from ipyagent.errors import BadRequest, ImageRefused, PromptTooLong
+from ipyagent.journal.events import (
+    AssistantSaid,
+    Block,
+    BlockDropped,
+    Channel,
+    Reminded,
+    Retrying,
+    Streamed,
+    ThinkingDropped,
+    UsageReported,
+)
+from ipyagent.journal.journal import clean, clean_json
+from ipyagent.journal.protocols import Began, Reply, Request, TextDelta, ThinkingDelta, ToolDelta, Waiting
+from ipyagent.journal.tokens import estimate_blocks, estimate_text
+from ipyagent.loop.session import Session
+from ipyagent.model.prices import cost_of
+
+BATCH_SECONDS = 0.04
+"""25 pieces a second: front-ends keep up with 20-30 updates a second, not with one a token."""
+
+GO_ON = (
+    "The connection broke while you were answering; the text above is all that arrived. "
+    "Go on exactly where it stops, without repeating it."
+)
+
+
+async def ask(session: Session) -> Reply:
+    """The model's next reply, journalled. Raises ModelError when there is none."""
+    mended: set[str] = set()
+    while True:
+        try:
+            reply = await _receive(session)
+        except BadRequest as problem:
+            if not _mend(session, problem, mended):
+                raise
+            continue
+        calls = any(block["type"] == "tool_use" for block in reply.said.blocks)
+        if not reply.broken or calls or "stream" in mended:
+            return reply
+        mended.add("stream")
+        session.record(Reminded(text=GO_ON, why=f"{reply.broken}; asking again", tokens=estimate_text(GO_ON)))
+
+
+async def _receive(session: Session) -> Reply:
+    """Send the view and journal what comes back."""
+    count = session.view.count()
+    state = session.state(count.tokens)
+    if state.blocked:
+        raise PromptTooLong(
+            f"the context window is full: {count.tokens:,} of {state.window:,} tokens, requests stop at "
+            f"{state.block_mark:,}; start afresh with %agent new, or choose a model with a larger window",
+            kind="blocked",
+        )
+    limits = session.limits
+    system, tools, messages = session.view.wire(ttl=limits.cache_ttl, marks=limits.prompt_cache)
+    request = Request(
+        model=session.info.model,
+        system=system,
+        tools=tools,
+        messages=messages,
+        max_tokens=max(1, min(limits.max_tokens, state.window - count.tokens)),
+        effort=limits.effort,
+    )
+    session.show_phase("waiting for the model")
+    pieces = _Pieces(session)
+    reply: Reply | None = None
+    try:
+        async with aclosing(session.model.stream(request)) as events:  # type: ignore[type-var] # an async generator
+            async for event in events:
+                match event:
+                    case TextDelta():
+                        pieces.add("text", event.text)
+                    case ThinkingDelta():
+                        pieces.add("thinking", event.text)
+                    case ToolDelta():
+                        pieces.flush()
+                        session.show_phase(f"writing a {event.name} call ({event.chars:,} characters)")
+                    case Waiting():
+                        session.record(Retrying(reason=event.reason, seconds=event.seconds, attempt=event.attempt))
+                        session.show_phase(f"busy, trying again in {event.seconds:.0f} s, Stop to give up")
+                    case Began():
+                        session.show_phase("writing")
+                    case Reply():
+                        reply = event
+    finally:
+        pieces.flush()
+    if reply is None:
+        raise BadRequest("the model's stream ended without a reply", kind="stream")
+    return _keep(session, reply, predicted=count.tokens, raw=count.raw)
+
+
+def _keep(session: Session, reply: Reply, *, predicted: int, raw: int) -> Reply:
+    """Journal the reply and what it cost; returns it as journalled."""
+    blocks, invalid = _unique_calls(session, reply)
+    said = msgspec.structs.replace(reply.said, blocks=blocks, tokens=estimate_blocks(blocks))
+    made: AssistantSaid = session.record(said)
+    if reply.usage is not None and reply.usage.prompt:
+        cost = cost_of(session.info.model, reply.usage)
+        session.record(UsageReported(usage=reply.usage, cost=cost, predicted=predicted, raw=raw))
+        if session.turn_cost is not None:
+            session.turn_cost = None if cost is None else session.turn_cost + cost
+    return msgspec.structs.replace(reply, said=made, invalid=invalid)
+
+
+def _unique_calls(session: Session, reply: Reply) -> tuple[tuple[Block, ...], dict[str, str]]:
+    """The reply's blocks, free of lone surrogates, with an id of its own for every call."""
+    blocks: list[Block] = []
+    invalid: dict[str, str] = {}
+    taken: set[str] = set()
+    for block in reply.said.blocks:
+        if block["type"] in ("thinking", "redacted_thinking"):
+            blocks.append(block)  # signed: kept to the byte
+            continue
+        kept: Block = clean_json(block)
+        if block["type"] == "tool_use":
+            call = old = str(kept.get("id") or "call")
+            number = 1
+            while call in taken or session.view.knows_call(call):
+                number += 1
+                call = f"{old}_{number}"
+            taken.add(call)
+            kept["id"] = call
+            problem = reply.invalid.get(str(block.get("id")))
+            if problem and old not in invalid:
+                invalid[call] = problem
+        blocks.append(kept)
+    return tuple(blocks), invalid
+
+
+def _mend(session: Session, problem: BadRequest, mended: set[str]) -> bool:
+    """Take out of the view what the server refused, once a kind; whether to ask again."""
+    text = str(problem)
+    if "signature" in text and "thinking" in text and "thinking" not in mended:
+        mended.add("thinking")
+        session.record(ThinkingDropped(upto=session.journal.last, why="the server refused a thinking signature"))
+        return True
+    if isinstance(problem, ImageRefused):
+        match = re.search(r"messages\.(\d+)\.", text)
+        event = session.view.event_with_images(int(match.group(1)) if match else None)
+        event = event if event is not None else session.view.event_with_images()
+        if event is not None and f"image {event}" not in mended and len(mended) < 4:
+            mended.add(f"image {event}")
+            session.record(BlockDropped(event=event, why=text[:200]))
+            return True
+    return False
+
+
+class _Pieces:
+    """Streamed text in batches: one event at most every BATCH_SECONDS, none kept back on the way out."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._channel: Channel = "text"
+        self._texts: list[str] = []
+        self._timer: asyncio.TimerHandle | None = None
+
+    def add(self, channel: Channel, text: str) -> None:
+        if channel != self._channel:
+            self.flush()
+            self._channel = channel
+        self._texts.append(text)
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(BATCH_SECONDS, self.flush)
+
+    def flush(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._texts:
+            text = clean("".join(self._texts))
+            self._texts.clear()
+            self._session.record(Streamed(channel=self._channel, text=text))

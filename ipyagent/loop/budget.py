@@ -1,0 +1,87 @@
+"""Money: a turn pauses at its limit with a question, and says when it was unusually dear."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import statistics
+import time
+from pathlib import Path
+
+from ipyagent.journal.events import PermissionAnswered, PermissionAsked
+from ipyagent.loop.session import Session
+from ipyagent.project import update_object
+
+DEAR = 10
+"""A turn is dear when it costs more than this many median turns of the session."""
+
+
+def today() -> str:
+    return time.strftime("%Y-%m-%d")
+
+
+def spent_today(path: Path) -> float:
+    """Dollars that all sessions of this user spent today."""
+    try:
+        value = json.loads(path.read_text(encoding="utf-8")).get(today(), 0.0)
+    except (OSError, ValueError, AttributeError):
+        return 0.0
+    return float(value) if isinstance(value, int | float) else 0.0
+
+
+def add_spent(path: Path, dollars: float) -> None:
+    """Add to today's sum."""
+    if dollars > 0:
+        update_object(path, {today(): round(spent_today(path) + dollars, 6)})
+
+
+class Budget:
+    """The limits of one turn. A yes doubles the limit that was reached, for this turn only."""
+
+    def __init__(self, session: Session, before_today: float) -> None:
+        self._session = session
+        self._before = before_today
+        self._turn = session.limits.max_cost
+        self._day = session.limits.max_cost_per_day
+
+    async def check(self) -> str:
+        """Ask the user when a limit is reached; the line that ends the turn, "" to go on."""
+        cost = self._session.turn_cost or 0.0
+        day = self._before + cost
+        if self._turn and cost >= self._turn:
+            line = f"this request has cost ${cost:.2f}, its limit is ${self._turn:.2f} (max_cost)"
+            if not await self._ask(line):
+                return line
+            self._turn = 2 * cost
+        if self._day and day >= self._day:
+            line = f"today's cost is ${day:.2f}, the limit is ${self._day:.2f} (max_cost_per_day)"
+            if not await self._ask(line):
+                return line
+            self._day = 2 * day
+        return ""
+
+    async def _ask(self, line: str) -> bool:
+        surface = self._session.surface
+        if surface is None or not surface.can_ask:
+            return False
+        text = f"{line}. Go on?"
+        asked = self._session.record(
+            PermissionAsked(
+                call=f"budget-{self._session.journal.last}",
+                tool="budget",
+                title="Cost limit reached",
+                text=text,
+                digest=hashlib.sha256(text.encode()).hexdigest(),
+            )
+        )
+        answer = await surface.ask(asked)
+        self._session.record(PermissionAnswered(call=asked.call, answer=answer.answer, by=answer.by))
+        return answer.answer != "deny"
+
+
+def dear_turn(session: Session) -> str:
+    """One line when this turn cost more than DEAR median turns ("" otherwise)."""
+    cost, earlier = session.turn_cost or 0.0, [turn for turn in session.history.turn_costs if turn > 0]
+    if len(earlier) < 3 or cost <= DEAR * statistics.median(earlier):
+        return ""
+    return f"this turn cost ${cost:.2f}, {cost / statistics.median(earlier):.0f} times the median turn of the session"

@@ -1,0 +1,244 @@
+"""Who may run what: decided for each call, from the mode, the user's rules and what the call would do.
+
+An approval is for one exact question: its digest covers the tool, the arguments and the code,
+command or diff that was shown, and for anything else it is void. The mode is of this session and
+never stored. Rules are the user's, kept per project in the user's own directory; nothing that a
+project brings can add one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import secrets
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from difflib import get_close_matches
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+from ipyagent.config import MODES
+from ipyagent.errors import SettingError, UsageError
+from ipyagent.journal.events import Mode
+from ipyagent.journal.protocols import Question, Tool, Workspace
+
+HEADLESS = (
+    "{tool} needs a permission and nobody can be asked here. To let it run: `%agent mode auto`, "
+    '`c.IPyAgent.mode = "auto"` or IPYAGENT_MODE=auto (all but destructive calls), or `%agent allow {pattern}`.'
+)
+READ_ONLY = "{tool} was not run: mode is read_only, nothing may be changed. The user leaves it with `%agent mode ask`."
+
+_RULE = re.compile(r"([a-zA-Z0-9_-]{1,64})(?:\((.*)\))?", re.DOTALL)
+_ESCAPED = re.compile(r"\[([*?[])\]")
+
+
+@dataclass(frozen=True)
+class Allow:
+    """The call runs. `by`: "mode" or "rule"."""
+
+    by: Literal["mode", "rule"]
+    rule: str = ""
+
+
+@dataclass(frozen=True)
+class Deny:
+    """The call does not run; `reason` is for the model. `by`: "mode" or "headless"."""
+
+    reason: str
+    by: Literal["mode", "headless"]
+
+
+@dataclass(frozen=True)
+class Ask:
+    """The user is asked `question`; a yes holds only while `digest_of` gives `digest`, and "always"
+    stores `pattern`."""
+
+    question: Question
+    pattern: str
+    digest: str
+
+
+Decision: TypeAlias = Allow | Deny | Ask
+
+
+@dataclass(frozen=True)
+class Rule:
+    """`tool` or `tool(argument)`, where `argument` is a glob; None: every call of the tool."""
+
+    tool: str
+    argument: str | None = None
+
+    def __str__(self) -> str:
+        return self.tool if self.argument is None else f"{self.tool}({self.argument})"
+
+    @property
+    def exact(self) -> bool:
+        """Whether it names one call only: it has an argument, and no wildcard in it."""
+        return self.argument is not None and not re.search(r"[*?[]", _ESCAPED.sub("", self.argument))
+
+    def covers(self, tool: Tool, input: dict[str, Any], workspace: Workspace) -> bool:
+        if self.tool != tool.name:
+            return False
+        if self.argument is None:
+            return True
+        pattern = tool.pattern(input, workspace)
+        if pattern == str(self):
+            return True
+        own = getattr(tool, "covers", None)
+        if callable(own):
+            return bool(own(self.argument, input, workspace))
+        subject = parse_rule(pattern).argument
+        return subject is not None and fnmatchcase(_ESCAPED.sub(r"\1", subject), self.argument)
+
+
+def parse_rule(text: str, known: Iterable[str] = ()) -> Rule:
+    """`python`, `shell(git status)`, `write_file(src/*)`. `known`: names of tools there are; none
+    given, any name is taken. Raises UsageError."""
+    text = text.strip()
+    if not text:
+        raise UsageError("a rule is a tool's name, or a name and a pattern: `shell(git status)`, `write_file(src/*)`")
+    found = _RULE.fullmatch(text)
+    if found is None:
+        if "(" in text and not text.endswith(")"):
+            raise UsageError(f"the rule {text!r} has no closing parenthesis; write it as `shell(git status)`")
+        raise UsageError(f"{text!r} is not a rule; write `shell(git status)`, or a tool's name for all its calls")
+    name, argument = found[1], found[2]
+    names = sorted(known)
+    if names and name not in names:
+        close = get_close_matches(name, names, n=1)
+        raise UsageError(f"no tool {name!r}; {f'nearest: {close[0]}' if close else 'known: ' + ', '.join(names)}")
+    if argument is not None and not argument.strip():
+        raise UsageError(f"nothing in the parentheses of {text!r}; `{name}` alone covers every call of it")
+    return Rule(name, argument.strip() if argument is not None else None)
+
+
+def digest_of(tool: Tool, input: dict[str, Any], question: Question) -> str:
+    """What binds an answer to exactly this question: SHA-256 in hexadecimal. `question` as the
+    tool asks it; an approval whose digest is another one by the time of the run is void."""
+    parts = [tool.name, input, question.title, question.text, question.language]
+    # Escaped to ASCII: text with a lone surrogate has no UTF-8.
+    return hashlib.sha256(json.dumps(parts, sort_keys=True, default=repr).encode("ascii")).hexdigest()
+
+
+class Permissions:
+    """The mode and rules of one session. `store`: the JSON file with the user's rules, outside
+    of any project; `root`: the project they are for."""
+
+    def __init__(self, store: Path, root: Path, mode: Mode = "ask") -> None:
+        self._store = store
+        self._root = str(root.resolve())
+        self._session: list[Rule] = []
+        self._mode: Mode = "ask"
+        self.mode = mode
+
+    @property
+    def mode(self) -> Mode:
+        """Of this session only."""
+        return self._mode
+
+    @mode.setter
+    def mode(self, mode: str) -> None:
+        match mode:
+            case "ask" | "auto" | "read_only":
+                self._mode = mode
+            case _:
+                close = get_close_matches(mode, MODES, n=1)
+                nearest = f"nearest: {close[0]}; " if close else ""
+                raise UsageError(f"no mode {mode!r}; {nearest}modes: {', '.join(MODES)}")
+
+    @property
+    def rules(self) -> tuple[Rule, ...]:
+        """The session's rules, then the project's. Raises SettingError for a broken file."""
+        return (*self._session, *self._stored())
+
+    def with_mode(self, mode: Mode) -> Permissions:
+        """The same rules under another mode: for one request."""
+        other = Permissions(self._store, Path(self._root), mode)
+        other._session = self._session
+        return other
+
+    def decide(self, tool: Tool, input: dict[str, Any], workspace: Workspace, can_ask: bool) -> Decision:
+        """What becomes of this call (`input` as `tool.validate` returned it). Raises ToolFailure
+        when it could not run anyway, so that nobody is asked for nothing."""
+        if self._mode == "read_only" and tool.writes(input, workspace):
+            return Deny(READ_ONLY.format(tool=tool.name), "mode")
+        if tool.permission(input, workspace) == "none":
+            return Allow("mode")
+        danger = tool.destructive(input, workspace)
+        for rule in self.rules:
+            # A wide rule was given for the usual call, not for one that destroys something.
+            if (not danger or rule.exact) and rule.covers(tool, input, workspace):
+                return Allow("rule", str(rule))
+        if self._mode == "auto" and not danger:
+            return Allow("mode")
+        pattern = tool.pattern(input, workspace)
+        if not can_ask:
+            why = f"{tool.name} was not run: {danger}. " if danger and self._mode == "auto" else ""
+            return Deny(why + HEADLESS.format(tool=tool.name, pattern=pattern), "headless")
+        question = tool.question(input, workspace)
+        title = f"{question.title} ({danger})" if danger else question.title
+        shown = Question(title=title, text=question.text, language=question.language)
+        return Ask(shown, pattern, digest_of(tool, input, question))
+
+    def remember(self, pattern: str, *, session: bool = False) -> Rule:
+        """Allow from now on what `pattern` covers: in this project, or in this session only.
+        Raises UsageError for what is no rule, SettingError when the file cannot be written."""
+        rule = parse_rule(pattern)
+        if session:
+            if rule not in self._session:
+                self._session.append(rule)
+        else:
+            self._change(lambda rules: rules if str(rule) in rules else [*rules, str(rule)])
+        return rule
+
+    def forget(self, pattern: str) -> bool:
+        """Take a rule back; whether there was one."""
+        rule = parse_rule(pattern)
+        if rule not in self.rules:
+            return False
+        self._session[:] = [kept for kept in self._session if kept != rule]
+        self._change(lambda rules: [kept for kept in rules if kept != str(rule)])
+        return True
+
+    def _stored(self) -> list[Rule]:
+        return [parse_rule(text) for text in self._read().get(self._root, [])]
+
+    def _read(self) -> dict[str, list[str]]:
+        """Every project's rules. Read anew each time: another kernel may have added one."""
+        try:
+            found = json.loads(self._store.read_text("utf-8"))
+            projects = found["projects"]
+            for rules in projects.values():
+                for text in rules:
+                    parse_rule(text)
+            return dict(projects)
+        except FileNotFoundError:
+            return {}
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, UsageError) as problem:
+            raise SettingError(
+                f"the file of permission rules {self._store} cannot be read ({problem}); fix or delete it"
+            ) from None
+
+    def _change(self, change: Callable[[list[str]], list[str]]) -> None:
+        from filelock import FileLock, Timeout
+
+        temporary = self._store.with_name(f".{self._store.name}.{secrets.token_hex(6)}.tmp")
+        try:
+            self._store.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            with FileLock(f"{self._store}.lock", timeout=5):
+                projects = self._read()
+                projects[self._root] = change(projects.get(self._root, []))
+                text = json.dumps({"version": 1, "projects": dict(sorted(projects.items()))}, indent=1)
+                descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+                with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+                    file.write(text + "\n")
+                    file.flush()
+                    os.fsync(descriptor)
+                os.replace(temporary, self._store)
+        except (OSError, Timeout) as problem:
+            raise SettingError(f"the rule was not stored in {self._store}: {problem}") from None
+        finally:
+            temporary.unlink(missing_ok=True)

@@ -1,0 +1,174 @@
+"""A session at work: its journal, its view, and those who watch. Journal first, then view, then show."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from ipyagent.errors import ModelError
+from ipyagent.journal.events import AssistantSaid, Event, SessionStarted, ToolReturned, TurnEnded
+from ipyagent.journal.journal import Journal, Problem, clean
+from ipyagent.journal.protocols import Model, ModelInfo, Status, Surface, Tool, WindowState
+from ipyagent.journal.tokens import estimate_blocks, estimate_text
+from ipyagent.journal.view import CUT_MARK, CUT_OFF, NOT_RUN, View
+from ipyagent.loop.history import History
+from ipyagent.loop.permissions import Permissions
+
+E = TypeVar("E", bound=Event)
+
+
+class Limits(msgspec.Struct, frozen=True, kw_only=True):
+    """The numbers that one turn keeps to (settings of the same names)."""
+
+    max_turns: int = 50
+    max_tokens: int = 32_000
+    effort: str = ""
+    prompt_cache: bool = True
+    cache_ttl: str = "5m"
+    max_cost: float = 0.0
+    max_cost_per_day: float = 0.0
+
+
+class Session:
+    """What the loop works on. Everything that happens goes through `record`.
+
+    Made by `create`, `open` or `fork`; `connect` gives it a model before the first turn.
+    """
+
+    def __init__(self, journal: Journal, view: View, history: History) -> None:
+        self.journal = journal
+        self.view = view
+        self.history = history
+        self.tools: dict[str, Tool] = {}
+        self.limits = Limits()
+        self.surface: Surface | None = None
+        self.turn_cost: float | None = 0.0
+        self.info = ModelInfo(model="", window=0, max_output=0)
+        self._model: Model | None = None
+        self._permissions: Permissions | None = None
+        self._state: Callable[[int], WindowState] | None = None
+
+    @classmethod
+    def create(cls, sessions: Path, started: SessionStarted) -> Session:
+        """A new, empty session."""
+        view, history = View(), History()
+        history.apply(started)
+        return cls(Journal.create(sessions, started), view, history)
+
+    @classmethod
+    def open(cls, folder: Path) -> tuple[Session, list[Problem]]:
+        """A stored session; its cut-off turn is closed. Raises JournalError when it is in use."""
+        view, history = View(), History()
+
+        def replay(event: Event) -> None:
+            view.apply(event)
+            history.apply(event)
+
+        journal, problems = Journal.open(folder, replay)
+        session = cls(journal, view, history)
+        if history.unfinished:
+            session.close_open("The kernel stopped.")
+            session.record(TurnEnded(status="stopped", message="cut off: the kernel stopped"))
+            problems.append(Problem(journal.path, journal.last, "the last turn was cut off by a crash; it is closed"))
+        return session, problems
+
+    @classmethod
+    def fork(
+        cls, source: Path, sessions: Path, started: SessionStarted, upto: int = 0
+    ) -> tuple[Session, list[Problem]]:
+        """A new session that begins as a copy of another, up to event `upto` (0: all)."""
+        Journal.fork(source, sessions, started, upto).close()
+        return cls.open(sessions / started.session)
+
+    def __repr__(self) -> str:
+        return f"<Session {self.journal.session} on {self.info.model or 'no model'}>"
+
+    def connect(
+        self,
+        model: Model,
+        info: ModelInfo,
+        *,
+        tools: dict[str, Tool],
+        permissions: Permissions,
+        limits: Limits,
+        state: Callable[[int], WindowState],
+    ) -> None:
+        """Give the session what its next turn works with. `state` tells where the window stands
+        at a number of tokens."""
+        self._model, self.info, self.tools = model, info, tools
+        self._permissions, self.limits, self._state = permissions, limits, state
+
+    @property
+    def model(self) -> Model:
+        if self._model is None:
+            raise ModelError("no model is connected to this session")
+        return self._model
+
+    @property
+    def permissions(self) -> Permissions:
+        if self._permissions is None:
+            raise ModelError("no model is connected to this session")
+        return self._permissions
+
+    def state(self, tokens: int) -> WindowState:
+        """Where the window stands at `tokens` tokens of prompt."""
+        if self._state is None:
+            raise ModelError("no model is connected to this session")
+        return self._state(tokens)
+
+    def record(self, event: E) -> E:
+        """Journal an event, let the view take it in, then show it; returns it with its id."""
+        made = self.journal.append(event)
+        self.view.apply(made)
+        self.history.apply(made)
+        if self.surface is not None:
+            self.surface.show(made)
+        return made  # type: ignore[return-value] # append gives back the class that it was given
+
+    def show_phase(self, phase: str) -> None:
+        """Tell the surface what is going on now and where window and cost stand."""
+        if self.surface is not None:
+            self.surface.status(self.status(phase))
+
+    def status(self, phase: str = "") -> Status:
+        """The session in one glance."""
+        totals = self.history.totals
+        return Status(
+            phase=phase,
+            model=self.info.model,
+            window=self._state(self.view.count().tokens) if self._state is not None else None,
+            cost=totals.cost,
+            turn_cost=self.turn_cost,
+            tokens_read=totals.read,
+            tokens_prompt=totals.prompt,
+        )
+
+    def close_open(self, why: str) -> None:
+        """Close a half-said reply and every open call with an error result that says `why`."""
+        text = self.view.partial_text
+        if text.strip():
+            blocks = ({"type": "text", "text": f"{clean(text)}\n{CUT_MARK}"},)
+            self.record(AssistantSaid(blocks=blocks, partial=True, tokens=estimate_blocks(blocks)))
+        for call, name in self.view.open_calls.items():
+            running = self.view.was_called(call)
+            output = self.view.partial_output(call).strip()
+            body = f"{CUT_OFF if running else NOT_RUN} {why}" + (f"\nOutput until then:\n{output}" if output else "")
+            self.record(
+                ToolReturned(
+                    call=call,
+                    name=name,
+                    blocks=({"type": "text", "text": body},),
+                    is_error=True,
+                    tokens=estimate_text(body),
+                    note="cut off" if running else "not run",
+                )
+            )
+
+    def end(self, ended: TurnEnded) -> TurnEnded:
+        """Journal the end of a turn and have it on the disk."""
+        made = self.record(ended)
+        self.journal.sync()
+        return made

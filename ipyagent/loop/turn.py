@@ -1,0 +1,96 @@
+"""The one loop: ask the model, run its tools, until it has said its last word.
+
+Every ending is a value. Whatever happens, no call stays open and the next request is valid.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+
+from ipyagent.errors import AgentError, JournalError
+from ipyagent.journal.events import Ending, Reminded, TurnEnded, UserSaid
+from ipyagent.journal.protocols import Workspace
+from ipyagent.journal.tokens import estimate_text
+from ipyagent.loop.ask import ask
+from ipyagent.loop.budget import Budget, dear_turn
+from ipyagent.loop.calls import run_calls
+from ipyagent.loop.session import Session
+
+EMPTY_REPLY = "Your last reply was empty. Say in a sentence what the results show, or what you need."
+MAX_CUT_CALLS = 3
+"""Replies in a row whose last call was cut off by the output limit before the turn gives up."""
+
+
+async def run_turn(
+    session: Session,
+    said: UserSaid,
+    workspace: Workspace,
+    *,
+    variables: Callable[[], dict[str, str]] = dict,
+    spent_before: float = 0.0,
+) -> TurnEnded:
+    """Journal the request, work on it, journal how it ended.
+
+    `variables` tells the user's names and types at the end; `spent_before` the dollars of the day
+    so far. Cancelling the task is the way to stop: the turn then ends as "stopped".
+    """
+    began = time.monotonic()
+    session.turn_cost = 0.0
+    status: Ending
+    try:
+        session.record(said)
+        status, message = await _rounds(session, workspace, Budget(session, spent_before))
+        message = message or dear_turn(session)
+    except asyncio.CancelledError:
+        status, message = "stopped", "stopped"
+    except JournalError as problem:
+        return TurnEnded(status="failed", message=str(problem), seconds=time.monotonic() - began)
+    except AgentError as problem:
+        status, message = "failed", str(problem)
+    try:
+        session.close_open("The user stopped the turn." if status == "stopped" else "The turn ended.")
+        seconds = round(time.monotonic() - began, 3)
+        return session.end(TurnEnded(status=status, message=message, seconds=seconds, variables=variables()))
+    except JournalError as problem:
+        return TurnEnded(status="failed", message=str(problem), seconds=time.monotonic() - began)
+
+
+async def _rounds(session: Session, workspace: Workspace, budget: Budget) -> tuple[Ending, str]:
+    """Replies and tools in turn; how it ended and a line for the user ("" when finished)."""
+    nudged, cut = False, 0
+    for _ in range(session.limits.max_turns):
+        if line := await budget.check():
+            return "limit", line
+        reply = await ask(session)
+        calls = await run_calls(session, reply, workspace)
+        cut = cut + 1 if calls and reply.said.stop_reason == "max_tokens" else 0
+        if cut >= MAX_CUT_CALLS:
+            return "limit", f"{cut} tool calls in a row were cut off by the output limit; raise IPyAgent.max_output"
+        if calls or reply.said.stop_reason == "pause_turn":
+            continue
+        match reply.said.stop_reason:
+            case "refusal":
+                return "refused", f"the model refused: {reply.details}" if reply.details else "the model refused"
+            case "max_tokens":
+                return (
+                    "limit",
+                    "the reply was cut off at the output limit; ask it to go on, or raise IPyAgent.max_output",
+                )
+            case "model_context_window_exceeded":
+                return "limit", "the reply reached the end of the context window; start afresh with %agent new"
+            case "" if reply.broken:
+                return "failed", f"{reply.broken}, twice; what arrived is kept, ask it to go on"
+            case _ if reply.said.blocks and not _only_thinking(reply.said.blocks):
+                return "finished", ""
+        if nudged:
+            return "failed", "the model answered with nothing, twice; say more precisely what you want"
+        nudged = True
+        session.record(Reminded(text=EMPTY_REPLY, why="empty reply, asking again", tokens=estimate_text(EMPTY_REPLY)))
+    limit = session.limits.max_turns
+    return "limit", f"stopped after {limit} model calls (max_turns); say `go on` in a %%agent cell to continue"
+
+
+def _only_thinking(blocks: tuple[dict[str, object], ...]) -> bool:
+    return all(block["type"] in ("thinking", "redacted_thinking") for block in blocks)

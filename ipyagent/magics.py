@@ -1,0 +1,239 @@
+"""The magics: parse, call, show. Loading registers them and does nothing else; all is made on first use."""
+
+from __future__ import annotations
+
+import importlib
+import threading
+from typing import TYPE_CHECKING, Any
+
+from ipyagent.cells import CellTransformer, literal
+from ipyagent.config import IPyAgent
+from ipyagent.errors import AgentError
+from ipyagent.options import CellOptions, parse
+
+if TYPE_CHECKING:
+    from ipyagent.agent import Agent, Options, TurnResult
+    from ipyagent.journal.protocols import Surface
+
+FULL, SHORT = "ipyagent", "agent"
+_ATTRIBUTE = "_ipyagent_extension"
+
+
+class TurnFailed(AgentError):
+    """The agent's turn failed; raised so that Run All and papermill stop there."""
+
+
+class Extension:
+    """ipyagent in one shell: its settings, its magics, and the agent once it is needed."""
+
+    def __init__(self, shell: Any) -> None:
+        self.shell = shell
+        self.settings = IPyAgent(parent=shell)
+        self.names = [FULL]
+        self._agent: Agent | None = None
+        self._transformer: CellTransformer | None = None
+        self._completions: Any = None
+
+    # ------------------------------------------------------------------ loading
+
+    def load(self) -> None:
+        """Register everything; says so when another extension owns a name already."""
+        owned = self.shell.magics_manager.magics
+        if SHORT in owned["cell"] or SHORT in owned["line"]:
+            print("ipyagent: %agent belongs to another extension here; use %%ipyagent and %ipyagent")  # noqa: T201 - one line at load
+        else:
+            self.names.append(SHORT)
+        register = self.shell.register_magic_function
+        for name in self.names:
+            register(literal(lambda line, cell=None: self.agent(line, cell)), "line_cell", name)
+            register(literal(lambda line, cell: self.agent_async(line, cell)), "cell", f"{name}_async")
+        if "context" not in owned["line"]:
+            register(literal(lambda line: self.context(line)), "line", "context")
+        self._transformer = CellTransformer(self.shell, self.names)
+        self.shell.input_transformers_cleanup.insert(0, self._transformer)
+        self.shell.configurables.append(self.settings)
+        self.shell.events.register("post_run_cell", self._warm_up)
+        from ipyagent.completion import Completions
+
+        self._completions = Completions(self.shell, self.names)
+        self._completions.register()
+
+    def unload(self) -> None:
+        """Take everything back and let go of the session."""
+        self.shell.input_transformers_cleanup.remove(self._transformer)
+        self.shell.configurables.remove(self.settings)
+        self._completions.unregister()
+        magics = self.shell.magics_manager.magics
+        for name in [*self.names, *(f"{name}_async" for name in self.names), "context"]:
+            magics["cell"].pop(name, None)
+            magics["line"].pop(name, None)
+        if self._agent is not None:
+            self._agent.close()
+
+    def _warm_up(self, result: Any = None) -> None:
+        """After the loading cell: import what the first request needs, on a thread, in silence."""
+        self.shell.events.unregister("post_run_cell", self._warm_up)
+        threading.Thread(target=_import_heavy, name="ipyagent-warm-up", daemon=True).start()
+
+    # ------------------------------------------------------------------ the agent
+
+    @property
+    def agent_now(self) -> Agent:
+        """The agent of this kernel, made on first use for the notebook that runs now."""
+        from ipyagent.agent import Agent
+        from ipyagent.kernel.frontend import describe_frontend
+
+        front = describe_frontend(self.shell)
+        folder = front.notebook.parent if front.notebook is not None else None
+        if self._agent is None:
+            self._agent = Agent(shell=self.shell, settings=self.settings, folder=folder, notebook=front.notebook)
+        elif front.notebook is not None:
+            self._agent.sessions.notebook = front.notebook  # renamed meanwhile
+        return self._agent
+
+    # ------------------------------------------------------------------ the magics
+
+    def agent(self, line: str, cell: str | None = None) -> None:
+        """`%agent …`, and `%%agent` where nobody awaits (`%%time`, `%%capture`, scripts)."""
+        if cell is None:
+            from ipyagent.commands import run_command
+
+            request = run_command(self, line)
+            if request is None:
+                return
+            line, cell = "", request
+        chosen, agent = parse(line), self.agent_now
+        if self._stored(agent, chosen, cell):
+            return
+        surface = self._surface(chosen)
+        self._show_notices(agent)
+        surface.open()
+        try:
+            result = agent.turn_blocking(cell.rstrip("\n"), _options(chosen), surface, cell=self._cell_id())
+        finally:
+            surface.close()
+            self._show_notices(agent)
+        self._after(result, chosen, surface)
+
+    async def agent_async(self, line: str, cell: str) -> None:
+        """`%%agent` at top level: the same, awaited."""
+        chosen, agent = parse(line), self.agent_now
+        if self._stored(agent, chosen, cell):
+            return
+        surface = self._surface(chosen)
+        self._show_notices(agent)
+        surface.open()
+        try:
+            result = await agent.turn(cell.rstrip("\n"), _options(chosen), surface, cell=self._cell_id())
+        finally:
+            surface.close()
+            self._show_notices(agent)
+        self._after(result, chosen, surface)
+
+    def context(self, line: str) -> None:
+        """`%context [--raw]`: what the model would be sent now, and what it costs."""
+        from ipyagent.report import report
+
+        print(report(self.agent_now, line.split()))  # noqa: T201 - a magic's answer
+
+    # ------------------------------------------------------------------ around a turn
+
+    def _surface(self, chosen: CellOptions) -> Surface:
+        """Where the turn is shown: a panel, a terminal, or text at the end."""
+        from ipyagent.kernel.comms import route_clicks
+        from ipyagent.kernel.frontend import describe_frontend
+
+        front = describe_frontend(self.shell)
+        captured = type(self.shell.display_pub).__name__ == "CapturingDisplayPublisher"  # %%capture
+        if chosen.quiet:
+            from ipyagent.listening import Unseen
+
+            return Unseen()
+        if front.kind == "terminal":
+            from ipyagent.ui.terminal import TerminalSurface
+
+            return TerminalSurface(self.agent_now.ask_line)
+        if front.live_widgets and not captured:
+            from ipyagent.ui.panel import PanelSurface
+
+            kernel = self.shell.kernel
+            return PanelSurface(self.agent_now.stop, lambda comm, click: route_clicks(kernel, comm, click))
+        from ipyagent.ui.text import TextSurface
+
+        return TextSurface()
+
+    def _cell_id(self) -> str:
+        from ipyagent.kernel.frontend import running_cell
+
+        return running_cell(self.shell)
+
+    def _stored(self, agent: Agent, chosen: CellOptions, cell: str) -> bool:
+        """Show the stored answer of an unchanged cell instead of paying for it again."""
+        from ipyagent.kernel.frontend import describe_frontend
+
+        if chosen.rerun or self.settings.rerun == "always" or not describe_frontend(self.shell).live_widgets:
+            return False
+        events = agent.stored_turn(cell.rstrip("\n"), self._cell_id())
+        if events is None:
+            return False
+        from ipyagent.ui.static import static_bundle
+
+        self._show_notices(agent)
+        self.shell.display_pub.publish(static_bundle(events, None))
+        print("unchanged since it was answered; to run it again: %%agent --rerun")  # noqa: T201 - said to the user
+        return True
+
+    def _show_notices(self, agent: Agent) -> None:
+        from ipyagent.ui.escape import line
+
+        for notice in agent.notices:
+            print(f"ipyagent: {line(notice)}")  # noqa: T201 - said to the user
+        agent.notices.clear()
+
+    def _after(self, result: TurnResult, chosen: CellOptions, surface: Surface) -> None:
+        """Show a quiet turn's answer; raise when whoever runs the notebook must not go on."""
+        if chosen.quiet and result.text:
+            from ipyagent.ui.escape import plain
+            from ipyagent.ui.markdown import harmless
+
+            self.shell.display_pub.publish({"text/markdown": harmless(result.text), "text/plain": plain(result.text)})
+        if result.status == "failed" or (result.status == "refused" and not surface.can_ask):
+            raise TurnFailed(result.message)
+
+
+def _options(chosen: CellOptions) -> Options:
+    from ipyagent.agent import Options
+
+    return Options(
+        model=chosen.model,
+        max_turns=chosen.max_turns,
+        effort=chosen.effort,
+        mode=chosen.mode or None,  # type: ignore[arg-type] # `parse` lets only modes through
+        fresh=chosen.fresh,
+        fork=chosen.fork,
+    )
+
+
+def _import_heavy() -> None:
+    """What the first request will import; a failure shows itself there, with its reason."""
+    for name in ("anthropic", "pydantic", "ipyagent.agent", "ipyagent.ui.panel", "anywidget", "ipyagent.ui.static"):
+        try:
+            importlib.import_module(name)
+        except ImportError:
+            return
+
+
+def load(shell: Any) -> None:
+    """Register the magics in a shell, once."""
+    if not isinstance(getattr(shell, _ATTRIBUTE, None), Extension):
+        extension = Extension(shell)
+        extension.load()
+        setattr(shell, _ATTRIBUTE, extension)
+
+
+def unload(shell: Any) -> None:
+    """Take back what `load` did."""
+    extension = getattr(shell, _ATTRIBUTE, None)
+    if isinstance(extension, Extension):
+        extension.unload()
+        delattr(shell, _ATTRIBUTE)

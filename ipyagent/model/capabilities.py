@@ -1,0 +1,132 @@
+"""What a server and a model can do: asked where the server tells, found out on first use where not.
+
+Each thing that an endpoint turns out to lack is remembered for it and left out of later requests.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from ipyagent.journal.protocols import ModelInfo, Request
+
+DEFAULT_WINDOW = 200_000
+DEFAULT_OUTPUT = 32_000
+ONE_MILLION = 1_000_000
+LONG_BETA = "context-1m-2025-08-07"
+"""Beta header by which older models serve a window of a million tokens."""
+
+OPTIONAL_FIELDS = ("cache_control", "thinking", "output_config", "diagnostics")
+"""Parts of a request that a server may lack; each degrades to leaving it out."""
+
+_LACKS = re.compile(
+    r"extra inputs|unknown|unrecogni[sz]ed|unexpected|unsupported|not (?:be )?(?:permitted|supported|allowed)"
+)
+_OUTPUT_LIMIT = re.compile(r"max_tokens[^0-9]*[\d,]+\s*>\s*([\d,]+)")
+
+FALLBACK: tuple[tuple[str, int, int], ...] = (
+    (r"claude-(fable|mythos|opus|sonnet|haiku)-5", ONE_MILLION, 128_000),
+    (r"claude-(opus|sonnet)-4", DEFAULT_WINDOW, 64_000),
+    (r"claude-haiku-4", DEFAULT_WINDOW, 64_000),
+)
+"""Windows and largest replies when the Models API does not answer (its figures, November 2026)."""
+
+
+class Capabilities:
+    """What endpoints were found to lack, for the life of the process."""
+
+    def __init__(self) -> None:
+        self._lacking: dict[str, set[str]] = {}
+        self._output: dict[tuple[str, str], int] = {}
+
+    def lacking(self, endpoint: str) -> frozenset[str]:
+        """Names from OPTIONAL_FIELDS (and "models", "count_tokens") that the endpoint lacks."""
+        return frozenset(self._lacking.get(endpoint, ()))
+
+    def lacks(self, endpoint: str, feature: str) -> None:
+        """Remember that the endpoint lacks a feature."""
+        self._lacking.setdefault(endpoint, set()).add(feature)
+
+    def largest_output(self, endpoint: str, model: str) -> int | None:
+        """The largest `max_tokens` that the endpoint said it takes for the model."""
+        return self._output.get((endpoint, model))
+
+    def learn(self, endpoint: str, model: str, message: str, sent: Mapping[str, Any]) -> bool:
+        """Read a 400's message; whether the request is worth sending again, changed."""
+        lowered = message.lower()
+        if match := _OUTPUT_LIMIT.search(lowered):
+            limit = int(match.group(1).replace(",", ""))
+            if 0 < limit < int(sent.get("max_tokens", 0)):
+                self._output[endpoint, model] = limit
+                return True
+        if "signature" in lowered or not _LACKS.search(lowered):
+            return False
+        for feature in OPTIONAL_FIELDS:
+            if feature in lowered and feature in sent and feature not in self.lacking(endpoint):
+                self.lacks(endpoint, feature)
+                return True
+        return False
+
+
+def without_marks(request: Request) -> Request:
+    """The request without any `cache_control`, for servers that refuse it."""
+
+    def bare(block: dict[str, Any]) -> dict[str, Any]:
+        return {key: value for key, value in block.items() if key != "cache_control"}
+
+    return Request(
+        model=request.model,
+        system=[bare(block) for block in request.system],
+        tools=[bare(block) for block in request.tools],
+        messages=[
+            {**message, "content": [bare(block) for block in message["content"]]} for message in request.messages
+        ],
+        max_tokens=request.max_tokens,
+        effort=request.effort,
+        diagnose=request.diagnose,
+    )
+
+
+def split_suffix(model: str) -> tuple[str, bool]:
+    """The id as the server knows it, and whether the user asked for the long window (`[1m]`)."""
+    return (model[:-4], True) if model.lower().endswith("[1m]") else (model, False)
+
+
+def resolve(
+    model: str,
+    told: ModelInfo | None,
+    *,
+    setting: int = 0,
+    betas: tuple[str, ...] = (),
+    environ: Mapping[str, str] | None = None,
+) -> ModelInfo:
+    """Window and abilities of a model, first that answers: setting, `[1m]` suffix, the Models
+    API (`told`), the 1M beta header, IPYAGENT_DEFAULT_WINDOW, our table of figures, 200,000."""
+    name, long = split_suffix(model)
+    window, output, source = 0, 0, ""
+    if setting:
+        window, source = setting, "setting"
+    elif long:
+        window, source = ONE_MILLION, "[1m] suffix"
+    elif told is not None and told.window:
+        window, source = told.window, told.source
+    elif LONG_BETA in betas:
+        window, source = ONE_MILLION, "beta header"
+    elif given := (environ or {}).get("IPYAGENT_DEFAULT_WINDOW", ""):
+        window, source = int(given) if given.isdigit() else 0, "environment"
+    output = told.max_output if told is not None else 0
+    for pattern, table_window, table_output in FALLBACK:
+        if re.match(pattern, name):
+            window, source = (window, source) if window else (table_window, "table")
+            output = output or table_output
+    known = told is not None and bool(told.source)
+    return ModelInfo(
+        model=name,
+        window=window or DEFAULT_WINDOW,
+        max_output=output or DEFAULT_OUTPUT,
+        thinking=told.thinking if told is not None and known else bool(re.match(r"claude-\w+-(5|4-[678])", name)),
+        effort=told.effort if told is not None and known else False,
+        images=told.images if told is not None else True,
+        source=source or "default",
+    )

@@ -1,0 +1,300 @@
+"""The one way out: every model call goes through the official SDK, and only here.
+
+Tries again by itself (the SDK shows nobody its waiting and obeys any `retry-after`, so its own
+retries are off): busy, failing and unreachable servers, as long as nothing of a reply has come.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from ipyagent.errors import ModelError, NoCredentials, SettingError, Unreachable
+from ipyagent.journal.protocols import ModelEvent, ModelInfo, Reply, Request, Waiting
+from ipyagent.model.capabilities import LONG_BETA, Capabilities, resolve, split_suffix, without_marks
+from ipyagent.model.failures import Refusal, asked_wait, back_off, failure, is_transient, redact
+from ipyagent.model.reading import Reading
+
+if TYPE_CHECKING:
+    import anthropic
+
+HINT = (
+    "No model is connected yet. Set one of these, then run the cell again:\n"
+    "  a key (ANTHROPIC_API_KEY), or a local server of the Messages API (ANTHROPIC_BASE_URL=http://localhost:11434);\n"
+    "  or try everything offline with the rule-based practice model:  %agent model practice"
+)
+
+
+class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
+    """Where requests go. Empty `base_url` and `api_key` leave it to the SDK's own environment."""
+
+    base_url: str = ""
+    api_key: str = ""
+    provider: str = "anthropic"
+    timeout: float = 600.0
+    retries: int = 4
+    longest_wait: float = 60.0
+    thinking: bool = True
+    window: int = 0
+
+    def __repr__(self) -> str:
+        return f"<Endpoint {self.provider} {self.base_url or 'default'}>"
+
+
+class AnthropicModel:
+    """Answers requests through the SDK's async client. One event loop only (the agent thread's)."""
+
+    def __init__(self, endpoint: Endpoint, capabilities: Capabilities | None = None) -> None:
+        self.endpoint = endpoint
+        self.capabilities = capabilities or Capabilities()
+        self._client: anthropic.AsyncAnthropic | None = None
+        self._infos: dict[str, ModelInfo] = {}
+
+    def __repr__(self) -> str:
+        return f"<AnthropicModel {self.endpoint!r}>"
+
+    @property
+    def client(self) -> anthropic.AsyncAnthropic:
+        """The SDK's client, made on first use. Raises NoCredentials, SettingError."""
+        if self._client is None:
+            self._client = _make_client(self.endpoint)
+        return self._client
+
+    @property
+    def _address(self) -> str:
+        return str(self.client.base_url).rstrip("/")
+
+    async def close(self) -> None:
+        """Close the connections."""
+        if self._client is not None:
+            await self._client.close()
+            self._client = None
+
+    async def info(self, model: str) -> ModelInfo:
+        """Window and abilities of a model, asked once; never raises for a server that is silent."""
+        if model not in self._infos:
+            told = await self._ask_models_api(split_suffix(model)[0])
+            betas = os.environ.get("ANTHROPIC_CUSTOM_HEADERS", "")
+            self._infos[model] = resolve(
+                model,
+                told,
+                setting=self.endpoint.window,
+                betas=(LONG_BETA,) if LONG_BETA in betas else (),
+                environ=os.environ,
+            )
+        return self._infos[model]
+
+    async def _ask_models_api(self, model: str) -> ModelInfo | None:
+        import anthropic
+
+        if "models" in self.capabilities.lacking(self._address):
+            return None
+        try:
+            found = await self.client.with_options(max_retries=0, timeout=5.0).models.retrieve(model)
+        except anthropic.NotFoundError:
+            self.capabilities.lacks(self._address, "models")
+            return None
+        except (anthropic.AnthropicError, TypeError, ValueError):
+            return None  # the request itself will say what is wrong
+        able = found.to_dict().get("capabilities")
+        able = able if isinstance(able, dict) else {}
+
+        def can(name: str) -> bool:
+            value = able.get(name)
+            return bool(value.get("supported")) if isinstance(value, dict) else bool(value)
+
+        return ModelInfo(
+            model=model,
+            window=getattr(found, "max_input_tokens", None) or 0,
+            max_output=getattr(found, "max_tokens", None) or 0,
+            thinking=can("thinking"),
+            effort=can("effort"),
+            images=can("image_input") if able else True,
+            source="Models API" if able or getattr(found, "max_input_tokens", None) else "",
+        )
+
+    async def stream(self, request: Request) -> AsyncIterator[ModelEvent]:
+        """Events of one reply, see `Model.stream`."""
+        attempt = 0
+        while True:
+            try:
+                async for event in self._once(request):
+                    yield event
+                return
+            except _TryAgain as again:
+                attempt += 1
+                if attempt > self.endpoint.retries:
+                    raise again.error from None
+                seconds, remark = back_off(attempt, again.asked, self.endpoint.longest_wait)
+                reason = f"{again.reason}; {remark}" if remark else again.reason
+            yield Waiting(reason, seconds, attempt)
+            await asyncio.sleep(seconds)
+
+    async def _once(self, request: Request) -> AsyncIterator[ModelEvent]:
+        """One try. Raises _TryAgain while nothing has come that would be lost by it."""
+        import anthropic
+        import httpx2
+
+        began, reading = time.monotonic(), Reading()
+        stream = await self._open(request)
+        broken = ""
+        async with stream:
+            try:
+                async for raw in stream:
+                    for event in reading.take(raw.to_dict(mode="python")):
+                        yield event
+            except anthropic.APIStatusError as problem:
+                broken = f"the server broke off: {redact(problem.message, self.endpoint.api_key)}"
+            except (anthropic.APIError, httpx2.HTTPError) as problem:
+                broken = f"the connection broke ({type(problem).__name__})"
+            except (ValueError, KeyError, TypeError, AttributeError) as problem:
+                broken = f"the server sent a malformed stream ({type(problem).__name__})"
+        if not broken and not reading.finished:
+            broken = "the reply ended before it was complete"
+        reply = reading.reply(broken=broken, seconds=time.monotonic() - began)
+        if broken and all(block["type"] in ("thinking", "redacted_thinking") for block in reply.said.blocks):
+            raise _TryAgain(Unreachable(f"{broken}; nothing of the reply had come", kind="stream"), broken, None)
+        yield Reply(
+            said=reply.said,
+            usage=reply.usage,
+            broken=broken,
+            details=reply.details,
+            invalid=reply.invalid,
+        )
+
+    async def _open(self, request: Request) -> Any:
+        """The open stream; leaves out what the endpoint lacks, finding it out on the way."""
+        import anthropic
+
+        while True:
+            body = await self._body(request)
+            try:
+                return await self.client.messages.create(**body)
+            except anthropic.APIStatusError as problem:
+                refusal = self._read(problem)
+                sent = {**body, "cache_control": ()} if _has_marks(body) else body
+                if refusal.status in (400, 422) and self.capabilities.learn(
+                    self._address, request.model, refusal.message, sent
+                ):
+                    continue
+                error = failure(refusal, model=request.model, base_url=self._address)
+                if is_transient(refusal):
+                    raise _TryAgain(error, str(error), asked_wait(refusal.headers)) from None
+                raise error from None
+            except anthropic.APIConnectionError as problem:
+                reason = f"cannot reach {self._address} ({_cause(problem)})"
+                hint = "check the network and ANTHROPIC_BASE_URL, then run the cell again"
+                raise _TryAgain(Unreachable(f"{reason}: {hint}", kind="connection"), reason, None) from None
+            except (TypeError, anthropic.AnthropicError) as problem:
+                if "authentication" in str(problem).lower() or "credential" in str(problem).lower():
+                    raise NoCredentials(HINT, kind="credentials") from None
+                raise ModelError(redact(str(problem), self.endpoint.api_key), kind=type(problem).__name__) from None
+
+    async def _body(self, request: Request) -> dict[str, Any]:
+        lacking = self.capabilities.lacking(self._address)
+        info = await self.info(request.model)
+        if "cache_control" in lacking:
+            request = without_marks(request)
+        limit = self.capabilities.largest_output(self._address, request.model) or request.max_tokens
+        body: dict[str, Any] = {
+            "model": info.model,
+            "max_tokens": min(request.max_tokens, limit),
+            "messages": request.messages,
+            "stream": True,
+        }
+        if request.system:
+            body["system"] = request.system
+        if request.tools:
+            body["tools"] = request.tools
+        if info.thinking and self.endpoint.thinking and "thinking" not in lacking:
+            body["thinking"] = {"type": "adaptive", "display": "summarized"}
+        if request.effort and info.effort and "output_config" not in lacking:
+            body["output_config"] = {"effort": request.effort}
+        if split_suffix(request.model)[1] and info.source == "[1m] suffix":
+            body["extra_headers"] = {"anthropic-beta": LONG_BETA}
+        return body
+
+    def _read(self, problem: Any) -> Refusal:
+        secrets = (self.endpoint.api_key, self.client.api_key, self.client.auth_token)
+        return Refusal(
+            status=problem.status_code,
+            type=str(getattr(problem, "type", "") or ""),
+            code=str(getattr(problem, "error_code", "") or ""),
+            message=redact(str(getattr(problem, "api_message", "") or problem.message), *secrets),
+            request_id=str(problem.request_id or ""),
+            headers={str(k).lower(): str(v) for k, v in problem.response.headers.items()},
+        )
+
+
+class _TryAgain(Exception):
+    """The same request may succeed later; `error` is raised when tries run out."""
+
+    def __init__(self, error: ModelError, reason: str, asked: float | None) -> None:
+        super().__init__(reason)
+        self.error, self.reason, self.asked = error, reason, asked
+
+
+def has_credentials(endpoint: Endpoint) -> bool:
+    """Whether requests can go out at all: a key, a server address, or the SDK's own chain."""
+    if endpoint.api_key or endpoint.base_url or endpoint.provider != "anthropic":
+        return True
+    if any(os.environ.get(f"ANTHROPIC_{name}") for name in ("API_KEY", "AUTH_TOKEN", "BASE_URL", "PROFILE")):
+        return True
+    if keyring_key():
+        return True
+    client = _make_client(endpoint)
+    return bool(client.api_key or client.auth_token or client.credentials)
+
+
+def keyring_key() -> str:
+    """The key that the user stored as service "ipyagent", name "anthropic"; "" when there is none."""
+    try:
+        import keyring
+    except ImportError:
+        return ""
+    try:
+        return str(keyring.get_password("ipyagent", "anthropic") or "")
+    except (keyring.errors.KeyringError, RuntimeError):
+        return ""
+
+
+def _make_client(endpoint: Endpoint) -> anthropic.AsyncAnthropic:
+    import anthropic
+
+    common: dict[str, Any] = {"max_retries": 0, "timeout": anthropic.Timeout(endpoint.timeout, connect=5.0)}
+    if endpoint.provider != "anthropic":
+        name = {"bedrock": "AsyncAnthropicBedrock", "vertex": "AsyncAnthropicVertex"}[endpoint.provider]
+        try:
+            made: Any = getattr(anthropic, name)(**common)
+        except Exception as problem:  # noqa: BLE001 - a cloud's own library fails in its own ways; the user reads why
+            raise SettingError(
+                f"provider {endpoint.provider!r} is not ready ({problem}): pip install 'anthropic[{endpoint.provider}]'"
+            ) from None
+        return made  # type: ignore[no-any-return] # the clouds' clients have the same methods
+    if endpoint.base_url:
+        common["base_url"] = endpoint.base_url.rstrip("/").removesuffix("/v1")
+    key = endpoint.api_key
+    if not key and not any(os.environ.get(f"ANTHROPIC_{name}") for name in ("API_KEY", "AUTH_TOKEN")):
+        key = keyring_key() or ("none" if endpoint.base_url or os.environ.get("ANTHROPIC_BASE_URL") else "")
+    if key:
+        common["api_key"] = key
+    return anthropic.AsyncAnthropic(**common)
+
+
+def _has_marks(body: dict[str, Any]) -> bool:
+    places = [*body.get("system", ()), *body.get("tools", ())]
+    places += [block for message in body["messages"] for block in message["content"]]
+    return any("cache_control" in block for block in places)
+
+
+def _cause(problem: BaseException) -> str:
+    """The innermost reason, in a few words."""
+    inner: BaseException = problem
+    while inner.__cause__ is not None or inner.__context__ is not None:
+        inner = inner.__cause__ or inner.__context__ or inner
+    return " ".join(str(inner).split())[:120] or type(inner).__name__

@@ -1,0 +1,118 @@
+"""From a server's failure to one line for the user: what happened, what to do, whether to try again."""
+
+from __future__ import annotations
+
+import email.utils
+import random
+import re
+import time
+from collections.abc import Mapping
+
+import msgspec
+
+from ipyagent.errors import (
+    AuthenticationFailed,
+    BadRequest,
+    Busy,
+    ImageRefused,
+    ModelError,
+    PromptTooLong,
+    QuotaSpent,
+    TooLarge,
+    UnknownModel,
+)
+
+SPENT = ("enforced_spend_limit_reached", "contract_spend_limit_reached", "credit_balance_too_low")
+RETRIED = (408, 409, 429)
+_KEY = re.compile(r"sk-[A-Za-z0-9_-]{8,}|(?i:bearer)\s+\S{8,}")
+
+
+class Refusal(msgspec.Struct, frozen=True, kw_only=True):
+    """An error response, read: `type` and `code` are the stable names of the API."""
+
+    status: int
+    type: str = ""
+    code: str = ""
+    message: str = ""
+    request_id: str = ""
+    headers: Mapping[str, str] = {}
+
+
+def redact(text: str, *secrets: str | None) -> str:
+    """The text without keys: the ones given and whatever looks like one."""
+    for secret in secrets:
+        if secret and len(secret) >= 6:
+            text = text.replace(secret, "[key]")
+    return _KEY.sub("[key]", text)
+
+
+def failure(refusal: Refusal, *, model: str, base_url: str) -> ModelError:
+    """The error to raise for a refused request."""
+    status, text = refusal.status, " ".join(refusal.message.split())[:600] or f"status {refusal.status}"
+    lowered, kind = text.lower(), refusal.code or refusal.type or str(status)
+    at = f" (request {refusal.request_id})" if refusal.request_id else ""
+
+    def made(error: type[ModelError], message: str) -> ModelError:
+        return error(message, kind=kind, request_id=refusal.request_id)
+
+    if status == 401:
+        return made(AuthenticationFailed, f"{base_url} refused the key: set ANTHROPIC_API_KEY to a valid one{at}")
+    if status == 403:
+        return made(
+            AuthenticationFailed,
+            f"the key may not do this ({text}): check the rights of ANTHROPIC_API_KEY or choose another model{at}",
+        )
+    if status == 402 or refusal.code in SPENT or "credit balance" in lowered:
+        return made(QuotaSpent, f"the account's limit is reached ({text}): raise it, then run the cell again{at}")
+    if status == 413:
+        return made(TooLarge, f"the request is too large for the server ({text}){at}")
+    if status == 404:
+        return made(UnknownModel, f"{base_url} does not know {model!r} ({text}): choose one with %agent model NAME{at}")
+    if refusal.type == "exceed_context_size_error" or "prompt is too long" in lowered:
+        return made(PromptTooLong, f"{text}{at}")
+    if status in (400, 422) and re.search(r"image|document|pdf", lowered) and "tool_use" not in lowered:
+        return made(ImageRefused, f"{text}{at}")
+    if status in RETRIED or status >= 500:
+        return made(Busy, f"{_busy(status)} ({text}){at}")
+    return made(BadRequest, f"the server refused the request: {text}{at}")
+
+
+def _busy(status: int) -> str:
+    known = {429: "the rate limit is reached", 529: "the server is overloaded"}
+    return known.get(status, f"the server fails ({status})")
+
+
+def is_transient(refusal: Refusal) -> bool:
+    """Whether the same request may succeed later."""
+    told = refusal.headers.get("x-should-retry", "")
+    if refusal.code in SPENT:
+        return False
+    if told in ("true", "false"):
+        return told == "true"
+    return refusal.status in RETRIED or refusal.status >= 500
+
+
+def asked_wait(headers: Mapping[str, str]) -> float | None:
+    """Seconds that the server asks us to wait; None when it does not say."""
+    for name, unit in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
+        value = headers.get(name)
+        if not value:
+            continue
+        try:
+            return max(0.0, float(value) * unit)
+        except ValueError:
+            date = email.utils.parsedate_tz(value)
+            if date is not None:
+                return max(0.0, email.utils.mktime_tz(date) - time.time())
+    return None
+
+
+def back_off(attempt: int, asked: float | None, cap: float) -> tuple[float, str]:
+    """Seconds to wait before try `attempt` + 1 (attempt counts from 1), and a remark when the
+    server's wish was cut. Without a wish: 0.5 s doubling to 8 s, less up to a quarter of jitter."""
+    if asked is not None:
+        if asked > cap:
+            return cap, f"the server asks for {asked:,.0f} s, trying after {cap:g} s"
+        return asked, ""
+    delay = min(8.0, 0.5 * 2.0 ** (attempt - 1), cap)
+    return delay * (1 - 0.25 * random.random()), ""

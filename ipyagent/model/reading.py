@@ -1,0 +1,169 @@
+"""A reply put together from the stream's raw events.
+
+A block counts only when its end was seen: half a tool call is never kept, half a text is. Broken
+JSON of a call is kept as text for the model and the call is marked as not to be run.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from ipyagent.journal.events import AssistantSaid, Block, Usage
+from ipyagent.journal.protocols import Began, ModelEvent, Reply, TextDelta, ThinkingDelta, ToolDelta
+
+CUT_BY_LIMIT = (
+    "The call was cut off by the output limit before it was complete, so it was not run. "
+    "Make the call again in smaller parts."
+)
+
+
+class Reading:
+    """Takes raw events (`take`) and ends in a `Reply` (`reply`)."""
+
+    def __init__(self) -> None:
+        self.began = False
+        self.finished = False
+        self.stop_reason = ""
+        self.message_id = ""
+        self.model = ""
+        self.details = ""
+        self._usage: dict[str, Any] = {}
+        self._blocks: dict[int, Block] = {}
+        self._parts: dict[tuple[int, str], list[str]] = {}
+        self._json: dict[int, list[str]] = {}
+        self._json_chars: dict[int, int] = {}
+        self._done: set[int] = set()
+        self._invalid: dict[str, str] = {}
+
+    def take(self, event: dict[str, Any]) -> Iterator[ModelEvent]:
+        """The next raw event, as a JSON object; yields what a user may see of it."""
+        kind = event.get("type")
+        if kind == "message_start":
+            message = event.get("message") or {}
+            self.began = True
+            self.message_id, self.model = str(message.get("id") or ""), str(message.get("model") or "")
+            self._usage.update(_counts(message.get("usage")))
+            yield Began(self.usage() or Usage())
+        elif kind == "content_block_start":
+            block = dict(event.get("content_block") or {})
+            self._blocks[event["index"]] = block
+            if block.get("type") == "tool_use":
+                self._json[event["index"]] = []
+                yield ToolDelta(str(block.get("name") or ""), 0)
+        elif kind == "content_block_delta":
+            yield from self._delta(event["index"], event.get("delta") or {})
+        elif kind == "content_block_stop":
+            self._close(event["index"])
+        elif kind == "message_delta":
+            delta = event.get("delta") or {}
+            self.stop_reason = str(delta.get("stop_reason") or self.stop_reason)
+            details = delta.get("stop_details")
+            if isinstance(details, dict):
+                self.details = str(details.get("explanation") or details.get("category") or "")
+            self._usage.update(_counts(event.get("usage")))
+        elif kind == "message_stop":
+            self.finished = True
+
+    def _delta(self, index: int, delta: dict[str, Any]) -> Iterator[ModelEvent]:
+        block = self._blocks.get(index)
+        if block is None:
+            return
+        match delta.get("type"):
+            case "text_delta":
+                self._grow(index, "text", delta["text"])
+                yield TextDelta(delta["text"])
+            case "thinking_delta":
+                self._grow(index, "thinking", delta["thinking"])
+                yield ThinkingDelta(delta["thinking"])
+            case "signature_delta":
+                self._grow(index, "signature", delta["signature"])
+            case "input_json_delta":
+                piece = str(delta.get("partial_json") or "")
+                self._json.setdefault(index, []).append(piece)
+                self._json_chars[index] = self._json_chars.get(index, 0) + len(piece)
+                yield ToolDelta(str(block.get("name") or ""), self._json_chars[index])
+            case "citations_delta":
+                block.setdefault("citations", []).append(delta.get("citation"))
+            case "compaction_delta":
+                block.update({k: delta[k] for k in ("content", "encrypted_content") if delta.get(k) is not None})
+
+    def _grow(self, index: int, key: str, piece: str) -> None:
+        self._parts.setdefault((index, key), []).append(piece)
+
+    def _whole(self) -> None:
+        """Put the pieces of texts into their blocks."""
+        for (index, key), parts in self._parts.items():
+            block = self._blocks[index]
+            block[key] = str(block.get(key) or "") + "".join(parts)
+        self._parts.clear()
+
+    def _close(self, index: int) -> None:
+        block = self._blocks.get(index)
+        if block is None:
+            return
+        self._done.add(index)
+        text = "".join(self._json.pop(index, ()))
+        if block.get("type") == "tool_use" and text.strip():
+            try:
+                value = json.loads(text)
+            except ValueError as problem:
+                self._refuse(block, text, f"The arguments are not valid JSON ({problem}): {text[:300]}")
+                return
+            if isinstance(value, dict):
+                block["input"] = value
+            else:
+                self._refuse(block, text, f"The arguments must be a JSON object, got: {text[:300]}")
+
+    def _refuse(self, block: Block, text: str, problem: str) -> None:
+        block["input"] = {"invalid_json": text[:4000]}
+        self._invalid[str(block.get("id"))] = problem
+
+    def usage(self) -> Usage | None:
+        """What the server counted so far; None when it said nothing."""
+        if not self._usage:
+            return None
+        count = {key: value for key, value in self._usage.items() if value}
+        return Usage(
+            input=count.get("input_tokens", 0),
+            cache_read=count.get("cache_read_input_tokens", 0),
+            cache_write=count.get("cache_creation_input_tokens", 0),
+            cache_write_1h=count.get("ephemeral_1h_input_tokens", 0),
+            output=count.get("output_tokens", 0),
+        )
+
+    def reply(self, *, broken: str = "", seconds: float = 0.0) -> Reply:
+        """The reply as far as it came; `broken` says why the stream ended early ("" when not)."""
+        self._whole()
+        blocks: list[Block] = []
+        for index, block in sorted(self._blocks.items()):
+            kind = block.get("type")
+            if index in self._done or kind == "text":
+                if kind == "text" and not str(block.get("text") or "").strip():
+                    continue
+                blocks.append(block)
+            elif kind == "tool_use" and self.finished:
+                self._refuse(block, "".join(self._json.pop(index, ())), CUT_BY_LIMIT)
+                blocks.append(block)
+        if self.stop_reason == "max_tokens" and blocks and blocks[-1].get("type") == "tool_use":
+            self._invalid[str(blocks[-1].get("id"))] = CUT_BY_LIMIT
+        said = AssistantSaid(
+            blocks=tuple(blocks),
+            stop_reason="" if broken else self.stop_reason,
+            model=self.model,
+            message_id=self.message_id,
+            partial=bool(broken),
+            seconds=round(seconds, 3),
+        )
+        return Reply(
+            said=said, usage=self.usage(), broken=broken, details=self.details, invalid=dict(self._invalid)
+        )
+
+
+def _counts(usage: Any) -> dict[str, int]:
+    """The integer counts of a usage object, the hour-long writes lifted up; nulls left out."""
+    if not isinstance(usage, dict):
+        return {}
+    flat = {**usage, **(usage.get("cache_creation") or {})}
+    return {key: value for key, value in flat.items() if isinstance(value, int) and value >= 0}

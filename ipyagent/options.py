@@ -1,0 +1,78 @@
+"""The options of a `%%agent` line. A wrong one gives one line that names the nearest right one."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator
+
+import msgspec
+
+from ipyagent.errors import UsageError
+
+FLAGS = ("--fresh", "--fork", "--quiet", "--rerun")
+VALUES = ("--model", "--max-turns", "--effort", "--mode")
+EFFORTS = ("low", "medium", "high", "xhigh", "max")
+MODES = ("ask", "auto", "read_only")
+
+USAGE = (
+    "%%agent [--model NAME] [--mode ask|auto|read_only] [--max-turns N] [--effort LEVEL] "
+    "[--fresh | --fork] [--quiet] [--rerun]"
+)
+
+
+class CellOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """What stands on the `%%agent` line; empty means the setting. `fresh`: without history, not
+    kept. `fork`: with history, not kept. `quiet`: only the answer. `rerun`: even if unchanged."""
+
+    model: str = ""
+    max_turns: int = 0
+    effort: str = ""
+    mode: str = ""
+    fresh: bool = False
+    fork: bool = False
+    quiet: bool = False
+    rerun: bool = False
+
+
+def nearest(word: str, known: tuple[str, ...] | list[str]) -> str:
+    """" did you mean …" for a word that is not known, "" when nothing is near."""
+    close = difflib.get_close_matches(word, known, n=1, cutoff=0.5)
+    return f"; did you mean {close[0]}?" if close else ""
+
+
+def parse(line: str) -> CellOptions:
+    """The options of a line. Words are split at spaces, quotes mean nothing. Raises UsageError."""
+    found: dict[str, str | int | bool] = {}
+    words = iter(line.split())
+    for word in words:
+        name, equals, value = word.partition("=")
+        key = name.removeprefix("--").replace("-", "_")
+        if name in FLAGS and not equals:
+            found[key] = True
+        elif name in VALUES:
+            found[key] = _value(name, value if equals else _next(name, words))
+        elif name.startswith("-"):
+            raise UsageError(f"%%agent has no option {name}{nearest(name, (*FLAGS, *VALUES))}  usage: {USAGE}")
+        else:
+            raise UsageError(f"%%agent takes options only on its first line, not {word!r}; the request goes below it")
+    if found.get("fresh") and found.get("fork"):
+        raise UsageError("--fresh and --fork exclude each other: without history, or with a copy of it")
+    return msgspec.convert(found, CellOptions)
+
+
+def _next(name: str, words: Iterator[str]) -> str:
+    value = next(words, "")
+    if not value or value.startswith("--"):
+        raise UsageError(f"{name} needs a value  usage: {USAGE}")
+    return value
+
+
+def _value(name: str, value: str) -> str | int:
+    choices = {"--mode": MODES, "--effort": EFFORTS}.get(name)
+    if choices is not None and value not in choices:
+        raise UsageError(f"{name} is one of {', '.join(choices)}, not {value!r}{nearest(value, choices)}")
+    if name != "--max-turns":
+        return value
+    if not value.isdigit() or int(value) < 1:
+        raise UsageError(f"--max-turns is a number from 1 up, not {value!r}")
+    return int(value)

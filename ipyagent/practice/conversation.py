@@ -1,0 +1,148 @@
+"""What a request body says happened: turns, calls and results, as frozen values.
+
+A turn begins at a user message with words of the user's own. Blocks wrapped whole in one tag (`<context>…`,
+`<variable …>…`) are reminders or attachments: they belong to the turn but are not what was asked.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+_WRAPPED = re.compile(r"\s*<([\w-]+)(?:\s[^>]*)?>.*</\1>\s*", re.S)
+_ATTACHED = re.compile(r"<(variable|file|cell|out|output|skill|context)\b[^>]*>.*?</\1>", re.S)
+_NAMED = re.compile(r"<(variable|file)\s[^>]*?(?:name|path)=\"([^\"]+)\"")
+_CJK = re.compile(r"[\u3400-\u9fff]")
+_NOTE = re.compile(r"^\[(?:rebound: |took |figure \d|\d+ more figures|interrupted by).*\]$\n?", re.M)
+MARK = re.compile(r"practice model|练习模型", re.I)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One tool call and what came back, without the session's own notes; `failed` is the result's `is_error`."""
+
+    tool: str
+    input: Mapping[str, Any]
+    text: str = ""
+    failed: bool = False
+
+    @property
+    def code(self) -> str:
+        """The code of a `python` call, else an empty text."""
+        return str(self.input.get("code", "")) if self.tool == "python" else ""
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """`asked`: the user's words. `extras`: reminder and attachment blocks. `rounds`: calls made, by message."""
+
+    asked: str
+    extras: tuple[str, ...] = ()
+    rounds: tuple[tuple[Step, ...], ...] = ()
+    said: str = ""
+
+    @property
+    def chinese(self) -> bool:
+        """Whether the user's words, code apart, hold Chinese characters."""
+        return bool(_CJK.search(re.sub(r"```.*?```", "", self.asked, flags=re.S)))
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        """All calls of the turn in order."""
+        return tuple(step for round_ in self.rounds for step in round_)
+
+    def attached(self, kind: str) -> tuple[str, ...]:
+        """Names in `<variable name=…>` or paths in `<file path=…>` blocks."""
+        return tuple(name for extra in self.extras for found, name in _NAMED.findall(extra) if found == kind)
+
+
+@dataclass(frozen=True, slots=True)
+class Conversation:
+    """All that a request body tells; the last turn is the one to answer."""
+
+    turns: tuple[Turn, ...]
+    tools: Mapping[str, Mapping[str, Any]]
+    system: str
+    schema: Mapping[str, Any] | None
+    thinks: bool
+    introduced: bool
+    digest: str
+
+    @property
+    def turn(self) -> Turn:
+        """The turn to answer."""
+        return self.turns[-1]
+
+    @property
+    def history(self) -> tuple[Step, ...]:
+        """Calls of the earlier turns, oldest first."""
+        return tuple(step for turn in self.turns[:-1] for step in turn.steps)
+
+
+def flat(content: Any) -> str:
+    """The text of a `content` field, whether a string or a list of blocks."""
+    if isinstance(content, str):
+        return content
+    return "\n".join(str(block.get("text", "")) for block in content or [] if block.get("type", "text") == "text")
+
+
+def read(body: Mapping[str, Any]) -> Conversation:
+    """The conversation in a Messages API request body; a body without messages has one empty turn."""
+    turns: list[Turn] = []
+    calls: dict[str, tuple[str, Mapping[str, Any]]] = {}
+    introduced = False
+    for message in body.get("messages", []):
+        content = message.get("content") or []
+        blocks = [{"type": "text", "text": content}] if isinstance(content, str) else list(content)
+        if message.get("role") == "assistant":
+            said = "\n".join(str(block["text"]) for block in blocks if block.get("type") == "text")
+            introduced = introduced or bool(MARK.search(said))
+            calls = {b["id"]: (b["name"], b.get("input") or {}) for b in blocks if b.get("type") == "tool_use"}
+            if turns and said and not calls:
+                turns[-1] = replace(turns[-1], said=said)
+        elif message.get("role") == "user":
+            _user(turns, blocks, calls)
+            calls = {}
+    output = body.get("output_config") or {}
+    form = output.get("format") or body.get("output_format") or {}
+    return Conversation(
+        turns=tuple(turns) or (Turn(""),),
+        tools={str(tool.get("name", "")): tool for tool in body.get("tools") or []},
+        system=flat(body.get("system")),
+        schema=form.get("schema"),
+        thinks=(body.get("thinking") or {}).get("type") in ("enabled", "adaptive"),
+        introduced=introduced,
+        digest=hashlib.sha256(json.dumps(_marks_off(body.get("messages", [])), sort_keys=True).encode()).hexdigest(),
+    )
+
+
+def _marks_off(value: Any) -> Any:
+    """The messages without cache marks, which move without changing what was said."""
+    if isinstance(value, dict):
+        return {key: _marks_off(part) for key, part in value.items() if key != "cache_control"}
+    return [_marks_off(part) for part in value] if isinstance(value, list) else value
+
+
+def _user(turns: list[Turn], blocks: list[dict[str, Any]], calls: Mapping[str, tuple[str, Mapping[str, Any]]]) -> None:
+    """Adds one user message: results to the open turn, words as a new one."""
+    steps = []
+    for block in blocks:
+        if block.get("type") == "tool_result":
+            name, input = calls.get(str(block.get("tool_use_id")), ("", {}))
+            result = _NOTE.sub("", flat(block.get("content")))
+            steps.append(Step(name, input, result, bool(block.get("is_error"))))
+    texts = [str(block.get("text", "")) for block in blocks if block.get("type") == "text"]
+    extras = [text for text in texts if _WRAPPED.fullmatch(text)]
+    own = [text for text in texts if not _WRAPPED.fullmatch(text) and text.strip()]
+    inline = [found.group() for text in own for found in _ATTACHED.finditer(text)]
+    if steps and turns:
+        turns[-1] = replace(turns[-1], rounds=(*turns[-1].rounds, tuple(steps)))
+    if own or not (steps and turns):
+        asked = _ATTACHED.sub("", own[-1]).strip() if own else ""
+        turns.append(Turn(asked, (*extras, *inline)))
+    elif extras:
+        turns[-1] = replace(turns[-1], extras=(*turns[-1].extras, *extras))

@@ -1,0 +1,151 @@
+"""Images and documents of a request: the bytes must be what the block says, and within the API's limits.
+
+Limits: base64 under 5 MB an image; edges at most 8,000 px, or 2,000 px when a request has more than 20 images.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import struct
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from ipyagent.practice.refusal import Refused
+from ipyagent.practice.tokens import PDF_PAGE, count_image, count_text
+
+MEDIA: Final = ("image/jpeg", "image/png", "image/gif", "image/webp")
+MAX_BASE64: Final = 5 * 1024 * 1024
+MAX_EDGE: Final = 8_000
+MAX_EDGE_OF_MANY: Final = 2_000
+MANY: Final = 20
+
+Found = tuple[str, Mapping[str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """What the bytes of an image are: media type ("" if unknown), width and height in pixels."""
+
+    media: str
+    width: int
+    height: int
+
+
+def measure(raw: bytes) -> Picture:
+    """Read type and size from an image's header; media "" when it is none of the four kinds or is cut short."""
+    try:
+        if raw.startswith(b"\x89PNG\r\n\x1a\n"):
+            return Picture("image/png", *struct.unpack(">II", raw[16:24]))
+        if raw[:6] in (b"GIF87a", b"GIF89a"):
+            return Picture("image/gif", *struct.unpack("<HH", raw[6:10]))
+        if raw[:4] == b"RIFF" and raw[8:12] == b"WEBP":
+            return Picture("image/webp", *_webp_size(raw))
+        if raw.startswith(b"\xff\xd8"):
+            return Picture("image/jpeg", *_jpeg_size(raw))
+    except (struct.error, IndexError):
+        pass
+    return Picture("", 0, 0)
+
+
+def _webp_size(raw: bytes) -> tuple[int, int]:
+    kind = raw[12:16]
+    if kind == b"VP8X":
+        return 1 + int.from_bytes(raw[24:27], "little"), 1 + int.from_bytes(raw[27:30], "little")
+    if kind == b"VP8L":
+        bits = int.from_bytes(raw[21:25], "little")
+        return 1 + (bits & 0x3FFF), 1 + (bits >> 14 & 0x3FFF)
+    width, height = struct.unpack("<HH", raw[26:30])
+    return width & 0x3FFF, height & 0x3FFF
+
+
+def _jpeg_size(raw: bytes) -> tuple[int, int]:
+    at = 2
+    while True:
+        marker, length = raw[at + 1], struct.unpack(">H", raw[at + 2 : at + 4])[0]
+        if 0xC0 <= marker <= 0xCF and marker not in (0xC4, 0xC8, 0xCC):
+            height, width = struct.unpack(">HH", raw[at + 5 : at + 9])
+            return width, height
+        at += 2 + length
+
+
+def images_in(messages: Sequence[Mapping[str, Any]]) -> Iterator[Found]:
+    """Every image with its path, those inside tool results too."""
+    for i, message in enumerate(messages):
+        if isinstance(message["content"], str):
+            continue
+        for j, block in enumerate(message["content"]):
+            if block["type"] == "image":
+                yield f"messages.{i}.content.{j}.image", block
+            elif block["type"] == "tool_result" and isinstance(block.get("content"), list):
+                for k, part in enumerate(block["content"]):
+                    if part["type"] == "image":
+                        yield f"messages.{i}.content.{j}.tool_result.content.{k}.image", part
+
+
+class Pictures:
+    """Sizes of images, each measured once."""
+
+    def __init__(self) -> None:
+        self._known: dict[bytes, Picture] = {}
+
+    def of(self, data: str) -> Picture:
+        """The picture in base64 text; raises `binascii.Error` or `UnicodeEncodeError` when it is not base64."""
+        key = hashlib.sha256(data.encode()).digest()
+        if (known := self._known.get(key)) is None:
+            known = self._known[key] = measure(base64.b64decode(data, validate=True))
+        return known
+
+    def check(self, messages: Sequence[Mapping[str, Any]], most: int) -> int:
+        """Refuse images the API refuses; answers how many there are."""
+        found = list(images_in(messages))
+        if len(found) > most:
+            raise Refused(f"messages: at most {most} images are allowed in a request, found {len(found)}")
+        edge = MAX_EDGE_OF_MANY if len(found) > MANY else MAX_EDGE
+        large = [path for path, block in found if not self._fits(path, block["source"], edge)]
+        if large:
+            many = " when a request has more than 20 images" if len(found) > MANY else ""
+            raise Refused(
+                f"{large[0]}.source.base64.data: At least one of the image dimensions exceed max allowed size: "
+                f"{edge} pixels{many}",
+                code="image_dimensions_too_large",
+                details={"max_side_length_pixels": edge, "paths": large},
+            )
+        return len(found)
+
+    def _fits(self, path: str, source: Mapping[str, Any], edge: int) -> bool:
+        kind = source.get("type")
+        if kind != "base64":
+            raise Refused(f"{path}.source: only base64 images can be read by the practice server, not {kind!r}")
+        media, data = source.get("media_type"), source.get("data")
+        if media not in MEDIA:
+            raise Refused(f"{path}.source.base64.media_type: Input should be one of {', '.join(MEDIA)}")
+        if not isinstance(data, str) or not data:
+            raise Refused(f"{path}.source.base64.data: Field required")
+        if len(data) > MAX_BASE64:
+            raise Refused(f"{path}.source.base64: image exceeds 5 MB maximum: {len(data)} bytes > {MAX_BASE64} bytes")
+        try:
+            picture = self.of(data)
+        except (binascii.Error, ValueError):
+            raise Refused(f"{path}.source.base64.data: invalid base64 data") from None
+        if not picture.media or not picture.width or not picture.height:
+            raise Refused(f"{path}.source.base64.data: Could not process image")
+        if picture.media != media:
+            raise Refused(
+                f"{path}.source.base64.media_type: Image does not match the provided media type {media}; "
+                f"the bytes are {picture.media}"
+            )
+        return max(picture.width, picture.height) <= edge
+
+    def tokens(self, block: Mapping[str, Any]) -> int:
+        """Tokens of an image or a document block that was checked before."""
+        source = block["source"]
+        if block["type"] == "image":
+            picture = self.of(source["data"])
+            return count_image(picture.width, picture.height)
+        if source["type"] == "text":
+            return count_text(source["data"])
+        pages = base64.b64decode(source["data"]).count(b"/Type /Page") if source["type"] == "base64" else 1
+        return PDF_PAGE * max(1, pages)

@@ -1,0 +1,225 @@
+"""From a request's body to the message that answers it: rules, prompt, cache, limits. Knows nothing of HTTP."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from ipyagent.practice.betas import BLOCK_BINDING
+from ipyagent.practice.cache import Account, PromptCache, check_marks
+from ipyagent.practice.diagnosis import Diagnoses
+from ipyagent.practice.history import check_conversation, check_end
+from ipyagent.practice.models import PRACTICE, ModelCard
+from ipyagent.practice.prompt import Prompt, Reader
+from ipyagent.practice.refusal import Refused
+from ipyagent.practice.replies import Reply
+from ipyagent.practice.rules import check_parameters
+from ipyagent.practice.thinking import Thoughts
+from ipyagent.practice.tokens import BLOCK, count_text, cut_text
+
+ABILITIES: Final = frozenset(
+    {
+        "caching", "models", "count_tokens", "thinking", "images", "output_config", "diagnostics",
+        "system_messages",
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """A request that keeps the rules, ready to be answered."""
+
+    body: Mapping[str, Any]
+    card: ModelCard
+    prompt: Prompt
+    account: Account | None
+    transformations: tuple[dict[str, Any], ...]
+
+
+@dataclass
+class Judge:
+    """Accepts or refuses requests, and finishes replies.
+
+    `without`: abilities this server lacks; `refuse_unknown`: fields it refuses as unknown; `any_model`: unknown
+    models are answered as the practice model (local servers do).
+    """
+
+    cards: dict[str, ModelCard]
+    clock: Callable[[], float]
+    without: frozenset[str] = frozenset()
+    refuse_unknown: frozenset[str] = frozenset()
+    any_model: bool = False
+    reader: Reader = field(default_factory=Reader)
+    thoughts: Thoughts = field(default_factory=Thoughts)
+    diagnoses: Diagnoses = field(default_factory=Diagnoses)
+    cache: PromptCache = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.cache = PromptCache(self.clock)
+
+    def accept(self, sent: Mapping[str, Any], betas: frozenset[str], counting: bool = False) -> Accepted:
+        """The request as the model will read it; raises `Refused`. Reads (and renews) the cache unless `counting`."""
+        body = self._known_fields(sent)
+        card = self._card(body.get("model"))
+        check_parameters(body, card, betas, counting)
+        messages = body.get("messages")
+        check_conversation(messages, card)
+        images = self.reader.pictures.check(messages or [], card.max_images)
+        if images and "images" in self.without:
+            raise Refused(f"messages: {card.id} does not take images")
+        prompt = self.reader.read(body)
+        marked = body.get("cache_control") or any(placed.ttl for placed in prompt.blocks)
+        if marked and "cache_control" in self.refuse_unknown:
+            raise Refused("cache_control: Extra inputs are not permitted")
+        caching = "caching" not in self.without
+        if caching:
+            prompt = check_marks(body, prompt)
+        binding = (body.get("thinking") or {}).get("block_binding") or {}
+        drop = BLOCK_BINDING in betas and binding.get("prefix_mismatch_behavior") == "drop_block"
+        check_end(messages or [], card, self.thoughts.was_paused(prompt))
+        prompt, transformations = self.thoughts.check(prompt, body, card, drop)
+        if prompt.tokens > card.window:
+            raise Refused(f"prompt is too long: {prompt.tokens} tokens > {card.window} maximum")
+        account = None
+        if caching and not counting:
+            account = self.cache.account(body, prompt, card.min_cache, images > 0)
+        return Accepted(body, card, prompt, account, tuple(transformations))
+
+    def begin(self, accepted: Accepted) -> None:
+        """The response begins: cache entries it writes become readable."""
+        if accepted.account is not None:
+            self.cache.begin(accepted.account)
+
+    def finish(self, accepted: Accepted, reply: Reply) -> tuple[dict[str, Any], Reply]:
+        """The message as the API answers it, cut to the limits, and the reply with the raw inputs that go with it."""
+        body, card, prompt = accepted.body, accepted.card, accepted.prompt
+        reply = self._shaped(accepted, reply)
+        blocks: list[dict[str, Any]] = [dict(block) for block in reply.content]
+        for i, block in enumerate(blocks):
+            if block["type"] == "tool_use" and not block.get("id"):
+                seed = prompt.chain[-1] + f"{card.id} {i} {block['name']}".encode()
+                block["id"] = "toolu_" + hashlib.sha256(seed).hexdigest()[:24]
+        self.thoughts.sign_reply(prompt, card, blocks, self.reader, reply.stop_reason == "pause_turn")
+        usage = self._usage(accepted)
+        usage["output_tokens"] = sum(self._cost(block, raw) for block, raw in _with_raw(blocks, reply))
+        usage.update(reply.usage or {})
+        message: dict[str, Any] = {
+            "id": "msg_" + uuid.uuid4().hex[:24],
+            "type": "message",
+            "role": "assistant",
+            "model": body["model"],
+            "content": blocks,
+            "stop_reason": reply.stop_reason,
+            "stop_sequence": reply.stop_sequence,
+            "stop_details": reply.stop_details,
+            "usage": usage,
+        }
+        if "diagnostics" not in self.without and "caching" not in self.without:
+            message["diagnostics"] = self.diagnoses.compare(body, prompt)
+            self.diagnoses.remember(message["id"], body, prompt)
+        if accepted.transformations:
+            message["input_transformations"] = list(accepted.transformations)
+        return message, reply
+
+    def _known_fields(self, sent: Mapping[str, Any]) -> Mapping[str, Any]:
+        if unknown := sorted(self.refuse_unknown.intersection(name for name in sent if sent[name] is not None)):
+            raise Refused(f"{unknown[0]}: Extra inputs are not permitted")
+        ignored = {"thinking", "output_config", "diagnostics"} & self.without
+        if "caching" in self.without:
+            ignored.add("cache_control")
+        return {name: value for name, value in sent.items() if name not in ignored} if ignored else sent
+
+    def _card(self, model: Any) -> ModelCard:
+        if not isinstance(model, str) or not model:
+            raise Refused("model: Field required")
+        card = self.cards.get(model)
+        if card is not None and card.lifecycle != "retired":
+            if "system_messages" in self.without and card.system_messages:
+                return ModelCard(**{**_fields(card), "system_messages": False})
+            return card
+        if self.any_model:
+            return ModelCard(**{**_fields(self.cards[PRACTICE]), "id": model})
+        raise Refused(f"model: {model}", 404)
+
+    def _usage(self, accepted: Accepted) -> dict[str, Any]:
+        if accepted.account is None:
+            return {"input_tokens": accepted.prompt.tokens}
+        return {**accepted.account.usage(), "service_tier": "standard"}
+
+    def _shaped(self, accepted: Accepted, reply: Reply) -> Reply:
+        """The reply as this request may have it: thinking shown or not, stop sequences, output limits."""
+        body, card = accepted.body, accepted.card
+        thinking = body.get("thinking") or {}
+        silent = "thinking" in self.without or thinking.get("type") == "disabled"
+        room = min(int(body["max_tokens"]), card.window - accepted.prompt.tokens)
+        why = "max_tokens" if room == body["max_tokens"] else "model_context_window_exceeded"
+        raw, content, kept_raw = dict(reply.raw_inputs), [], []
+        stop, sequence = reply.stop_reason, reply.stop_sequence
+        for i, given in enumerate(reply.content):
+            block = dict(given)
+            if block["type"] == "thinking":
+                if silent:
+                    continue
+                if thinking.get("display") == "omitted":
+                    block["thinking"] = ""
+            found = _first_stop(block, body.get("stop_sequences") or [])
+            if found:
+                block["text"] = block["text"][: block["text"].index(found)]
+                stop, sequence = "stop_sequence", found
+            cost = self._cost(block, raw.get(i))
+            if cost > room:
+                cut, part = _cut(block, room - BLOCK, raw.get(i))
+                if cut is not None:
+                    content.append(cut)
+                    kept_raw += [(len(content) - 1, part)] if part is not None else []
+                stop, sequence = why, None
+                break
+            room -= cost
+            if i in raw:
+                kept_raw.append((len(content), raw[i]))
+            if block["type"] != "text" or block["text"] or not found:
+                content.append(block)
+            if found:
+                break
+        changed = {"content": tuple(content), "raw_inputs": tuple(kept_raw)}
+        return Reply(**{**_fields(reply), **changed, "stop_reason": stop, "stop_sequence": sequence})
+
+    def _cost(self, block: Mapping[str, Any], raw: str | None) -> int:
+        if raw is not None:
+            return BLOCK + 8 + count_text(block["name"]) + count_text(raw)
+        return self.reader.count("messages", block, self.reader.digest(block))
+
+
+def _fields(value: Any) -> dict[str, Any]:
+    return {name: getattr(value, name) for name in value.__dataclass_fields__}
+
+
+def _with_raw(blocks: list[dict[str, Any]], reply: Reply) -> list[tuple[dict[str, Any], str | None]]:
+    raw = dict(reply.raw_inputs)
+    return [(block, raw.get(i)) for i, block in enumerate(blocks)]
+
+
+def _first_stop(block: Mapping[str, Any], stops: list[str]) -> str | None:
+    if block["type"] != "text":
+        return None
+    return min((stop for stop in stops if stop in block["text"]), key=block["text"].index, default=None)
+
+
+def _cut(block: dict[str, Any], room: int, raw: str | None) -> tuple[dict[str, Any] | None, str | None]:
+    """As much of a block as fits into `room` tokens, and the cut JSON of a tool call."""
+    match block["type"]:
+        case "text" | "thinking":
+            name = block["type"]
+            part = cut_text(block[name], room)
+            return ({**block, name: part}, None) if part.strip() else (None, None)
+        case "tool_use":
+            room -= 8 + count_text(block["name"])
+            if room < 0:
+                return None, None
+            return {**block, "input": {}}, cut_text(raw or json.dumps(block["input"], ensure_ascii=False), room)
+        case _:
+            return None, None

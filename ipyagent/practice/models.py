@@ -1,0 +1,140 @@
+"""The models the server knows, with the limits and habits the rules depend on.
+
+Windows, output limits and lines as the Models API listed them in November 2026; the smallest cacheable prefix
+as the prompt caching guide lists it, and that of the nearest older model of the line where it lists none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+EFFORTS = ("low", "medium", "high", "xhigh", "max")
+PRACTICE = "practice"
+
+
+@dataclass(frozen=True, slots=True)
+class ModelCard:
+    """What a model can do; token limits are in tokens of `ipyagent.practice.tokens`.
+
+    `bound`: its thinking blocks are bound to what was before them, and tools cannot be forced. `prefill`: a final
+    assistant message is accepted. `thinking`: accepted values of `thinking.type`. `system_messages`: the
+    conversation may hold messages of role `system`.
+    """
+
+    id: str
+    line: str | None
+    window: int
+    max_output: int
+    min_cache: int
+    bound: bool
+    thinking: frozenset[str]
+    efforts: tuple[str, ...] = EFFORTS
+    prefill: bool = False
+    system_messages: bool = True
+    lifecycle: str = "active"
+    retires_at: str | None = None
+
+    @property
+    def max_images(self) -> int:
+        """Most images in one request."""
+        return 100 if self.window <= 200_000 else 600
+
+    def info(self, without: frozenset[str]) -> dict[str, Any]:
+        """The model as the Models API answers it; `without` are abilities of this server that are switched off."""
+        thinks = "thinking" not in without
+
+        def can(yes: bool) -> dict[str, bool]:
+            return {"supported": yes}
+
+        edits = ("clear_tool_uses_20250919", "clear_thinking_20251015", "compact_20260112")
+        types = ("adaptive", "between_tools", "disabled", "enabled")
+        return {
+            "type": "model",
+            "id": self.id,
+            "display_name": self.id.replace("-", " ").title(),
+            "created_at": "2026-01-01T00:00:00Z",
+            "deprecated_at": None if self.lifecycle == "active" else "2026-05-01T00:00:00Z",
+            "retires_at": self.retires_at,
+            "lifecycle": self.lifecycle,
+            "line": self.line,
+            "max_input_tokens": self.window,
+            "max_tokens": self.max_output,
+            "capabilities": {
+                "batch": can(False),
+                "citations": can(False),
+                "code_execution": can(False),
+                "image_input": can("images" not in without),
+                "pdf_input": can(True),
+                "structured_outputs": can("output_config" not in without),
+                "server_tools": {"supported": False, "code_execution": can(False), "web_search": can(False)},
+                "context_management": {"supported": False, **{edit: can(False) for edit in edits}},
+                "effort": {
+                    "supported": "output_config" not in without,
+                    **{level: can("output_config" not in without and level in self.efforts) for level in EFFORTS},
+                },
+                "thinking": {
+                    "supported": thinks,
+                    "types": {kind: can(kind in self.thinking if thinks else kind == "disabled") for kind in types},
+                },
+            },
+        }
+
+
+_ALWAYS = frozenset({"adaptive"})
+_FREE = frozenset({"adaptive", "disabled", "between_tools"})
+_OLD = frozenset({"adaptive", "enabled", "disabled"})
+_OLDER = frozenset({"enabled", "disabled"})
+_LEVELS_4 = ("low", "medium", "high", "max")
+_M, _OUT = 1_000_000, 128_000
+
+KNOWN: tuple[ModelCard, ...] = (
+    ModelCard("claude-fable-5-2", "fable", _M, _OUT, 512, True, _ALWAYS),
+    ModelCard("claude-fable-5-1", "fable", _M, _OUT, 512, True, _ALWAYS),
+    ModelCard("claude-mythos-5-2", "mythos", _M, _OUT, 512, True, _ALWAYS),
+    ModelCard("claude-opus-5-5", "opus", _M, _OUT, 512, True, _ALWAYS),
+    ModelCard("claude-sonnet-5-5", "sonnet", _M, _OUT, 1_024, True, _FREE),
+    ModelCard("claude-haiku-5-5", "haiku", _M, _OUT, 1_024, True, _FREE),
+    ModelCard("claude-fable-5", "fable", _M, _OUT, 512, False, _ALWAYS),
+    ModelCard("claude-opus-5", "opus", _M, _OUT, 512, False, _ALWAYS),
+    ModelCard("claude-sonnet-5", "sonnet", _M, _OUT, 1_024, False, _FREE, system_messages=False),
+    ModelCard("claude-opus-4-8", "opus", _M, _OUT, 1_024, False, _OLD),
+    ModelCard("claude-opus-4-7", "opus", _M, _OUT, 2_048, False, _OLD, system_messages=False),
+    ModelCard("claude-opus-4-6", "opus", 200_000, _OUT, 4_096, False, _OLD, _LEVELS_4, system_messages=False),
+    ModelCard("claude-sonnet-4-6", "sonnet", 200_000, 64_000, 1_024, False, _OLD, _LEVELS_4, system_messages=False),
+    ModelCard("claude-haiku-4-5", "haiku", 200_000, 64_000, 4_096, False, _OLDER, (), True, False),
+    ModelCard(
+        "claude-sonnet-4-5", "sonnet", 200_000, 64_000, 1_024, False, _OLDER, (), True, False,
+        "deprecated", "2026-11-30T00:00:00Z",
+    ),
+    ModelCard(
+        "claude-3-7-sonnet-20250219", "sonnet", 200_000, 64_000, 1_024, False, _OLDER, (), True, False,
+        "retired", "2026-02-19T00:00:00Z",
+    ),
+)
+
+
+def catalogue(window: int, max_output: int, min_cache: int | None) -> dict[str, ModelCard]:
+    """Every model by id, the practice model first with the limits given; `min_cache` None: 512."""
+    practice = ModelCard(PRACTICE, None, window, max_output, 512 if min_cache is None else min_cache, True, _FREE)
+    return {card.id: card for card in (practice, *KNOWN)}
+
+
+def page(cards: Iterable[ModelCard], query: dict[str, list[str]], without: frozenset[str]) -> dict[str, Any]:
+    """One page of the model list; `limit`, `after_id`, `before_id` and `lifecycle` as in the Models API."""
+    wanted = set(query.get("lifecycle") or query.get("lifecycle[]") or ["active", "deprecated"])
+    listed = [card for card in cards if card.lifecycle in wanted]
+    ids = [card.id for card in listed]
+    if (after := query.get("after_id", [""])[0]) in ids:
+        listed = listed[ids.index(after) + 1 :]
+    elif (before := query.get("before_id", [""])[0]) in ids:
+        listed = listed[: ids.index(before)]
+    limit = int(query.get("limit", ["20"])[0])
+    shown = [card.info(without) for card in listed[:limit]]
+    return {
+        "data": shown,
+        "has_more": len(listed) > limit,
+        "first_id": shown[0]["id"] if shown else None,
+        "last_id": shown[-1]["id"] if shown else None,
+    }

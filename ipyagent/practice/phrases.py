@@ -1,0 +1,94 @@
+"""Words: what is polite filler, what Chinese words mean, and which words name the same thing.
+
+The glossary only widens the search for a column; whether a column exists is read from the data.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+
+MARK_EN = "_(practice model: rule-based, no language model)_"
+MARK_ZH = "_（练习模型：按规则工作，不是语言模型）_"
+
+_POLITE = re.compile(
+    r"^(?:(?:hi|hello|hey|ok|okay|great|thanks|thank you|so|well)\b[,.! ]*)*"
+    r"(?:(?:please|kindly|(?:could|can|would|will) you(?: please)?|i(?:'d| would) like(?: you)? to|i want(?: you)? to"
+    r"|i need(?: you)? to|let's|let us|help me(?: to)?|go ahead and|just)\s+)+",
+    re.I,
+)
+_POLITE_ZH = re.compile(r"^(?:请问|请你|请|麻烦你?|帮我|帮忙|能不能|能否|可以|可不可以|你能|给我|我想要?|我要|替我)+")
+_TAIL = re.compile(r"(?:\s*(?:,?\s*please|,?\s*thanks?(?: you)?|for me|谢谢|好吗|可以吗|行吗))+[\s.!?。！？]*$", re.I)
+
+
+def normal(text: str) -> str:
+    """The request without polite words, full-width forms and closing punctuation; case is kept."""
+    text = unicodedata.normalize("NFKC", text).replace("’", "'").strip()
+    text = _TAIL.sub("", text)
+    text = _POLITE_ZH.sub("", _POLITE.sub("", text)).strip()
+    return text.rstrip(" .!?。").replace("一下", "")
+
+
+# Chinese to English, longest first when applied. A right side with several words is matched as a phrase.
+ZH = {
+    "体重": "body mass", "体质量": "body mass", "物种": "species", "种类": "species", "性别": "sex", "岛屿": "island",
+    "海岛": "island", "喙长": "bill length", "嘴长": "bill length", "嘴峰长": "bill length", "喙深": "bill depth",
+    "喙厚": "bill depth", "鳍长": "flipper length", "脚蹼长": "flipper length", "鳍肢长": "flipper length",
+    "翼长": "flipper length", "长度": "length", "年份": "year", "年龄": "age", "费用": "charges", "收费": "charges",
+    "医疗费": "charges", "保费": "charges", "地区": "region", "区域": "region", "吸烟者": "smoker", "吸烟": "smoker",
+    "抽烟": "smoker", "孩子数": "children", "子女数": "children", "体质指数": "bmi", "国家": "country",
+    "大洲": "continent", "大陆": "continent", "人口": "population", "预期寿命": "life exp", "寿命": "life exp",
+    "人均gdp": "gdp per cap", "人均GDP": "gdp per cap", "马力": "horsepower", "油耗": "mpg", "重量": "weight",
+    "气缸数": "cylinders", "气缸": "cylinders", "排量": "displacement", "加速度": "acceleration", "产地": "origin",
+    "车型年": "model year", "舱位": "pclass", "船舱等级": "pclass", "票价": "fare", "幸存": "survived",
+    "生还": "survived", "存活": "survived", "登船港口": "embarked", "星级": "star rating", "评论数": "review count",
+    "酒店类型": "hotel type", "酒店": "hotel", "城市": "city", "品牌": "brand", "风速": "wind speed",
+    "气压": "baro", "湿度": "rel hum", "气温": "temperature", "温度": "temperature", "死亡人数": "deaths",
+    "损失": "damage", "开盘价": "open", "收盘价": "close", "最高价": "high", "最低价": "low", "成交量": "volume",
+    "日期": "date", "时间": "time", "名称": "name", "姓名": "name", "价格": "price", "销售额": "sales", "类别": "category",
+    "类型": "type", "行业": "industry", "分数": "score", "高度": "height", "身高": "height", "雄性": "male",
+    "公的": "male", "男性": "male", "男人": "male", "雌性": "female", "母的": "female", "女性": "female",
+    "女人": "female", "阿德利": "adelie", "巴布亚": "gentoo", "帽带": "chinstrap", "企鹅": "penguins",
+    "东北": "northeast", "西北": "northwest", "东南": "southeast", "西南": "southwest", "欧洲": "europe",
+    "亚洲": "asia", "非洲": "africa", "美洲": "americas", "美国": "usa", "日本": "japan", "中国": "china",
+}  # fmt: skip
+_ZH_WORD = re.compile("|".join(sorted(map(re.escape, ZH), key=len, reverse=True)))
+
+# English words that may stand for one another in a column's name.
+ALIKE = (
+    ("weight", "mass", "heavy", "heaviest", "lightest"), ("sex", "gender"), ("bill", "beak", "culmen"),
+    ("flipper", "fin", "wing"), ("price", "cost", "fare", "charges", "expensive", "cheapest"), ("age", "oldest", "youngest"),
+    ("country", "nation", "location"), ("population", "pop", "populous"), ("lifeexp", "life expectancy", "lifespan"),
+    ("gdppercap", "gdp per capita", "gdp"), ("temperature", "temp", "at"), ("pressure", "baro"),
+    ("humidity", "relhum"), ("class", "pclass"), ("fuel economy", "mpg"), ("rating", "star rating"),
+    ("reviews", "review count"), ("direction", "dir"), ("visibility", "vis"), ("smoker", "smoking", "smokers"),
+    ("year", "modelyear", "time"), ("date", "datetime", "day"), ("wind", "windspeed"), ("power", "horsepower"),
+    ("height", "tall", "tallest"), ("length", "longest", "shortest"), ("survived", "survival", "survivors"),
+    ("damage", "damages"), ("deaths", "deadliest", "fatalities"), ("value", "spending"), ("island", "islands"),
+)  # fmt: skip
+
+STATS = (
+    ("median", r"\bmedians?\b|中位数?"),
+    ("std", r"\bstd\b|standard deviation|标准差"),
+    ("min", r"\bmin(?:imum)?\b|\blowest\b|\bsmallest\b|最小值?|最低"),
+    ("max", r"\bmax(?:imum)?\b|\bhighest\b|\blargest\b|\bbiggest\b|最大值?|最高"),
+    ("sum", r"\bsum\b|\btotals?\b|总和|总计|合计|求和|总共|总的|总(?!结)"),
+    ("mean", r"\bmeans?\b|\baverages?\b|\bavg\b|平均值?|均值"),
+    ("count", r"\bcounts?\b|\bhow many\b|\bnumber of\b|多少|数量|计数|个数"),
+)
+
+STAT_NAMES = {
+    "mean": ("mean", "平均值"), "median": ("median", "中位数"), "std": ("standard deviation", "标准差"),
+    "min": ("minimum", "最小值"), "max": ("maximum", "最大值"), "sum": ("sum", "总和"), "count": ("count", "计数"),
+}  # fmt: skip
+
+
+def english(text: str) -> str:
+    """The text with the Chinese words of the glossary put into English, spaces around them."""
+    return re.sub(r"\s+", " ", _ZH_WORD.sub(lambda found: f" {ZH[found.group()]} ", text)).strip()
+
+
+def stat(text: str, otherwise: str = "") -> str:
+    """The statistic that a text asks for, as pandas names it; a column named like one is no request for it."""
+    lowered = text.lower()
+    return next((name for name, pattern in STATS if re.search(pattern, lowered)), otherwise)

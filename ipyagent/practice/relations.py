@@ -1,0 +1,172 @@
+"""How columns go together: two groups compared, correlations, a least-squares fit. numpy is all they need."""
+
+from __future__ import annotations
+
+import re
+
+from . import reading
+from .query import Query, listed, quoted
+from .recipe import Ending, Recipe, Task
+from .tables import group, shown, which
+
+
+def compare(task: Task, query: Query) -> Recipe:
+    """Mean and spread of a numeric column in two groups, with Welch's t for the difference."""
+    frame = query.frame
+    pair = next((each for each in query.filters if each.operator == "in"), None)
+    column = pair.column if pair else next((each for each in query.groups), None)
+    if column is None:
+        numeric = [each for each in query.mentions if frame.numeric(each)]
+        if len(numeric) >= 2:
+            return (yield from correlate(task, query))
+        raise which(task, frame, "column to group by")
+    measures = [each for each in query.measures if each != column] or _first_numeric(query, column)
+    if not measures:
+        raise which(task, frame, "numeric column")
+    names = _values(pair.value) if pair else [_source(query, column, value) for value in frame.values.get(column, ())]
+    if len(names) != 2:
+        return (yield from group(task, _grouped(query, column, measures)))
+    measure = measures[0]
+    rest = tuple(each for each in query.filters if each is not pair)
+    source = Query(frame, query.kind, "", "", (), filters=rest)
+    first, second = names
+    take = f"{source.source}.loc[{source.source}[{quoted(column)}] == %s, {quoted(measure)}].dropna()"
+    code = (
+        f"import pandas as pd\n\n{source.start}group_a = {take % first}\ngroup_b = {take % second}\n"
+        "difference = group_a.mean() - group_b.mean()\n"
+        "error = (group_a.var() / len(group_a) + group_b.var() / len(group_b)) ** 0.5\n"
+        'print(f"difference = {difference:.2f}, standard error = {error:.2f}, Welch t = {difference / error:.2f}")\n'
+        f'comparison = pd.DataFrame({{\n    {quoted(column)}: [{first}, {second}],\n'
+        '    "n": [len(group_a), len(group_b)],\n    "mean": [group_a.mean(), group_b.mean()],\n'
+        '    "std": [group_a.std(), group_b.std()],\n}).round(2)\ncomparison'
+    )
+    step = yield from task.sure(code, f"Two groups of {column}: means, spreads and Welch's t of {measure}.")
+    difference, t = reading.named(step.text, "difference"), reading.named(step.text, "Welch t")
+    error = reading.named(step.text, "standard error")
+    one, two = (each.strip('"') for each in names)
+    head = task.say(
+        f"`{measure}` of {one} minus {two}: difference **{difference}** (standard error {error}, Welch t = {t}){source.where}.",
+        f"`{measure}`：{one} 减 {two} 的差为 **{difference}**（标准误 {error}，Welch t = {t}）{source.where}。",
+    )
+    strength = reading.number(t or "")
+    if strength is not None:
+        head += (
+            task.say(" That is far more than chance alone would give (|t| > 3).", " 这远超过随机波动（|t| > 3）。")
+            if abs(strength) > 3
+            else task.say(" That can well be chance (|t| ≤ 3).", " 这可能只是随机波动（|t| ≤ 3）。")
+        )
+    return shown(task, head, [column, "n", "mean", "std"], step.text)
+
+
+def _source(query: Query, column: str, value: str) -> str:
+    plain = query.frame.numeric(column) or query.frame.dtypes[column].startswith("bool")
+    return value if plain else quoted(value)
+
+
+def _values(source: str) -> list[str]:
+    found = reading.literal(source) or []
+    return [quoted(each) if isinstance(each, str) else str(each) for each in found]
+
+
+def _first_numeric(query: Query, column: str) -> list[str]:
+    return [each for each in query.frame.columns if query.frame.numeric(each) and each != column and not query.frame.few(each, 3)][:1]
+
+
+def _grouped(query: Query, column: str, measures: list[str]) -> Query:
+    return Query(query.frame, "group", query.words, query.stat, query.mentions, tuple(measures), (column,), query.filters)
+
+
+def correlate(task: Task, query: Query) -> Recipe:
+    """The correlation of two columns, or the strongest correlations of all."""
+    frame = query.frame
+    named = [each for each in query.mentions if frame.numeric(each)]
+    if len(named) == 2:
+        x, y = named
+        code = (
+            f"{query.start}r = {query.source}[{quoted(x)}].corr({query.source}[{quoted(y)}])\n"
+            f'print(f"r = {{r:.3f}}, n = {{len({query.source}[{named!r}].dropna())}}")'
+        )
+        step = yield from task.sure(code, f"Pearson's r of {x} and {y}.")
+        r, n = reading.named(step.text, "r"), reading.named(step.text, "n")
+        size = abs(reading.number(r or "") or 0)
+        english, chinese = ("strong", "强") if size >= 0.7 else ("moderate", "中等") if size >= 0.4 else ("weak", "弱")
+        return task.say(
+            f"The correlation of `{x}` and `{y}`{query.where} is **r = {r}** (n = {n}): {english}.",
+            f"`{x}` 与 `{y}` 的相关系数{query.where}为 **r = {r}**（n = {n}），属于{chinese}相关。",
+        )
+    numeric = [each for each in frame.columns if frame.numeric(each)]
+    if len(numeric) < 2:
+        raise which(task, frame, "numeric column")
+    chosen = f"[{listed(named)}]" if len(named) > 2 else ""
+    headers = ["first", "second", "r"]
+    code = (
+        f"import numpy as np\n\n{query.start}matrix = {query.source}{chosen}.corr(numeric_only=True)\n"
+        "upper = np.triu(np.ones(matrix.shape, dtype=bool), k=1)\n"
+        'pairs = matrix.where(upper).stack().dropna().rename_axis(["first", "second"]).reset_index(name="r")\n'
+        'pairs = pairs.sort_values("r", key=abs, ascending=False, ignore_index=True).round(2)\npairs.head(10)'
+    )
+    step = yield from task.sure(code, "All pairs of numeric columns, the strongest first.")
+    table = [row[1:] for row in reading.rows(step.text, headers)]
+    if len(named) == 1:
+        table = [row for row in table if named[0].strip() in row] or table
+    head = task.say(f"The strongest correlations in `{frame.name}`{query.where}", f"`{frame.name}` 中最强的相关{query.where}")
+    if table:
+        head += task.say(f": `{table[0][0]}` with `{table[0][1]}`, r = {table[0][2]}.", f"：`{table[0][0]}` 与 `{table[0][1]}`，r = {table[0][2]}。")
+        return f"{head}\n\n" + reading.markdown(headers, table)
+    return shown(task, head, headers, step.text)
+
+
+_X_FIRST = re.compile(r"^(?:.*?)(?:用|使用|根据|由|以|using|from)\s*(.+?)\s*(?:来)?(?:预测|拟合|回归|predict|to predict|估计)", re.I)
+
+
+def fit(task: Task, query: Query) -> Recipe:
+    """A least-squares line (or plane): coefficients and R squared."""
+    frame = query.frame
+    named = list(query.mentions)
+    if not named or not any(frame.numeric(each) for each in named):
+        raise which(task, frame, "numeric column")
+    last = bool(_X_FIRST.search(query.words)) and len(named) > 1
+    target, predictors = (named[-1], named[:-1]) if last else (named[0], named[1:])
+    if not frame.numeric(target):
+        target = next(each for each in named if frame.numeric(each))
+        predictors = [each for each in named if each != target]
+    if not predictors:
+        if re.search(r"\ball\b|everything|其他|所有", query.words, re.I):
+            predictors = [each for each in frame.columns if frame.numeric(each) and each != target][:8]
+        else:
+            raise Ending(
+                task.say(
+                    f"Which column should predict `{target}`? For example: “regress {target} on {_example(query, target)}”.",
+                    f"用哪一列来预测 `{target}`？例如：“用 {_example(query, target)} 预测 {target}”。",
+                )
+            )
+    texts = [each for each in predictors if not frame.numeric(each)]
+    dummies = f"pd.get_dummies(model_data[{listed(predictors)}], drop_first=True, dtype=float)" if texts else f"model_data[{listed(predictors)}]"
+    code = (
+        f"import numpy as np\nimport pandas as pd\n\n{query.start}model_data = {query.source}[{listed([target, *predictors])}].dropna()\n"
+        f"predictors = {dummies}\ntarget = model_data[{quoted(target)}].to_numpy(dtype=float)\n"
+        "design = np.column_stack([np.ones(len(predictors)), predictors.to_numpy(dtype=float)])\n"
+        "coefficients, *_ = np.linalg.lstsq(design, target, rcond=None)\n"
+        "residuals = target - design @ coefficients\n"
+        "r_squared = 1 - (residuals**2).sum() / ((target - target.mean()) ** 2).sum()\n"
+        'print(f"n = {len(target)}, R2 = {r_squared:.3f}, residual std = {residuals.std(ddof=design.shape[1]):.2f}")\n'
+        'pd.Series(coefficients, index=["intercept", *predictors.columns]).round(4)'
+    )
+    step = yield from task.sure(code, f"Least squares of {target} on {', '.join(predictors)} with numpy.")
+    n, r2 = reading.named(step.text, "n"), reading.named(step.text, "R2")
+    spread = reading.named(step.text, "residual std")
+    table = [row for row in reading.series(step.text) if reading.number(row[1]) is not None]
+    what = ", ".join(f"`{each}`" for each in predictors)
+    head = task.say(
+        f"Linear regression of `{target}` on {what}{query.where}: R² = **{r2}**, n = {n}, residual standard deviation {spread}.",
+        f"`{target}` 对 {what} 的线性回归{query.where}：R² = **{r2}**，n = {n}，残差标准差 {spread}。",
+    )
+    if len(table) == 2:
+        head += task.say(
+            f" Each unit of `{table[1][0]}` goes with {table[1][1]} of `{target}`.", f" `{table[1][0]}` 每增加 1，`{target}` 平均变化 {table[1][1]}。"
+        )
+    return f"{head}\n\n" + reading.markdown([task.say("term", "项"), task.say("coefficient", "系数")], table)
+
+
+def _example(query: Query, target: str) -> str:
+    return next((each for each in query.frame.columns if query.frame.numeric(each) and each != target), "x")

@@ -1,0 +1,203 @@
+"""A Messages API server on loopback that keeps the API's rules; not a language model.
+
+    with PracticeServer(brain) as server:
+        server.script(tool("python", {"code": "1 + 1"}), text("2"))
+        client = AsyncAnthropic(base_url=server.url, api_key="practice")
+
+Answers come from the script first, then from the brain; without either it echoes. Stops with its process: all
+threads are daemons. It listens on 127.0.0.1 at a random port and opens no other connection.
+"""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from http.server import ThreadingHTTPServer
+from types import TracebackType
+from typing import Any, Self
+
+from ipyagent.practice.echo import echo
+from ipyagent.practice.exchange import Exchange
+from ipyagent.practice.judge import ABILITIES, Judge
+from ipyagent.practice.models import PRACTICE, catalogue
+from ipyagent.practice.replies import Fault, Reply, Scripted
+from ipyagent.practice.wire import Wire
+
+Brain = Callable[[dict[str, Any]], Reply | Fault]
+
+
+class _Http(ThreadingHTTPServer):
+    daemon_threads = True
+    request_queue_size = 128
+    app: PracticeServer
+
+    def __init__(self, app: PracticeServer) -> None:
+        self.app = app
+        self.connections: set[socket.socket] = set()
+        super().__init__(("127.0.0.1", 0), Wire)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        self.connections.add(request)
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        self.connections.discard(request)
+        super().shutdown_request(request)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A connection that broke outside a request needs no words."""
+
+
+class PracticeServer:
+    """The server; use it as a context manager, or `start()` and `stop()` it.
+
+    `brain` gets the request's body and answers a reply or a fault; it runs on the connection's thread.
+    `window`, `max_output`: tokens of the model `practice`; `min_cache`: its smallest cacheable prefix (512).
+    `clock`: seconds, for cache lives. `without`: abilities to switch off (`caching`, `models`, `count_tokens`,
+    `thinking`, `images`, `output_config`, `diagnostics`, `system_messages`). `refuse_unknown`: request fields
+    answered with 400 "Extra inputs are not permitted". `any_model`: take unknown model ids. `api_key`: the only
+    credential taken (None: any). `keep_bodies` False: the log keeps numbers only.
+
+    `log` holds every request; `refused` those the rules refused.
+    """
+
+    def __init__(
+        self,
+        brain: Brain | None = None,
+        *,
+        window: int = 200_000,
+        max_output: int = 64_000,
+        min_cache: int | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        without: Iterable[str] = (),
+        refuse_unknown: Iterable[str] = (),
+        any_model: bool = False,
+        api_key: str | None = None,
+        keep_bodies: bool = True,
+    ) -> None:
+        if unknown := sorted(set(without) - ABILITIES):
+            raise ValueError(f"no ability {unknown[0]!r} to switch off; known: {', '.join(sorted(ABILITIES))}")
+        self.brain: Brain = brain or echo
+        self.api_key = api_key
+        self.keep_bodies = keep_bodies
+        self.log: list[Exchange] = []
+        self.judge = Judge(
+            catalogue(window, max_output, min_cache),
+            clock,
+            frozenset(without),
+            frozenset(refuse_unknown),
+            any_model,
+        )
+        self.stopping = threading.Event()
+        self._queue: deque[Scripted] = deque()
+        self._open: set[int] = set()
+        self._lock = threading.Lock()
+        self._http: _Http | None = None
+        self._thread: threading.Thread | None = None
+        self._port = 0
+
+    def __repr__(self) -> str:
+        state = f"at {self.url}" if self._http else "stopped"
+        return f"<PracticeServer {state}, {len(self.log)} requests, {len(self._queue)} scripted replies left>"
+
+    @property
+    def url(self) -> str:
+        """The base URL, without /v1."""
+        if not self._port:
+            raise RuntimeError("the practice server has not been started; call start() or use `with`")
+        return f"http://127.0.0.1:{self._port}"
+
+    @property
+    def window(self) -> int:
+        """Tokens of the practice model's window."""
+        return self.judge.cards[PRACTICE].window
+
+    @property
+    def refused(self) -> list[Exchange]:
+        """Requests the rules refused (4xx that were not scripted)."""
+        return [exchange for exchange in self.log if exchange.outcome == "refused"]
+
+    @property
+    def messages(self) -> list[Exchange]:
+        """Requests to /v1/messages only."""
+        return [exchange for exchange in self.log if exchange.path.partition("?")[0] == "/v1/messages"]
+
+    @property
+    def open_streams(self) -> int:
+        """Requests to /v1/messages that are being answered now."""
+        with self._lock:
+            return len(self._open)
+
+    @property
+    def scripted(self) -> int:
+        """Scripted replies not used yet."""
+        return len(self._queue)
+
+    def script(self, *replies: Scripted) -> Self:
+        """Queue replies; each answers one request that keeps the rules, before the brain is asked."""
+        self._queue.extend(replies)
+        return self
+
+    def next_reply(self, body: Mapping[str, Any]) -> Reply | Fault:
+        """The answer to a body: from the script, else from the brain."""
+        with self._lock:
+            scripted = self._queue.popleft() if self._queue else None
+        if scripted is None:
+            return self.brain(dict(body))
+        return scripted if isinstance(scripted, Reply | Fault) else scripted(dict(body))
+
+    def opened(self, exchange: Exchange) -> None:
+        """Note that a message is being answered."""
+        with self._lock:
+            self._open.add(exchange.number)
+
+    def closed(self, exchange: Exchange) -> None:
+        """Note that it no longer is."""
+        with self._lock:
+            self._open.discard(exchange.number)
+
+    def record(self, method: str, path: str, headers: Mapping[str, str], request_id: str) -> Exchange:
+        """A new entry of the log."""
+        with self._lock:
+            exchange = Exchange(len(self.log), method, path, headers, request_id)
+            self.log.append(exchange)
+        return exchange
+
+    def start(self) -> Self:
+        """Listen; returns once connections are taken."""
+        if self._http is None:
+            self.stopping.clear()
+            self._http = _Http(self)
+            self._port = self._http.server_port
+            self._thread = threading.Thread(
+                target=self._http.serve_forever, args=(0.05,), name="practice-server", daemon=True
+            )
+            self._thread.start()
+        return self
+
+    def stop(self) -> None:
+        """Close the port and every connection; open streams end at once."""
+        http, thread = self._http, self._thread
+        if http is None or thread is None:
+            return
+        self._http = self._thread = None
+        self.stopping.set()
+        http.shutdown()
+        http.server_close()
+        for connection in list(http.connections):
+            try:
+                connection.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                continue  # closed by its own thread meanwhile
+        thread.join(5)
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()

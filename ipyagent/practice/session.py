@@ -1,0 +1,199 @@
+"""Recipes about the session itself: memory, skills, plans, sub-agents, compaction. Each needs its tool."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from . import reading
+from .intents import Ask
+from .recipe import Ending, Recipe, Task
+
+_LEAD = re.compile(
+    r"^(?:remember|memori[sz]e|note|keep in mind|don't forget|forget|recall|what do you (?:remember|know|recall)|do you (?:still )?(?:remember|recall)"
+    r"|记住|请记住|记一下|记下|别忘了|忘记|忘掉|忘了|回忆|你?还?记得)\s*(?:that|about|of|what|这个|这一点|关于)?\s*[:：,，]?\s*",
+    re.I,
+)
+_FEEDBACK = re.compile(r"\b(?:always|never|prefer|don't|do not|should|use|avoid|like)\b|总是|不要|喜欢|偏好|应该|请用|别", re.I)
+_USER = re.compile(r"\b(?:i am|i'm|my (?:role|name|job|team)|i work)\b|我是|我叫|我的(?:名字|职业|角色)", re.I)
+
+
+def word_set(text: str) -> set[str]:
+    """Words of at least three letters, and pairs of Chinese characters."""
+    found = {word.lower() for word in re.findall(r"[A-Za-z]{3,}", text)}
+    for run in re.findall(r"[\u3400-\u9fff]{2,}", text):
+        found |= {run[at : at + 2] for at in range(len(run) - 1)}
+    return found - {"the", "and", "for", "that", "with", "about", "what", "you", "use", "our", "are"}
+
+
+def _root(task: Task) -> str:
+    return "/memories/" if "/memories" in json.dumps(task.conversation.tools["memory"]) else ""
+
+
+def remember(task: Task, ask: Ask) -> Recipe:
+    """Saves a fact in a memory file of its own."""
+    task.need("memory")
+    fact = _LEAD.sub("", ask.text).strip() or ask.text
+    kind = "user" if _USER.search(fact) else "feedback" if _FEEDBACK.search(fact) else "project"
+    slug = "_".join(re.findall(r"[a-z0-9]+", fact.lower())[:5])[:40]
+    slug = slug if len(slug) > 3 else f"note_{hashlib.sha256(fact.encode()).hexdigest()[:8]}"
+    description = " ".join(fact.split())[:140]
+    body = f"---\nname: {slug}\ndescription: {json.dumps(description, ensure_ascii=False)}\ntype: {kind}\n---\n{fact}\n"
+    if kind != "user":
+        body += "\n**Why:** the user asked to remember it.\n**How to apply:** as it is stated.\n"
+    path = f"{_root(task)}{slug}.md"
+    step = yield from task.call("memory", {"command": "create", "path": path, "file_text": body}, f"A fact to keep, of type {kind}.")
+    if step.failed and re.search(r"exist", step.text):
+        path = f"{_root(task)}{slug}_2.md"
+        step = yield from task.call("memory", {"command": "create", "path": path, "file_text": body}, "That name is taken; another one.")
+    if step.failed:
+        raise Ending(task.say("It was not saved: ", "没有保存：") + step.text.strip()[:300])
+    return task.say(f"Saved in `{path}` ({kind}): {fact}", f"已记在 `{path}`（{kind}）：{fact}")
+
+
+def _found(task: Task, listing: str, query: str) -> list[str]:
+    """Memory files whose line in the listing or the index shares words with the query, best first."""
+    scores: dict[str, int] = {}
+    wanted = word_set(query)
+    for line in (listing + "\n" + task.conversation.system).splitlines():
+        for path in re.findall(r"[\w./-]+\.md", line):
+            name = path.rsplit("/", 1)[-1]
+            if name != "MEMORY.md":
+                scores[name] = max(scores.get(name, 0), len(wanted & word_set(line.replace("_", " "))))
+    return sorted((name for name, score in scores.items() if score), key=lambda name: (-scores[name], name))
+
+
+def recall(task: Task, ask: Ask) -> Recipe:
+    """Looks through the memory for what the request is about and quotes it."""
+    query = _LEAD.sub("", ask.text)
+    listing = yield from task.call("memory", {"command": "view", "path": _root(task) or "."}, "What is in the memory?")
+    paths = _found(task, listing.text, query)[:2]
+    if not paths:
+        return task.say(f"I find nothing in the memory about: {query}", f"记忆里没有找到相关内容：{query}")
+    said = []
+    for path in paths:
+        step = yield from task.call("memory", {"command": "view", "path": _root(task) + path}, f"{path} shares words with the question.")
+        if not step.failed:
+            text = re.sub(r"^\s*\d+[\t:|]\s?", "", step.text, flags=re.M)
+            body = re.sub(r"\A.*?---\n.*?\n---\n", "", text, flags=re.S).strip()
+            said.append(f"- `{path}`: " + " ".join(body.splitlines()[:3])[:400])
+    return task.say("From the memory:", "记忆里有：") + "\n" + "\n".join(said)
+
+
+def forget(task: Task, ask: Ask) -> Recipe:
+    """Deletes the memory file that fits best."""
+    query = _LEAD.sub("", ask.text)
+    listing = yield from task.call("memory", {"command": "view", "path": _root(task) or "."}, "Which memory is meant?")
+    paths = _found(task, listing.text, query)
+    if not paths:
+        return task.say(f"There is no memory about: {query}", f"没有关于它的记忆：{query}")
+    step = yield from task.call("memory", {"command": "delete", "path": _root(task) + paths[0]}, f"{paths[0]} fits best.")
+    if step.failed:
+        raise Ending(task.say("It was not deleted: ", "没有删除：") + step.text.strip()[:300])
+    return task.say(f"Forgot `{paths[0]}`.", f"已忘掉 `{paths[0]}`。")
+
+
+def load_skill(task: Task, ask: Ask) -> Recipe:
+    """Loads the skill whose name or description fits the request best."""
+    task.need("load_skill")
+    schema = task.conversation.tools["load_skill"].get("input_schema") or {}
+    known = list((reading.fields(schema).get("name") or {}).get("enum") or [])
+    about = {name: next((line for line in task.conversation.system.splitlines() if name in line), name) for name in known}
+    wanted = word_set(re.sub(r"\b(?:load|use|apply|find|skill|skills|which)\b|技能|加载|使用", " ", ask.text))
+    named = [name for name in known if name in ask.text.lower() or name.replace("-", " ") in ask.text.lower()]
+    score = {name: len(wanted & word_set(line.replace("-", " "))) for name, line in about.items()}
+    best = named or sorted((name for name in known if score[name]), key=lambda name: (-score[name], name))
+    if not best:
+        listed = ", ".join(f"`{name}`" for name in known)
+        return task.say(f"No skill fits. There are: {listed}.", f"没有合适的技能。现有：{listed}。")
+    step = yield from task.call("load_skill", {"name": best[0]}, f"`{best[0]}` fits the request best.")
+    if step.failed:
+        raise Ending(task.say("The skill was not loaded: ", "技能没有加载：") + step.text.strip()[:300])
+    points = [line.strip() for line in step.text.splitlines() if re.match(r"\s*(?:#+|\d+\.|-)\s", line)][:8]
+    return task.say(f"Loaded the skill `{best[0]}`. It says:", f"已加载技能 `{best[0]}`，要点：") + "\n\n" + "\n".join(f"> {each}" for each in points)
+
+
+def steps_of(text: str) -> list[str]:
+    """The steps that a request names, split at "then", commas and their like."""
+    body = re.sub(r"^.*?(?:\bplan\b(?: (?:to|for|how to|the|out))?|计划|规划)\s*[:：]?\s*", "", text, count=1, flags=re.I | re.S)
+    parts = re.split(r"\s*(?:,? and then |,? then |;|\n|, and |,|，|、|；|然后|接着|再)\s*", body)
+    return [part.strip(" -.。") for part in parts if len(part.strip(" -.。")) > 1]
+
+
+def plan(task: Task, ask: Ask) -> Recipe:
+    """Writes the steps of a request into the plan."""
+    task.need("plan")
+    steps = steps_of(ask.text) or [ask.text]
+    if len(steps) == 1:
+        steps = [
+            task.say("look at the data: shape, types, missing values", "查看数据：形状、类型、缺失值"), steps[0],
+            task.say("check the result and say what it shows", "检查结果并说明结论"),
+        ]  # fmt: skip
+    input = instance(task.conversation.tools["plan"].get("input_schema") or {}, steps=steps, text=ask.text)
+    step = yield from task.call("plan", input, f"{len(steps)} steps.")
+    if step.failed:
+        raise Ending(task.say("The plan was not accepted: ", "计划没有被接受：") + step.text.strip()[:300])
+    return task.say("The plan:", "计划：") + "\n\n" + "\n".join(f"{number}. {each}" for number, each in enumerate(steps, 1))
+
+
+def delegate(task: Task, ask: Ask) -> Recipe:
+    """Gives the work to a sub-agent and reports what it answered."""
+    task.need("agent")
+    work = re.sub(
+        r"^(?:delegate(?: this| to (?:a|an) \S+)?|(?:use|ask|start|have) (?:a|an|another|separate)?\s*(?:sub-?agent|agent)(?: to)?|(?:用|让|派)?一?个?子(?:代理|智能体)(?:去|来)?|委[派托](?:给.*?)?)\s*[:：,，]?\s*",
+        "", ask.text, flags=re.I,
+    ).strip() or ask.text  # fmt: skip
+    schema = task.conversation.tools["agent"].get("input_schema") or {}
+    step = yield from task.call("agent", instance(schema, steps=[work], text=work), "The user wants a sub-agent to do it.")
+    if step.failed:
+        raise Ending(task.say("The sub-agent failed: ", "子代理失败：") + step.text.strip()[:300])
+    return task.say("The sub-agent answered:", "子代理的回答：") + f"\n\n{step.text.strip()[:2000]}"
+
+
+def compact(task: Task, ask: Ask) -> Recipe:
+    """Asks the session to compact its context."""
+    task.need("compact")
+    schema = task.conversation.tools["compact"].get("input_schema") or {}
+    input = {name: ask.text for name in reading.fields(schema) if name == "instructions" and len(ask.text) > 30}
+    step = yield from task.call("compact", input, "The user wants the context compacted.")
+    if step.failed:
+        raise Ending(task.say("Nothing was compacted: ", "没有压缩：") + step.text.strip()[:300])
+    return task.say("Done: ", "完成：") + (step.text.strip()[:500] or task.say("the context is compacted.", "上下文已压缩。"))
+
+
+def instance(schema: Mapping[str, Any], steps: Sequence[str] = (), text: str = "", root: Mapping[str, Any] | None = None) -> Any:
+    """A minimal value of a JSON schema; texts are `text`, lists have one item for each of `steps`."""
+    root = schema if root is None else root
+    if "$ref" in schema:
+        target: Any = root
+        for part in str(schema["$ref"]).removeprefix("#/").split("/"):
+            target = target.get(part, {})
+        return instance(target, steps, text, root)
+    for key in ("const", "default"):
+        if key in schema:
+            return schema[key]
+    if schema.get("enum"):
+        choices = list(schema["enum"])
+        return next((each for each in ("pending", "general") if each in choices), choices[0])
+    for key in ("anyOf", "oneOf", "allOf"):
+        if schema.get(key):
+            return instance(schema[key][0], steps, text, root)
+    kind = schema.get("type", "object" if "properties" in schema else "string")
+    kind = kind[0] if isinstance(kind, list) else kind
+    if kind == "object":
+        fields = reading.fields(schema)
+        names = schema.get("required") or ([] if not text else list(fields)[:1])
+        return {name: instance(fields.get(name, {}), steps, text[:60] if name == "description" else text, root) for name in names}
+    if kind == "array":
+        item = schema.get("items") or {}
+        least = int(schema.get("minItems", 0))
+        wanted = list(steps) or [""] * least
+        return [instance(item, (), each, root) for each in wanted[: int(schema.get("maxItems", 100))]]
+    if kind in ("integer", "number"):
+        return schema.get("minimum", 0)
+    if kind == "boolean":
+        return False
+    return text if text else "x" * int(schema.get("minLength", 0)) if kind == "string" else None

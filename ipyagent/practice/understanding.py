@@ -1,0 +1,85 @@
+"""The practice model's answer to a request body: rules, no language model, and never said to be one.
+
+The same body always gets the same answer. What is known comes from the body alone; numbers come from tool results.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from . import charts, loading, relations, session, tables, talk
+from .conversation import Conversation, read
+from .frames import find_frame
+from .intents import Ask, ask
+from .phrases import MARK_EN, MARK_ZH
+from .query import Query, resolve
+from .recipe import Act, Ending, Recipe, Task
+from .replies import Reply, calls, text
+
+_ON_FRAME: dict[str, Callable[[Task, Query], Recipe]] = {
+    "group": tables.group, "aggregate": tables.aggregate, "values": tables.counts, "how_many": tables.how_many,
+    "top": tables.top, "missing": tables.missing, "columns": tables.columns, "profile": tables.profile,
+    "plot": charts.plot, "compare": relations.compare, "correlate": relations.correlate, "fit": relations.fit,
+}  # fmt: skip
+
+_OTHER: dict[str, Callable[[Task, Ask], Recipe]] = {
+    "load": loading.load, "rebuild": loading.rebuild, "yes": loading.rebuild, "variables": loading.variables,
+    "find": loading.find, "files": loading.files, "around": loading.around, "read": loading.read, "run": loading.run,
+    "sum": loading.calculate, "remember": session.remember, "recall": session.recall, "forget": session.forget,
+    "load_skill": session.load_skill, "plan": session.plan, "delegate": session.delegate, "compact": session.compact,
+    "discuss": talk.discuss, "first_question": talk.first_question, "greet": talk.greet, "thanks": talk.thanks,
+    "help": talk.unknown, "out": talk.unknown,
+}  # fmt: skip
+
+
+def answer(body: Mapping[str, Any]) -> Reply:
+    """The reply of the practice model to a Messages API request body."""
+    conversation = read(body)
+    if conversation.schema is not None:
+        return text(talk.structured(conversation))
+    if "<analysis>" in conversation.turn.asked and "<summary>" in conversation.turn.asked:
+        return text(talk.summary(conversation))
+    task = Task(conversation, conversation.turn.chinese)
+    wanted = ask(conversation.turns)
+    return _reply(task, _next_act(_recipe(task, wanted), conversation), f"Rule: {wanted.kind}.")
+
+
+def _recipe(task: Task, wanted: Ask) -> Recipe:
+    """The recipe for an ask."""
+    if wanted.kind in _ON_FRAME:
+        said = " ".join([wanted.text, *(words for _, words in wanted.amendments), task.conversation.turn.asked])
+        frame = yield from find_frame(task, said)
+        return (yield from _ON_FRAME[wanted.kind](task, resolve(wanted, frame)))
+    return (yield from _OTHER[wanted.kind](task, wanted))
+
+
+def _next_act(recipe: Recipe, conversation: Conversation) -> Act | str:
+    """Runs the recipe over the results there are; what it wants next, or its last words."""
+    try:
+        act = next(recipe)
+        for steps in conversation.turn.rounds:
+            act = recipe.send(steps)
+    except StopIteration as finished:
+        return str(finished.value)
+    except Ending as ending:
+        return str(ending)
+    return act
+
+
+def _reply(task: Task, act: Act | str, rule: str) -> Reply:
+    conversation = task.conversation
+    if isinstance(act, str):
+        said = act if conversation.introduced else f"{act}\n\n{task.say(MARK_EN, MARK_ZH)}"
+        return text(said, thinking=rule if conversation.thinks else None)
+    reply = calls(act.calls, say=act.say, thinking=f"{rule} {act.why}" if conversation.thinks else None)
+    return replace(reply, content=tuple(_with_id(block, at, conversation) for at, block in enumerate(reply.content)))
+
+
+def _with_id(block: dict[str, Any], at: int, conversation: Conversation) -> dict[str, Any]:
+    """A tool call with an id that follows from the conversation so far and its place in the message."""
+    if block["type"] != "tool_use":
+        return block
+    return {**block, "id": "toolu_" + hashlib.sha256(f"{conversation.digest}{at}".encode()).hexdigest()[:24]}

@@ -1,0 +1,235 @@
+"""HTTP for the practice server: reads requests, writes JSON and event streams, and breaks them when told to."""
+
+from __future__ import annotations
+
+import json
+import select
+import socket
+import struct
+import time
+import traceback
+import uuid
+from collections.abc import Mapping
+from http.server import BaseHTTPRequestHandler
+from typing import TYPE_CHECKING, Any, Final, assert_never
+from urllib.parse import parse_qs, urlsplit
+
+from ipyagent.practice import models
+from ipyagent.practice.exchange import Exchange, shown_headers
+from ipyagent.practice.judge import Accepted
+from ipyagent.practice.refusal import Refused
+from ipyagent.practice.replies import Fault, Reply
+from ipyagent.practice.rules import check_headers
+from ipyagent.practice.sse import End, Pause, Write, frames, steps
+
+if TYPE_CHECKING:
+    from ipyagent.practice.server import PracticeServer
+
+MAX_BODY: Final = 32 * 1024 * 1024
+_TICK: Final = 0.05
+
+
+class _ClientGone(ConnectionError):
+    """The client closed its end, or the server is being stopped."""
+
+
+class Wire(BaseHTTPRequestHandler):
+    """One connection; a request at a time."""
+
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True  # small chunks would wait 40 ms each for the client's delayed ACK
+    server_version = "ipyagent-practice"
+    exchange: Exchange
+
+    @property
+    def app(self) -> PracticeServer:
+        """The server this connection belongs to."""
+        app: PracticeServer = self.server.app  # type: ignore[attr-defined]  # our own subclass of the server
+        return app
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Nothing is printed; the server's `log` has it all."""
+
+    def do_GET(self) -> None:
+        """Models."""
+        self._answer("GET")
+
+    def do_POST(self) -> None:
+        """Messages and token counts."""
+        self._answer("POST")
+
+    def _answer(self, method: str) -> None:
+        request_id = "req_" + uuid.uuid4().hex[:24]
+        self.exchange = exchange = self.app.record(method, self.path, shown_headers(dict(self.headers)), request_id)
+        before = time.thread_time()
+        try:
+            self._route(method)
+        except Refused as refused:
+            exchange.outcome, exchange.error = "refused", refused.message
+            self._json(refused.status, refused.body(request_id))
+        except OSError as gone:  # the client closed or reset the connection
+            exchange.outcome = "client gone"
+            exchange.error = f"{type(gone).__name__}: {gone}"
+            self.close_connection = True
+        finally:
+            exchange.finished = time.monotonic()
+            exchange.cpu = time.thread_time() - before
+            self.app.closed(exchange)
+
+    def _route(self, method: str) -> None:
+        url = urlsplit(self.path)
+        raw = self._read()
+        betas = check_headers({k.lower(): v for k, v in self.headers.items()}, self.app.api_key)
+        without = self.app.judge.without
+        match method, url.path:
+            case "GET", path if path.startswith("/v1/models") and "models" not in without:
+                self._models(path, parse_qs(url.query))
+            case "POST", "/v1/messages":
+                self.app.opened(self.exchange)
+                body = self._body(raw)
+                self._message(body, self.app.judge.accept(body, betas))
+            case "POST", "/v1/messages/count_tokens" if "count_tokens" not in without:
+                accepted = self.app.judge.accept(self._body(raw), betas, counting=True)
+                self.exchange.outcome = "complete"
+                self._json(200, {"input_tokens": accepted.prompt.tokens})
+            case _, "/v1/messages":
+                raise Refused("Method Not Allowed", 405)
+            case _:
+                raise Refused("Not Found", 404)
+
+    def _read(self) -> bytes:
+        length = int(self.headers.get("content-length") or 0)
+        self.exchange.length = length
+        if length > MAX_BODY:
+            left = length
+            while left > 0 and (piece := self.rfile.read(min(left, 1 << 20))):  # or the client sees a reset, not a 413
+                left -= len(piece)
+            raise Refused("Request exceeds the maximum size", 413)
+        raw = self.rfile.read(length)
+        self.exchange.received = time.monotonic()
+        return raw
+
+    def _body(self, raw: bytes) -> dict[str, Any]:
+        try:
+            body = json.loads(raw)
+        except ValueError as error:
+            raise Refused(f"The request body is not valid JSON: {error}") from None
+        if not isinstance(body, dict):
+            raise Refused("The request body is not a JSON object")
+        if self.app.keep_bodies:
+            self.exchange.body = body
+        return body
+
+    def _models(self, path: str, query: dict[str, list[str]]) -> None:
+        judge = self.app.judge
+        if path == "/v1/models":
+            found: dict[str, Any] = models.page(judge.cards.values(), query, judge.without)
+        else:
+            wanted = path.removeprefix("/v1/models/")
+            if wanted not in judge.cards:
+                raise Refused(f"model: {wanted}", 404)
+            found = judge.cards[wanted].info(judge.without)
+        self.exchange.outcome = "complete"
+        self._json(200, found)
+
+    def _message(self, body: Mapping[str, Any], accepted: Accepted) -> None:
+        exchange, judge = self.exchange, self.app.judge
+        reply: Reply | Fault
+        try:
+            reply = Reply((), "max_tokens") if body["max_tokens"] == 0 else self.app.next_reply(body)
+        except Exception as error:  # noqa: BLE001 - whatever a brain raises is this server's 500; the log has it all
+            exchange.error = traceback.format_exc()
+            reply = Fault(500, message=f"the brain failed: {error!r}", should_retry=False)
+        if isinstance(reply, Fault):
+            exchange.outcome = "brain failed" if exchange.error else "fault"
+            return self._fault(reply)
+        message, reply = judge.finish(accepted, reply)
+        exchange.message_id, exchange.usage = message["id"], message["usage"]
+        if self.app.keep_bodies:
+            exchange.reply = message
+        if body.get("stream"):
+            return self._stream(message, reply, accepted)
+        self._pause(reply.first_delay)
+        judge.begin(accepted)
+        if reply.broken is None or reply.broken.how not in ("drop", "reset", "hang", "eof"):
+            exchange.outcome = "complete"
+            return self._json(200, message)
+        raw = json.dumps(message).encode()
+        self._head(200, {"content-type": "application/json", "content-length": str(len(raw))})
+        self._write(raw[: len(raw) // 2])
+        if reply.broken.how == "hang":
+            self._pause(reply.broken.seconds)
+        return self._end(reply.broken.how if reply.broken.how in ("reset", "hang") else "drop")
+
+    def _fault(self, fault: Fault) -> None:
+        headers = dict(fault.headers)
+        if fault.retry_after is not None:
+            headers["retry-after"] = str(fault.retry_after)
+        if fault.retry_after_ms is not None:
+            headers["retry-after-ms"] = str(fault.retry_after_ms)
+        if fault.should_retry is not None:
+            headers["x-should-retry"] = str(fault.should_retry).lower()
+        error = Refused(fault.message, fault.status, fault.kind, fault.code)
+        self._json(fault.status, error.body(self.exchange.request_id), headers)
+
+    def _stream(self, message: Mapping[str, Any], reply: Reply, accepted: Accepted) -> None:
+        sent = frames(message, reply)
+        head = {"content-type": "text/event-stream; charset=utf-8", "cache-control": "no-cache"}
+        self._head(200, {**head, "transfer-encoding": "chunked"})
+        begun = False
+        for step in steps(sent, reply, self.exchange.request_id):
+            match step:
+                case Write(raw):
+                    if not begun:
+                        self.app.judge.begin(accepted)
+                        begun = True
+                    self._write(b"%x\r\n%s\r\n" % (len(raw), raw))
+                    self.exchange.written += len(raw)
+                case Pause(seconds):
+                    self._pause(seconds)
+                case End(how):
+                    self._end(how)
+                case _:
+                    assert_never(step)
+
+    def _end(self, how: str) -> None:
+        self.exchange.outcome = how
+        match how:
+            case "drop":
+                self.close_connection = True
+            case "reset":
+                self.close_connection = True
+                linger = struct.pack("ii", 1, 0)  # close with RST: unsent bytes are thrown away
+                self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+                self.rfile.close()
+                self.connection.close()
+            case _:
+                self._write(b"0\r\n\r\n")
+
+    def _pause(self, seconds: float) -> None:
+        """Keep silent; ends early with `_ClientGone` when the client leaves or the server stops."""
+        until = time.monotonic() + seconds
+        while (left := until - time.monotonic()) > 0:
+            if self.app.stopping.is_set():
+                raise _ClientGone("the server was stopped")
+            readable, _, _ = select.select([self.connection], [], [], min(left, _TICK))
+            if readable:
+                if not self.connection.recv(1, socket.MSG_PEEK):
+                    raise _ClientGone("closed by the client")
+                time.sleep(min(left, _TICK))  # the next request is already waiting; it has to
+
+    def _json(self, status: int, payload: Mapping[str, Any], headers: Mapping[str, str] | None = None) -> None:
+        raw = json.dumps(payload, ensure_ascii=False).encode()
+        self._head(status, {"content-type": "application/json", "content-length": str(len(raw)), **(headers or {})})
+        self._write(raw)
+        self.exchange.written = len(raw)
+
+    def _head(self, status: int, headers: Mapping[str, str]) -> None:
+        self.exchange.status = status
+        self.send_response(status)
+        for name, value in {**headers, "request-id": self.exchange.request_id}.items():
+            self.send_header(name, value)
+        self.end_headers()
+
+    def _write(self, raw: bytes) -> None:
+        self.wfile.write(raw)

@@ -1,0 +1,182 @@
+"""Where things are: the project's root, the folders beside the notebook, the user's own folder.
+
+Nothing is made before the first write. State found in a folder that this user has not trusted is
+not loaded. Paths inside a project are relative, so moving it keeps everything.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from ipyagent.errors import AgentError
+
+FOLDER = ".ipyagent"
+GITIGNORE = "sessions/\ncache/\nagent-memory-local/\n*.local.*\n"
+
+
+def user_folder(environ: Mapping[str, str] = os.environ) -> Path:
+    """The user's own folder: `~/.ipyagent`, or IPYAGENT_HOME."""
+    return Path(environ.get("IPYAGENT_HOME") or Path.home() / FOLDER)
+
+
+def find_root(folder: Path, notebook: Path | None = None) -> Path:
+    """The project's root for a notebook in `folder`: the nearest ancestor with `.ipyagent/`, else
+    the main worktree of its git repository, else the folder itself.
+
+    The home directory, a file system's root and shared temporary folders are never a project:
+    then it is the folder itself or, when that is such a place, a folder in it that is named after
+    the notebook ("notebook" when unknown).
+    """
+    folder = folder.resolve()
+    for candidate in (folder, *folder.parents):
+        if (candidate / FOLDER).is_dir() and not _is_shared(candidate):
+            return candidate
+    root = _git_root(folder)
+    if root is not None and not _is_shared(root):
+        return root
+    if not _is_shared(folder):
+        return folder
+    return folder / (notebook.stem if notebook is not None else "notebook")
+
+
+def _is_shared(folder: Path) -> bool:
+    shared = {Path.home().resolve(), Path(folder.anchor), Path(tempfile.gettempdir()).resolve()}
+    return folder in shared | {Path("/tmp"), Path("/var/tmp"), Path("/dev/shm"), Path("/home"), Path("/Users")}
+
+
+def _git_root(folder: Path) -> Path | None:
+    """The main worktree's root, so that worktrees share memory; None outside a repository."""
+    for candidate in (folder, *folder.parents):
+        marker = candidate / ".git"
+        if marker.is_dir():
+            return candidate
+        if marker.is_file():  # a linked worktree or a submodule: only git knows its main worktree
+            try:
+                done = subprocess.run(
+                    ["git", "-C", str(candidate), "rev-parse", "--path-format=absolute", "--git-common-dir"],
+                    capture_output=True,
+                    text=True,
+                    timeout=2,
+                    check=False,
+                )
+            except (OSError, subprocess.TimeoutExpired):
+                return candidate
+            common = Path(done.stdout.strip())
+            return common.parent if done.returncode == 0 and common.name == ".git" else candidate
+    return None
+
+
+@dataclass(frozen=True)
+class Project:
+    """A project and the user's folder; every path of the product comes from here."""
+
+    root: Path
+    user: Path
+
+    @property
+    def folder(self) -> Path:
+        return self.root / FOLDER
+
+    @property
+    def sessions(self) -> Path:
+        return self.folder / "sessions"
+
+    @property
+    def rules(self) -> Path:
+        """Permission rules, all projects of this user in one file, never taken from a project."""
+        return self.user / "rules.json"
+
+    @property
+    def spend(self) -> Path:
+        """Dollars by day, all sessions of this user."""
+        return self.user / "spend.json"
+
+    def make(self) -> bool:
+        """Make `.ipyagent/` with its `.gitignore`; whether it was new. Raises AgentError."""
+        new = not self.folder.exists()
+        try:
+            self.sessions.mkdir(parents=True, exist_ok=True)
+            ignore = self.folder / ".gitignore"
+            if not ignore.exists():
+                ignore.write_text(GITIGNORE, encoding="utf-8")
+        except OSError as problem:
+            raise AgentError(
+                f"cannot write in {self.root} ({problem.strerror}); start the kernel in a folder that you can write"
+            ) from None
+        if new:
+            self.trust()
+        return new
+
+    # ------------------------------------------------------------------ trust
+
+    @property
+    def trusted(self) -> bool:
+        """Whether state found here may be loaded: this user made it here or said `%agent trust`."""
+        return str(self.root) in _read_object(self.user / "trust.json")
+
+    def trust(self) -> None:
+        """Remember that this user trusts the folder, in the user's own directory."""
+        update_object(self.user / "trust.json", {str(self.root): time.strftime("%Y-%m-%d")})
+
+    # --------------------------------------------------------------- sessions
+
+    def session_folders(self) -> Iterator[Path]:
+        """Folders of stored sessions, newest first by last write."""
+        if not self.sessions.is_dir():
+            return
+        found: list[tuple[float, Path]] = []
+        for entry in self.sessions.iterdir():
+            try:
+                found.append(((entry / "transcript.jsonl").stat().st_mtime, entry))
+            except OSError:
+                continue  # not a session
+        for _, path in sorted(found, reverse=True):
+            yield path
+
+    def relative(self, path: Path) -> str:
+        """The path as it is stored: relative to the root where it lies inside."""
+        try:
+            return path.resolve().relative_to(self.root).as_posix()
+        except ValueError:
+            return str(path)
+
+
+def _read_object(path: Path) -> dict[str, object]:
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """Replace a file in one step, synced; readers see the old or the new content, whole."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(name, path)
+    except BaseException:
+        os.unlink(name)
+        raise
+
+
+def update_object(path: Path, changes: Mapping[str, object]) -> dict[str, object]:
+    """Merge `changes` into a JSON object file under a lock that works across processes."""
+    from filelock import FileLock
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with FileLock(f"{path}.lock", timeout=5):
+        value = {**_read_object(path), **changes}
+        write_atomically(path, json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False).encode())
+    return value

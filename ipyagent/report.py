@@ -1,0 +1,246 @@
+"""What `%agent` and `%context` tell: figures from the view and the journal, nothing else."""
+
+from __future__ import annotations
+
+import json
+import platform
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ipyagent import __version__
+from ipyagent.errors import AgentError, ModelError, UsageError
+from ipyagent.journal.events import Block, SessionStarted, UserSaid
+from ipyagent.journal.journal import TRANSCRIPT, read_events
+from ipyagent.journal.protocols import WindowState
+from ipyagent.journal.tokens import estimate_block, estimate_blocks, estimate_text
+from ipyagent.model.prices import LESSON_MODEL, cost_of
+from ipyagent.ui.escape import line as one_line
+from ipyagent.ui.static import static_bundle
+
+if TYPE_CHECKING:
+    from ipyagent.agent import Agent
+    from ipyagent.loop.session import Session
+
+BAR = 40
+SOURCES = (
+    "system prompt",
+    "tools",
+    "user",
+    "attached and context",
+    "answers",
+    "thinking",
+    "tool calls",
+    "tool results",
+    "images",
+)
+
+
+def by_source(session: Session) -> dict[str, int]:
+    """Calibrated tokens of the next prompt by where they come from; keys are SOURCES."""
+    view, found = session.view, dict.fromkeys(SOURCES, 0)
+    found["system prompt"] = estimate_blocks(view.system)
+    found["tools"] = sum(estimate_text(json.dumps(tool, ensure_ascii=False)) for tool in view.tools)
+    for message in view.messages:
+        for block in message["content"]:
+            for source, tokens in _sources_of(message["role"], block):
+                found[source] += tokens
+    factor = view.count().factor
+    return {source: round(tokens * factor) for source, tokens in found.items()}
+
+
+def _sources_of(role: str, block: Block) -> list[tuple[str, int]]:
+    kind = block["type"]
+    if kind in ("image", "document"):
+        return [("images", estimate_block(block))]
+    if kind in ("thinking", "redacted_thinking"):
+        return [("thinking", estimate_block(block))]
+    if kind == "tool_use":
+        return [("tool calls", estimate_block(block))]
+    if kind == "tool_result":
+        images = sum(estimate_block(inner) for inner in block["content"] if inner["type"] == "image")
+        return [("images", images), ("tool results", estimate_block(block) - images)]
+    if role == "assistant":
+        return [("answers", estimate_block(block))]
+    attached = str(block.get("text", "")).startswith(("<context>", "<variable ", "<file ", "<cell "))
+    return [("attached and context" if attached else "user", estimate_block(block))]
+
+
+def report(agent: Agent, words: Sequence[str]) -> str:
+    """The text of `%context`. Raises UsageError for a word it does not know."""
+    unknown = [word for word in words if word != "--raw"]
+    if unknown:
+        raise UsageError(f"%context takes --raw, not {unknown[0]!r}")
+    session = agent.session
+    if session is None:
+        return "nothing yet: the model has been sent nothing in this kernel (%agent resume takes up an old session)"
+    if "--raw" in words:
+        return _raw(session)
+    state = agent.state_of(session)
+    lines = [_headline(state), _bar(state), ""]
+    sources = by_source(session)
+    total = sum(sources.values()) or 1
+    lines += [f"  {name:<22}{tokens:>10,}  {100 * tokens / total:5.1f} %" for name, tokens in sources.items() if tokens]
+    lines += ["", *_cache_lines(session), *_cost_lines(session)]
+    return "\n".join(lines)
+
+
+def _headline(state: WindowState) -> str:
+    word = "full" if state.blocked else "compact now" if state.above_auto else "near" if state.above_warning else "fine"
+    return (
+        f"{state.tokens:,} of {state.window:,} tokens ({100 * state.tokens / state.window:.1f} %), {word}; "
+        f"marks: warning {state.warning_mark:,}, auto-compact {state.auto_mark:,}, block {state.block_mark:,}"
+    )
+
+
+def _bar(state: WindowState) -> str:
+    """One character a share of the window: filled, free, and the marks w, a, b."""
+    cells = ["█" if i < BAR * state.tokens / state.window else "·" for i in range(BAR)]
+    for letter, mark in (("w", state.warning_mark), ("a", state.auto_mark), ("b", state.block_mark)):
+        cells[min(BAR - 1, BAR * mark // state.window)] = letter
+    return "[" + "".join(cells) + "]"
+
+
+def _cache_lines(session: Session) -> list[str]:
+    totals = session.history.totals
+    if not totals.prompt:
+        return ["cache: no request yet"]
+    return [
+        f"cache: {100 * totals.read / totals.prompt:.1f} % of {totals.prompt:,} prompt tokens read from it "
+        f"({totals.read:,} read, {totals.written:,} written, {totals.uncached:,} uncached; {totals.requests} requests)"
+    ]
+
+
+def _cost_lines(session: Session) -> list[str]:
+    from ipyagent.journal.events import Usage
+
+    totals = session.history.totals
+    if session.info.model == "practice":
+        usage = Usage(input=totals.uncached, cache_read=totals.read, cache_write=totals.written, output=totals.output)
+        would = cost_of(LESSON_MODEL, usage) or 0.0
+        return [f"cost: nothing (practice model); the same tokens on {LESSON_MODEL} would be ${would:.4f}"]
+    known = "no price known for the model" if totals.cost is None else f"${totals.cost:.4f}"
+    return [f"cost: {known}; {totals.output:,} tokens written by the model"]
+
+
+def _raw(session: Session) -> str:
+    system, tools, messages = session.view.wire(ttl=session.limits.cache_ttl, marks=session.limits.prompt_cache)
+    request = {"model": session.info.model, "system": system, "tools": tools, "messages": messages}
+    return json.dumps(_short(request), indent=1, ensure_ascii=False)
+
+
+def _short(value: Any) -> Any:
+    """The same value with the bytes of images left out."""
+    if isinstance(value, dict):
+        if value.get("type") == "base64" and isinstance(value.get("data"), str):
+            return {**value, "data": f"({len(value['data']):,} characters)"}
+        return {key: _short(item) for key, item in value.items()}
+    return [_short(item) for item in value] if isinstance(value, list) else value
+
+
+# ---------------------------------------------------------------------- %agent
+
+
+def summary(agent: Agent) -> str:
+    """Session, model, mode, window and cost in a few lines."""
+    lines = [f"ipyagent {__version__} · model {agent.model} · mode {agent.settings.mode}"]
+    session = agent.session
+    if session is None:
+        stored = len(agent.sessions.stored())
+        lines.append(f"no request yet in this kernel; {stored} stored sessions in {agent.project.root}")
+        return "\n".join(lines)
+    lines.append(f"session {session.journal.session}, {len(session.history.turns)} turns, in {agent.project.folder}")
+    lines.append(_headline(agent.state_of(session)))
+    return "\n".join(lines + _cache_lines(session) + _cost_lines(session))
+
+
+def session_lines(agent: Agent) -> list[str]:
+    """One line a stored session: id, when, size, first request."""
+    mine = agent.session.journal.session if agent.session is not None else ""
+    lines: list[str] = []
+    for folder in agent.sessions.stored():
+        path = folder / TRANSCRIPT
+        notebook, words = "", ""
+        for event in read_events(path):
+            if isinstance(event, SessionStarted):
+                notebook = event.notebook
+            if isinstance(event, UserSaid):
+                words = event.text
+                break
+        when = time.strftime("%Y-%m-%d %H:%M", time.localtime(path.stat().st_mtime))
+        mark = "*" if folder.name == mine else " "
+        size = f"{path.stat().st_size / 1000:,.0f} kB"
+        lines.append(f"{mark} {one_line(folder.name)}  {when}  {size:>10}  {one_line(notebook)}  {one_line(words, 60)}")
+    return lines
+
+
+def tool_lines(agent: Agent) -> list[str]:
+    """One line a tool: name, whether it asks, what it does."""
+    return [
+        f"{tool.name:<12} {'side by side' if tool.parallel else 'alone':<13} {one_line(tool.description, 90)}"
+        for tool in agent.tools_now().values()
+    ]
+
+
+def export(agent: Agent, path: Path) -> str:
+    """Write the session to a file; one line that says what was written."""
+    session = agent.session
+    if session is None:
+        raise UsageError("no session to export yet")
+    kinds = {".md": "text/markdown", ".html": "text/html", ".txt": "text/plain"}
+    try:
+        if path.suffix == ".jsonl":
+            path.write_bytes(session.journal.path.read_bytes())
+        elif path.suffix in kinds:
+            bundle = static_bundle(list(session.journal.read()), session.status())
+            path.write_text(bundle[kinds[path.suffix]], encoding="utf-8")
+        else:
+            raise UsageError(f"{path.name}: the ending says the form, one of .md, .html, .txt, .jsonl")
+    except OSError as problem:
+        raise AgentError(f"cannot write {path}: {problem.strerror}") from None
+    return f"wrote {path} ({path.stat().st_size:,} bytes, {len(session.history.turns)} turns)"
+
+
+def doctor(agent: Agent, shell: Any) -> str:
+    """What the agent needs and whether it is there, a line each; never a key."""
+    from ipyagent.kernel.frontend import describe_frontend
+    from ipyagent.model.client import has_credentials
+
+    front = describe_frontend(shell)
+    rows = [
+        ("ipyagent", f"{__version__}, Python {sys.version.split()[0]}, {platform.system()}"),
+        ("front-end", f"{front.kind}, {'live panels' if front.live_widgets else 'text'}"),
+        ("notebook", str(front.notebook) if front.notebook is not None else "not known here"),
+        (
+            "project",
+            f"{agent.project.root}, {'trusted' if agent.project.trusted else 'not trusted yet (%agent trust)'}",
+        ),
+        ("sessions", f"{len(agent.sessions.stored())} stored"),
+        ("model", agent.model),
+    ]
+    for name in ("ipykernel", "ipywidgets", "anywidget", "anthropic"):
+        rows.append((name, _version(name)))
+    try:
+        agent.connections.get(agent.model, agent.endpoint())
+        rows.append(("connection", "practice server" if agent.model == "practice" else "credentials found"))
+    except ModelError:
+        found = has_credentials(agent.endpoint())
+        rows.append(
+            ("connection", "ready" if found else "no key and no base URL: set ANTHROPIC_API_KEY, or `practice`")
+        )
+    if agent.session is not None:
+        problems: list[Any] = []
+        events = sum(1 for _ in read_events(agent.session.journal.path, problems))
+        rows.append(("transcript", f"{events:,} events" + "".join(f"; {problem}" for problem in problems)))
+    return "\n".join(f"{name:<12} {one_line(value)}" for name, value in rows)
+
+
+def _version(package: str) -> str:
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "not installed"

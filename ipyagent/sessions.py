@@ -1,0 +1,159 @@
+"""Which session a notebook is in: begun, taken up again, forked, let go.
+
+A notebook's last session is taken up by itself; stored state of a folder that this user does not
+trust is not read; a session that another kernel holds is forked, never shared.
+"""
+
+from __future__ import annotations
+
+import sys
+import uuid
+from collections.abc import Callable, Container
+from pathlib import Path
+
+from ipyagent import __version__
+from ipyagent.config import IPyAgent
+from ipyagent.errors import JournalError, TrustError, UsageError
+from ipyagent.journal.events import KernelStarted, SessionStarted
+from ipyagent.journal.journal import TRANSCRIPT, new_session_id, read_events
+from ipyagent.loop.history import Turn
+from ipyagent.loop.session import Session
+from ipyagent.project import Project
+
+SHOWN_NAMES = 8
+
+
+class Sessions:
+    """The sessions of one kernel in one project; `current` is the one that requests go to.
+
+    `notice` takes lines for the user, `namespace` tells which variables exist now.
+    """
+
+    def __init__(
+        self, project: Project, settings: IPyAgent, *, namespace: Container[str], notice: Callable[[str], None]
+    ) -> None:
+        self.project = project
+        self.notebook: Path | None = None
+        self.current: Session | None = None
+        self._settings = settings
+        self._namespace = namespace
+        self._notice = notice
+        self._stamp = uuid.uuid4().hex[:12]
+        self._looked = False
+        self._replayed: int | None = None
+
+    def stored(self) -> list[Path]:
+        """Folders of the project's sessions, newest first."""
+        return list(self.project.session_folders())
+
+    def ensure(self) -> Session:
+        """The current session; else the notebook's last one, taken up; else a new one."""
+        if self.current is None and not self._looked:
+            self._looked = True
+            if (folder := self._last_of_notebook()) is not None:
+                try:
+                    return self._open(folder)
+                except TrustError as problem:
+                    self._notice(str(problem))
+        if self.current is None:
+            if self.project.make():
+                self._notice(f"sessions of this project are kept in {self.project.folder} (not in git)")
+            self.current = Session.create(self.project.sessions, self.started())
+            self.current.record(KernelStarted(stamp=self._stamp, python=sys.version.split()[0]))
+        return self.current
+
+    def resume(self, name: str = "") -> Session:
+        """Take up a stored session: the one whose id begins with `name`, else the newest.
+
+        Raises UsageError when there is none, TrustError in a folder that is not trusted yet.
+        """
+        mine = self.current.journal.session if self.current is not None else ""
+        folders = [folder for folder in self.stored() if folder.name.startswith(name) and folder.name != mine]
+        if not folders:
+            missing = f"no other session {name!r} here; %agent sessions lists them" if name else "no other session here"
+            raise UsageError(missing)
+        return self._open(folders[0])
+
+    def replay(self, text: str, cell: str) -> Turn | None:
+        """The finished turn of a resumed session that this cell asked for, in the order of the
+        turns; None from the first request on that is new."""
+        if self.current is None or self._replayed is None or not cell:
+            return None
+        for number, turn in enumerate(self.current.history.turns):
+            if number >= self._replayed and (turn.text, turn.cell, turn.status) == (text, cell, "finished"):
+                self._replayed = number + 1
+                return turn
+        self._replayed = None
+        return None
+
+    def fork(self) -> Session:
+        """Go on in a copy of the current session; the original stays as it is."""
+        if self.current is None:
+            raise UsageError("no session to fork yet")
+        source = self.current.journal.folder
+        session, _ = Session.fork(source, self.project.sessions, self.started(source.name))
+        self.leave()
+        self.current = session
+        return session
+
+    def aside(self, *, with_history: bool) -> Session:
+        """A throw-away session beside the current one, a copy of it or empty."""
+        session = self.ensure()
+        started = SessionStarted(session=new_session_id(), version=__version__, forked_from=session.journal.session)
+        if with_history:
+            return Session.fork(session.journal.folder, self.project.sessions, started)[0]
+        return Session.create(self.project.sessions, started)
+
+    def leave(self) -> None:
+        """Let go of the current session; it stays on disk and the next request begins a new one."""
+        self._looked, self._replayed = True, None
+        if self.current is not None:
+            self.current.journal.close()
+            self.current = None
+
+    def started(self, forked_from: str = "") -> SessionStarted:
+        """The first event of a new session of this notebook."""
+        notebook = self.project.relative(self.notebook) if self.notebook is not None else ""
+        return SessionStarted(session=new_session_id(), version=__version__, notebook=notebook, forked_from=forked_from)
+
+    def _last_of_notebook(self) -> Path | None:
+        if self.notebook is None:
+            return None
+        wanted = self.project.relative(self.notebook)
+        for folder in self.project.session_folders():
+            first = next(iter(read_events(folder / TRANSCRIPT)), None)
+            if isinstance(first, SessionStarted) and first.notebook == wanted:
+                return folder
+        return None
+
+    def _open(self, folder: Path) -> Session:
+        if not (self.project.trusted or self._settings.trust_all):
+            raise TrustError(
+                f"{self.project.folder} holds sessions from elsewhere that were not loaded; "
+                "if you trust them, say %agent trust, then %agent resume"
+            )
+        try:
+            session, problems = Session.open(folder)
+        except JournalError as problem:
+            if "another kernel" not in str(problem):
+                raise
+            session, problems = Session.fork(folder, self.project.sessions, self.started(folder.name))
+            self._notice(f"session {folder.name} is open in another kernel: going on in a copy of it")
+        self.leave()
+        for found in problems:
+            self._notice(str(found))
+        if session.history.stamp != self._stamp:
+            session.record(KernelStarted(stamp=self._stamp, python=sys.version.split()[0], resumed=True))
+            self._replayed = 0
+        self._notice(self._resumed(session))
+        self.current = session
+        return session
+
+    def _resumed(self, session: Session) -> str:
+        """One line: which session, how long, what is gone."""
+        line = f"resumed session {session.journal.session}, {len(session.history.turns)} turns"
+        gone = [name for name in session.history.variables if name not in self._namespace]
+        if gone:
+            more = f" and {len(gone) - SHOWN_NAMES} more" if len(gone) > SHOWN_NAMES else ""
+            line += f"; variables of the earlier kernel are gone: {', '.join(gone[:SHOWN_NAMES])}{more}"
+        return line

@@ -1,0 +1,147 @@
+"""A change of one file, from the diff the user approves to the bytes on disk.
+
+A change is made against the bytes that the model last read: when the file has others, at the
+question or at the writing, it is refused. Writing is one step of the agent thread, with no await
+between the last check, the journal and the replacement: a cancelled call has either written
+everything or nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from dataclasses import dataclass
+from difflib import unified_diff
+from pathlib import Path
+
+from ipyagent.errors import ToolFailure
+from ipyagent.journal.protocols import Question, Workspace
+from ipyagent.tools.encodings import decode
+from ipyagent.tools.paths import digest, read_bytes, shown
+
+MOST = 16 * 1024 * 1024
+"""Bytes: larger files are not edited."""
+
+
+@dataclass(frozen=True)
+class Change:
+    """`path` (resolved) goes from `before` (None: it does not exist) to `after`."""
+
+    path: Path
+    before: bytes | None
+    after: bytes
+
+    def diff(self, name: str) -> str:
+        """The whole change as a unified diff."""
+        return diff(self.before, self.after, name)
+
+    def question(self, verb: str, workspace: Workspace) -> Question:
+        name = shown(self.path, workspace)
+        return Question(title=f"{verb} {name}?", text=self.diff(name), language="diff")
+
+    def counts(self) -> str:
+        """ "+3 -1": lines added and removed."""
+        lines = self.diff("x").split("\n")[2:]
+        added = sum(line.startswith("+") for line in lines)
+        return f"+{added} -{sum(line.startswith('-') for line in lines)}"
+
+    def write(self, workspace: Workspace) -> None:
+        """Journal the change and make it. Raises ToolFailure when the file has changed since
+        `before` was read, or cannot be written."""
+        try:
+            made = _missing(self.path.parent)
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            temporary = written_beside(self.path, self.after)
+        except OSError as problem:
+            raise ToolFailure(f"{self.path}: {problem.strerror or problem}") from None
+        try:
+            if current(self.path) != self.before:
+                raise ToolFailure(f"{shown(self.path, workspace)} changed a moment ago; read it again")
+            workspace.record_change(self.path, self.before, self.after)
+            os.replace(temporary, self.path)
+        except OSError as problem:
+            raise ToolFailure(f"{self.path}: {problem.strerror or problem}") from None
+        finally:
+            temporary.unlink(missing_ok=True)
+            for folder in made:
+                if folder.is_dir() and not any(folder.iterdir()):
+                    folder.rmdir()
+        workspace.read_stamps[self.path] = digest(self.after)
+
+
+def current(path: Path) -> bytes | None:
+    """The file's bytes, None when there is none. Raises ToolFailure."""
+    if not path.exists():
+        return None
+    data, size = read_bytes(path, MOST + 1)
+    if len(data) > MOST:
+        raise ToolFailure(f"{path} has {size:,} bytes, too many to edit here; use python")
+    return data
+
+
+def known(path: Path, workspace: Workspace) -> bytes | None:
+    """The file's bytes, checked to be those the model last read. Raises ToolFailure."""
+    data = current(path)
+    if data is None:
+        return None
+    name = shown(path, workspace)
+    stamp = workspace.read_stamps.get(path)
+    if stamp is None:
+        raise ToolFailure(f"{name} exists and was not read in this session; call read_file first")
+    if stamp != digest(data):
+        raise ToolFailure(f"{name} has changed since it was read; call read_file again")
+    return data
+
+
+def written_beside(path: Path, data: bytes) -> Path:
+    """A new file in `path`'s folder with these bytes on disk and `path`'s mode. Raises OSError."""
+    temporary = path.with_name(f".{path.name[:100]}.{secrets.token_hex(6)}.tmp")
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
+    descriptor = os.open(temporary, flags, 0o666)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(descriptor)
+        if path.exists():
+            os.chmod(temporary, path.stat().st_mode & 0o7777)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    return temporary
+
+
+def _missing(folder: Path) -> list[Path]:
+    """Folders that do not exist yet, innermost first."""
+    found = []
+    while not folder.exists():
+        found.append(folder)
+        folder = folder.parent
+    return found
+
+
+def diff(before: bytes | None, after: bytes | None, name: str) -> str:
+    """A unified diff of two contents; a carriage return is shown as ␍, so that a change of line
+    ends alone is visible."""
+    old, new = _lines(before), _lines(after)
+    if old is None or new is None:
+        return f"binary file {name}: {len(before or b''):,} bytes to {len(after or b''):,} bytes"
+    source = "/dev/null" if before is None else f"a/{name}"
+    target = "/dev/null" if after is None else f"b/{name}"
+    lines = []
+    for line in unified_diff(old, new, source, target):
+        lines.append(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n")
+    text = "".join(lines)
+    if text:
+        return text
+    return f"--- {source}\n+++ {target}\n(an empty file)\n" if before is None else "(no change)\n"
+
+
+def _lines(data: bytes | None) -> list[str] | None:
+    if data is None:
+        return []
+    decoded = decode(data)
+    if decoded is None:
+        return None
+    text = decoded.text.replace("\r", "␍")
+    return [line + "\n" for line in text.split("\n")[:-1]] + ([last] if (last := text.rpartition("\n")[2]) else [])

@@ -1,0 +1,171 @@
+"""Why Python code needs a yes even in mode "auto": it deletes, kills, or runs what cannot be seen.
+Found in the syntax tree, after IPython's own translation of magics and `!`, never by the text."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+from typing import Any
+
+from ipyagent.tools import shell_danger
+
+_CALLS = {
+    "os.remove": "deletes files",
+    "os.unlink": "deletes files",
+    "os.rmdir": "deletes folders",
+    "os.removedirs": "deletes folders",
+    "os.truncate": "cuts files",
+    "os.kill": "ends processes",
+    "os.killpg": "ends processes",
+    "os._exit": "ends the kernel",
+    "os.abort": "ends the kernel",
+    "shutil.rmtree": "deletes folders",
+    "shutil.move": "moves files, over others of the same name",
+    "shutil.chown": "changes rights",
+    "os.fork": "copies the kernel's process",
+}
+_METHODS = {
+    "unlink": "deletes files",
+    "rmdir": "deletes folders",
+    "rmtree": "deletes folders",
+    "removedirs": "deletes folders",
+    "drop_all": "drops tables",
+    "drop_table": "drops tables",
+    "drop_database": "drops databases",
+    "delete_many": "deletes records",
+    "delete_bucket": "deletes stored objects",
+    "delete_object": "deletes stored objects",
+    "send_signal": "ends processes",
+    "terminate": "ends processes",
+    "kill": "ends processes",
+}
+_RUNNERS = re.compile(
+    r"(?:os\.(?:system|popen|exec[a-z]+|spawn[a-z]+|posix_spawnp?)|subprocess\.(?:run|call|check_call|check_output"
+    r"|Popen|getoutput|getstatusoutput)|asyncio\.create_subprocess_(?:exec|shell)|pty\.spawn)"
+)
+_FROM_SHELL = frozenset(("system", "getoutput", "getoutput_all"))
+_LINE_MAGICS = {
+    "reset": "`%reset` clears the namespace",
+    "reset_selective": "`%reset_selective` clears names",
+    "rm": "`%rm` deletes files",
+    "rmdir": "`%rmdir` deletes folders",
+    "mv": "`%mv` moves files, over others of the same name",
+}
+_SHELL_MAGICS = frozenset(("sx", "system", "bash", "sh", "script", "cmd"))
+_PYTHON_MAGICS = frozenset(("time", "timeit", "prun", "capture", "python", "python3"))
+_PACKAGE_MAGICS = frozenset(("pip", "conda", "mamba", "uv", "micromamba"))
+_GUARDED = frozenset(("os", "shutil", "subprocess"))
+
+
+def danger(code: str, folder: Path, depth: int = 0) -> str:
+    """The reason, "" when there is none. Code that does not parse does not run: no reason."""
+    if depth > 4:
+        return "it is nested too deeply to be examined"
+    from IPython.core.inputtransformer2 import TransformerManager
+
+    try:
+        manager: Any = TransformerManager  # IPython has no types here
+        tree = ast.parse(manager().transform_cell(code))
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return ""
+    names = _imports(tree)
+    docs = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call):
+            reason = _of_call(node, names, folder, depth)
+            if reason:
+                return reason
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docs:
+            sql = shell_danger.SQL.search(node.value)
+            if sql:
+                return f"it contains {' '.join(sql[0].upper().split())}"
+    return ""
+
+
+def _imports(tree: ast.AST) -> dict[str, str]:
+    """What each imported name stands for: {"rmtree": "shutil.rmtree", "sp": "subprocess"}."""
+    names: dict[str, str] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                names[alias.asname or alias.name.partition(".")[0]] = alias.name if alias.asname else ""
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            for alias in node.names:
+                names[alias.asname or alias.name] = f"{node.module}.{alias.name}"
+    return names
+
+
+def _dotted(node: ast.expr, names: dict[str, str]) -> str:
+    match node:
+        case ast.Name(id=name):
+            return names.get(name) or name
+        case ast.Attribute(value=value, attr=attribute):
+            return f"{_dotted(value, names)}.{attribute}"
+        case ast.Call(func=ast.Name(id="__import__"), args=[ast.Constant(value=str(module)), *_]):
+            return module
+        case ast.Call(func=ast.Attribute(attr="import_module"), args=[ast.Constant(value=str(module)), *_]):
+            return module
+        case ast.Call(func=ast.Name(id="get_ipython")):
+            return "get_ipython()"
+        case _:
+            return "?"
+
+
+def _of_call(call: ast.Call, names: dict[str, str], folder: Path, depth: int) -> str:
+    name = _dotted(call.func, names)
+    first = call.args[0] if call.args else None
+    if name in _CALLS:
+        return f"`{name}` {_CALLS[name]}"
+    if name.startswith("get_ipython()."):
+        return _of_magic(name.removeprefix("get_ipython()."), call, folder, depth)
+    if _RUNNERS.fullmatch(name):
+        return _of_command(call, folder, depth)
+    if name in ("exec", "eval", "builtins.exec", "builtins.eval"):
+        if isinstance(first, ast.Constant) and isinstance(first.value, str):
+            return danger(first.value, folder, depth + 1)
+        return f"`{name}` runs code that is put together at run time"
+    if name == "getattr" and first is not None and _dotted(first, names) in _GUARDED:
+        return "`getattr` on a module that can delete and run things"
+    method = name.rpartition(".")[2]
+    if "." in name and method in _METHODS:
+        return f"`.{method}()` {_METHODS[method]}"
+    return ""
+
+
+def _of_command(call: ast.Call, folder: Path, depth: int) -> str:
+    """A command started from Python: as the shell would read it, when it is written out."""
+    first = call.args[0] if call.args else next((key.value for key in call.keywords if key.arg == "args"), None)
+    if isinstance(first, ast.Constant) and isinstance(first.value, str):
+        words = [arg.value for arg in call.args if isinstance(arg, ast.Constant) and isinstance(arg.value, str)]
+        return shell_danger.danger(" ".join(words), folder, depth + 1)
+    if isinstance(first, (ast.List, ast.Tuple)):
+        import shlex
+
+        # sys.executable and variables among the arguments stand for themselves.
+        parts = [item.value if isinstance(item, ast.Constant) else "…" for item in first.elts]
+        if parts and parts[0] == "…":
+            parts[0] = "python" if ast.unparse(first.elts[0]) == "sys.executable" else "$command"
+        return shell_danger.danger(shlex.join(map(str, parts)).replace("'$command'", "$command"), folder, depth + 1)
+    return "it runs a command that is put together at run time"
+
+
+def _of_magic(name: str, call: ast.Call, folder: Path, depth: int) -> str:
+    texts = [arg.value if isinstance(arg, ast.Constant) and isinstance(arg.value, str) else None for arg in call.args]
+    if name in _FROM_SHELL:
+        return shell_danger.danger(texts[0], folder, depth + 1) if texts and texts[0] else ""
+    if name in ("run_line_magic", "run_cell_magic") and texts and texts[0] is not None:
+        magic, body = texts[0], texts[-1] or ""
+        if magic in _LINE_MAGICS:
+            return _LINE_MAGICS[magic]
+        if magic in _SHELL_MAGICS:
+            return shell_danger.danger(body, folder, depth + 1)
+        if magic in _PACKAGE_MAGICS:
+            return shell_danger.danger(f"{magic} {body}", folder, depth + 1)
+        if magic in _PYTHON_MAGICS:
+            line = texts[1] or "" if len(texts) > 2 else ""
+            return danger(body, folder, depth + 1) or danger(line, folder, depth + 1)
+        if magic in ("sql", "sqlite", "duckdb"):
+            sql = shell_danger.SQL.search(" ".join(text or "" for text in texts[1:]))
+            return f"it contains {' '.join(sql[0].upper().split())}" if sql else ""
+    return ""

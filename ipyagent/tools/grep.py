@@ -1,0 +1,146 @@
+"""`grep`: lines by regular expression, matched in a process that is killed when it takes too long."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+from ipyagent.errors import ToolFailure
+from ipyagent.journal.protocols import Permission, Question, ToolOutput, Workspace
+from ipyagent.tools import searching
+from ipyagent.tools.answers import capped, text_output
+from ipyagent.tools.paths import read_permission, resolved, shown
+from ipyagent.tools.schema import tool
+
+SECONDS = 20.0
+"""Longest search."""
+
+
+def _permission(arguments: dict[str, Any], workspace: Workspace) -> Permission:
+    return read_permission(arguments["path"], workspace)
+
+
+def _question(arguments: dict[str, Any], workspace: Workspace) -> Question:
+    path = resolved(arguments["path"], workspace)
+    return Question(title="Search outside the project?", text=f"{path}: {arguments['pattern']}")
+
+
+def _pattern(arguments: dict[str, Any], workspace: Workspace) -> str:
+    return f"grep({resolved(arguments['path'], workspace)})"
+
+
+@tool(
+    permission=_permission, parallel=True, recreatable=True, writes=False, question=_question, pattern=_pattern
+)
+async def grep(
+    pattern: str,
+    path: str = ".",
+    glob: str = "",
+    ignore_case: bool = False,
+    context: int = 0,
+    max_results: int = 200,
+    *,
+    workspace: Workspace,
+) -> ToolOutput:
+    """Search files for lines that match a regular expression (Python's syntax). Answers
+    `path:line:text`; binary files, version control, caches and environments are left out.
+
+    Args:
+        pattern: The regular expression, matched line by line.
+        path: The folder or file to search, relative to the notebook's folder or absolute.
+        glob: Only files that match this glob, e.g. `*.py`.
+        ignore_case: Match without regard to case.
+        context: Lines to show before and after each match.
+        max_results: Most matching lines.
+    """
+    top = resolved(path, workspace)
+    if not top.exists():
+        raise ToolFailure(f"no file or folder {path}")
+    try:
+        re.compile(pattern)
+        searching.glob_regex(glob)
+    except (re.error, RecursionError, OverflowError) as problem:
+        raise ToolFailure(f"not a regular expression: {problem}; write \\( \\[ \\. for the characters") from None
+    asked = {
+        "top": str(top),
+        "pattern": pattern,
+        "glob": glob,
+        "ignore_case": ignore_case,
+        "context": max(0, min(context, 50)),
+        "max_results": max(1, min(max_results, 5_000)),
+        "inside": [str(folder) for folder in (workspace.root, workspace.folder, *workspace.allowed, top)],
+    }
+    text, finished, failure = await _search(json.dumps(asked).encode())
+    if failure:
+        raise ToolFailure(f"the search failed: {failure}")
+    lines: list[str] = []
+    matches = 0
+    last: tuple[str, int] | None = None
+    files: set[str] = set()
+    summary: dict[str, Any] = {}
+    for row in text.splitlines():
+        entry = json.loads(row)
+        if isinstance(entry, dict):
+            summary = entry
+            continue
+        name, number, line, matched = entry
+        if context and last is not None and last != (name, number - 1):
+            lines.append("--")
+        last = (name, number)
+        matches += matched
+        files.add(name)
+        where = shown(top / name if name else top, workspace)
+        lines.append(f"{where}:{number}:{line}" if matched else f"{where}-{number}-{line}")
+    if summary.get("more"):
+        lines.append(f"[more than {asked['max_results']} matches: narrow the pattern]")
+    if not finished:
+        lines.append(f"[stopped after {SECONDS:.0f} s: not everything was searched; a simpler pattern or folder helps]")
+    if not lines:
+        return text_output(f"no line matches in {summary.get('files', 0):,} files", note="0 matches")
+    output = capped("\n".join(lines), workspace.limit("tool_output_chars"))
+    return text_output(output, note=f"{matches} matches in {len(files)} files")
+
+
+async def _search(request: bytes) -> tuple[str, bool, str]:
+    """What the search process wrote (complete lines), whether it finished, and its error."""
+    if not sys.executable:
+        raise ToolFailure("this Python does not know its own program, so grep cannot run; use python with re")
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        *("-I", "-S", str(Path(searching.__file__))),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    assert process.stderr is not None
+    output = bytearray()
+
+    async def collect(stdout: asyncio.StreamReader) -> None:
+        while piece := await stdout.read(65_536):
+            output.extend(piece)
+
+    try:
+        process.stdin.write(request)
+        process.stdin.close()
+        finished = True
+        try:
+            async with asyncio.timeout(SECONDS):
+                await collect(process.stdout)
+                await process.wait()
+        except TimeoutError:
+            finished = False
+    finally:
+        if process.returncode is None:
+            process.kill()
+    await process.wait()
+    problem = ""
+    if finished and process.returncode:
+        problem = (await process.stderr.read()).decode(errors="replace").strip().rpartition("\n")[2]
+    complete = bytes(output[: output.rfind(b"\n") + 1])
+    return complete.decode(), finished, problem

@@ -1,0 +1,111 @@
+"""Which files a tool may touch. Every path is resolved (links followed) before it is judged, and
+paths are written relative to the notebook's folder: there the user's code and the shell run, so
+one spelling works everywhere."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+from difflib import get_close_matches
+from pathlib import Path
+
+from ipyagent.errors import ToolFailure
+from ipyagent.journal.protocols import Permission, Workspace
+
+GUARDED = (".git", ".ipyagent")
+"""Folders no tool writes into, at any depth."""
+
+_UNREAL = ("/proc", "/sys", "/dev")
+
+
+def resolved(path: str, workspace: Workspace) -> Path:
+    """The absolute path with links followed. Raises ToolFailure for what is no path."""
+    if not path or "\x00" in path:
+        raise ToolFailure(f"{path!r} is not a path")
+    try:
+        return (workspace.folder / os.path.expanduser(path)).resolve()
+    except (OSError, RuntimeError) as problem:  # a circle of links
+        raise ToolFailure(f"{path}: {problem}") from None
+
+
+def shown(path: Path, workspace: Workspace) -> str:
+    """`path` relative to the notebook's folder when it is in the project, else absolute."""
+    if path.is_relative_to(workspace.root) or path.is_relative_to(workspace.folder):
+        return Path(os.path.relpath(path, workspace.folder)).as_posix()
+    return str(path)
+
+
+def readable(path: Path, workspace: Workspace) -> bool:
+    """Whether a resolved path may be read without a question."""
+    folders = (workspace.root, workspace.folder, *workspace.allowed)
+    return any(path.is_relative_to(folder.expanduser().resolve()) for folder in folders) and not _unreal(path)
+
+
+def read_permission(path: str, workspace: Workspace) -> Permission:
+    """ "none" inside the project and the allowed folders, "ask" elsewhere."""
+    return "none" if readable(resolved(path, workspace), workspace) else "ask"
+
+
+def writable(path: str, workspace: Workspace) -> Path:
+    """The resolved path of a file that a tool may write. Raises ToolFailure outside the project,
+    in `.git` and `.ipyagent`, and for anything that is not a regular file."""
+    target = resolved(path, workspace)
+    if not target.is_relative_to(workspace.root):
+        raise ToolFailure(f"{path} is outside the project {workspace.root}: files are written inside it only")
+    # Case is folded: on some file systems `.GIT` is `.git`.
+    for part in target.relative_to(workspace.root).parts:
+        if part.casefold() in GUARDED:
+            raise ToolFailure(f"{path}: files in {part} are not written by tools")
+    if target.exists() and not target.is_file():
+        raise ToolFailure(f"{path} is not a regular file")
+    if target.exists() and not os.access(target, os.W_OK):
+        raise ToolFailure(f"{path} is read-only")
+    return target
+
+
+def _unreal(path: Path) -> bool:
+    return any(path.is_relative_to(folder) for folder in _UNREAL)
+
+
+def read_bytes(path: Path, most: int) -> tuple[bytes, int]:
+    """Up to `most` bytes of a regular file, and its size. Never waits: devices, FIFOs and files
+    the kernel makes up are refused. Raises ToolFailure."""
+    if _unreal(path):
+        raise ToolFailure(f"{path} is not a regular file")
+    try:
+        # Without O_NONBLOCK opening a FIFO waits for a writer, before its kind can be seen.
+        descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+    except FileNotFoundError:
+        raise ToolFailure(f"no file {path}{_nearest(path)}") from None
+    except IsADirectoryError:
+        raise ToolFailure(f"{path} is a folder; list it with glob") from None
+    except OSError as problem:
+        raise ToolFailure(f"{path}: {problem.strerror or problem}") from None
+    with os.fdopen(descriptor, "rb") as file:
+        state = os.fstat(descriptor)
+        if stat.S_ISDIR(state.st_mode):
+            raise ToolFailure(f"{path} is a folder; list it with glob")
+        if not stat.S_ISREG(state.st_mode):
+            raise ToolFailure(f"{path} is not a regular file")
+        try:
+            return file.read(most), state.st_size
+        except OSError as problem:
+            raise ToolFailure(f"{path}: {problem.strerror or problem}") from None
+
+
+def digest(data: bytes) -> str:
+    """SHA-256 in hexadecimal."""
+    return hashlib.sha256(data).hexdigest()
+
+
+def _nearest(path: Path) -> str:
+    folder = path.parent
+    if not folder.is_dir():
+        return f"; there is no folder {folder}"
+    try:
+        names = os.listdir(folder)[:5_000]
+    except OSError:
+        return ""
+    close = get_close_matches(path.name, names, n=3, cutoff=0.5)
+    return f"; nearest: {', '.join(sorted(close))}" if close else ""

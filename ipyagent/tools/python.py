@@ -1,0 +1,86 @@
+"""`python`: code in the user's namespace, and what it did as text and pictures for the model."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ipyagent.errors import ToolFailure
+from ipyagent.journal.events import Block
+from ipyagent.journal.protocols import Execution, Question, ToolOutput, Workspace
+from ipyagent.tools.answers import capped, picture, plain, size_of, text_block
+from ipyagent.tools.code_danger import danger
+from ipyagent.tools.schema import tool
+
+MOST_PICTURES = 8
+"""Pictures of one run that reach the model."""
+
+
+def _question(arguments: dict[str, Any], workspace: Workspace) -> Question:
+    return Question(title="Run this code?", text=arguments["code"], language="python")
+
+
+def _destructive(arguments: dict[str, Any], workspace: Workspace) -> str:
+    return danger(arguments["code"], workspace.folder)
+
+
+@tool(
+    permission="ask", writes=True, pattern="python", question=_question, destructive=_destructive, recreatable=True
+)
+async def python(code: str, *, workspace: Workspace) -> ToolOutput:
+    """Run Python code in the user's own namespace, as a notebook cell: magics, `!commands` and
+    top-level await work, variables stay. Returns output, the last expression's value, what was
+    displayed, figures and errors.
+
+    Args:
+        code: The code of one cell.
+    """
+    if not code.strip():
+        raise ToolFailure("`code` is empty")
+    return output_of(await workspace.run_code(code), workspace.limit("tool_output_chars"))
+
+
+def output_of(done: Execution, limit: int) -> ToolOutput:
+    """What the model reads of one run."""
+    parts: list[str] = []
+    output = plain(done.output).rstrip("\n")
+    if output:
+        parts.append(capped(output, limit))
+    parts.extend(capped(plain(text), limit) for text in done.displays if text)
+    if done.result is not None:
+        result = plain(done.result)
+        parts.append(capped(f"Out: {result}" if parts else result, limit))
+    pictures: list[Block] = []
+    for number, image in enumerate(done.images[:MOST_PICTURES], 1):
+        size = size_of(image.data)
+        label = f"figure {number}{f': {size}' if size else ''} {image.media_type.removeprefix('image/')}"
+        try:
+            pictures.append(picture(image.data, image.media_type))
+            parts.append(f"[{label}]")
+        except ToolFailure as problem:
+            parts.append(f"[{label}, not shown: {problem}]")
+    if len(done.images) > MOST_PICTURES:
+        parts.append(f"[{len(done.images) - MOST_PICTURES} more figures are not shown]")
+    if done.error:
+        parts.append(capped(plain(done.error), limit))
+    if done.interrupted:
+        parts.append("[interrupted by the user: what had run until then stays done]")
+    if not parts:
+        parts.append("(no output)")
+    if done.rebound:
+        parts.append(f"[rebound: {', '.join(done.rebound)}]")
+    if done.seconds > 1:
+        parts.append(f"[took {done.seconds:.1f} s]")
+    text = capped("\n".join(parts), limit)
+    failed = bool(done.error) or done.interrupted
+    return ToolOutput(blocks=(text_block(text), *pictures), is_error=failed, note=_note(done))
+
+
+def _note(done: Execution) -> str:
+    if done.interrupted:
+        return "interrupted"
+    if done.error:
+        return plain(done.error).strip().rpartition("\n")[2][:120]
+    bits = [f"{len(done.images)} figure{'s' * (len(done.images) > 1)}"] if done.images else []
+    if done.seconds > 1:
+        bits.append(f"{done.seconds:.1f} s")
+    return ", ".join(bits)

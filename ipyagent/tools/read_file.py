@@ -1,0 +1,145 @@
+"""`read_file`: any file in a form the model can use, read in bounded pieces and never waiting."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from ipyagent.errors import ToolFailure
+from ipyagent.journal.protocols import Permission, Question, ToolOutput, Workspace
+from ipyagent.tools.answers import capped, clean, picture, text_block, text_output
+from ipyagent.tools.documents import notebook_text, pdf_text
+from ipyagent.tools.encodings import decode
+from ipyagent.tools.paths import digest, read_bytes, read_permission, resolved, shown
+from ipyagent.tools.schema import tool
+from ipyagent.tools.tables import delimited_text, parquet_text
+from ipyagent.tools.worker import Stop, in_worker
+
+MOST = 16 * 1024 * 1024
+"""Bytes read of one file."""
+LONGEST_LINE = 2_000
+"""Characters shown of one line."""
+
+_PICTURES = {
+    b"\x89PNG\r\n\x1a\n": "image/png",
+    b"\xff\xd8\xff": "image/jpeg",
+    b"GIF87a": "image/gif",
+    b"GIF89a": "image/gif",
+}
+_KINDS = {
+    b"PK\x03\x04": "a zip archive or office document",
+    b"\x1f\x8b": "gzip data",
+    b"\x7fELF": "a program",
+    b"SQLite format 3\x00": "an SQLite database",
+    b"\x89HDF\r\n\x1a\n": "HDF5 data",
+    b"\x93NUMPY": "a NumPy array",
+    b"\x80\x04\x95": "a pickle",
+    b"\x80\x05\x95": "a pickle",
+}
+
+
+def _permission(arguments: dict[str, Any], workspace: Workspace) -> Permission:
+    return read_permission(arguments["path"], workspace)
+
+
+def _question(arguments: dict[str, Any], workspace: Workspace) -> Question:
+    path = resolved(arguments["path"], workspace)
+    return Question(title="Read a file outside the project?", text=str(path))
+
+
+def _pattern(arguments: dict[str, Any], workspace: Workspace) -> str:
+    import glob
+
+    return f"read_file({glob.escape(str(resolved(arguments['path'], workspace)))})"
+
+
+@tool(
+    permission=_permission, parallel=True, recreatable=True, writes=False, question=_question, pattern=_pattern
+)
+async def read_file(path: str, offset: int = 1, limit: int = 2000, *, workspace: Workspace) -> ToolOutput:
+    """Read a file. Text comes with line numbers; pictures are shown; of a PDF the text, of a
+    notebook the cells, of CSV, TSV and Parquet the columns, the number of rows and the first
+    rows. A table's rows as plain text: give `offset`.
+
+    Args:
+        path: The file, relative to the notebook's folder or absolute.
+        offset: First line to show, from 1.
+        limit: Most lines to show.
+    """
+    if offset < 1 or limit < 1:
+        raise ToolFailure("`offset` and `limit` are at least 1")
+    target = resolved(path, workspace)
+    name = shown(target, workspace)
+    most = workspace.limit("tool_output_chars")
+
+    def work(stop: Stop) -> tuple[ToolOutput, str]:
+        data, size = read_bytes(target, MOST)
+        stop.check()
+        mark = digest(data) if len(data) == size else ""
+        return _shown(target, name, data, size, offset, limit, most, stop), mark
+
+    output, mark = await in_worker(work)
+    if mark:
+        workspace.read_stamps[target] = mark
+    return output
+
+
+def _shown(
+    path: Path, name: str, data: bytes, size: int, offset: int, limit: int, most: int, stop: Stop
+) -> ToolOutput:
+    whole = len(data) == size
+    if not data:
+        return text_output(f"{name} is empty", note="empty")
+    kind = next((kind for head, kind in _PICTURES.items() if data.startswith(head)), "")
+    if data[:4] == b"RIFF" and data[8:12] == b"WEBP":
+        kind = "image/webp"
+    if kind:
+        if not whole:
+            raise ToolFailure(f"{name} is a picture of {size:,} bytes, too large to show")
+        return ToolOutput(blocks=(text_block(f"{name}:"), picture(data, kind)), note=f"{kind}, {size:,} bytes")
+    suffix = path.suffix.lower()
+    plain = offset == 1
+    if data.startswith(b"%PDF-"):
+        return text_output(capped(pdf_text(data, whole, offset, limit, stop), most), note="PDF text")
+    if data.startswith(b"PAR1"):
+        return text_output(capped(parquet_text(path, name), most), note="Parquet")
+    decoded = decode(data, whole=whole)
+    if decoded is None:
+        what = next((what for head, what in _KINDS.items() if data.startswith(head)), "binary data")
+        raise ToolFailure(f"{name} is {what} of {size:,} bytes, not text; open it with python")
+    if suffix == ".ipynb" and whole and (text := notebook_text(decoded.text, name)) is not None:
+        return text_output(_lined(text, offset, limit, most, ""), note="notebook")
+    if suffix in (".csv", ".tsv", ".tab") and plain:
+        table = delimited_text(decoded.text, name, size, whole, "\t" if suffix != ".csv" else "")
+        if table is not None:
+            return text_output(capped(table, most), note="table")
+    lines = decoded.text.count("\n") + (not decoded.text.endswith("\n"))
+    remark = f"[{name}: read as {decoded.encoding}]\n" if decoded.encoding != "utf-8" else ""
+    if not whole:
+        remark += f"[{name} has {size:,} bytes: only the first {MOST:,} are read here; use python for the rest]\n"
+    return text_output(_lined(decoded.text, offset, limit, most, remark), note=f"{lines:,} lines")
+
+
+def _lined(text: str, offset: int, limit: int, most: int, remark: str) -> str:
+    """Lines from `offset` on, numbered, as many as fit; says which lines there are besides."""
+    lines = text.split("\n")
+    if lines[-1] == "":
+        lines.pop()
+    if offset > len(lines):
+        raise ToolFailure(f"`offset` is {offset}, but there are {len(lines):,} lines")
+    shown_lines: list[str] = []
+    length = 0
+    for number, line in enumerate(lines[offset - 1 : offset - 1 + limit], offset):
+        line = line.rstrip("\r")
+        if len(line) > LONGEST_LINE:
+            line = f"{line[:LONGEST_LINE]}[… {len(line) - LONGEST_LINE:,} more characters in this line]"
+        entry = f"{number:>5}\t{line}"
+        length += len(entry) + 1
+        if length > most and shown_lines:
+            break
+        shown_lines.append(entry)
+    last = offset - 1 + len(shown_lines)
+    if last < len(lines) or offset > 1:
+        more = f"; go on with offset={last + 1}" if last < len(lines) else ""
+        shown_lines.append(f"[lines {offset:,}-{last:,} of {len(lines):,}{more}]")
+    return clean(remark + "\n".join(shown_lines))

@@ -1,0 +1,326 @@
+"""`@tool`: a typed, documented function becomes a tool of the model.
+
+The schema comes from the signature and the docstring and from nothing else, with a stable key
+order: the same function gives the same bytes in every session. What the model sends is checked
+against it before anything runs. A parameter named `workspace` is injected and not in the schema.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+import traceback
+import typing
+from collections.abc import Callable, Mapping
+from fnmatch import fnmatchcase
+from functools import cached_property, partial, update_wrapper
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, overload
+
+from ipyagent.errors import ToolFailure, UsageError
+from ipyagent.journal.protocols import Permission, Question, ToolOutput, Workspace
+from ipyagent.tools.answers import to_output
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+    from pydantic_core import ErrorDetails
+
+Arguments: TypeAlias = dict[str, Any]
+T = TypeVar("T")
+Rule: TypeAlias = T | Callable[[Arguments, Workspace], T]
+"""A fixed value, or a function of this very call's arguments (defaults filled in)."""
+
+_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+_INJECTED = "workspace"
+_ESCAPED = re.compile(r"\[([*?[])\]")
+
+
+class FunctionTool:
+    """A `Tool` made of a function; calling it calls the function."""
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        *,
+        name: str,
+        permission: Rule[Permission],
+        parallel: bool,
+        recreatable: bool,
+        writes: Rule[bool],
+        pattern: Rule[str],
+        question: Callable[[Arguments, Workspace], Question] | None,
+        destructive: Rule[str],
+        covers: Callable[[str, Arguments, Workspace], bool] | None = None,
+    ) -> None:
+        if not _NAME.fullmatch(name):
+            raise UsageError(f"a tool's name is 1 to 64 of a-z, A-Z, 0-9, _ and -; {name!r} is not")
+        self.name = name
+        self.parallel = parallel
+        self.recreatable = recreatable
+        self.function = function
+        self._permission = permission
+        self._writes = writes
+        self._pattern = pattern
+        self._question = question
+        self._destructive = destructive
+        self._covers = covers
+        signature = inspect.signature(function)
+        self._parameters = {key: value for key, value in signature.parameters.items() if key != _INJECTED}
+        self._takes_workspace = _INJECTED in signature.parameters
+        for key, parameter in self._parameters.items():
+            if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
+                raise UsageError(f"tool {name!r}: parameter {key!r} must have a name: no /, *args or **kwargs")
+            if parameter.annotation is parameter.empty:
+                raise UsageError(f"tool {name!r}: give parameter {key!r} a type, for example `{key}: str`")
+        if not inspect.getdoc(function):
+            raise UsageError(f"tool {name!r} needs a docstring: the model knows the tool only by it")
+        update_wrapper(self, function)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.function(*args, **kwargs)
+
+    def __repr__(self) -> str:
+        return f"<tool {self.name}({', '.join(self._parameters)})>"
+
+    # ------------------------------------------------------------------ what the model knows
+
+    @cached_property
+    def _docs(self) -> tuple[str, Mapping[str, str]]:
+        from docstring_parser import parse
+
+        parsed = parse(inspect.getdoc(self.function) or "")
+        texts = {entry.arg_name: " ".join((entry.description or "").split()) for entry in parsed.params}
+        parts = [part for part in (parsed.short_description, parsed.long_description) if part]
+        if parsed.returns and parsed.returns.description:
+            parts.append("Returns: " + " ".join(parsed.returns.description.split()))
+        return "\n\n".join(parts), texts
+
+    @cached_property
+    def description(self) -> str:
+        """The docstring without its `Args:` section."""
+        return self._docs[0]
+
+    @cached_property
+    def _model(self) -> type[BaseModel]:
+        from pydantic import ConfigDict, Field, create_model
+
+        # Fields are a0, a1, … with the parameter's name as alias: a parameter may then be called
+        # `copy`, `schema` or `_x`, which as field names would clash with pydantic's own.
+        fields: dict[str, Any] = {}
+        types = _types(self.function, self._parameters)
+        for number, (key, parameter) in enumerate(self._parameters.items()):
+            default = ... if parameter.default is parameter.empty else parameter.default
+            described = self._docs[1].get(key) or None
+            fields[f"a{number}"] = (types[key], Field(default, alias=key, description=described))
+        config = ConfigDict(extra="forbid", arbitrary_types_allowed=True)
+        return create_model(self.name, __config__=config, **fields)
+
+    @cached_property
+    def input_schema(self) -> dict[str, Any]:
+        """JSON schema of the arguments, without pydantic's titles, keys in a stable order."""
+        schema = _tidy(self._model.model_json_schema())
+        return {"type": "object", "properties": {}, **schema}
+
+    # ------------------------------------------------------------------ this very call
+
+    def validate(self, input: Arguments) -> Arguments:
+        """The given arguments, checked, as JSON values; raises ToolFailure."""
+        return self._parsed(input).model_dump(
+            mode="json", by_alias=True, exclude_unset=True, warnings=False, fallback=str
+        )
+
+    def arguments(self, input: Arguments) -> Arguments:
+        """All arguments as Python values, defaults filled in; raises ToolFailure."""
+        parsed = self._parsed(input)
+        return {key: getattr(parsed, f"a{number}") for number, key in enumerate(self._parameters)}
+
+    def _parsed(self, input: Arguments) -> BaseModel:
+        from pydantic import ValidationError
+
+        try:
+            return self._model.model_validate(input)
+        except ValidationError as problem:
+            lines = [_line(error, self._parameters) for error in problem.errors(include_url=False)]
+            raise ToolFailure(f"{self.name}: wrong arguments\n" + "\n".join(lines)) from None
+
+    def permission(self, input: Arguments, workspace: Workspace) -> Permission:
+        """Whether this very call needs a yes in mode "ask"."""
+        return self._settled(self._permission, input, workspace)
+
+    def writes(self, input: Arguments, workspace: Workspace) -> bool:
+        """Whether this very call may change anything."""
+        return self._settled(self._writes, input, workspace)
+
+    def destructive(self, input: Arguments, workspace: Workspace) -> str:
+        """Why this call needs a yes even in mode "auto" ("" when it does not)."""
+        return self._settled(self._destructive, input, workspace)
+
+    def pattern(self, input: Arguments, workspace: Workspace) -> str:
+        """The rule that covers this call and its like; the tool's name unless told otherwise."""
+        return self._settled(self._pattern, input, workspace) or self.name
+
+    def question(self, input: Arguments, workspace: Workspace) -> Question:
+        """What the user is asked; by default the call as Python would write it."""
+        if self._question is not None:
+            return self._question(self.arguments(input), workspace)
+        given = ",\n".join(f"    {key}={value!r}" for key, value in input.items())
+        return Question(title=f"Call {self.name}?", text=f"{self.name}(\n{given}\n)", language="python")
+
+    def covers(self, rule: str, input: Arguments, workspace: Workspace) -> bool:
+        """Whether `rule`, the text in the parentheses of a permission rule, covers this call: by
+        default when it matches the text in the parentheses of `pattern` as a glob."""
+        if self._covers is not None:
+            return self._covers(rule, self.arguments(input), workspace)
+        subject = self.pattern(input, workspace).removeprefix(self.name).removeprefix("(").removesuffix(")")
+        return fnmatchcase(_ESCAPED.sub(r"\1", subject), rule)
+
+    def _settled(self, rule: Rule[T], input: Arguments, workspace: Workspace) -> T:
+        if callable(rule):
+            return rule(self.arguments(input), workspace)
+        return rule
+
+    async def run(self, input: Arguments, workspace: Workspace) -> ToolOutput:
+        """Call the function: a coroutine function on the agent thread, any other on the main
+        thread, where it may touch the user's namespace. Raises ToolFailure."""
+        given = self.arguments(input)
+        if self._takes_workspace:
+            given[_INJECTED] = workspace
+        limit = workspace.limit("tool_output_chars")
+        try:
+            if inspect.iscoroutinefunction(self.function):
+                return to_output(await self.function(**given), limit)
+            value = await workspace.on_main(partial(_called, self.function, given, limit))
+            return value if isinstance(value, ToolOutput) else to_output(await value, limit)
+        except ToolFailure:
+            raise
+        except Exception as problem:
+            raise ToolFailure(_trimmed(problem, self.function)) from problem
+
+
+def _called(function: Callable[..., Any], given: Arguments, limit: int) -> Any:
+    value = function(**given)
+    # An awaitable goes back to the agent thread; everything else is read here, on the thread
+    # that owns it.
+    return value if inspect.isawaitable(value) else to_output(value, limit)
+
+
+def _types(function: Callable[..., Any], parameters: Mapping[str, inspect.Parameter]) -> dict[str, Any]:
+    """Each parameter's type, strings resolved where the function was written. The return type
+    is left alone: it may name things that exist for the type checker only."""
+    inner = inspect.unwrap(function)
+    closure = dict(zip(getattr(inner, "__code__", _called.__code__).co_freevars, inner.__closure__ or (), strict=False))
+    names = {}
+    for key, cell in closure.items():
+        try:
+            names[key] = cell.cell_contents
+        except ValueError:  # a name of the enclosing function that has no value yet
+            continue
+
+    class Signature:
+        __annotations__ = {key: parameter.annotation for key, parameter in parameters.items()}
+
+    try:
+        return typing.get_type_hints(
+            Signature, globalns=getattr(inner, "__globals__", {}), localns=names, include_extras=True
+        )
+    except NameError as problem:
+        raise UsageError(f"tool {function.__name__!r}: a parameter's type is not known: {problem}") from None
+
+
+def _tidy(node: Any) -> Any:
+    """A schema node without titles, keys sorted; names of properties keep their order."""
+    if isinstance(node, list):
+        return [_tidy(item) for item in node]
+    if not isinstance(node, dict):
+        return node
+    tidy: dict[str, Any] = {}
+    for key in sorted(node):
+        value = node[key]
+        if key == "title" and isinstance(value, str):
+            continue
+        if key in ("properties", "$defs") and isinstance(value, dict):
+            tidy[key] = {name: _tidy(child) for name, child in value.items()}
+        else:
+            tidy[key] = value if key in ("default", "enum", "const", "examples", "required") else _tidy(value)
+    return tidy
+
+
+def _line(error: ErrorDetails, parameters: Mapping[str, inspect.Parameter]) -> str:
+    """One line for one error of pydantic's."""
+    place = ".".join(str(part) for part in error["loc"]) or "arguments"
+    if error["type"] == "missing":
+        return f"`{place}`: missing"
+    if error["type"] == "extra_forbidden" and len(error["loc"]) == 1:
+        return f"`{place}`: no such argument; allowed: {', '.join(parameters) or 'none'}"
+    given = error["input"]
+    shown = repr(given) if isinstance(given, (str, int, float, bool)) else type(given).__name__
+    shown = shown if len(shown) <= 80 else shown[:77] + "…"
+    return f"`{place}`: {error['msg'].partition(', unable to parse')[0]}, got {shown}"
+
+
+def _trimmed(problem: Exception, function: Callable[..., Any]) -> str:
+    """The error and the frames from the tool's own function on."""
+    frames = traceback.extract_tb(problem.__traceback__)
+    code = getattr(inspect.unwrap(function), "__code__", None)
+    own = next((n for n, frame in enumerate(frames) if code and frame.filename == code.co_filename), len(frames))
+    where = "".join(traceback.format_list(frames[own:][-5:]))
+    what = "".join(traceback.format_exception_only(problem)).strip()
+    return f"{where}{what}" if where else what
+
+
+@overload
+def tool(function: Callable[..., Any], /) -> FunctionTool: ...
+
+
+@overload
+def tool(
+    *,
+    name: str = "",
+    permission: Rule[Permission] = "ask",
+    parallel: bool = False,
+    recreatable: bool = False,
+    writes: Rule[bool] = True,
+    pattern: Rule[str] = "",
+    question: Callable[[Arguments, Workspace], Question] | None = None,
+    destructive: Rule[str] = "",
+    covers: Callable[[str, Arguments, Workspace], bool] | None = None,
+) -> Callable[[Callable[..., Any]], FunctionTool]: ...
+
+
+def tool(
+    function: Callable[..., Any] | None = None,
+    /,
+    *,
+    name: str = "",
+    permission: Rule[Literal["none", "ask"]] = "ask",
+    parallel: bool = False,
+    recreatable: bool = False,
+    writes: Rule[bool] = True,
+    pattern: Rule[str] = "",
+    question: Callable[[Arguments, Workspace], Question] | None = None,
+    destructive: Rule[str] = "",
+    covers: Callable[[str, Arguments, Workspace], bool] | None = None,
+) -> FunctionTool | Callable[[Callable[..., Any]], FunctionTool]:
+    """Make a typed, documented function a tool: `@tool`, or `@tool(permission="none", …)`.
+
+    The docstring's text is what the model reads of the tool, its `Args:` section of each
+    argument. `permission="none"` lets it run without a question, `writes=False` also in mode
+    "read_only"; `parallel` lets calls of one message run side by side; `recreatable` lets old
+    results leave the context. `permission`, `writes`, `pattern` and `destructive` may be functions
+    of (arguments, workspace). Raises UsageError for a function that cannot be a tool.
+    """
+
+    def made(function: Callable[..., Any]) -> FunctionTool:
+        return FunctionTool(
+            function,
+            name=name or getattr(function, "__name__", ""),
+            permission=permission,
+            parallel=parallel,
+            recreatable=recreatable,
+            writes=writes,
+            pattern=pattern,
+            question=question,
+            destructive=destructive,
+            covers=covers,
+        )
+
+    return made if function is None else made(function)

@@ -1,0 +1,207 @@
+"""`shell`: a command in a session of its own, its output live, itself and all it started ended
+when the call is stopped or its time is over. What it wrote until then is kept."""
+
+from __future__ import annotations
+
+import asyncio
+import glob as globs
+import os
+import secrets
+import shlex
+import shutil
+import signal
+import time
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+from ipyagent.errors import ToolFailure
+from ipyagent.journal.protocols import Permission, Question, ToolOutput, Workspace
+from ipyagent.tools import processes
+from ipyagent.tools.answers import plain, text_output
+from ipyagent.tools.capture import Capture
+from ipyagent.tools.schema import tool
+from ipyagent.tools.shell_danger import danger
+from ipyagent.tools.shell_reads import command_names, only_reads
+
+TICK = 0.04
+"""Seconds between two pieces of live output."""
+DRAIN = 0.15
+"""Longest wait for the last output after the command has ended."""
+
+
+def _permission(arguments: dict[str, Any], workspace: Workspace) -> Permission:
+    return "none" if only_reads(arguments["command"], workspace) else "ask"
+
+
+def _writes(arguments: dict[str, Any], workspace: Workspace) -> bool:
+    return not only_reads(arguments["command"], workspace)
+
+
+def _destructive(arguments: dict[str, Any], workspace: Workspace) -> str:
+    command = arguments["command"]
+    return "" if only_reads(command, workspace) else danger(command, workspace.folder)
+
+
+def _question(arguments: dict[str, Any], workspace: Workspace) -> Question:
+    title = arguments["description"].strip() or "Run this command?"
+    return Question(title=title.partition("\n")[0][:200], text=arguments["command"], language="bash")
+
+
+def _pattern(arguments: dict[str, Any], workspace: Workspace) -> str:
+    return f"shell({globs.escape(arguments['command'].strip())})"
+
+
+def _covers(rule: str, arguments: dict[str, Any], workspace: Workspace) -> bool:
+    """A rule without a wildcard covers exactly its command. One with a wildcard covers commands
+    in the plain part of the language only, and each command of a sequence on its own, so that
+    `pytest *` is not also `pytest; rm -r x`."""
+    command = arguments["command"].strip()
+    if globs.escape(command) == rule or command == rule:
+        return True
+    commands = command_names(command)
+    if commands is None:
+        return False
+    return all(
+        fnmatchcase(text := " ".join(word.text for word in words), rule)
+        or fnmatchcase(text + " ", rule)  # `pytest *` covers plain `pytest`
+        or only_reads(shlex.join(word.text for word in words), workspace)
+        for words in commands
+    )
+
+
+@tool(
+    permission=_permission,
+    writes=_writes,
+    destructive=_destructive,
+    question=_question,
+    pattern=_pattern,
+    covers=_covers,
+    recreatable=True,
+)
+async def shell(command: str, timeout: int | None = None, description: str = "", *, workspace: Workspace) -> ToolOutput:
+    """Run a shell command in the notebook's folder, without input. Output and errors come
+    together. Simple commands that only read (ls, cat, grep, find, git status, …) need no
+    permission; redirections, variables and substitutions always do.
+
+    Args:
+        command: The command, as for `bash -c`.
+        timeout: Seconds it may run; then it is ended and its output so far returned.
+        description: What it is for, in a few words, shown to the user.
+    """
+    if not command.strip() or "\x00" in command:
+        raise ToolFailure("`command` is empty" if not command.strip() else "`command` contains a NUL character")
+    seconds = workspace.limit("shell_timeout") if timeout is None else timeout
+    if seconds < 1:
+        raise ToolFailure("`timeout` is at least 1 second")
+    return await _run(command, seconds, workspace)
+
+
+async def _run(command: str, seconds: int, workspace: Workspace) -> ToolOutput:
+    mark = secrets.token_hex(8)
+    environment = _environment(mark)
+    reader, writer = os.pipe()
+    started, began = time.time(), time.monotonic()
+    try:
+        process = await asyncio.create_subprocess_exec(
+            *_shell(),
+            command,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=writer,
+            stderr=writer,
+            cwd=workspace.folder,
+            env=environment,
+            start_new_session=True,
+        )
+    except BaseException as problem:
+        os.close(reader)
+        if isinstance(problem, OSError):
+            raise ToolFailure(f"the shell did not start: {problem}") from None
+        raise
+    finally:
+        os.close(writer)
+    capture = Capture(reader, workspace.limit("tool_output_chars"), workspace.limit("live_output_chars"))
+    finished = False
+    try:
+        finished = await _followed(process, capture, seconds, workspace)
+    finally:
+        # Not awaited: this also runs when the call is cancelled, and must be done when it returns.
+        if not finished:
+            processes.end(process.pid, mark, started)
+    if not finished:
+        await process.wait()
+    until = time.monotonic() + DRAIN
+    left = [] if not capture.thread.is_alive() else processes.of_command(process.pid, mark, started)
+    while capture.thread.is_alive() and time.monotonic() < until and not left:
+        await asyncio.sleep(0.005)
+    if finished and not left:
+        # One that does not hold the output: `cmd >/dev/null 2>&1 &`.
+        left = processes.of_command(process.pid, mark, started) if "&" in command else []
+    if fresh := capture.take():
+        workspace.stream(plain(fresh))
+    status = process.returncode or 0
+    notes = []
+    if not finished:
+        notes.append(f"ended after {seconds} s: the time was over; the output so far is above")
+    elif status < 0:
+        notes.append(f"ended by signal {_signal(-status)}")
+    elif status:
+        notes.append(f"exit status {status}")
+    if left:
+        notes.append("still running in the background: " + ", ".join(f"{one.pid} {_name(one)}" for one in left[:10]))
+    elapsed = time.monotonic() - began
+    body = plain(capture.text()).rstrip("\n")
+    text = "\n".join([body] * bool(body) + [f"[{note}]" for note in notes]) or "(no output)"
+    short = "; ".join(notes) or (f"{elapsed:.1f} s" if elapsed >= 1 else "exit status 0")
+    return text_output(text, note=short, is_error=not finished or status != 0)
+
+
+async def _followed(process: asyncio.subprocess.Process, capture: Capture, seconds: int, workspace: Workspace) -> bool:
+    """Hand output on until the process ends (True) or its time is over (False)."""
+    ended = asyncio.ensure_future(process.wait())
+    until = time.monotonic() + seconds
+    try:
+        while not ended.done():
+            if time.monotonic() >= until:
+                return False
+            await asyncio.wait([ended], timeout=TICK)
+            if fresh := capture.take():
+                workspace.stream(plain(fresh))
+        return True
+    finally:
+        ended.cancel()
+
+
+def _shell() -> tuple[str, ...]:
+    bash = shutil.which("bash")
+    return (bash, "--noprofile", "--norc", "-c") if bash else ("/bin/sh", "-c")
+
+
+def _environment(mark: str) -> dict[str, str]:
+    environment = dict(os.environ)
+    environment[processes.MARK] = mark
+    # No pager waits for a key, no git asks for a password or takes a lock only to look.
+    environment |= {"PAGER": "cat", "GIT_PAGER": "cat", "GIT_TERMINAL_PROMPT": "0", "GIT_OPTIONAL_LOCKS": "0"}
+    count = environment.get("GIT_CONFIG_COUNT", "0")
+    if count.isdecimal():
+        # A repository may not name a program that runs at every `git status`.
+        environment[f"GIT_CONFIG_KEY_{count}"] = "core.fsmonitor"
+        environment[f"GIT_CONFIG_VALUE_{count}"] = "false"
+        environment["GIT_CONFIG_COUNT"] = str(int(count) + 1)
+    return environment
+
+
+def _signal(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return str(number)
+
+
+def _name(process: Any) -> str:
+    import psutil
+
+    try:
+        return Path(" ".join(process.cmdline()[:1]) or process.name()).name
+    except psutil.Error:
+        return "(ended)"

@@ -1,0 +1,269 @@
+"""Which shell commands only read, inside the folders that may be read: those run without a
+question. Every command, option and operand must be known here; what is not known asks.
+
+The options come from the manuals of GNU coreutils, findutils, grep, ripgrep and git; those that
+write, run a program or read a list of files from elsewhere are left out.
+"""
+
+# ruff: noqa: SIM905 -- tables of words read better as text
+
+from __future__ import annotations
+
+import glob
+import re
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ipyagent.errors import ToolFailure
+from ipyagent.journal.protocols import Workspace
+from ipyagent.tools.git_reads import git_only_reads
+from ipyagent.tools.paths import readable
+from ipyagent.tools.shell_words import Unclear, Word, simple_commands
+
+MOST_MATCHES = 1_000
+"""A wildcard with more matches than this asks."""
+
+
+@dataclass(frozen=True)
+class Reader:
+    """`short` options without a value, `valued` with one, `long` ones ("name" or "name=").
+    `text` operands that come first are text and not files; `files` False: no operand is a file;
+    `most`: how many operands there may be; `number`: `-5` is an option."""
+
+    short: str = ""
+    valued: str = ""
+    long: str = ""
+    text: int = 0
+    files: bool = True
+    most: int = 1_000
+    number: bool = False
+    needs: int = 0
+
+
+_GREP = Reader(
+    "abchiHlLnoqrsvwxEFGPzZ",
+    "ABCme",
+    "count ignore-case line-number recursive invert-match files-with-matches files-without-match only-matching "
+    "word-regexp fixed-strings extended-regexp perl-regexp no-filename with-filename quiet include= exclude= "
+    "exclude-dir= color= colour= max-count= after-context= before-context= context= regexp=",
+    text=1,
+    number=True,
+)
+READERS: dict[str, Reader] = {
+    "basename": Reader(files=False),
+    "cat": Reader("nbsAETve", long="number number-nonblank show-all squeeze-blank"),
+    "cmp": Reader("bls"),
+    "column": Reader("t", "s"),
+    "comm": Reader("123"),
+    "cut": Reader("sn", "dfcb", "delimiter= fields= characters= bytes= complement only-delimited output-delimiter="),
+    "date": Reader("uR", "", "utc rfc-email iso-8601 iso-8601="),
+    "df": Reader("hTiakHP", long="human-readable inodes total"),
+    "diff": Reader("uqwiBbyaEZ", "U", "unified unified= brief ignore-case ignore-all-space color= side-by-side"),
+    "dirname": Reader(files=False),
+    "du": Reader("shackmbx", "d", "human-readable summarize max-depth= total apparent-size all"),
+    "echo": Reader("ne", files=False),
+    "egrep": _GREP,
+    "fgrep": _GREP,
+    "file": Reader("biL", long="brief mime mime-type mime-encoding"),
+    "grep": _GREP,
+    "head": Reader("qvz", "nc", "lines= bytes= quiet verbose", number=True),
+    "ls": Reader(
+        "laAhRtrS1dFipsnGgoXvcukmxCQb",
+        long="all almost-all human-readable recursive reverse size directory color= sort= time= full-time inode "
+        "group-directories-first classify time-style= format=",
+    ),
+    "md5sum": Reader("b"),
+    "nl": Reader("", "b"),
+    "nproc": Reader(long="all", files=False, most=0),
+    "pwd": Reader("LP", files=False, most=0),
+    "readlink": Reader("fen"),
+    "realpath": Reader("ems"),
+    "rg": Reader(
+        "nilcwFovgtTsSHIUxN",
+        "ABCemgtT",
+        "line-number ignore-case files-with-matches files-without-match count word-regexp fixed-strings only-matching "
+        "invert-match smart-case case-sensitive hidden no-ignore glob= type= type-not= max-count= max-depth= "
+        "context= after-context= before-context= regexp= no-heading heading color= stats multiline json sort=",
+        text=1,
+    ),
+    "sha256sum": Reader("b"),
+    "sort": Reader(
+        "nrufbghMVdisz", "kt", "numeric-sort reverse unique key= field-separator= human-numeric-sort version-sort "
+        "general-numeric-sort ignore-case stable check"
+    ),
+    "stat": Reader("Lft", "c", "format= dereference printf= terse"),
+    "tail": Reader("qvz", "nc", "lines= bytes= quiet verbose", number=True),
+    "tr": Reader("cdsCt", long="delete squeeze-repeats complement", files=False),
+    "tree": Reader("adfhspDCFrt", "LIP", "noreport dirsfirst"),
+    "true": Reader(files=False),
+    "uname": Reader("asnrmpvio", files=False, most=0),
+    "uniq": Reader("cdiuD", "fsw", "count repeated unique ignore-case skip-fields= skip-chars=", most=1),
+    "wc": Reader("lwcmL", long="lines words bytes chars max-line-length"),
+    "which": Reader("a", files=False),
+    "whoami": Reader(files=False, most=0),
+}
+
+_FIND_ALONE = frozenset(
+    "-empty -print -print0 -not -o -or -a -and -prune -ls -daystart -xdev -mount -depth -readable -writable "
+    "-executable -true -false -quit ! ( )".split()
+)
+_FIND_VALUED = frozenset(
+    "-name -iname -path -ipath -wholename -type -maxdepth -mindepth -size -mtime -mmin -atime -amin -ctime -cmin "
+    "-regex -iregex -regextype -perm -user -group -printf".split()
+)
+_FIND_FILES = frozenset("-newer -anewer -cnewer".split())
+_SED_LINES = re.compile(r"\d+(,(\d+|\$))?p(;\d+(,(\d+|\$))?p)*")
+
+
+def only_reads(command: str, workspace: Workspace) -> bool:
+    """Whether the command is known to change nothing and to read nothing outside the folders
+    that may be read."""
+    try:
+        commands = simple_commands(command)
+        return all(_reads(words, workspace) for words in commands)
+    except (ToolFailure, OSError, RuntimeError, ValueError):
+        return False
+
+
+def command_names(command: str) -> list[list[Word]] | None:
+    """The simple commands, None when the command is not plain."""
+    try:
+        return simple_commands(command)
+    except Unclear:
+        return None
+
+
+def _reads(words: Sequence[Word], workspace: Workspace) -> bool:
+    name, rest = words[0].text, words[1:]
+    if words[0].glob or not _from_system(name, workspace):
+        return False
+    special = _SPECIAL.get(name)
+    if special is not None:
+        return special(rest, workspace)
+    reader = READERS.get(name)
+    if reader is None:
+        return False
+    operands = _operands(reader, rest)
+    if operands is None or len(operands) > reader.most:
+        return False
+    if name in ("uniq", "date") and any(word.glob for word in operands):
+        return False  # a second file of `uniq` is written to
+    if name == "date":
+        return all(word.text.startswith("+") for word in operands)
+    if name == "diff" and any((workspace.folder / word.text).is_dir() for word in operands):
+        return False  # of two folders it reads the files inside, through links
+    if not reader.files:
+        return not any(word.glob and not _inside(word, workspace) for word in operands)
+    return all(_inside(word, workspace) for word in operands)
+
+
+def _operands(reader: Reader, words: Sequence[Word]) -> list[Word] | None:
+    """The operands that are files, None when an option is not known."""
+    operands: list[Word] = []
+    long = reader.long.split()
+    text = reader.text
+    queue = list(words)
+    while queue:
+        word = queue.pop(0)
+        argument = word.text
+        if argument == "--":
+            operands.extend(queue)
+            break
+        if not argument.startswith("-") or argument == "-":
+            operands.append(word)
+        elif word.glob:
+            return None
+        elif argument.startswith("--"):
+            name, equals, _ = argument[2:].partition("=")
+            if equals and f"{name}=" not in long:
+                return None
+            if not equals and name not in long:
+                if f"{name}=" not in long or not queue or queue[0].glob:
+                    return None
+                queue.pop(0)
+            if name == "regexp":
+                text = 0
+        elif reader.number and argument[1:].isdecimal() and argument.isascii():
+            continue
+        else:
+            for place, letter in enumerate(argument[1:], 1):
+                if letter in reader.valued:
+                    if place == len(argument) - 1:
+                        if not queue or queue[0].glob:
+                            return None
+                        queue.pop(0)
+                    text = 0 if letter == "e" else text
+                    break
+                if letter not in reader.short:
+                    return None
+    first = operands[:text]
+    return None if any(word.glob for word in first) else operands[text:]
+
+
+def _find(words: Sequence[Word], workspace: Workspace) -> bool:
+    queue = list(words)
+    while queue and not queue[0].text.startswith(("-", "(", "!")):
+        if not _inside(queue.pop(0), workspace):
+            return False
+    while queue:
+        word = queue.pop(0)
+        if word.glob:
+            return False
+        if word.text in _FIND_ALONE:
+            continue
+        if word.text not in _FIND_VALUED | _FIND_FILES or not queue:
+            return False
+        value = queue.pop(0)
+        if value.glob or (word.text in _FIND_FILES and not _inside(value, workspace)):
+            return False
+    return True
+
+
+def _sed(words: Sequence[Word], workspace: Workspace) -> bool:
+    """Only `sed -n '3,20p' FILE…`."""
+    return (
+        len(words) >= 2
+        and words[0].text == "-n"
+        and bool(_SED_LINES.fullmatch(words[1].text))
+        and all(not word.text.startswith("-") and _inside(word, workspace) for word in words[2:])
+    )
+
+
+def _git(words: Sequence[Word], workspace: Workspace) -> bool:
+    if any(word.glob for word in words):
+        return False
+    arguments = [word.text for word in words]
+    return git_only_reads(arguments, workspace.folder) and all(
+        _inside(word, workspace)
+        for word in words
+        if word.text.startswith("/") or ".." in word.text.split("/") or (workspace.folder / word.text).exists()
+    )
+
+
+_SPECIAL: dict[str, Callable[[Sequence[Word], Workspace], bool]] = {"find": _find, "sed": _sed, "git": _git}
+
+
+def _inside(word: Word, workspace: Workspace) -> bool:
+    """Whether a file operand, with its wildcards, stays in the folders that may be read."""
+    if word.text == "-":
+        return True
+    if not word.glob:
+        return readable((workspace.folder / word.text).resolve(), workspace)
+    if not readable((workspace.folder / re.split(r"[*?\[]", word.text)[0]).resolve(), workspace):
+        return False
+    for number, name in enumerate(glob.iglob(word.text, root_dir=workspace.folder, include_hidden=True)):
+        if number == MOST_MATCHES or not readable((workspace.folder / name).resolve(), workspace):
+            return False
+    return True
+
+
+def _from_system(name: str, workspace: Workspace) -> bool:
+    """Whether the name is a bare one and the program it runs is not a file of the project."""
+    if "/" in name:
+        return False
+    found = shutil.which(name)
+    if found is None:
+        return name in ("echo", "pwd", "true")  # the shell has these itself
+    return not any(Path(found).is_relative_to(folder) for folder in (workspace.root, workspace.folder))

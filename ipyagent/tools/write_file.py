@@ -1,0 +1,59 @@
+"""`write_file`: a whole file at once; over an existing file only when it was read and is unchanged."""
+
+from __future__ import annotations
+
+import glob as globs
+from typing import Any
+
+from ipyagent.errors import ToolFailure
+from ipyagent.journal.protocols import Question, ToolOutput, Workspace
+from ipyagent.tools.answers import text_output
+from ipyagent.tools.changes import Change, known
+from ipyagent.tools.encodings import Decoded, decode
+from ipyagent.tools.paths import shown, writable
+from ipyagent.tools.schema import tool
+
+
+def planned(path: str, content: str, workspace: Workspace) -> Change:
+    """The change this call makes now. Raises ToolFailure."""
+    target = writable(path, workspace)
+    before = known(target, workspace)
+    old = Decoded("") if before is None else decode(before)
+    if old is None:
+        raise ToolFailure(f"{path} is a binary file; write it with python")
+    if old.newline == "\r\n" and "\r\n" not in content:
+        content = content.replace("\n", "\r\n")
+    return Change(target, before, old.encode(content))
+
+
+def _question(arguments: dict[str, Any], workspace: Workspace) -> Question:
+    change = planned(arguments["path"], arguments["content"], workspace)
+    return change.question("Create" if change.before is None else "Overwrite", workspace)
+
+
+def _pattern(arguments: dict[str, Any], workspace: Workspace) -> str:
+    return f"write_file({globs.escape(subject(arguments['path'], workspace))})"
+
+
+def subject(path: str, workspace: Workspace) -> str:
+    """What a permission rule is compared with: the path relative to the project."""
+    return writable(path, workspace).relative_to(workspace.root).as_posix()
+
+
+@tool(permission="ask", writes=True, question=_question, pattern=_pattern)
+async def write_file(path: str, content: str, *, workspace: Workspace) -> ToolOutput:
+    """Write a text file inside the project, creating folders as needed. An existing file must
+    have been read with read_file in this session and be unchanged since; its encoding and line
+    ends are kept. For a change in part of a file use edit_file.
+
+    Args:
+        path: The file, relative to the notebook's folder or absolute.
+        content: The whole new text.
+    """
+    change = planned(path, content, workspace)
+    name = shown(change.path, workspace)
+    if change.before == change.after:
+        return text_output(f"{name} has this content already", note="no change")
+    change.write(workspace)
+    verb = "created" if change.before is None else "written"
+    return text_output(f"{verb} {name} ({len(change.after):,} bytes)", note=change.counts())

@@ -1,0 +1,80 @@
+"""Text that came from outside (a model, a tool, a file, a name) reaches a screen only through here.
+
+Three doors: `plain` for reading (escape sequences and control characters leave, text that could turn
+the line around is marked), `output` for what programs print (`plain`, and a carriage return overwrites
+its line as in a terminal), `exact` for what a person approves (nothing leaves: every character that
+cannot be seen is spelled out).
+"""
+
+from __future__ import annotations
+
+import html
+import re
+import unicodedata
+
+# Payloads are dropped only when their end is there: an unfinished sequence must not hide what follows.
+_SEQUENCE = re.compile(
+    r"(?:\x1b\]|\x9d)[^\x07\x1b\x9c]{0,4096}(?:\x07|\x1b\\|\x9c)"  # OSC: titles, links, clipboard
+    r"|(?:\x1b[PX^_]|[\x90\x98\x9e\x9f])[^\x1b\x9c]{0,4096}(?:\x1b\\|\x9c)"  # DCS, SOS, PM, APC
+    r"|(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]"  # CSI: colours, cursor
+    r"|\x1b[ -/]*[0-~]"  # two-character escapes
+)
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029]")
+_TURNING = re.compile(r"[\u202a-\u202e\u2066-\u2069]")  # bidirectional embeddings, overrides, isolates
+_SURROGATE = re.compile(r"[\ud800-\udfff]")
+_UNSEEN = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u034f\u115f\u1160\u17b4\u17b5\u2000-\u200f\u2028-\u202f"
+                     r"\u205f-\u206f\u3000\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\ud800-\udfff"
+                     r"\U000e0000-\U000e0fff]")  # fmt: skip
+
+
+def plain(text: str) -> str:
+    """The text for reading: newlines and tabs stay, other control characters and terminal escapes
+    go, bidirectional overrides become `⟨U+202E⟩`, lone surrogates U+FFFD."""
+    text = _SEQUENCE.sub("", text.replace("\r\n", "\n"))
+    text = _CONTROL.sub(_break_or_nothing, text)
+    return _SURROGATE.sub("\ufffd", _TURNING.sub(_spelled, text))
+
+
+def output(text: str) -> str:
+    """What a program printed, as a terminal would have left it: `\\r` starts its line again."""
+    text = _SEQUENCE.sub("", text.replace("\r\n", "\n"))
+    if "\r" in text:
+        text = "\n".join(_last_written(line) for line in text.split("\n"))
+    return plain(text)
+
+
+def exact(text: str) -> str:
+    """Every character of `text`, the unseen ones spelled out (`␛`, `⟨U+200B⟩`): for code and diffs
+    that a person is about to approve."""
+    return _UNSEEN.sub(_spelled, text.replace("\r\n", "\n"))
+
+
+def line(text: str, width: int = 0) -> str:
+    """`plain` on one line, white space folded, cut to `width` characters (0: not cut) with `…`."""
+    flat = " ".join(plain(text).split())
+    return flat if not width or len(flat) <= width else flat[: width - 1] + "…"
+
+
+def escape(text: str) -> str:
+    """`plain`, ready to stand in HTML text or in a quoted attribute."""
+    return html.escape(plain(text))
+
+
+def _last_written(line: str) -> str:
+    parts = line.split("\r")
+    return next((part for part in reversed(parts) if part), "")
+
+
+def _break_or_nothing(match: re.Match[str]) -> str:
+    return "\n" if match[0] in "\r\x0b\x0c\x85\u2028\u2029" else ""
+
+
+def _spelled(match: re.Match[str]) -> str:
+    char = match[0]
+    if ord(char) < 0x20:
+        return chr(0x2400 + ord(char))  # Control Pictures
+    if char == "\x7f":
+        return "␡"
+    if unicodedata.category(char) == "Zs":
+        return f"⟨U+{ord(char):04X}⟩ "
+    return f"⟨U+{ord(char):04X}⟩"

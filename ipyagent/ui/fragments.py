@@ -1,0 +1,203 @@
+"""One item as HTML, the same for the live panel and for the static mirror.
+
+Meaning is in the tags (details, summary, pre, code, figure), because GitHub and sanitisers take
+classes and styles away; classes serve the panel, inline styles are an extra of the static form.
+All outside text passes `escape`, `highlight` or `markdown.render`.
+"""
+
+from __future__ import annotations
+
+import html
+from dataclasses import dataclass
+from typing import assert_never
+
+from ipyagent.ui import markdown
+from ipyagent.ui.calls import main_argument, sources
+from ipyagent.ui.code import highlight
+from ipyagent.ui.escape import escape, exact, output, plain
+from ipyagent.ui.meter import duration, thousands
+from ipyagent.ui.transcript import Item, NoticeItem, QuestionItem, TextItem, ThinkingItem, ToolItem, ToolState
+
+_DIM = "var(--jp-ui-font-color2,currentColor)"
+_LINE = "rgba(128,128,128,.28)"
+_STYLES = {
+    "ia-line": f"color:{_DIM};font-size:.92em;line-height:1.9;cursor:pointer",
+    "ia-body": f"margin:2px 0 6px 6px;padding-left:12px;border-left:2px solid {_LINE}",
+    "ia-code": markdown.FENCE + ";max-height:32em",
+    "ia-out": "margin:4px 0;padding:2px 10px;background:transparent;overflow:auto;max-height:24em;white-space:pre-wrap",
+    "ia-notice": f"color:{_DIM};font-size:.92em;line-height:1.9",
+    "ia-warning": "color:var(--jp-warn-color0,#b26a00);font-size:.92em;line-height:1.9",
+    "ia-error": "color:var(--jp-error-color1,#d32f2f);font-size:.92em;line-height:1.9",
+    "ia-thought": f"margin:2px 0 6px 6px;padding-left:12px;border-left:2px solid {_LINE};color:{_DIM};font-size:.92em",
+    "ia-inner": "background:none;padding:0;color:inherit",
+    "ia-meta": "margin-left:6px",
+    "ia-figure": "margin:6px 0",
+    "ia-picture": "max-width:100%;height:auto;background:#fff;border-radius:3px",
+}
+_ICONS: dict[ToolState, tuple[str, str]] = {
+    "running": ("", "running"),
+    "done": ("✓", "done"),
+    "error": ("✗", "error"),
+    "stopped": ("■", "stopped"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """`static`: with inline styles, without anything that needs the kernel. `output_chars` bounds
+    the output and each input of one call, in characters."""
+
+    static: bool = False
+    output_chars: int = 20_000
+    pictures: bool = True
+
+    def kind(self, *names: str) -> str:
+        """The class attribute, and in static form the style that belongs to it."""
+        style = next((_STYLES[name] for name in reversed(names) if name in _STYLES), "") if self.static else ""
+        return f'class="{" ".join(names)}"' + (f' style="{style}"' if style else "")
+
+
+PANEL = Look()
+STATIC = Look(static=True)
+
+
+def item_html(item: Item, look: Look) -> str:
+    match item:
+        case TextItem():
+            return markdown.render(item.text, inline=look.static)
+        case ThinkingItem():
+            return thinking(item, look)
+        case ToolItem():
+            return tool(item, look)
+        case NoticeItem():
+            return notice(item, look)
+        case QuestionItem():
+            return answered(item, look) if look.static or item.answer is not None else question(item)
+        case _:
+            assert_never(item)
+
+
+def thinking(item: ThinkingItem, look: Look) -> str:
+    word = "Thinking" if item.live else "Thought"
+    icon = '<span class="ia-icon ia-running" aria-hidden="true"></span>' if item.live else _icon("", "ia-dim", "")
+    return (
+        f'<details class="ia-fold"><summary {look.kind("ia-line")}>{icon} <b>{word}</b> '
+        f'<small {look.kind("ia-meta")}>{_size(item.text)}</small></summary>'
+        f"<div {look.kind('ia-thought')}>{markdown.render(item.text, inline=look.static)}</div></details>"
+    )
+
+
+def notice(item: NoticeItem, look: Look) -> str:
+    level = {"info": "ia-notice", "warning": "ia-warning", "error": "ia-error"}[item.level]
+    icon = {"info": "·", "warning": "!", "error": "✗"}[item.level]
+    text = f"<strong>{escape(item.text)}</strong>" if item.level == "error" else escape(item.text)
+    return f"<div {look.kind('ia-note', level)}>{_icon(icon, level, item.level)} <span>{text}</span></div>"
+
+
+def tool(item: ToolItem, look: Look) -> str:
+    """The line, its fold, and below it what is always visible: figures, and while the call runs the
+    last rows of its output."""
+    symbol, word = _ICONS[item.state]
+    argument = main_argument(item.input)
+    meta = [escape(part) for part in (*(f"wrote {path}" for path in item.files), item.note, item.permission) if part]
+    if item.state != "running" and len(item.output) > 80:
+        meta.append(_size(item.output))
+    clock = ""
+    if item.state == "running":
+        clock = f'<span class="ia-clock{" ia-more" * bool(meta)}"></span>'
+    elif item.seconds >= 0.05:
+        meta.append(duration(item.seconds))
+    body = "".join(
+        code_block(_cut(plain(source.text), look.output_chars), source.language, source.filename, look)
+        for source in sources(item.input)
+    )
+    if item.state == "running":
+        live = output(item.output[-8000:])
+        below = f'<pre class="ia-live" data-tail aria-hidden="true">{html.escape(live)}</pre>'
+    else:
+        text = _cut(output(item.output).rstrip(), look.output_chars)
+        if text.strip():
+            body += f"<pre {look.kind('ia-out')}><code {look.kind('ia-inner')}>{html.escape(text)}</code></pre>"
+        below = figures(item, look)
+    return (
+        f'<details class="ia-fold"><summary {look.kind("ia-line")}>{_icon(symbol, "ia-" + item.state, word)} '
+        f"<b>{escape(item.name)}</b> "
+        + (f'<code class="ia-arg">{html.escape(argument)}</code> ' if argument else "")
+        + f'<small {look.kind("ia-meta")}>{" · ".join(meta)}{clock}</small></summary>'
+        f"<div {look.kind('ia-body')}>{body}</div></details>{below}"
+    )
+
+
+def figures(item: ToolItem, look: Look) -> str:
+    if not look.pictures and item.pictures:
+        count = f"{len(item.pictures)} figure{'s' * (len(item.pictures) > 1)}"
+        return f"<div {look.kind('ia-notice')}>[{count} left out: the output would be too large]</div>"
+    return "".join(
+        f"<figure {look.kind('ia-figure')}><img {look.kind('ia-picture')} alt=\"figure made by {escape(item.name)}\" "
+        f'src="data:{picture.media_type};base64,{picture.data}"></figure>'
+        for picture in item.pictures
+    )
+
+
+def question(item: QuestionItem) -> str:
+    """The card: the code in full, and three buttons of which none has the focus by itself."""
+    asked = item.asked
+    always = (
+        f'<button type="button" data-act="always">Always for <code>{escape(asked.pattern)}</code></button>'
+        if asked.pattern
+        else ""
+    )
+    return (
+        f'<section class="ia-card" role="group" aria-label="Permission needed" tabindex="-1" '
+        f'data-call="{escape(asked.call)}" data-digest="{escape(asked.digest)}">'
+        f'<div class="ia-ask">{_icon("?", "ia-warning", "")} <b>{escape(asked.title or f"Run {asked.tool}?")}</b></div>'
+        f'<pre class="ia-code ia-full" tabindex="0" role="region" aria-label="What would run"><code>'
+        f"{highlight(exact(asked.text), asked.language)}</code></pre>"
+        f'<div class="ia-buttons"><button type="button" data-act="once" class="ia-primary">Allow once</button>{always}'
+        f'<button type="button" data-act="deny">Deny</button>'
+        f'<input type="text" class="ia-reason" maxlength="2000" placeholder="Reason (optional, for Deny)" '
+        f'aria-label="Reason for denying, optional"></div></section>'
+    )
+
+
+def answered(item: QuestionItem, look: Look) -> str:
+    """A question that is over (granted ones go on as their tool call)."""
+    asked = item.asked
+    if item.answer == "deny" and item.by != "stop":
+        by = {"user": "", "rule": " by a rule", "mode": " by the mode", "headless": ": nobody could be asked"}
+        symbol, level, word = "✗", "ia-stopped", "Denied" + by.get(item.by, "")
+    elif item.answer in ("once", "always"):
+        symbol, level, word = "✓", "ia-done", "Allowed once" if item.answer == "once" else "Always allowed"
+    else:
+        symbol, level, word = "■", "ia-stopped", "Not answered"
+    reason = f" · {escape(item.reason)}" if item.reason else ""
+    return (
+        f'<details class="ia-fold"><summary {look.kind("ia-line")}>{_icon(symbol, level, "")} '
+        f"<b>{escape(asked.title or asked.tool)}</b> "
+        f'<small {look.kind("ia-meta")}>{word}{reason}</small></summary>'
+        f"<div {look.kind('ia-body')}>"
+        f"{code_block(_cut(exact(asked.text), look.output_chars), asked.language, '', look)}</div></details>"
+    )
+
+
+def code_block(text: str, language: str, filename: str, look: Look) -> str:
+    inner = highlight(text, language, filename, inline=look.static)
+    return f"<pre {look.kind('ia-code')}><code {look.kind('ia-inner')}>{inner}</code></pre>"
+
+
+def _icon(symbol: str, kind: str, word: str) -> str:
+    hidden = f' role="img" aria-label="{word}"' if word else ' aria-hidden="true"'
+    return f'<span class="ia-icon {kind}"{hidden}>{symbol}</span>'
+
+
+def _size(text: str) -> str:
+    rows = text.strip("\n").count("\n") + 1
+    return f"{rows} lines" if rows > 1 else f"{thousands(len(text))} chars"
+
+
+def _cut(text: str, limit: int) -> str:
+    """Head and tail of a text over `limit` characters, and between them how much is not shown."""
+    if len(text) <= limit:
+        return text
+    head, tail = limit * 3 // 4, limit // 4
+    return f"{text[:head]}\n… {len(text) - head - tail:,} characters not shown …\n{text[len(text) - tail :]}"

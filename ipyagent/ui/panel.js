@@ -1,0 +1,230 @@
+// Shows what Python sends; decides nothing. HTML in `put` was made and escaped in Python; everything
+// else is set as text. Clicks name the exact question they answer.
+const stores = new WeakMap();
+
+function storeOf(model) {
+  let store = stores.get(model);
+  if (store) return store;
+  const page = Math.random().toString(36).slice(2);
+  store = { seq: 0, order: [], pieces: new Map(), bar: null, barAt: 0, views: new Set() };
+  stores.set(model, store);
+  const whole = (state) => {
+    if (!state || !Array.isArray(state.pieces) || state.seq < store.seq) return;
+    store.seq = state.seq;
+    const known = new Set(state.pieces.map((piece) => piece[0]));
+    for (const id of [...store.order]) if (!known.has(id)) apply(["del", id]);
+    let after = "";
+    for (const [id, html, age, tail] of state.pieces) {
+      const old = store.pieces.get(id);
+      if (!old || old.html !== html || old.tail !== tail) {
+        apply(["put", id, after, html, age]);
+        if (tail) apply(["tail", id, tail]);
+      }
+      after = id;
+    }
+    apply(["bar", state.bar]);
+  };
+  const apply = (op) => {
+    const [kind, id] = op;
+    if (kind === "put") {
+      const [, , after, html, age] = op;
+      if (!store.pieces.has(id)) store.order.splice(after ? store.order.indexOf(after) + 1 : 0, 0, id);
+      store.pieces.set(id, { html, tail: "", began: performance.now() - 1000 * (age || 0) });
+    } else if (kind === "tail") {
+      if (!store.pieces.has(id)) return;
+      store.pieces.get(id).tail += op[2];
+    } else if (kind === "del") {
+      store.pieces.delete(id);
+      store.order = store.order.filter((other) => other !== id);
+    } else if (kind === "bar") {
+      store.bar = op[1];
+      store.barAt = performance.now() - 1000 * (op[1].age || 0);
+    }
+    for (const view of store.views) view(op);
+  };
+  model.on("msg:custom", (message) => {
+    if (message.whole) return whole(message.whole);
+    if (!message.seq || message.seq <= store.seq) return;
+    if (message.seq !== store.seq + 1) return model.send({ kind: "ready", page }); // something was missed
+    store.seq = message.seq;
+    message.ops.forEach(apply);
+  });
+  whole(model.get("state"));
+  model.send({ kind: "ready", page });
+  return store;
+}
+
+function element(tag, kind, text) {
+  const node = document.createElement(tag);
+  if (kind) node.className = kind;
+  if (text !== undefined) node.textContent = text;
+  return node;
+}
+
+function seconds(ms) {
+  const s = Math.floor(ms / 1000);
+  return s < 60 ? `${s} s` : `${Math.floor(s / 60)} min ${String(s % 60).padStart(2, "0")} s`;
+}
+
+function makeBar(model) {
+  const bar = element("div", "ia-bar");
+  const phase = element("span", "ia-phase");
+  const spinner = element("span", "ia-icon ia-running");
+  spinner.setAttribute("aria-hidden", "true");
+  const words = element("span", "ia-words");
+  words.setAttribute("role", "status");
+  const clock = element("span", "ia-elapsed");
+  clock.setAttribute("aria-hidden", "true");
+  phase.append(spinner, words, clock);
+  const meter = element("span", "ia-meter");
+  meter.setAttribute("role", "meter");
+  meter.setAttribute("aria-label", "Context window");
+  meter.setAttribute("aria-valuemin", "0");
+  meter.setAttribute("aria-valuemax", "100");
+  const track = element("span", "ia-track");
+  const fill = element("span", "ia-fill");
+  track.append(fill);
+  const label = element("span", "ia-label");
+  meter.append(track, label);
+  const cost = element("span", "ia-cost");
+  const name = element("span", "ia-model");
+  const stop = element("button", "ia-stop", "Stop");
+  stop.type = "button";
+  stop.title = "Stop the agent; what already ran stays";
+  stop.addEventListener("click", () => {
+    stop.disabled = true;
+    model.send({ kind: "stop" });
+  });
+  bar.append(phase, meter, cost, name, stop);
+  const update = (state) => {
+    bar.dataset.state = state.state;
+    if (words.textContent !== state.phase) words.textContent = state.phase;
+    name.textContent = state.model;
+    cost.textContent = state.cost;
+    cost.title = state.costs;
+    const running = state.state === "running" || state.state === "asking";
+    stop.disabled = !running;
+    stop.hidden = state.state === "ended";
+    stop.textContent = state.state === "stopping" ? "Stopping…" : "Stop";
+    meter.hidden = !state.meter;
+    if (!state.meter) return;
+    const m = state.meter;
+    meter.dataset.level = m.level;
+    meter.title = m.tooltip;
+    meter.setAttribute("aria-valuenow", String(Math.round(100 * m.fill)));
+    meter.setAttribute("aria-valuetext", m.tooltip.replaceAll("\n", "; "));
+    fill.style.width = `${100 * m.fill}%`;
+    label.textContent = m.label;
+    while (track.childNodes.length > 1) track.lastChild.remove();
+    for (const [kind, at] of m.marks) {
+      const mark = element("span", "ia-mark");
+      mark.dataset.mark = kind;
+      mark.style.left = `${100 * at}%`;
+      track.append(mark);
+    }
+  };
+  return { bar, update, clock };
+}
+
+function addTail(node, text) {
+  const named = node.querySelector("[data-tail]");
+  const target = named || node.querySelector(":scope > pre:last-child > code") || node.querySelector(":scope > p:last-child") || node;
+  target.append(document.createTextNode(text));
+  if (named) named.scrollTop = named.scrollHeight;
+}
+
+function fillPiece(node, piece) {
+  const folds = [...node.querySelectorAll("details")].map((fold) => fold.open);
+  node.innerHTML = piece.html;
+  node.querySelectorAll("details").forEach((fold, i) => (fold.open = folds[i] || false));
+  if (piece.tail) addTail(node, piece.tail);
+  const live = node.querySelector("[data-tail]");
+  if (live) live.scrollTop = live.scrollHeight;
+}
+
+function render({ model, el }) {
+  const store = storeOf(model);
+  const root = element("section", "ipyagent ia-panel tex2jax_ignore mathjax_ignore");
+  root.setAttribute("aria-label", "Agent");
+  root.dataset.lmSuppressShortcuts = "true"; // JupyterLab: keys typed here are not commands
+  const log = element("div", "ia-log");
+  const alert = element("div", "ia-alert");
+  alert.setAttribute("role", "alert");
+  const { bar, update, clock } = makeBar(model);
+  root.append(log, alert, bar);
+  el.append(root);
+  const nodes = new Map();
+
+  const view = (op) => {
+    const [kind, id] = op;
+    if (kind === "put") {
+      let node = nodes.get(id);
+      if (!node) {
+        node = element("div", "ia-piece");
+        nodes.set(id, node);
+        const at = store.order.indexOf(id);
+        const before = at > 0 ? nodes.get(store.order[at - 1]) : null;
+        before ? before.after(node) : log.prepend(node);
+      }
+      fillPiece(node, store.pieces.get(id));
+      const card = node.querySelector(".ia-card");
+      node.classList.toggle("ia-asking", Boolean(card));
+      if (card) {
+        alert.textContent = "Permission needed: " + card.querySelector(".ia-ask").textContent;
+        card.scrollIntoView({ block: "nearest" });
+      }
+    } else if (kind === "tail") {
+      const node = nodes.get(id);
+      if (node) addTail(node, op[2]);
+    } else if (kind === "del") {
+      nodes.get(id)?.remove();
+      nodes.delete(id);
+    } else if (kind === "bar") {
+      update(op[1]);
+      if (op[1].state !== "asking") alert.textContent = "";
+      tick();
+    }
+  };
+
+  const answer = (card, choice) => {
+    for (const control of card.querySelectorAll("button, input")) control.disabled = true;
+    card.classList.add("ia-answered");
+    model.send({
+      kind: "answer", answer: choice, call: card.dataset.call, digest: card.dataset.digest,
+      reason: card.querySelector(".ia-reason").value,
+    });
+  };
+  root.addEventListener("click", (event) => {
+    const button = event.target.closest("button[data-act]");
+    const card = button?.closest(".ia-card");
+    if (card && !button.disabled) answer(card, button.dataset.act);
+  });
+  root.addEventListener("keydown", (event) => {
+    event.stopPropagation();
+    // Enter in the reason sends the refusal it explains; Enter and Escape elsewhere decide nothing.
+    if (event.key === "Enter" && event.target.matches(".ia-reason") && event.target.value.trim() && !event.isComposing)
+      answer(event.target.closest(".ia-card"), "deny");
+  });
+
+  const tick = () => {
+    const now = performance.now();
+    const passed = now - store.barAt;
+    clock.textContent = store.bar && store.bar.state !== "ended" && passed >= 1000 ? seconds(passed) : "";
+    for (const node of log.querySelectorAll(".ia-clock")) {
+      const id = [...nodes].find(([, other]) => other.contains(node))?.[0];
+      const ms = id ? now - store.pieces.get(id).began : 0;
+      const text = ms >= 1000 ? seconds(ms) : "";
+      if (node.textContent !== text) node.textContent = text;
+    }
+  };
+  const timer = setInterval(tick, 250);
+  store.views.add(view);
+  for (const id of store.order) view(["put", id]);
+  if (store.bar) view(["bar", store.bar]);
+  return () => {
+    clearInterval(timer);
+    store.views.delete(view);
+  };
+}
+
+export default { initialize: ({ model }) => void storeOf(model), render };

@@ -1,0 +1,234 @@
+"""A turn in a live front-end: one widget while it runs, static output when it ends.
+
+What is shown is batched into at most 25 messages a second, sent from the agent's event loop; nothing
+waits for the browser. Clicks may come twice and from any thread: each is a request that only the
+agent's loop acts on, and an answer counts for the one question that it names.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+import uuid
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from ipyagent.journal.events import Event, PermissionAnswered, PermissionAsked
+from ipyagent.journal.protocols import Answer, Status
+from ipyagent.ui.segments import Segments
+from ipyagent.ui.static import static_bundle
+from ipyagent.ui.transcript import QuestionItem, call_key
+
+TICK = 0.04
+"""Seconds between two messages to the front-end."""
+
+UNHEARD_TICK = 0.25
+"""Seconds between two messages while the page has not said that it listens: each is then whole."""
+
+REASON_CHARS = 2_000
+
+Route: TypeAlias = Callable[[Any, Callable[[dict[str, Any]], None]], Callable[[], None]]
+"""Has a comm's messages delivered to a callback even while the main thread is busy (the callback
+gets the content of a custom message, or the comm's data around it); returns what undoes it."""
+
+
+@cache
+def _panel_class() -> Any:
+    import anywidget
+    import traitlets
+
+    here = Path(__file__)
+
+    class AgentPanel(anywidget.AnyWidget):
+        _esm = here.with_suffix(".js").read_text("utf-8")
+        _css = here.with_suffix(".css").read_text("utf-8")
+        snapshot = traitlets.Any()
+        # Never assigned, so never sent by itself: only a page that asks for the state gets it.
+        state = traitlets.Dict().tag(sync=True, to_json=lambda _value, panel: panel.snapshot())
+
+    return AgentPanel
+
+
+class PanelSurface:
+    """`on_stop` is called on any thread, once, when Stop is pressed."""
+
+    can_ask = True
+
+    def __init__(self, on_stop: Callable[[], None], route: Route | None = None) -> None:
+        self._on_stop = on_stop
+        self._route = route
+        self._display = uuid.uuid4().hex
+        self._events: list[Event] = []
+        self._last: Status | None = None
+        self._segments = Segments(time.time)
+        self._lock = threading.Lock()  # segments are read by the main thread when a page reloads
+        self._widget: Any = None
+        self._unroute: Callable[[], None] | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._sent_at = 0.0
+        self._pages: set[str] = set()  # pages that said they listen
+        self._open: dict[tuple[str, str], asyncio.Future[Answer]] = {}
+        self._stopped = False
+        self._closed = False
+
+    def __repr__(self) -> str:
+        return f"<PanelSurface {len(self._events)} events{', closed' if self._closed else ''}>"
+
+    # ------------------------------------------------------------------ main thread
+
+    def open(self) -> None:
+        from IPython.display import display
+
+        self._widget = _panel_class()(snapshot=self._snapshot)
+        self._widget.on_msg(lambda _widget, content, _buffers: self.click(content))
+        if self._route is not None and self._widget.comm is not None:
+            self._unroute = self._route(self._widget.comm, self.click)
+        display(self._widget, display_id=self._display)  # type: ignore[no-untyped-call]  # IPython has no types
+
+    def close(self) -> None:
+        if self._closed or self._widget is None:
+            return
+        self._flush(last=True)
+        self._closed = True
+        if self._loop is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._give_up)
+        from IPython.display import update_display
+
+        bundle = static_bundle(self._events, self._last)
+        update_display(bundle, display_id=self._display, raw=True)  # type: ignore[no-untyped-call]  # no types
+        if self._unroute is not None:
+            self._unroute()
+        if len(self._pages) <= 1:
+            # A page that was reloaded in mid-run does not follow `update_display`: it keeps the
+            # widget, ended. Everywhere else the widget is gone from the page by now.
+            self._widget.close()
+
+    # ------------------------------------------------------------------ agent thread
+
+    def show(self, event: Event) -> None:
+        self._events.append(event)
+        with self._lock:
+            self._segments.add(event)
+        self._schedule()
+
+    def status(self, status: Status) -> None:
+        self._last = status
+        with self._lock:
+            self._segments.status(status)
+        self._schedule()
+
+    async def ask(self, asked: PermissionAsked) -> Answer:
+        loop = self._loop = asyncio.get_running_loop()
+        with self._lock:
+            item = self._segments.transcript.item(call_key(asked.call))
+        if not isinstance(item, QuestionItem) or item.asked.digest != asked.digest or item.answer is not None:
+            self.show(asked)
+        name = (asked.call, asked.digest)
+        future: asyncio.Future[Answer] = loop.create_future()
+        self._open[name] = future
+        try:
+            answer = await future
+            if answer.answer == "always" and not asked.pattern:
+                answer = Answer("once", answer.reason, answer.by)
+        except asyncio.CancelledError:
+            self._end_card(asked, Answer("deny", "", "stop"))
+            raise
+        finally:
+            del self._open[name]
+        self._end_card(asked, answer)
+        return answer
+
+    def _end_card(self, asked: PermissionAsked, answer: Answer) -> None:
+        """The buttons go at once; the journal's own `PermissionAnswered` says the same again."""
+        said = PermissionAnswered(call=asked.call, answer=answer.answer, by=answer.by, reason=answer.reason)
+        with self._lock:
+            self._segments.add(said)
+        self._schedule()
+
+    def _schedule(self) -> None:
+        if self._timer is not None or self._closed:
+            return
+        try:
+            loop = self._loop = asyncio.get_running_loop()
+        except RuntimeError:
+            return  # shown from outside a loop (a restored turn): close() sends it
+        wait = TICK if self._pages else UNHEARD_TICK
+        self._timer = loop.call_later(max(self._sent_at + wait - loop.time(), 0.0), self._tick)
+
+    def _tick(self) -> None:
+        self._timer = None
+        if self._loop is not None:
+            self._sent_at = self._loop.time()
+        self._flush()
+
+    def _flush(self, *, last: bool = False) -> None:
+        if self._closed or self._widget is None:
+            return
+        with self._lock:
+            message = self._segments.drain()
+            # Messages to a page whose script is still loading are lost, so it gets the whole again.
+            if message is not None and (not self._pages or last):
+                message = {"whole": self._segments.snapshot()}
+        if message is not None:
+            self._widget.send(message)
+
+    def _give_up(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        for future in self._open.values():
+            if not future.done():
+                future.set_result(Answer("deny", "", "stop"))
+
+    def _snapshot(self) -> dict[str, Any]:
+        with self._lock:
+            return self._segments.snapshot()
+
+    # ------------------------------------------------------------------ clicks, from any thread
+
+    def click(self, content: dict[str, Any]) -> None:
+        """One message of the page. What it does not name exactly is ignored."""
+        if content.get("method") == "custom" and isinstance(content.get("content"), dict):
+            content = content["content"]
+        kind = content.get("kind")
+        if kind == "stop":
+            if not self._stopped and not self._closed:
+                self._stopped = True
+                self._on_stop()
+            self._on_loop(self._stop_shown)
+        elif kind == "answer":
+            self._on_loop(self._answer, content)
+        elif kind == "ready":
+            self._on_loop(self._ready, content)
+
+    def _on_loop(self, call: Callable[..., None], *args: Any) -> None:
+        loop = self._loop
+        if loop is not None and not loop.is_closed():
+            loop.call_soon_threadsafe(call, *args)
+
+    def _stop_shown(self) -> None:
+        with self._lock:
+            self._segments.stopping = True
+            self._segments.touch()
+        self._schedule()
+
+    def _ready(self, content: dict[str, Any]) -> None:
+        self._pages.add(str(content.get("page", "")))
+        if not self._closed and self._widget is not None:
+            self._flush()
+            self._widget.send({"whole": self._snapshot()})
+
+    def _answer(self, content: dict[str, Any]) -> None:
+        future = self._open.get((str(content.get("call")), str(content.get("digest"))))
+        answer = content.get("answer")
+        if future is None or future.done():
+            return
+        reason = str(content.get("reason") or "")[:REASON_CHARS].strip()
+        match answer:
+            case "once" | "always" | "deny":
+                future.set_result(Answer(answer, reason if answer == "deny" else "", "user"))
+            case _:
+                return

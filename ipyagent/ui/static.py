@@ -1,0 +1,180 @@
+"""What stays in the notebook: one turn as HTML, Markdown and plain text that need no kernel.
+
+Readable in JupyterLab, nbconvert and on GitHub, in light and dark, with no style at all; bounded in
+size; a turn that did not finish says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import assert_never
+
+from ipyagent.journal.events import Event
+from ipyagent.journal.protocols import Status
+from ipyagent.ui import markdown
+from ipyagent.ui.calls import main_argument, sources
+from ipyagent.ui.escape import escape, line, output, plain
+from ipyagent.ui.fragments import Look, item_html
+from ipyagent.ui.meter import dollars, duration, meter
+from ipyagent.ui.transcript import Item, NoticeItem, QuestionItem, TextItem, ThinkingItem, ToolItem, Transcript
+
+BUNDLE_CHARS = 1_000_000
+"""About the largest HTML that is written into a notebook, in characters."""
+
+OUTPUT_CHARS = 20_000
+"""Characters of one call's output in the HTML."""
+
+MARKDOWN_PICTURES = 100_000
+"""Characters of pictures that the Markdown form repeats; HTML has them all."""
+
+# MathJax leaves this class alone: "$5 and $6" is not a formula.
+_FRAME = '<div class="ipyagent ia-static tex2jax_ignore mathjax_ignore">'
+
+
+def static_bundle(events: Sequence[Event], status: Status | None) -> dict[str, str]:
+    """`text/html`, `text/markdown` and `text/plain` of a turn."""
+    transcript = Transcript()
+    for event in events:
+        transcript.add(event)
+    items = transcript.items
+    footer = footer_line(transcript, status)
+    return {
+        "text/html": _html(items, footer),
+        "text/markdown": _markdown(items, footer),
+        "text/plain": plain_text(items, footer),
+    }
+
+
+def footer_line(transcript: Transcript, status: Status | None) -> str:
+    """"model · context 42% of 200k · $0.01 · 3.4 s", what is known of it."""
+    parts = [(status.model if status else "") or transcript.model]
+    if status and status.window:
+        parts.append("context " + meter(status.window).label)
+    cost = status.turn_cost if status and status.turn_cost is not None else transcript.cost
+    if cost is not None:
+        parts.append(dollars(cost))
+    if transcript.ended is not None and transcript.ended.seconds:
+        parts.append(duration(transcript.ended.seconds))
+    return " · ".join(line(part, 120) for part in parts if part)
+
+
+def _html(items: Sequence[Item], footer: str) -> str:
+    for look in (
+        Look(static=True, output_chars=OUTPUT_CHARS),
+        Look(static=True, output_chars=2_000),
+        Look(static=True, output_chars=2_000, pictures=False),
+    ):
+        parts = [f"<div>{item_html(item, look)}</div>" for item in items]
+        if sum(map(len, parts)) <= BUNDLE_CHARS:
+            break
+    kept: list[str] = []
+    room = BUNDLE_CHARS
+    for part in parts:
+        room -= len(part)
+        if room < 0:
+            kept.append("<p><em>The rest is left out of the notebook; the session's transcript has it.</em></p>")
+            break
+        kept.append(part)
+    small = f'<div style="margin-top:4px;opacity:.75"><small>{escape(footer)}</small></div>' if footer else ""
+    return _FRAME + "\n".join(kept) + small + "</div>"
+
+
+def _markdown(items: Sequence[Item], footer: str) -> str:
+    room = MARKDOWN_PICTURES
+    parts: list[str] = []
+    for item in items:
+        match item:
+            case TextItem():
+                parts.append(markdown.harmless(item.text).strip())
+            case ThinkingItem():
+                pass  # folded away elsewhere; Markdown cannot fold
+            case ToolItem():
+                parts.append(_quoted(_tool_words(item)))
+                parts += [_fence(plain(s.text), s.language) for s in sources(item.input)]
+                if item.output.strip():
+                    parts.append(_fence(_short(output(item.output).rstrip(), 2_000), "text"))
+                for picture in item.pictures:
+                    room -= len(picture.data)
+                    if room >= 0:
+                        parts.append(f"![figure](data:{picture.media_type};base64,{picture.data})")
+                    else:
+                        parts.append("*figure: see the HTML form of this output*")
+            case NoticeItem():
+                parts.append(f"**{_words(item.text)}**" if item.level == "error" else f"*{_words(item.text)}*")
+            case QuestionItem():
+                parts += [f"*{_words(question_words(item))}*", _fence(_short(plain(item.asked.text), 4_000), "text")]
+            case _:
+                assert_never(item)
+    if footer:
+        parts.append(f"*{_words(footer)}*")
+    return _short("\n\n".join(part for part in parts if part), BUNDLE_CHARS) + "\n"
+
+
+def plain_text(items: Sequence[Item], footer: str, output_chars: int = 2_000) -> str:
+    """The same as text for terminals, logs and papermill."""
+    parts: list[str] = []
+    for item in items:
+        match item:
+            case TextItem():
+                parts.append(plain(item.text).strip())
+            case ThinkingItem():
+                pass
+            case ToolItem():
+                rows = [_tool_words(item)]
+                if item.output.strip():
+                    rows.append(_indented(_short(output(item.output).rstrip(), output_chars)))
+                rows += [f"    [figure, {picture.media_type}]" for picture in item.pictures]
+                parts.append("\n".join(rows))
+            case NoticeItem():
+                parts.append(f"[{plain(item.text)}]")
+            case QuestionItem():
+                parts.append(f"[{line(question_words(item))}]\n{_indented(_short(plain(item.asked.text), 4_000))}")
+            case _:
+                assert_never(item)
+    if footer:
+        parts.append(f"[{footer}]")
+    return "\n\n".join(part for part in parts if part)
+
+
+def question_words(item: QuestionItem) -> str:
+    """The question and how it ended, on one line."""
+    if item.answer == "deny" and item.by != "stop":
+        end = "denied" + (f": {item.reason}" if item.reason else "")
+    elif item.answer is None or item.answer == "deny":
+        end = "not answered"
+    else:
+        end = "allowed"
+    return f"{item.asked.title or item.asked.tool} ({end})"
+
+
+def _tool_words(item: ToolItem) -> str:
+    mark = {"running": "…", "done": "✓", "error": "✗", "stopped": "■"}[item.state]
+    extra = [*(f"wrote {path}" for path in item.files), item.note]
+    if item.seconds >= 0.05:
+        extra.append(duration(item.seconds))
+    tail = f" ({', '.join(line(part, 80) for part in extra if part)})" if any(extra) else ""
+    return f"{mark} {line(item.name, 60)} {main_argument(item.input, 100)}".rstrip() + tail
+
+
+def _quoted(text: str) -> str:
+    return f"**{_words(text)}**"
+
+
+def _words(text: str) -> str:
+    """One line of text in which nothing is Markdown."""
+    return "".join("\\" + char if char in "\\`*_{}[]()<>#+!|~$&" else char for char in line(text))
+
+
+def _fence(text: str, language: str) -> str:
+    marks = "```"
+    while marks in text:
+        marks += "`"
+    return f"{marks}{language if language.isalnum() else ''}\n{text}\n{marks}"
+
+
+def _indented(text: str) -> str:
+    return "\n".join("    " + row for row in text.split("\n"))
+
+
+def _short(text: str, limit: int) -> str:
+    return text if len(text) <= limit else f"{text[:limit]}\n… {len(text) - limit:,} characters not shown"

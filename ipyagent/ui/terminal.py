@@ -1,0 +1,235 @@
+"""A turn in a terminal: finished Markdown blocks, tool lines, capped output, the meter at the end.
+
+Everything is written to the stdout that was there at `open`: a running tool has `sys.stdout` patched.
+Nothing from outside reaches the terminal with its control characters.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, TextIO, assert_never
+
+from ipyagent.journal.events import Event, PermissionAnswered, PermissionAsked, Streamed
+from ipyagent.journal.protocols import Answer, Status
+from ipyagent.ui import markdown
+from ipyagent.ui.calls import main_argument, sources
+from ipyagent.ui.escape import exact, line, output, plain
+from ipyagent.ui.meter import bar, duration, meter
+from ipyagent.ui.static import footer_line, question_words
+from ipyagent.ui.transcript import (
+    Item,
+    NoticeItem,
+    QuestionItem,
+    TextItem,
+    ThinkingItem,
+    ToolItem,
+    Transcript,
+    call_key,
+)
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+OUTPUT_ROWS = 12
+"""Rows of one call's output that are printed."""
+
+SOURCE_ROWS = 20
+"""Rows of one call's code or diff that are printed (a question prints them all)."""
+
+
+class TerminalSurface:
+    """`read_line(prompt)` reads one line from the user and raises EOFError at the end of input."""
+
+    can_ask = True
+
+    def __init__(self, read_line: Callable[[str], Awaitable[str]], file: TextIO | None = None) -> None:
+        self._read_line = read_line
+        self._file = file
+        self._console: Console | None = None
+        self._transcript = Transcript()
+        self._status: Status | None = None
+        self._printed: dict[str, str] = {}  # text items: what of them is on the screen
+        self._rows: dict[str, int] = {}  # tool items: rows of live output on the screen
+        self._open_row: dict[str, str] = {}  # tool items: the row that has not ended yet
+        self._closed = False
+
+    def __repr__(self) -> str:
+        return f"<TerminalSurface {len(self._transcript.keys)} items>"
+
+    def open(self) -> None:
+        from rich.console import Console
+
+        self._console = Console(file=self._file or sys.stdout, highlight=False, markup=False, emoji=False)
+
+    def show(self, event: Event) -> None:
+        keys = self._transcript.add(event)
+        for key in keys:
+            item = self._transcript.item(key)
+            if item is not None:
+                self._show(item, event)
+
+    def status(self, status: Status) -> None:
+        self._status = status
+
+    async def ask(self, asked: PermissionAsked) -> Answer:
+        if self._transcript.item(call_key(asked.call)) is None:
+            self.show(asked)
+        always = f"  [a] always for {line(asked.pattern, 60)}" if asked.pattern else ""
+        while True:
+            try:
+                said = (await self._read_line(f"[y] once{always}  [n] no, or type a reason: ")).strip()
+            except EOFError:
+                return Answer("deny", "the input ended", "user")
+            match said.lower():
+                case "":
+                    continue  # an empty line decides nothing
+                case "y" | "yes" | "once":
+                    return Answer("once")
+                case "a" | "always" if asked.pattern:
+                    return Answer("always")
+                case "n" | "no" | "deny":
+                    return Answer("deny")
+                case _:
+                    return Answer("deny", said)
+
+    def close(self) -> None:
+        if self._closed or self._console is None:
+            return
+        self._closed = True
+        footer = footer_line(self._transcript, self._status)
+        gauge = f"{bar(meter(self._status.window))} " if self._status and self._status.window else ""
+        if gauge or footer:
+            self._print(gauge + footer, "dim")
+
+    # ------------------------------------------------------------------ items
+
+    def _show(self, item: Item, event: Event) -> None:
+        match item:
+            case TextItem():
+                self._text(item)
+            case ThinkingItem():
+                if not self._printed.get(item.key) and item.text.strip():
+                    self._printed[item.key] = "…"
+                    self._print("· Thinking…", "dim italic")
+            case ToolItem():
+                self._tool(item, event)
+            case NoticeItem():
+                style = {"info": "dim", "warning": "yellow", "error": "bold red"}[item.level]
+                if self._printed.get(item.key) != item.text:
+                    self._printed[item.key] = item.text
+                    self._print(line(item.text), style)
+            case QuestionItem():
+                if item.answer is None:
+                    self._question(item.asked)
+                elif isinstance(event, PermissionAnswered) and item.answer == "deny":
+                    self._print("✗ " + line(question_words(item)), "dim")
+            case _:
+                assert_never(item)
+
+    def _text(self, item: TextItem) -> None:
+        printed = self._printed.get(item.key, "")
+        if not item.text.startswith(printed):
+            printed = ""  # the whole differs from what was streamed: it is printed anew
+        if item.live:
+            blocks, _rest = markdown.split(item.text[len(printed) :]) if "\n" in item.text[len(printed) :] else ([], "")
+            ready = "".join(blocks)
+        else:
+            ready = item.text[len(printed) :]
+        if ready.strip():
+            self._markdown(ready)
+        if ready:
+            self._printed[item.key] = printed + ready
+
+    def _tool(self, item: ToolItem, event: Event) -> None:
+        if isinstance(event, Streamed):
+            self._live(item.key, event.text)
+        elif item.state == "running":
+            if item.key not in self._rows:
+                self._rows[item.key] = 0
+                self._print(f"▸ {line(item.name, 60)} {main_argument(item.input)}".rstrip(), "bold cyan")
+                for source in sources(item.input)[:1]:
+                    if "\n" in source.text.strip():
+                        self._source(plain(source.text), source.language, SOURCE_ROWS)
+        else:
+            self._ended(item)
+
+    def _live(self, key: str, text: str) -> None:
+        rows = output(self._open_row.pop(key, "") + text).split("\n")
+        for row in rows[:-1]:
+            self._rows[key] = self._rows.get(key, 0) + 1
+            if self._rows[key] <= OUTPUT_ROWS:
+                self._print("  │ " + row, "dim")
+        if rows[-1]:
+            self._open_row[key] = rows[-1]
+
+    def _ended(self, item: ToolItem) -> None:
+        shown = self._rows.pop(item.key, 0)
+        if open_row := self._open_row.pop(item.key, ""):
+            self._rows[item.key] = shown
+            self._live(item.key, open_row + "\n")
+            shown = self._rows.pop(item.key)
+        text = output(item.output).strip("\n")
+        rows = text.split("\n") if text else []
+        if not shown:
+            for row in rows[:OUTPUT_ROWS]:
+                self._print("  │ " + row, "dim")
+            shown = len(rows)
+        if shown > OUTPUT_ROWS:
+            self._print(f"  │ … {shown - OUTPUT_ROWS:,} more lines", "dim")
+        symbol, style = {
+            "done": ("✓", "green"), "error": ("✗", "red"), "stopped": ("■", "yellow"), "running": ("…", "dim"),
+        }[item.state]  # fmt: skip
+        extra = [line(part, 80) for part in (*(f"wrote {path}" for path in item.files), item.note) if part]
+        extra += [f"{len(item.pictures)} figure(s)"] * bool(item.pictures)
+        extra += [duration(item.seconds)] * (item.seconds >= 0.05)
+        self._print(f"{symbol} {line(item.name, 60)}" + (f"  {' · '.join(extra)}" if extra else ""), style)
+
+    def _question(self, asked: PermissionAsked) -> None:
+        self._print("? " + line(asked.title or f"Run {asked.tool}?"), "bold yellow")
+        self._source(exact(asked.text), asked.language, 0)
+
+    # ------------------------------------------------------------------ printing
+
+    def _source(self, text: str, language: str, rows: int) -> None:
+        """Highlighted source; `rows` 0: all of it, wrapped and never cut."""
+        from rich.padding import Padding
+        from rich.syntax import Syntax
+
+        lines = text.rstrip("\n").split("\n")
+        if rows and len(lines) > rows:
+            lines = [*lines[: rows - 1], f"… {len(lines) - rows + 1} more lines"]
+        syntax = Syntax(
+            "\n".join(lines), language or "text", theme="ansi_dark", background_color="default", word_wrap=True
+        )
+        self._write(Padding(syntax, (0, 0, 0, 2)))
+
+    def _markdown(self, text: str) -> None:
+        from rich.markdown import Markdown
+
+        # hyperlinks=False: the address is printed, so that the reader sees where a link leads
+        self._write(Markdown(plain(text), hyperlinks=False, code_theme="ansi_dark"))
+        self._print("", "")
+
+    def _print(self, text: str, style: str) -> None:
+        from rich.text import Text
+
+        self._write(Text(text, style=style))
+
+    def _write(self, renderable: object) -> None:
+        if self._console is None:
+            return
+        file = self._console.file
+        with self._console.capture() as captured:
+            self._console.print(renderable)
+        text = captured.get()
+        try:
+            try:
+                file.write(text)
+            except UnicodeEncodeError:
+                encoding = getattr(file, "encoding", None) or "ascii"
+                file.write(text.encode(encoding, "replace").decode(encoding))
+            file.flush()
+        except (BrokenPipeError, ValueError):
+            self._console = None  # the terminal is gone or a tool closed stdout; the journal has it all
+

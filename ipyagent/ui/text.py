@@ -1,0 +1,96 @@
+"""A turn where nobody watches: nbclient, papermill, scripts, logs. Nobody can be asked."""
+
+from __future__ import annotations
+
+import sys
+from typing import TextIO
+
+from ipyagent.journal.events import Event, PermissionAsked, Streamed
+from ipyagent.journal.protocols import Answer, Status
+from ipyagent.ui.escape import plain
+from ipyagent.ui.static import footer_line, plain_text, static_bundle
+from ipyagent.ui.transcript import TextItem, ThinkingItem, Transcript
+
+
+class TextSurface:
+    """In a kernel one static output at the end. `stream`: each item is written to `file` (default:
+    the stdout at `open`) as it is complete, text as it comes, and nothing is displayed at the end."""
+
+    can_ask = False
+
+    def __init__(self, *, stream: bool = False, file: TextIO | None = None) -> None:
+        self._stream = stream
+        self._file = file
+        self._events: list[Event] = []
+        self._status: Status | None = None
+        self._transcript = Transcript()
+        self._written: dict[str, int] = {}  # text items: characters on paper; others: 1
+        self._closed = False
+
+    def __repr__(self) -> str:
+        return f"<TextSurface {len(self._events)} events>"
+
+    def open(self) -> None:
+        self._file = self._file or sys.stdout
+
+    def show(self, event: Event) -> None:
+        self._events.append(event)
+        keys = self._transcript.add(event)
+        if self._stream:
+            for key in keys:
+                self._progress(key, live=isinstance(event, Streamed))
+
+    def status(self, status: Status) -> None:
+        self._status = status
+
+    async def ask(self, asked: PermissionAsked) -> Answer:
+        return Answer("deny", "nobody can be asked here; allow it in the settings", "headless")
+
+    def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        if self._stream:
+            footer = footer_line(self._transcript, self._status)
+            self._write(f"\n[{footer}]\n" if footer else "")
+        elif _in_kernel():
+            from IPython.display import display
+
+            display(static_bundle(self._events, self._status), raw=True)  # type: ignore[no-untyped-call]  # no types
+        else:
+            footer = footer_line(self._transcript, self._status)
+            self._write(plain_text(self._transcript.items, footer) + "\n")
+
+    def _progress(self, key: str, *, live: bool) -> None:
+        item = self._transcript.item(key)
+        if isinstance(item, TextItem):
+            done = self._written.get(key, 0)
+            fresh = plain(item.text[done:])
+            if fresh:
+                self._write(("" if done else "\n") + fresh + ("" if item.live or fresh.endswith("\n") else "\n"))
+            self._written[key] = len(item.text)
+        elif item is not None and not live and not isinstance(item, ThinkingItem):
+            text = plain_text([item], "")
+            if getattr(item, "state", "") == "running" or self._written.get(key) == hash(text):
+                return
+            self._written[key] = hash(text)
+            self._write("\n" + text + "\n")
+
+    def _write(self, text: str) -> None:
+        if self._file is None or not text:
+            return
+        try:
+            self._file.write(text)
+            self._file.flush()
+        except UnicodeEncodeError:
+            encoding = getattr(self._file, "encoding", None) or "ascii"
+            self._file.write(text.encode(encoding, "replace").decode(encoding))
+        except (BrokenPipeError, ValueError):
+            self._file = None  # nobody reads any more; the journal has it all
+
+
+def _in_kernel() -> bool:
+    from IPython.core.getipython import get_ipython
+
+    shell = get_ipython()
+    return shell is not None and getattr(shell, "kernel", None) is not None

@@ -1,0 +1,391 @@
+"""What a turn looks like, as a fold over its events: frozen items in the order of their appearance.
+
+Every surface shows the same items. A streamed piece belongs to a live item until the whole that
+supersedes it arrives (`AssistantSaid`, `ToolReturned`); a granted question becomes its tool call.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from typing import Any, Literal, TypeAlias, assert_never
+
+from ipyagent.journal.events import (
+    AssistantSaid,
+    Block,
+    BlockDropped,
+    Event,
+    FileChanged,
+    FilesRestored,
+    KernelStarted,
+    ModelChosen,
+    PermissionAnswered,
+    PermissionAsked,
+    PromptRendered,
+    Reminded,
+    Retrying,
+    SessionStarted,
+    Streamed,
+    ThinkingDropped,
+    ToolCalled,
+    ToolReturned,
+    TurnEnded,
+    UsageReported,
+    UserSaid,
+)
+
+PICTURES = ("image/png", "image/jpeg", "image/gif", "image/webp")
+"""Media types that are shown as pictures; SVG may carry scripts and is not among them."""
+
+_BASE64 = re.compile(r"[A-Za-z0-9+/=\s]+")
+
+Level: TypeAlias = Literal["info", "warning", "error"]
+ToolState: TypeAlias = Literal["running", "done", "error", "stopped"]
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """`data` is base64 text without line breaks."""
+
+    media_type: str
+    data: str
+
+
+@dataclass(frozen=True, slots=True)
+class TextItem:
+    key: str
+    text: str
+    live: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ThinkingItem:
+    key: str
+    text: str
+    live: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ToolItem:
+    """One call. `output` is the text of the result, or what has come so far while `running`;
+    `began` the call's time, `seconds` how long it took."""
+
+    key: str
+    name: str
+    input: dict[str, Any]
+    state: ToolState = "running"
+    output: str = ""
+    pictures: tuple[Picture, ...] = ()
+    note: str = ""
+    permission: str = ""
+    files: tuple[str, ...] = ()
+    began: float = 0.0
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class NoticeItem:
+    key: str
+    text: str
+    level: Level = "info"
+
+
+@dataclass(frozen=True, slots=True)
+class QuestionItem:
+    """A question that is open (`answer` None), was refused, or ended unanswered (`by` "stop")."""
+
+    key: str
+    asked: PermissionAsked
+    answer: Literal["once", "always", "deny"] | None = None
+    by: str = ""
+    reason: str = ""
+
+
+Item: TypeAlias = TextItem | ThinkingItem | ToolItem | NoticeItem | QuestionItem
+
+
+class Transcript:
+    """Folds events; `add` names the items that appeared, changed or went."""
+
+    def __init__(self) -> None:
+        self.model = ""
+        self.cost: float | None = None
+        self.ended: TurnEnded | None = None
+        self._items: dict[str, Item] = {}
+        self._pieces: dict[str, list[str]] = {}  # live items grow here; joined only when looked at
+        self._reply: list[str] = []  # live items of the reply on its way
+        self._inputs: dict[str, dict[str, Any]] = {}
+        self._retry = ""
+        self._count = 0
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        return tuple(self._items)
+
+    @property
+    def items(self) -> tuple[Item, ...]:
+        return tuple(item for key in self._items if (item := self.item(key)) is not None)
+
+    def item(self, key: str) -> Item | None:
+        """The item as it stands, None when it went."""
+        item = self._items.get(key)
+        pieces = self._pieces.get(key)
+        if not pieces:
+            return item
+        if len(pieces) > 1:
+            pieces[:] = ["".join(pieces)]
+        if isinstance(item, ToolItem):
+            return replace(item, output=pieces[0])
+        if isinstance(item, TextItem | ThinkingItem):
+            return replace(item, text=pieces[0])
+        return item
+
+    def add(self, event: Event) -> tuple[str, ...]:
+        match event:
+            case Streamed():
+                return self._stream(event)
+            case AssistantSaid():
+                return self._said(event)
+            case ToolCalled():
+                return (self._called(event),)
+            case ToolReturned():
+                return (self._returned(event),)
+            case PermissionAsked():
+                return (self._put(QuestionItem(call_key(event.call), event)),)
+            case PermissionAnswered():
+                return self._answered(event)
+            case Retrying():
+                return self._retrying(event)
+            case FileChanged():
+                item = self._items.get(call_key(event.call))
+                if not isinstance(item, ToolItem) or event.path in item.files:
+                    return ()
+                return (self._put(replace(item, files=(*item.files, event.path))),)
+            case FilesRestored():
+                return self._notice("Restored: " + ", ".join(event.paths))
+            case Reminded():
+                return self._notice(event.why) if event.why else ()
+            case ThinkingDropped():
+                return self._notice(f"Earlier thinking left the context: {event.why}") if event.why else ()
+            case BlockDropped():
+                return self._notice("An image or document left the context: " + (event.why or "refused"), "warning")
+            case KernelStarted():
+                return self._notice("Resumed; variables of the earlier kernel are gone") if event.resumed else ()
+            case ModelChosen():
+                self.model = event.model
+                return ()
+            case UsageReported():
+                if event.cost is not None:
+                    self.cost = (self.cost or 0.0) + event.cost
+                return ()
+            case TurnEnded():
+                return self._ended(event)
+            case SessionStarted() | PromptRendered() | UserSaid():
+                return ()  # the cell itself shows the request
+            case _:
+                assert_never(event)
+
+    # ------------------------------------------------------------------ replies
+
+    def _stream(self, event: Streamed) -> tuple[str, ...]:
+        if event.channel == "tool":
+            key = call_key(event.ref)
+            item = self._items.get(key)
+            if not isinstance(item, ToolItem) or item.state != "running":
+                return ()
+            self._pieces.setdefault(key, []).append(event.text)
+            return (key,)
+        kind = TextItem if event.channel == "text" else ThinkingItem
+        changed: tuple[str, ...] = ()
+        if not self._reply or not isinstance(self._items.get(self._reply[-1]), kind):
+            changed = self._settle()
+            key = self._new("s")
+            self._put(kind(key, "", live=True))
+            self._reply.append(key)
+        key = self._reply[-1]
+        self._pieces.setdefault(key, []).append(event.text)
+        return (*changed, key)
+
+    def _said(self, event: AssistantSaid) -> tuple[str, ...]:
+        self.model = event.model or self.model
+        for block in event.blocks:
+            if block.get("type") == "tool_use" and isinstance(block.get("input"), dict):
+                self._inputs[str(block.get("id", ""))] = block["input"]
+        live, self._reply = self._reply, []
+        changed = [*self._settle(), *live]
+        for key in live:
+            self._pieces.pop(key, None)
+        for kind, text in _runs(event.blocks):
+            # The whole takes the place of the live item of its kind, so nothing jumps on the screen.
+            key = next((k for k in live if isinstance(self._items[k], kind)), "")
+            if key:
+                live = live[live.index(key) + 1 :] if live[0] == key else self._drop_until(live, key)
+            else:
+                key = self._new("s")
+                changed.append(key)
+            self._put(kind(key, text))
+        for key in live:
+            del self._items[key]
+        if event.partial:
+            changed += self._notice("The reply broke off here", "warning")
+        elif event.stop_reason == "max_tokens":
+            changed += self._notice("The reply reached the output limit and was cut", "warning")
+        return tuple(changed)
+
+    def _drop_until(self, live: list[str], key: str) -> list[str]:
+        at = live.index(key)
+        for gone in live[:at]:
+            del self._items[gone]
+        return live[at + 1 :]
+
+    def _retrying(self, event: Retrying) -> tuple[str, ...]:
+        gone = self._reply
+        for key in gone:  # the next attempt writes the reply anew
+            del self._items[key]
+            self._pieces.pop(key, None)
+        self._reply = []
+        self._retry = self._retry or self._new("n")
+        again = f" (attempt {event.attempt})" if event.attempt > 1 else ""
+        text = f"{event.reason.rstrip('.')}; trying again in {event.seconds:.0f} s{again}. Stop to give up."
+        return (*gone, self._put(NoticeItem(self._retry, text, "warning")))
+
+    def _settle(self) -> tuple[str, ...]:
+        """The server answered: what was tried again is said in the past."""
+        key, self._retry = self._retry, ""
+        item = self._items.get(key)
+        if not isinstance(item, NoticeItem):
+            return ()
+        return (self._put(NoticeItem(key, item.text.split("; trying again")[0] + "; tried again")),)
+
+    # ------------------------------------------------------------------ tools and questions
+
+    def _called(self, event: ToolCalled) -> str:
+        before = self._items.get(call_key(event.call))
+        granted = ""
+        if isinstance(before, QuestionItem) and before.answer != "deny":
+            granted = {"once": "allowed once", "always": "always allowed"}.get(before.answer or "", "")
+        return self._put(
+            ToolItem(call_key(event.call), event.name, event.input, began=event.at, permission=granted)
+        )
+
+    def _returned(self, event: ToolReturned) -> str:
+        key = call_key(event.call)
+        before = self._items.get(key)
+        if isinstance(before, QuestionItem):
+            if before.answer is None and event.is_error:
+                return self._put(replace(before, answer="deny", by="stop"))
+            return key  # the refusal is shown; the result only tells the model the same
+        if not isinstance(before, ToolItem):
+            before = ToolItem(key, event.name, self._inputs.get(event.call, {}))
+        self._pieces.pop(key, None)
+        text, pictures = _content(event.blocks)
+        return self._put(
+            replace(
+                before, state="error" if event.is_error else "done", output=text, pictures=pictures,
+                note=event.note, seconds=event.seconds,
+            )
+        )  # fmt: skip
+
+    def _answered(self, event: PermissionAnswered) -> tuple[str, ...]:
+        item = self._items.get(call_key(event.call))
+        if not isinstance(item, QuestionItem):
+            return ()
+        return (self._put(replace(item, answer=event.answer, by=event.by, reason=event.reason)),)
+
+    def _ended(self, event: TurnEnded) -> tuple[str, ...]:
+        self.ended = event
+        changed = list(self._settle())
+        self._reply = []
+        for key in self.keys:
+            item = self.item(key)
+            if isinstance(item, TextItem | ThinkingItem) and item.live:
+                changed.append(self._put(replace(item, live=False)))
+            elif isinstance(item, ToolItem) and item.state == "running":
+                changed.append(self._put(replace(item, state="stopped", seconds=max(event.at - item.began, 0.0))))
+            elif isinstance(item, QuestionItem) and item.answer is None:
+                changed.append(self._put(replace(item, answer="deny", by="stop")))
+            self._pieces.pop(key, None)
+        if event.status != "finished":
+            changed += self._notice(ending(event), "error" if event.status == "failed" else "warning")
+        return tuple(changed)
+
+    # ------------------------------------------------------------------ the list
+
+    def _notice(self, text: str, level: Level = "info") -> tuple[str, ...]:
+        return (self._put(NoticeItem(self._new("n"), text, level)),)
+
+    def _put(self, item: Item) -> str:
+        self._items[item.key] = item
+        return item.key
+
+    def _new(self, kind: str) -> str:
+        self._count += 1
+        return f"{kind}{self._count}"
+
+
+def fold(events: list[Event] | tuple[Event, ...]) -> tuple[Item, ...]:
+    """The items of `events`."""
+    transcript = Transcript()
+    for event in events:
+        transcript.add(event)
+    return transcript.items
+
+
+def call_key(call: str) -> str:
+    """The key of a tool call's item, and of the question about it."""
+    return "c:" + call
+
+
+def ending(event: TurnEnded) -> str:
+    """How the turn ended, in one line."""
+    words = {
+        "finished": "Finished", "stopped": "Stopped", "limit": "Limit reached",
+        "refused": "The model declined", "failed": "Failed",
+    }[event.status]  # fmt: skip
+    message = event.message.strip()
+    if message.lower().startswith(words.lower()):
+        return message
+    return f"{words}: {message}" if message else words
+
+
+def _runs(blocks: tuple[Block, ...]) -> list[tuple[type[TextItem] | type[ThinkingItem], str]]:
+    """Neighbouring blocks of one kind as one text, as they were streamed."""
+    runs: list[tuple[type[TextItem] | type[ThinkingItem], str]] = []
+    apart = False
+    for block in blocks:
+        kind: type[TextItem] | type[ThinkingItem]
+        if block.get("type") == "text":
+            kind, text = TextItem, str(block.get("text", ""))
+        elif block.get("type") == "thinking":
+            kind, text = ThinkingItem, str(block.get("thinking", ""))
+        else:
+            apart = True
+            continue
+        if not text.strip():
+            continue
+        if runs and runs[-1][0] is kind:
+            runs[-1] = (kind, runs[-1][1] + ("\n\n" if apart else "") + text)
+        else:
+            runs.append((kind, text))
+        apart = False
+    return runs
+
+
+def _content(blocks: tuple[Block, ...]) -> tuple[str, tuple[Picture, ...]]:
+    """Text and pictures of a tool result; what cannot be shown is named in the text."""
+    texts: list[str] = []
+    pictures: list[Picture] = []
+    for block in blocks:
+        kind = str(block.get("type", ""))
+        source = block.get("source")
+        if kind == "text":
+            texts.append(str(block.get("text", "")))
+        elif kind == "image" and isinstance(source, dict) and source.get("media_type") in PICTURES:
+            encoded = str(source.get("data", ""))
+            if _BASE64.fullmatch(encoded):
+                pictures.append(Picture(str(source["media_type"]), "".join(encoded.split())))
+            else:
+                texts.append("[image that cannot be shown]")
+        else:
+            texts.append(f"[{kind or 'block'}]")
+    return "\n".join(texts), tuple(pictures)

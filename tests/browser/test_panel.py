@@ -1,0 +1,163 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import nbformat
+import pytest
+
+from .lab import Page, Server, write_notebook
+
+pytestmark = pytest.mark.browser
+
+LOAD = "%load_ext scripted"
+
+
+def turn(name: str) -> str:
+    return f"await scripted('', {name!r})"
+
+
+def opened(server: Server, shots: Path, name: str, *turns: str) -> Page:
+    write_notebook(server.root, name, [LOAD, *map(turn, turns)])
+    page = Page(server, shots)
+    page.open(name)
+    page.run(0)
+    return page
+
+
+def test_a_turn_is_shown_live_and_stays_as_static_output(lab: Server, shots: Path) -> None:
+    with opened(lab, shots, "whole.ipynb", "whole") as page:
+        page.run(1, wait=False)
+        cell = page.cell(1)
+        cell.locator(".ia-card").wait_for(timeout=20_000)
+        assert cell.locator(".ia-card pre").inner_text().count("\n") == 2
+        page.shot("ask_light")
+        page.theme("JupyterLab Dark")
+        page.shot("ask_dark")
+        assert "waiting for your answer" in cell.locator(".ia-words").inner_text()
+        cell.locator("[data-act=once]").click()
+        cell.locator(".ia-live").wait_for(timeout=5_000)
+        assert cell.locator(".ia-card").count() == 0
+        assert "42%" in cell.locator(".ia-meter").inner_text()
+        page.shot("running_dark")
+        page.theme("JupyterLab Light")
+        page.shot("running_light")
+        page.wait_done(1)
+        cell.locator(".ia-static").wait_for(timeout=5_000)
+        page.shot("static_light")
+        assert cell.locator(".ia-panel").count() == 0
+        text = cell.locator(".ia-static").inner_text()
+        assert "costing $5 and $6 to compute" in text  # not typeset as a formula
+        assert "<script>alert(1)</script>" in text
+        assert cell.locator("img").count() == 1
+        page.save()
+        page.shut_down()
+        assert page.errors == []
+    saved = nbformat.read(lab.root / "whole.ipynb", 4)
+    (shown, _printed) = saved.cells[1].outputs
+    assert set(shown.data) == {"text/html", "text/markdown", "text/plain"}
+
+    with Page(lab, shots) as page:  # a fresh page: no widget state, no kernel of ours
+        page.open("whole.ipynb", kernel=False)
+        page.cell(1).locator(".ia-static").wait_for(timeout=10_000)
+        assert "three groups" in page.cell(1).inner_text()
+        page.shot("reopened_light")
+        for fold in page.cell(1).locator(".ia-static summary").all():
+            fold.click()
+        page.shot("reopened_unfolded_light")
+        page.theme("JupyterLab Dark")
+        page.shot("reopened_unfolded_dark")
+        page.theme("JupyterLab Light")
+
+    html = lab.root / "whole.html"
+    subprocess.run(
+        [sys.executable, "-m", "jupyter", "nbconvert", "--to", "html", str(lab.root / "whole.ipynb")],
+        check=True, capture_output=True, cwd=lab.root,
+    )  # fmt: skip
+    with Page(lab, shots) as page:
+        page.page.route("http*://**", lambda route: route.abort())  # nbconvert's page asks a CDN for MathJax
+        page.page.goto(html.as_uri(), wait_until="domcontentloaded")
+        page.page.locator(".ia-static").wait_for(timeout=10_000)
+        assert "three groups" in page.page.inner_text("body")
+        page.shot("nbconvert")
+
+
+def test_a_refusal_carries_its_reason_and_the_keyboard_alone_can_give_it(lab: Server, shots: Path) -> None:
+    with opened(lab, shots, "refuse.ipynb", "refuse", "refuse") as page:
+        page.run(1, wait=False)
+        card = page.cell(1).locator(".ia-card")
+        card.wait_for(timeout=20_000)
+        page.shot("diff_light")
+        card.locator("pre").focus()
+        for key in ("Enter", "Escape", "d", "d"):  # none of them decides, and none is a command of Lab
+            page.page.keyboard.press(key)
+        page.page.keyboard.press("Tab")
+        page.page.keyboard.press("Tab")
+        page.page.keyboard.press("Tab")
+        page.page.keyboard.press("Tab")
+        assert page.page.evaluate("() => document.activeElement.className") == "ia-reason"
+        page.page.keyboard.type("not today")
+        page.page.keyboard.press("Enter")
+        page.wait_done(1)
+        assert "OUTCOME deny: not today" in page.cell(1).inner_text()
+        assert "Denied · not today" in page.cell(1).inner_text()
+        page.shot("denied_light")
+
+        page.run(2, wait=False)
+        card = page.cell(2).locator(".ia-card")
+        card.wait_for(timeout=20_000)
+        card.locator("[data-act=always]").focus()
+        page.page.keyboard.press("Enter")  # on a button that the user chose, it is a choice
+        page.wait_done(2)
+        assert "OUTCOME always" in page.cell(2).inner_text()
+
+
+def test_stop_ends_the_turn_at_once_also_after_a_reload(lab: Server, shots: Path) -> None:
+    with opened(lab, shots, "stop.ipynb", "idle", "idle") as page:
+        page.run(1, wait=False)
+        stop = page.cell(1).locator(".ia-stop")
+        stop.wait_for(timeout=20_000)
+        page.cell(1).locator(".ia-clock", has_text="s").wait_for(timeout=5_000)
+        began = time.monotonic()
+        stop.click()
+        page.wait_done(1)
+        assert time.monotonic() - began < 3
+        assert "Stopped by you" in page.cell(1).inner_text()
+
+        page.run(2, wait=False)
+        page.cell(2).locator(".ia-live", has_text="second 2").wait_for(timeout=20_000)
+        page.save()
+        page.open("stop.ipynb", kernel=False, fresh=False)
+        stop = page.cell(2).locator(".ia-stop")
+        stop.wait_for(timeout=30_000)
+        # The page has what was shown before it was loaded, and goes on.
+        page.cell(2).locator(".ia-live", has_text="second 1").wait_for(timeout=10_000)
+        page.shot("reloaded")
+        stop.click()
+        page.cell(2).get_by_text("Stopped by you").first.wait_for(timeout=10_000)
+        page.shot("reloaded_stopped")
+
+
+def test_a_flood_of_text_arrives_without_lag(lab: Server, shots: Path) -> None:
+    with opened(lab, shots, "flood.ipynb", "flood") as page:
+        page.run(1, timeout=60)
+        page.cell(1).locator(".ia-static").wait_for(timeout=10_000)
+        text = page.cell(1).inner_text()
+        size, seconds = text.split("OUTCOME ")[1].split()[:2]
+        assert int(size) > 150_000
+        assert float(seconds) < 25  # 4 s of waiting in it; the rest is ours, on two busy cores
+        assert "The end." in text
+
+
+@pytest.mark.slow
+def test_notebook_7_shows_the_same(notebook7: Server, shots: Path) -> None:
+    with opened(notebook7, shots, "whole.ipynb", "whole") as page:
+        page.run(1, wait=False)
+        page.cell(1).locator("[data-act=once]").click(timeout=20_000)
+        page.cell(1).locator(".ia-live").wait_for(timeout=5_000)
+        page.shot("notebook7_running")
+        page.wait_done(1)
+        page.cell(1).locator(".ia-static").wait_for(timeout=5_000)
+        page.shot("notebook7_static")

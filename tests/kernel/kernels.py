@@ -1,0 +1,145 @@
+"""A raw front-end over jupyter_client: run a cell, act while it runs, see what came back and when."""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import re
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from jupyter_client.manager import KernelManager
+
+HERE = Path(__file__).parent
+ROOT = HERE.parent.parent
+
+
+@dataclass
+class Cell:
+    """What one cell did. `latency`: seconds from the action to the cell's idle message."""
+
+    streams: str = ""
+    errors: list[str] = field(default_factory=list)
+    data: list[dict[str, Any]] = field(default_factory=list)
+    reply: dict[str, Any] = field(default_factory=dict)
+    latency: float | None = None
+    seconds: float = 0.0
+    types: list[str] = field(default_factory=list)
+
+    @property
+    def value(self) -> Any:
+        found = re.findall(r"^VALUE (.*)$", self.streams, re.M)
+        return json.loads(found[-1]) if found else None
+
+
+class Kernel:
+    def __init__(self, path: str = "", cwd: Path | None = None) -> None:
+        self.manager = KernelManager(kernel_name="python3")
+        # the very interpreter of the tests, whatever kernel specs there are
+        self.manager.kernel_spec.argv[0] = sys.executable
+        folders = [part for part in (path, str(ROOT), str(HERE)) if part]
+        env = {**os.environ, "PYTHONPATH": os.pathsep.join(folders), "PYDEVD_DISABLE_FILE_VALIDATION": "1"}
+        env.pop("PYTEST_CURRENT_TEST", None)
+        self.manager.start_kernel(env=env, cwd=str(cwd or HERE))
+        self.client = self.manager.client()
+        self.client.start_channels()
+        self.client.wait_for_ready(timeout=60)
+        self.subshell: str | None = None
+
+    def close(self) -> None:
+        self.client.stop_channels()
+        self.manager.shutdown_kernel(now=True)
+
+    def make_subshell(self) -> None:
+        self.client.control_channel.send(self.client.session.msg("create_subshell_request", {}))
+        while True:
+            reply = self.client.get_control_msg(timeout=10)
+            if reply["msg_type"] == "create_subshell_reply":
+                self.subshell = reply["content"]["subshell_id"]
+                return
+
+    def run(
+        self,
+        code: str,
+        *,
+        when: str = "",
+        act: Callable[[Kernel], None] | None = None,
+        answer: str | None = None,
+        allow_stdin: bool = True,
+        timeout: float = 30.0,
+    ) -> Cell:
+        """Run a cell. `act` is called once, when the cell's text contains `when` (a stdin request
+        when `when` is "stdin"), as soon as possible after."""
+        client, cell = self.client, Cell()
+        message = client.execute(code, allow_stdin=allow_stdin)
+        began = time.monotonic()
+        acted: float | None = None
+        idle = False
+        while not idle:
+            if time.monotonic() - began > timeout:
+                raise AssertionError(f"no end after {timeout} s; so far: {cell.streams[-2000:]}")
+            try:
+                got = client.get_iopub_msg(timeout=0.02)
+            except queue.Empty:
+                got = None
+            asked = self._stdin()
+            if asked is not None and when != "stdin":
+                client.input(answer or "")
+            if got is not None:
+                kind, content = got["msg_type"], got["content"]
+                if kind == "comm_open":
+                    self.comm = content["comm_id"]
+                if got["parent_header"].get("msg_id") == message:
+                    cell.types.append(kind)
+                    if kind == "stream":
+                        cell.streams += content["text"]
+                    elif kind == "error":
+                        cell.errors.append(content["ename"])
+                    elif kind in ("display_data", "execute_result"):
+                        cell.data.append(content["data"])
+                    elif kind == "status" and content["execution_state"] == "idle":
+                        idle = True
+            if act is not None and acted is None and (asked if when == "stdin" else when in cell.streams):
+                acted = time.monotonic()
+                act(self)
+        cell.seconds = time.monotonic() - began
+        cell.latency = None if acted is None else time.monotonic() - acted
+        while True:
+            reply = client.get_shell_msg(timeout=10)
+            if reply["parent_header"].get("msg_id") == message:
+                cell.reply = reply["content"]
+                return cell
+
+    def interrupt(self) -> None:
+        self.manager.interrupt_kernel()
+
+    def click(self, data: dict[str, Any], key: bytes | None = None) -> None:
+        session = self.client.session
+        message = session.msg("comm_msg", {"comm_id": self.comm, "data": data})
+        if self.subshell:
+            message["header"]["subshell_id"] = self.subshell
+        if key is not None:
+            old, session.key = session.key, key
+            try:
+                self.client.shell_channel.send(message)
+            finally:
+                session.key = old
+            return
+        self.client.shell_channel.send(message)
+
+    def eval(self, expression: str) -> Any:
+        cell = self.run(f"import json as _json; print('VALUE', _json.dumps({expression}))")
+        assert not cell.errors, cell.errors
+        return cell.value
+
+    def _stdin(self) -> dict[str, Any] | None:
+        try:
+            content: dict[str, Any] = self.client.get_stdin_msg(timeout=0)["content"]
+        except queue.Empty:
+            return None
+        return content

@@ -1,0 +1,337 @@
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import stat
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tools_workspace import ShellWorkspace
+
+from ipyagent.errors import ToolFailure
+from ipyagent.journal.protocols import ToolOutput
+from ipyagent.tools.edit_file import edit_file
+from ipyagent.tools.read_file import read_file
+from ipyagent.tools.schema import FunctionTool
+from ipyagent.tools.undo import restore
+from ipyagent.tools.write_file import write_file
+
+
+def run(made: FunctionTool, workspace: ShellWorkspace, **input: Any) -> str:
+    output: ToolOutput = asyncio.run(made.run(input, workspace))
+    return "".join(block.get("text", "") for block in output.blocks)
+
+
+def read(workspace: ShellWorkspace, path: str, **more: Any) -> str:
+    return run(read_file, workspace, path=path, **more)
+
+
+# ------------------------------------------------------------------ reading
+
+
+def test_text_comes_with_line_numbers_by_range(workspace: ShellWorkspace) -> None:
+    (workspace.root / "a.txt").write_text("".join(f"line {n}\n" for n in range(1, 11)))
+    assert read(workspace, "a.txt").startswith("    1\tline 1\n    2\tline 2")
+    part = read(workspace, "a.txt", offset=3, limit=2)
+    assert part == "    3\tline 3\n    4\tline 4\n[lines 3-4 of 10; go on with offset=5]"
+    with pytest.raises(ToolFailure, match="there are 10 lines"):
+        read(workspace, "a.txt", offset=11)
+
+
+def test_a_missing_file_names_the_nearest(workspace: ShellWorkspace) -> None:
+    (workspace.root / "penguins.csv").write_text("a,b\n1,2\n")
+    with pytest.raises(ToolFailure, match=r"nearest: penguins\.csv"):
+        read(workspace, "penguin.csv")
+
+
+@pytest.mark.parametrize(
+    ("data", "text", "remark"),
+    [
+        ("é\n".encode("utf-8-sig"), "é", "utf-8"),
+        ("é\n".encode("utf-16"), "é", "utf-16"),
+        ("é\n".encode("latin-1"), "é", "latin-1"),
+        (b"a\x1bb\r\nc\n", "a\x1bb", ""),
+    ],
+)
+def test_encodings_are_found_and_said(workspace: ShellWorkspace, data: bytes, text: str, remark: str) -> None:
+    (workspace.root / "a.txt").write_bytes(data)
+    shown = read(workspace, "a.txt")
+    assert f"1\t{text}" in shown
+    assert "\r" not in shown
+    assert ("read as" in shown) == (remark in ("utf-16", "latin-1"))
+
+
+def test_devices_fifos_and_made_up_files_never_block(workspace: ShellWorkspace) -> None:
+    os.mkfifo(workspace.root / "pipe")
+    began = time.monotonic()
+    for path in ("pipe", "/dev/zero", "/dev/stdin", "/proc/self/environ", "/proc/kmsg"):
+        with pytest.raises(ToolFailure, match="not a regular file"):
+            read(workspace, path)
+    assert time.monotonic() - began < 2
+
+
+def test_binary_is_refused_with_kind_and_size(workspace: ShellWorkspace) -> None:
+    (workspace.root / "x.gz").write_bytes(b"\x1f\x8b\x00\x00" + b"\x00" * 96)
+    with pytest.raises(ToolFailure, match="gzip data of 100 bytes"):
+        read(workspace, "x.gz")
+
+
+def test_a_huge_file_is_read_to_a_bound(workspace: ShellWorkspace) -> None:
+    with open(workspace.root / "big.log", "wb") as file:
+        file.write(b"line\n" * 1_000)
+        file.truncate(3 * 1024**3)  # sparse
+        file.seek(0)
+        file.write(b"line\n" * 20_000)
+    began = time.monotonic()
+    with pytest.raises(ToolFailure) as problem:
+        read(workspace, "big.log", offset=10_000_000)
+    assert time.monotonic() - began < 3
+    assert "lines" in str(problem.value) or "binary" in str(problem.value)
+    assert workspace.read_stamps == {}
+
+
+def test_long_lines_and_long_files_are_capped(workspace: ShellWorkspace) -> None:
+    (workspace.root / "a.txt").write_text("x" * 100_000 + "\n" + "y\n" * 100_000)
+    shown = read(workspace, "a.txt", limit=1_000_000)
+    assert len(shown) < 26_000
+    assert "98,000 more characters" in shown
+    assert "go on with offset=" in shown
+
+
+def test_pictures_are_shown_scaled(workspace: ShellWorkspace) -> None:
+    from PIL import Image
+
+    Image.new("RGB", (4_000, 100)).save(workspace.root / "a.png")
+    output = asyncio.run(read_file.run({"path": "a.png"}, workspace))
+    import base64
+    import io
+
+    image = Image.open(io.BytesIO(base64.b64decode(output.blocks[1]["source"]["data"])))
+    assert image.size == (1_568, 39)
+
+
+def test_a_picture_that_is_none_is_refused(workspace: ShellWorkspace) -> None:
+    (workspace.root / "a.png").write_bytes(b"\x89PNG\r\n\x1a\nbroken")
+    with pytest.raises(ToolFailure, match="not a picture"):
+        read(workspace, "a.png")
+
+
+def test_a_notebook_reads_as_cells_and_hidden_ones_stay_hidden(workspace: ShellWorkspace) -> None:
+    cells = [
+        {"cell_type": "code", "id": "c1", "source": ["x = 1\n", "x"], "metadata": {},
+         "outputs": [{"output_type": "execute_result", "data": {"text/plain": "1" * 5_000, "image/png": "AAAA"}}]},
+        {"cell_type": "markdown", "id": "c2", "source": "secret words", "metadata": {"tags": ["agent-hide"]}},
+    ]  # fmt: skip
+    (workspace.root / "n.ipynb").write_text(json.dumps({"cells": cells, "nbformat": 4, "metadata": {}}))
+    shown = read(workspace, "n.ipynb")
+    assert "cell 0: code, id c1" in shown
+    assert "x = 1" in shown
+    assert "[image/png]" in shown
+    assert "AAAA" not in shown
+    assert "secret" not in shown
+    assert len(shown) < 3_000
+
+
+def test_csv_reads_as_columns_and_first_rows(workspace: ShellWorkspace) -> None:
+    rows = "".join(f"{n},{n / 2},{'ab'[n % 2]}\n" for n in range(5_000))
+    (workspace.root / "t.csv").write_text("n,half,letter\n" + rows)
+    shown = read(workspace, "t.csv")
+    assert "5,000 rows x 3 columns" in shown
+    assert "n: integer, 0 to 999" in shown
+    assert "letter: text, 'a', 'b'" in shown
+    assert shown.count("\n") < 30
+    assert "100\t98,49.0,a" in read(workspace, "t.csv", offset=100, limit=1)
+
+
+def test_parquet_reads_as_schema_and_head(workspace: ShellWorkspace) -> None:
+    import pandas
+
+    pandas.DataFrame({"n": range(1_000), "s": ["x"] * 1_000}).to_parquet(workspace.root / "t.parquet")
+    shown = read(workspace, "t.parquet")
+    assert "1,000 rows x 2 columns" in shown
+    assert "n: int64" in shown
+
+
+def test_pdf_without_pypdf_says_how_to_get_it(workspace: ShellWorkspace) -> None:
+    pytest.importorskip("PIL")
+    (workspace.root / "a.pdf").write_bytes(b"%PDF-1.4\nbroken")
+    with pytest.raises(ToolFailure, match=r"pip install pypdf|cannot be read"):
+        read(workspace, "a.pdf")
+
+
+def test_reading_outside_the_project_asks_through_links_too(workspace: ShellWorkspace, tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "s.txt").write_text("s")
+    (workspace.root / "link").symlink_to(outside)
+    (workspace.root / "a.txt").write_text("a")
+    for path in ("../outside/s.txt", str(outside / "s.txt"), "link/s.txt", "~/x", "/etc/passwd"):
+        assert read_file.permission({"path": path}, workspace) == "ask", path
+    assert read_file.permission({"path": "a.txt"}, workspace) == "none"
+    workspace.allowed = (workspace.root, outside)
+    assert read_file.permission({"path": "link/s.txt"}, workspace) == "none"
+
+
+# ------------------------------------------------------------------ writing
+
+
+def test_a_new_file_needs_no_reading_and_is_journalled(workspace: ShellWorkspace) -> None:
+    assert "created src/a.py" in run(write_file, workspace, path="src/a.py", content="x\n")
+    assert (workspace.root / "src/a.py").read_text() == "x\n"
+    assert workspace.changes[0].path == "src/a.py"
+    assert workspace.changes[0].backup == ""
+    run(edit_file, workspace, path="src/a.py", old="x", new="y")
+    assert (workspace.root / "src/a.py").read_text() == "y\n"
+
+
+def test_an_unread_file_is_not_overwritten(workspace: ShellWorkspace) -> None:
+    (workspace.root / "a").write_text("old")
+    for made, more in ((write_file, {"content": "n"}), (edit_file, {"old": "old", "new": "n"})):
+        with pytest.raises(ToolFailure, match="not read in this session"):
+            run(made, workspace, path="a", **more)
+    assert (workspace.root / "a").read_text() == "old"
+
+
+def test_a_file_changed_since_it_was_read_is_not_written(workspace: ShellWorkspace) -> None:
+    file = workspace.root / "a"
+    file.write_text("old\n")
+    read(workspace, "a")
+    edit_file.question({"path": "a", "old": "old", "new": "new"}, workspace)  # the user is asked …
+    file.write_text("old but other\n")  # … and meanwhile
+    with pytest.raises(ToolFailure, match="changed since it was read"):
+        run(edit_file, workspace, path="a", old="old", new="new")
+    assert workspace.changes == []
+
+
+def test_a_new_file_that_appeared_meanwhile_is_not_overwritten(workspace: ShellWorkspace) -> None:
+    write_file.question({"path": "a", "content": "mine"}, workspace)
+    (workspace.root / "a").write_text("theirs")
+    with pytest.raises(ToolFailure, match="not read"):
+        run(write_file, workspace, path="a", content="mine")
+
+
+def test_the_question_is_the_whole_diff(workspace: ShellWorkspace) -> None:
+    (workspace.root / "a").write_text("one\ntwo")
+    read(workspace, "a")
+    asked = edit_file.question({"path": "a", "old": "two", "new": "2\n"}, workspace)
+    assert asked.language == "diff"
+    assert asked.text == "--- a/a\n+++ b/a\n@@ -1,2 +1,2 @@\n one\n-two\n\\ No newline at end of file\n+2\n"
+    created = write_file.question({"path": "b", "content": "".join(f"{n}\n" for n in range(3_000))}, workspace)
+    assert created.text.count("\n+") == 3_001
+
+
+def test_edits_that_do_not_match_once_say_why(workspace: ShellWorkspace) -> None:
+    (workspace.root / "a").write_text("value = 1\nvalue = 1\n")
+    read(workspace, "a")
+    with pytest.raises(ToolFailure, match="2 times"):
+        run(edit_file, workspace, path="a", old="value = 1", new="v")
+    with pytest.raises(ToolFailure, match="nearest is line 1: 'value = 1'"):
+        run(edit_file, workspace, path="a", old="value = 2", new="v")
+    run(edit_file, workspace, path="a", old="value = 1", new="v", replace_all=True)
+    assert (workspace.root / "a").read_text() == "v\nv\n"
+
+
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "latin-1"])
+def test_line_ends_marks_encodings_and_mode_are_kept(workspace: ShellWorkspace, encoding: str) -> None:
+    file = workspace.root / "a.sh"
+    file.write_bytes("é one\r\ntwo\r\n".encode(encoding))
+    file.chmod(0o750)
+    read(workspace, "a.sh")
+    run(edit_file, workspace, path="a.sh", old="one\ntwo", new="1\n2")
+    assert file.read_bytes() == "é 1\r\n2\r\n".encode(encoding)
+    run(write_file, workspace, path="a.sh", content="é\nx\n")
+    assert file.read_bytes() == "é\r\nx\r\n".encode(encoding)
+    assert stat.S_IMODE(file.stat().st_mode) == 0o750
+
+
+def test_a_character_the_encoding_cannot_hold_is_refused(workspace: ShellWorkspace) -> None:
+    (workspace.root / "a").write_bytes("é\n".encode("latin-1"))
+    read(workspace, "a")
+    with pytest.raises(ToolFailure, match="cannot hold"):
+        run(edit_file, workspace, path="a", old="é", new="雪")
+
+
+def test_a_link_is_written_through_inside_the_project_only(workspace: ShellWorkspace, tmp_path: Path) -> None:
+    (workspace.root / "real").write_text("x\n")
+    (workspace.root / "link").symlink_to("real")
+    (tmp_path / "outside").write_text("x\n")
+    (workspace.root / "out").symlink_to(tmp_path / "outside")
+    read(workspace, "link")
+    run(edit_file, workspace, path="link", old="x", new="y")
+    assert (workspace.root / "link").is_symlink()
+    assert (workspace.root / "real").read_text() == "y\n"
+    with pytest.raises(ToolFailure, match="outside the project"):
+        run(write_file, workspace, path="out", content="z")
+
+
+@pytest.mark.parametrize(
+    "path", [".git/config", "sub/.git/hooks/pre-commit", ".GIT/config", ".ipyagent/rules", "../x", "/etc/x", "pipe", "."]
+)
+def test_guarded_and_outside_paths_are_never_written(workspace: ShellWorkspace, path: str) -> None:
+    os.mkfifo(workspace.root / "pipe")
+    with pytest.raises(ToolFailure):
+        run(write_file, workspace, path=path, content="x")
+    with pytest.raises(ToolFailure):
+        write_file.question({"path": path, "content": "x"}, workspace)
+    assert workspace.changes == []
+
+
+def test_a_write_leaves_no_temporary_file_whatever_happens(workspace: ShellWorkspace) -> None:
+    class Full(ShellWorkspace):
+        def record_change(self, path: Path, before: bytes | None, after: bytes | None) -> None:
+            raise OSError(28, "No space left on device")
+
+    full = Full(workspace.root)
+    with pytest.raises(ToolFailure, match="No space left"):
+        run(write_file, full, path="new/a", content="x")
+    assert list(workspace.root.iterdir()) == []
+
+
+# ------------------------------------------------------------------ undo
+
+
+def test_undo_puts_back_what_was_there(workspace: ShellWorkspace) -> None:
+    (workspace.root / "a").write_text("0\n")
+    read(workspace, "a")
+    for n in range(3):
+        run(edit_file, workspace, path="a", old=str(n), new=str(n + 1))
+    run(write_file, workspace, path="b", content="new")
+    assert restore(workspace.changes, workspace.root, workspace.backups) == (("a", "b"), ())
+    assert (workspace.root / "a").read_text() == "0\n"
+    assert not (workspace.root / "b").exists()
+
+
+def test_undo_leaves_what_someone_else_changed_and_names_it(workspace: ShellWorkspace) -> None:
+    run(write_file, workspace, path="a", content="mine")
+    run(write_file, workspace, path="b", content="mine")
+    (workspace.root / "a").write_text("theirs")
+    restored, conflicts = restore(workspace.changes, workspace.root, workspace.backups)
+    assert restored == ("b",)
+    assert conflicts == ("a: it was changed since by someone else",)
+    assert (workspace.root / "a").read_text() == "theirs"
+
+
+def test_undo_skips_a_change_that_was_journalled_and_not_made(workspace: ShellWorkspace) -> None:
+    (workspace.root / "a").write_text("old")
+    workspace.record_change(workspace.root / "a", b"old", b"new")
+    assert restore(workspace.changes, workspace.root, workspace.backups) == ((), ())
+
+
+def test_undo_of_a_hostile_transcript_writes_nothing_outside(workspace: ShellWorkspace, tmp_path: Path) -> None:
+    from ipyagent.journal.events import FileChanged
+
+    (tmp_path / "victim").write_text("v")
+    (tmp_path / "evil").write_text("evil")
+    workspace.backups.mkdir(parents=True)
+    import hashlib
+
+    mark = hashlib.sha256(b"v").hexdigest()
+    for path, backup in (("../victim", ""), (str(tmp_path / "victim"), ""), ("x", "../../../evil"), (".git/x", "")):
+        change = FileChanged(call="c", path=path, backup=backup, digest=mark)
+        restored, conflicts = restore([change], workspace.root, workspace.backups)
+        assert restored == ()
+        assert len(conflicts) == 1
+    assert (tmp_path / "victim").read_text() == "v"

@@ -1,0 +1,257 @@
+from __future__ import annotations
+
+import asyncio
+import json
+from datetime import date
+from typing import Literal
+
+import pytest
+from tools_workspace import ShellWorkspace
+
+from ipyagent.errors import ToolFailure, UsageError
+from ipyagent.journal.protocols import Tool, ToolOutput, Workspace
+from ipyagent.tools.schema import FunctionTool, tool
+
+
+@tool
+def repeat(text: str, times: int = 2, mode: Literal["a", "b"] = "a", *, workspace: Workspace) -> str:
+    """Repeat a text.
+
+    More about it.
+
+    Args:
+        text: What to
+            repeat.
+        times: How often.
+    """
+    return text * times
+
+
+def run(made: FunctionTool, input: dict[str, object], workspace: ShellWorkspace) -> ToolOutput:
+    return asyncio.run(made.run(input, workspace))
+
+
+def text_of(output: ToolOutput) -> str:
+    return "".join(block.get("text", "") for block in output.blocks)
+
+
+def test_schema_is_the_signature_without_workspace_and_titles() -> None:
+    schema = repeat.input_schema
+    assert list(schema["properties"]) == ["text", "times", "mode"]
+    assert schema["required"] == ["text"]
+    assert schema["properties"]["text"] == {"description": "What to repeat.", "type": "string"}
+    assert schema["additionalProperties"] is False
+    assert "title" not in json.dumps(schema)
+    assert repeat.description == "Repeat a text.\n\nMore about it."
+    assert isinstance(repeat, Tool)
+
+
+def test_schema_has_the_same_bytes_each_time() -> None:
+    again = tool(repeat.function)
+    assert json.dumps(again.input_schema) == json.dumps(repeat.input_schema)
+
+
+def test_each_wrong_argument_is_one_line() -> None:
+    with pytest.raises(ToolFailure) as problem:
+        repeat.validate({"times": "ten", "mode": "c", "extra": 1})
+    lines = str(problem.value).splitlines()
+    assert "`text`: missing" in lines
+    assert "`times`: Input should be a valid integer, got 'ten'" in lines
+    assert "`extra`: no such argument; allowed: text, times, mode" in lines
+    assert any(line.startswith("`mode`: Input should be 'a' or 'b'") for line in lines)
+
+
+@pytest.mark.parametrize("given", ["x", 3, None, []])
+def test_arguments_that_are_no_object_are_refused(given: object) -> None:
+    with pytest.raises(ToolFailure):
+        repeat.validate(given)  # type: ignore[arg-type]
+
+
+def test_parameters_may_have_names_of_pydantics_own() -> None:
+    @tool
+    def odd(schema: str, copy: int, model_config: str = "x", title: str = "t", json: bool = False) -> str:
+        """Odd names."""
+        return f"{schema}{copy}{model_config}{title}{json}"
+
+    assert list(odd.input_schema["properties"]) == ["schema", "copy", "model_config", "title", "json"]
+    assert odd.arguments({"schema": "s", "copy": 1}) == {
+        "schema": "s", "copy": 1, "model_config": "x", "title": "t", "json": False,
+    }  # fmt: skip
+
+
+def test_a_return_type_that_is_not_known_is_no_problem() -> None:
+    @tool
+    def paint(colour: str) -> NotThere:  # type: ignore[name-defined] # noqa: F821
+        """Paint."""
+
+    assert paint.input_schema["required"] == ["colour"]
+
+
+def test_a_parameters_type_that_is_not_known_is_named() -> None:
+    @tool
+    def paint(colour: NotThere) -> str:  # type: ignore[name-defined] # noqa: F821
+        """Paint."""
+
+    with pytest.raises(UsageError, match="'NotThere' is not defined"):
+        _ = paint.input_schema
+
+
+def test_validated_arguments_are_json() -> None:
+    @tool
+    def on(day: date) -> str:
+        """A day."""
+        return f"{day:%d.%m.%Y}"
+
+    assert on.validate({"day": "2026-11-27"}) == {"day": "2026-11-27"}
+    assert on.arguments({"day": "2026-11-27"}) == {"day": date(2026, 11, 27)}
+
+
+@pytest.mark.parametrize(
+    ("make", "match"),
+    [
+        (lambda: tool(lambda x: x), "name"),
+        (lambda: tool(name="a b")(repeat.function), "name"),
+        (lambda: tool(name="x" * 65)(repeat.function), "name"),
+    ],
+)
+def test_a_bad_name_is_refused(make: object, match: str) -> None:
+    with pytest.raises(UsageError, match=match):
+        make()  # type: ignore[operator]
+
+
+def test_a_function_without_types_docstring_or_with_stars_is_refused() -> None:
+    def untyped(x):  # type: ignore[no-untyped-def]
+        """Doc."""
+
+    def silent(x: int) -> None:
+        pass
+
+    def starred(*x: int) -> None:
+        """Doc."""
+
+    for function, match in ((untyped, "type"), (silent, "docstring"), (starred, "args")):
+        with pytest.raises(UsageError, match=match):
+            tool(function)
+
+
+def test_the_decorated_function_can_still_be_called() -> None:
+    @tool(permission="none", writes=False)
+    def add(a: int, b: int = 1) -> int:
+        """Add."""
+        return a + b
+
+    assert add(2) == 3
+    assert add.__name__ == "add"
+
+
+def test_users_tools_ask_unless_told_otherwise(workspace: ShellWorkspace) -> None:
+    assert repeat.permission({"text": "x"}, workspace) == "ask"
+    assert repeat.writes({"text": "x"}, workspace)
+    assert repeat.pattern({"text": "x"}, workspace) == "repeat"
+    assert "text='x'" in repeat.question({"text": "x"}, workspace).text
+
+
+def test_results_of_every_kind_become_blocks(workspace: ShellWorkspace) -> None:
+    values: list[tuple[object, str]] = [
+        (None, "(no result)"),
+        ("text", "text"),
+        ({"a": [1, "ü"]}, '{"a": [1, "ü"]}'),
+        ([1, 2], "[1, 2]"),
+        ((1, 2), "(1, 2)"),
+        ("a\x00b\ud800", "a\ufffdb\ufffd"),
+    ]
+    for value, expected in values:
+
+        @tool
+        def give() -> object:
+            """Give."""
+            return value  # noqa: B023 -- called in this round
+
+        assert text_of(run(give, {}, workspace)) == expected
+
+
+def test_long_results_are_cut_in_the_middle_and_say_so(workspace: ShellWorkspace) -> None:
+    workspace.limits["tool_output_chars"] = 600
+
+    @tool
+    def long() -> str:
+        """Long."""
+        return "a" * 1_000 + "b" * 1_000
+
+    text = text_of(run(long, {}, workspace))
+    assert text.startswith("a" * 400)
+    assert text.endswith("b" * 200)
+    assert "1,400 characters" in text
+
+
+def test_a_huge_list_costs_no_more_than_its_head(workspace: ShellWorkspace) -> None:
+    import time
+
+    huge = list(range(5_000_000))
+
+    @tool
+    def give() -> object:
+        """Give."""
+        return huge
+
+    began = time.perf_counter()
+    text = text_of(run(give, {}, workspace))
+    assert time.perf_counter() - began < 0.5
+    assert "5,000,000 items" in text
+
+
+def test_a_repr_that_raises_is_reported(workspace: ShellWorkspace) -> None:
+    class Broken:
+        def __repr__(self) -> str:
+            raise RuntimeError("no")
+
+    @tool
+    def give() -> object:
+        """Give."""
+        return Broken()
+
+    assert "its repr raised RuntimeError" in text_of(run(give, {}, workspace)) or "Broken instance" in text_of(
+        run(give, {}, workspace)
+    )
+
+
+def test_figures_and_pictures_become_image_blocks(workspace: ShellWorkspace) -> None:
+    from matplotlib.figure import Figure
+    from PIL import Image
+
+    figure = Figure()
+    figure.subplots().plot([1, 2])
+    for value in (figure, Image.new("RGB", (3_000, 10))):
+
+        @tool
+        def draw() -> object:
+            """Draw."""
+            return value  # noqa: B023 -- called in this round
+
+        block = run(draw, {}, workspace).blocks[0]
+        assert block["type"] == "image"
+        assert block["source"]["media_type"] == "image/png"
+        assert len(block["source"]["data"]) < 5_000_000
+
+
+def test_an_exception_becomes_a_failure_with_the_tools_own_frames(workspace: ShellWorkspace) -> None:
+    @tool
+    def fail() -> str:
+        """Fail."""
+        raise KeyError("gone")
+
+    with pytest.raises(ToolFailure) as problem:
+        run(fail, {}, workspace)
+    assert "KeyError: 'gone'" in str(problem.value)
+    assert "in run" not in str(problem.value)
+
+
+def test_coroutine_functions_are_awaited_and_get_the_workspace(workspace: ShellWorkspace) -> None:
+    @tool
+    async def where(*, workspace: Workspace) -> str:
+        """Where."""
+        await asyncio.sleep(0)
+        return workspace.root.name
+
+    assert where.input_schema["properties"] == {}
+    assert text_of(run(where, {}, workspace)) == "project"

@@ -1,0 +1,68 @@
+"""A `Workspace` over a real IPython shell, for tests: everything happens on the calling thread."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from IPython.core.interactiveshell import InteractiveShell
+from IPython.utils.capture import capture_output
+
+from ipyagent.config import IPyAgent
+from ipyagent.journal.events import FileChanged
+from ipyagent.journal.protocols import Execution
+
+
+class ShellWorkspace:
+    def __init__(self, root: Path, folder: Path | None = None, allowed: tuple[Path, ...] = ()) -> None:
+        self.root = root.resolve()
+        self.folder = (folder or root).resolve()
+        self.allowed = (self.root, *allowed)
+        self.read_stamps: dict[Path, str] = {}
+        self.changes: list[FileChanged] = []
+        self.streamed: list[str] = []
+        self.limits: dict[str, int] = {}
+        self.backups = self.root / ".ipyagent" / "backups"
+        self._settings = IPyAgent(environ={})
+
+    @property
+    def shell(self) -> InteractiveShell:
+        return InteractiveShell.instance()
+
+    @property
+    def namespace(self) -> dict[str, Any]:
+        return self.shell.user_ns
+
+    def record_change(self, path: Path, before: bytes | None, after: bytes | None) -> None:
+        name = ""
+        if before is not None:
+            name = hashlib.sha256(before).hexdigest()
+            self.backups.mkdir(parents=True, exist_ok=True)
+            (self.backups / name).write_bytes(before)
+        digest = "" if after is None else hashlib.sha256(after).hexdigest()
+        shown = path.relative_to(self.root).as_posix()
+        self.changes.append(FileChanged(call="t", path=shown, backup=name, digest=digest))
+
+    def stream(self, text: str) -> None:
+        self.streamed.append(text)
+
+    async def run_code(self, code: str) -> Execution:
+        began = time.monotonic()
+        with capture_output() as captured:
+            done = self.shell.run_cell(code, store_history=False)
+        error = done.error_in_exec or done.error_before_exec
+        return Execution(
+            output=captured.stdout + captured.stderr if error is None else "",
+            result=None if done.result is None else repr(done.result),
+            error=None if error is None else f"{type(error).__name__}: {error}",
+            seconds=time.monotonic() - began,
+        )
+
+    async def on_main(self, call: Callable[[], Any]) -> Any:
+        return call()
+
+    def limit(self, name: str) -> int:
+        return self.limits.get(name, getattr(self._settings, name))

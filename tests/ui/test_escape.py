@@ -1,0 +1,53 @@
+from __future__ import annotations
+
+import pytest
+
+from ipyagent.ui.escape import escape, exact, line, output, plain
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("\x1b[31mred\x1b[0m", "red"),
+        ("\x1b]0;title\x07after", "after"),
+        ("\x1b]8;;http://x\x1b\\link\x1b]8;;\x1b\\", "link"),
+        ("\x1b]52;c;Y29weQ==\x07after", "after"),
+        ("\x1bPq#0\x1b\\after", "after"),
+        ("\x9b31mred", "red"),
+        ("a\x00b\x07c\x7f", "abc"),
+        ("a\ttab\nrow", "a\ttab\nrow"),
+        ("\ud800", "\ufffd"),
+        ("abc\u202edef", "abc⟨U+202E⟩def"),
+        ("\u2066x\u2069", "⟨U+2066⟩x⟨U+2069⟩"),
+        ("a\r\nb\rc", "a\nb\nc"),
+    ],
+)
+def test_plain_leaves_only_what_can_be_read(text: str, shown: str) -> None:
+    assert plain(text) == shown
+
+
+def test_an_unfinished_escape_hides_nothing() -> None:
+    assert "rm -rf" in plain("\x1b]0;rm -rf /")
+    assert "rm -rf" in plain("\x1bPrm -rf /")
+
+
+def test_a_carriage_return_writes_over_its_line() -> None:
+    assert output("10%\r50%\r100%\ndone") == "100%\ndone"
+    assert output("row\r\n") == "row\n"
+
+
+def test_exact_loses_no_character() -> None:
+    code = "a\x1b[8m\u200b\u202e\x00\u00a0\ufeff\U000e0041z"
+    shown = exact(code)
+    for mark in ("␛[8m", "⟨U+200B⟩", "⟨U+202E⟩", "␀", "⟨U+FEFF⟩", "⟨U+E0041⟩"):
+        assert mark in shown
+    assert exact("def f():\n\treturn 'é 漢字 ✓'\n") == "def f():\n\treturn 'é 漢字 ✓'\n"
+
+
+def test_escape_is_safe_in_text_and_in_attributes() -> None:
+    assert escape("<img onerror=\"x\" a='b'>\x1b[1m&") == "&lt;img onerror=&quot;x&quot; a=&#x27;b&#x27;&gt;&amp;"
+
+
+def test_a_line_has_no_break_and_its_width() -> None:
+    assert line(" a\n b\tc ") == "a b c"
+    assert line("x" * 50, 10) == "x" * 9 + "…"

@@ -1,0 +1,122 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from markdown_it import MarkdownIt
+
+from ipyagent.ui import markdown
+
+from .pages import HOSTILE, Page, unseen
+
+
+@pytest.mark.parametrize("inline", [False, True])
+@pytest.mark.parametrize("text", HOSTILE)
+def test_nothing_hostile_survives_rendering(text: str, inline: bool) -> None:
+    html = markdown.render(text, inline=inline)
+    page = Page(html)
+    assert page.dangers == []
+    assert "<img" not in html
+    assert unseen(html) == []
+
+
+class Careless(MarkdownIt):
+    """A reader that renders raw HTML and checks no link: what the Markdown mirror must survive."""
+
+    def validateLink(self, url: str) -> bool:  # noqa: N802
+        return True
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_the_markdown_mirror_is_harmless_even_to_a_careless_reader(text: str) -> None:
+    mirror = markdown.harmless(text)
+    page = Page(Careless("commonmark", {"html": True}).enable(["table", "strikethrough"]).render(mirror))
+    assert page.dangers == []
+    assert unseen(mirror) == []
+
+
+@given(st.lists(st.sampled_from([*HOSTILE, "\n", "\n\n", "`", "```\n", "> ", "- ", "  ", "[", "](", "<", "\\"]), max_size=6))
+def test_no_combination_of_hostile_pieces_survives(pieces: list[str]) -> None:
+    text = "".join(pieces)
+    assert Page(markdown.render(text)).dangers == []
+    careless = Careless("commonmark", {"html": True}).enable(["table", "strikethrough"])
+    assert Page(careless.render(markdown.harmless(text))).dangers == []
+
+
+def test_ordinary_markdown_is_rendered() -> None:
+    html = markdown.render("# T\n\n**b** ~~s~~ `c`\n\n| a |\n|---|\n| 1 |\n\n1. x\n\n```python\ndef f(): pass\n```\n")
+    for part in ("<h1>T</h1>", "<strong>b</strong>", "<s>s</s>", "<code>c</code>", "<td>1</td>", "<li>x</li>"):
+        assert part in html
+    assert '<span class="k">def</span>' in html
+
+
+def test_links_lead_out_without_the_opener_and_anchors_stay_inside() -> None:
+    assert 'href="https://a.example/b?c=1&amp;d=2" rel="noopener noreferrer"' in markdown.render(
+        "[x](https://a.example/b?c=1&d=2)"
+    )
+    assert '<a href="#part">' in markdown.render("[x](#part)")
+    assert 'href="folder/file.csv"' in markdown.render("[x](folder/file.csv)")
+    assert 'href="mailto:a@b.example"' in markdown.render("<a@b.example>")
+
+
+def test_a_picture_is_a_link_that_says_so() -> None:
+    assert ">[image: chart]</a>" in markdown.render("![chart](https://a.example/c.png)")
+
+
+def test_formulas_stay_as_written() -> None:
+    assert r"$\alpha_1 + \beta$" in Page(markdown.render(r"so $\alpha_1 + \beta$ holds")).text
+
+
+WHOLE = """# Title
+
+A paragraph
+of two rows.
+
+- one
+
+  more of one
+- two
+
+```python
+x = 1
+
+y = 2
+```
+
+| a | b |
+|---|---|
+| 1 | 2 |
+
+> quote
+lazy
+
+Heading
+=======
+
+1. first
+2. second
+
+last
+"""
+
+
+@pytest.mark.parametrize("ends", ["\n", "\r\n"])
+def test_finished_blocks_do_not_depend_on_what_comes_after(ends: str) -> None:
+    """Whatever is cut off as finished while streaming renders as it does in the whole."""
+    text = WHOLE.replace("\n", ends)
+    wanted = markdown.render(text)
+    for step in (1, 3, 7, 50):
+        done, rest = [], ""
+        for at in range(0, len(text), step):
+            blocks, rest = markdown.split(rest + text[at : at + step])
+            if ends == "\r\n" and rest.endswith("\r"):
+                continue
+            done += blocks
+        assert "".join(done) + rest == text
+        assert "".join(markdown.render(block) for block in [*done, rest]) == wanted
+
+
+@given(st.text(alphabet="ab*`#->|[]()!\n \t\r\x0b\x0c\x1c\u2028", max_size=60))
+def test_split_loses_nothing(text: str) -> None:
+    blocks, rest = markdown.split(text)
+    assert "".join(blocks) + rest == text

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -83,6 +84,35 @@ class _Asked(msgspec.Struct, frozen=True):
     mentions: list[Mention]
     tools: dict[str, Tool]
     options: Options
+
+
+class PreparedTurn:
+    """A request that was taken in and not begun yet; run it once, on the same thread."""
+
+    def __init__(
+        self, agent: Agent, surface: Surface, work: Callable[[MainThread], Coroutine[Any, Any, TurnResult]]
+    ) -> None:
+        self._agent, self._surface, self._work = agent, surface, work
+
+    async def run(self) -> TurnResult:
+        """Show it and run it, awaited from the cell. Raises KeyboardInterrupt after an interrupt;
+        every other ending is a value."""
+        with self._open() as main:
+            return await main.door(lambda: self._work(main))
+
+    def run_blocking(self) -> TurnResult:
+        """The same without awaiting."""
+        with self._open() as main:
+            return main.blocking_door(lambda: self._work(main))
+
+    @contextmanager
+    def _open(self) -> Iterator[MainThread]:
+        with self._agent.occupied() as main:
+            self._surface.open()
+            try:
+                yield main
+            finally:
+                self._surface.close()
 
 
 class Agent:
@@ -179,35 +209,47 @@ class Agent:
 
     # ------------------------------------------------------------------ turns
 
-    async def turn(self, text: str, options: Options, surface: Surface, *, cell: str = "") -> TurnResult:
-        """One request, awaited from the cell. Raises KeyboardInterrupt after an interrupt and
-        AgentError when it could not begin; every other ending is a value."""
-        main, work = self._prepare(text, options, surface, cell)
-        try:
-            return await main.door(work)
-        finally:
-            self._running = None
+    def prepare(self, text: str, options: Options, surface: Surface, *, cell: str = "") -> PreparedTurn:
+        """Take a request in, on the main thread: what the namespace holds is read here.
 
-    def turn_blocking(self, text: str, options: Options, surface: Surface, *, cell: str = "") -> TurnResult:
-        """The same without awaiting."""
-        main, work = self._prepare(text, options, surface, cell)
-        try:
-            return main.blocking_door(work)
-        finally:
-            self._running = None
+        Raises UsageError while another turn runs, NoCredentials, SettingError, JournalError.
+        """
+        if self._running is not None:
+            raise UsageError("a turn is running in this kernel already; wait for it, or %agent stop")
+        model = self.connections.get(options.model or self.model, self.endpoint())
+        session = self.sessions.ensure()
+        asked = _Asked(
+            text=clean(text),
+            cell=cell,
+            seen=self._look(),
+            mentions=find(text, self.shell.user_ns, self.folder),
+            tools=self.tools_now(),
+            options=options,
+        )
+
+        async def work(main: MainThread) -> TurnResult:
+            own = self._side_session(session, options)
+            try:
+                return await self._work(own, asked, main, surface, model)
+            finally:
+                own.surface = None
+                if own is not session:
+                    own.journal.close()
+
+        return PreparedTurn(self, surface, work)
 
     def run_sync(self, text: str, **options: Any) -> TurnResult:
-        """One request from a script, shown nowhere."""
-        return self.turn_blocking(text, Options(**options), Unseen())
+        """One request from a script, shown nowhere. `options` as in `Options`."""
+        return self.prepare(text, Options(**options), Unseen()).run_blocking()
 
     async def run(self, text: str, **options: Any) -> AsyncIterator[Event]:
         """One request from async code: its events as they happen, each on disk already; the last
-        is the TurnEnded."""
-        watcher = Listener(asyncio.get_running_loop())
-        task = asyncio.ensure_future(self.turn(text, Options(**options), watcher))
-        task.add_done_callback(lambda _: watcher.finish())
+        is the TurnEnded. Leaving the loop early stops the turn."""
+        listener = Listener(asyncio.get_running_loop())
+        task = asyncio.ensure_future(self.prepare(text, Options(**options), listener).run())
+        task.add_done_callback(lambda _: listener.finish())
         try:
-            while (event := await watcher.queue.get()) is not None:
+            while (event := await listener.queue.get()) is not None:
                 yield event
             await task
         finally:
@@ -224,54 +266,34 @@ class Agent:
     def stored_turn(self, text: str, cell: str) -> list[Event] | None:
         """The events of a finished turn that this very cell asked for in an earlier kernel, as long
         as nothing new was said since the session was resumed; None when the cell must run."""
-        session = self.sessions.ensure()
+        session = self.sessions.take_up()
+        if session is None:
+            return None
         turn = self.sessions.replay(clean(text), cell)
         if turn is None:
             return None
         return [event for event in session.journal.read() if turn.first <= event.id <= turn.last]
+
+    @contextmanager
+    def occupied(self) -> Iterator[MainThread]:
+        """The main thread's dispatcher for one turn; while it is held no other turn begins."""
+        settings = self.settings
+        self._running = MainThread(
+            self.shell,
+            self._thread,
+            max_chars=settings.tool_output_chars,
+            live_chars=settings.live_output_chars,
+        )
+        try:
+            yield self._running
+        finally:
+            self._running = None
 
     def stop(self) -> None:
         """Stop the running turn, from any thread; nothing more happens after it."""
         main = self._running
         if main is not None:
             main.stop("button")
-
-    def _prepare(
-        self, text: str, options: Options, surface: Surface, cell: str
-    ) -> tuple[MainThread, Callable[[], Coroutine[Any, Any, TurnResult]]]:
-        """Take the request in, on the main thread: what the namespace holds is read here."""
-        if self._running is not None:
-            raise UsageError("a turn is running in this kernel already; wait for it, or %agent stop")
-        model = self.connections.get(options.model or self.model, self.endpoint())
-        session = self.sessions.ensure()
-        namespace = self.shell.user_ns
-        asked = _Asked(
-            text=clean(text),
-            cell=cell,
-            seen=self._look(),
-            mentions=find(text, namespace, self.folder),
-            tools=self.tools_now(),
-            options=options,
-        )
-        settings = self.settings
-        main = MainThread(
-            self.shell,
-            self._thread,
-            max_chars=settings.tool_output_chars,
-            live_chars=settings.live_output_chars,
-        )
-        self._running = main
-
-        async def work() -> TurnResult:
-            own = self._side_session(session, options)
-            try:
-                return await self._work(own, asked, main, surface, model)
-            finally:
-                own.surface = None
-                if own is not session:
-                    own.journal.close()
-
-        return main, work
 
     def _side_session(self, session: Session, options: Options) -> Session:
         """The session the request runs in: a throw-away one for `fresh` and `fork`."""
@@ -343,7 +365,7 @@ class Agent:
     def tools_now(self) -> dict[str, Tool]:
         """Ours, the ones given, and the user's own that stand in the namespace (`@ipyagent.tool`)."""
         values = list(self.shell.user_ns.values())
-        found: dict[str, Tool] = {value.name: value for value in values if type(value) is FunctionTool}
+        found: dict[str, Any] = {value.name: value for value in values if type(value) is FunctionTool}
         return {**self._installed(), **self._own_tools, **dict(sorted(found.items()))}
 
     def _installed(self) -> dict[str, Tool]:

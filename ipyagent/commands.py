@@ -17,7 +17,7 @@ def run_command(extension: Extension, line: str) -> str | None:
     """Run a command and print its answer. A line of several words that begins with no command is
     a request: it is returned."""
     word, _, rest = line.strip().partition(" ")
-    command = COMMANDS.get(word or "status")
+    command = COMMANDS.get(word.removeprefix("--") or "status")
     if command is None:
         if rest and not nearest(word, list(COMMANDS)):
             return line.strip()
@@ -167,5 +167,4 @@ COMMANDS: dict[str, Callable[[Extension, str], str]] = {
     "tools": _tools,
     "doctor": _doctor,
     "help": _help,
-    "--help": _help,
 }

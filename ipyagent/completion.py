@@ -26,7 +26,10 @@ class Completions:
         if getattr(self._shell, "Completer", None) is not None:
             from IPython.core.completer import context_matcher
 
-            self._matcher = context_matcher(identifier="ipyagent")(self._match)
+            def ipyagent_matcher(context: Any) -> Any:
+                return self._match(context)
+
+            self._matcher = context_matcher()(ipyagent_matcher)
             self._shell.Completer.custom_matchers.append(self._matcher)
 
     def unregister(self) -> None:
@@ -37,7 +40,8 @@ class Completions:
     def _match(self, context: Any) -> Any:
         from IPython.core.completer import SimpleCompletion
 
-        before = str(context.full_text)[: int(context.cursor_position)]
+        lines = str(context.full_text).split("\n")[: int(context.cursor_line) + 1]
+        before = "\n".join([*lines[:-1], lines[-1][: int(context.cursor_position)]])
         fragment, found = self.complete(before)
         return {
             "completions": [SimpleCompletion(text=text, type=kind) for text, kind in found],

@@ -68,7 +68,10 @@ class ModelError(AgentError):
 
 
 class NoCredentials(ModelError):
-    """No key and no base URL are set."""
+    """No key and no base URL are set; the message is the whole hint."""
+
+    def _render_traceback_(self) -> list[str]:
+        return str(self).splitlines()
 
 
 class AuthenticationFailed(ModelError):

@@ -12,7 +12,7 @@ from ipyagent.errors import AgentError
 from ipyagent.options import CellOptions, parse
 
 if TYPE_CHECKING:
-    from ipyagent.agent import Agent, Options, TurnResult
+    from ipyagent.agent import Agent, Options, PreparedTurn, TurnResult
     from ipyagent.journal.protocols import Surface
 
 FULL, SHORT = "ipyagent", "agent"
@@ -102,33 +102,17 @@ class Extension:
             if request is None:
                 return
             line, cell = "", request
-        chosen, agent = parse(line), self.agent_now
-        if self._stored(agent, chosen, cell):
-            return
-        surface = self._surface(chosen)
-        self._show_notices(agent)
-        surface.open()
-        try:
-            result = agent.turn_blocking(cell.rstrip("\n"), _options(chosen), surface, cell=self._cell_id())
-        finally:
-            surface.close()
-            self._show_notices(agent)
-        self._after(result, chosen, surface)
+        chosen = parse(line)
+        turn = self._prepared(chosen, cell)
+        if turn is not None:
+            self._after(turn.run_blocking(), chosen)
 
     async def agent_async(self, line: str, cell: str) -> None:
         """`%%agent` at top level: the same, awaited."""
-        chosen, agent = parse(line), self.agent_now
-        if self._stored(agent, chosen, cell):
-            return
-        surface = self._surface(chosen)
-        self._show_notices(agent)
-        surface.open()
-        try:
-            result = await agent.turn(cell.rstrip("\n"), _options(chosen), surface, cell=self._cell_id())
-        finally:
-            surface.close()
-            self._show_notices(agent)
-        self._after(result, chosen, surface)
+        chosen = parse(line)
+        turn = self._prepared(chosen, cell)
+        if turn is not None:
+            self._after(await turn.run(), chosen)
 
     def context(self, line: str) -> None:
         """`%context [--raw]`: what the model would be sent now, and what it costs."""
@@ -137,6 +121,16 @@ class Extension:
         print(report(self.agent_now, line.split()))  # noqa: T201 - a magic's answer
 
     # ------------------------------------------------------------------ around a turn
+
+    def _prepared(self, chosen: CellOptions, cell: str) -> PreparedTurn | None:
+        """The turn, ready to run; None when a stored answer was shown instead."""
+        agent, text = self.agent_now, cell.rstrip("\n")
+        if self._stored(agent, chosen, text):
+            return None
+        try:
+            return agent.prepare(text, _options(chosen), self._surface(chosen), cell=self._cell_id())
+        finally:
+            self._show_notices(agent)
 
     def _surface(self, chosen: CellOptions) -> Surface:
         """Where the turn is shown: a panel, a terminal, or text at the end."""
@@ -167,13 +161,13 @@ class Extension:
 
         return running_cell(self.shell)
 
-    def _stored(self, agent: Agent, chosen: CellOptions, cell: str) -> bool:
+    def _stored(self, agent: Agent, chosen: CellOptions, text: str) -> bool:
         """Show the stored answer of an unchanged cell instead of paying for it again."""
         from ipyagent.kernel.frontend import describe_frontend
 
         if chosen.rerun or self.settings.rerun == "always" or not describe_frontend(self.shell).live_widgets:
             return False
-        events = agent.stored_turn(cell.rstrip("\n"), self._cell_id())
+        events = agent.stored_turn(text, self._cell_id())
         if events is None:
             return False
         from ipyagent.ui.static import static_bundle
@@ -190,14 +184,17 @@ class Extension:
             print(f"ipyagent: {line(notice)}")  # noqa: T201 - said to the user
         agent.notices.clear()
 
-    def _after(self, result: TurnResult, chosen: CellOptions, surface: Surface) -> None:
+    def _after(self, result: TurnResult, chosen: CellOptions) -> None:
         """Show a quiet turn's answer; raise when whoever runs the notebook must not go on."""
+        from ipyagent.kernel.frontend import describe_frontend
+
         if chosen.quiet and result.text:
             from ipyagent.ui.escape import plain
             from ipyagent.ui.markdown import harmless
 
             self.shell.display_pub.publish({"text/markdown": harmless(result.text), "text/plain": plain(result.text)})
-        if result.status == "failed" or (result.status == "refused" and not surface.can_ask):
+        self._show_notices(self.agent_now)
+        if result.status == "failed" or (result.status == "refused" and not describe_frontend(self.shell).can_input):
             raise TurnFailed(result.message)
 
 

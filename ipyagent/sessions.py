@@ -46,8 +46,8 @@ class Sessions:
         """Folders of the project's sessions, newest first."""
         return list(self.project.session_folders())
 
-    def ensure(self) -> Session:
-        """The current session; else the notebook's last one, taken up; else a new one."""
+    def take_up(self) -> Session | None:
+        """The current session; else the notebook's last one, tried once; else None."""
         if self.current is None and not self._looked:
             self._looked = True
             if (folder := self._last_of_notebook()) is not None:
@@ -55,18 +55,27 @@ class Sessions:
                     return self._open(folder)
                 except TrustError as problem:
                     self._notice(str(problem))
-        if self.current is None:
+        return self.current
+
+    def ensure(self) -> Session:
+        """The current session; else the notebook's last one, taken up; else a new one."""
+        if self.take_up() is None:
             if self.project.make():
                 self._notice(f"sessions of this project are kept in {self.project.folder} (not in git)")
             self.current = Session.create(self.project.sessions, self.started())
             self.current.record(KernelStarted(stamp=self._stamp, python=sys.version.split()[0]))
+        assert self.current is not None
         return self.current
 
     def resume(self, name: str = "") -> Session:
-        """Take up a stored session: the one whose id begins with `name`, else the newest.
+        """Take up a stored session: the one whose id begins with `name`; without a name the current
+        one if there is one, else the newest.
 
         Raises UsageError when there is none, TrustError in a folder that is not trusted yet.
         """
+        if self.current is not None and not name:
+            self._notice(f"already in session {self.current.journal.session}; %agent sessions lists the others")
+            return self.current
         mine = self.current.journal.session if self.current is not None else ""
         folders = [folder for folder in self.stored() if folder.name.startswith(name) and folder.name != mine]
         if not folders:

@@ -57,7 +57,7 @@ class MainThread:
         self._max_chars = max_chars
         self._live_chars = live_chars
         self._forward_all = forward_all
-        self._interrupts = Interrupts(thread, lambda: bool(self.stopped), lambda delay: self._stop("interrupt", delay))
+        self._interrupts = Interrupts(thread, lambda: bool(self.stopped), lambda: self.stop("interrupt"))
         self._inbox: LoopInbox | BlockingInbox | None = None
         self._turn: concurrent.futures.Future[Any] | None = None
         self._closing_since: float | None = None
@@ -101,7 +101,17 @@ class MainThread:
     def stop(self, why: Literal["button", "interrupt"]) -> None:
         """End the turn: cancel it, interrupt what runs, drop what waits. From any thread, any number
         of times; an interrupt after a Stop counts as interrupt."""
-        self._stop(why, 0.0)
+        # Also called by the SIGINT handler: takes no lock.
+        first = not self.stopped
+        if first or why == "interrupt":
+            self.stopped = why
+        if not first:
+            return
+        if self._turn is not None:
+            self._thread.cancel(self._turn)
+        self._interrupts.kick()
+        if self._inbox is not None:
+            self._inbox.wake()
 
     # ------------------------------------------------------------------ for the agent thread
 
@@ -174,7 +184,7 @@ class MainThread:
         """Interrupt this job, or see to it that it does not begin."""
         job.broken = True
         if not job.future.cancel():
-            self._interrupts.kick_later(0.0)
+            self._interrupts.kick()
 
     # ------------------------------------------------------------------ on the cell's thread
 
@@ -273,16 +283,3 @@ class MainThread:
         if problem is not None:
             raise problem
         return turn.result()
-
-    def _stop(self, why: Literal["button", "interrupt"], kick_in: float) -> None:
-        # Also called by the SIGINT handler: takes no lock.
-        first = not self.stopped
-        if first or why == "interrupt":
-            self.stopped = why
-        if not first:
-            return
-        if self._turn is not None:
-            self._thread.cancel(self._turn)
-        self._interrupts.kick_later(kick_in)
-        if self._inbox is not None:
-            self._inbox.wake()

@@ -34,11 +34,11 @@ _inside: contextvars.ContextVar[object] = contextvars.ContextVar("ipyagent_insid
 class Interrupts:
     """The interrupts of one turn, for the thread that makes it.
 
-    `wanted` tells whether the turn is stopped; `on_sigint(seconds)` is called on SIGINT from outside
-    and is to call `kick_later(seconds)`.
+    `wanted` tells whether the turn is stopped; `on_sigint` is called on SIGINT from outside, in the
+    handler, and is to stop the turn and call `kick`.
     """
 
-    def __init__(self, thread: AgentThread, wanted: Callable[[], bool], on_sigint: Callable[[float], None]) -> None:
+    def __init__(self, thread: AgentThread, wanted: Callable[[], bool], on_sigint: Callable[[], None]) -> None:
         self._thread = thread
         self._wanted = wanted
         self._on_outside = on_sigint
@@ -68,11 +68,11 @@ class Interrupts:
         if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGINT) != self._on_sigint:
             signal.signal(signal.SIGINT, self._on_sigint)
 
-    def kick_later(self, seconds: float) -> None:
-        """Interrupt what runs, if that is wanted, in `seconds`, and again until it has ended. From
-        any thread and from a signal handler."""
+    def kick(self) -> None:
+        """Interrupt what runs, if that is wanted, and again until it has ended. From any thread and
+        from a signal handler."""
         with contextlib.suppress(RuntimeError):  # the loop is closed: the turn is over
-            self._thread.loop.call_soon_threadsafe(self._schedule, seconds)
+            self._thread.loop.call_soon_threadsafe(self._kick)
 
     def wanted_for(self, job: Job[Any]) -> bool:
         return self._wanted() or job.broken
@@ -99,43 +99,38 @@ class Interrupts:
     def _on_sigint(self, signum: int, frame: FrameType | None) -> None:
         # Between two bytecodes of this thread, which may hold the lock: takes none.
         job = self._running
-        raising = self._armed and job is not None and (job.task is None or _inside.get() is job)
         own, self._own_signal = self._own_signal, False
+        if not own and not self._wanted():
+            # The agent thread looks for the code's child processes first, then sends the signal that
+            # raises. Should it hang, a second Ctrl-C raises at once.
+            self._on_outside()
+            return
         if not own:
-            self._on_outside(RESEND if raising else 0.0)
-        if raising and job is not None:
+            self._on_outside()
+        if self._armed and job is not None and (job.task is None or _inside.get() is job):
             self._armed = False
             raise KeyboardInterrupt if job.task is None else asyncio.CancelledError
 
     # ------------------------------------------------------------------ the agent thread
 
-    def _schedule(self, seconds: float) -> None:
+    def _kick(self) -> None:
         if self._next_kick is not None:
             self._next_kick.cancel()
             self._next_kick = None
-        if seconds > 0:
-            self._sweep()  # the code has been interrupted already; its children have not heard of it
-            self._next_kick = self._thread.loop.call_later(seconds, self._kick)
-        else:
-            self._kick()
-
-    def _kick(self) -> None:
-        self._next_kick = None
+        job = self._running
+        if job is None or not self.wanted_for(job):
+            return
+        family = job.brood.gather() if isinstance(job, CodeJob) else []
         with self._lock:
-            job = self._running
-            if job is None or not self.wanted_for(job):
+            if self._running is not job:
                 return
             self._armed = True
             if job.task is not None:
                 job.task.get_loop().call_soon_threadsafe(job.task.cancel)
             self._signal(job)
-        self._sweep()
-        self._next_kick = self._thread.loop.call_later(RESEND, self._kick)
-
-    def _sweep(self) -> None:
-        job = self._running
         if isinstance(job, CodeJob):
-            job.brood.end()
+            job.brood.end(family)
+        self._next_kick = self._thread.loop.call_later(RESEND, self._kick)
 
     def _signal(self, job: Job[Any]) -> None:
         if self._ident != threading.main_thread().ident:

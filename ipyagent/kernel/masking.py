@@ -34,7 +34,7 @@ _NAMED = re.compile(
 _BEFORE = re.compile(r"[\w-]{0,40}\Z")
 _WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[^\W\d_]+")
 _NO_VALUE = re.compile(
-    r"(?:str|int|bytes|None|True|False|null|true|false|bool|float|Any|Optional|object)\b|[\w.]+\(|[{(\[<]"
+    r"(?:str|int|bytes|None|True|False|null|true|false|bool|float|Any|Optional|object|obj|[iuf]\d+)\b|[\w.]+\(|[{(\[<]"
 )
 
 _STRONG = frozenset(

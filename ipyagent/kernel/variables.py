@@ -4,9 +4,11 @@ Call these on the main thread, between cells: the namespace is read, never chang
 
 from __future__ import annotations
 
+import contextlib
 import re
 import types
-from collections.abc import Collection, Mapping
+import warnings
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from ipyagent.kernel.masking import mask
@@ -31,16 +33,21 @@ def summarize(
     rows = _users(namespace, hidden)
     rows.reverse()
     ranked = sorted(rows, key=lambda row: look.family(row[1]).group)
+    with _quiet():
+        lines = _lines(look, ranked, limit)
+    return clip("\n".join(lines), limit)
+
+
+def _lines(look: Look, ranked: list[tuple[str, Any]], limit: int) -> list[str]:
+    """A line for each variable while room and time last, then the names of the others."""
     weights = [_SHARE[look.family(value).group] for _, value in ranked]
     room = limit
     lines: list[str] = []
     for at, (name, value) in enumerate(ranked):
-        left = sum(weights[at:])
-        last = at == len(ranked) - 1
-        spare = room if last else room - min(_TAIL, limit // 4)
-        width = max(min(60 * weights[at], spare), spare * weights[at] // left)
+        spare = room if at == len(ranked) - 1 else room - min(_TAIL, limit // 4)
         if spare < 40 or look.spent(0.9):
             break
+        width = max(min(60 * weights[at], spare), spare * weights[at] // sum(weights[at:]))
         shown = _row(look, name, value, width)
         lines.append(shown)
         room -= len(shown.encode()) + 1
@@ -48,7 +55,15 @@ def summarize(
     if rest:
         head = f"… and {len(rest)} more: "
         lines.append(clip(head, room) + _names(rest, room - len(head.encode())))
-    return clip("\n".join(lines), limit)
+    return lines
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """No library's warning about the user's values is shown, or raised as an error."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
 
 
 def _names(names: list[str], width: int) -> str:
@@ -62,13 +77,14 @@ def describe(name: str, value: Any, *, limit: int = 4000, seconds: float = 0.2) 
     look = open_look(seconds)
     lines: list[str] = []
     room = limit
-    for line in look.block(value, limit, name):
-        text = f"{one_line(name)}  {line}" if name and not lines else line
-        cut = clip(text, room)
-        lines.append(cut)
-        room -= len(cut.encode()) + 1
-        if room < 20:
-            break
+    with _quiet(), contextlib.closing(look.block(value, limit, name)) as block:
+        for line in block:
+            text = f"{one_line(name)}  {line}" if name and not lines else line
+            cut = clip(text, room)
+            lines.append(cut)
+            room -= len(cut.encode()) + 1
+            if room < 20:
+                break
     return clip(mask("\n".join(lines)), limit)
 
 

@@ -19,6 +19,8 @@ LONG_BETA = "context-1m-2025-08-07"
 
 OPTIONAL_FIELDS = ("cache_control", "thinking", "output_config", "diagnostics")
 """Parts of a request that a server may lack; each degrades to leaving it out."""
+OF_THE_MODEL = ("thinking", "output_config")
+"""Those that one model of a server may take and another not."""
 
 _LACKS = re.compile(
     r"extra inputs|unknown|unrecogni[sz]ed|unexpected|unsupported|not (?:be )?(?:permitted|supported|allowed)"
@@ -37,16 +39,18 @@ class Capabilities:
     """What endpoints were found to lack, for the life of the process."""
 
     def __init__(self) -> None:
-        self._lacking: dict[str, set[str]] = {}
+        self._lacking: dict[tuple[str, str], set[str]] = {}
         self._output: dict[tuple[str, str], int] = {}
 
-    def lacking(self, endpoint: str) -> frozenset[str]:
-        """Names from OPTIONAL_FIELDS (and "models", "count_tokens") that the endpoint lacks."""
-        return frozenset(self._lacking.get(endpoint, ()))
+    def lacking(self, endpoint: str, model: str = "") -> frozenset[str]:
+        """Names from OPTIONAL_FIELDS (and "models", "count_tokens") that the endpoint lacks, for
+        any model or for this one."""
+        found = self._lacking.get((endpoint, ""), set()) | self._lacking.get((endpoint, model), set())
+        return frozenset(found)
 
-    def lacks(self, endpoint: str, feature: str) -> None:
-        """Remember that the endpoint lacks a feature."""
-        self._lacking.setdefault(endpoint, set()).add(feature)
+    def lacks(self, endpoint: str, feature: str, model: str = "") -> None:
+        """Remember that the endpoint lacks a feature (for one model only, when given)."""
+        self._lacking.setdefault((endpoint, model), set()).add(feature)
 
     def largest_output(self, endpoint: str, model: str) -> int | None:
         """The largest `max_tokens` that the endpoint said it takes for the model."""
@@ -60,11 +64,14 @@ class Capabilities:
             if 0 < limit < int(sent.get("max_tokens", 0)):
                 self._output[endpoint, model] = limit
                 return True
-        if "signature" in lowered or not _LACKS.search(lowered):
+        if "signature" in lowered or "messages." in lowered.split(":")[0] and "cache_control" not in lowered:
+            return False  # about the conversation, not about the server
+        if not _LACKS.search(lowered):
             return False
         for feature in OPTIONAL_FIELDS:
-            if feature in lowered and feature in sent and feature not in self.lacking(endpoint):
-                self.lacks(endpoint, feature)
+            named = feature in lowered or (feature == "output_config" and "effort" in lowered)
+            if named and feature in sent and feature not in self.lacking(endpoint, model):
+                self.lacks(endpoint, feature, model if feature in OF_THE_MODEL else "")
                 return True
         return False
 

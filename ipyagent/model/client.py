@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from ipyagent.errors import ModelError, NoCredentials, SettingError, Unreachable
+from ipyagent.errors import AuthenticationFailed, ModelError, NoCredentials, SettingError, Unreachable
 from ipyagent.journal.protocols import ModelEvent, ModelInfo, Reply, Request, Waiting
 from ipyagent.model.capabilities import LONG_BETA, Capabilities, resolve, split_suffix, without_marks
-from ipyagent.model.failures import Refusal, asked_wait, back_off, failure, is_transient, redact
+from ipyagent.model.failures import Refusal, asked_wait, back_off, failure, is_transient, reason_of, redact
 from ipyagent.model.reading import Reading
 
 if TYPE_CHECKING:
@@ -28,6 +28,8 @@ HINT = (
     "  a key (ANTHROPIC_API_KEY), or a local server of the Messages API (ANTHROPIC_BASE_URL=http://localhost:11434);\n"
     "  or try everything offline with the rule-based practice model:  %agent model practice"
 )
+
+BAD_KEY = "the key holds characters that no key has: set ANTHROPIC_API_KEY again, without quotes or line breaks"
 
 
 class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,7 +45,7 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
     window: int = 0
 
     def __repr__(self) -> str:
-        return f"<Endpoint {self.provider} {self.base_url or 'default'}>"
+        return f"<Endpoint {self.provider} {redact(self.base_url) or 'default'}>"
 
 
 class AnthropicModel:
@@ -54,6 +56,8 @@ class AnthropicModel:
         self.capabilities = capabilities or Capabilities()
         self._client: anthropic.AsyncAnthropic | None = None
         self._infos: dict[str, ModelInfo] = {}
+        self._guessed: set[str] = set()
+        """Models whose figures the server could not be asked for yet: asked again with the next turn."""
 
     def __repr__(self) -> str:
         return f"<AnthropicModel {self.endpoint!r}>"
@@ -69,6 +73,15 @@ class AnthropicModel:
     def _address(self) -> str:
         return str(self.client.base_url).rstrip("/")
 
+    @property
+    def _shown(self) -> str:
+        """The address without a password that may stand in it."""
+        return redact(self._address, *self._secrets)
+
+    @property
+    def _secrets(self) -> tuple[str | None, ...]:
+        return self.endpoint.api_key, self.client.api_key, self.client.auth_token
+
     async def close(self) -> None:
         """Close the connections."""
         if self._client is not None:
@@ -77,8 +90,9 @@ class AnthropicModel:
 
     async def info(self, model: str) -> ModelInfo:
         """Window and abilities of a model, asked once; never raises for a server that is silent."""
-        if model not in self._infos:
-            told = await self._ask_models_api(split_suffix(model)[0])
+        if model not in self._infos or model in self._guessed:
+            told, final = await self._ask_models_api(split_suffix(model)[0])
+            (self._guessed.discard if final else self._guessed.add)(model)
             betas = os.environ.get("ANTHROPIC_CUSTOM_HEADERS", "")
             self._infos[model] = resolve(
                 model,
@@ -89,34 +103,38 @@ class AnthropicModel:
             )
         return self._infos[model]
 
-    async def _ask_models_api(self, model: str) -> ModelInfo | None:
+    async def _ask_models_api(self, model: str) -> tuple[ModelInfo | None, bool]:
+        """What the Models API says (None: nothing), and whether it would say the same again."""
         import anthropic
 
         if "models" in self.capabilities.lacking(self._address):
-            return None
+            return None, True
         try:
             found = await self.client.with_options(max_retries=0, timeout=5.0).models.retrieve(model)
         except anthropic.NotFoundError:
             self.capabilities.lacks(self._address, "models")
-            return None
-        except (anthropic.AnthropicError, TypeError, ValueError):
-            return None  # the request itself will say what is wrong
-        able = found.to_dict().get("capabilities")
+            return None, True
+        except (anthropic.AnthropicError, TypeError, ValueError, AttributeError):
+            return None, False  # the request itself will say what is wrong
+        told = found.to_dict(warnings=False) if hasattr(found, "to_dict") else {}
+        able = told.get("capabilities")
         able = able if isinstance(able, dict) else {}
 
         def can(name: str) -> bool:
             value = able.get(name)
             return bool(value.get("supported")) if isinstance(value, dict) else bool(value)
 
-        return ModelInfo(
+        window, output = _positive(told.get("max_input_tokens")), _positive(told.get("max_tokens"))
+        info = ModelInfo(
             model=model,
-            window=getattr(found, "max_input_tokens", None) or 0,
-            max_output=getattr(found, "max_tokens", None) or 0,
+            window=window,
+            max_output=output,
             thinking=can("thinking"),
             effort=can("effort"),
             images=can("image_input") if able else True,
-            source="Models API" if able or getattr(found, "max_input_tokens", None) else "",
+            source="Models API" if able or window else "",
         )
+        return info, True
 
     async def stream(self, request: Request) -> AsyncIterator[ModelEvent]:
         """Events of one reply, see `Model.stream`."""
@@ -142,23 +160,24 @@ class AnthropicModel:
 
         began, reading = time.monotonic(), Reading()
         stream = await self._open(request)
-        broken = ""
+        broken = "" if _is_stream(stream) else f"{self._shown} does not answer as a Messages API server"
         async with stream:
             try:
                 async for raw in stream:
-                    for event in reading.take(raw.to_dict(mode="python")):
+                    for event in reading.take(raw.to_dict(mode="python", warnings=False)):
                         yield event
             except anthropic.APIStatusError as problem:
-                broken = f"the server broke off: {redact(problem.message, self.endpoint.api_key)}"
+                broken = f"the server broke off: {' '.join(redact(problem.message, *self._secrets).split())[:300]}"
             except (anthropic.APIError, httpx2.HTTPError) as problem:
                 broken = f"the connection broke ({type(problem).__name__})"
-            except (ValueError, KeyError, TypeError, AttributeError) as problem:
+            except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as problem:
                 broken = f"the server sent a malformed stream ({type(problem).__name__})"
         if not broken and not reading.finished:
             broken = "the reply ended before it was complete"
         reply = reading.reply(broken=broken, seconds=time.monotonic() - began)
         if broken and all(block["type"] in ("thinking", "redacted_thinking") for block in reply.said.blocks):
-            raise _TryAgain(Unreachable(f"{broken}; nothing of the reply had come", kind="stream"), broken, None)
+            hint = "run the cell again" if _is_stream(stream) else "check ANTHROPIC_BASE_URL"
+            raise _TryAgain(Unreachable(f"{broken}, and nothing of the reply had come: {hint}", kind="stream"), broken)
         yield Reply(
             said=reply.said,
             usage=reply.usage,
@@ -182,22 +201,28 @@ class AnthropicModel:
                     self._address, request.model, refusal.message, sent
                 ):
                     continue
-                error = failure(refusal, model=request.model, base_url=self._address)
+                error = failure(refusal, model=request.model, base_url=self._shown)
                 if is_transient(refusal):
-                    raise _TryAgain(error, str(error), asked_wait(refusal.headers)) from None
+                    raise _TryAgain(error, reason_of(refusal), asked_wait(refusal.headers)) from None
                 raise error from None
             except anthropic.APIConnectionError as problem:
-                reason = f"cannot reach {self._address} ({_cause(problem)})"
+                cause = redact(_cause(problem), *self._secrets)
+                if "header value" in cause.lower():
+                    raise AuthenticationFailed(BAD_KEY, kind="key") from None
+                reason = f"cannot reach {self._shown} ({cause})"
                 hint = "check the network and ANTHROPIC_BASE_URL, then run the cell again"
-                raise _TryAgain(Unreachable(f"{reason}: {hint}", kind="connection"), reason, None) from None
-            except (TypeError, anthropic.AnthropicError) as problem:
-                if "authentication" in str(problem).lower() or "credential" in str(problem).lower():
+                raise _TryAgain(Unreachable(f"{reason}: {hint}", kind="connection"), reason) from None
+            except UnicodeEncodeError:
+                raise AuthenticationFailed(BAD_KEY, kind="key") from None
+            except (TypeError, ValueError, anthropic.AnthropicError) as problem:
+                text = " ".join(redact(str(problem), *self._secrets).split())
+                if "authentication" in text.lower() or "credential" in text.lower():
                     raise NoCredentials(HINT, kind="credentials") from None
-                raise ModelError(redact(str(problem), self.endpoint.api_key), kind=type(problem).__name__) from None
+                raise ModelError(f"the request could not be sent ({text[:300]})", kind=type(problem).__name__) from None
 
     async def _body(self, request: Request) -> dict[str, Any]:
-        lacking = self.capabilities.lacking(self._address)
-        info = await self.info(request.model)
+        lacking = self.capabilities.lacking(self._address, request.model)
+        info = self._infos.get(request.model) or await self.info(request.model)
         if "cache_control" in lacking:
             request = without_marks(request)
         limit = self.capabilities.largest_output(self._address, request.model) or request.max_tokens
@@ -220,12 +245,11 @@ class AnthropicModel:
         return body
 
     def _read(self, problem: Any) -> Refusal:
-        secrets = (self.endpoint.api_key, self.client.api_key, self.client.auth_token)
         return Refusal(
             status=problem.status_code,
             type=str(getattr(problem, "type", "") or ""),
             code=str(getattr(problem, "error_code", "") or ""),
-            message=redact(str(getattr(problem, "api_message", "") or problem.message), *secrets),
+            message=redact(str(getattr(problem, "api_message", "") or problem.message), *self._secrets),
             request_id=str(problem.request_id or ""),
             headers={str(k).lower(): str(v) for k, v in problem.response.headers.items()},
         )
@@ -234,7 +258,7 @@ class AnthropicModel:
 class _TryAgain(Exception):
     """The same request may succeed later; `error` is raised when tries run out."""
 
-    def __init__(self, error: ModelError, reason: str, asked: float | None) -> None:
+    def __init__(self, error: ModelError, reason: str, asked: float | None = None) -> None:
         super().__init__(reason)
         self.error, self.reason, self.asked = error, reason, asked
 
@@ -284,6 +308,16 @@ def _make_client(endpoint: Endpoint) -> anthropic.AsyncAnthropic:
     if key:
         common["api_key"] = key
     return anthropic.AsyncAnthropic(**common)
+
+
+def _positive(value: object) -> int:
+    return value if isinstance(value, int) and value > 0 else 0
+
+
+def _is_stream(stream: Any) -> bool:
+    """Whether the answer claims to be an event stream; a proxy's or a login page does not."""
+    kind = str(stream.response.headers.get("content-type", ""))
+    return not kind.startswith(("text/html", "application/json", "text/plain"))
 
 
 def _has_marks(body: dict[str, Any]) -> bool:

@@ -24,7 +24,11 @@ from ipyagent.errors import (
 
 SPENT = ("enforced_spend_limit_reached", "contract_spend_limit_reached", "credit_balance_too_low")
 RETRIED = (408, 409, 429)
-_KEY = re.compile(r"sk-[A-Za-z0-9_-]{8,}|(?i:bearer)\s+\S{8,}")
+_TOO_LONG = re.compile(
+    r"prompt is too long|context_length_exceeded|maximum context length|exceeds? (?:the )?(?:available )?context"
+)
+"""How the API, vLLM, LiteLLM and llama.cpp say that a prompt does not fit."""
+_KEY = re.compile(r"sk-[A-Za-z0-9_-]{8,}|(?i:bearer)\s+[^\s'\"]{8,}|(?<=://)[^\s/@]+(?=@)")
 
 
 class Refusal(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,8 +51,8 @@ def redact(text: str, *secrets: str | None) -> str:
 
 
 def failure(refusal: Refusal, *, model: str, base_url: str) -> ModelError:
-    """The error to raise for a refused request."""
-    status, text = refusal.status, " ".join(refusal.message.split())[:600] or f"status {refusal.status}"
+    """The error to raise for a refused request: one line, what happened and what to do."""
+    status, text = refusal.status, _said(refusal)
     lowered, kind = text.lower(), refusal.code or refusal.type or str(status)
     at = f" (request {refusal.request_id})" if refusal.request_id else ""
 
@@ -65,16 +69,37 @@ def failure(refusal: Refusal, *, model: str, base_url: str) -> ModelError:
     if status == 402 or refusal.code in SPENT or "credit balance" in lowered:
         return made(QuotaSpent, f"the account's limit is reached ({text}): raise it, then run the cell again{at}")
     if status == 413:
-        return made(TooLarge, f"the request is too large for the server ({text}){at}")
-    if status == 404:
+        return made(
+            TooLarge, f"the request is too large for the server ({text}): start afresh with %agent new{at}"
+        )
+    if status == 404 and ("model" in lowered or model.lower() in lowered):
         return made(UnknownModel, f"{base_url} does not know {model!r} ({text}): choose one with %agent model NAME{at}")
-    if refusal.type == "exceed_context_size_error" or "prompt is too long" in lowered:
-        return made(PromptTooLong, f"{text}{at}")
+    if status in (404, 405):
+        return made(
+            UnknownModel,
+            f"there is no Messages API at {base_url} (status {status}: {text}): check ANTHROPIC_BASE_URL, "
+            f"it is the server's address without /v1{at}",
+        )
+    if refusal.type == "exceed_context_size_error" or _TOO_LONG.search(lowered):
+        return made(
+            PromptTooLong,
+            f"the model's window is full ({text}): start afresh with %agent new, or choose a model with a larger "
+            f"window{at}",
+        )
     if status in (400, 422) and re.search(r"image|document|pdf", lowered) and "tool_use" not in lowered:
-        return made(ImageRefused, f"{text}{at}")
+        return made(ImageRefused, f"the server refused an image or document: {text}{at}")
     if status in RETRIED or status >= 500:
-        return made(Busy, f"{_busy(status)} ({text}){at}")
+        return made(Busy, f"{_busy(status)} ({text}): run the cell again in a while{at}")
     return made(BadRequest, f"the server refused the request: {text}{at}")
+
+
+def reason_of(refusal: Refusal) -> str:
+    """Why a request has to wait, in a few words."""
+    return f"{_busy(refusal.status)} ({_said(refusal)})"
+
+
+def _said(refusal: Refusal) -> str:
+    return " ".join(refusal.message.split())[:600] or f"status {refusal.status}"
 
 
 def _busy(status: int) -> str:

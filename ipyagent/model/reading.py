@@ -7,6 +7,8 @@ JSON of a call is kept as text for the model and the call is marked as not to be
 from __future__ import annotations
 
 import json
+import math
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -17,6 +19,15 @@ CUT_BY_LIMIT = (
     "The call was cut off by the output limit before it was complete, so it was not run. "
     "Make the call again in smaller parts."
 )
+NOT_AFTER_REFUSAL = "The reply was stopped by a refusal, so this call was not run."
+CUTTING = ("max_tokens", "model_context_window_exceeded")
+"""Stop reasons that cut a reply where it stands, so that its last call may be half of one."""
+MAX_DEPTH = 64
+"""Nesting of a call's arguments; the transcript's reader and the server's have limits of their own."""
+MOST_TOKENS = 1_000_000_000
+"""A count above this is a server's mistake."""
+
+_BAD_ID = re.compile(r"[^a-zA-Z0-9_-]")
 
 
 class Reading:
@@ -35,7 +46,7 @@ class Reading:
         self._json: dict[int, list[str]] = {}
         self._json_chars: dict[int, int] = {}
         self._done: set[int] = set()
-        self._invalid: dict[str, str] = {}
+        self._invalid: dict[int, str] = {}
 
     def take(self, event: dict[str, Any]) -> Iterator[ModelEvent]:
         """The next raw event, as a JSON object; yields what a user may see of it."""
@@ -50,6 +61,7 @@ class Reading:
             block = dict(event.get("content_block") or {})
             self._blocks[event["index"]] = block
             if block.get("type") == "tool_use":
+                block["name"] = str(block.get("name") or "unnamed")
                 self._json[event["index"]] = []
                 yield ToolDelta(str(block.get("name") or ""), 0)
         elif kind == "content_block_delta":
@@ -107,18 +119,21 @@ class Reading:
         text = "".join(self._json.pop(index, ()))
         if block.get("type") == "tool_use" and text.strip():
             try:
-                value = json.loads(text)
+                value = json.loads(text, parse_constant=_no_number, parse_float=_number, parse_int=_integer)
+                if not isinstance(value, dict):
+                    self._refuse(index, text, f"The arguments must be a JSON object, got: {text[:300]}")
+                elif _depth(value) > MAX_DEPTH:
+                    self._refuse(index, text, f"The arguments are nested more than {MAX_DEPTH} deep")
+                else:
+                    block["input"] = value
             except ValueError as problem:
-                self._refuse(block, text, f"The arguments are not valid JSON ({problem}): {text[:300]}")
-                return
-            if isinstance(value, dict):
-                block["input"] = value
-            else:
-                self._refuse(block, text, f"The arguments must be a JSON object, got: {text[:300]}")
+                self._refuse(index, text, f"The arguments are not valid JSON ({problem}): {text[:300]}")
+            except RecursionError:
+                self._refuse(index, text, f"The arguments are nested more than {MAX_DEPTH} deep")
 
-    def _refuse(self, block: Block, text: str, problem: str) -> None:
-        block["input"] = {"invalid_json": text[:4000]}
-        self._invalid[str(block.get("id"))] = problem
+    def _refuse(self, index: int, text: str, problem: str) -> None:
+        self._blocks[index]["input"] = {"invalid_json": text[:4000]}
+        self._invalid[index] = problem
 
     def usage(self) -> Usage | None:
         """What the server counted so far; None when it said nothing."""
@@ -136,18 +151,23 @@ class Reading:
     def reply(self, *, broken: str = "", seconds: float = 0.0) -> Reply:
         """The reply as far as it came; `broken` says why the stream ended early ("" when not)."""
         self._whole()
-        blocks: list[Block] = []
+        kept: dict[int, Block] = {}
         for index, block in sorted(self._blocks.items()):
             kind = block.get("type")
             if index in self._done or kind == "text":
                 if kind == "text" and not str(block.get("text") or "").strip():
                     continue
-                blocks.append(block)
+                kept[index] = block
             elif kind == "tool_use" and self.finished:
-                self._refuse(block, "".join(self._json.pop(index, ())), CUT_BY_LIMIT)
-                blocks.append(block)
-        if self.stop_reason == "max_tokens" and blocks and blocks[-1].get("type") == "tool_use":
-            self._invalid[str(blocks[-1].get("id"))] = CUT_BY_LIMIT
+                self._refuse(index, "".join(self._json.pop(index, ())), CUT_BY_LIMIT)
+                kept[index] = block
+        calls = [index for index, block in kept.items() if block.get("type") == "tool_use"]
+        if self.stop_reason in CUTTING and calls and calls[-1] == max(kept):
+            self._invalid[calls[-1]] = CUT_BY_LIMIT
+        if self.stop_reason == "refusal":
+            self._invalid.update(dict.fromkeys(calls, NOT_AFTER_REFUSAL))
+        _name_apart([kept[index] for index in calls])
+        blocks = list(kept.values())
         said = AssistantSaid(
             blocks=tuple(blocks),
             stop_reason="" if broken else self.stop_reason,
@@ -156,14 +176,55 @@ class Reading:
             partial=bool(broken),
             seconds=round(seconds, 3),
         )
-        return Reply(
-            said=said, usage=self.usage(), broken=broken, details=self.details, invalid=dict(self._invalid)
-        )
+        invalid = {kept[index]["id"]: problem for index, problem in self._invalid.items() if index in kept}
+        return Reply(said=said, usage=self.usage(), broken=broken, details=self.details, invalid=invalid)
+
+
+def _name_apart(calls: list[Block]) -> None:
+    """Give every call of a message an id of its own that the API takes."""
+    taken: set[str] = set()
+    for block in calls:
+        call = wanted = _BAD_ID.sub("_", str(block.get("id") or "call"))
+        number = 1
+        while call in taken:
+            number += 1
+            call = f"{wanted}_{number}"
+        taken.add(call)
+        block["id"] = call
+
+
+def _no_number(name: str) -> float:
+    raise ValueError(f"{name} is no JSON number")
+
+
+def _number(text: str) -> float:
+    value = float(text)
+    return value if math.isfinite(value) else _no_number(text[:20])
+
+
+def _integer(text: str) -> int | float:
+    """Integers beyond 64 bits become floats: the transcript has no larger ones."""
+    value = int(text) if len(text) < 400 else 10**400
+    return value if -(2**63) <= value < 2**64 else _number(text)
+
+
+def _depth(value: Any) -> int:
+    """How deep arrays and objects are nested."""
+    depth, level = 0, [value]
+    while level := [
+        inner
+        for outer in level
+        if isinstance(outer, dict | list)
+        for inner in (outer.values() if isinstance(outer, dict) else outer)
+    ]:
+        depth += 1
+    return depth
 
 
 def _counts(usage: Any) -> dict[str, int]:
     """The integer counts of a usage object, the hour-long writes lifted up; nulls left out."""
     if not isinstance(usage, dict):
         return {}
-    flat = {**usage, **(usage.get("cache_creation") or {})}
-    return {key: value for key, value in flat.items() if isinstance(value, int) and value >= 0}
+    written = usage.get("cache_creation")
+    flat = {**usage, **(written if isinstance(written, dict) else {})}
+    return {key: value for key, value in flat.items() if type(value) is int and 0 <= value <= MOST_TOKENS}

@@ -20,7 +20,6 @@ _NAMES = {
     "hist": ("Histogram", "直方图"), "scatter": ("Scatter plot", "散点图"), "box": ("Box plot", "箱线图"),
     "line": ("Line plot", "折线图"), "bar": ("Bar chart", "柱状图"),
 }  # fmt: skip
-_START = "import matplotlib.pyplot as plt\n\n"
 
 
 def plot(task: Task, query: Query) -> Recipe:
@@ -29,7 +28,9 @@ def plot(task: Task, query: Query) -> Recipe:
     named = next((kind for kind, pattern in _NAMED if re.search(pattern, query.words, re.I)), "")
     columns = list(dict.fromkeys([*query.mentions, *query.measures, *query.groups]))
     if not columns and named == "line":
-        columns = [c for c in frame.columns if frame.temporal(c)][:1] + [c for c in frame.columns if frame.numeric(c)][:1]
+        columns = [c for c in frame.columns if frame.temporal(c)][:1] + [c for c in frame.columns if frame.numeric(c)][
+            :1
+        ]
     if not columns:
         raise which(task, frame, "column")
     measures = [c for c in columns if frame.numeric(c) and c not in query.groups]
@@ -39,7 +40,10 @@ def plot(task: Task, query: Query) -> Recipe:
     if len(measures) <= 1 and wide and named != "bar":
         measures, groups = [*measures, *wide], [c for c in groups if c not in wide]
     kind = named or _fitting(query, measures, groups)
-    if kind in ("scatter", "line") and len(measures) + len([g for g in groups if frame.temporal(g) or frame.numeric(g)]) < 2:
+    if (
+        kind in ("scatter", "line")
+        and len(measures) + len([g for g in groups if frame.temporal(g) or frame.numeric(g)]) < 2
+    ):
         dates = [c for c in frame.columns if frame.temporal(c) or c.lower() == "year"]
         if kind == "line" and measures and dates:
             groups = [*groups, dates[0]]
@@ -47,12 +51,22 @@ def plot(task: Task, query: Query) -> Recipe:
             kind = _fitting(query, measures, groups)
     draw = {"hist": _hist, "scatter": _scatter, "line": _line, "box": _box, "bar": _bar}[kind]
     code, about = draw(query, measures, groups)
-    step = yield from task.sure(f"{_START}{query.start}{code}", f"A {kind} of {' and '.join(about)}: it fits their types.")
+    start = "import matplotlib.pyplot as plt\n" + ("import pandas as pd\n\n" if "pd." in code else "\n")
+    step = yield from task.sure(
+        f"{start}{query.start}{code}", f"A {kind} of {' and '.join(about)}: it fits their types."
+    )
     what = task.say(" against ", " 对 ").join(f"`{each}`" for each in about[:2])
     if len(about) > 2:
         what += task.say(f", by `{about[2]}`", f"，按 `{about[2]}` 区分")
-    said = task.say(f"{_NAMES[kind][0]} of {what} from `{frame.name}`{query.where}.", f"`{frame.name}` 的{_NAMES[kind][1]}：{what}{query.where}。")
-    facts = [line.strip() for line in step.text.splitlines() if re.match(r"\s*(?:r|n|mean|median|from|bars) = ", line)]
+    said = task.say(
+        f"{_NAMES[kind][0]} of {what} from `{frame.name}`{query.where}.",
+        f"`{frame.name}` 的{_NAMES[kind][1]}：{what}{query.where}。",
+    )
+    facts = [
+        line.strip().replace(" 00:00:00", "")
+        for line in step.text.splitlines()
+        if re.match(r"\s*(?:r|n|mean|median|from|bars) = ", line)
+    ]
     if facts:
         said += task.say(" Read from the result: ", " 结果显示：") + "; ".join(facts) + "."
     return said
@@ -88,14 +102,17 @@ def _hist(query: Query, measures: list[str], groups: list[str]) -> tuple[str, li
     else:
         lines, about = [f"ax.hist({source}[{quoted(column)}].dropna(), bins=25)"], [column]
     lines.append(f'ax.set(xlabel={quoted(column)}, ylabel="rows")')
-    facts = "".join(f'\nprint(f"{stat} = {{{source}[{column!r}].{call}():.2f}}")' for stat, call in (("mean", "mean"), ("median", "median")))
-    return _done(lines) + facts + f'\nprint(f"n = {{{source}[{column!r}].count()}}")', about
+    values = f"{source}[{quoted(column)}]"
+    facts = f'\nprint("mean =", round({values}.mean(), 2))\nprint("median =", round({values}.median(), 2))'
+    return _done(lines) + facts + f'\nprint("n =", {values}.count())', about
 
 
 def _scatter(query: Query, measures: list[str], groups: list[str]) -> tuple[str, list[str]]:
     source = query.source
     y, x = (*measures, *groups)[:2]
-    if re.search(r"(?:x|横)(?:-?axis|轴)|\band\b|和|与", query.words, re.I) and not re.search(r"\bby\b|against|\bvs\b|versus|随|对", query.words):
+    if re.search(r"(?:x|横)(?:-?axis|轴)|\band\b|和|与", query.words, re.I) and not re.search(
+        r"\bby\b|against|\bvs\b|versus|随|对", query.words
+    ):
         x, y = y, x
     hue = next((each for each in groups if each not in (x, y) and query.frame.few(each)), None)
     if hue:
@@ -108,9 +125,10 @@ def _scatter(query: Query, measures: list[str], groups: list[str]) -> tuple[str,
         lines = [f"ax.scatter({source}[{quoted(x)}], {source}[{quoted(y)}], s=14)"]
     lines.append(f"ax.set(xlabel={quoted(x)}, ylabel={quoted(y)})")
     facts = (
-        f'\nprint(f"r = {{{source}[{x!r}].corr({source}[{y!r}]):.2f}}")\nprint(f"n = {{len({source}[{[x, y]!r}].dropna())}}")'
+        f'\nprint("r =", round({source}[{quoted(x)}].corr({source}[{quoted(y)}]), 2))'
+        f'\nprint("n =", len({source}[{listed([x, y])}].dropna()))'
         if query.frame.numeric(x) and query.frame.numeric(y)
-        else f'\nprint(f"n = {{len({source})}}")'
+        else f'\nprint("n =", len({source}))'
     )
     return _done(lines) + facts, [y, x, *([hue] if hue else [])]
 
@@ -123,11 +141,10 @@ def _line(query: Query, measures: list[str], groups: list[str]) -> tuple[str, li
     y = next((each for each in measures if each != x), measures[0] if measures else x)
     hue = next((each for each in groups if each != x and frame.few(each)), None)
     keys, text = ([x, hue] if hue else [x]), frame.temporal(x) and not frame.dtypes[x].startswith("datetime")
-    lines = ["import pandas as pd\n"] if text else []
     by = f'pd.to_datetime({source}[{quoted(x)}], format="mixed")' if text else quoted(x)
     grouping = f"[{by}, {quoted(hue)}]" if hue else by
     stat = query.stat if query.stat in STAT_NAMES else "mean"
-    lines.append(f"summary = {source}.groupby({grouping})[{quoted(y)}].{stat}()" + (".unstack()" if hue else ""))
+    lines = [f"summary = {source}.groupby({grouping})[{quoted(y)}].{stat}()" + (".unstack()" if hue else "")]
     lines += ["summary.plot(ax=ax)", f"ax.set(xlabel={quoted(x)}, ylabel={quoted(f'{stat} of {y}')})"]
     facts = '\nprint(f"from = {summary.index.min()} to {summary.index.max()}")\nprint(f"n = {len(summary)}")'
     return _done(lines) + facts, [y, *keys]
@@ -139,7 +156,8 @@ def _box(query: Query, measures: list[str], groups: list[str]) -> tuple[str, lis
         return _bar(query, measures, groups)
     if groups:
         lines = [
-            f"groups = dict(list({source}.dropna(subset=[{quoted(column)}]).groupby({quoted(groups[0])})[{quoted(column)}]))",
+            f"groups = dict(list({source}.dropna(subset=[{quoted(column)}])"
+            f".groupby({quoted(groups[0])})[{quoted(column)}]))",
             "ax.boxplot(list(groups.values()))",
             "ax.set_xticks(range(1, len(groups) + 1), [str(name) for name in groups])",
             f"ax.set(xlabel={quoted(groups[0])}, ylabel={quoted(column)})",
@@ -147,7 +165,7 @@ def _box(query: Query, measures: list[str], groups: list[str]) -> tuple[str, lis
         facts = '\nfor name, values in groups.items():\n    print(f"median = {values.median():.2f} ({name})")'
     else:
         lines = [f"ax.boxplot({source}[{quoted(column)}].dropna())", f"ax.set_ylabel({quoted(column)})"]
-        facts = f'\nprint(f"median = {{{source}[{column!r}].median():.2f}}")'
+        facts = f'\nprint("median =", round({source}[{quoted(column)}].median(), 2))'
     return _done(lines) + facts, [column, *groups[:1]]
 
 

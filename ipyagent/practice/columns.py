@@ -11,17 +11,19 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from .phrases import ALIKE
+from .phrases import ALIKE, bag
 
-_UNITS = frozenset("mm cm m km g kg lb s sec usd eur pct percent deg in id no per".split())
-_WEAK = frozenset(
-    "a an and are as at average be by can column columns compute calculate count data dataset dataframe describe do does"
-    " each every find for frame from get give group grouped have high how i in is it its last lowest largest highest low"
+_UNITS = bag("mm cm m km g kg lb s sec usd eur pct percent deg in id no per")
+_WEAK = bag(
+    "a an and are as at average be by can column columns compute calculate count data dataset dataframe "
+    "describe do does"
+    " each every find for frame from get give group grouped have high how i in is it its last lowest largest "
+    "highest low"
     " mean median many max me min more most much my name names number of on or out per plot rows set show smallest std"
     " sum table that the their them there this to top total type value values versus vs what which with would you model"
     " over under than make draw chart graph figure scatter line bar box histogram between against compare fit linear"
     " regression predict correlation missing first second these those all any some only just now also about please not"
-    " open close code flag new time date unit into groups records entries using".split()
+    " open close code flag new time date unit into groups records entries using"
 )
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+|[\u3400-\u9fff]+")
 
@@ -54,12 +56,17 @@ def _keys(column: str) -> dict[str, float]:
     whole = words(column)
     core = [word for word in whole if word not in _UNITS] or whole
     keys = {"".join(map(stem, whole)): 10.0}
+    if whole[-1:] == ["id"]:
+        # "passengers" speaks of the rows, not of their numbers.
+        return keys
     keys.setdefault("".join(map(stem, core)), 9.0)
     for size in range(len(core) - 1, 0, -1):
         for first in range(len(core) - size + 1):
             part = core[first : first + size]
             if not all(word in _WEAK or len(word) < 3 for word in part):
-                keys.setdefault("".join(map(stem, part)), 4.0 + 2 * size / len(core) + (0.5 if first + size == len(core) else 0))
+                keys.setdefault(
+                    "".join(map(stem, part)), 4.0 + 2 * size / len(core) + (0.5 if first + size == len(core) else 0)
+                )
     for group in ALIKE:
         joined = ["".join(stem(word) for word in member.split()) for member in group]
         score = max((keys[member] for member in joined if member in keys), default=0.0)
@@ -99,7 +106,13 @@ def _named(part: list[tuple[str, int, int]], keyed: Mapping[str, dict[str, float
         if not score and len(key) >= 5 and not weak:
             for other, full in keys.items():
                 close.set_seq1(other)
-                if full > 4 and len(other) >= 5 and close.quick_ratio() > 0.84 and close.ratio() > 0.84:
+                if (
+                    full > 4
+                    and len(other) >= 5
+                    and abs(len(other) - len(key)) < 2
+                    and close.quick_ratio() > 0.84
+                    and close.ratio() > 0.84
+                ):
                     score = max(score, full / 3)
         if score and not (weak and score < 9):
             yield Mention(column, part[0][1], part[-1][2], score + 0.1 * len(part))

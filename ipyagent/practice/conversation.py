@@ -101,7 +101,8 @@ def read(body: Mapping[str, Any]) -> Conversation:
         if message.get("role") == "assistant":
             said = "\n".join(str(block["text"]) for block in blocks if block.get("type") == "text")
             introduced = introduced or bool(MARK.search(said))
-            calls = {b["id"]: (b["name"], b.get("input") or {}) for b in blocks if b.get("type") == "tool_use"}
+            uses: list[dict[str, Any]] = [block for block in blocks if block.get("type") == "tool_use"]
+            calls = {str(use["id"]): (str(use["name"]), use.get("input") or {}) for use in uses}
             if turns and said and not calls:
                 turns[-1] = replace(turns[-1], said=said)
         elif message.get("role") == "user":
@@ -132,9 +133,9 @@ def _user(turns: list[Turn], blocks: list[dict[str, Any]], calls: Mapping[str, t
     steps = []
     for block in blocks:
         if block.get("type") == "tool_result":
-            name, input = calls.get(str(block.get("tool_use_id")), ("", {}))
+            name, given = calls.get(str(block.get("tool_use_id")), ("", {}))
             result = _NOTE.sub("", flat(block.get("content")))
-            steps.append(Step(name, input, result, bool(block.get("is_error"))))
+            steps.append(Step(name, given, result, bool(block.get("is_error"))))
     texts = [str(block.get("text", "")) for block in blocks if block.get("type") == "text"]
     extras = [text for text in texts if _WRAPPED.fullmatch(text)]
     own = [text for text in texts if not _WRAPPED.fullmatch(text) and text.strip()]

@@ -16,8 +16,9 @@ class Exchange:
     `body`: the parsed JSON body (None when there was none or bodies are not kept); `length`: its bytes.
     `received` and `finished`: `time.monotonic()` of the last byte read and the last byte written; 0.0 before that.
     `cpu`: seconds of the server's own thread, without waiting. `outcome`: `open`, `complete`, `refused` (a rule),
-    `fault` (told to fail), `eof`, `drop`, `reset`, `hang`, `error`, `bad_json`, `bad_sse`, `brain failed`, or
-    `client gone`. `usage`: as sent, with the cache split. `reply`: the message sent, as long as bodies are kept.
+    `fault` (told to fail), `eof`, `drop`, `reset`, `hang`, `error`, `bad_json`, `bad_sse`, `brain failed`,
+    `server failed` (a bug of this server; `error` has the traceback), or `client gone`. `usage`: as sent, with the
+    cache split. `reply`: the message sent, as long as bodies are kept. `written`: bytes of the answer's text.
     """
 
     number: int

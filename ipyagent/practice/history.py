@@ -114,7 +114,7 @@ def _turns(messages: Sequence[Any], card: ModelCard) -> list[Turn]:
 
 def _check_block(block: Any, where: str, path: str) -> None:
     kind = block.get("type") if isinstance(block, dict) else None
-    if kind not in BLOCKS:
+    if not isinstance(kind, str) or kind not in BLOCKS:
         raise Refused(f"{path}: Input tag {kind!r} found using 'type' does not match any of the expected tags")
     if kind not in ALLOWED[where]:
         raise Refused(f"{path}: `{kind}` blocks are not allowed in {where} messages")
@@ -136,6 +136,8 @@ def _check_block(block: Any, where: str, path: str) -> None:
             _check_result(block, path)
         case "document":
             _check_document(block, path)
+        case "search_result":
+            _check_search(block, path)
         case "image":
             if not isinstance(block.get("source"), dict):
                 raise Refused(f"{path}.image.source: Field required")
@@ -187,6 +189,16 @@ def _check_document(block: Block, path: str) -> None:
     wanted = "application/pdf" if kind == "base64" else "text/plain"
     if source.get("media_type") != wanted or not isinstance(source.get("data"), str) or not source["data"]:
         raise Refused(f"{path}.document.source: media_type should be '{wanted}' and data a non-empty string")
+
+
+def _check_search(block: Block, path: str) -> None:
+    content = block.get("content")
+    if not isinstance(block.get("source"), str) or not isinstance(block.get("title"), str):
+        raise Refused(f"{path}.search_result: `source` and `title` are required")
+    if not isinstance(content, list) or not content:
+        raise Refused(f"{path}.search_result.content: Input should be a non-empty list of text blocks")
+    for k, part in enumerate(content):
+        _check_block(part, "system", f"{path}.search_result.content.{k}")
 
 
 def _check_roles(turns: Sequence[Turn], card: ModelCard) -> None:

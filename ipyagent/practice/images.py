@@ -147,5 +147,8 @@ class Pictures:
             return count_image(picture.width, picture.height)
         if source["type"] == "text":
             return count_text(source["data"])
-        pages = base64.b64decode(source["data"]).count(b"/Type /Page") if source["type"] == "base64" else 1
-        return PDF_PAGE * max(1, pages)
+        try:
+            raw = base64.b64decode(source["data"], validate=True)
+        except ValueError:  # binascii.Error is one
+            raise Refused("document.source.base64.data: invalid base64 data") from None
+        return PDF_PAGE * max(1, raw.count(b"/Type /Page"))

@@ -17,7 +17,11 @@ from .recipe import Act, Ending, Recipe, Task
 
 Listing = Generator[Act, tuple[Step, ...], list[str]]
 
-_AS = re.compile(r"\b(?:as|into|called|named|=)\s+`?([A-Za-z_]\w*)`?\s*$|(?:叫做?|命名为|存为|存成|赋给|变量名?[为是])\s*`?([A-Za-z_]\w*)", re.I)
+_AS = re.compile(
+    r"\b(?:as|into|called|named|=)\s+`?([A-Za-z_]\w*)`?\s*$|(?:叫做?|命名为|存为|存成|赋给"
+    r"|变量名?[为是])\s*`?([A-Za-z_]\w*)",
+    re.I,
+)
 _READERS = {
     "csv": "pd.read_csv({path})", "gz": "pd.read_csv({path})", "tsv": 'pd.read_csv({path}, sep="\\t")',
     "txt": 'pd.read_csv({path}, sep=None, engine="python")', "parquet": "pd.read_parquet({path})",
@@ -46,9 +50,9 @@ def load(task: Task, ask: Ask) -> Recipe:
         if dataset:
             return (yield from _dataset(task, dataset, name or dataset))
         path = yield from _search(task, ask.text)
-    path = path.removeprefix("@")
+    path = re.sub(r"^(?:@|读取|读入|读一下|读|加载|载入|导入|打开)", "", path)
     step = yield from task.python(_code(path, name), f"Load {path} and look at its shape and columns.")
-    kind, message = reading.error(step.text) if step.failed else ("", "")
+    kind = reading.error(step.text)[0] if step.failed else ""
     if kind == "FileNotFoundError":
         near = yield from _similar(task, path)
         same = [each for each in near if PurePosixPath(each).name.lower() == PurePosixPath(path).name.lower()]
@@ -57,9 +61,13 @@ def load(task: Task, ask: Ask) -> Recipe:
         path = same[0]
         step = yield from task.python(_code(path, name), f"There is one file of that name: {path}.")
     elif kind == "UnicodeDecodeError":
-        step = yield from task.python(_code(path, name, 'encoding="latin-1"'), "The file is not UTF-8; Latin-1 reads any byte.")
+        step = yield from task.python(
+            _code(path, name, 'encoding="latin-1"'), "The file is not UTF-8; Latin-1 reads any byte."
+        )
     elif kind == "ParserError":
-        step = yield from task.python(_code(path, name, 'sep=None, engine="python"'), "The separator is not a comma; pandas can find it.")
+        step = yield from task.python(
+            _code(path, name, 'sep=None, engine="python"'), "The separator is not a comma; pandas can find it."
+        )
     if step.failed:
         raise Ending(task.failure(step.text))
     return _loaded(task, step.text, f"`{path}`", name or variable(PurePosixPath(path).name))
@@ -96,16 +104,25 @@ def _loaded(task: Task, text: str, what: str, name: str) -> str:
     )
 
 
-def _listing(task: Task, pattern: str, why: str) -> Act:
+def listing(task: Task, pattern: str, why: str) -> Act:
+    """The call that lists files: the `glob` tool, or Python where there is none."""
     if task.has("glob"):
         return Act((("glob", {"pattern": pattern}),), why)
     task.need("python")
-    return Act((("python", {"code": f'from pathlib import Path\n\nprint(*sorted(map(str, Path().glob("{pattern}"))), sep="\\n")'}),), why)
+    return Act(
+        (
+            (
+                "python",
+                {"code": f'from pathlib import Path\n\nprint(*sorted(map(str, Path().glob("{pattern}"))), sep="\\n")'},
+            ),
+        ),
+        why,
+    )
 
 
 def _similar(task: Task, path: str) -> Listing:
     ending = path.rsplit(".", 1)[-1]
-    (step, *_) = yield _listing(task, f"**/*.{ending}", f"{path} is not there; are there files with a similar name?")
+    (step, *_) = yield listing(task, f"**/*.{ending}", f"{path} is not there; are there files with a similar name?")
     task.allowed(step)
     there = [] if step.failed else reading.names(step.text)
     wanted = PurePosixPath(path).stem.lower()
@@ -116,17 +133,30 @@ def _similar(task: Task, path: str) -> Listing:
 def _not_found(task: Task, path: str, near: list[str]) -> str:
     listed = ", ".join(f"`{each}`" for each in near)
     if near:
-        return task.say(f"There is no file `{path}`. Similar files: {listed}. Which one?", f"没有文件 `{path}`。名字相近的有：{listed}。要读哪一个？")
-    return task.say(f"There is no file `{path}`, and none with a similar name.", f"没有文件 `{path}`，也没有名字相近的文件。")
+        return task.say(
+            f"There is no file `{path}`. Similar files: {listed}. Which one?",
+            f"没有文件 `{path}`。名字相近的有：{listed}。要读哪一个？",
+        )
+    return task.say(
+        f"There is no file `{path}`, and none with a similar name.", f"没有文件 `{path}`，也没有名字相近的文件。"
+    )
 
 
 def _search(task: Task, text: str) -> Recipe:
     """The one file whose name shares a word with the request."""
-    (step, *_) = yield _listing(task, "**/*", "No path was given; I look for a file with such a name.")
+    (step, *_) = yield listing(task, "**/*", "No path was given; I look for a file with such a name.")
     task.allowed(step)
     files = [each for each in reading.names(step.text) if each.rsplit(".", 1)[-1].lower() in _READERS]
     words = [word.lower() for word in re.findall(r"[A-Za-z]{3,}", text)]
-    hits = [each for each in files if any(word in PurePosixPath(each).name.lower() for word in words if word not in ("data", "file", "load", "the", "set", "csv"))]
+    hits = [
+        each
+        for each in files
+        if any(
+            word in PurePosixPath(each).name.lower()
+            for word in words
+            if word not in ("data", "file", "load", "the", "set", "csv")
+        )
+    ]
     if len(hits) == 1:
         return hits[0]
     listed = ", ".join(f"`{each}`" for each in (hits or files)[:10])
@@ -139,11 +169,16 @@ def rebuild(task: Task, ask: Ask) -> Recipe:
     """Runs again the code that made a variable which is gone."""
     lost = gone(task.conversation)
     said = next((turn.said for turn in reversed(task.conversation.turns[:-1]) if turn.said), "")
+    similar = re.search(r"(?:Similar files|名字相近的有)[:：] `([^`]+)`", said)
+    if similar:
+        return (yield from load(task, Ask("load", f'load "{similar[1]}"')))
     words = re.findall(r"[A-Za-z_]\w*", ask.text)
     offered = re.findall(r"`([A-Za-z_]\w*)`", said)
     name = next((each for each in (*words, *offered, *lost) if each in lost or how_built(task.conversation, each)), "")
     if not name:
-        return task.say("I know of nothing that is gone and that I could rebuild.", "我不知道有什么丢失的变量需要重建。")
+        return task.say(
+            "I know of nothing that is gone and that I could rebuild.", "我不知道有什么丢失的变量需要重建。"
+        )
     code = how_built(task.conversation, name)
     if not code:
         return gone_text(task, name, lost.get(name, ""))
@@ -152,104 +187,6 @@ def rebuild(task: Task, ask: Ask) -> Recipe:
         raise Ending(task.failure(step.text))
     size = reading.shape(step.text)
     shape = task.say(f": {size[0]} rows, {size[1]} columns", f"：{size[0]} 行，{size[1]} 列") if size else ""
-    return task.say(f"Rebuilt `{name}`{shape}, with the code that made it before.", f"已用原来的代码重建 `{name}`{shape}。")
-
-
-def variables(task: Task, ask: Ask) -> Recipe:
-    """What the user has, as the `variables` tool lists it."""
-    step = yield from task.call("variables", {}, "The listing of variables answers this.")
-    if step.failed:
-        raise Ending(task.failure(step.text))
-    frames = reading.frames(step.text)
-    head = task.say(f"There are {len(frames)} DataFrames", f"有 {len(frames)} 个 DataFrame")
-    head += "".join(f", `{name}` ({rows} x {columns})" for name, (rows, columns) in frames.items() if rows) + task.say(". All variables:", "。所有变量：")
-    return f"{head}\n\n```text\n{step.text.strip()[:3000]}\n```"
-
-
-def find(task: Task, ask: Ask) -> Recipe:
-    """One variable in depth, or the nearest names when there is none of that name."""
-    common = frozenset("what is in inside show me find the variable where type of inspect print display a an was s please and".split())
-    quoted_names = re.findall(r"`([A-Za-z_]\w*)`", ask.text)
-    names = quoted_names or [each for each in re.findall(r"[A-Za-z_]\w*", ask.text) if each.lower() not in common]
-    names = [*names, *task.conversation.turn.attached("variable")]
-    if not names:
-        return (yield from variables(task, ask))
-    name, lost = names[0], gone(task.conversation)
-    if name in lost:
-        raise Ending(gone_text(task, name, lost[name]))
-    step = yield from task.call("variables", {"name": name}, f"The user asks about the variable `{name}`.")
-    if not step.failed and not re.search(r"\bno (?:such )?variable\b|not found|not defined", step.text[:200], re.I):
-        return f"`{name}`:\n\n```text\n{step.text.strip()[:3000]}\n```"
-    step = yield from task.call("variables", {}, f"There is no `{name}`; which names are near?")
-    lost = reading.gone(step.text)
-    if name in lost or how_built(task.conversation, name):
-        raise Ending(gone_text(task, name, lost.get(name, "")))
-    known = re.findall(r"^[\W_]*([A-Za-z_]\w*)\s", step.text, re.M)
-    near = ", ".join(f"`{each}`" for each in difflib.get_close_matches(name, known, 5, 0.5))
     return task.say(
-        f"There is no variable `{name}`." + (f" Near: {near}." if near else ""), f"没有变量 `{name}`。" + (f"名字相近的有：{near}。" if near else "")
+        f"Rebuilt `{name}`{shape}, with the code that made it before.", f"已用原来的代码重建 `{name}`{shape}。"
     )
-
-
-def files(task: Task, ask: Ask) -> Recipe:
-    """The files of the project, all or of one type."""
-    ending = re.search(r"\b(csv|parquet|json|xlsx|py|ipynb|md|txt)\b", ask.text, re.I)
-    pattern = f"**/*.{ending[1].lower()}" if ending else "*"
-    (step, *_) = yield _listing(task, pattern, f"List the files that match {pattern}.")
-    task.allowed(step)
-    if step.failed:
-        raise Ending(task.failure(step.text))
-    there = reading.names(step.text)
-    head = task.say(f"{len(there)} files match `{pattern}`:", f"有 {len(there)} 个文件匹配 `{pattern}`：")
-    more = [f"… {len(there) - 40} more"] if len(there) > 40 else []
-    return "\n".join([head, "", *(f"- `{each}`" for each in there[:40]), *more]) if there else f"{head}\n\n```text\n{step.text.strip()[:1500]}\n```"
-
-
-def around(task: Task, ask: Ask) -> Recipe:
-    """Variables and files at once."""
-    wanted = [(name, input) for name, input in (("variables", {}), ("glob", {"pattern": "*"})) if task.has(name)]
-    if not wanted:
-        task.need("variables")
-    steps = yield Act(tuple(wanted), "Two independent look-ups, so I make them at once.")
-    parts = []
-    for step in steps:
-        task.allowed(step)
-        title = task.say("Variables", "变量") if step.tool == "variables" else task.say("Files", "文件")
-        parts.append(f"**{title}**\n\n```text\n{step.text.strip()[:2000] or '-'}\n```")
-    return "\n\n".join(parts)
-
-
-def read(task: Task, ask: Ask) -> Recipe:
-    """The beginning of a text file."""
-    found = re.search(r"[\w./-]+\.[A-Za-z]\w{0,5}", ask.text)
-    path = found.group() if found else ""
-    step = yield from task.call("read_file", {"path": path}, f"Read {path}.")
-    if step.failed:
-        raise Ending(task.say(f"I could not read `{path}`: ", f"读不了 `{path}`：") + step.text.strip()[:300])
-    lines = step.text.strip().splitlines()
-    more = task.say(f"\n\n… and {len(lines) - 40} more lines.", f"\n\n… 还有 {len(lines) - 40} 行。") if len(lines) > 40 else ""
-    return task.say(f"`{path}` begins:", f"`{path}` 的开头：") + "\n\n```text\n" + "\n".join(lines[:40]) + "\n```" + more
-
-
-def run(task: Task, ask: Ask) -> Recipe:
-    """Runs the code the user gave, as it is."""
-    asked = task.conversation.turn.asked
-    fenced = re.search(r"```(?:python|py)?\s*\n(.*?)```", asked, re.S)
-    inline = re.search(r"`([^`]+)`", asked)
-    code = fenced[1] if fenced else re.split(r"[:：]", asked, maxsplit=1)[-1] if re.search(r"^\D{0,40}[:：]", asked) else inline[1] if inline else asked
-    step = yield from task.python(code.strip("\n ").strip("`"), "The user gave the code; run it unchanged.")
-    kind, message = reading.error(step.text)
-    if step.failed:
-        head = task.say(f"It raised `{kind}: {message}`.", f"出错了：`{kind}: {message}`。")
-        return head if kind not in ("ModuleNotFoundError", "ImportError") else f"{head} {task.failure(step.text)}"
-    out = step.text.strip()
-    return task.say("It ran. ", "已运行。") + (f"\n\n```text\n{out[:3000]}\n```" if out else task.say("There was no output.", "没有输出。"))
-
-
-def calculate(task: Task, ask: Ask) -> Recipe:
-    """Arithmetic, done by Python and not by the model."""
-    found = re.search(r"[\d(.-][\d\s.()+*/%^×÷,-]*[\d)]", ask.text)
-    text = found.group().replace("×", "*").replace("÷", "/").replace("^", "**").replace(",", "").strip() if found else "0"
-    step = yield from task.sure(text, "Arithmetic is for Python.")
-    result = step.text.strip().removeprefix("Out:").strip()
-    return f"{text} = **{result}**"

@@ -11,6 +11,12 @@ import unicodedata
 MARK_EN = "_(practice model: rule-based, no language model)_"
 MARK_ZH = "_（练习模型：按规则工作，不是语言模型）_"
 
+
+def bag(text: str) -> frozenset[str]:
+    """The words of a text as a set."""
+    return frozenset(text.split())
+
+
 _POLITE = re.compile(
     r"^(?:(?:hi|hello|hey|ok|okay|great|thanks|thank you|so|well)\b[,.! ]*)*"
     r"(?:(?:please|kindly|(?:could|can|would|will) you(?: please)?|i(?:'d| would) like(?: you)? to|i want(?: you)? to"
@@ -45,10 +51,13 @@ ZH = {
     "酒店类型": "hotel type", "酒店": "hotel", "城市": "city", "品牌": "brand", "风速": "wind speed",
     "气压": "baro", "湿度": "rel hum", "气温": "temperature", "温度": "temperature", "死亡人数": "deaths",
     "损失": "damage", "开盘价": "open", "收盘价": "close", "最高价": "high", "最低价": "low", "成交量": "volume",
-    "日期": "date", "时间": "time", "名称": "name", "姓名": "name", "价格": "price", "销售额": "sales", "类别": "category",
-    "类型": "type", "行业": "industry", "分数": "score", "高度": "height", "身高": "height", "雄性": "male",
+    "日期": "date", "时间": "time", "名称": "name", "姓名": "name", "价格": "price", "销售额": "sales",
+    "类别": "category", "类型": "type", "行业": "industry", "分数": "score", "高度": "height",
+    "身高": "height", "雄性": "male",
     "公的": "male", "男性": "male", "男人": "male", "雌性": "female", "母的": "female", "女性": "female",
     "女人": "female", "阿德利": "adelie", "巴布亚": "gentoo", "帽带": "chinstrap", "企鹅": "penguins",
+    "最重": "heaviest", "最轻": "lightest", "最贵": "most expensive", "最便宜": "cheapest", "最老": "oldest",
+    "最年长": "oldest", "最年轻": "youngest", "最长": "longest", "最短": "shortest", "最高的人": "tallest",
     "东北": "northeast", "西北": "northwest", "东南": "southeast", "西南": "southwest", "欧洲": "europe",
     "亚洲": "asia", "非洲": "africa", "美洲": "americas", "美国": "usa", "日本": "japan", "中国": "china",
 }  # fmt: skip
@@ -57,8 +66,9 @@ _ZH_WORD = re.compile("|".join(sorted(map(re.escape, ZH), key=len, reverse=True)
 # English words that may stand for one another in a column's name.
 ALIKE = (
     ("weight", "mass", "heavy", "heaviest", "lightest"), ("sex", "gender"), ("bill", "beak", "culmen"),
-    ("flipper", "fin", "wing"), ("price", "cost", "fare", "charges", "expensive", "cheapest"), ("age", "oldest", "youngest"),
-    ("country", "nation", "location"), ("population", "pop", "populous"), ("lifeexp", "life expectancy", "lifespan"),
+    ("flipper", "fin", "wing"), ("price", "cost", "fare", "charges", "expensive", "cheapest"),
+    ("age", "oldest", "youngest"), ("country", "nation", "location"),
+    ("population", "pop", "populous"), ("lifeexp", "life expectancy", "lifespan"),
     ("gdppercap", "gdp per capita", "gdp"), ("temperature", "temp", "at"), ("pressure", "baro"),
     ("humidity", "relhum"), ("class", "pclass"), ("fuel economy", "mpg"), ("rating", "star rating"),
     ("reviews", "review count"), ("direction", "dir"), ("visibility", "vis"), ("smoker", "smoking", "smokers"),
@@ -73,7 +83,7 @@ STATS = (
     ("min", r"\bmin(?:imum)?\b|\blowest\b|\bsmallest\b|最小值?|最低"),
     ("max", r"\bmax(?:imum)?\b|\bhighest\b|\blargest\b|\bbiggest\b|最大值?|最高"),
     ("sum", r"\bsum\b|\btotals?\b|总和|总计|合计|求和|总共|总的|总(?!结)"),
-    ("mean", r"\bmeans?\b|\baverages?\b|\bavg\b|平均值?|均值"),
+    ("mean", r"\bmeans?\b|\baverages?\b|\bavg\b|\brates?\b|平均值?|均值|率"),
     ("count", r"\bcounts?\b|\bhow many\b|\bnumber of\b|多少|数量|计数|个数"),
 )
 

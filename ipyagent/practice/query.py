@@ -17,7 +17,8 @@ from .intents import GROUPING, Ask
 from .phrases import STAT_NAMES, english, stat
 
 _STOP = re.compile(
-    r"\b(?:what|show|compute|calculate|find|give|get|averages?|means?|medians?|sums?|totals?|max\w*|min\w*|for|where|with|of|is"
+    r"\b(?:what|show|compute|calculate|find|give|get|averages?|means?|medians?|sums?|totals?|max\w*|min\w*|for"
+    r"|where|with|of|is"
     r"|are|from|only|among|there|do)\b|[;。?]|计算|统计|求|的|平均|均值|中位|总|最|画|分组|有|多少|看",
     re.I,
 )
@@ -25,7 +26,11 @@ _NUMBER = r"(-?\d[\d,]*\.?\d*)"
 _OPERATORS = (
     (">=", r">=|≥|at least|no less than|不少于|至少|不低于"),
     ("<=", r"<=|≤|at most|no more than|至多|不超过|不高于"),
-    (">", r">|over|above|(?:more|greater|larger|higher|bigger|longer|older|heavier|later) than|exceed(?:s|ing)?|大于|超过|高于|多于"),
+    (
+        ">",
+        r">|over|above|(?:more|greater|larger|higher|bigger|longer|older|heavier|later) than|exceed(?:s|ing)?"
+        r"|大于|超过|高于|多于",
+    ),
     ("<", r"<|under|below|(?:less|lower|smaller|fewer|shorter|younger|lighter|earlier) than|小于|低于|少于|不到|不足"),
     ("==", r"==?|equals?(?: to)?|等于|为|是"),
 )
@@ -33,7 +38,20 @@ _ADJECTIVES = {
     "older": "age", "younger": "age", "heavier": "weight", "lighter": "weight", "longer": "length", "shorter": "length",
     "cheaper": "price", "taller": "height",
 }  # fmt: skip
-_COUNTS = {"one": 1, "two": 2, "three": 3, "five": 5, "ten": 10, "一": 1, "二": 2, "两": 2, "三": 3, "四": 4, "五": 5, "十": 10}
+_COUNTS = {
+    "one": 1,
+    "two": 2,
+    "three": 3,
+    "five": 5,
+    "ten": 10,
+    "一": 1,
+    "二": 2,
+    "两": 2,
+    "三": 3,
+    "四": 4,
+    "五": 5,
+    "十": 10,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +108,10 @@ class Query:
         found = re.search(r"(?:top|first|前|bottom)?\s*(\d+)", self.words)
         if found and 0 < int(found[1]) <= 100:
             return int(found[1])
-        return next((n for word, n in _COUNTS.items() if re.search(rf"\b{word}\b" if word.isascii() else word, self.words)), otherwise)
+        return next(
+            (n for word, n in _COUNTS.items() if re.search(rf"\b{word}\b" if word.isascii() else word, self.words)),
+            otherwise,
+        )
 
 
 def quoted(text: str) -> str:
@@ -114,21 +135,24 @@ def resolve(ask: Ask, frame: Frame) -> Query:
     return query
 
 
-def _zones(words: str) -> list[tuple[int, int]]:
-    found = []
+def _zones(words: str, mentions: Sequence[Mention]) -> list[tuple[int, int]]:
+    """Spans after a grouping word, up to a word that ends them and is no part of a column's name."""
+    spans, found = [(each.start, each.end) for each in mentions], []
     for marker in GROUPING.finditer(words):
-        stop = _STOP.search(words, marker.end())
-        found.append((marker.end(), stop.start() if stop else len(words)))
+        stops = (stop.start() for stop in _STOP.finditer(words, marker.end()))
+        end = next((at for at in stops if not any(a <= at < b for a, b in spans)), len(words))
+        found.append((marker.end(), end))
     return found
 
 
 def _read(words: str, frame: Frame, kind: str) -> Query:
     filters, used = _comparisons(words, frame)
     mentions = [each for each in find(words, frame.columns) if not any(a <= each.start < b for a, b in used)]
-    zones = [] if kind == "fit" else _zones(words)
+    zones = [] if kind in ("fit", "top") else _zones(words, mentions)
     zoned = [each for each in mentions if any(a <= each.start < b for a, b in zones)]
     values = find_values(words, frame.values, mentions)
-    flags = [each for each in find_flags(words, frame.values, bare=kind == "how_many") if each.column not in {z.column for z in zoned}]
+    flags = [] if kind == "compare" else find_flags(words, frame.values, bare=kind == "how_many")
+    flags = [each for each in flags if each.column not in {other.column for other in zoned}]
     conditions = [] if kind in ("fit", "correlate") else [*values, *flags]
     filters = (*filters, *_conditions([each for each in conditions if not _inside(each, used)], frame))
     filtered = {each.column for each in flags}
@@ -140,13 +164,15 @@ def _read(words: str, frame: Frame, kind: str) -> Query:
         groups = free[:1]
     measures = [column for column in free if frame.numeric(column) and column not in groups]
     order = [each.column for each in mentions if each.column not in filtered]
-    return Query(frame, kind, words, stat(_unnamed(words, mentions)), tuple(order), tuple(measures), tuple(groups), filters)
+    return Query(
+        frame, kind, words, stat(_unnamed(words, mentions)), tuple(order), tuple(measures), tuple(groups), filters
+    )
 
 
 def _unnamed(words: str, mentions: Sequence[Mention]) -> str:
-    """The words without column names that are exact: a column "Total" does not ask for a sum."""
+    """The words without full column names: a column "Total" does not ask for a sum."""
     for each in sorted(mentions, key=lambda m: -m.start):
-        if each.score >= 20:
+        if each.score >= 9:
             words = words[: each.start] + " " + words[each.end :]
     return words
 
@@ -164,7 +190,9 @@ def _conditions(mentions: Sequence[Mention], frame: Frame) -> list[Filter]:
     for column, values in by_column.items():
         dtype = frame.dtypes[column]
         source = [value if frame.numeric(column) or dtype.startswith("bool") else quoted(value) for value in values]
-        made.append(Filter(column, "==", source[0]) if len(source) == 1 else Filter(column, "in", f"[{', '.join(source)}]"))
+        made.append(
+            Filter(column, "==", source[0]) if len(source) == 1 else Filter(column, "in", f"[{', '.join(source)}]")
+        )
     return made
 
 
@@ -173,7 +201,20 @@ def _comparisons(words: str, frame: Frame) -> tuple[tuple[Filter, ...], list[tup
     made: list[Filter] = []
     spans: list[tuple[int, int]] = []
     numeric = [column for column in frame.columns if frame.numeric(column)]
+    for match in re.finditer(rf"\b({'|'.join(_ADJECTIVES)}) than {_NUMBER}", words, re.I):
+        column = next((each.column for each in find(_ADJECTIVES[match[1].lower()], numeric)), None)
+        if column:
+            operator = "<" if match[1].lower() in ("younger", "lighter", "shorter", "cheaper") else ">"
+            made.append(Filter(column, operator, match[2].replace(",", "")))
+            spans.append(match.span())
+    for match in re.finditer(r"\b(?:in|for|during|of|year)\s+((?:19|20)\d\d)\b|((?:19|20)\d\d)\s*年", words, re.I):
+        column = next((each for each in numeric if each.strip().lower() == "year"), None)
+        if column:
+            made.append(Filter(column, "==", match[1] or match[2]))
+            spans.append(match.span())
     for each in find(words, numeric):
+        if _inside(each, spans):
+            continue
         rest = words[each.end :]
         for operator, pattern in _OPERATORS:
             found = re.match(rf"\s*(?:is|are|was|that|which|values?|of)?\s*(?:{pattern})\s*{_NUMBER}", rest, re.I)
@@ -187,13 +228,12 @@ def _comparisons(words: str, frame: Frame) -> tuple[tuple[Filter, ...], list[tup
             number = (after or before) if not re.search(r"top|first|largest|前|bins?", words, re.I) else None
             if number and number[1] in frame.values.get(each.column, ()):
                 made.append(Filter(each.column, "==", number[1]))
-                spans.append((min(each.start, number.start() if number is before else each.start), each.end + (number.end() if number is after else 0)))
-    for found in re.finditer(rf"\b({'|'.join(_ADJECTIVES)}) than {_NUMBER}", words, re.I):
-        column = next((each.column for each in find(_ADJECTIVES[found[1].lower()], numeric)), None)
-        if column and not any(a <= found.start() < b for a, b in spans):
-            operator = "<" if found[1].lower() in ("younger", "lighter", "shorter", "cheaper") else ">"
-            made.append(Filter(column, operator, found[2].replace(",", "")))
-            spans.append(found.span())
+                spans.append(
+                    (
+                        min(each.start, number.start() if number is before else each.start),
+                        each.end + (number.end() if number is after else 0),
+                    )
+                )
     return tuple(made), spans
 
 
@@ -207,7 +247,9 @@ def _amended(query: Query, how: str, said: str) -> Query:
     query = replace(query, filters=(*kept, *new.filters))
     if how in ("by", "also") and named:
         groups = (*query.groups, *named) if how == "also" else named
-        query = replace(query, groups=tuple(dict.fromkeys(groups)), measures=tuple(m for m in query.measures if m not in named))
+        query = replace(
+            query, groups=tuple(dict.fromkeys(groups)), measures=tuple(m for m in query.measures if m not in named)
+        )
     elif how == "about" and named:
         numbers = tuple(name for name in named if frame.numeric(name) and not (frame.few(name) and query.groups))
         others = tuple(name for name in named if name not in numbers)

@@ -8,16 +8,18 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 Rows = list[list[str]]
 
-_DENIED = re.compile(r"\bdenied\b|not (?:allowed|permitted)|permission|read[_ -]only mode|拒绝", re.I)
+_DENIED = re.compile(r"\bdenied\b|\bwas not run\b|not (?:allowed|permitted)|permission|read[_ -]only mode|拒绝", re.I)
 _ERROR = re.compile(r"^(?:[\w.]+\.)?([A-Z]\w*(?:Error|Exception|Interrupt|Exit|Warning|Failure))(?::\s*(.*))?$")
 _FRAME = re.compile(
-    r"^[\W_]*(?P<name>[A-Za-z_]\w*)\W.*?\b(?:DataFrame|frame)\b(?:\D*(?P<rows>\d[\d,]*)\s*(?:rows)?\s*[x×,*]\s*(?P<columns>\d+))?"
+    r"^[\W_]*(?P<name>[A-Za-z_]\w*)\W.*?\b(?:DataFrame"
+    r"|frame)\b(?:\D*(?P<rows>\d[\d,]*)\s*(?:rows)?\s*[x×,*]\s*(?P<columns>\d+))?"
 )
-_GONE = re.compile(r"\bgone\b\W*(?P<listed>.*)|(?P<name>\w+)`? is gone", re.I)
+_GONE = re.compile(r"\bgone\s*[:：]\s*(?P<listed>.*)|(?P<name>\w+)`? is gone", re.I)
 
 
 def denied(text: str) -> bool:
@@ -110,14 +112,18 @@ def _is_index_name(line: str, ends: Sequence[int]) -> bool:
 
 def _cells(line: str, ends: Sequence[int]) -> list[str]:
     first = line[: ends[0]].rstrip()
-    label = re.match(r"(\d+)\s+(.*)$", first) or re.match(r"(.*?)\s{2,}(\S.*)$", first) or re.match(r"(.*)\s(\S+)$", first)
+    label = (
+        re.match(r"(\d+)\s+(.*)$", first) or re.match(r"(.*?)\s{2,}(\S.*)$", first) or re.match(r"(.*)\s(\S+)$", first)
+    )
     cells = [label[1].strip(), label[2].strip()] if label else ["", first.strip()]
-    return cells + [line[start:end].strip() for start, end in zip(ends, ends[1:], strict=False)]
+    return cells + [line[start:end].strip() for start, end in pairwise(ends)]
 
 
 def series(text: str) -> Rows:
     """Label and value of each line of a printed Series; name and dtype lines are left out."""
-    found = (re.match(r"^\s*(\S.*?)\s{2,}(\S+)$", line) for line in re.sub(r"^Out: ", "", text, flags=re.M).splitlines())
+    found = (
+        re.match(r"^\s*(\S.*?)\s{2,}(\S+)$", line) for line in re.sub(r"^Out: ", "", text, flags=re.M).splitlines()
+    )
     return [[each[1], each[2]] for each in found if each and not each[1].startswith(("dtype", "Name:", "Length:"))]
 
 
@@ -142,14 +148,19 @@ def gone(text: str) -> dict[str, str]:
             for name, what in re.findall(r"([A-Za-z_]\w*)\s*\(([^)]*)\)", each["listed"]):
                 found[name] = what
             bare = re.sub(r"\([^)]*\)", "", each["listed"])
-            found.update({name: "" for name in re.findall(r"(?:^|,)\s*`?([A-Za-z_]\w*)`?\s*(?=,|$)", bare) if name not in found})
+            found.update(
+                {name: "" for name in re.findall(r"(?:^|,)\s*`?([A-Za-z_]\w*)`?\s*(?=,|$)", bare) if name not in found}
+            )
     return found
 
 
 def markdown(headers: Sequence[str], table: Rows, most: int = 20) -> str:
     """A Markdown table of the rows, numbers to the right; pipes in cells are escaped."""
     right = [all(number(row[at]) is not None for row in table) for at in range(len(headers))]
-    lines = ["| " + " | ".join(headers) + " |", "|" + "|".join("---:" if each else "---" for each in right) + "|"]
+    lines = [
+        "| " + " | ".join(header.strip() for header in headers) + " |",
+        "|" + "|".join("---:" if each else "---" for each in right) + "|",
+    ]
     for row in table[:most]:
         lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |")
     if len(table) > most:

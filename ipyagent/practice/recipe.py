@@ -51,7 +51,10 @@ class Task:
         """Ends the turn when the request does not offer the tool."""
         if not self.has(tool):
             raise Ending(
-                self.say(f"This session has no `{tool}` tool, so I cannot do that.", f"这个会话没有 `{tool}` 工具，我做不了这件事。")
+                self.say(
+                    f"This session has no `{tool}` tool, so I cannot do that.",
+                    f"这个会话没有 `{tool}` 工具，我做不了这件事。",
+                )
             )
 
     def call(self, tool: str, input: Mapping[str, Any], why: str, say: str | None = None) -> Asking:
@@ -93,7 +96,8 @@ class Task:
         if kind in ("ModuleNotFoundError", "ImportError"):
             package = message.split("'")[1].split(".")[0] if message.count("'") >= 2 else message
             return self.say(
-                f"The package `{package}` is not installed here. Install it with `%pip install {package}` and ask again.",
+                f"The package `{package}` is not installed here. Install it with `%pip install {package}` and "
+                f"ask again.",
                 f"这里没有安装 `{package}`。请运行 `%pip install {package}`，然后再问我一次。",
             )
         return self.say(f"That failed: `{what}`. I tried what I know.", f"运行出错：`{what}`。我会的办法都试过了。")

@@ -36,7 +36,7 @@ def compare(task: Task, query: Query) -> Recipe:
         "difference = group_a.mean() - group_b.mean()\n"
         "error = (group_a.var() / len(group_a) + group_b.var() / len(group_b)) ** 0.5\n"
         'print(f"difference = {difference:.2f}, standard error = {error:.2f}, Welch t = {difference / error:.2f}")\n'
-        f'comparison = pd.DataFrame({{\n    {quoted(column)}: [{first}, {second}],\n'
+        f"comparison = pd.DataFrame({{\n    {quoted(column)}: [{first}, {second}],\n"
         '    "n": [len(group_a), len(group_b)],\n    "mean": [group_a.mean(), group_b.mean()],\n'
         '    "std": [group_a.std(), group_b.std()],\n}).round(2)\ncomparison'
     )
@@ -45,7 +45,8 @@ def compare(task: Task, query: Query) -> Recipe:
     error = reading.named(step.text, "standard error")
     one, two = (each.strip('"') for each in names)
     head = task.say(
-        f"`{measure}` of {one} minus {two}: difference **{difference}** (standard error {error}, Welch t = {t}){source.where}.",
+        f"`{measure}` of {one} minus {two}: difference **{difference}** (standard error {error}, Welch t = "
+        f"{t}){source.where}.",
         f"`{measure}`：{one} 减 {two} 的差为 **{difference}**（标准误 {error}，Welch t = {t}）{source.where}。",
     )
     strength = reading.number(t or "")
@@ -69,11 +70,17 @@ def _values(source: str) -> list[str]:
 
 
 def _first_numeric(query: Query, column: str) -> list[str]:
-    return [each for each in query.frame.columns if query.frame.numeric(each) and each != column and not query.frame.few(each, 3)][:1]
+    return [
+        each
+        for each in query.frame.columns
+        if query.frame.numeric(each) and each != column and not query.frame.few(each, 3)
+    ][:1]
 
 
 def _grouped(query: Query, column: str, measures: list[str]) -> Query:
-    return Query(query.frame, "group", query.words, query.stat, query.mentions, tuple(measures), (column,), query.filters)
+    return Query(
+        query.frame, "group", query.words, query.stat, query.mentions, tuple(measures), (column,), query.filters
+    )
 
 
 def correlate(task: Task, query: Query) -> Recipe:
@@ -84,7 +91,7 @@ def correlate(task: Task, query: Query) -> Recipe:
         x, y = named
         code = (
             f"{query.start}r = {query.source}[{quoted(x)}].corr({query.source}[{quoted(y)}])\n"
-            f'print(f"r = {{r:.3f}}, n = {{len({query.source}[{named!r}].dropna())}}")'
+            f'print("r =", round(r, 3), "n =", len({query.source}[{listed(named)}].dropna()))'
         )
         step = yield from task.sure(code, f"Pearson's r of {x} and {y}.")
         r, n = reading.named(step.text, "r"), reading.named(step.text, "n")
@@ -109,14 +116,21 @@ def correlate(task: Task, query: Query) -> Recipe:
     table = [row[1:] for row in reading.rows(step.text, headers)]
     if len(named) == 1:
         table = [row for row in table if named[0].strip() in row] or table
-    head = task.say(f"The strongest correlations in `{frame.name}`{query.where}", f"`{frame.name}` 中最强的相关{query.where}")
+    head = task.say(
+        f"The strongest correlations in `{frame.name}`{query.where}", f"`{frame.name}` 中最强的相关{query.where}"
+    )
     if table:
-        head += task.say(f": `{table[0][0]}` with `{table[0][1]}`, r = {table[0][2]}.", f"：`{table[0][0]}` 与 `{table[0][1]}`，r = {table[0][2]}。")
+        head += task.say(
+            f": `{table[0][0]}` with `{table[0][1]}`, r = {table[0][2]}.",
+            f"：`{table[0][0]}` 与 `{table[0][1]}`，r = {table[0][2]}。",
+        )
         return f"{head}\n\n" + reading.markdown(headers, table)
     return shown(task, head, headers, step.text)
 
 
-_X_FIRST = re.compile(r"^(?:.*?)(?:用|使用|根据|由|以|using|from)\s*(.+?)\s*(?:来)?(?:预测|拟合|回归|predict|to predict|估计)", re.I)
+_X_FIRST = re.compile(
+    r"^(?:.*?)(?:用|使用|根据|由|以|using|from)\s*(.+?)\s*(?:来)?(?:预测|拟合|回归|predict|to predict|估计)", re.I
+)
 
 
 def fit(task: Task, query: Query) -> Recipe:
@@ -136,14 +150,20 @@ def fit(task: Task, query: Query) -> Recipe:
         else:
             raise Ending(
                 task.say(
-                    f"Which column should predict `{target}`? For example: “regress {target} on {_example(query, target)}”.",
+                    f"Which column should predict `{target}`? For example: “regress {target} on "
+                    f"{_example(query, target)}”.",
                     f"用哪一列来预测 `{target}`？例如：“用 {_example(query, target)} 预测 {target}”。",
                 )
             )
     texts = [each for each in predictors if not frame.numeric(each)]
-    dummies = f"pd.get_dummies(model_data[{listed(predictors)}], drop_first=True, dtype=float)" if texts else f"model_data[{listed(predictors)}]"
+    dummies = (
+        f"pd.get_dummies(model_data[{listed(predictors)}], drop_first=True, dtype=float)"
+        if texts
+        else f"model_data[{listed(predictors)}]"
+    )
     code = (
-        f"import numpy as np\nimport pandas as pd\n\n{query.start}model_data = {query.source}[{listed([target, *predictors])}].dropna()\n"
+        f"import numpy as np\nimport pandas as pd\n\n{query.start}model_data = "
+        f"{query.source}[{listed([target, *predictors])}].dropna()\n"
         f"predictors = {dummies}\ntarget = model_data[{quoted(target)}].to_numpy(dtype=float)\n"
         "design = np.column_stack([np.ones(len(predictors)), predictors.to_numpy(dtype=float)])\n"
         "coefficients, *_ = np.linalg.lstsq(design, target, rcond=None)\n"
@@ -158,12 +178,14 @@ def fit(task: Task, query: Query) -> Recipe:
     table = [row for row in reading.series(step.text) if reading.number(row[1]) is not None]
     what = ", ".join(f"`{each}`" for each in predictors)
     head = task.say(
-        f"Linear regression of `{target}` on {what}{query.where}: R² = **{r2}**, n = {n}, residual standard deviation {spread}.",
+        f"Linear regression of `{target}` on {what}{query.where}: R² = **{r2}**, n = {n}, residual standard "
+        f"deviation {spread}.",
         f"`{target}` 对 {what} 的线性回归{query.where}：R² = **{r2}**，n = {n}，残差标准差 {spread}。",
     )
     if len(table) == 2:
         head += task.say(
-            f" Each unit of `{table[1][0]}` goes with {table[1][1]} of `{target}`.", f" `{table[1][0]}` 每增加 1，`{target}` 平均变化 {table[1][1]}。"
+            f" Each unit of `{table[1][0]}` goes with {table[1][1]} of `{target}`.",
+            f" `{table[1][0]}` 每增加 1，`{target}` 平均变化 {table[1][1]}。",
         )
     return f"{head}\n\n" + reading.markdown([task.say("term", "项"), task.say("coefficient", "系数")], table)
 

@@ -36,7 +36,7 @@ _TOOL_FIELDS: Final = frozenset(
     }
 )
 _NAME: Final = re.compile(r"[a-zA-Z0-9_-]{1,128}")
-_TYPES: Final = frozenset({"object", "array", "string", "number", "integer", "boolean", "null"})
+_TYPES: Final = ("object", "array", "string", "number", "integer", "boolean", "null")
 
 
 def check_headers(headers: Mapping[str, str], key: str | None) -> frozenset[str]:
@@ -162,7 +162,7 @@ def _check_tools(tools: Any) -> set[str]:
             _check_schema(tool.get("input_schema"), f"{path}.custom.input_schema")
             if not isinstance(tool.get("description", ""), str):
                 raise Refused(f"{path}.custom.description: Input should be a valid string")
-        elif kind not in CLIENT_TOOLS:
+        elif not isinstance(kind, str) or kind not in CLIENT_TOOLS:
             raise Refused(f"{path}.type: tool type {kind!r} is unknown or runs on Anthropic's servers only")
         elif CLIENT_TOOLS[kind] != name:
             raise Refused(f"{path}.{kind}.name: Input should be '{CLIENT_TOOLS[kind]}'")
@@ -184,7 +184,8 @@ def _check_schema(schema: Any, path: str) -> None:
         raise Refused(f"{path}: input_schema does not support {clash[0]} at the top level")
     for name, inner in properties.items():
         kinds = inner.get("type", []) if isinstance(inner, dict) else []
-        if not isinstance(inner, dict | bool) or not _TYPES.issuperset([kinds] if isinstance(kinds, str) else kinds):
+        listed = kinds if isinstance(kinds, list) else [kinds]
+        if not isinstance(inner, dict | bool) or any(kind not in _TYPES for kind in listed):
             raise Refused(f"{path}: JSON schema is invalid at properties.{name}")
 
 
@@ -221,7 +222,7 @@ def _check_choice(body: Mapping[str, Any], card: ModelCard, names: set[str]) -> 
         raise Refused("tool_choice.type: Input should be 'auto', 'any', 'tool' or 'none'")
     if not names and kind != "none":
         raise Refused("tool_choice: tool_choice may only be specified while providing tools")
-    if kind == "tool" and choice.get("name") not in names:
+    if kind == "tool" and choice.get("name") not in list(names):
         raise Refused(f"tool_choice: Tool '{choice.get('name')}' not found in provided tools")
     if kind in ("any", "tool"):
         if card.bound:
@@ -256,8 +257,16 @@ def _check_closed(schema: Any, path: str) -> None:
         return
     if schema.get("type") == "object" and schema.get("additionalProperties") is not False:
         raise Refused(f"{path}: For 'object' type, 'additionalProperties' must be explicitly set to false")
-    for name, inner in {**(schema.get("properties") or {}), **(schema.get("$defs") or {})}.items():
-        _check_closed(inner, f"{path}.{name}")
+    for named in ("properties", "$defs"):
+        inner = schema.get(named) or {}
+        if not isinstance(inner, dict):
+            raise Refused(f"{path}.{named}: Input should be an object")
+        for name, part in inner.items():
+            _check_closed(part, f"{path}.{named}.{name}")
     _check_closed(schema.get("items"), f"{path}.items")
-    for i, inner in enumerate(schema.get("anyOf") or []):
-        _check_closed(inner, f"{path}.anyOf.{i}")
+    for several in ("anyOf", "allOf"):
+        parts = schema.get(several) or []
+        if not isinstance(parts, list):
+            raise Refused(f"{path}.{several}: Input should be a list")
+        for i, part in enumerate(parts):
+            _check_closed(part, f"{path}.{several}.{i}")

@@ -13,11 +13,15 @@ from .intents import Ask
 from .recipe import Ending, Recipe, Task
 
 _LEAD = re.compile(
-    r"^(?:remember|memori[sz]e|note|keep in mind|don't forget|forget|recall|what do you (?:remember|know|recall)|do you (?:still )?(?:remember|recall)"
-    r"|记住|请记住|记一下|记下|别忘了|忘记|忘掉|忘了|回忆|你?还?记得)\s*(?:that|about|of|what|这个|这一点|关于)?\s*[:：,，]?\s*",
+    r"^(?:remember|memori[sz]e|note|keep in mind|don't forget|forget|recall|what do you (?:remember|know"
+    r"|recall)|do you (?:still )?(?:remember|recall)"
+    r"|记住|请记住|记一下|记下|别忘了|忘记|忘掉|忘了|回忆|你?还?记得)\s*(?:that|about|of|what|这个|这一点"
+    r"|关于)?\s*[:：,，]?\s*",
     re.I,
 )
-_FEEDBACK = re.compile(r"\b(?:always|never|prefer|don't|do not|should|use|avoid|like)\b|总是|不要|喜欢|偏好|应该|请用|别", re.I)
+_FEEDBACK = re.compile(
+    r"\b(?:always|never|prefer|don't|do not|should|use|avoid|like)\b|总是|不要|喜欢|偏好|应该|请用|别", re.I
+)
 _USER = re.compile(r"\b(?:i am|i'm|my (?:role|name|job|team)|i work)\b|我是|我叫|我的(?:名字|职业|角色)", re.I)
 
 
@@ -45,10 +49,14 @@ def remember(task: Task, ask: Ask) -> Recipe:
     if kind != "user":
         body += "\n**Why:** the user asked to remember it.\n**How to apply:** as it is stated.\n"
     path = f"{_root(task)}{slug}.md"
-    step = yield from task.call("memory", {"command": "create", "path": path, "file_text": body}, f"A fact to keep, of type {kind}.")
+    step = yield from task.call(
+        "memory", {"command": "create", "path": path, "file_text": body}, f"A fact to keep, of type {kind}."
+    )
     if step.failed and re.search(r"exist", step.text):
         path = f"{_root(task)}{slug}_2.md"
-        step = yield from task.call("memory", {"command": "create", "path": path, "file_text": body}, "That name is taken; another one.")
+        step = yield from task.call(
+            "memory", {"command": "create", "path": path, "file_text": body}, "That name is taken; another one."
+        )
     if step.failed:
         raise Ending(task.say("It was not saved: ", "没有保存：") + step.text.strip()[:300])
     return task.say(f"Saved in `{path}` ({kind}): {fact}", f"已记在 `{path}`（{kind}）：{fact}")
@@ -75,7 +83,9 @@ def recall(task: Task, ask: Ask) -> Recipe:
         return task.say(f"I find nothing in the memory about: {query}", f"记忆里没有找到相关内容：{query}")
     said = []
     for path in paths:
-        step = yield from task.call("memory", {"command": "view", "path": _root(task) + path}, f"{path} shares words with the question.")
+        step = yield from task.call(
+            "memory", {"command": "view", "path": _root(task) + path}, f"{path} shares words with the question."
+        )
         if not step.failed:
             text = re.sub(r"^\s*\d+[\t:|]\s?", "", step.text, flags=re.M)
             body = re.sub(r"\A.*?---\n.*?\n---\n", "", text, flags=re.S).strip()
@@ -90,7 +100,9 @@ def forget(task: Task, ask: Ask) -> Recipe:
     paths = _found(task, listing.text, query)
     if not paths:
         return task.say(f"There is no memory about: {query}", f"没有关于它的记忆：{query}")
-    step = yield from task.call("memory", {"command": "delete", "path": _root(task) + paths[0]}, f"{paths[0]} fits best.")
+    step = yield from task.call(
+        "memory", {"command": "delete", "path": _root(task) + paths[0]}, f"{paths[0]} fits best."
+    )
     if step.failed:
         raise Ending(task.say("It was not deleted: ", "没有删除：") + step.text.strip()[:300])
     return task.say(f"Forgot `{paths[0]}`.", f"已忘掉 `{paths[0]}`。")
@@ -101,7 +113,9 @@ def load_skill(task: Task, ask: Ask) -> Recipe:
     task.need("load_skill")
     schema = task.conversation.tools["load_skill"].get("input_schema") or {}
     known = list((reading.fields(schema).get("name") or {}).get("enum") or [])
-    about = {name: next((line for line in task.conversation.system.splitlines() if name in line), name) for name in known}
+    about = {
+        name: next((line for line in task.conversation.system.splitlines() if name in line), name) for name in known
+    }
     wanted = word_set(re.sub(r"\b(?:load|use|apply|find|skill|skills|which)\b|技能|加载|使用", " ", ask.text))
     named = [name for name in known if name in ask.text.lower() or name.replace("-", " ") in ask.text.lower()]
     score = {name: len(wanted & word_set(line.replace("-", " "))) for name, line in about.items()}
@@ -113,12 +127,18 @@ def load_skill(task: Task, ask: Ask) -> Recipe:
     if step.failed:
         raise Ending(task.say("The skill was not loaded: ", "技能没有加载：") + step.text.strip()[:300])
     points = [line.strip() for line in step.text.splitlines() if re.match(r"\s*(?:#+|\d+\.|-)\s", line)][:8]
-    return task.say(f"Loaded the skill `{best[0]}`. It says:", f"已加载技能 `{best[0]}`，要点：") + "\n\n" + "\n".join(f"> {each}" for each in points)
+    return (
+        task.say(f"Loaded the skill `{best[0]}`. It says:", f"已加载技能 `{best[0]}`，要点：")
+        + "\n\n"
+        + "\n".join(f"> {each}" for each in points)
+    )
 
 
 def steps_of(text: str) -> list[str]:
     """The steps that a request names, split at "then", commas and their like."""
-    body = re.sub(r"^.*?(?:\bplan\b(?: (?:to|for|how to|the|out))?|计划|规划)\s*[:：]?\s*", "", text, count=1, flags=re.I | re.S)
+    body = re.sub(
+        r"^.*?(?:\bplan\b(?: (?:to|for|how to|the|out))?|计划|规划)\s*[:：]?\s*", "", text, count=1, flags=re.I | re.S
+    )
     parts = re.split(r"\s*(?:,? and then |,? then |;|\n|, and |,|，|、|；|然后|接着|再)\s*", body)
     return [part.strip(" -.。") for part in parts if len(part.strip(" -.。")) > 1]
 
@@ -132,22 +152,30 @@ def plan(task: Task, ask: Ask) -> Recipe:
             task.say("look at the data: shape, types, missing values", "查看数据：形状、类型、缺失值"), steps[0],
             task.say("check the result and say what it shows", "检查结果并说明结论"),
         ]  # fmt: skip
-    input = instance(task.conversation.tools["plan"].get("input_schema") or {}, steps=steps, text=ask.text)
-    step = yield from task.call("plan", input, f"{len(steps)} steps.")
+    arguments = instance(task.conversation.tools["plan"].get("input_schema") or {}, steps=steps, text=ask.text)
+    step = yield from task.call("plan", arguments, f"{len(steps)} steps.")
     if step.failed:
         raise Ending(task.say("The plan was not accepted: ", "计划没有被接受：") + step.text.strip()[:300])
-    return task.say("The plan:", "计划：") + "\n\n" + "\n".join(f"{number}. {each}" for number, each in enumerate(steps, 1))
+    return (
+        task.say("The plan:", "计划：")
+        + "\n\n"
+        + "\n".join(f"{number}. {each}" for number, each in enumerate(steps, 1))
+    )
 
 
 def delegate(task: Task, ask: Ask) -> Recipe:
     """Gives the work to a sub-agent and reports what it answered."""
     task.need("agent")
     work = re.sub(
-        r"^(?:delegate(?: this| to (?:a|an) \S+)?|(?:use|ask|start|have) (?:a|an|another|separate)?\s*(?:sub-?agent|agent)(?: to)?|(?:用|让|派)?一?个?子(?:代理|智能体)(?:去|来)?|委[派托](?:给.*?)?)\s*[:：,，]?\s*",
+        r"^(?:delegate(?: this| to (?:a|an) \S+)?|(?:use|ask|start|have) (?:a|an|another"
+        r"|separate)?\s*(?:sub-?agent|agent)(?: to)?|(?:用|让|派)?一?个?子(?:代理|智能体)(?:去|来)?"
+        r"|委[派托](?:给.*?)?)\s*[:：,，]?\s*",
         "", ask.text, flags=re.I,
     ).strip() or ask.text  # fmt: skip
     schema = task.conversation.tools["agent"].get("input_schema") or {}
-    step = yield from task.call("agent", instance(schema, steps=[work], text=work), "The user wants a sub-agent to do it.")
+    step = yield from task.call(
+        "agent", instance(schema, steps=[work], text=work), "The user wants a sub-agent to do it."
+    )
     if step.failed:
         raise Ending(task.say("The sub-agent failed: ", "子代理失败：") + step.text.strip()[:300])
     return task.say("The sub-agent answered:", "子代理的回答：") + f"\n\n{step.text.strip()[:2000]}"
@@ -157,14 +185,18 @@ def compact(task: Task, ask: Ask) -> Recipe:
     """Asks the session to compact its context."""
     task.need("compact")
     schema = task.conversation.tools["compact"].get("input_schema") or {}
-    input = {name: ask.text for name in reading.fields(schema) if name == "instructions" and len(ask.text) > 30}
-    step = yield from task.call("compact", input, "The user wants the context compacted.")
+    arguments = {name: ask.text for name in reading.fields(schema) if name == "instructions" and len(ask.text) > 30}
+    step = yield from task.call("compact", arguments, "The user wants the context compacted.")
     if step.failed:
         raise Ending(task.say("Nothing was compacted: ", "没有压缩：") + step.text.strip()[:300])
-    return task.say("Done: ", "完成：") + (step.text.strip()[:500] or task.say("the context is compacted.", "上下文已压缩。"))
+    return task.say("Done: ", "完成：") + (
+        step.text.strip()[:500] or task.say("the context is compacted.", "上下文已压缩。")
+    )
 
 
-def instance(schema: Mapping[str, Any], steps: Sequence[str] = (), text: str = "", root: Mapping[str, Any] | None = None) -> Any:
+def instance(
+    schema: Mapping[str, Any], steps: Sequence[str] = (), text: str = "", root: Mapping[str, Any] | None = None
+) -> Any:
     """A minimal value of a JSON schema; texts are `text`, lists have one item for each of `steps`."""
     root = schema if root is None else root
     if "$ref" in schema:
@@ -186,7 +218,10 @@ def instance(schema: Mapping[str, Any], steps: Sequence[str] = (), text: str = "
     if kind == "object":
         fields = reading.fields(schema)
         names = schema.get("required") or ([] if not text else list(fields)[:1])
-        return {name: instance(fields.get(name, {}), steps, text[:60] if name == "description" else text, root) for name in names}
+        return {
+            name: instance(fields.get(name, {}), steps, text[:60] if name == "description" else text, root)
+            for name in names
+        }
     if kind == "array":
         item = schema.get("items") or {}
         least = int(schema.get("minItems", 0))

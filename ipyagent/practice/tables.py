@@ -66,7 +66,10 @@ def group(task: Task, query: Query) -> Recipe:
     keys = list(query.groups) or [unit]
     if stat == "count" and not query.measures:
         return (yield from counts(task, query))
-    measures = list(query.measures) or [c for c in frame.columns if frame.numeric(c) and c not in keys and not _is_id(c, frame)][:4]
+    measures = (
+        list(query.measures)
+        or [c for c in frame.columns if frame.numeric(c) and c not in keys and not _is_id(c, frame)][:4]
+    )
     if not measures:
         return (yield from counts(task, query))
     columns = [*(f"{_name(stat, each)}" for each in measures), "n"]
@@ -79,8 +82,14 @@ def group(task: Task, query: Query) -> Recipe:
     large = 1
     for key in keys:
         large *= max(1, frame.unique.get(key, 1))
-    sort = f".nlargest({MOST_GROUPS}, {quoted(columns[0])}).reset_index(drop=True)" if large > 2 * MOST_GROUPS and not dated else ""
-    step = yield from task.sure(f"{code}summary{sort}", f"Group by {', '.join(keys)}, then {stat} of {', '.join(measures)}.")
+    sort = (
+        f".nlargest({MOST_GROUPS}, {quoted(columns[0])}).reset_index(drop=True)"
+        if large > 2 * MOST_GROUPS and not dated
+        else ""
+    )
+    step = yield from task.sure(
+        f"{code}summary{sort}", f"Group by {', '.join(keys)}, then {stat} of {', '.join(measures)}."
+    )
     headers = [*keys, *columns]
     table = [row[1:] for row in reading.rows(step.text, headers)]
     label = task.say(*STAT_NAMES[stat])
@@ -96,7 +105,12 @@ def group(task: Task, query: Query) -> Recipe:
 
 
 def _is_id(column: str, frame: Frame) -> bool:
-    return bool(re.search(r"(?:^|_| )id$|Id$|^(?:serial|index|unnamed)", column, re.I if "id" not in column.lower() else 0)) or not column.strip()
+    return (
+        bool(
+            re.search(r"(?:^|_| )id$|Id$|^(?:serial|index|unnamed)", column, re.I if "id" not in column.lower() else 0)
+        )
+        or not column.strip()
+    )
 
 
 def counts(task: Task, query: Query) -> Recipe:
@@ -110,10 +124,16 @@ def counts(task: Task, query: Query) -> Recipe:
     step = yield from task.sure(code, f"Count the rows for each value of {', '.join(keys)}.")
     table = reading.rows(step.text, [*keys, name])
     over = ", ".join(f"`{each}`" for each in keys)
-    head = task.say(f"Rows of `{query.frame.name}` by {over}{query.where}:", f"`{query.frame.name}` 中每种 {over} 的行数{query.where}：")
+    head = task.say(
+        f"Rows of `{query.frame.name}` by {over}{query.where}:",
+        f"`{query.frame.name}` 中每种 {over} 的行数{query.where}：",
+    )
     if table:
         top = " / ".join(table[0][1 : 1 + len(keys)])
-        head = task.say(f"The most frequent is {top} with {table[0][-1]}. ", f"最多的是 {top}，有 {table[0][-1]} 行。") + head
+        head = (
+            task.say(f"The most frequent is {top} with {table[0][-1]}. ", f"最多的是 {top}，有 {table[0][-1]} 行。")
+            + head
+        )
     return shown(task, head, [*keys, name], step.text)
 
 
@@ -126,14 +146,15 @@ def aggregate(task: Task, query: Query) -> Recipe:
         raise which(task, query.frame, "numeric column")
     columns = query.measures
     lines = [
-        f'print(f"{stat} of {each.strip()} = {{{query.source}[{_single(each)}].{stat}():.2f}} (n = {{{query.source}[{_single(each)}].count()}})")'
+        f"print({quoted(f'{stat} of {each.strip()} =')}, round({query.source}[{quoted(each)}].{stat}(), 2), "
+        f'"n =", {query.source}[{quoted(each)}].count())'
         for each in columns
     ]
     step = yield from task.sure(query.start + "\n".join(lines), f"The {stat} of {', '.join(columns)}, nothing else.")
     label, said = task.say(*STAT_NAMES[stat]), []
     for each in columns:
         value = reading.named(step.text, f"{stat} of {each.strip()}")
-        n = re.search(rf"{re.escape(f'{stat} of {each.strip()}')} = \S+ \(n = (\d+)\)", step.text)
+        n = re.search(rf"{re.escape(f'{stat} of {each.strip()}')} = \S+ n = (\d+)", step.text)
         if value is None or n is None:
             return f"```text\n{step.text.strip()[:1000]}\n```"
         said.append(
@@ -145,17 +166,14 @@ def aggregate(task: Task, query: Query) -> Recipe:
     return "\n".join(said)
 
 
-def _single(column: str) -> str:
-    # Inside an f-string in double quotes; before Python 3.12 the other quotes are needed.
-    return repr(column)
-
-
 def how_many(task: Task, query: Query) -> Recipe:
     """The number of rows, or of rows that meet the conditions, or of distinct values."""
     frame = query.frame
     if not query.filters and (query.groups or (query.mentions and not re.search(r"\brows?\b|行", query.words))):
         column = (*query.groups, *query.mentions)[0]
-        if re.search(r"\b(?:different|distinct|unique|kinds?|types?)\b|种|不同", query.words, re.I) or (frame.few(column, 40) and not query.groups):
+        if re.search(r"\b(?:different|distinct|unique|kinds?|types?)\b|种|不同", query.words, re.I) or (
+            frame.few(column, 40) and not query.groups
+        ):
             return (yield from distinct(task, query, column))
         return (yield from counts(task, query))
     if not query.filters:
@@ -164,7 +182,8 @@ def how_many(task: Task, query: Query) -> Recipe:
         if found is None:
             return f"```text\n{step.text.strip()[:500]}\n```"
         return task.say(
-            f"`{frame.name}` has **{found[0]}** rows and {found[1]} columns.", f"`{frame.name}` 有 **{found[0]}** 行、{found[1]} 列。"
+            f"`{frame.name}` has **{found[0]}** rows and {found[1]} columns.",
+            f"`{frame.name}` 有 **{found[0]}** 行、{found[1]} 列。",
         )
     code = f'{query.start}print(f"{{len(subset)}} of {{len({frame.name})}} rows")'
     step = yield from task.sure(code, f"Count the rows where {'; '.join(map(str, query.filters))}.")
@@ -187,12 +206,15 @@ def distinct(task: Task, query: Query, column: str) -> Recipe:
     )  # fmt: skip
     number = re.search(r"(\d+) values", step.text)
     head = task.say(
-        f"`{column}` has **{number[1] if number else '?'}** different values:", f"`{column}` 有 **{number[1] if number else '?'}** 种取值："
+        f"`{column}` has **{number[1] if number else '?'}** different values:",
+        f"`{column}` 有 **{number[1] if number else '?'}** 种取值：",
     )
     return shown(task, head, [column, "n"], step.text)
 
 
-_SMALL = re.compile(r"smallest|lowest|lightest|youngest|shortest|cheapest|bottom|least|最(?:小|低|轻|短|少|便宜|年轻)", re.I)
+_SMALL = re.compile(
+    r"smallest|lowest|lightest|youngest|shortest|cheapest|bottom|least|最(?:小|低|轻|短|少|便宜|年轻)", re.I
+)
 
 
 def top(task: Task, query: Query) -> Recipe:
@@ -204,73 +226,19 @@ def top(task: Task, query: Query) -> Recipe:
     single = re.search(r"\b(?:which|who|what)\b|哪|谁", query.words, re.I) and not re.search(r"\d", query.words)
     many = query.many(3 if single else 5)
     labels = [c for c in frame.columns if not frame.numeric(c) and c not in query.measures]
-    labels = sorted(labels, key=lambda c: (c not in (*query.groups, *query.mentions), not re.search(r"name|title|country|名", c, re.I)))[:3]
+    labels = sorted(
+        labels,
+        key=lambda c: (c not in (*query.groups, *query.mentions), not re.search(r"name|title|country|名", c, re.I)),
+    )[:3]
     method, name = ("nsmallest", "smallest") if small else ("nlargest", "largest")
     headers = [*labels, column]
     code = f"{query.start}{name} = {query.source}.{method}({many}, {quoted(column)})[{listed(headers)}]\n{name}"
     step = yield from task.sure(code, f"The {many} rows with the {name} {column}.")
     table = [row[1:] for row in reading.rows(step.text, headers)]
-    head = task.say(f"The {many} rows with the {name} `{column}`{query.where}", f"`{column}` 最{'小' if small else '大'}的 {many} 行{query.where}")
+    head = task.say(
+        f"The {many} rows with the {name} `{column}`{query.where}",
+        f"`{column}` 最{'小' if small else '大'}的 {many} 行{query.where}",
+    )
     if table:
         head += task.say(f", from {table[0][-1]}:", f"，第一行是 {table[0][-1]}：")
     return shown(task, head, headers, step.text)
-
-
-def missing(task: Task, query: Query) -> Recipe:
-    """How many values are missing in each column that misses any."""
-    name = query.source
-    code = (
-        f"{query.start}missing = {name}.isna().sum()\n"
-        "missing = missing[missing > 0].sort_values(ascending=False)\n"
-        f'print(f"{{missing.sum()}} missing values, {{{name}.isna().any(axis=1).sum()}} of {{len({name})}} rows")\n'
-        "missing.head(30)"
-    )
-    step = yield from task.sure(code, f"Count missing values of {name} column by column.")
-    total = re.search(r"(\d+) missing values, (\d+) of (\d+) rows", step.text)
-    if total is None:
-        return f"```text\n{step.text.strip()[:1000]}\n```"
-    if total[1] == "0":
-        return task.say(f"`{query.frame.name}` has **no** missing values in its {total[3]} rows.", f"`{query.frame.name}` 的 {total[3]} 行**没有**缺失值。")
-    table = [row for row in reading.series(step.text[step.text.index(" rows") + 5 :]) if row[0] in {c.strip() for c in query.frame.columns}]
-    head = task.say(
-        f"`{query.frame.name}` has **{total[1]}** missing values, in {total[2]} of {total[3]} rows:",
-        f"`{query.frame.name}` 有 **{total[1]}** 个缺失值，涉及 {total[3]} 行中的 {total[2]} 行：",
-    )
-    return f"{head}\n\n" + reading.markdown([task.say("column", "列"), task.say("missing", "缺失数")], table)
-
-
-def columns(task: Task, query: Query) -> Recipe:
-    """Names and dtypes of the columns; they were read when the frame was found."""
-    frame = query.frame
-    table = [[column, dtype, str(frame.unique.get(column, ""))] for column, dtype in frame.dtypes.items()]
-    head = task.say(f"`{frame.name}` has {len(table)} columns and {frame.rows} rows:", f"`{frame.name}` 有 {len(table)} 列、{frame.rows} 行：")
-    return f"{head}\n\n" + reading.markdown([task.say("column", "列"), "dtype", task.say("distinct", "不同值")], table, most=60)
-    yield  # pragma: no cover  (a recipe is a generator, also one that calls nothing)
-
-
-def profile(task: Task, query: Query) -> Recipe:
-    """Shape, types, missing values and the main statistics of the numeric columns."""
-    frame, name = query.frame, query.frame.name
-    numeric = [column for column in frame.columns if frame.numeric(column)]
-    head = task.say(f"`{name}`: **{frame.rows}** rows, **{len(frame.columns)}** columns.", f"`{name}`：**{frame.rows}** 行，**{len(frame.columns)}** 列。")
-    code = (
-        f'print(f"duplicated rows: {{{name}.astype(str).duplicated().sum()}}, missing values: {{{name}.isna().sum().sum()}}")\n'
-    )
-    headers = ["count", "mean", "std", "min", "50%", "max"]
-    if numeric:
-        code += f"profile = {name}.describe().T[{listed(headers)}].round(2)\nprofile"
-    step = yield from task.sure(code, f"Describe {name}: duplicates, missing values, numeric columns.")
-    found = re.search(r"duplicated rows: (\d+), missing values: (\d+)", step.text)
-    if found:
-        head += task.say(f" Missing values: {found[2]}; duplicated rows: {found[1]}.", f" 缺失值 {found[2]} 个，重复行 {found[1]} 行。")
-    parts = [head]
-    if numeric:
-        table = reading.rows(step.text, headers)
-        label = task.say("column", "列")
-        parts.append(reading.markdown([label, *headers], table, most=40) if table else f"```text\n{step.text.strip()[:2000]}\n```")
-    texts = []
-    for column in (each for each in frame.columns if each not in numeric):
-        values = ", ".join(frame.values[column][:6]) if column in frame.values and len(frame.values[column]) <= 12 else ""
-        count = frame.unique.get(column, 0)
-        texts.append(f"- `{column}` ({frame.dtypes[column]}): " + task.say(f"{count} distinct", f"{count} 种取值") + (f" — {values}" if values else ""))
-    return "\n\n".join([*parts, "\n".join(texts[:20])]).strip()

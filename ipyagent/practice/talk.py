@@ -11,8 +11,8 @@ from . import reading
 from .conversation import MARK, Conversation, Turn
 from .frames import assigned
 from .intents import Ask
-from .recipe import Recipe, Task
-from .session import word_set, instance
+from .recipe import Task
+from .session import instance, word_set
 
 
 def _own(conversation: Conversation) -> list[Turn]:
@@ -26,18 +26,24 @@ def _gist(said: str, most: int = 160) -> str:
     return lines[0][:most] if lines else ""
 
 
-def discuss(task: Task, ask: Ask) -> Recipe:
+def discuss(task: Task, ask: Ask) -> str:
     """What was asked and answered so far, one line each."""
     earlier = _own(task.conversation)
     if not earlier:
         return task.say("This is the first thing you have asked in this conversation.", "这是这段对话里的第一个问题。")
-    lines = [f"{number}. {' '.join(turn.asked.split())[:120]} → {_gist(turn.said) or '…'}" for number, turn in enumerate(earlier, 1)]
+    lines = [
+        f"{number}. {' '.join(turn.asked.split())[:120]} → {_gist(turn.said) or '…'}"
+        for number, turn in enumerate(earlier, 1)
+    ]
     shown = lines if len(lines) <= 15 else [*lines[:5], "…", *lines[-9:]]
-    return task.say(f"So far you asked {len(earlier)} things:", f"到目前为止你问了 {len(earlier)} 件事：") + "\n\n" + "\n".join(shown)
-    yield  # pragma: no cover  (a recipe is a generator, also one that calls nothing)
+    return (
+        task.say(f"So far you asked {len(earlier)} things:", f"到目前为止你问了 {len(earlier)} 件事：")
+        + "\n\n"
+        + "\n".join(shown)
+    )
 
 
-def first_question(task: Task, ask: Ask) -> Recipe:
+def first_question(task: Task, ask: Ask) -> str:
     """The first or the previous request, word for word."""
     earlier = _own(task.conversation)
     if not earlier:
@@ -46,38 +52,36 @@ def first_question(task: Task, ask: Ask) -> Recipe:
     turn = earlier[-1] if last else earlier[0]
     which = task.say("previous" if last else "first", "上一个" if last else "第一个")
     return task.say(f"Your {which} question was: “{turn.asked[:500]}”", f"你的{which}问题是：“{turn.asked[:500]}”")
-    yield  # pragma: no cover
 
 
-def greet(task: Task, ask: Ask) -> Recipe:
+def greet(task: Task, ask: Ask) -> str:
     """A greeting, with what to try."""
     return task.say(
         "Hello. Try: “load the palmer penguins data set”, then “average body mass by species”.",
         "你好。可以试试：“加载企鹅数据集”，然后 “按物种计算平均体重”。",
     )
-    yield  # pragma: no cover
 
 
-def thanks(task: Task, ask: Ask) -> Recipe:
+def thanks(task: Task, ask: Ask) -> str:
     """Nothing to do."""
     return task.say("You are welcome.", "不客气。")
-    yield  # pragma: no cover
 
 
-def unknown(task: Task, ask: Ask) -> Recipe:
+def unknown(task: Task, ask: Ask) -> str:
     """What this is, what it can do, how to connect a language model."""
     return task.say(
         "I am the practice model: fixed rules, not a language model, and this request is outside them.\n"
-        "I can: load a file or data set, profile it, find missing values, group, count, filter, plot, compare, correlate, "
+        "I can: load a file or data set, profile it, find missing values, group, count, filter, plot, compare, "
+        "correlate, "
         "fit a line, run your code, list variables and files; in English and Chinese.\n"
         "For example: “average body mass by species and sex”, “plot flipper length by body mass”.\n"
         "For a real model set ANTHROPIC_API_KEY (or ANTHROPIC_BASE_URL for a local server), then `%agent model NAME`.",
         "我是练习模型：只有固定规则，不是语言模型，这个请求超出了规则。\n"
-        "我会：读取文件或数据集、概览、查缺失值、分组、计数、筛选、画图、比较、相关、线性拟合、运行你的代码、列出变量和文件；中英文都可以。\n"
+        "我会：读取文件或数据集、概览、查缺失值、分组、计数、筛选、画图、比较、相关、线性拟合、运行你的代码、"
+        "列出变量和文件；中英文都可以。\n"
         "例如：“按物种和性别计算平均体重”，“画体重和鳍长的散点图”。\n"
         "要用真正的模型：设置 ANTHROPIC_API_KEY（或本地服务器的 ANTHROPIC_BASE_URL），然后 `%agent model NAME`。",
     )
-    yield  # pragma: no cover
 
 
 def summary(conversation: Conversation) -> str:
@@ -88,29 +92,51 @@ def summary(conversation: Conversation) -> str:
     names = sorted({name for code in codes for name in assigned(code)})
     files = sorted({found for code in codes for found in re.findall(r"[\"']([^\"'\n]+\.\w{2,7})[\"']", code)})
     errors = [": ".join(filter(None, reading.error(step.text))) for step in steps if step.failed]
-    older = [text for turn in conversation.turns for text in turn.extras if "<summary>" in text or text.lstrip().startswith("<summary")]
+    older = [
+        text
+        for turn in conversation.turns
+        for text in turn.extras
+        if "<summary>" in text or text.lstrip().startswith("<summary")
+    ]
     latest = earlier[-1] if earlier else Turn("")
     quoted = "\n".join(f"- “{' '.join(turn.asked.split())[:400]}”" for turn in earlier) or "- none"
-    results = "\n".join(f"- {' '.join(turn.asked.split())[:80]}: {_gist(turn.said, 300)}" for turn in earlier if turn.said) or "- none"
+    results = (
+        "\n".join(f"- {' '.join(turn.asked.split())[:80]}: {_gist(turn.said, 300)}" for turn in earlier if turn.said)
+        or "- none"
+    )
     code = "\n\n".join(list(dict.fromkeys(codes))[-6:])
     sections = (
         ("Primary request and intent", f"{' '.join(earlier[0].asked.split())[:400] if earlier else 'none'}"),
         ("Key concepts", ", ".join(names) or "none"),
-        ("Files, variables and code", f"Files: {', '.join(files) or 'none'}. Variables: {', '.join(names) or 'none'}.\n```python\n{code}\n```"),
+        (
+            "Files, variables and code",
+            f"Files: {', '.join(files) or 'none'}. Variables: {', '.join(names) or 'none'}.\n```python\n{code}\n```",
+        ),
         ("Errors and fixes", "\n".join(f"- {each}" for each in errors) or "none"),
         ("Problem solving", results),
         ("All user messages", quoted),
-        ("Pending tasks", "none that the user named and that was not answered" if latest.said else latest.asked or "none"),
+        (
+            "Pending tasks",
+            "none that the user named and that was not answered" if latest.said else latest.asked or "none",
+        ),
         ("Current work", f"{' '.join(latest.asked.split())[:300]} → {_gist(latest.said, 300)}"),
         ("Next step", f"Wait for the user. The last request was: “{' '.join(latest.asked.split())[:300]}”"),
     )
     body = "\n".join(f"{number}. {title}:\n{text}\n" for number, (title, text) in enumerate(sections, 1))
-    before = f"Before that (an earlier summary):\n{re.sub(r'</?summary>', '', older[-1]).strip()[:4000]}\n\n" if older else ""
-    scratch = f"{len(earlier)} requests, {len(steps)} tool calls, {len(errors)} errors; lines are taken over, not composed."
+    before = (
+        f"Before that (an earlier summary):\n{re.sub(r'</?summary>', '', older[-1]).strip()[:4000]}\n\n"
+        if older
+        else ""
+    )
+    scratch = (
+        f"{len(earlier)} requests, {len(steps)} tool calls, {len(errors)} errors; lines are taken over, not composed."
+    )
     return f"<analysis>\n{scratch}\n</analysis>\n<summary>\n{before}{body}</summary>"
 
 
-_MANIFEST = re.compile(r"^\s*[-*]\s*(?:\[(?P<type>\w+)\]\s*)?`?(?P<name>[\w./-]+\.md)`?\s*(?:\([^)]*\))?\s*[:—-]?\s*(?P<about>.*)$", re.M)
+_MANIFEST = re.compile(
+    r"^\s*[-*]\s*(?:\[(?P<type>\w+)\]\s*)?`?(?P<name>[\w./-]+\.md)`?\s*(?:\([^)]*\))?\s*[:—-]?\s*(?P<about>.*)$", re.M
+)
 
 
 def structured(conversation: Conversation) -> str:
@@ -124,7 +150,11 @@ def structured(conversation: Conversation) -> str:
         score = {name: len(wanted & word_set(f"{name} {about}".replace("_", " "))) for name, about in manifest}
         best = sorted((name for name in score if score[name] >= 2), key=lambda name: (-score[name], name))[:5]
         for field, form in reading.fields(schema).items():
-            if isinstance(form, dict) and form.get("type") == "array" and (form.get("items") or {}).get("type") == "string":
+            if (
+                isinstance(form, dict)
+                and form.get("type") == "array"
+                and (form.get("items") or {}).get("type") == "string"
+            ):
                 value[field] = best
                 break
     return json.dumps(value, ensure_ascii=False)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from . import charts, loading, relations, session, tables, talk
+from . import charts, loading, looking, profiles, relations, session, tables, talk
 from .conversation import Conversation, read
 from .frames import find_frame
 from .intents import Ask, ask
@@ -19,16 +19,16 @@ from .query import Query, resolve
 from .recipe import Act, Ending, Recipe, Task
 from .replies import Reply, calls, text
 
-_ON_FRAME: dict[str, Callable[[Task, Query], Recipe]] = {
+_ON_FRAME: dict[str, Callable[[Task, Query], Recipe | str]] = {
     "group": tables.group, "aggregate": tables.aggregate, "values": tables.counts, "how_many": tables.how_many,
-    "top": tables.top, "missing": tables.missing, "columns": tables.columns, "profile": tables.profile,
+    "top": tables.top, "missing": profiles.missing, "columns": profiles.columns, "profile": profiles.profile,
     "plot": charts.plot, "compare": relations.compare, "correlate": relations.correlate, "fit": relations.fit,
 }  # fmt: skip
 
-_OTHER: dict[str, Callable[[Task, Ask], Recipe]] = {
-    "load": loading.load, "rebuild": loading.rebuild, "yes": loading.rebuild, "variables": loading.variables,
-    "find": loading.find, "files": loading.files, "around": loading.around, "read": loading.read, "run": loading.run,
-    "sum": loading.calculate, "remember": session.remember, "recall": session.recall, "forget": session.forget,
+_OTHER: dict[str, Callable[[Task, Ask], Recipe | str]] = {
+    "load": loading.load, "rebuild": loading.rebuild, "yes": loading.rebuild, "variables": looking.variables,
+    "find": looking.find, "files": looking.files, "around": looking.around, "read": looking.read, "run": looking.run,
+    "sum": looking.calculate, "remember": session.remember, "recall": session.recall, "forget": session.forget,
     "load_skill": session.load_skill, "plan": session.plan, "delegate": session.delegate, "compact": session.compact,
     "discuss": talk.discuss, "first_question": talk.first_question, "greet": talk.greet, "thanks": talk.thanks,
     "help": talk.unknown, "out": talk.unknown,
@@ -49,11 +49,14 @@ def answer(body: Mapping[str, Any]) -> Reply:
 
 def _recipe(task: Task, wanted: Ask) -> Recipe:
     """The recipe for an ask."""
+    made: Recipe | str
     if wanted.kind in _ON_FRAME:
         said = " ".join([wanted.text, *(words for _, words in wanted.amendments), task.conversation.turn.asked])
         frame = yield from find_frame(task, said)
-        return (yield from _ON_FRAME[wanted.kind](task, resolve(wanted, frame)))
-    return (yield from _OTHER[wanted.kind](task, wanted))
+        made = _ON_FRAME[wanted.kind](task, resolve(wanted, frame))
+    else:
+        made = _OTHER[wanted.kind](task, wanted)
+    return made if isinstance(made, str) else (yield from made)
 
 
 def _next_act(recipe: Recipe, conversation: Conversation) -> Act | str:

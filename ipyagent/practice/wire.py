@@ -71,6 +71,11 @@ class Wire(BaseHTTPRequestHandler):
             exchange.outcome = "client gone"
             exchange.error = f"{type(gone).__name__}: {gone}"
             self.close_connection = True
+        except Exception as error:  # noqa: BLE001 - a fault of ours is a 500 that says so, not a silent hang-up
+            exchange.outcome, exchange.error = "server failed", traceback.format_exc()
+            self.close_connection = True
+            if not exchange.status:
+                self._json(500, Refused(f"the practice server failed: {error!r}", 500).body(request_id))
         finally:
             exchange.finished = time.monotonic()
             exchange.cpu = time.thread_time() - before

@@ -138,7 +138,7 @@ async def _search(request: bytes) -> tuple[str, bool, str]:
     finally:
         if process.returncode is None:
             process.kill()
-    await process.wait()
+        await process.wait()
     problem = ""
     if finished and process.returncode:
         problem = (await process.stderr.read()).decode(errors="replace").strip().rpartition("\n")[2]

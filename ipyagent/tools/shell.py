@@ -125,11 +125,10 @@ async def _run(command: str, seconds: int, workspace: Workspace) -> ToolOutput:
     try:
         finished = await _followed(process, capture, seconds, workspace)
     finally:
-        # Not awaited: this also runs when the call is cancelled, and must be done when it returns.
         if not finished:
+            # Not awaited: when the call is cancelled all must have ended before it returns.
             processes.end(process.pid, mark, started)
-    if not finished:
-        await process.wait()
+            await process.wait()
     until = time.monotonic() + DRAIN
     left = [] if not capture.thread.is_alive() else processes.of_command(process.pid, mark, started)
     while capture.thread.is_alive() and time.monotonic() < until and not left:
@@ -137,6 +136,9 @@ async def _run(command: str, seconds: int, workspace: Workspace) -> ToolOutput:
     if finished and not left:
         # One that does not hold the output: `cmd >/dev/null 2>&1 &`.
         left = processes.of_command(process.pid, mark, started) if "&" in command else []
+    if left:
+        await asyncio.sleep(TICK)  # a moment, so that a forked shell has become its command
+        left = processes.of_command(process.pid, mark, started)
     if fresh := capture.take():
         workspace.stream(plain(fresh))
     status = process.returncode or 0

@@ -47,7 +47,7 @@ _GREP = Reader(
     "ABCme",
     "count ignore-case line-number recursive invert-match files-with-matches files-without-match only-matching "
     "word-regexp fixed-strings extended-regexp perl-regexp no-filename with-filename quiet include= exclude= "
-    "exclude-dir= color= colour= max-count= after-context= before-context= context= regexp=",
+    "exclude-dir= color color= colour= max-count= after-context= before-context= context= regexp=",
     text=1,
     number=True,
 )
@@ -60,7 +60,7 @@ READERS: dict[str, Reader] = {
     "cut": Reader("sn", "dfcb", "delimiter= fields= characters= bytes= complement only-delimited output-delimiter="),
     "date": Reader("uR", "", "utc rfc-email iso-8601 iso-8601="),
     "df": Reader("hTiakHP", long="human-readable inodes total"),
-    "diff": Reader("uqwiBbyaEZ", "U", "unified unified= brief ignore-case ignore-all-space color= side-by-side"),
+    "diff": Reader("uqwiBbyaEZ", "U", "unified unified= brief ignore-case ignore-all-space color color= side-by-side"),
     "dirname": Reader(files=False),
     "du": Reader("shackmbx", "d", "human-readable summarize max-depth= total apparent-size all"),
     "echo": Reader("ne", files=False),
@@ -71,7 +71,7 @@ READERS: dict[str, Reader] = {
     "head": Reader("qvz", "nc", "lines= bytes= quiet verbose", number=True),
     "ls": Reader(
         "laAhRtrS1dFipsnGgoXvcukmxCQb",
-        long="all almost-all human-readable recursive reverse size directory color= sort= time= full-time inode "
+        long="all almost-all human-readable recursive reverse size directory color color= sort= time= full-time inode "
         "group-directories-first classify time-style= format=",
     ),
     "md5sum": Reader("b"),
@@ -85,7 +85,7 @@ READERS: dict[str, Reader] = {
         "ABCemgtT",
         "line-number ignore-case files-with-matches files-without-match count word-regexp fixed-strings only-matching "
         "invert-match smart-case case-sensitive hidden no-ignore glob= type= type-not= max-count= max-depth= "
-        "context= after-context= before-context= regexp= no-heading heading color= stats multiline json sort=",
+        "context= after-context= before-context= regexp= no-heading heading color color= stats multiline json sort=",
         text=1,
     ),
     "sha256sum": Reader("b"),
@@ -177,12 +177,10 @@ def _operands(reader: Reader, words: Sequence[Word]) -> list[Word] | None:
             return None
         elif argument.startswith("--"):
             name, equals, _ = argument[2:].partition("=")
-            if equals and f"{name}=" not in long:
+            # A value in the next word is not taken: for an option whose value may be left out,
+            # that word is an operand.
+            if (f"{name}=" if equals else name) not in long:
                 return None
-            if not equals and name not in long:
-                if f"{name}=" not in long or not queue or queue[0].glob:
-                    return None
-                queue.pop(0)
             if name == "regexp":
                 text = 0
         elif reader.number and argument[1:].isdecimal() and argument.isascii():

@@ -10,8 +10,7 @@ from typing import Any
 
 from ipyagent.errors import ToolFailure
 from ipyagent.journal.protocols import Workspace
-from ipyagent.kernel.previews import Kind, one_line
-from ipyagent.kernel.previews._kind import MISSING, stored
+from ipyagent.kernel.previews import MISSING, Kind, one_line, stored
 from ipyagent.kernel.variables import describe, short_types, summarize
 from ipyagent.tools.schema import tool
 

@@ -27,7 +27,8 @@ _UNWRITTEN = re.compile(r"[\x00-\x20\x7f-\xa0\u200b-\u200f\u2028-\u202f\u2060-\u
 _DEFINITION = re.compile(r"^ {0,3}\[[^\]]+\]:", re.MULTILINE)
 _LINE = re.compile(r"[^\r\n]*(?:\r\n?|\n)|[^\r\n]+")
 _SPAN = re.compile(r"(?<!`)(`+)(?!`)(?:.|\n)*?(?<!`)\1(?!`)")
-_TARGET = re.compile(r"\](\(\s*<?([^)\s>]*)|:[ \t]*\n?[ \t]*<?([^\s>]+))")
+# Looked at, not consumed: one address may end in the next link. `>` may be the quote's mark on a new row.
+_TARGET = re.compile(r"\](?=[(:][\s>]*<?([^)\s>]*))")
 
 
 FENCE = (
@@ -111,44 +112,76 @@ def split(text: str) -> tuple[list[str], str]:
 
 def harmless(text: str) -> str:
     """The same Markdown for readers that render raw HTML: tags, pictures and unsafe links outside
-    code are turned into text."""
+    code are turned into text, and no open fence swallows what is written after it."""
     text = plain(text)
-    code_lines: set[int] = set()
+    for spare_spans in (True, False):
+        candidate = _disarmed(text, spare_spans)
+        for closing in ("", *_open_fence(candidate)):
+            if not _acts(candidate + closing):
+                return candidate + closing
+    marks = "```"  # too clever to be disarmed: all of it is shown as code
+    while marks in text:
+        marks += "`"
+    return f"{marks}\n{text}\n{marks}"
+
+
+@cache
+def _careless() -> MarkdownIt:
+    """How a reader without any care would parse it."""
+    from markdown_it import MarkdownIt
+
+    class Parser(MarkdownIt):
+        def validateLink(self, url: str) -> bool:  # noqa: N802 - the library's name
+            return True
+
+    return Parser("commonmark", {"html": True}).enable(["table", "strikethrough"])
+
+
+def _acts(text: str) -> bool:
+    """Whether anything in `text` could run, load or lead astray, or reach beyond its end."""
+    tokens = _careless().parse(text + "\n\nend\n")
+    for token in tokens:
+        for part in (token, *(token.children or ())):
+            if part.type in ("html_block", "html_inline", "image"):
+                return True
+            if part.type == "link_open" and not safe_link(str(part.attrs.get("href", ""))):
+                return True
+    return len(tokens) < 3 or tokens[-1].level != 0 or tokens[-2].content != "end"
+
+
+def _open_fence(text: str) -> list[str]:
+    fences = [token for token in _careless().parse(text) if token.type == "fence"]
+    return ["\n" + fences[-1].markup] if fences else []
+
+
+def _disarmed(text: str, spare_spans: bool) -> str:
+    code_rows: set[int] = set()
     for token in _parser(False).parse(text):
         if token.type in ("fence", "code_block") and token.map:
-            code_lines.update(range(*token.map))
+            code_rows.update(range(*token.map))
     parts: list[str] = []
     prose: list[str] = []
-
-    def flush() -> None:
-        if prose:
-            parts.append(_harmless_prose("".join(prose)))
+    for number, row in enumerate([*text.split("\n"), ""]):
+        if number in code_rows or number > text.count("\n"):
+            parts.append(_disarmed_prose("".join(prose), spare_spans))
             prose.clear()
-
-    for number, row in enumerate(text.split("\n")):
-        if number in code_lines:
-            flush()
             parts.append(row + "\n")
         else:
             prose.append(row + "\n")
-    flush()
-    return "".join(parts)[:-1]
+    return "".join(parts)[:-2]
 
 
-def _harmless_prose(text: str) -> str:
+def _disarmed_prose(text: str, spare_spans: bool) -> str:
     parts: list[str] = []
     at = 0
-    for span in _SPAN.finditer(text):
-        parts += (_harmless_words(text[at : span.start()]), span[0].replace("<", "‹") if "\n\n" in span[0] else span[0])
+    for span in _SPAN.finditer(text) if spare_spans else ():
+        parts += (_disarmed_words(text[at : span.start()]), span[0])
         at = span.end()
-    parts.append(_harmless_words(text[at:]))
-    return "".join(parts)
+    return "".join(parts) + _disarmed_words(text[at:])
 
 
-def _harmless_words(text: str) -> str:
+def _disarmed_words(text: str) -> str:
     def target(match: re.Match[str]) -> str:
-        url = match[2] if match[2] is not None else match[3]
-        return match[0] if safe_link(re.sub(r"\\(.)", r"\1", url)) else "\\" + match[0]
+        return "]" if safe_link(re.sub(r"\\(.)", r"\1", match[1])) else "\\]"
 
-    text = _TARGET.sub(target, text)
-    return text.replace("![", "!\\[").replace("<", "&lt;")
+    return _TARGET.sub(target, text).replace("![", "!\\[").replace("<", "&lt;")

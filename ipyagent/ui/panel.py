@@ -102,9 +102,11 @@ class PanelSurface:
         update_display(bundle, display_id=self._display, raw=True)  # type: ignore[no-untyped-call]  # no types
         if self._unroute is not None:
             self._unroute()
-        if len(self._pages) <= 1:
-            # A page that was reloaded in mid-run does not follow `update_display`: it keeps the
-            # widget, ended. Everywhere else the widget is gone from the page by now.
+        if len(self._pages) > 1:
+            # A page that was reloaded in mid-run does not follow `update_display`. Its script puts
+            # the static output in the widget's place where it can; else the widget stays, ended.
+            self._widget.send({"settle": bundle, "id": self._widget.model_id})
+        else:
             self._widget.close()
 
     # ------------------------------------------------------------------ agent thread
@@ -218,8 +220,10 @@ class PanelSurface:
     def _ready(self, content: dict[str, Any]) -> None:
         self._pages.add(str(content.get("page", "")))
         if not self._closed and self._widget is not None:
-            self._flush()
-            self._widget.send({"whole": self._snapshot()})
+            with self._lock:
+                self._segments.drain()  # the whole has it
+                whole = self._segments.snapshot()
+            self._widget.send({"whole": whole})
 
     def _answer(self, content: dict[str, Any]) -> None:
         future = self._open.get((str(content.get("call")), str(content.get("digest"))))

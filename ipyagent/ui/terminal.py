@@ -220,10 +220,10 @@ class TerminalSurface:
         if self._console is None:
             return
         file = self._console.file
-        with self._console.capture() as captured:
-            self._console.print(renderable)
-        text = captured.get()
         try:
+            with self._console.capture() as captured:
+                self._console.print(renderable)
+            text = captured.get()
             try:
                 file.write(text)
             except UnicodeEncodeError:

@@ -1,6 +1,6 @@
 """An IPython extension that drives a surface with real events from an agent thread, without an agent.
 
-`%%scripted NAME` awaits a turn: the events come from the coroutine `NAME` of this module.
+`await scripted("", NAME)` runs a turn: its events come from the coroutine `NAME` of this module.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import contextvars
+import functools
 import io
 import threading
 import time
@@ -188,6 +189,17 @@ async def idle(turn: Turn) -> str:
     return "stopped"
 
 
+async def block(turn: Turn) -> str:
+    """The main thread is busy in code that never awaits; the click must come through all the same."""
+    turn.phase("running python")
+    question = PermissionAsked(
+        call="t5", tool="shell", title="Run a command?", text="ls", language="bash", pattern="", digest="d5"
+    )
+    answer = await turn.surface.ask(question)
+    turn.show(TurnEnded(status="finished", seconds=1.0))
+    return answer.answer
+
+
 async def flood(turn: Turn) -> str:
     """200 KB of Markdown, one fence of 60 KB in it, in about four seconds."""
     turn.phase("writing")
@@ -201,11 +213,14 @@ async def flood(turn: Turn) -> str:
     return f"{len(text)} {took:.2f}"
 
 
-TURNS: dict[str, Callable[[Turn], Awaitable[str]]] = {"whole": whole, "refuse": refuse, "idle": idle, "flood": flood}
+TURNS: dict[str, Callable[[Turn], Awaitable[str]]] = {
+    "whole": whole, "refuse": refuse, "idle": idle, "flood": flood, "block": block,
+}  # fmt: skip
 
 
 async def scripted(line: str, cell: str = "") -> None:
-    """One turn: the surface opens here, the events come from a thread with its own event loop."""
+    """One turn: the surface opens here, the events come from a thread with its own event loop. In
+    turn "block" this thread meanwhile runs code that does not await."""
     main = asyncio.get_running_loop()
     done: asyncio.Future[str] = main.create_future()
     agent: dict[str, Any] = {}
@@ -213,7 +228,11 @@ async def scripted(line: str, cell: str = "") -> None:
     def stop() -> None:
         agent["loop"].call_soon_threadsafe(agent["task"].cancel)
 
-    surface = PanelSurface(stop, None)
+    from IPython import get_ipython
+
+    from ipyagent.kernel.comms import route_clicks
+
+    surface = PanelSurface(stop, functools.partial(route_clicks, get_ipython().kernel))
 
     async def run() -> None:
         agent.update(loop=asyncio.get_running_loop(), task=asyncio.current_task())
@@ -231,6 +250,9 @@ async def scripted(line: str, cell: str = "") -> None:
     surface.open()
     thread = threading.Thread(target=contextvars.copy_context().run, args=(lambda: asyncio.run(run()),), daemon=True)
     thread.start()
+    if cell == "block":
+        while thread.is_alive():
+            time.sleep(0.05)
     outcome = await done
     surface.close()
     thread.join(5)

@@ -137,7 +137,23 @@ def test_stop_ends_the_turn_at_once_also_after_a_reload(lab: Server, shots: Path
         page.shot("reloaded")
         stop.click()
         page.cell(2).get_by_text("Stopped by you").first.wait_for(timeout=10_000)
+        page.cell(2).locator(".ia-static").wait_for(timeout=10_000)
         page.shot("reloaded_stopped")
+        page.save()
+    (shown, *_rest) = nbformat.read(lab.root / "stop.ipynb", 4).cells[2].outputs
+    assert set(shown.data) == {"text/html", "text/markdown", "text/plain"}
+
+
+def test_a_click_comes_through_while_code_blocks(lab: Server, shots: Path) -> None:
+    with opened(lab, shots, "block.ipynb", "block") as page:
+        page.run(1, wait=False)
+        button = page.cell(1).locator("[data-act=once]")
+        button.wait_for(timeout=20_000)
+        began = time.monotonic()
+        button.click()
+        page.wait_done(1)
+        assert time.monotonic() - began < 3
+        assert "OUTCOME once" in page.cell(1).inner_text()
 
 
 def test_a_flood_of_text_arrives_without_lag(lab: Server, shots: Path) -> None:

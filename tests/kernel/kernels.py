@@ -50,6 +50,8 @@ class Kernel:
         self.client.start_channels()
         self.client.wait_for_ready(timeout=60)
         self.subshell: str | None = None
+        self.comm = ""
+        self.dead = False
 
     def close(self) -> None:
         self.client.stop_channels()
@@ -71,17 +73,20 @@ class Kernel:
         act: Callable[[Kernel], None] | None = None,
         answer: str | None = None,
         allow_stdin: bool = True,
-        timeout: float = 30.0,
+        timeout: float = 15.0,
     ) -> Cell:
         """Run a cell. `act` is called once, when the cell's text contains `when` (a stdin request
         when `when` is "stdin"), as soon as possible after."""
+        assert not self.dead, "this kernel hung in an earlier test"
         client, cell = self.client, Cell()
         message = client.execute(code, allow_stdin=allow_stdin)
         began = time.monotonic()
         acted: float | None = None
-        idle = False
+        idle = asking = False
+        self.comm = ""
         while not idle:
             if time.monotonic() - began > timeout:
+                self.dead = True  # the tests that share this kernel need not wait, too
                 raise AssertionError(f"no end after {timeout} s; so far: {cell.streams[-2000:]}")
             try:
                 got = client.get_iopub_msg(timeout=0.02)
@@ -104,7 +109,8 @@ class Kernel:
                         cell.data.append(content["data"])
                     elif kind == "status" and content["execution_state"] == "idle":
                         idle = True
-            if act is not None and acted is None and (asked if when == "stdin" else when in cell.streams):
+            asking = asking or asked is not None
+            if act is not None and acted is None and (asking and self.comm if when == "stdin" else when in cell.streams):
                 acted = time.monotonic()
                 act(self)
         cell.seconds = time.monotonic() - began

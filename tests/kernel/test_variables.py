@@ -58,7 +58,8 @@ def test_frames_come_first_and_the_newest_first_among_equals() -> None:
 
 
 def test_modules_and_the_shells_own_names_are_left_out() -> None:
-    own = ["In", "Out", "_", "__", "___", "_i", "_ii", "_iii", "_i1", "_i23", "_12", "_ih", "_oh", "_dh", "exit", "quit"]
+    own = ["In", "Out", "_", "__", "___", "_i", "_ii", "_iii", "_i1", "_i23", "_12", "_ih", "_oh", "_dh"]
+    own += ["exit", "quit"]
     namespace: dict[str, Any] = dict.fromkeys([*own, "get_ipython", "__builtins__", "__name__"], 1)
     namespace |= {"np": np, "mine": 1, "_private": 2, "made": types.ModuleType("made")}
     assert timed(namespace) == "_private  2\nmine  1"
@@ -183,3 +184,16 @@ def test_any_values_give_a_bounded_printable_text(namespace: dict[str, Any], lim
     for text in (summarize(namespace, limit=limit), describe("x", namespace, limit=limit)):
         assert len(text.encode()) <= limit
         assert all(line.isprintable() for line in text.split("\n"))
+
+
+def test_warnings_of_a_library_neither_show_nor_break_a_look(recwarn: pytest.WarningsRecorder) -> None:
+    import warnings
+
+    frame = pd.DataFrame({"a": [np.inf, -np.inf], "b": [np.nan, np.nan]})
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        filters = list(warnings.filters)
+        assert "a f64" in timed({"t": frame})
+        assert "no further preview" not in describe("t", frame) + describe("a", frame.to_numpy())
+        assert warnings.filters == filters
+    assert not recwarn.list

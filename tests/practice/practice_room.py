@@ -54,15 +54,15 @@ class Room:
         raise AssertionError(f"no end after 10 rounds: {self.calls}")
 
     def _result(self, call: dict[str, Any]) -> dict[str, Any]:
-        name, input = call["name"], call["input"]
-        self.calls.append((name, input))
+        name, arguments = call["name"], call["input"]
+        self.calls.append((name, arguments))
         if name in self.deny:
             text, failed = f"Permission denied: {name} needs a person; set IPyAgent.mode = 'auto'.", True
         elif name in self.answers:
             given = self.answers[name]
-            text, failed = (given(input) if callable(given) else given), False
+            text, failed = (given(arguments) if callable(given) else given), False
         else:
-            text, failed = getattr(self, f"_{name}")(**input)
+            text, failed = getattr(self, f"_{name}")(**arguments)
         self.results.append((text, failed))
         block = {"type": "tool_result", "tool_use_id": call["id"], "content": [{"type": "text", "text": text}]}
         return {**block, "is_error": True} if failed else block
@@ -70,7 +70,7 @@ class Room:
     @property
     def code(self) -> str:
         """The last code that was run."""
-        return next(input["code"] for name, input in reversed(self.calls) if name == "python")
+        return next(arguments["code"] for name, arguments in reversed(self.calls) if name == "python")
 
     def _python(self, code: str) -> tuple[str, bool]:
         out = io.StringIO()

@@ -217,7 +217,7 @@ def test_a_breach_of_the_rule_is_a_400_in_the_apis_words(
     body, words = REFUSED[rule]
     with pytest.raises(anthropic.BadRequestError) as caught:
         ask(sdk, body)
-    assert words in caught.value.api_message
+    assert words in str(caught.value.api_message)
     assert caught.value.type == "invalid_request_error"
     assert caught.value.request_id == server.log[-1].request_id == caught.value.body["request_id"]  # type: ignore[index]
     assert server.log[-1] is server.refused[-1]

@@ -68,7 +68,7 @@ def test_thinking_between_others_may_not_be_left_out(server: PracticeServer, sdk
     body = without(spoken(server, sdk, *THREE), 3)
     with pytest.raises(anthropic.BadRequestError) as caught:
         ask(sdk, body)
-    assert caught.value.api_message.startswith(f"messages.5.content.0: {BOUND}")
+    assert str(caught.value.api_message).startswith(f"messages.5.content.0: {BOUND}")
 
 
 EDITS = {
@@ -89,7 +89,7 @@ def test_a_changed_prefix_is_refused(server: PracticeServer, sdk: anthropic.Anth
         assert body["messages"][0]["role"] == "user"
     with pytest.raises(anthropic.BadRequestError) as caught:
         ask(sdk, body)
-    assert BOUND in caught.value.api_message
+    assert BOUND in str(caught.value.api_message)
     ask(sdk, without(body, *(i for i, m in enumerate(body["messages"]) if m["role"] == "assistant")))
 
 

@@ -268,7 +268,8 @@ def test_a_link_is_written_through_inside_the_project_only(workspace: ShellWorks
 
 
 @pytest.mark.parametrize(
-    "path", [".git/config", "sub/.git/hooks/pre-commit", ".GIT/config", ".ipyagent/rules", "../x", "/etc/x", "pipe", "."]
+    "path",
+    [".git/config", "sub/.git/hooks/pre-commit", ".GIT/config", ".ipyagent/rules", "../x", "/etc/x", "pipe", "."],
 )
 def test_guarded_and_outside_paths_are_never_written(workspace: ShellWorkspace, path: str) -> None:
     os.mkfifo(workspace.root / "pipe")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -55,7 +56,8 @@ class ShellWorkspace:
             done = self.shell.run_cell(code, store_history=False)
         error = done.error_in_exec or done.error_before_exec
         return Execution(
-            output=captured.stdout + captured.stderr if error is None else "",
+            # The shell's own display of the result is not output.
+            output=re.sub(r"Out\[\d+\]: .*\n", "", captured.stdout + captured.stderr) if error is None else "",
             result=None if done.result is None else repr(done.result),
             error=None if error is None else f"{type(error).__name__}: {error}",
             seconds=time.monotonic() - began,

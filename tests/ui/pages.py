@@ -9,6 +9,7 @@ TAGS = {
     "h5", "h6", "hr", "img", "input", "li", "ol", "p", "pre", "s", "section", "small", "span", "strong", "summary",
     "table", "tbody", "td", "th", "thead", "tr", "ul",
 }  # fmt: skip
+PICTURES = tuple(f"data:image/{kind};base64," for kind in ("png", "jpeg", "gif", "webp"))
 SCHEMES = ("http://", "https://", "mailto:")
 
 
@@ -31,9 +32,7 @@ class Page(HTMLParser):
                 self.dangers.append(f"{tag} {name}")
             if name in ("srcset", "action", "formaction", "srcdoc", "id", "name"):
                 self.dangers.append(f"{tag} {name}")
-            if name == "src" and not lowered.startswith(
-                ("data:image/png;base64,", "data:image/jpeg;base64,", "data:image/gif;base64,", "data:image/webp;base64,")
-            ):
+            if name == "src" and not lowered.startswith(PICTURES):
                 self.dangers.append(f"{tag} src={value}")
             if name == "href":
                 self.links.append(value)

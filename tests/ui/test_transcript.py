@@ -47,9 +47,8 @@ def test_a_granted_question_becomes_its_call() -> None:
 
 
 def test_a_denied_question_stays_and_its_result_adds_nothing() -> None:
-    items = fold(
-        [asked(), PermissionAnswered(call="t1", answer="deny", by="user", reason="no"), returned("t1", "x", is_error=True)]
-    )
+    denied = PermissionAnswered(call="t1", answer="deny", by="user", reason="no")
+    items = fold([asked(), denied, returned("t1", "x", is_error=True)])
     assert items == (QuestionItem("c:t1", asked(), "deny", "user", "no"),)
 
 
@@ -73,7 +72,8 @@ def test_streamed_output_belongs_to_its_call_until_the_result() -> None:
 
 def test_a_retry_begins_the_reply_anew_and_is_said_in_the_past_afterwards() -> None:
     transcript = Transcript()
-    for event in [*streamed("Half of"), Retrying(reason="Broken.", seconds=8), Retrying(reason="Busy", seconds=9, attempt=2)]:
+    retries = [Retrying(reason="Broken.", seconds=8), Retrying(reason="Busy", seconds=9, attempt=2)]
+    for event in [*streamed("Half of"), *retries]:
         transcript.add(event)
     (notice,) = transcript.items
     assert notice == NoticeItem("n2", "Busy; trying again in 9 s (attempt 2). Stop to give up.", "warning")
@@ -85,7 +85,7 @@ def test_a_retry_begins_the_reply_anew_and_is_said_in_the_past_afterwards() -> N
 
 
 def test_a_partial_reply_says_so() -> None:
-    words, notice = fold([text("Half", partial=True)])
+    _words, notice = fold([text("Half", partial=True)])
     assert isinstance(notice, NoticeItem)
     assert "broke off" in notice.text
 
@@ -110,7 +110,8 @@ def test_the_end_closes_everything_and_names_what_did_not_finish() -> None:
 
 
 def test_a_changed_file_is_named_on_its_call() -> None:
-    (tool,) = fold([ToolCalled(call="a", name="edit", input={}), FileChanged(call="a", path="x.py"), returned("a", "ok")])
+    called = ToolCalled(call="a", name="edit", input={})
+    (tool,) = fold([called, FileChanged(call="a", path="x.py"), returned("a", "ok")])
     assert isinstance(tool, ToolItem)
     assert tool.files == ("x.py",)
 

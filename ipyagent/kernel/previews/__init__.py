@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import functools
 import importlib
-import importlib.metadata
 import pkgutil
 import warnings
 
-from ipyagent.kernel.previews._kind import Kind
+from ipyagent.kernel.previews._kind import MISSING, Kind, stored
 from ipyagent.kernel.previews._look import Family, Group, Look, clip, one_line
 
-__all__ = ["Family", "Group", "Kind", "Look", "clip", "families", "find", "one_line", "open_look"]
+__all__ = ["MISSING", "Family", "Group", "Kind", "Look", "clip", "families", "find", "one_line", "open_look", "stored"]
 
 
 @functools.cache
@@ -26,8 +25,10 @@ def families() -> tuple[Family, ...]:
     for module in pkgutil.iter_modules(__path__):
         if not module.name.startswith("_"):
             ours += importlib.import_module(f"{__name__}.{module.name}").FAMILIES
+    from importlib.metadata import entry_points  # 25 ms to import
+
     theirs: list[Family] = []
-    for entry in importlib.metadata.entry_points(group="ipyagent.previews"):
+    for entry in entry_points(group="ipyagent.previews"):
         try:
             family = entry.load()
         except Exception as problem:  # noqa: BLE001 - a foreign package may fail in any way; ours go on

@@ -5,8 +5,7 @@ from __future__ import annotations
 
 import enum
 import time
-import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -134,9 +133,7 @@ class Look:
             return clip(f"<{self.short(value)}>", width)
         self._path.append(id(value))
         try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                shown = family.line(value, self, width)
+            shown = family.line(value, self, width)
         except Exception as problem:  # noqa: BLE001 - a broken object of a library must not hide the others
             shown = f"{self.short(value)} (no preview: {type(problem).__name__})"
         finally:
@@ -179,7 +176,7 @@ class Look:
         left = "" if total is None else f" {total - len(taken):,} more"
         return separator.join(taken) + (separator if taken else "") + "…" + left
 
-    def block(self, value: Any, width: int, name: str = "") -> Iterator[str]:
+    def block(self, value: Any, width: int, name: str = "") -> Generator[str, None, None]:
         """Lines about a value, the first as `line`; read until bytes or time are spent."""
         kind, family = self._of(value)
         secret = bool(name) and name_strength(name) >= (1 if type(value) is str else 2)
@@ -188,13 +185,11 @@ class Look:
             return
         self._path.append(id(value))
         try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                for line in family.block(value, self, width):
-                    yield one_line(mask(line))
-                    if self.spent():
-                        yield "(time is up)"
-                        return
+            for line in family.block(value, self, width):
+                yield one_line(mask(line))
+                if self.spent():
+                    yield "(time is up)"
+                    return
         except Exception as problem:  # noqa: BLE001 - as in `line`
             yield f"{self.short(value)} ({kind.module}; no further preview: {type(problem).__name__})"
         finally:

@@ -11,7 +11,7 @@ import types
 from collections.abc import Iterator
 from typing import Any
 
-from ipyagent.kernel.previews._kind import Kind, class_dict, class_module, class_name, instance_dict
+from ipyagent.kernel.previews._kind import MISSING, Kind, class_dict, class_module, class_name, instance_dict, stored
 from ipyagent.kernel.previews._look import Family, Group, Look, clip, one_line
 
 _BUILTINS = (
@@ -20,11 +20,18 @@ _BUILTINS = (
 )
 
 
-def _annotation(value: Any) -> str:
+def _annotation(value: Any, depth: int = 0) -> str:
     if type(value) is str:
         return clip(one_line(value), 40)
     kind = Kind(type(value))
-    return class_name(value) if kind.is_a(type) else kind.name
+    if value is None or kind.is_a(type):
+        return "None" if value is None else class_name(value)
+    # a generic such as list[int] is told by its origin: its own repr may run a metaclass
+    parts = value.__args__ if kind.exactly(types.UnionType) else stored(value, "__args__")
+    if "Union" in kind.name and type(parts) is tuple and depth < 3:
+        return " | ".join(_annotation(part, depth + 1) for part in parts[:6])
+    origin = value.__origin__ if kind.exactly(types.GenericAlias) else stored(value, "__origin__")
+    return class_name(origin) if Kind(type(origin)).is_a(type) else kind.name
 
 
 def signature(function: types.FunctionType, look: Look, width: int = 300) -> str:
@@ -32,15 +39,17 @@ def signature(function: types.FunctionType, look: Look, width: int = 300) -> str
     code = function.__code__
     count = code.co_argcount
     names = code.co_varnames
-    defaults = function.__defaults__ or ()
-    keywords = function.__kwdefaults__ or {}
+    # a program may have set these to subclasses of its own
+    defaults = tuple.__getitem__(function.__defaults__ or (), slice(None))
+    keywords: dict[str, Any] = function.__kwdefaults__ or {}
     # from 3.14 on reading annotations runs the expressions that the user wrote
     notes: dict[str, Any] = function.__annotations__ if sys.version_info < (3, 14) else {}
     first_default = count - len(defaults)
 
     def parameter(name: str, default: tuple[Any, ...] = ()) -> str:
-        text = name + (f": {_annotation(notes[name])}" if name in notes else "")
-        equals = " = " if name in notes else "="
+        note = dict.get(notes, name, MISSING)
+        text = name + ("" if note is MISSING else f": {_annotation(note)}")
+        equals = "=" if note is MISSING else " = "
         return text + (f"{equals}{look.line(default[0], 40, name)}" if default else "")
 
     parts = []
@@ -55,10 +64,12 @@ def signature(function: types.FunctionType, look: Look, width: int = 300) -> str
     elif code.co_kwonlyargcount:
         parts.append("*")
     for name in names[count : count + code.co_kwonlyargcount]:
-        parts.append(parameter(name, (keywords[name],) if name in keywords else ()))
+        default = dict.get(keywords, name, MISSING)
+        parts.append(parameter(name, () if default is MISSING else (default,)))
     if code.co_flags & inspect.CO_VARKEYWORDS:
         parts.append("**" + parameter(names[after]))
-    back = f" -> {_annotation(notes['return'])}" if "return" in notes else ""
+    returned = dict.get(notes, "return", MISSING)
+    back = "" if returned is MISSING else f" -> {_annotation(returned)}"
     return f"({look.items(iter(parts), width, len(parts))}){back}"
 
 

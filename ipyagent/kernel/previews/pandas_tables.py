@@ -8,7 +8,8 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-from ipyagent.kernel.previews._kind import MISSING, Kind, class_dict, instance_dict, loaded
+from ipyagent.kernel.masking import name_strength
+from ipyagent.kernel.previews._kind import MISSING, Kind, instance_dict, loaded
 from ipyagent.kernel.previews._look import Family, Group, Look, clip
 
 EXACT_CELLS = 2_000_000
@@ -29,8 +30,7 @@ def _plain(value: Any, name: str) -> Any:
     if type(value) is cls:
         return value
     blocks = instance_dict(value).get("_mgr", MISSING)
-    make = class_dict(cls).get("_from_mgr", None) or getattr(cls, "_from_mgr", None)
-    if blocks is MISSING or make is None:
+    if blocks is MISSING or not hasattr(cls, "_from_mgr"):
         return MISSING
     return cls._from_mgr(blocks, blocks.axes)
 
@@ -187,6 +187,8 @@ def column_words(column: Any, look: Look, exact_cells: int, width: int) -> str:
         return text
     letter = getattr(column.dtype, "kind", "O")
     name = look.label(column.name, 60)
+    if name_strength(name) == 2:
+        return f"{text}, values […masked]"
     if letter in "iufM" and not hasattr(column.dtype, "categories"):
         whole = rows <= exact_cells
         part = column if whole else column.iloc[:: -(-rows // 10_000)]

@@ -1,0 +1,52 @@
+"""The command line: `ipyagent demo | sessions | doctor`, also `python -m ipyagent`."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from ipyagent import __version__
+from ipyagent.errors import AgentError
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command; returns the exit status. Failures are one line on standard error."""
+    parser = argparse.ArgumentParser(prog="ipyagent", description="An agent with memory inside the Jupyter kernel.")
+    parser.add_argument("--version", action="version", version=f"ipyagent {__version__}")
+    commands = parser.add_subparsers(dest="command", required=True)
+    demo = commands.add_parser("demo", help="run the quickstart with the practice model: no key, no network")
+    demo.add_argument("--folder", type=Path, default=Path("ipyagent-demo"), help="where to run it (%(default)s)")
+    demo.add_argument("--lab", action=argparse.BooleanOptionalAction, default=None, help="open it in JupyterLab after")
+    for name, text in (("sessions", "list the sessions of this folder's project"), ("doctor", "check what is needed")):
+        commands.add_parser(name, help=text)
+    chosen = parser.parse_args(arguments)
+    try:
+        if chosen.command == "demo":
+            from ipyagent.demo import run_demo
+
+            return run_demo(chosen.folder.resolve(), lab=chosen.lab)
+        return _tell(chosen.command)
+    except AgentError as problem:
+        print(f"ipyagent: {problem}", file=sys.stderr)
+        return 1
+
+
+def _tell(command: str) -> int:
+    from ipyagent.agent import Agent
+    from ipyagent.report import doctor, session_lines
+
+    agent = Agent()
+    try:
+        if command == "sessions":
+            print("\n".join(session_lines(agent)) or "no stored sessions here")
+        else:
+            print(doctor(agent, None))
+    finally:
+        agent.close()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,114 @@
+"""`ipyagent demo`: the quickstart, run for real in a kernel, told step by step."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import subprocess
+import sys
+import time
+from importlib.resources import as_file, files
+from pathlib import Path
+from typing import Any
+
+from ipyagent.errors import AgentError
+from ipyagent.project import Project, user_folder
+
+NOTEBOOK = "01_quickstart.ipynb"
+RESTART = "restart"
+"""Tag of the cell before which the kernel is restarted."""
+SHOWN_LINES = 20
+MISSING = "the demo needs its extra: pip install 'ipyagent[demo]'"
+
+
+def run_demo(folder: Path, *, lab: bool | None = None) -> int:
+    """Run the quickstart in `folder` (made if need be), print what happened, return 0.
+
+    `lab`: open it in JupyterLab afterwards; None: when there is a screen. Raises AgentError when
+    the extra `demo` is not installed or a cell failed.
+    """
+    try:
+        import nbformat
+    except ImportError:
+        raise AgentError(MISSING) from None
+    Project(folder, user_folder()).make()  # a project of its own, whatever lies around it
+    target = folder / NOTEBOOK
+    _copy_notebook(target)
+    notebook = nbformat.read(target, as_version=4)
+    print(f"ipyagent demo: {target}\nno key, no network; the practice model is rule-based, no language model\n")
+    began = time.monotonic()
+    try:
+        asyncio.run(_execute(notebook, folder))
+    finally:
+        nbformat.write(notebook, target)
+    cells = sum(1 for cell in notebook.cells if cell.cell_type == "code")
+    print(f"\n{cells} cells, one kernel restart, {time.monotonic() - began:.1f} s; saved with its outputs: {target}")
+    if lab if lab is not None else _has_screen():
+        return subprocess.run([sys.executable, "-m", "jupyter", "lab", str(target)], check=False).returncode
+    print(f"open it with:  jupyter lab {target}")
+    return 0
+
+
+def _copy_notebook(target: Path) -> None:
+    """The notebook as shipped: in the wheel, or beside the package in a checkout."""
+    packaged = files("ipyagent").joinpath("notebooks", NOTEBOOK)
+    if packaged.is_file():
+        with as_file(packaged) as path:
+            shutil.copyfile(path, target)
+    else:
+        shutil.copyfile(Path(__file__).parent.parent / "notebooks" / NOTEBOOK, target)
+
+
+async def _execute(notebook: Any, folder: Path) -> None:
+    try:
+        from nbclient import NotebookClient
+        from nbclient.exceptions import CellExecutionError
+    except ImportError:
+        raise AgentError(MISSING) from None
+    client = NotebookClient(
+        notebook,
+        timeout=300,
+        resources={"metadata": {"path": str(folder)}},
+        extra_arguments=["--log-level=ERROR"],  # its remarks on transport are not for the reader of a demo
+    )
+    async with client.async_setup_kernel():
+        for index, cell in enumerate(notebook.cells):
+            if RESTART in cell.metadata.get("tags", ()):
+                print("── kernel restarted: the variables are gone, the session is not ──\n")
+                await client.km.restart_kernel(now=True)
+                await client.kc.wait_for_ready(timeout=60)
+            if cell.cell_type != "code":
+                _tell_heading(cell.source)
+                continue
+            print("\n".join(f"  > {line}" for line in cell.source.splitlines()))
+            try:
+                await client.async_execute_cell(cell, index)
+            except CellExecutionError as problem:
+                raise AgentError(f"cell {index} failed: {problem.ename}: {problem.evalue}") from None
+            print(_told(cell.outputs) + "\n" if cell.outputs else "")
+
+
+def _tell_heading(source: str) -> None:
+    if source.startswith("#"):
+        print(source.splitlines()[0].lstrip("# "), end="\n\n")
+
+
+def _told(outputs: list[Any]) -> str:
+    """The outputs as text: of an agent's cell the tool lines and the answer, not the tools' output."""
+    texts: list[str] = []
+    for output in outputs:
+        data = output.get("data", {})
+        lines = str(output.get("text") or data.get("text/plain", "")).rstrip().splitlines()
+        if "text/markdown" in data:
+            lines = [line for line in lines if not line.startswith("    ")]
+        if len(lines) > SHOWN_LINES:
+            lines = [*lines[: SHOWN_LINES - 1], f"… {len(lines) - SHOWN_LINES + 1} more lines"]
+        texts += [f"    {line}" for line in lines]
+    return "\n".join(texts)
+
+
+def _has_screen() -> bool:
+    if not sys.stdout.isatty():
+        return False
+    return sys.platform in ("darwin", "win32") or bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))

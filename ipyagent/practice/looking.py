@@ -1,0 +1,141 @@
+"""Recipes that look at what there is: variables, files, the beginning of a text; and code run as it was given."""
+
+from __future__ import annotations
+
+import difflib
+import re
+
+from . import reading
+from .frames import gone, gone_text, how_built
+from .intents import Ask
+from .loading import listing
+from .phrases import bag
+from .recipe import Act, Ending, Recipe, Task
+
+
+def variables(task: Task, ask: Ask) -> Recipe:
+    """What the user has, as the `variables` tool lists it."""
+    step = yield from task.call("variables", {}, "The listing of variables answers this.")
+    if step.failed:
+        raise Ending(task.failure(step.text))
+    frames = reading.frames(step.text)
+    head = task.say(f"There are {len(frames)} DataFrames", f"有 {len(frames)} 个 DataFrame")
+    head += "".join(f", `{name}` ({rows} x {columns})" for name, (rows, columns) in frames.items() if rows) + task.say(
+        ". All variables:", "。所有变量："
+    )
+    return f"{head}\n\n```text\n{step.text.strip()[:3000]}\n```"
+
+
+def find(task: Task, ask: Ask) -> Recipe:
+    """One variable in depth, or the nearest names when there is none of that name."""
+    common = bag(
+        "what is in inside show me find the variable where type of inspect print display a an was s please and"
+    )
+    quoted_names = re.findall(r"`([A-Za-z_]\w*)`", ask.text)
+    names = quoted_names or [each for each in re.findall(r"[A-Za-z_]\w*", ask.text) if each.lower() not in common]
+    names = [*names, *task.conversation.turn.attached("variable")]
+    if not names:
+        return (yield from variables(task, ask))
+    name, lost = names[0], gone(task.conversation)
+    if name in lost:
+        raise Ending(gone_text(task, name, lost[name]))
+    step = yield from task.call("variables", {"name": name}, f"The user asks about the variable `{name}`.")
+    if not step.failed and not re.search(r"\bno (?:such )?variable\b|not found|not defined", step.text[:200], re.I):
+        return f"`{name}`:\n\n```text\n{step.text.strip()[:3000]}\n```"
+    step = yield from task.call("variables", {}, f"There is no `{name}`; which names are near?")
+    lost = reading.gone(step.text)
+    if name in lost or how_built(task.conversation, name):
+        raise Ending(gone_text(task, name, lost.get(name, "")))
+    known = re.findall(r"^[\W_]*([A-Za-z_]\w*)\s", step.text, re.M)
+    near = ", ".join(f"`{each}`" for each in difflib.get_close_matches(name, known, 5, 0.5))
+    return task.say(
+        f"There is no variable `{name}`." + (f" Near: {near}." if near else ""),
+        f"没有变量 `{name}`。" + (f"名字相近的有：{near}。" if near else ""),
+    )
+
+
+def files(task: Task, ask: Ask) -> Recipe:
+    """The files of the project, all or of one type."""
+    ending = re.search(r"\b(csv|parquet|json|xlsx|py|ipynb|md|txt)\b", ask.text, re.I)
+    pattern = f"**/*.{ending[1].lower()}" if ending else "*"
+    (step, *_) = yield listing(task, pattern, f"List the files that match {pattern}.")
+    task.allowed(step)
+    if step.failed:
+        raise Ending(task.failure(step.text))
+    there = reading.names(step.text)
+    head = task.say(f"{len(there)} files match `{pattern}`:", f"有 {len(there)} 个文件匹配 `{pattern}`：")
+    more = [f"… {len(there) - 40} more"] if len(there) > 40 else []
+    return (
+        "\n".join([head, "", *(f"- `{each}`" for each in there[:40]), *more])
+        if there
+        else f"{head}\n\n```text\n{step.text.strip()[:1500]}\n```"
+    )
+
+
+def around(task: Task, ask: Ask) -> Recipe:
+    """Variables and files at once."""
+    calls: tuple[tuple[str, dict[str, str]], ...] = (("variables", {}), ("glob", {"pattern": "*"}))
+    wanted = [call for call in calls if task.has(call[0])]
+    if not wanted:
+        task.need("variables")
+    steps = yield Act(tuple(wanted), "Two independent look-ups, so I make them at once.")
+    parts = []
+    for step in steps:
+        task.allowed(step)
+        title = task.say("Variables", "变量") if step.tool == "variables" else task.say("Files", "文件")
+        parts.append(f"**{title}**\n\n```text\n{step.text.strip()[:2000] or '-'}\n```")
+    return "\n\n".join(parts)
+
+
+def read(task: Task, ask: Ask) -> Recipe:
+    """The beginning of a text file."""
+    found = re.search(r"[\w./-]+\.[A-Za-z]\w{0,5}", ask.text)
+    path = found.group() if found else ""
+    step = yield from task.call("read_file", {"path": path}, f"Read {path}.")
+    if step.failed:
+        raise Ending(task.say(f"I could not read `{path}`: ", f"读不了 `{path}`：") + step.text.strip()[:300])
+    lines = step.text.strip().splitlines()
+    more = (
+        task.say(f"\n\n… and {len(lines) - 40} more lines.", f"\n\n… 还有 {len(lines) - 40} 行。")
+        if len(lines) > 40
+        else ""
+    )
+    return (
+        task.say(f"`{path}` begins:", f"`{path}` 的开头：") + "\n\n```text\n" + "\n".join(lines[:40]) + "\n```" + more
+    )
+
+
+def run(task: Task, ask: Ask) -> Recipe:
+    """Runs the code the user gave, as it is."""
+    asked = task.conversation.turn.asked
+    fenced = re.search(r"```(?:python|py)?\s*\n(.*?)```", asked, re.S)
+    inline = re.search(r"`([^`]+)`", asked)
+    code = (
+        fenced[1]
+        if fenced
+        else re.split(r"[:：]", asked, maxsplit=1)[-1]
+        if re.search(r"^\D{0,40}[:：]", asked)
+        else inline[1]
+        if inline
+        else asked
+    )
+    step = yield from task.python(code.strip("\n ").strip("`"), "The user gave the code; run it unchanged.")
+    kind, message = reading.error(step.text)
+    if step.failed:
+        head = task.say(f"It raised `{kind}: {message}`.", f"出错了：`{kind}: {message}`。")
+        return head if kind not in ("ModuleNotFoundError", "ImportError") else f"{head} {task.failure(step.text)}"
+    out = step.text.strip()
+    return task.say("It ran. ", "已运行。") + (
+        f"\n\n```text\n{out[:3000]}\n```" if out else task.say("There was no output.", "没有输出。")
+    )
+
+
+def calculate(task: Task, ask: Ask) -> Recipe:
+    """Arithmetic, done by Python and not by the model."""
+    found = re.search(r"[\d(.-][\d\s.()+*/%^×÷,-]*[\d)]", ask.text)
+    text = (
+        found.group().replace("×", "*").replace("÷", "/").replace("^", "**").replace(",", "").strip() if found else "0"
+    )
+    step = yield from task.sure(text, "Arithmetic is for Python.")
+    result = step.text.strip().removeprefix("Out:").strip()
+    return f"{text} = **{result}**"

@@ -1,0 +1,98 @@
+"""What a whole table is like: columns, types, missing values, main statistics, as printed by pandas."""
+
+from __future__ import annotations
+
+import re
+
+from . import reading
+from .query import Query, listed
+from .recipe import Recipe, Task
+
+
+def missing(task: Task, query: Query) -> Recipe:
+    """How many values are missing in each column that misses any."""
+    name = query.source
+    code = (
+        f"{query.start}missing = {name}.isna().sum()\n"
+        "missing = missing[missing > 0].sort_values(ascending=False)\n"
+        f'print(f"{{missing.sum()}} missing values, {{{name}.isna().any(axis=1).sum()}} of {{len({name})}} rows")\n'
+        "missing.head(30)"
+    )
+    step = yield from task.sure(code, f"Count missing values of {name} column by column.")
+    total = re.search(r"(\d+) missing values, (\d+) of (\d+) rows", step.text)
+    if total is None:
+        return f"```text\n{step.text.strip()[:1000]}\n```"
+    if total[1] == "0":
+        return task.say(
+            f"`{query.frame.name}` has **no** missing values in its {total[3]} rows.",
+            f"`{query.frame.name}` 的 {total[3]} 行**没有**缺失值。",
+        )
+    table = [
+        row
+        for row in reading.series(step.text[step.text.index(" rows") + 5 :])
+        if row[0] in {c.strip() for c in query.frame.columns}
+    ]
+    head = task.say(
+        f"`{query.frame.name}` has **{total[1]}** missing values, in {total[2]} of {total[3]} rows:",
+        f"`{query.frame.name}` 有 **{total[1]}** 个缺失值，涉及 {total[3]} 行中的 {total[2]} 行：",
+    )
+    return f"{head}\n\n" + reading.markdown([task.say("column", "列"), task.say("missing", "缺失数")], table)
+
+
+def columns(task: Task, query: Query) -> str:
+    """Names and dtypes of the columns; they were read when the frame was found."""
+    frame = query.frame
+    table = [[column, dtype, str(frame.unique.get(column, ""))] for column, dtype in frame.dtypes.items()]
+    head = task.say(
+        f"`{frame.name}` has {len(table)} columns and {frame.rows} rows:",
+        f"`{frame.name}` 有 {len(table)} 列、{frame.rows} 行：",
+    )
+    return f"{head}\n\n" + reading.markdown(
+        [task.say("column", "列"), "dtype", task.say("distinct", "不同值")], table, most=60
+    )
+
+
+def profile(task: Task, query: Query) -> Recipe:
+    """Shape, types, missing values and the main statistics of the numeric columns."""
+    frame, name = query.frame, query.frame.name
+    numeric = [column for column in frame.columns if frame.numeric(column)]
+    head = task.say(
+        f"`{name}`: **{frame.rows}** rows, **{len(frame.columns)}** columns.",
+        f"`{name}`：**{frame.rows}** 行，**{len(frame.columns)}** 列。",
+    )
+    code = (
+        f'print("duplicated rows:", {name}.astype(str).duplicated().sum())\n'
+        f'print("missing values:", {name}.isna().sum().sum())\n'
+    )
+    headers = ["count", "mean", "std", "min", "50%", "max"]
+    if numeric:
+        code += f"profile = {name}.describe().T[{listed(headers)}]\n"
+        code += 'print(profile.to_string(float_format="{:.2f}".format))'
+    step = yield from task.sure(code, f"Describe {name}: duplicates, missing values, numeric columns.")
+    found = re.search(r"duplicated rows: (\d+)\s+missing values: (\d+)", step.text)
+    if found:
+        head += task.say(
+            f" Missing values: {found[2]}; duplicated rows: {found[1]}.",
+            f" 缺失值 {found[2]} 个，重复行 {found[1]} 行。",
+        )
+    parts = [head]
+    if numeric:
+        table = reading.rows(step.text, headers)
+        label = task.say("column", "列")
+        parts.append(
+            reading.markdown([label, *headers], table, most=40)
+            if table
+            else f"```text\n{step.text.strip()[:2000]}\n```"
+        )
+    texts = []
+    for column in (each for each in frame.columns if each not in numeric):
+        values = (
+            ", ".join(frame.values[column][:6]) if column in frame.values and len(frame.values[column]) <= 12 else ""
+        )
+        count = frame.unique.get(column, 0)
+        texts.append(
+            f"- `{column}` ({frame.dtypes[column]}): "
+            + task.say(f"{count} distinct", f"{count} 种取值")
+            + (f" — {values}" if values else "")
+        )
+    return "\n\n".join([*parts, "\n".join(texts[:20])]).strip()

@@ -1,0 +1,218 @@
+"""Tables and arrays are told by shape, types and missing values; what is sampled is said to be."""
+
+import functools
+import pathlib
+import re
+import sys
+import types
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+from preview_checks import shown
+
+from ipyagent.kernel.variables import describe
+
+# ------------------------------------------------------------------ tables
+
+
+@functools.cache
+def million() -> Any:
+    rng = np.random.default_rng(0)
+    rows = 1_000_000
+    frame = {f"f{n}": rng.random(rows) for n in range(10)}
+    frame["f3"][::7] = np.nan
+    for n in range(4):
+        frame[f"i{n}"] = rng.integers(0, 100, rows)
+    words = np.array(["alpha", "beta", None], dtype=object)[rng.integers(0, 3, rows)]
+    table = pd.DataFrame(frame)
+    for n in range(3):
+        table[f"o{n}"] = pd.Series(words, dtype=object)
+    for n in range(2):
+        table[f"s{n}"] = pd.Series(words, dtype="str")
+    table["when"] = pd.date_range("2020", periods=rows, freq="s", tz="UTC")
+    return table
+
+
+def test_a_million_rows_are_sampled_and_said_to_be() -> None:
+    text = shown(million())
+    assert "DataFrame 1000000 x 20 (missing sampled): f0 f64" in text
+    assert "f3 f64 (142,858 missing)" in text
+    assert re.search(r"o0 obj \(~\d+% missing\)", text)
+    assert not re.search(r"o0 obj \([\d,]+ missing\)", text)
+
+
+def test_small_tables_are_counted_exactly() -> None:
+    frame = pd.DataFrame({"a": [1.0, None, None], "b": pd.Series(["x", None, "y"], dtype=object), "c": [1, 2, 3]})
+    text = shown(frame)
+    assert "DataFrame 3 x 3: a f64 (2 missing), b obj (1 missing), c i64" in text
+    assert "~" not in text
+
+
+def test_a_table_out_of_time_does_not_claim_a_count() -> None:
+    text = describe("t", million(), seconds=0.0)
+    assert "DataFrame 1000000 x 20" in text
+    assert not re.search(r"[\d,]+ missing", text)
+    assert len(describe("t", million(), seconds=0.0, limit=50).encode()) <= 50
+
+
+def test_wide_tables_name_how_many_columns_are_left() -> None:
+    wide = pd.DataFrame(np.zeros((50, 1700)), columns=[f"column_{n}" for n in range(1700)])
+    assert re.search(r"column_0 f64, .*… 1,\d\d\d more", shown(wide))
+
+
+def test_long_cells_are_cut() -> None:
+    frame = pd.DataFrame({"text": ["lorem ipsum " * 4200] * 200})
+    assert "text str" in shown(frame)
+
+
+def test_odd_column_names_are_shown() -> None:
+    class Label:
+        def __repr__(self) -> str:
+            raise AssertionError("repr")
+
+    frame = pd.DataFrame([[1, 2, 3, 4, 5, 6, 7]])
+    frame.columns = pd.Index(["a", "a", 3, None, (1, 2), "x\ny\x1b[31m", Label()], dtype=object)
+    text = shown(frame)
+    assert "a i64, a i64, 3 i64, None i64, (1, 2) i64" in text
+    assert "x⏎y\\x1b[31m" in text
+
+
+def test_multiindex_rows_and_columns_are_named() -> None:
+    frame = pd.DataFrame(
+        np.ones((4, 4)),
+        index=pd.MultiIndex.from_product([["a", "b"], [1, 2]], names=["letter", "number"]),
+        columns=pd.MultiIndex.from_product([["x", "y"], [1, 2]]),
+    )
+    text = shown(frame)
+    assert "indexed by (letter, number): ('x', 1) f64" in text
+    assert "[('a', 1)]" in text
+
+
+def test_frames_within_frames_and_dicts_are_short() -> None:
+    inner = pd.DataFrame({"q": [1, 2]})
+    outer = pd.DataFrame({"cell": [inner, 1]})
+    assert "DataFrame 2 x 1" in shown(outer)
+    assert "'first': DataFrame 2 x 1: q i64" in shown({"first": inner, "second": outer})
+
+
+def test_column_types_of_every_kind_are_read() -> None:
+    frame = pd.DataFrame(
+        {
+            "cat": pd.Categorical(["a", "b", None]),
+            "when": pd.to_datetime(["2024-01-01", None, "2024-01-03"], utc=True),
+            "span": pd.to_timedelta([1, 2, None], "s"),
+            "whole": pd.array([1, None, 3], dtype="Int64"),
+            "flag": [True, False, True],
+            "period": pd.period_range("2024", periods=3, freq="M"),
+            "interval": pd.interval_range(0, 3),
+            "sparse": pd.arrays.SparseArray([0, 0, 1]),
+            "complex": [1j, 2j, 3j],
+            "inf": [np.inf, -np.inf, np.nan],
+        }
+    )
+    text = shown(frame)
+    for word in ("cat cat(2) (1 missing)", "when dt64[", "whole Int64 (1 missing)", "flag bool", "no further preview"):
+        assert (word in text) is (word != "no further preview")
+    assert "no preview" not in text
+    assert "no preview" not in shown(frame.iloc[:0])
+    assert "no preview" not in shown(pd.DataFrame())
+
+
+def test_series_indexes_and_categories_are_shown() -> None:
+    assert "Series f64 3 length (1 missing): 1, 2, nan" in shown(pd.Series([1, 2, None], name="length"))
+    assert "Index 2 str: 'a', 'b'" in shown(pd.Index(["a", "b"]))
+    assert "DatetimeIndex" in shown(pd.date_range("2024", periods=1000))
+    assert "RangeIndex 1000000" in shown(pd.RangeIndex(1_000_000))
+    assert "MultiIndex 4" in shown(pd.MultiIndex.from_product([[1, 2], [3, 4]]))
+    assert "Categorical 2 cat(2)" in shown(pd.Categorical(["a", "b"]))
+    assert "Timestamp 2024-01-01 00:00:00+00:00" in shown(pd.Timestamp("2024-01-01", tz="UTC"))
+    shown(pd.NaT)
+    shown(pd.NA)
+
+
+def test_an_extension_type_of_the_user_is_named_and_not_read() -> None:
+    from pandas.api.extensions import ExtensionDtype
+
+    class Money(ExtensionDtype):  # type: ignore[misc]
+        name = "money"
+        type = float
+
+        def __str__(self) -> str:
+            raise AssertionError("asked")
+
+    from ipyagent.kernel.previews.pandas_tables import dtype_word
+
+    assert dtype_word(Money()) == "Money"
+
+
+def test_polars_and_arrow_tables_are_counted_exactly() -> None:
+    frame = pl.DataFrame({"a": [1, 2, None], "b": ["x", "y", "z"]})
+    text = shown(frame)
+    assert "polars DataFrame 3 x 2: a i64 (1 null), b str" in text
+    assert "[2] None | 'z'" in text
+    assert "polars Series i64 3 a (1 null): 1, 2, None" in shown(frame["a"])
+    assert "pyarrow Table 3 x 2" in shown(frame.to_arrow())
+    thing = object()
+    assert "Object" in shown(pl.DataFrame({"o": pl.Series([thing, thing], dtype=pl.Object)}))
+    assert "polars DataFrame 1000000 x 1" in shown(pl.DataFrame({"n": range(1_000_000)}))
+
+
+# ------------------------------------------------------------------ arrays
+
+
+def test_a_mapped_array_is_not_read(tmp_path: pathlib.Path) -> None:
+    path = tmp_path / "large.bin"
+    with path.open("wb") as file:
+        file.truncate(8 * 500_000_000)
+    mapped = np.memmap(path, dtype="f8", mode="r", shape=(500_000, 1000))
+    assert "memmap f64 500000x1000 memory-mapped, not read: 0, 0, 0" in shown(mapped)
+    assert "memory-mapped, not read" in shown(np.asarray(mapped)[10:])
+    assert "mean" not in describe("m", mapped)
+
+
+@pytest.mark.filterwarnings("ignore:the matrix subclass:PendingDeprecationWarning")
+def test_arrays_of_every_kind_are_shown() -> None:
+    assert "ndarray f64 3x4" in shown(np.arange(12.0).reshape(3, 4))
+    assert "min 0, max 11, mean 5.5" in shown(np.arange(12.0).reshape(3, 4))
+    assert "~min 0, max" in shown(np.arange(4_000_000.0).reshape(2000, 2000))
+    assert "ndarray obj 3: 1, 'a', None" in shown(np.array([1, "a", None], dtype=object))
+    assert "struct(a i32, b f64)" in shown(np.zeros(3, dtype=[("a", "i4"), ("b", "f8")]))
+    for value in (
+        np.float64(1.5), np.array(3), np.zeros((0, 5)), np.zeros((2, 3, 4, 5)),
+        np.ma.masked_array([1, 2], [True, False]),
+        np.array(["a", "b"]), np.array([np.nan, np.nan]), np.array(["2024-01-01"], dtype="M8[D]"), np.matrix([[1]]),
+        np.zeros(1, dtype=[("a", "O")])[0], np.dtype("f8"), np.random.default_rng(0), np.sin, np.array([1 + 2j]),
+        np.array([True, False]), np.float32(2), np.bool_(True), np.str_("x"), np.zeros(3, dtype="f2"),
+    ):
+        assert "no preview" not in shown(value)
+        assert "no further preview" not in shown(value)
+
+
+def test_sparse_matrices_are_not_made_dense() -> None:
+    sparse = pytest.importorskip("scipy.sparse")
+    places = np.arange(10_000)
+    matrix = sparse.csr_matrix((np.ones(10_000), (places, places)), shape=(100_000, 100_000))
+    assert "csr_matrix f64 100000x100000 sparse, 10,000 stored" in shown(matrix)
+    assert "coo_array" in shown(sparse.coo_array(matrix))
+    assert "lil_matrix" in shown(matrix.tolil())
+
+
+def test_a_tensor_is_told_by_shape_type_and_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Tensor:
+        __module__ = "torch"
+        shape = (2, 3)
+        dtype = "torch.float32"
+        device = "cuda:0"
+        requires_grad = True
+
+        def __repr__(self) -> str:
+            raise AssertionError("values were read")
+
+    Tensor.__qualname__ = "Tensor"
+    stand_in = types.ModuleType("torch")
+    stand_in.Tensor = Tensor  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "torch", stand_in)
+    assert "torch Tensor float32 2x3, on cuda:0, requires grad" in shown(Tensor())

@@ -1,0 +1,228 @@
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+# The workspace that the tools' tests use.
+sys.path.append(str(Path(__file__).parents[1] / "tools"))
+from tools_workspace import ShellWorkspace
+
+from ipyagent.errors import SettingError, ToolFailure, UsageError
+from ipyagent.loop.permissions import Allow, Ask, Decision, Deny, Permissions, Rule, digest_of, parse_rule
+from ipyagent.tools.catalogue import builtin_tools
+from ipyagent.tools.read_file import read_file
+
+TOOLS = builtin_tools()
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> ShellWorkspace:
+    root = tmp_path / "project"
+    root.mkdir()
+    return ShellWorkspace(root)
+
+
+@pytest.fixture
+def permissions(tmp_path: Path, workspace: ShellWorkspace) -> Permissions:
+    return Permissions(tmp_path / "user" / "rules.json", workspace.root)
+
+
+def decide(
+    permissions: Permissions, workspace: ShellWorkspace, name: str, can_ask: bool = True, **given: Any
+) -> Decision:
+    return permissions.decide(TOOLS[name], given, workspace, can_ask)
+
+
+def test_reading_needs_nothing_and_code_asks(permissions: Permissions, workspace: ShellWorkspace) -> None:
+    assert decide(permissions, workspace, "read_file", path="a") == Allow("mode")
+    assert decide(permissions, workspace, "shell", command="ls") == Allow("mode")
+    asked = decide(permissions, workspace, "python", code="x = 1")
+    assert isinstance(asked, Ask)
+    assert asked.question.text == "x = 1"
+    assert asked.pattern == "python"
+
+
+def test_headless_denies_and_names_the_setting(permissions: Permissions, workspace: ShellWorkspace) -> None:
+    denied = decide(permissions, workspace, "python", can_ask=False, code="x = 1")
+    assert isinstance(denied, Deny)
+    assert denied.by == "headless"
+    for way in ("%agent mode auto", 'c.IPyAgent.mode = "auto"', "IPYAGENT_MODE=auto", "%agent allow python"):
+        assert way in denied.reason
+
+
+def test_read_only_denies_whatever_may_write(permissions: Permissions, workspace: ShellWorkspace) -> None:
+    permissions.remember("python")
+    permissions.mode = "read_only"
+    calls: dict[str, dict[str, Any]] = {
+        "python": {"code": "1"},
+        "shell": {"command": "make"},
+        "write_file": {"path": "a", "content": ""},
+    }
+    for name, given in calls.items():
+        assert isinstance(decide(permissions, workspace, name, **given), Deny)
+    assert decide(permissions, workspace, "shell", command="ls") == Allow("mode")
+    assert isinstance(decide(permissions, workspace, "read_file", path="/etc/passwd"), Ask)
+
+
+def test_auto_allows_all_but_what_destroys(permissions: Permissions, workspace: ShellWorkspace) -> None:
+    permissions.mode = "auto"
+    assert decide(permissions, workspace, "python", code="x = 1") == Allow("mode")
+    assert decide(permissions, workspace, "shell", command="make") == Allow("mode")
+    asked = decide(permissions, workspace, "shell", command="rm -r x")
+    assert isinstance(asked, Ask)
+    assert "deletes files" in asked.question.title
+    denied = decide(permissions, workspace, "python", can_ask=False, code="!rm -r x")
+    assert isinstance(denied, Deny)
+    assert "deletes files" in denied.reason
+
+
+def test_a_rule_covers_its_call_and_no_other(permissions: Permissions, workspace: ShellWorkspace) -> None:
+    permissions.remember("shell(make test)")
+    permissions.remember("shell(pytest *)", session=True)
+    permissions.remember("write_file(src/*)")
+    for command in ("make test", "pytest", "pytest -q", "pytest -q | head -3", "ls && pytest a"):
+        assert isinstance(decide(permissions, workspace, "shell", command=command), Allow), command
+    for command in (
+        "make", "make test2", "make test; make x", "pytest; rm x", "pytest && make", "pytest $(rm x)", "pytest > x",
+        "pytest\nrm x", "pytest & rm x", "xpytest -q", "pytest `x`",
+    ):  # fmt: skip
+        assert isinstance(decide(permissions, workspace, "shell", command=command), Ask), command
+    assert isinstance(decide(permissions, workspace, "write_file", path="src/a/b.py", content="x"), Allow)
+    assert isinstance(decide(permissions, workspace, "write_file", path="src/../b.py", content="x"), Ask)
+
+
+def test_a_wide_rule_does_not_cover_what_destroys_and_an_exact_one_does(
+    permissions: Permissions, workspace: ShellWorkspace
+) -> None:
+    permissions.remember("python")
+    permissions.remember("shell")
+    assert isinstance(decide(permissions, workspace, "python", code="x = 1"), Allow)
+    assert isinstance(decide(permissions, workspace, "python", code="!rm -r x"), Ask)
+    assert isinstance(decide(permissions, workspace, "shell", command="rm -r build"), Ask)
+    permissions.remember("shell(rm -r build)")
+    assert isinstance(decide(permissions, workspace, "shell", command="rm -r build"), Allow)
+    assert isinstance(decide(permissions, workspace, "shell", command="rm -r buildx"), Ask)
+
+
+@pytest.mark.parametrize("command", ["echo 'a[b]*' > x", "make ?", "rm *.tmp"])
+def test_always_stores_a_rule_for_exactly_this_command(
+    permissions: Permissions, workspace: ShellWorkspace, command: str
+) -> None:
+    asked = decide(permissions, workspace, "shell", command=command)
+    assert isinstance(asked, Ask)
+    permissions.remember(asked.pattern)
+    assert isinstance(decide(permissions, workspace, "shell", command=command), Allow)
+    assert isinstance(decide(permissions, workspace, "shell", command=command.replace("*", "/etc/x") + "y"), Ask)
+
+
+def test_rules_are_kept_per_project_in_the_users_folder(
+    permissions: Permissions, workspace: ShellWorkspace, tmp_path: Path
+) -> None:
+    permissions.remember("python")
+    store = tmp_path / "user" / "rules.json"
+    assert store.stat().st_mode & 0o777 == 0o600
+    assert list(workspace.root.iterdir()) == []
+    assert Permissions(store, workspace.root).rules == (Rule("python"),)
+    assert Permissions(store, tmp_path / "other").rules == ()
+    assert permissions.forget("python")
+    assert not permissions.forget("python")
+    assert Permissions(store, workspace.root).rules == ()
+
+
+def test_the_mode_is_never_stored(permissions: Permissions, workspace: ShellWorkspace, tmp_path: Path) -> None:
+    permissions.mode = "auto"
+    permissions.remember("python")
+    assert Permissions(tmp_path / "user" / "rules.json", workspace.root).mode == "ask"
+    assert "auto" not in (tmp_path / "user" / "rules.json").read_text()
+    other = permissions.with_mode("read_only")
+    other.remember("shell", session=True)
+    assert permissions.mode == "auto"
+    assert Rule("shell") in permissions.rules
+    with pytest.raises(UsageError, match="nearest: auto"):
+        permissions.mode = "autp"  # type: ignore[assignment]
+
+
+@pytest.mark.parametrize(
+    "text", ["{", "[]", '{"projects": []}', '{"projects": {"x": ["a("]}}', '{"projects": {"x": 3}}']
+)
+def test_a_broken_file_of_rules_is_named_and_kept(
+    permissions: Permissions, workspace: ShellWorkspace, tmp_path: Path, text: str
+) -> None:
+    store = tmp_path / "user" / "rules.json"
+    store.parent.mkdir()
+    store.write_text(text)
+    with pytest.raises(SettingError, match=r"rules\.json"):
+        permissions.remember("python")
+    with pytest.raises(SettingError, match=r"rules\.json"):
+        decide(permissions, workspace, "python", code="1")
+    assert store.read_text() == text
+
+
+def test_two_kernels_add_rules_without_losing_any(tmp_path: Path, workspace: ShellWorkspace) -> None:
+    from concurrent.futures import ThreadPoolExecutor
+
+    store = tmp_path / "rules.json"
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda n: Permissions(store, workspace.root).remember(f"shell(make {n})"), range(24)))
+    assert len(Permissions(store, workspace.root).rules) == 24
+    assert len(json.loads(store.read_text())["projects"]) == 1
+
+
+def test_an_answer_is_for_exactly_the_question_that_was_asked(
+    permissions: Permissions, workspace: ShellWorkspace
+) -> None:
+    file = workspace.root / "a"
+    file.write_text("one\n")
+    asyncio.run(read_file.run({"path": "a"}, workspace))
+    given = {"path": "a", "old": "one", "new": "1"}
+    asked = permissions.decide(TOOLS["edit_file"], given, workspace, True)
+    assert isinstance(asked, Ask)
+
+    def now(given: dict[str, Any]) -> str:
+        return digest_of(TOOLS["edit_file"], given, TOOLS["edit_file"].question(given, workspace))
+
+    assert now(given) == asked.digest
+    assert now({**given, "new": "2"}) != asked.digest
+    file.write_text("zero\none\n")  # changed, and read again by another call: another diff
+    asyncio.run(read_file.run({"path": "a"}, workspace))
+    assert now(given) != asked.digest
+    file.write_text("three")
+    with pytest.raises(ToolFailure, match="changed since"):
+        now(given)
+
+
+def test_a_call_that_cannot_run_is_not_asked_about(permissions: Permissions, workspace: ShellWorkspace) -> None:
+    with pytest.raises(ToolFailure, match="no file"):
+        decide(permissions, workspace, "edit_file", path="nowhere", old="a", new="b")
+
+
+@pytest.mark.parametrize(
+    ("text", "rule"),
+    [
+        ("python", Rule("python")),
+        (" shell(git status) ", Rule("shell", "git status")),
+        ("shell(echo (a))", Rule("shell", "echo (a)")),
+        ("write_file(src/*)", Rule("write_file", "src/*")),
+    ],
+)
+def test_rules_are_read_as_written(text: str, rule: Rule) -> None:
+    assert parse_rule(text) == rule
+    assert parse_rule(str(rule)) == rule
+
+
+@pytest.mark.parametrize(
+    ("text", "match"),
+    [
+        ("", "a rule is"), ("shell(git status", "closing parenthesis"), ("shell git status", "is not a rule"),
+        ("pythn", "nearest: python"), ("shell()", "nothing in the parentheses"), ("(x)", "is not a rule"),
+        ("zzz", "known: "),
+    ],
+)  # fmt: skip
+def test_a_wrong_rule_is_explained(text: str, match: str) -> None:
+    with pytest.raises(UsageError, match=match):
+        parse_rule(text, known=TOOLS)

@@ -1,0 +1,94 @@
+from __future__ import annotations
+
+import asyncio
+import io
+
+import pytest
+from PIL import Image as Pillow
+from tools_workspace import ShellWorkspace
+
+from ipyagent.errors import ToolFailure
+from ipyagent.journal.protocols import Execution, Image, Tool
+from ipyagent.tools import catalogue as catalogue_module
+from ipyagent.tools.catalogue import builtin_tools, catalogue
+from ipyagent.tools.python import output_of, python
+
+
+def png(width: int, height: int) -> bytes:
+    made = io.BytesIO()
+    Pillow.new("RGB", (width, height)).save(made, "PNG")
+    return made.getvalue()
+
+
+def shown(done: Execution) -> str:
+    text: str = output_of(done, 25_000).blocks[0]["text"]
+    return text
+
+
+def test_code_runs_in_the_users_namespace(workspace: ShellWorkspace) -> None:
+    workspace.namespace["given"] = 20
+    output = asyncio.run(python.run({"code": "made = given + 1\nprint('said')\nmade * 2"}, workspace))
+    assert output.blocks[0]["text"] == "said\nOut: 42"
+    assert workspace.namespace["made"] == 21
+    failed = asyncio.run(python.run({"code": "1 / 0"}, workspace))
+    assert failed.is_error
+    assert failed.note == "ZeroDivisionError: division by zero"
+
+
+@pytest.mark.parametrize(
+    ("done", "text"),
+    [
+        (Execution(), "(no output)"),
+        (Execution(result="42"), "42"),
+        (Execution(output="a\n", result="42"), "a\nOut: 42"),
+        (Execution(output="a\n", displays=("<d>",), result="1"), "a\n<d>\nOut: 1"),
+        (Execution(rebound=("x", "y")), "(no output)\n[rebound: x, y]"),
+        (Execution(result="1", seconds=2.34), "1\n[took 2.3 s]"),
+        (Execution(output="\x1b[31mred\x1b[0m 1%\r2%"), "2%"),
+        (Execution(output="a", error="\x1b[1mTraceback\x1b[0m\nE: b"), "a\nTraceback\nE: b"),
+        (
+            Execution(output="half", interrupted=True),
+            "half\n[interrupted by the user: what had run until then stays done]",
+        ),
+    ],
+)
+def test_what_a_run_did_reads_in_order(done: Execution, text: str) -> None:
+    assert shown(done) == text
+
+
+def test_figures_are_named_and_shown() -> None:
+    output = output_of(Execution(images=(Image("image/png", png(640, 480)), Image("image/png", b"broken"))), 25_000)
+    assert output.blocks[0]["text"].startswith("[figure 1: 640x480 png]\n[figure 2 png, not shown: ")
+    assert [block["type"] for block in output.blocks] == ["text", "image"]
+
+
+def test_errors_and_interrupts_are_error_results() -> None:
+    assert output_of(Execution(error="E: x"), 1_000).is_error
+    assert output_of(Execution(interrupted=True), 1_000).is_error
+    assert not output_of(Execution(output="x"), 1_000).is_error
+
+
+def test_long_output_is_capped() -> None:
+    text = output_of(Execution(output="x" * 100_000, result="y" * 100_000), 1_000).blocks[0]["text"]
+    assert len(text) < 1_200
+
+
+def test_the_question_is_the_code_and_the_rule_is_python(workspace: ShellWorkspace) -> None:
+    given = {"code": "x = 1"}
+    assert python.question(given, workspace).text == "x = 1"
+    assert python.pattern(given, workspace) == "python"
+    assert python.permission(given, workspace) == "ask"
+    assert python.destructive({"code": "!rm -r x"}, workspace)
+    with pytest.raises(ToolFailure):
+        asyncio.run(python.run({"code": " "}, workspace))
+
+
+def test_the_catalogue_lists_each_tool_once_in_a_stable_order() -> None:
+    tools, problems = catalogue()
+    names = [tool.name for tool in tools]
+    assert names == sorted(names)
+    assert {"python", "variables", "read_file", "glob", "grep", "write_file", "edit_file", "shell"} <= set(names)
+    assert problems == ()
+    assert all(isinstance(tool, Tool) for tool in tools)
+    assert list(builtin_tools()) == names
+    assert not catalogue_module.is_tool(type(tools[0]))

@@ -1,0 +1,125 @@
+from __future__ import annotations
+
+import asyncio
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from tools_workspace import ShellWorkspace
+
+from ipyagent.errors import ToolFailure
+from ipyagent.tools import grep as grep_module
+from ipyagent.tools.glob import glob
+from ipyagent.tools.grep import grep
+from ipyagent.tools.schema import FunctionTool
+from ipyagent.tools.searching import glob_regex
+
+
+def run(made: FunctionTool, workspace: ShellWorkspace, **input: Any) -> str:
+    output = asyncio.run(made.run(input, workspace))
+    return "".join(block.get("text", "") for block in output.blocks)
+
+
+@pytest.fixture
+def files(workspace: ShellWorkspace) -> ShellWorkspace:
+    for name in ("a.py", "src/b.py", "src/deep/c.py", "src/d.txt", ".git/e.py", "node_modules/f.py", "env/g.py"):
+        path = workspace.root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"# {name}\nimport os\nvalue = 'Ünï'\n")
+    (workspace.root / "env/pyvenv.cfg").write_text("")
+    (workspace.root / "bin.py").write_bytes(b"import os\x00\x01")
+    return workspace
+
+
+@pytest.mark.parametrize(
+    ("pattern", "yes", "no"),
+    [
+        ("*.py", ["a.py", "x/a.py"], ["a.pyc", "a.py/x"]),
+        ("src/*.py", ["src/a.py"], ["src/x/a.py", "a.py"]),
+        ("src/**/*.py", ["src/a.py", "src/x/y/a.py"], ["a.py"]),
+        ("**/t?.{csv,tsv}", ["t1.csv", "x/t2.tsv"], ["t1.txt", "t12.csv"]),
+        ("[!a]*", ["b"], ["a"]),
+        ("a+b(1).txt", ["a+b(1).txt"], ["aab1.txt"]),
+    ],
+)
+def test_globs_match_as_written(pattern: str, yes: list[str], no: list[str]) -> None:
+    regex = glob_regex(pattern)
+    assert [name for name in yes if not regex.match(name)] == []
+    assert [name for name in no if regex.match(name)] == []
+
+
+def test_glob_is_sorted_and_leaves_environments_out(files: ShellWorkspace) -> None:
+    assert run(glob, files, pattern="*.py").splitlines() == ["a.py", "bin.py", "src/b.py", "src/deep/c.py"]
+    assert run(glob, files, pattern="*.py", path="src").splitlines() == ["src/b.py", "src/deep/c.py"]
+    assert "no file matches" in run(glob, files, pattern="*.rs")
+
+
+def test_glob_is_bounded(workspace: ShellWorkspace) -> None:
+    for n in range(600):
+        (workspace.root / f"{n:03}.txt").touch()
+    lines = run(glob, workspace, pattern="*").splitlines()
+    assert len(lines) == 501
+    assert lines[-1].startswith("[more than 500")
+
+
+def test_grep_gives_path_line_and_text(files: ShellWorkspace) -> None:
+    assert run(grep, files, pattern="^import").splitlines() == ["a.py:2:import os", "src/b.py:2:import os",
+        "src/d.txt:2:import os", "src/deep/c.py:2:import os"]  # fmt: skip
+    assert run(grep, files, pattern="ünÏ", ignore_case=True, glob="b.py") == "src/b.py:3:value = 'Ünï'"
+    assert run(grep, files, pattern="import", path="a.py", context=1).splitlines() == [
+        "a.py-1-# a.py", "a.py:2:import os", "a.py-3-value = 'Ünï'"]  # fmt: skip
+    assert "[more than 2 matches" in run(grep, files, pattern="import", max_results=2)
+    assert "no line matches in" in run(grep, files, pattern="nowhere")
+
+
+def test_a_bad_regular_expression_is_explained(files: ShellWorkspace) -> None:
+    with pytest.raises(ToolFailure, match="not a regular expression"):
+        run(grep, files, pattern="f(")
+
+
+def test_paths_are_relative_to_the_notebooks_folder(files: ShellWorkspace) -> None:
+    inner = ShellWorkspace(files.root, folder=files.root / "src")
+    assert run(glob, inner, pattern="a.py", path="..") == "../a.py"
+    assert run(grep, inner, pattern="import", glob="b.py") == "b.py:2:import os"
+
+
+def test_a_link_out_of_the_project_is_not_searched(workspace: ShellWorkspace, tmp_path: Path) -> None:
+    (tmp_path / "secret.txt").write_text("secret")
+    (workspace.root / "link.txt").symlink_to(tmp_path / "secret.txt")
+    assert "no line matches" in run(grep, workspace, pattern="secret")
+
+
+def test_a_catastrophic_pattern_neither_hangs_nor_blocks_the_loop(workspace: ShellWorkspace) -> None:
+    (workspace.root / "a.txt").write_text("a" * 60 + "!\n")
+
+    async def both() -> float:
+        worst = 0.0
+        search = asyncio.ensure_future(grep.run({"pattern": "(a+)+$"}, workspace))
+        began = time.monotonic()
+        while time.monotonic() - began < 0.6:
+            before = time.monotonic()
+            await asyncio.sleep(0.01)
+            worst = max(worst, time.monotonic() - before)
+        assert not search.done()
+        search.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await search
+        return worst
+
+    assert asyncio.run(both()) < 0.5
+    until = time.monotonic() + 2
+    while time.monotonic() < until and _searching():
+        time.sleep(0.02)
+    assert not _searching()
+
+
+def _searching() -> bool:
+    for child in psutil.Process().children(recursive=True):
+        try:
+            if child.status() != psutil.STATUS_ZOMBIE and grep_module.searching.__file__ in child.cmdline():
+                return True
+        except psutil.Error:
+            continue
+    return False

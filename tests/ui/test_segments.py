@@ -1,0 +1,171 @@
+from __future__ import annotations
+
+import json
+import time
+from typing import Any
+
+import pytest
+
+from ipyagent.journal.events import Event, Streamed, ToolCalled, TurnEnded
+from ipyagent.ui.fragments import PANEL, item_html
+from ipyagent.ui.segments import Segments
+from ipyagent.ui.transcript import fold
+
+from .pages import HOSTILE, Page, unseen
+from .test_static import hostile_turn
+from .turns import STATUS, asked, returned, streamed, text, whole_turn
+
+
+class Browser:
+    """What the script in the page keeps, in the same order of the same operations."""
+
+    def __init__(self) -> None:
+        self.seq = 0
+        self.pieces: dict[str, tuple[str, str]] = {}
+        self.bar: dict[str, Any] = {}
+        self.received = 0
+
+    def take(self, message: dict[str, Any] | None) -> None:
+        if message is None:
+            return
+        self.received += len(json.dumps(message))
+        assert message["seq"] == self.seq + 1
+        self.seq += 1
+        for kind, *rest in message["ops"]:
+            if kind == "put":
+                piece, after, html, _age = rest
+                if piece not in self.pieces:
+                    order = list(self.pieces)
+                    at = order.index(after) + 1 if after else 0
+                    items = list(self.pieces.items())
+                    items.insert(at, (piece, ("", "")))
+                    self.pieces = dict(items)
+                self.pieces[piece] = (html, "")
+            elif kind == "tail":
+                html, tail = self.pieces[rest[0]]
+                self.pieces[rest[0]] = (html, tail + rest[1])
+            elif kind == "del":
+                del self.pieces[rest[0]]
+            else:
+                (self.bar,) = rest
+
+    @property
+    def html(self) -> str:
+        return "".join(html for html, _tail in self.pieces.values())
+
+
+def played(events: list[Event], every: int) -> tuple[Segments, Browser]:
+    segments, browser = Segments(lambda: 200.0), Browser()
+    for count, event in enumerate(events):
+        segments.add(event)
+        if count % every == 0:
+            browser.take(segments.drain())
+            snapshot = segments.snapshot()
+            assert [(p, (html, tail)) for p, html, _age, tail in snapshot["pieces"]] == list(browser.pieces.items())
+            assert snapshot["seq"] == browser.seq
+    browser.take(segments.drain())
+    return segments, browser
+
+
+@pytest.mark.parametrize("every", [1, 3, 10, 1000])
+def test_deltas_at_any_rate_end_in_the_same_page(every: int) -> None:
+    _segments, browser = played(whole_turn(), every)
+    assert browser.html == "".join(item_html(item, PANEL) for item in fold(whole_turn()))
+    assert browser.bar["state"] == "ended"
+
+
+WORDS = "# Title\n\nOne *paragraph*.\n\n- a\n- b\n\n```python\nx = 1\n```\n\nSee [docs].\n\n"
+
+
+@pytest.mark.parametrize("every", [1, 4, 1000])
+@pytest.mark.parametrize("ending", ["The end.", "[docs]: https://a.example/\n"])
+def test_streamed_markdown_ends_as_the_whole_renders(every: int, ending: str) -> None:
+    _segments, browser = played([*streamed(WORDS + ending), text(WORDS + ending)], every)
+    assert browser.html == item_html(fold([text(WORDS + ending)])[0], PANEL)
+
+
+def test_a_whole_that_differs_from_the_stream_replaces_all_of_it() -> None:
+    _segments, browser = played([*streamed(WORDS), text("Something else.")], 1)
+    assert browser.html == "<p>Something else.</p>\n"
+
+
+def test_a_long_stream_is_sent_about_once() -> None:
+    """200 KB in 2,000 ticks: sent in a small multiple of its size, rendered in seconds at most."""
+    words = "".join(f"Paragraph {n} with **bold** words.\n\n" for n in range(1500))
+    words += "```python\n" + "value = compute(1, 'two')  # three\n" * 4000 + "```\n"
+    segments, browser = Segments(time.time), Browser()
+    began = time.perf_counter()
+    for at in range(0, len(words), 100):
+        segments.add(Streamed(channel="text", text=words[at : at + 100]))
+        browser.take(segments.drain())
+    segments.add(text(words))
+    browser.take(segments.drain())
+    assert browser.received < 25 * len(words)
+    assert time.perf_counter() - began < 20
+    assert Page(browser.html).text.count("value = compute") == 4000
+
+
+def test_live_output_of_a_tool_is_appended_and_its_older_part_dropped() -> None:
+    segments, browser = Segments(time.time), Browser()
+    segments.add(ToolCalled(call="a", name="python", input={"code": "loop()"}))
+    sizes = []
+    for n in range(3000):
+        segments.add(Streamed(channel="tool", ref="a", text=f"row {n} \x1b[31m<b>\x1b[0m\n"))
+        browser.take(segments.drain())
+        sizes.append(sum(len(part) for part in browser.pieces["c:a"]))
+    assert "row 2999" in "".join(browser.pieces["c:a"])
+    assert max(sizes) < 40_000
+    assert browser.received < 12 * 3000 * 15 + 200_000
+    assert "\x1b" not in "".join(browser.pieces["c:a"])
+
+
+def test_the_question_shows_the_code_in_full_and_goes_when_answered() -> None:
+    code = "\n".join(f"step_{n}()" for n in range(3000))
+    segments, browser = Segments(time.time), Browser()
+    segments.status(STATUS)
+    segments.add(asked(code=code, pattern="python"))
+    browser.take(segments.drain())
+    page = Page(browser.html)
+    assert "step_0()" in page.text
+    assert all(f"step_{n}()\n" in page.text for n in (1, 1500, 2998))
+    assert browser.html.count("data-act=") == 3
+    assert browser.bar["state"] == "asking"
+    segments.add(TurnEnded(status="stopped"))
+    browser.take(segments.drain())
+    assert "data-act=" not in browser.html
+    assert "Not answered" in browser.html
+    segments, browser = Segments(time.time), Browser()
+    segments.add(asked(pattern=""))
+    browser.take(segments.drain())
+    assert 'data-act="always"' not in browser.html
+
+
+@pytest.mark.parametrize("bad", HOSTILE)
+def test_nothing_hostile_reaches_the_page(bad: str) -> None:
+    events = hostile_turn(bad)
+    open_question = asked("open", code=bad, title=bad, tool=bad, pattern=bad, language=bad)
+    running: list[Event] = [ToolCalled(call="r", name=bad, input={"command": bad}), *streamed(bad, "tool", "r")]
+    _segments, browser = played([*streamed(bad), open_question, *running, *events[:-1]], 1)
+    for html, tail in browser.pieces.values():
+        assert Page(html).dangers == []
+        assert unseen(html + tail) == []
+    json.dumps(browser.bar).encode("utf-8")
+
+
+def test_the_bar_tells_model_cost_meter_and_phase() -> None:
+    segments, browser = Segments(time.time), Browser()
+    segments.status(STATUS)
+    browser.take(segments.drain())
+    assert (browser.bar["model"], browser.bar["cost"], browser.bar["phase"]) == ("some-model", "$0.0300", "writing")
+    assert browser.bar["meter"]["fill"] == 0.42
+    assert "This session: $0.50" in browser.bar["costs"]
+    assert "80%" in browser.bar["costs"]
+    assert segments.drain() is None
+
+
+def test_a_tool_result_replaces_its_live_output() -> None:
+    _segments, browser = played(
+        [ToolCalled(call="a", name="python", input={}), *streamed("live\n", "tool", "a"), returned("a", "whole")], 1
+    )
+    assert "ia-live" not in browser.html
+    assert "whole" in browser.html

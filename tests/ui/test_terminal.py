@@ -1,0 +1,149 @@
+from __future__ import annotations
+
+import asyncio
+import io
+
+import pytest
+
+from ipyagent.journal.events import PermissionAnswered, ToolCalled, TurnEnded
+from ipyagent.journal.protocols import Answer, Surface
+from ipyagent.ui.terminal import TerminalSurface
+
+from .pages import HOSTILE, unseen
+from .test_static import hostile_turn
+from .turns import STATUS, asked, returned, streamed, text, whole_turn
+
+
+def surface(*lines: str) -> tuple[TerminalSurface, io.StringIO, list[str]]:
+    """A terminal whose user types `lines` and then ends the input."""
+    file, prompts, waiting = io.StringIO(), [], list(lines)
+
+    async def read_line(prompt: str) -> str:
+        prompts.append(prompt)
+        if not waiting:
+            raise EOFError
+        return waiting.pop(0)
+
+    made: Surface = TerminalSurface(read_line, file)
+    made.open()
+    assert isinstance(made, TerminalSurface)
+    return made, file, prompts
+
+
+def test_a_turn_reads_in_order_with_the_meter_at_the_end() -> None:
+    made, file, _ = surface()
+    made.status(STATUS)
+    for event in whole_turn():
+        made.show(event)
+    made.close()
+    shown = file.getvalue()
+    parts = ["busy", "Thinking", "I look.", "? Run Python?", "▸ python", "│ 3.5", "✓ python", "The mean is", "42% of"]
+    places = [shown.index(part) for part in parts]
+    assert places == sorted(places)
+    assert shown.count("I look.") == 1
+    assert shown.count("│ 3.5") == 1
+    assert "░" in shown
+
+
+def test_finished_blocks_appear_before_the_reply_is_complete() -> None:
+    made, file, _ = surface()
+    for event in streamed("First paragraph.\n\nSecond par"):
+        made.show(event)
+    assert "First paragraph." in file.getvalue()
+    assert "Second" not in file.getvalue()
+    made.show(text("First paragraph.\n\nSecond paragraph."))
+    assert file.getvalue().count("First paragraph.") == 1
+    assert "Second paragraph." in file.getvalue()
+
+
+def test_output_is_shown_live_and_capped() -> None:
+    made, file, _ = surface()
+    made.show(ToolCalled(call="a", name="python", input={"code": "loop()"}))
+    for n in range(100):
+        for event in streamed(f"row {n}\n", "tool", "a"):
+            made.show(event)
+        if n == 3:
+            assert "row 3" in file.getvalue()
+    made.show(returned("a", "\n".join(f"row {n}" for n in range(100))))
+    shown = file.getvalue()
+    assert "row 11" in shown
+    assert "row 12" not in shown
+    assert "88 more lines" in shown
+
+
+@pytest.mark.parametrize(
+    ("lines", "answer"),
+    [
+        (["y"], Answer("once")),
+        (["", "  ", "YES"], Answer("once")),
+        (["a"], Answer("always")),
+        (["n"], Answer("deny")),
+        (["use the other file"], Answer("deny", "use the other file")),
+        ([], Answer("deny", "the input ended")),
+        (["", ""], Answer("deny", "the input ended")),
+    ],
+)
+def test_only_a_clear_yes_allows(lines: list[str], answer: Answer) -> None:
+    made, _file, prompts = surface(*lines)
+    assert asyncio.run(made.ask(asked())) == answer
+    assert "always for python" in prompts[0]
+
+
+def test_the_question_shows_every_row_and_every_hidden_character() -> None:
+    made, file, _ = surface("y")
+    code = "\n".join(f"step_{n}('{'x' * 200}')" for n in range(300)) + "\n# \x1b[8mhidden\u202e"
+    asyncio.run(made.ask(asked(code=code)))
+    shown = file.getvalue().replace("\n", "").replace(" ", "")
+    assert all(f"step_{n}(" in shown for n in range(300))
+    assert shown.count("x") >= 300 * 200
+    assert "␛[8mhidden⟨U+202E⟩" in shown
+
+
+def test_without_a_pattern_always_is_not_offered_and_not_taken() -> None:
+    made, _file, prompts = surface("a")
+    assert asyncio.run(made.ask(asked(pattern=""))).answer == "deny"
+    assert "always" not in prompts[0]
+
+
+@pytest.mark.parametrize("bad", HOSTILE)
+def test_no_control_character_of_the_model_reaches_the_terminal(bad: str) -> None:
+    made, file, _ = surface()
+    made.show(ToolCalled(call="r", name=bad, input={"command": bad}))
+    for event in streamed(bad + "\n", "tool", "r"):
+        made.show(event)
+    for event in [*streamed(bad), *hostile_turn(bad)]:
+        made.show(event)
+    asyncio.run(made.ask(asked("q2", code=bad, title=bad, pattern=bad)))
+    made.close()
+    assert unseen(file.getvalue()) == []
+
+
+def test_a_denied_question_is_said_once() -> None:
+    made, file, _ = surface()
+    made.show(asked())
+    made.show(PermissionAnswered(call="t1", answer="deny", by="user", reason="no need"))
+    made.show(returned("t1", "denied", is_error=True))
+    assert file.getvalue().count("denied: no need") == 1
+
+
+def test_a_failed_turn_says_so() -> None:
+    made, file, _ = surface()
+    made.show(TurnEnded(status="failed", message="no connection"))
+    made.close()
+    assert "Failed: no connection" in file.getvalue()
+
+
+def test_a_terminal_that_cannot_show_a_character_or_is_gone_stops_nothing() -> None:
+    async def read_line(prompt: str) -> str:
+        return "n"
+
+    ascii_only = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    made = TerminalSurface(read_line, ascii_only)
+    made.open()
+    for event in whole_turn():
+        made.show(event)
+    ascii_only.flush()
+    assert b"The mean is 3.5." in ascii_only.buffer.getvalue()  # type: ignore[attr-defined]
+    ascii_only.close()
+    made.show(text("more"))
+    made.close()

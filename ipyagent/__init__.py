@@ -10,7 +10,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
+from ipyagent.version import __version__
 
 _PUBLIC = {
     "Agent": "ipyagent.agent",
@@ -20,7 +20,7 @@ _PUBLIC = {
     "TurnResult": "ipyagent.agent",
     "tool": "ipyagent.tools.schema",
 }
-__all__ = ["Agent", "AgentError", "IPyAgent", "Options", "TurnResult", "load_ipython_extension", "tool"]
+__all__ = ["Agent", "AgentError", "IPyAgent", "Options", "TurnResult", "__version__", "load_ipython_extension", "tool"]
 
 if TYPE_CHECKING:
     from ipyagent.agent import Agent, Options, TurnResult

@@ -7,8 +7,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from ipyagent import __version__
 from ipyagent.errors import AgentError
+from ipyagent.version import __version__
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -40,8 +40,8 @@ from ipyagent.loop.session import Limits, Session
 from ipyagent.loop.turn import run_turn
 from ipyagent.mentions import Mention, blocks_of, find
 from ipyagent.model.capabilities import DEFAULT_WINDOW
-from ipyagent.model.client import Endpoint
 from ipyagent.model.connect import DEFAULT_MODEL, Connections
+from ipyagent.model.endpoint import Endpoint
 from ipyagent.project import Project, find_root, user_folder
 from ipyagent.prompt import render
 from ipyagent.sessions import Sessions

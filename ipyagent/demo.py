@@ -29,9 +29,10 @@ def run_demo(folder: Path, *, lab: bool | None = None) -> int:
     the extra `demo` is not installed or a cell failed.
     """
     try:
-        import nbformat
+        import nbformat as formats
     except ImportError:
         raise AgentError(MISSING) from None
+    nbformat: Any = formats  # its functions are untyped
     Project(folder, user_folder()).make()  # a project of its own, whatever lies around it
     target = folder / NOTEBOOK
     _copy_notebook(target)
@@ -66,7 +67,7 @@ async def _execute(notebook: Any, folder: Path) -> None:
         from nbclient.exceptions import CellExecutionError
     except ImportError:
         raise AgentError(MISSING) from None
-    client = NotebookClient(
+    client: Any = NotebookClient(
         notebook,
         timeout=300,
         resources={"metadata": {"path": str(folder)}},

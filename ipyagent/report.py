@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ipyagent import __version__
 from ipyagent.errors import AgentError, ModelError, UsageError
 from ipyagent.journal.events import Block, SessionStarted, UserSaid
 from ipyagent.journal.journal import TRANSCRIPT, read_events
@@ -19,6 +18,7 @@ from ipyagent.journal.tokens import estimate_block, estimate_blocks, estimate_te
 from ipyagent.model.prices import LESSON_MODEL, cost_of
 from ipyagent.ui.escape import line as one_line
 from ipyagent.ui.static import static_bundle
+from ipyagent.version import __version__
 
 if TYPE_CHECKING:
     from ipyagent.agent import Agent

@@ -11,7 +11,6 @@ import uuid
 from collections.abc import Callable, Container
 from pathlib import Path
 
-from ipyagent import __version__
 from ipyagent.config import IPyAgent
 from ipyagent.errors import JournalError, TrustError, UsageError
 from ipyagent.journal.events import KernelStarted, SessionStarted
@@ -19,6 +18,7 @@ from ipyagent.journal.journal import TRANSCRIPT, new_session_id, read_events
 from ipyagent.loop.history import Turn
 from ipyagent.loop.session import Session
 from ipyagent.project import Project
+from ipyagent.version import __version__
 
 SHOWN_NAMES = 8
 

@@ -23,12 +23,11 @@ class AgentThread:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._pid = 0
-        self._tasks: dict[concurrent.futures.Future[Any], asyncio.Task[Any] | None] = {}
-        self._cancelled: set[concurrent.futures.Future[Any]] = set()
+        self._jobs: dict[concurrent.futures.Future[Any], _Started] = {}
 
     def __repr__(self) -> str:
         state = "running" if self._thread is not None and self._thread.is_alive() else "not running"
-        return f"<AgentThread {self._name!r} {state}, {len(self._tasks)} tasks>"
+        return f"<AgentThread {self._name!r} {state}, {len(self._jobs)} tasks>"
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop:
@@ -37,7 +36,7 @@ class AgentThread:
             alive = self._thread is not None and self._thread.is_alive() and self._pid == os.getpid()
             if self._loop is None or not alive:
                 self._loop = asyncio.new_event_loop()
-                self._tasks, self._cancelled = {}, set()
+                self._jobs = {}
                 self._pid = os.getpid()
                 self._thread = threading.Thread(target=self._serve, args=(self._loop,), name=self._name, daemon=True)
                 self._thread.start()
@@ -52,13 +51,14 @@ class AgentThread:
         future: concurrent.futures.Future[T] = concurrent.futures.Future()
         future.set_running_or_notify_cancel()  # from here on future.cancel() does nothing
         context = contextvars.copy_context()
-        self._tasks[future] = None
+        self._jobs[future] = _Started()
         loop.call_soon_threadsafe(self._begin, future, make, context)
         return future
 
     def cancel(self, future: concurrent.futures.Future[Any]) -> None:
         """Cancel the task behind `future`, once: further calls do nothing, so that the task can
-        close in peace. Does not wait."""
+        close in peace. A task that has not begun still begins and is cancelled at its first await,
+        so that it can tell how it ended. Does not wait."""
         loop = self._loop
         if loop is not None:
             with contextlib.suppress(RuntimeError):  # the loop is closed: nothing is left to cancel
@@ -92,36 +92,34 @@ class AgentThread:
         make: Callable[[], Coroutine[Any, Any, T]],
         context: contextvars.Context,
     ) -> None:
-        try:
-            task = asyncio.get_running_loop().create_task(context.run(make), context=context)
-        except BaseException as problem:  # noqa: BLE001 - whatever `make` raises is the future's outcome
-            self._tasks.pop(future, None)
-            future.set_exception(problem)
-            return
-        self._tasks[future] = task
-        task.add_done_callback(lambda done: self._finish(future, done))
-        if future in self._cancelled:
-            task.cancel()
+        started = self._jobs[future]
+        values: list[T] = []
 
-    def _finish(self, future: concurrent.futures.Future[T], task: asyncio.Task[T]) -> None:
-        self._tasks.pop(future, None)
-        self._cancelled.discard(future)
-        if task.cancelled():
-            future.set_exception(asyncio.CancelledError())
-            return
-        problem = task.exception()
-        if problem is not None:
-            future.set_exception(problem)
-        else:
-            future.set_result(task.result())
+        async def run() -> None:
+            started.begun = True
+            if started.cancelled:
+                task.cancel()
+            values.append(await make())
+
+        def finish(done: asyncio.Task[None]) -> None:
+            self._jobs.pop(future, None)
+            if values:  # also when a cancellation was still on its way: the task has said how it ended
+                future.set_result(values[0])
+            elif done.cancelled():
+                future.set_exception(asyncio.CancelledError())
+            else:
+                future.set_exception(done.exception())
+
+        task = started.task = asyncio.get_running_loop().create_task(run(), context=context)
+        task.add_done_callback(finish)
 
     def _cancel(self, future: concurrent.futures.Future[Any]) -> None:
-        if future in self._cancelled or future not in self._tasks:
+        started = self._jobs.get(future)
+        if started is None or started.cancelled:
             return
-        self._cancelled.add(future)
-        task = self._tasks[future]
-        if task is not None:
-            task.cancel()
+        started.cancelled = True
+        if started.begun and started.task is not None:
+            started.task.cancel()
 
     async def _wind_up(self, patience: float) -> None:
         loop = asyncio.get_running_loop()
@@ -131,3 +129,12 @@ class AgentThread:
         if others:
             await asyncio.wait(others, timeout=patience)
         loop.call_soon(loop.stop)
+
+
+class _Started:
+    """A task on its way from `start` to its end."""
+
+    def __init__(self) -> None:
+        self.task: asyncio.Task[None] | None = None
+        self.begun = False
+        self.cancelled = False

@@ -64,7 +64,7 @@ class Capabilities:
             if 0 < limit < int(sent.get("max_tokens", 0)):
                 self._output[endpoint, model] = limit
                 return True
-        if "signature" in lowered or "messages." in lowered.split(":")[0] and "cache_control" not in lowered:
+        if "signature" in lowered or ("messages." in lowered.split(":")[0] and "cache_control" not in lowered):
             return False  # about the conversation, not about the server
         if not _LACKS.search(lowered):
             return False

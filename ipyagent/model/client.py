@@ -12,41 +12,15 @@ import time
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
 from ipyagent.errors import AuthenticationFailed, ModelError, NoCredentials, SettingError, Unreachable
 from ipyagent.journal.protocols import ModelEvent, ModelInfo, Reply, Request, Waiting
 from ipyagent.model.capabilities import LONG_BETA, Capabilities, resolve, split_suffix, without_marks
+from ipyagent.model.endpoint import BAD_KEY, HINT, Endpoint, keyring_key
 from ipyagent.model.failures import Refusal, asked_wait, back_off, failure, is_transient, reason_of, redact
 from ipyagent.model.reading import Reading
 
 if TYPE_CHECKING:
     import anthropic
-
-HINT = (
-    "No model is connected yet. Set one of these, then run the cell again:\n"
-    "  a key (ANTHROPIC_API_KEY), or a local server of the Messages API (ANTHROPIC_BASE_URL=http://localhost:11434);\n"
-    "  or try everything offline with the rule-based practice model:  %agent model practice"
-)
-
-BAD_KEY = "the key holds characters that no key has: set ANTHROPIC_API_KEY again, without quotes or line breaks"
-
-
-class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
-    """Where requests go. Empty `base_url` and `api_key` leave it to the SDK's own environment."""
-
-    base_url: str = ""
-    api_key: str = ""
-    provider: str = "anthropic"
-    timeout: float = 600.0
-    retries: int = 4
-    longest_wait: float = 60.0
-    thinking: bool = True
-    window: int = 0
-
-    def __repr__(self) -> str:
-        return f"<Endpoint {self.provider} {redact(self.base_url) or 'default'}>"
-
 
 class AnthropicModel:
     """Answers requests through the SDK's async client. One event loop only (the agent thread's)."""
@@ -273,18 +247,6 @@ def has_credentials(endpoint: Endpoint) -> bool:
         return True
     client = _make_client(endpoint)
     return bool(client.api_key or client.auth_token or client.credentials)
-
-
-def keyring_key() -> str:
-    """The key that the user stored as service "ipyagent", name "anthropic"; "" when there is none."""
-    try:
-        import keyring
-    except ImportError:
-        return ""
-    try:
-        return str(keyring.get_password("ipyagent", "anthropic") or "")
-    except (keyring.errors.KeyringError, RuntimeError):
-        return ""
 
 
 def _make_client(endpoint: Endpoint) -> anthropic.AsyncAnthropic:

@@ -9,7 +9,8 @@ import msgspec
 
 from ipyagent.errors import NoCredentials
 from ipyagent.model.capabilities import Capabilities
-from ipyagent.model.client import HINT, AnthropicModel, Endpoint, has_credentials
+from ipyagent.model.client import AnthropicModel, has_credentials
+from ipyagent.model.endpoint import HINT, Endpoint
 
 PRACTICE = "practice"
 LOCAL = "local:"

@@ -56,11 +56,9 @@ Finding = Generator[Act, tuple[Step, ...], Frame]
 def inspection(name: str) -> str:
     """Code that shows the shape, dtypes and distinct values of a DataFrame as one dict."""
     return (
-        "{\n"
-        f'    "rows": len({name}),\n'
-        f'    "dtypes": {name}.dtypes.astype(str).to_dict(),\n'
-        f'    "unique": {name}.nunique().to_dict(),\n'
-        f'    "values": {{c: {name}[c].dropna().astype(str).unique().tolist() '
+        f'{{"rows": len({name}), "dtypes": {name}.dtypes.astype(str).to_dict(),\n'
+        f' "unique": {name}.nunique().to_dict(),\n'
+        f' "values": {{c: {name}[c].dropna().astype(str).unique().tolist() '
         f"for c in {name} if {name}[c].nunique() <= 40}},\n"
         "}"
     )

@@ -23,6 +23,8 @@ _CALLS = {
     "shutil.rmtree": "deletes folders",
     "shutil.move": "moves files, over others of the same name",
     "shutil.chown": "changes rights",
+    "os.rename": "moves files, over others of the same name",
+    "os.replace": "moves files, over others of the same name",
     "os.fork": "copies the kernel's process",
 }
 _METHODS = {

@@ -25,7 +25,7 @@ def resolved(path: str, workspace: Workspace) -> Path:
         raise ToolFailure(f"{path!r} is not a path")
     try:
         return (workspace.folder / os.path.expanduser(path)).resolve()
-    except (OSError, RuntimeError) as problem:  # a circle of links
+    except (OSError, RuntimeError, ValueError) as problem:  # a circle of links, a lone surrogate, too long
         raise ToolFailure(f"{path}: {problem}") from None
 
 
@@ -57,9 +57,15 @@ def writable(path: str, workspace: Workspace) -> Path:
     for part in target.relative_to(workspace.root).parts:
         if part.casefold() in GUARDED:
             raise ToolFailure(f"{path}: files in {part} are not written by tools")
-    if target.exists() and not target.is_file():
+    try:
+        mode = target.stat().st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        return target
+    except OSError as problem:
+        raise ToolFailure(f"{path}: {problem.strerror or problem}") from None
+    if not stat.S_ISREG(mode):
         raise ToolFailure(f"{path} is not a regular file")
-    if target.exists() and not os.access(target, os.W_OK):
+    if not os.access(target, os.W_OK):
         raise ToolFailure(f"{path} is read-only")
     return target
 

@@ -73,7 +73,7 @@ class FunctionTool:
                 raise UsageError(f"tool {name!r}: give parameter {key!r} a type, for example `{key}: str`")
         if not inspect.getdoc(function):
             raise UsageError(f"tool {name!r} needs a docstring: the model knows the tool only by it")
-        update_wrapper(self, function)
+        update_wrapper(self, function, updated=())  # not its attributes: they could hide ours
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self.function(*args, **kwargs)

@@ -175,6 +175,8 @@ async def _followed(process: asyncio.subprocess.Process, capture: Capture, secon
 
 
 def _shell() -> tuple[str, ...]:
+    if os.name == "nt":
+        return ("cmd.exe", "/d", "/c")
     bash = shutil.which("bash")
     return (bash, "--noprofile", "--norc", "-c") if bash else ("/bin/sh", "-c")
 

@@ -80,6 +80,8 @@ def danger(command: str, folder: Path, depth: int = 0) -> str:
             reason = _of_command(words, piped, folder, depth)
             if reason:
                 return reason
+            if words[:1] == ["cd"] and len(words) == 2 and "$" not in words[1]:
+                folder = folder / os.path.expanduser(words[1])
             words, piped = [], token in ("|", "|&")
         else:
             words.append(token)

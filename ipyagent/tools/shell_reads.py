@@ -10,6 +10,7 @@ write, run a program or read a list of files from elsewhere are left out.
 from __future__ import annotations
 
 import glob
+import os
 import re
 import shutil
 from collections.abc import Callable, Sequence
@@ -120,6 +121,8 @@ _SED_LINES = re.compile(r"\d+(,(\d+|\$))?p(;\d+(,(\d+|\$))?p)*")
 def only_reads(command: str, workspace: Workspace) -> bool:
     """Whether the command is known to change nothing and to read nothing outside the folders
     that may be read."""
+    if os.name == "nt":
+        return False  # another shell, with other words
     try:
         commands = simple_commands(command)
         return all(_reads(words, workspace) for words in commands)
@@ -259,9 +262,10 @@ def _inside(word: Word, workspace: Workspace) -> bool:
 
 def _from_system(name: str, workspace: Workspace) -> bool:
     """Whether the name is a bare one and the program it runs is not a file of the project."""
-    if "/" in name:
-        return False
+    if "/" in name or not all(map(os.path.isabs, os.environ.get("PATH", os.defpath).split(os.pathsep))):
+        return False  # with a relative entry in PATH a program may be any folder's
     found = shutil.which(name)
     if found is None:
         return name in ("echo", "pwd", "true")  # the shell has these itself
-    return not any(Path(found).is_relative_to(folder) for folder in (workspace.root, workspace.folder))
+    files = (Path(found), Path(found).resolve())
+    return not any(file.is_relative_to(folder) for file in files for folder in (workspace.root, workspace.folder))

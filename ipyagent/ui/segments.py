@@ -7,6 +7,7 @@ longer, so that a stream of n characters costs O(n) to render and to send.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -64,7 +65,7 @@ class Segments:
             self._bar_dirty = True
 
     def status(self, status: Status) -> None:
-        if self._status is None or self._status.phase != status.phase:
+        if self._status is None or _kind(self._status.phase) != _kind(status.phase):
             self._since = self._now()
         self._status = status
         self._bar_dirty = True
@@ -224,6 +225,11 @@ class Segments:
                     "label": gauge.label, "tooltip": gauge.tooltip,
                 }  # fmt: skip
         return bar
+
+
+def _kind(phase: str) -> str:
+    """The phase without its figures: "writing a call (120 characters)" goes on as the same phase."""
+    return re.sub(r"[\d,.]+", "", phase)
 
 
 def _costs(status: Status) -> tuple[str, str]:

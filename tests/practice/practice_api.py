@@ -50,8 +50,9 @@ def image(raw: bytes, media: str = "image/png") -> Body:
 
 
 def client(server: PracticeServer, **more: Any) -> anthropic.Anthropic:
-    http = anthropic.DefaultHttpxClient(verify=False)  # plain http on loopback: no certificates to load, 20 ms a client
-    return anthropic.Anthropic(base_url=server.url, http_client=http, **{"api_key": "practice", "max_retries": 0, **more})
+    http = anthropic.DefaultHttpxClient(verify=False)  # plain http on loopback: no certificates to load
+    options: dict[str, Any] = {"api_key": "practice", "max_retries": 0, **more}
+    return anthropic.Anthropic(base_url=server.url, http_client=http, **options)
 
 
 def ask(sdk: anthropic.Anthropic, body: Body, betas: str = "", path: str = "/v1/messages") -> Body:

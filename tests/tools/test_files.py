@@ -14,6 +14,8 @@ from tools_workspace import ShellWorkspace
 from ipyagent.errors import ToolFailure
 from ipyagent.journal.protocols import ToolOutput
 from ipyagent.tools.edit_file import edit_file
+from ipyagent.tools.glob import glob
+from ipyagent.tools.grep import grep
 from ipyagent.tools.read_file import read_file
 from ipyagent.tools.schema import FunctionTool
 from ipyagent.tools.undo import restore
@@ -278,6 +280,27 @@ def test_guarded_and_outside_paths_are_never_written(workspace: ShellWorkspace, 
     with pytest.raises(ToolFailure):
         write_file.question({"path": path, "content": "x"}, workspace)
     assert workspace.changes == []
+
+
+@pytest.mark.parametrize("path", ["", "a\x00b", "\ud800", "x" * 5_000, "x/" * 3_000, "file/below", "loop/x", "~nobody-here/x"])
+def test_a_path_that_is_none_is_a_failure_for_every_tool(workspace: ShellWorkspace, path: str) -> None:
+    (workspace.root / "file").write_text("x")
+    (workspace.root / "loop").symlink_to("loop")
+    calls: list[tuple[FunctionTool, dict[str, Any]]] = [
+        (read_file, {"path": path}),
+        (edit_file, {"path": path, "old": "a", "new": "b"}),
+        (glob, {"pattern": "*", "path": path}),
+        (grep, {"pattern": "x", "path": path}),
+    ]
+    for made, given in calls:
+        with pytest.raises(ToolFailure):
+            run(made, workspace, **given)
+        try:
+            made.permission(given, workspace)
+            made.pattern(given, workspace)
+            made.question(given, workspace)
+        except ToolFailure:
+            pass
 
 
 def test_a_write_leaves_no_temporary_file_whatever_happens(workspace: ShellWorkspace) -> None:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import io
+from pathlib import Path
 
 import pytest
 from PIL import Image as Pillow
@@ -92,3 +93,23 @@ def test_the_catalogue_lists_each_tool_once_in_a_stable_order() -> None:
     assert all(isinstance(tool, Tool) for tool in tools)
     assert list(builtin_tools()) == names
     assert not catalogue_module.is_tool(type(tools[0]))
+
+
+def test_tools_of_other_packages_come_last_and_faults_are_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "their_tools.py").write_text(
+        "from ipyagent.tools.schema import tool\n"
+        "@tool\ndef aaa(x: int) -> int:\n    'Theirs.'\n    return x\n"
+        "shell = tool(name='shell')(aaa.function)\nno_tool = 3\n"
+    )
+    info = tmp_path / "their_tools-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: their-tools\nVersion: 1.0\n")
+    points = ("a = their_tools:aaa", "b = their_tools:shell", "c = their_tools:no_tool", "d = no_such_module_here:x")
+    (info / "entry_points.txt").write_text("[ipyagent.tools]\n" + "\n".join(points) + "\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    tools, problems = catalogue()
+    assert tools[-1].name == "aaa"
+    assert len(tools) == len(builtin_tools()) + 1
+    assert [problem.split(" = ")[0] for problem in problems] == ["entry point b", "entry point c", "entry point d"]

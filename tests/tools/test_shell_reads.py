@@ -184,6 +184,9 @@ def test_a_program_of_the_project_is_not_the_systems(
     monkeypatch.setenv("PATH", f"{place.root}:/usr/bin:/bin")
     assert not only_reads("ls", place)
     assert only_reads("cat a.txt", place)
+    for relative in (".:/usr/bin:/bin", "/usr/bin:/bin:", "/usr/bin::/bin", "bin:/usr/bin:/bin"):
+        monkeypatch.setenv("PATH", relative)
+        assert not only_reads("cat a.txt", place)
 
 
 @settings(max_examples=300, deadline=None)

@@ -33,6 +33,7 @@ def run_demo(folder: Path, *, lab: bool | None = None) -> int:
     except ImportError:
         raise AgentError(MISSING) from None
     nbformat: Any = formats  # its functions are untyped
+    folder = folder.resolve()
     Project(folder, user_folder()).make()  # a project of its own, whatever lies around it
     target = folder / NOTEBOOK
     _copy_notebook(target)

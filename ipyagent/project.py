@@ -18,12 +18,26 @@ from pathlib import Path
 from ipyagent.errors import AgentError
 
 FOLDER = ".ipyagent"
+TRUST = "trust.json"
 GITIGNORE = "sessions/\ncache/\nagent-memory-local/\n*.local.*\n"
 
 
 def user_folder(environ: Mapping[str, str] = os.environ) -> Path:
     """The user's own folder: `~/.ipyagent`, or IPYAGENT_HOME."""
-    return Path(environ.get("IPYAGENT_HOME") or Path.home() / FOLDER)
+    if given := environ.get("IPYAGENT_HOME"):
+        return Path(given).expanduser().absolute()
+    home = _home()
+    if home is None:
+        raise AgentError("this user has no home directory; set IPYAGENT_HOME to a folder of yours")
+    return home / FOLDER
+
+
+def _home() -> Path | None:
+    """The home directory; None for a user id without one (containers)."""
+    try:
+        return Path.home()
+    except RuntimeError:
+        return None
 
 
 def find_root(folder: Path, notebook: Path | None = None) -> Path:
@@ -47,8 +61,10 @@ def find_root(folder: Path, notebook: Path | None = None) -> Path:
 
 
 def _is_shared(folder: Path) -> bool:
-    shared = {Path.home().resolve(), Path(folder.anchor), Path(tempfile.gettempdir()).resolve()}
-    return folder in shared | {Path("/tmp"), Path("/var/tmp"), Path("/dev/shm"), Path("/home"), Path("/Users")}
+    home = _home()
+    shared = [Path(place) for place in (tempfile.gettempdir(), "/tmp", "/var/tmp", "/dev/shm", "/home", "/Users")]
+    shared += [home] if home is not None else []
+    return folder == Path(folder.anchor) or folder in {place.resolve() for place in shared}
 
 
 def _git_root(folder: Path) -> Path | None:
@@ -59,12 +75,14 @@ def _git_root(folder: Path) -> Path | None:
             return candidate
         if marker.is_file():  # a linked worktree or a submodule: only git knows its main worktree
             try:
+                environ = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
                 done = subprocess.run(
                     ["git", "-C", str(candidate), "rev-parse", "--path-format=absolute", "--git-common-dir"],
                     capture_output=True,
                     text=True,
                     timeout=2,
                     check=False,
+                    env=environ,
                 )
             except (OSError, subprocess.TimeoutExpired):
                 return candidate
@@ -111,7 +129,10 @@ class Project:
                 f"cannot write in {self.root} ({problem.strerror}); start the kernel in a folder that you can write"
             ) from None
         if new:
-            self.trust()
+            try:
+                self.trust()
+            except AgentError:
+                return new  # a home that cannot be written: work goes on, sessions are not taken up by themselves
         return new
 
     # ------------------------------------------------------------------ trust
@@ -119,11 +140,28 @@ class Project:
     @property
     def trusted(self) -> bool:
         """Whether state found here may be loaded: this user made it here or said `%agent trust`."""
-        return str(self.root) in _read_object(self.user / "trust.json")
+        entry = _read_object(self.user / TRUST).get(str(self.root))
+        return isinstance(entry, dict) and entry.get("owner") == self._owner
 
     def trust(self) -> None:
-        """Remember that this user trusts the folder, in the user's own directory."""
-        update_object(self.user / "trust.json", {str(self.root): time.strftime("%Y-%m-%d")})
+        """Remember that this user trusts the folder and who owns its content, in the user's own
+        directory. Raises AgentError when that cannot be written."""
+        entry = {"since": time.strftime("%Y-%m-%d"), "owner": self._owner}
+        try:
+            update_object(self.user / TRUST, {str(self.root): entry})
+        except OSError as problem:
+            reason = problem.strerror or "another process holds its lock"
+            raise AgentError(
+                f"cannot write {self.user / TRUST} ({reason}); set IPYAGENT_HOME to a folder of yours"
+            ) from None
+
+    @property
+    def _owner(self) -> int | None:
+        """User id that owns the stored state; None when there is none."""
+        try:
+            return self.folder.stat().st_uid
+        except OSError:
+            return None
 
     # --------------------------------------------------------------- sessions
 
@@ -134,18 +172,20 @@ class Project:
         found: list[tuple[float, Path]] = []
         for entry in self.sessions.iterdir():
             try:
-                found.append(((entry / "transcript.jsonl").stat().st_mtime, entry))
+                transcript = (entry / "transcript.jsonl").stat()
             except OSError:
                 continue  # not a session
+            if transcript.st_size:
+                found.append((transcript.st_mtime, entry))
         for _, path in sorted(found, reverse=True):
             yield path
 
     def relative(self, path: Path) -> str:
         """The path as it is stored: relative to the root where it lies inside."""
-        try:
-            return path.resolve().relative_to(self.root).as_posix()
-        except ValueError:
-            return str(path)
+        for form in (path.resolve(), path.absolute()):  # the second: a link that leads out of the project
+            if form.is_relative_to(self.root):
+                return form.relative_to(self.root).as_posix()
+        return str(path)
 
 
 def _read_object(path: Path) -> dict[str, object]:

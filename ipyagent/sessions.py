@@ -21,6 +21,9 @@ from ipyagent.project import Project
 from ipyagent.version import __version__
 
 SHOWN_NAMES = 8
+SHOWN_PROBLEMS = 5
+ASIDE = "-aside"
+"""Ends the id of a throw-away session, which is never taken up unless named."""
 
 
 class Sessions:
@@ -53,7 +56,7 @@ class Sessions:
             if (folder := self._last_of_notebook()) is not None:
                 try:
                     return self._open(folder)
-                except TrustError as problem:
+                except (TrustError, JournalError) as problem:
                     self._notice(str(problem))
         return self.current
 
@@ -78,6 +81,8 @@ class Sessions:
             return self.current
         mine = self.current.journal.session if self.current is not None else ""
         folders = [folder for folder in self.stored() if folder.name.startswith(name) and folder.name != mine]
+        if not name:
+            folders = [folder for folder in folders if not folder.name.endswith(ASIDE)]
         if not folders:
             missing = f"no other session {name!r} here; %agent sessions lists them" if name else "no other session here"
             raise UsageError(missing)
@@ -108,7 +113,9 @@ class Sessions:
     def aside(self, *, with_history: bool) -> Session:
         """A throw-away session beside the current one, a copy of it or empty."""
         session = self.ensure()
-        started = SessionStarted(session=new_session_id(), version=__version__, forked_from=session.journal.session)
+        started = SessionStarted(
+            session=new_session_id() + ASIDE, version=__version__, forked_from=session.journal.session
+        )
         if with_history:
             return Session.fork(session.journal.folder, self.project.sessions, started)[0]
         return Session.create(self.project.sessions, started)
@@ -130,7 +137,10 @@ class Sessions:
             return None
         wanted = self.project.relative(self.notebook)
         for folder in self.project.session_folders():
-            first = next(iter(read_events(folder / TRANSCRIPT)), None)
+            try:
+                first = next(read_events(folder / TRANSCRIPT), None)
+            except JournalError:
+                continue  # %agent doctor tells; another session of this notebook may still be readable
             if isinstance(first, SessionStarted) and first.notebook == wanted:
                 return folder
         return None
@@ -149,8 +159,10 @@ class Sessions:
             session, problems = Session.fork(folder, self.project.sessions, self.started(folder.name))
             self._notice(f"session {folder.name} is open in another kernel: going on in a copy of it")
         self.leave()
-        for found in problems:
+        for found in problems[:SHOWN_PROBLEMS]:
             self._notice(str(found))
+        if len(problems) > SHOWN_PROBLEMS:
+            self._notice(f"and {len(problems) - SHOWN_PROBLEMS} more lines like these; %agent doctor counts them")
         if session.history.stamp != self._stamp:
             session.record(KernelStarted(stamp=self._stamp, python=sys.version.split()[0], resumed=True))
             self._replayed = 0

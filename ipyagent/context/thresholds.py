@@ -32,15 +32,16 @@ def window_state(
     """The state at `tokens` tokens of prompt in a window of `window` tokens.
 
     `max_output` is the model's largest reply; `auto_percent` (1-100) can only lower the
-    auto-compact mark, for tests and lessons. All results in tokens.
+    auto-compact mark, for tests and lessons. Marks keep their order whatever the buffers are; warning
+    and error stand at half of the auto-compact mark at the lowest. All results in tokens.
     """
-    effective = window - min(max_output or reserve, _share(reserve, window))
-    auto = effective - _share(auto_buffer, window)
+    effective = max(0, window - min(max_output or reserve, _share(reserve, window)))
+    block = max(0, effective - _share(block_buffer, window))
+    auto = min(block, max(0, effective - _share(auto_buffer, window)))
     if auto_percent:
         auto = min(auto, window * auto_percent // 100)
-    warning = max(0, auto - _share(warning_buffer, window))
-    error = max(0, auto - _share(error_buffer, window))
-    block = effective - _share(block_buffer, window)
+    error = auto - min(_share(error_buffer, window), auto // 2)
+    warning = min(error, auto - min(_share(warning_buffer, window), auto // 2))
     return WindowState(
         tokens=tokens,
         window=window,
@@ -63,7 +64,7 @@ def check_fixed_part(head: int, tools: int, state: WindowState) -> None:
     `head` counts system prompt and tools, `tools` the tools alone, in tokens. Raises
     WindowTooSmall with the numbers.
     """
-    reserve = state.window - state.effective
+    reserve = state.window - state.block_mark
     if head >= state.block_mark:
         raise WindowTooSmall(
             f"system prompt {head - tools:,} + tools {tools:,} + reserve {reserve:,} tokens do not fit the window of "

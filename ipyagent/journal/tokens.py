@@ -60,7 +60,7 @@ def estimate_text(text: str) -> int:
 
 
 def image_size(head: bytes) -> tuple[int, int] | None:
-    """Width and height in pixels of a PNG, GIF or JPEG from its first bytes; None if unreadable."""
+    """Width and height in pixels of a PNG, GIF, JPEG or WebP from its first bytes; None if unreadable."""
     if head[:8] == b"\x89PNG\r\n\x1a\n" and len(head) >= 24:
         width, height = struct.unpack(">II", head[16:24])
         return width, height
@@ -69,17 +69,36 @@ def image_size(head: bytes) -> tuple[int, int] | None:
         return width, height
     if head[:2] == b"\xff\xd8":
         at = 2
-        while at + 9 < len(head) and head[at] == 0xFF:
+        while at + 9 <= len(head) and head[at] == 0xFF:
+            if head[at + 1] == 0xFF or head[at + 1] == 0x01 or 0xD0 <= head[at + 1] <= 0xD7:
+                at += 1 if head[at + 1] == 0xFF else 2  # fill bytes and markers without a length
+                continue
             marker, length = head[at + 1], int.from_bytes(head[at + 2 : at + 4], "big")
             if 0xC0 <= marker <= 0xCF and marker not in (0xC4, 0xC8, 0xCC):
                 height, width = struct.unpack(">HH", head[at + 5 : at + 9])
                 return width, height
             at += 2 + length
+    if head[:4] == b"RIFF" and head[8:12] == b"WEBP" and len(head) >= 30:
+        return _webp_size(head)
     return None
 
 
-def _estimate_image(source: Mapping[str, Any]) -> int:
-    data = source.get("data")
+def _webp_size(head: bytes) -> tuple[int, int] | None:
+    """Width and height from the first chunk of a WebP file, in its three forms."""
+    match head[12:16]:
+        case b"VP8 ":
+            width, height = struct.unpack("<HH", head[26:30])
+            return width & 0x3FFF, height & 0x3FFF
+        case b"VP8L":
+            bits = int.from_bytes(head[21:25], "little")
+            return (bits & 0x3FFF) + 1, (bits >> 14 & 0x3FFF) + 1
+        case b"VP8X":
+            return int.from_bytes(head[24:27], "little") + 1, int.from_bytes(head[27:30], "little") + 1
+    return None
+
+
+def _estimate_image(source: Any) -> int:
+    data = source.get("data") if isinstance(source, Mapping) else None
     if not isinstance(data, str):
         return UNKNOWN_IMAGE
     try:
@@ -96,13 +115,14 @@ def estimate_block(block: Block) -> int:
     if kind == "text":
         return BLOCK_OVERHEAD + estimate_text(str(block.get("text", "")))
     if kind == "image":
-        return BLOCK_OVERHEAD + _estimate_image(block.get("source") or {})
+        return BLOCK_OVERHEAD + _estimate_image(block.get("source"))
     if kind == "thinking":
         return BLOCK_OVERHEAD + estimate_text(str(block.get("thinking", "")))
     if kind == "tool_result":
         content = block.get("content", "")
-        inner = estimate_text(content) if isinstance(content, str) else estimate_blocks(content)
-        return 3 * BLOCK_OVERHEAD + inner
+        if isinstance(content, list | tuple):
+            return 3 * BLOCK_OVERHEAD + estimate_blocks(content)
+        return 3 * BLOCK_OVERHEAD + estimate_text(str(content))
     if kind == "tool_use":
         return 3 * BLOCK_OVERHEAD + estimate_text(json.dumps(block.get("input"), ensure_ascii=False))
     return BLOCK_OVERHEAD + estimate_text(json.dumps(block, ensure_ascii=False))

@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterable
 from typing import Any, assert_never
 
+from ipyagent.journal.admission import PICTURES, THINKING, reply_block, request_blocks, result_blocks, text_block
 from ipyagent.journal.events import (
     AssistantSaid,
     Block,
@@ -36,9 +37,8 @@ from ipyagent.journal.events import (
     UserSaid,
 )
 from ipyagent.journal.marks import Position, marked
-from ipyagent.journal.tokens import Calibration, Count, estimate_blocks, learn_from, plausible
+from ipyagent.journal.tokens import Calibration, Count, estimate_block, estimate_blocks, learn_from, plausible
 
-THINKING = ("thinking", "redacted_thinking")
 NOT_RUN = "This call was not run: the turn was cut off first."
 CUT_OFF = "This call was cut off before it returned."
 NO_OUTPUT = "(no output)"
@@ -51,7 +51,8 @@ _BAD_NAME = re.compile(r"[^a-zA-Z0-9_-]")
 class View:
     """The request's head and messages after some events; `apply` adds one more event.
 
-    `messages` are wire messages without cache marks; treat them as read-only.
+    `messages` are wire messages without cache marks. A message that was given out is never changed:
+    what adds to it, or takes from it, puts a new one in its place.
     """
 
     def __init__(self) -> None:
@@ -61,11 +62,16 @@ class View:
         self.messages: list[dict[str, Any]] = []
         self.calibration = Calibration()
         self._open: dict[str, str] = {}
+        self._wire_ids: dict[str, str] = {}
         self._called: set[str] = set()
         self._results: dict[str, tuple[ToolReturned, list[Block]]] = {}
         self._seen: set[str] = set()
-        self._origin: list[int] = []
-        self._images: dict[int, list[tuple[int, list[Block], int]]] = {}
+        self._sources: list[list[int]] = []
+        """The event that each block of each message came from."""
+        self._thinking: list[int] = []
+        """Messages that have thinking in them, in order."""
+        self._images: dict[int, list[tuple[int, int, int]]] = {}
+        """Places of an event's images: message, block, block within a tool result (-1: no result)."""
         self._partial: list[str] = []
         self._partial_output: dict[str, list[str]] = {}
         self._asked_at: Position | None = None
@@ -73,8 +79,13 @@ class View:
         self._paused = False
         self._base = 0
         self._raw = 0
+        self._replied = 0
+        """The part of `_raw` that the next report of usage covers."""
+        self._output = False
+        """Whether the newest reply is in the view, so that its reported output counts."""
+        self._weight = 0
+        """Estimated tokens of all messages, whatever was reported."""
         self._head_tokens = 0
-        self._recount = False
 
     @classmethod
     def of(cls, events: Iterable[Event]) -> View:
@@ -118,9 +129,6 @@ class View:
 
     def count(self) -> Count:
         """Tokens of the next prompt, see `Count`."""
-        if self._recount:
-            self._base, self._recount = 0, False
-            self._raw = self._head_tokens + sum(estimate_blocks(m["content"]) for m in self.messages)
         return Count(self._base, self._raw, self.calibration.factor)
 
     def wire(self, *, ttl: str = "5m", marks: bool = True) -> tuple[list[Block], list[Block], list[dict[str, Any]]]:
@@ -132,7 +140,11 @@ class View:
 
     def event_with_images(self, message: int | None = None) -> int | None:
         """The newest event whose images are in the view (in message `message`, if given)."""
-        hits = [event for event, places in self._images.items() if message is None or places[0][0] == message]
+        hits = [
+            event
+            for event, places in self._images.items()
+            if message is None or any(place[0] == message for place in places)
+        ]
         return max(hits, default=None)
 
     # -------------------------------------------------------------- building
@@ -142,41 +154,43 @@ class View:
         match event:
             case UserSaid():
                 self._settle()
-                self._add_user(event.id, [dict(block) for block in event.blocks], event.tokens)
+                self._add_user(event.id, request_blocks(event.blocks), event.tokens)
             case Reminded():
                 self._settle()
-                self._add_user(event.id, [{"type": "text", "text": event.text}], event.tokens)
+                self._add_user(event.id, request_blocks([text_block(event.text)]), event.tokens)
             case Streamed():
                 if event.channel == "text":
                     self._partial.append(event.text)
-                elif event.channel == "tool":
+                elif event.channel == "tool" and event.ref in self._open and event.ref not in self._results:
                     self._partial_output.setdefault(event.ref, []).append(event.text)
             case AssistantSaid():
                 self._partial.clear()
                 self._settle()
                 self._add_assistant(event)
             case ToolCalled():
-                self._called.add(event.call)
+                if event.call in self._open:
+                    self._called.add(event.call)
             case ToolReturned():
                 self._take_result(event)
             case UsageReported():
                 self.calibration = learn_from(
                     self.calibration, predicted=event.predicted, raw=event.raw, usage=event.usage
                 )
-                if plausible(event.predicted, event.usage):
-                    self._base, self._raw, self._recount = event.usage.total, 0, False
+                if event.usage.prompt and plausible(event.predicted, event.usage):
+                    self._base = event.usage.total if self._output else event.usage.prompt
+                    self._raw, self._replied = self._raw - self._replied, 0
                 self._confirmed = self._asked_at
             case PromptRendered():
-                self.system = [dict(block) for block in event.system]
-                self.tools = [dict(block) for block in event.tools]
-                self._raw += event.tokens - (self._head_tokens if self._base or self._raw else 0)
+                self.system = request_blocks(event.system)
+                self.tools = [{key: tool[key] for key in tool if key != "cache_control"} for tool in event.tools]
+                self._raw += event.tokens - self._head_tokens
                 self._head_tokens = event.tokens
             case ModelChosen():
                 if self.model and event.model != self.model:
-                    self._drop_thinking(len(self.messages))
+                    self._drop_thinking()
                 self.model = event.model
             case ThinkingDropped():
-                self._drop_thinking(sum(1 for origin in self._origin if origin <= event.upto))
+                self._drop_thinking(upto=event.upto)
             case BlockDropped():
                 self._drop_images(event.event)
             case (
@@ -195,65 +209,70 @@ class View:
 
     def _settle(self) -> None:
         """Close what is still open before another message comes."""
+        for call in self.open_calls:
+            output = self.partial_output(call)
+            text = f"{CUT_OFF}\n{output}" if output.strip() else CUT_OFF if call in self._called else NOT_RUN
+            closed = ToolReturned(call=call, name="", blocks=(text_block(text),), is_error=True)
+            self._results[call] = (closed, [text_block(text)])
+            self._weigh(estimate_blocks(closed.blocks))
+        self._close_results()
         if self._partial:
             text = self.partial_text
             self._partial.clear()
             if text.strip():
-                self._push("assistant", 0, [{"type": "text", "text": f"{text}\n{CUT_MARK}"}])
-        for call in list(self.open_calls):
-            output = self.partial_output(call)
-            text = f"{CUT_OFF}\n{output}" if output.strip() else CUT_OFF if call in self._called else NOT_RUN
-            self._results[call] = (ToolReturned(call=call, name="", blocks=(), is_error=True), [_text(text)])
-        self._close_results()
+                said = [text_block(f"{text}\n{CUT_MARK}")]
+                self._push("assistant", said, [0])
+                self._weigh(estimate_blocks(said))
 
     def _add_user(self, event: int, blocks: list[Block], tokens: int) -> None:
-        kept = _without_empty(blocks)
-        if not kept:
+        if not blocks:
             return
-        self._raw += tokens
+        self._weigh(tokens or estimate_blocks(blocks))
         self._paused = False
-        message = self._push("user", event, kept)
-        content = self.messages[message]["content"]
-        self._note_images(event, message, content, len(content) - len(kept))
+        message, first = self._push("user", blocks, [event] * len(blocks))
+        for index, block in enumerate(blocks, first):
+            if block["type"] in PICTURES:
+                self._images.setdefault(event, []).append((message, index, -1))
 
     def _add_assistant(self, event: AssistantSaid) -> None:
+        if self.messages:
+            self._asked_at = (len(self.messages) - 1, len(self.messages[-1]["content"]) - 1)
         blocks = [kept for block in event.blocks if (kept := self._admit(block)) is not None]
-        if not any(block["type"] not in THINKING for block in blocks):
-            return
-        if not self.messages:
-            self._push("user", event.id, [_text(NO_REQUEST)])
-        self._asked_at = (len(self.messages) - 1, len(self.messages[-1]["content"]) - 1)
-        self._raw += event.tokens
-        self._paused = event.stop_reason == "pause_turn"
-        self._push("assistant", event.id, blocks)
-        for block in blocks:
-            if block["type"] == "tool_use":
-                self._open[block["id"]] = block["name"]
+        self._output = any(block["type"] not in THINKING for block in blocks)
+        if self._output:
+            self._weigh(event.tokens or estimate_blocks(blocks))
+            self._paused = event.stop_reason == "pause_turn"
+            message, _ = self._push("assistant", blocks, [event.id] * len(blocks))
+            if any(block["type"] in THINKING for block in blocks) and self._thinking[-1:] != [message]:
+                self._thinking.append(message)
+        self._replied = self._raw
 
     def _admit(self, block: Block) -> Block | None:
-        """A reply's block as it may be sent back; None when it may not."""
-        kind = block.get("type")
-        if not isinstance(kind, str):
+        """A reply's block as it may be sent back, a call being open from now on; None when it may not."""
+        if block.get("type") != "tool_use":
+            return reply_block(block)
+        call, name, given = block.get("id"), block.get("name"), block.get("input")
+        if not isinstance(call, str) or not call or call in self._seen or not isinstance(name, str) or not name:
             return None
-        if kind == "text":
-            return dict(block) if str(block.get("text", "")).strip() else None
-        if kind == "thinking":
-            return dict(block) if block.get("signature") else None
-        if kind == "tool_use":
-            call, name = block.get("id"), block.get("name")
-            if not isinstance(call, str) or not call or call in self._seen or not isinstance(name, str) or not name:
-                return None
-            self._seen.add(call)
-            given = block.get("input")
-            return {**block, "name": _BAD_NAME.sub("_", name)[:128], "input": given if isinstance(given, dict) else {}}
-        return dict(block)
+        sent = stem = _BAD_NAME.sub("_", call)
+        number = 1
+        while sent in self._seen:
+            number += 1
+            sent = f"{stem}_{number}"
+        self._seen |= {call, sent}
+        self._open[call] = name
+        self._wire_ids[call] = sent
+        kept = {key: value for key, value in block.items() if key != "cache_control"}
+        kept |= {"id": sent, "name": _BAD_NAME.sub("_", name)[:128], "input": given if isinstance(given, dict) else {}}
+        return kept
 
     def _take_result(self, event: ToolReturned) -> None:
         if event.call not in self._open or event.call in self._results:
             return  # no such call, or closed before: a late result changes nothing that was sent
-        content = _without_empty([dict(block) for block in event.blocks]) or [_text(NO_OUTPUT)]
+        content = result_blocks(event.blocks, is_error=event.is_error) or [text_block(NO_OUTPUT)]
         self._results[event.call] = (event, content)
-        self._raw += event.tokens
+        self._partial_output.pop(event.call, None)
+        self._weigh(event.tokens or estimate_blocks(content))
         if not self.open_calls:
             self._close_results()
 
@@ -262,65 +281,93 @@ class View:
         if not self._open:
             return
         blocks: list[Block] = []
+        events: list[int] = []
         for call in self._open:
             event, content = self._results[call]
-            block: Block = {"type": "tool_result", "tool_use_id": call, "content": content}
+            block: Block = {"type": "tool_result", "tool_use_id": self._wire_ids[call], "content": content}
             if event.is_error:
                 block["is_error"] = True
             blocks.append(block)
-        message = self._push("user", max(event.id for event, _ in self._results.values()), blocks)
-        for event, content in self._results.values():
-            self._note_images(event.id, message, content, 0)
-        for call in self._open:
-            self._partial_output.pop(call, None)
-            self._called.discard(call)
-        self._open.clear()
-        self._results.clear()
+            events.append(event.id)
+        message, first = self._push("user", blocks, events)
+        for index, (event, content) in enumerate(self._results[call] for call in self._open):
+            for inner, part in enumerate(content):
+                if part["type"] in PICTURES:
+                    self._images.setdefault(event.id, []).append((message, first + index, inner))
+        for pending in (self._open, self._wire_ids, self._called, self._results, self._partial_output):
+            pending.clear()
         self._paused = False
 
-    def _push(self, role: str, event: int, blocks: list[Block]) -> int:
-        """Add blocks as a message, or to the last message when it has the same role."""
+    def _push(self, role: str, blocks: list[Block], events: list[int]) -> tuple[int, int]:
+        """Add blocks as a message, or to the last message when it has the same role; gives the
+        place of the first of them."""
+        if not self.messages and role == "assistant":
+            self._push("user", [text_block(NO_REQUEST)], [0])
         if self.messages and self.messages[-1]["role"] == role:
-            self.messages[-1]["content"].extend(blocks)
-            self._origin[-1] = max(event, self._origin[-1])
-        else:
-            if role == "assistant" and not self.messages:
-                self._push("user", event, [_text(NO_REQUEST)])
-            self.messages.append({"role": role, "content": blocks})
-            self._origin.append(event)
-        return len(self.messages) - 1
+            earlier = self.messages[-1]["content"]
+            self.messages[-1] = {"role": role, "content": [*earlier, *blocks]}
+            self._sources[-1].extend(events)
+            return len(self.messages) - 1, len(earlier)
+        self.messages.append({"role": role, "content": blocks})
+        self._sources.append(events)
+        return len(self.messages) - 1, 0
 
-    def _note_images(self, event: int, message: int, content: list[Block], start: int) -> None:
-        for index in range(start, len(content)):
-            if content[index]["type"] in ("image", "document"):
-                self._images.setdefault(event, []).append((message, content, index))
+    def _weigh(self, tokens: int) -> None:
+        self._raw += tokens
+        self._weight += tokens
 
     # -------------------------------------------------------------- frozen decisions
 
-    def _drop_thinking(self, upto: int, start: int = 0) -> None:
-        """Thinking leaves messages `start` to `upto`; there is text or a call beside it always."""
-        for message in self.messages[start:upto]:
-            if message["role"] == "assistant":
-                kept = [block for block in message["content"] if block["type"] not in THINKING]
-                if len(kept) != len(message["content"]):
-                    message["content"] = kept
-                    self._recount = True
+    def _drop_thinking(self, *, start: int = 0, upto: int | None = None) -> None:
+        """Thinking of events up to `upto` (None: of all) leaves the messages from `start` on; there
+        is text or a call beside it always."""
+        left: list[int] = []
+        gone: list[Block] = []
+        for message in self._thinking:
+            content, sources = self.messages[message]["content"], self._sources[message]
+            stays = [
+                block["type"] not in THINKING or message < start or (upto is not None and source > upto)
+                for block, source in zip(content, sources, strict=True)
+            ]
+            kept = [block for block, stay in zip(content, stays, strict=True) if stay]
+            if any(block["type"] in THINKING for block in kept):
+                left.append(message)
+            if len(kept) < len(content):
+                gone.extend(block for block, stay in zip(content, stays, strict=True) if not stay)
+                self.messages[message] = {"role": "assistant", "content": kept}
+                self._sources[message] = [source for source, stay in zip(sources, stays, strict=True) if stay]
+        self._thinking = left
+        if gone:
+            self._recount(-estimate_blocks(gone))
 
     def _drop_images(self, event: int) -> None:
         """Images of an event become words; thinking that was bound to them goes as well."""
-        for message, content, index in self._images.pop(event, ()):
-            content[index] = _text(f"[{content[index]['type']}]")
-            self._drop_thinking(len(self.messages), message)
-            self._recount = True
+        for returned, content in self._results.values():
+            if returned.id == event:
+                before = estimate_blocks(content)
+                content[:] = [_named(block) if block["type"] in PICTURES else block for block in content]
+                self._weigh(estimate_blocks(content) - before)
+        places = self._images.pop(event, [])
+        for message, block, inner in places:
+            content = list(self.messages[message]["content"])
+            parts = content if inner < 0 else list(content[block]["content"])
+            at = block if inner < 0 else inner
+            change = -estimate_block(parts[at])
+            parts[at] = _named(parts[at])
+            if inner >= 0:
+                content[block] = {**content[block], "content": parts}
+            self.messages[message] = {"role": "user", "content": content}
+            self._recount(change + estimate_block(parts[at]))
+        if places:
+            self._drop_thinking(start=min(place[0] for place in places))
+
+    def _recount(self, change: int) -> None:
+        """What was sent has changed: the last report is not read again, everything is estimated."""
+        self._weight = max(0, self._weight + change)
+        self._base = 0
+        self._raw = self._replied = self._head_tokens + self._weight
 
 
-def _text(text: str) -> Block:
-    return {"type": "text", "text": text}
-
-
-def _without_empty(blocks: list[Block]) -> list[Block]:
-    return [
-        block
-        for block in blocks
-        if isinstance(block.get("type"), str) and (block["type"] != "text" or str(block.get("text", "")).strip())
-    ]
+def _named(block: Block) -> Block:
+    """The word that stands for a picture."""
+    return text_block(f"[{block['type']}]")

@@ -35,7 +35,7 @@ class Interrupts:
     """The interrupts of one turn, for the thread that makes it.
 
     `wanted` tells whether the turn is stopped; `on_sigint` is called on SIGINT from outside, in the
-    handler, and is to stop the turn and call `kick`.
+    handler, and is to stop the turn.
     """
 
     def __init__(self, thread: AgentThread, wanted: Callable[[], bool], on_sigint: Callable[[], None]) -> None:
@@ -47,6 +47,7 @@ class Interrupts:
         self._running: Job[Any] | None = None
         self._armed = False
         self._own_signal = False
+        self._spared: Job[Any] | None = None
         self._next_kick: asyncio.TimerHandle | None = None
 
     @contextlib.contextmanager
@@ -99,15 +100,12 @@ class Interrupts:
     def _on_sigint(self, signum: int, frame: FrameType | None) -> None:
         # Between two bytecodes of this thread, which may hold the lock: takes none.
         job = self._running
+        raising = self._armed and job is not None and (job.task is None or _inside.get() is job)
         own, self._own_signal = self._own_signal, False
-        if not own and not self._wanted():
-            # The agent thread looks for the code's child processes first, then sends the signal that
-            # raises. Should it hang, a second Ctrl-C raises at once.
-            self._on_outside()
-            return
         if not own:
+            self._spared = job if raising else None  # the kick that comes at once need not interrupt this one again
             self._on_outside()
-        if self._armed and job is not None and (job.task is None or _inside.get() is job):
+        if raising and job is not None:
             self._armed = False
             raise KeyboardInterrupt if job.task is None else asyncio.CancelledError
 
@@ -124,10 +122,13 @@ class Interrupts:
         with self._lock:
             if self._running is not job:
                 return
-            self._armed = True
-            if job.task is not None:
-                job.task.get_loop().call_soon_threadsafe(job.task.cancel)
-            self._signal(job)
+            if self._spared is job:
+                self._spared = None
+            else:
+                self._armed = True
+                if job.task is not None:
+                    job.task.get_loop().call_soon_threadsafe(job.task.cancel)
+                self._signal(job)
         if isinstance(job, CodeJob):
             job.brood.end(family)
         self._next_kick = self._thread.loop.call_later(RESEND, self._kick)
@@ -171,7 +172,7 @@ class JobGuard:
                 interrupts.disarm()
         except KeyboardInterrupt:
             interrupts.disarm()
-        self.interrupted = interrupts.wanted_for(job)
+        self._end()
         return values[0] if values else None
 
     async def run_async(self, make: Callable[[], Awaitable[T]]) -> T | None:
@@ -200,8 +201,13 @@ class JobGuard:
         job.task = None
         if not task.cancelled():  # cancelled: at its very end, the value is in `values`
             task.result()
-        self.interrupted = interrupts.wanted_for(job)
+        self._end()
         return values[0] if values else None
+
+    def _end(self) -> None:
+        self.interrupted = self._interrupts.wanted_for(self._job)
+        if self.interrupted and isinstance(self._job, CodeJob):
+            self._job.brood.bury()
 
 
 def _raise_in(ident: int, kind: type[BaseException] | None) -> None:

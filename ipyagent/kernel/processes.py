@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import sys
+import time
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -19,6 +21,7 @@ class Brood:
         import psutil
 
         self._before = frozenset(psutil.Process().children())
+        self._group = _group()
         self._told: set[psutil.Process] = set()
 
     def gather(self) -> list[psutil.Process]:
@@ -49,6 +52,16 @@ class Brood:
                 continue  # it has ended, or was never ours to end
         self._told.update(family)
 
+    def bury(self, patience: float = 0.05) -> None:
+        """End whoever is left of the run, by force after `patience` seconds. For a run that has ended."""
+        family = self.gather()
+        self.end(family)
+        deadline = time.monotonic() + patience
+        # looked at, not waited for: a wait would take the exit status from the user's Popen object
+        while (family := [process for process in family if _lives(process)]) and time.monotonic() < deadline:
+            time.sleep(0.002)
+        self.end(family)  # told before: killed now
+
     def _family(self) -> list[psutil.Process]:
         import psutil
 
@@ -62,7 +75,41 @@ class Brood:
                 family += [*child.children(recursive=True), child]
             except psutil.Error:
                 family.append(child)
+        # a shell that an interrupt ended first leaves its background jobs to init, but in our group
+        group = _group()
+        for pid in group - self._group - {process.pid for process in family}:
+            try:
+                orphan = psutil.Process(pid)
+                if orphan.ppid() != os.getpid() and orphan.ppid() not in group:
+                    family.append(orphan)
+            except psutil.Error:
+                continue
         return family
+
+
+def _lives(process: psutil.Process) -> bool:
+    import psutil
+
+    try:
+        return bool(process.status() != psutil.STATUS_ZOMBIE)
+    except psutil.Error:
+        return False
+
+
+def _group() -> frozenset[int]:
+    """The other processes of our process group, where it is ours: a kernel leads one, a script may not."""
+    import psutil
+
+    if not hasattr(os, "getpgrp") or os.getpgrp() != os.getpid():
+        return frozenset()
+    members = set()
+    for pid in psutil.pids():
+        try:
+            if os.getpgid(pid) == os.getpid() and pid != os.getpid():
+                members.add(pid)
+        except OSError:
+            continue  # ended meanwhile
+    return frozenset(members)
 
 
 def _resource_tracker() -> int:

@@ -12,7 +12,7 @@ from contextlib import aclosing
 
 import msgspec
 
-from ipyagent.errors import BadRequest, ImageRefused, PromptTooLong
+from ipyagent.errors import BadRequest, ImageRefused, JournalError, PromptTooLong
 from ipyagent.journal.events import (
     AssistantSaid,
     Block,
@@ -26,7 +26,8 @@ from ipyagent.journal.events import (
 )
 from ipyagent.journal.journal import clean, clean_json
 from ipyagent.journal.protocols import Began, Reply, Request, TextDelta, ThinkingDelta, ToolDelta, Waiting
-from ipyagent.journal.tokens import estimate_blocks, estimate_text
+from ipyagent.journal.tokens import Count, estimate_blocks, estimate_text
+from ipyagent.loop.bug_report import write_report
 from ipyagent.loop.session import Session
 from ipyagent.model.prices import cost_of
 
@@ -43,12 +44,13 @@ async def ask(session: Session) -> Reply:
     """The model's next reply, journalled. Raises ModelError when there is none."""
     mended: set[str] = set()
     while True:
+        request, count = _request(session)
         try:
-            reply = await _receive(session)
+            reply = await _receive(session, request, count)
         except BadRequest as problem:
-            if not _mend(session, problem, mended):
-                raise
-            continue
+            if _mend(session, problem, mended):
+                continue
+            raise _reported(session, problem, request) from None
         calls = any(block["type"] == "tool_use" for block in reply.said.blocks)
         if not reply.broken or calls or "stream" in mended:
             return reply
@@ -56,8 +58,8 @@ async def ask(session: Session) -> Reply:
         session.record(Reminded(text=GO_ON, why=f"{reply.broken}; asking again", tokens=estimate_text(GO_ON)))
 
 
-async def _receive(session: Session) -> Reply:
-    """Send the view and journal what comes back."""
+def _request(session: Session) -> tuple[Request, Count]:
+    """What goes out next, and how many tokens it is. Raises PromptTooLong above the block mark."""
     count = session.view.count()
     state = session.state(count.tokens)
     if state.blocked:
@@ -68,7 +70,7 @@ async def _receive(session: Session) -> Reply:
         )
     limits = session.limits
     system, tools, messages = session.view.wire(ttl=limits.cache_ttl, marks=limits.prompt_cache)
-    request = Request(
+    made = Request(
         model=session.info.model,
         system=system,
         tools=tools,
@@ -76,6 +78,11 @@ async def _receive(session: Session) -> Reply:
         max_tokens=max(1, min(limits.max_tokens, state.window - count.tokens)),
         effort=limits.effort,
     )
+    return made, count
+
+
+async def _receive(session: Session, request: Request, count: Count) -> Reply:
+    """Send the request and journal what comes back."""
     session.show_phase("waiting for the model")
     pieces = _Pieces(session)
     reply: Reply | None = None
@@ -128,15 +135,14 @@ def _unique_calls(session: Session, reply: Reply) -> tuple[tuple[Block, ...], di
             continue
         kept: Block = clean_json(block)
         if block["type"] == "tool_use":
-            call = old = str(kept.get("id") or "call")
+            call = old = str(kept["id"])
             number = 1
             while call in taken or session.view.knows_call(call):
                 number += 1
                 call = f"{old}_{number}"
             taken.add(call)
             kept["id"] = call
-            problem = reply.invalid.get(str(block.get("id")))
-            if problem and old not in invalid:
+            if problem := reply.invalid.get(old):
                 invalid[call] = problem
         blocks.append(kept)
     return tuple(blocks), invalid
@@ -160,6 +166,14 @@ def _mend(session: Session, problem: BadRequest, mended: set[str]) -> bool:
     return False
 
 
+def _reported(session: Session, problem: BadRequest, request: Request) -> BadRequest:
+    """The same error, naming the file with the request that was refused."""
+    if isinstance(problem, PromptTooLong):
+        return problem
+    where = write_report(session.journal.folder, session.journal.last, str(problem), request)
+    return type(problem)(f"{problem}; {where}", kind=problem.kind, request_id=problem.request_id)
+
+
 class _Pieces:
     """Streamed text in batches: one event at most every BATCH_SECONDS, none kept back on the way out."""
 
@@ -175,13 +189,18 @@ class _Pieces:
             self._channel = channel
         self._texts.append(text)
         if self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(BATCH_SECONDS, self.flush)
+            self._timer = asyncio.get_running_loop().call_later(BATCH_SECONDS, self._on_time)
+
+    def _on_time(self) -> None:
+        try:
+            self.flush()
+        except JournalError:
+            return  # nobody waits here; the next piece or the end of the reply meets it again
 
     def flush(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
         if self._texts:
-            text = clean("".join(self._texts))
+            self._session.record(Streamed(channel=self._channel, text=clean("".join(self._texts))))
             self._texts.clear()
-            self._session.record(Streamed(channel=self._channel, text=text))

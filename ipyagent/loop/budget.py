@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
 import statistics
@@ -51,12 +52,12 @@ class Budget:
         if self._turn and cost >= self._turn:
             line = f"this request has cost ${cost:.2f}, its limit is ${self._turn:.2f} (max_cost)"
             if not await self._ask(line):
-                return line
+                return f"{line}; say `go on`, or raise IPyAgent.max_cost"
             self._turn = 2 * cost
         if self._day and day >= self._day:
             line = f"today's cost is ${day:.2f}, the limit is ${self._day:.2f} (max_cost_per_day)"
             if not await self._ask(line):
-                return line
+                return f"{line}; raise IPyAgent.max_cost_per_day to go on today"
             self._day = 2 * day
         return ""
 
@@ -74,7 +75,11 @@ class Budget:
                 digest=hashlib.sha256(text.encode()).hexdigest(),
             )
         )
-        answer = await surface.ask(asked)
+        try:
+            answer = await surface.ask(asked)
+        except asyncio.CancelledError:
+            self._session.record(PermissionAnswered(call=asked.call, answer="deny", by="stop"))
+            raise
         self._session.record(PermissionAnswered(call=asked.call, answer=answer.answer, by=answer.by))
         return answer.answer != "deny"
 

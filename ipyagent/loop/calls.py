@@ -7,10 +7,14 @@ A call is on the disk before it runs, its result before anybody sees it.
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 import traceback
+from collections.abc import Coroutine
 from itertools import groupby
 from typing import Any
+
+import msgspec
 
 from ipyagent.errors import AgentError, ToolFailure
 from ipyagent.journal.events import Block, PermissionAnswered, PermissionAsked, Streamed, ToolCalled, ToolReturned
@@ -19,6 +23,12 @@ from ipyagent.journal.protocols import Answer, Reply, Tool, ToolOutput, Workspac
 from ipyagent.journal.tokens import estimate_blocks
 from ipyagent.loop.permissions import Ask, Deny, digest_of
 from ipyagent.loop.session import Session
+from ipyagent.tools.answers import capped
+
+RESULT_BLOCKS = ("text", "image", "document", "search_result")
+"""Kinds of blocks that a tool result may hold."""
+MOST_TEXT = 4
+"""Our tools keep to `tool_output_chars` themselves; others are cut at this many times it."""
 
 
 async def run_calls(session: Session, reply: Reply, workspace: Workspace) -> int:
@@ -31,13 +41,23 @@ async def run_calls(session: Session, reply: Reply, workspace: Workspace) -> int
         return tool is not None and tool.parallel
 
     for together, group in groupby(calls, key=side_by_side):
-        batch = [_call(session, call, reply.invalid.get(call["id"]), workspace) for call in group]
         if together:
-            await asyncio.gather(*batch)
+            await _together([_call(session, call, reply.invalid.get(call["id"]), workspace) for call in group])
         else:
-            for one in batch:
-                await one
+            for call in group:
+                await _call(session, call, reply.invalid.get(call["id"]), workspace)
     return len(calls)
+
+
+async def _together(batch: list[Coroutine[Any, Any, None]]) -> None:
+    """Wait for all; when one cannot be journalled, or the turn stops, none is left running."""
+    tasks = [asyncio.ensure_future(one) for one in batch]
+    try:
+        await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
 
 
 async def _call(session: Session, call: Block, invalid: str | None, workspace: Workspace) -> None:
@@ -47,16 +67,19 @@ async def _call(session: Session, call: Block, invalid: str | None, workspace: W
     try:
         if invalid is not None:
             raise ToolFailure(invalid)
-        output = await _run(session, call, own)
+        output = _sound(await _run(session, call, own), own)
     except ToolFailure as failure:
-        output = ToolOutput(blocks=({"type": "text", "text": str(failure) or "failed"},), is_error=True)
-    except (AgentError, asyncio.CancelledError):
+        output = _failed(str(failure) or "failed", own)
+    except AgentError:
         raise
+    except asyncio.CancelledError:
+        task = asyncio.current_task()
+        if task is None or task.cancelling():
+            raise
+        output = _failed("The tool cancelled itself.", own)
     except BaseException as problem:  # noqa: BLE001 - a tool is foreign code: whatever it raises is its result
-        frames = traceback.format_exception(problem, limit=-3)
-        text = f"The tool failed: {type(problem).__name__}: {problem}\n{''.join(frames)}"
-        output = ToolOutput(blocks=({"type": "text", "text": text[:4000]},), is_error=True)
-    blocks = tuple(clean_json(block) for block in output.blocks)
+        output = _failed("The tool failed: " + "".join(traceback.format_exception(problem, limit=-3)), own)
+    blocks = output.blocks
     session.record(
         ToolReturned(
             call=call["id"],
@@ -68,6 +91,30 @@ async def _call(session: Session, call: Block, invalid: str | None, workspace: W
             note=output.note,
         )
     )
+
+
+def _failed(text: str, workspace: Workspace) -> ToolOutput:
+    text = capped(clean(text), workspace.limit("tool_output_chars"))
+    return ToolOutput(blocks=({"type": "text", "text": text},), is_error=True)
+
+
+def _sound(output: Any, workspace: Workspace) -> ToolOutput:
+    """What a tool answered, fit for transcript and server. Raises ToolFailure when it is not an
+    answer at all."""
+    if not isinstance(output, ToolOutput):
+        raise ToolFailure(f"The tool gave a {type(output).__name__} in place of a ToolOutput.")
+    blocks: list[Block] = []
+    for block in output.blocks:
+        try:
+            whole = msgspec.json.decode(msgspec.json.encode(clean_json(block)))
+        except (TypeError, ValueError, OverflowError, RecursionError) as problem:
+            raise ToolFailure(f"The tool gave something that is not JSON: {problem}") from None
+        if not isinstance(whole, dict) or whole.get("type") not in RESULT_BLOCKS:
+            whole = {"type": "text", "text": json.dumps(whole, ensure_ascii=False)}
+        if whole["type"] == "text":
+            whole["text"] = capped(str(whole.get("text", "")), MOST_TEXT * workspace.limit("tool_output_chars"))
+        blocks.append(whole)
+    return msgspec.structs.replace(output, blocks=tuple(blocks), note=clean(str(output.note)))
 
 
 def _stream(session: Session, call: str, text: str) -> None:
@@ -109,7 +156,11 @@ async def _allow(session: Session, call: str, tool: Tool, given: dict[str, Any],
     )
     session.journal.sync()
     session.show_phase("waiting for your answer")
-    answer: Answer = await surface.ask(asked)
+    try:
+        answer: Answer = await surface.ask(asked)
+    except asyncio.CancelledError:
+        session.record(PermissionAnswered(call=call, answer="deny", by="stop"))
+        raise
     session.record(PermissionAnswered(call=call, answer=answer.answer, by=answer.by, reason=clean(answer.reason)))
     if answer.answer == "deny":
         reason = f" Reason: {answer.reason}" if answer.reason else ""

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 import msgspec
 
-from ipyagent.errors import ModelError
+from ipyagent.errors import JournalError, ModelError
 from ipyagent.journal.events import AssistantSaid, Event, SessionStarted, ToolReturned, TurnEnded
 from ipyagent.journal.journal import Journal, Problem, clean
 from ipyagent.journal.protocols import Model, ModelInfo, Status, Surface, Tool, WindowState
@@ -70,8 +70,15 @@ class Session:
         journal, problems = Journal.open(folder, replay)
         session = cls(journal, view, history)
         if history.unfinished:
-            session.close_open("The kernel stopped.")
-            session.record(TurnEnded(status="stopped", message="cut off: the kernel stopped"))
+            ended = TurnEnded(
+                status="stopped", message="cut off: the kernel stopped", variables=history.variables
+            )
+            try:
+                session.close_open("The kernel stopped.")
+                session.end(ended)
+            except JournalError:
+                journal.close()
+                raise
             problems.append(Problem(journal.path, journal.last, "the last turn was cut off by a crash; it is closed"))
         return session, problems
 
@@ -80,8 +87,10 @@ class Session:
         cls, source: Path, sessions: Path, started: SessionStarted, upto: int = 0
     ) -> tuple[Session, list[Problem]]:
         """A new session that begins as a copy of another, up to event `upto` (0: all)."""
-        Journal.fork(source, sessions, started, upto).close()
-        return cls.open(sessions / started.session)
+        journal, problems = Journal.fork(source, sessions, started, upto)
+        journal.close()
+        session, later = cls.open(journal.folder)
+        return session, [*problems, *later]
 
     def __repr__(self) -> str:
         return f"<Session {self.journal.session} on {self.info.model or 'no model'}>"
@@ -126,7 +135,7 @@ class Session:
         self.history.apply(made)
         if self.surface is not None:
             self.surface.show(made)
-        return made  # type: ignore[return-value] # append gives back the class that it was given
+        return made
 
     def show_phase(self, phase: str) -> None:
         """Tell the surface what is going on now and where window and cost stand."""
@@ -147,11 +156,7 @@ class Session:
         )
 
     def close_open(self, why: str) -> None:
-        """Close a half-said reply and every open call with an error result that says `why`."""
-        text = self.view.partial_text
-        if text.strip():
-            blocks = ({"type": "text", "text": f"{clean(text)}\n{CUT_MARK}"},)
-            self.record(AssistantSaid(blocks=blocks, partial=True, tokens=estimate_blocks(blocks)))
+        """Close every open call with an error result that says `why`, then a half-said reply."""
         for call, name in self.view.open_calls.items():
             running = self.view.was_called(call)
             output = self.view.partial_output(call).strip()
@@ -166,6 +171,10 @@ class Session:
                     note="cut off" if running else "not run",
                 )
             )
+        text = self.view.partial_text
+        if text.strip():
+            blocks = ({"type": "text", "text": f"{clean(text)}\n{CUT_MARK}"},)
+            self.record(AssistantSaid(blocks=blocks, partial=True, tokens=estimate_blocks(blocks)))
 
     def end(self, ended: TurnEnded) -> TurnEnded:
         """Journal the end of a turn and have it on the disk."""

@@ -7,7 +7,10 @@ from __future__ import annotations
 
 import asyncio
 import time
+import traceback
 from collections.abc import Callable
+
+import msgspec
 
 from ipyagent.errors import AgentError, JournalError
 from ipyagent.journal.events import Ending, Reminded, TurnEnded, UserSaid
@@ -15,8 +18,10 @@ from ipyagent.journal.protocols import Workspace
 from ipyagent.journal.tokens import estimate_text
 from ipyagent.loop.ask import ask
 from ipyagent.loop.budget import Budget, dear_turn
+from ipyagent.loop.bug_report import write_report
 from ipyagent.loop.calls import run_calls
 from ipyagent.loop.session import Session
+from ipyagent.model.reading import CUTTING
 
 EMPTY_REPLY = "Your last reply was empty. Say in a sentence what the results show, or what you need."
 MAX_CUT_CALLS = 3
@@ -45,16 +50,20 @@ async def run_turn(
         message = message or dear_turn(session)
     except asyncio.CancelledError:
         status, message = "stopped", "stopped"
-    except JournalError as problem:
-        return TurnEnded(status="failed", message=str(problem), seconds=time.monotonic() - began)
     except AgentError as problem:
         status, message = "failed", str(problem)
+    except Exception as problem:  # noqa: BLE001 - a bug of ours, or of a library: the session goes on, the user reads where
+        where = write_report(session.journal.folder, session.journal.last, traceback.format_exc())
+        status, message = "failed", f"internal error {type(problem).__name__}: {str(problem)[:200]}; {where}"
+    ended = TurnEnded(status=status, message=" ".join(message.splitlines()), variables=variables())
     try:
         session.close_open("The user stopped the turn." if status == "stopped" else "The turn ended.")
-        seconds = round(time.monotonic() - began, 3)
-        return session.end(TurnEnded(status=status, message=message, seconds=seconds, variables=variables()))
-    except JournalError as problem:
-        return TurnEnded(status="failed", message=str(problem), seconds=time.monotonic() - began)
+        return session.end(msgspec.structs.replace(ended, seconds=round(time.monotonic() - began, 3)))
+    except JournalError as problem:  # the disk is full: the end is shown although it cannot be kept
+        ended = msgspec.structs.replace(ended, status="failed", message=str(problem))
+        if session.surface is not None:
+            session.surface.show(ended)
+        return ended
 
 
 async def _rounds(session: Session, workspace: Workspace, budget: Budget) -> tuple[Ending, str]:
@@ -65,10 +74,10 @@ async def _rounds(session: Session, workspace: Workspace, budget: Budget) -> tup
             return "limit", line
         reply = await ask(session)
         calls = await run_calls(session, reply, workspace)
-        cut = cut + 1 if calls and reply.said.stop_reason == "max_tokens" else 0
+        cut = cut + 1 if calls and reply.said.stop_reason in CUTTING else 0
         if cut >= MAX_CUT_CALLS:
             return "limit", f"{cut} tool calls in a row were cut off by the output limit; raise IPyAgent.max_output"
-        if calls or reply.said.stop_reason == "pause_turn":
+        if reply.said.stop_reason == "pause_turn" or (calls and reply.said.stop_reason != "refusal"):
             continue
         match reply.said.stop_reason:
             case "refusal":

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from ipyagent.errors import AuthenticationFailed, ModelError, NoCredentials, SettingError, Unreachable
 from ipyagent.journal.protocols import ModelEvent, ModelInfo, Reply, Request, Waiting
 from ipyagent.model.capabilities import LONG_BETA, Capabilities, resolve, split_suffix, without_marks
-from ipyagent.model.endpoint import BAD_KEY, HINT, Endpoint, keyring_key
+from ipyagent.model.endpoint import BAD_KEY, HINT, READ_ONCE, Endpoint, keyring_key
 from ipyagent.model.failures import Refusal, asked_wait, back_off, failure, is_transient, reason_of, redact
 from ipyagent.model.reading import Reading
 
@@ -29,6 +29,7 @@ class AnthropicModel:
         self.endpoint = endpoint
         self.capabilities = capabilities or Capabilities()
         self._client: anthropic.AsyncAnthropic | None = None
+        self._made_with: tuple[str | None, ...] = ()
         self._infos: dict[str, ModelInfo] = {}
         self._guessed: set[str] = set()
         """Models whose figures the server could not be asked for yet: asked again with the next turn."""
@@ -38,9 +39,11 @@ class AnthropicModel:
 
     @property
     def client(self) -> anthropic.AsyncAnthropic:
-        """The SDK's client, made on first use. Raises NoCredentials, SettingError."""
-        if self._client is None:
-            self._client = _make_client(self.endpoint)
+        """The SDK's client, made on first use and again when the user has set another key or
+        address in the environment. Raises NoCredentials, SettingError."""
+        now = tuple(os.environ.get(name) for name in READ_ONCE)
+        if self._client is None or now != self._made_with:
+            self._client, self._made_with = _make_client(self.endpoint), now
         return self._client
 
     @property

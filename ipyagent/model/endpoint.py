@@ -14,6 +14,9 @@ HINT = (
 
 BAD_KEY = "the key holds characters that no key has: set ANTHROPIC_API_KEY again, without quotes or line breaks"
 
+READ_ONCE = ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "ANTHROPIC_BASE_URL", "ANTHROPIC_CUSTOM_HEADERS")
+"""Environment variables that the SDK reads when a client is made."""
+
 
 class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
     """Where requests go. Empty `base_url` and `api_key` leave it to the SDK's own environment."""

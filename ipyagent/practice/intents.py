@@ -94,6 +94,7 @@ class Ask:
 
 def kind(text: str) -> str:
     """The kind of a request by itself (normal form), `out` when it is none."""
+    text = re.sub(r"(\d+(?:\.\d+)?)\s*% of (\d+)", r"\1 / 100 * \2", text, flags=re.I)
     simple = (("sum", _SUM), ("greet", _GREET), ("thanks", _THANKS))
     for name, pattern in simple:
         if pattern.search(text):
@@ -171,7 +172,7 @@ def _next(previous: Ask | None, turn: Turn) -> Ask:
     return Ask(found, bare)
 
 
-_FOLLOWED = bag("group aggregate plot fit correlate compare values top how_many missing profile")
+_FOLLOWED = bag("group aggregate plot fit correlate compare values top how_many missing profile rows drop")
 
 
 def _is_short(text: str) -> bool:

@@ -33,20 +33,29 @@ KINDS: tuple[tuple[str, str], ...] = (
         r"|查看|所有).{0,6}文件(?!名)"),
     ("variables", r"\b(?:list|show|what|which|see)\b.*\b(?:variables?|data ?frames|objects|in memory)\b"
         r"|^(?:vars|variables|who|whos)$|(?:哪些|什么|列出|显示|查看|所有).{0,6}(?:变量|数据框)"),
-    ("plot", r"\b(?:plot|draw|chart|graph|visuali[sz]e|histograms?|scatter|box ?plots?|bar ?(?:plot|chart)s?"
+    ("plot", r"\bdistribution of\b|"
+        r"\b(?:plot|draw|chart|graph|visuali[sz]e|histograms?|scatter|box ?plots?|bar ?(?:plot|chart)s?"
         r"|line ?(?:plot|chart)s?)\b|画|绘|作图|图表|直方图|散点图|箱线图|柱状图|条形图|折线图|可视化|分布图"),
     ("fit", r"\b(?:fit|regress(?:ion)?|predict|ols|linear model|least squares|train)\b|拟合|回归|预测|线性模型"),
-    ("correlate", r"\bcorrelat\w*\b|相关"),
+    ("correlate", r"\brelated\b|\brelation(?:ship)?\b|\bassociat\w*|\baffects?\b|\bdepends? on\b|关系|关联|影响|"
+        r"\bcorrelat\w*\b|相关"),
+    ("drop", r"\b(?:drop|remove|delete)\b.*\b(?:missing|nans?|nulls?|incomplete)\b|(?:删除|去掉|去除"
+        r"|剔除).*(?:缺失|空值)"),
     ("missing", r"\bmissing\b|\bnulls?\b|\bnan?s?\b(?=.*\b(?:values?|count|are|any)\b)|\bnans\b|\bincomplete\b"
         r"|缺失|空值|缺少|丢失"),
     ("compare", r"\bcompare\b|\bdifferences?\b|\bdiffer\b|\bdo .*differ|\bversus\b|\bvs\b|比较|对比|差异|差别|相比"),
     ("columns", r"\b(?:what|which|list|show)\b.*\bcolumns?\b|\bcolumn names?\b|\bdtypes?\b|有哪些列|哪些字段"
         r"|列名|字段名|什么列"),
-    ("values", r"\bvalue.?counts?\b|\bhow many (?:of each|per|in each|for each|by)\b|\bcounts? (?:by|per"
+    ("values", r"\bunique\b|\bdistinct\b|\bwhat values\b|"
+        r"\bvalue.?counts?\b|\bhow many (?:of each|per|in each|for each|by)\b|\bcounts? (?:by|per"
         r"|of each|for each)\b|\bhow many .*\b(?:per|in each|for each|by|of each|on each|each)\b|\bfrequenc(?:y"
-        r"|ies)\b|\bdistribution of\b"
+        r"|ies)\b"
      r"|每(?:个|种|类|一).*(?:多少|几)|各.*(?:多少|几|数量|个数)|频数|计数分布|取值"),
-    ("top", r"\b(?:top|first|largest|biggest|highest|heaviest|oldest|longest|tallest|smallest|lowest|lightest"
+    ("rows", r"\b(?:show|display|see|print|give|list|filter|select|find|keep)\b.*\b(?:rows?|records?|where"
+        r"|head)\b|\bfirst (?:few |\d+ )?rows\b"
+        r"|^head\b|筛选|过滤|(?:显示|看|列出|查看).*(?:前.{0,4}行|行)|前\s*(?:\d+|[一二三四五十几])\s*行"),
+    ("top", r"\b(?:which|what|who)\b.*\b(?:most|fewest|least)\b|\b(?:sort|order)(?:ed)?\b.*\bby\b|排序|"
+        r"\b(?:top|first|largest|biggest|highest|heaviest|oldest|longest|tallest|smallest|lowest|lightest"
         r"|youngest|shortest|cheapest|most expensive|bottom|deadliest)\s+(?:\d+|one|two|three|five|ten)\b"
         r"|\b\d+ (?:largest|biggest|highest|heaviest|oldest|longest|smallest|lowest|lightest|youngest|shortest"
         r"|cheapest|most|least|top|deadliest)\b"

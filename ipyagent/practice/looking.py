@@ -132,7 +132,8 @@ def run(task: Task, ask: Ask) -> Recipe:
 
 def calculate(task: Task, ask: Ask) -> Recipe:
     """Arithmetic, done by Python and not by the model."""
-    found = re.search(r"[\d(.-][\d\s.()+*/%^×÷,-]*[\d)]", ask.text)
+    words = re.sub(r"(\d+(?:\.\d+)?)\s*% of (\d+)", r"\1 / 100 * \2", ask.text, flags=re.I)
+    found = re.search(r"[\d(.-][\d\s.()+*/%^×÷,-]*[\d)]", words)
     text = (
         found.group().replace("×", "*").replace("÷", "/").replace("^", "**").replace(",", "").strip() if found else "0"
     )

@@ -30,7 +30,7 @@ _TAIL = re.compile(r"(?:\s*(?:,?\s*please|,?\s*thanks?(?: you)?|for me|谢谢|�
 def normal(text: str) -> str:
     """The request without polite words, full-width forms and closing punctuation; case is kept."""
     text = unicodedata.normalize("NFKC", text).replace("’", "'").strip()
-    text = _TAIL.sub("", text)
+    text = _TAIL.sub("", text) or text
     text = _POLITE_ZH.sub("", _POLITE.sub("", text)).strip()
     return text.rstrip(" .!?。").replace("一下", "")
 
@@ -38,7 +38,8 @@ def normal(text: str) -> str:
 # Chinese to English, longest first when applied. A right side with several words is matched as a phrase.
 ZH = {
     "体重": "body mass", "体质量": "body mass", "物种": "species", "种类": "species", "性别": "sex", "岛屿": "island",
-    "海岛": "island", "喙长": "bill length", "嘴长": "bill length", "嘴峰长": "bill length", "喙深": "bill depth",
+    "海岛": "island", "岛": "island", "喙长": "bill length", "嘴长": "bill length",
+    "嘴峰长": "bill length", "喙深": "bill depth",
     "喙厚": "bill depth", "鳍长": "flipper length", "脚蹼长": "flipper length", "鳍肢长": "flipper length",
     "翼长": "flipper length", "长度": "length", "年份": "year", "年龄": "age", "费用": "charges", "收费": "charges",
     "医疗费": "charges", "保费": "charges", "地区": "region", "区域": "region", "吸烟者": "smoker", "吸烟": "smoker",
@@ -96,6 +97,11 @@ STAT_NAMES = {
 def english(text: str) -> str:
     """The text with the Chinese words of the glossary put into English, spaces around them."""
     return re.sub(r"\s+", " ", _ZH_WORD.sub(lambda found: f" {ZH[found.group()]} ", text)).strip()
+
+
+def stats(text: str) -> list[str]:
+    """All statistics that a text asks for, counts apart."""
+    return [name for name, pattern in STATS if name != "count" and re.search(pattern, text.lower())]
 
 
 def stat(text: str, otherwise: str = "") -> str:

@@ -39,6 +39,40 @@ def missing(task: Task, query: Query) -> Recipe:
     return f"{head}\n\n" + reading.markdown([task.say("column", "列"), task.say("missing", "缺失数")], table)
 
 
+def drop(task: Task, query: Query) -> Recipe:
+    """A copy of the table without the rows that miss something; the table itself stays as it is."""
+    name = query.frame.name
+    columns = f"subset={listed(query.mentions)}" if query.mentions else ""
+    code = f'{name}_clean = {name}.dropna({columns})\nprint(len({name}), "rows before")\n{name}_clean.shape'
+    step = yield from task.sure(code, "A copy without the incomplete rows; the original is not changed.")
+    before, size = re.search(r"(\d+) rows before", step.text), reading.shape(step.text)
+    if before is None or size is None:
+        return f"```text\n{step.text.strip()[:500]}\n```"
+    return task.say(
+        f"`{name}_clean` holds the **{size[0]}** complete rows of {before[1]}; `{name}` is as it was.",
+        f"`{name}_clean` 含 {before[1]} 行中完整的 **{size[0]}** 行；`{name}` 没有改变。",
+    )
+
+
+def rows(task: Task, query: Query) -> Recipe:
+    """The first rows, or the first of those that meet the conditions."""
+    frame = query.frame
+    ones = [each.column for each in query.filters]
+    shown = list(dict.fromkeys([*query.mentions, *ones, *frame.columns]))[:4]
+    many = min(query.many(), 20) if not query.filters else 5
+    code = f'{query.start}print(len({query.source}), "rows")\n{query.source}[{listed(shown)}].head({many})'
+    step = yield from task.sure(code, "Show the rows that were asked for.")
+    count = re.search(r"(\d+) rows", step.text)
+    table = [row[1:] for row in reading.rows(step.text, shown)]
+    if count is None or not table:
+        return f"```text\n{step.text.strip()[:2000]}\n```"
+    head = task.say(
+        f"`{frame.name}`{query.where} has **{count[1]}** rows; the first {len(table)}:",
+        f"`{frame.name}`{query.where} 有 **{count[1]}** 行，前 {len(table)} 行：",
+    )
+    return f"{head}\n\n" + reading.markdown(shown, table)
+
+
 def columns(task: Task, query: Query) -> str:
     """Names and dtypes of the columns; they were read when the frame was found."""
     frame = query.frame
@@ -55,7 +89,8 @@ def columns(task: Task, query: Query) -> str:
 def profile(task: Task, query: Query) -> Recipe:
     """Shape, types, missing values and the main statistics of the numeric columns."""
     frame, name = query.frame, query.frame.name
-    numeric = [column for column in frame.columns if frame.numeric(column)]
+    named = [column for column in query.mentions if frame.numeric(column)]
+    numeric = named or [column for column in frame.columns if frame.numeric(column)]
     head = task.say(
         f"`{name}`: **{frame.rows}** rows, **{len(frame.columns)}** columns.",
         f"`{name}`：**{frame.rows}** 行，**{len(frame.columns)}** 列。",
@@ -66,7 +101,7 @@ def profile(task: Task, query: Query) -> Recipe:
     )
     headers = ["count", "mean", "std", "min", "50%", "max"]
     if numeric:
-        code += f"profile = {name}.describe().T[{listed(headers)}]\n"
+        code += f"profile = {name}{f'[{listed(named)}]' if named else ''}.describe().T[{listed(headers)}]\n"
         code += 'print(profile.to_string(float_format="{:.2f}".format))'
     step = yield from task.sure(code, f"Describe {name}: duplicates, missing values, numeric columns.")
     found = re.search(r"duplicated rows: (\d+)\s+missing values: (\d+)", step.text)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 from . import reading
 from .query import Query, listed, quoted
@@ -87,6 +88,9 @@ def correlate(task: Task, query: Query) -> Recipe:
     """The correlation of two columns, or the strongest correlations of all."""
     frame = query.frame
     named = [each for each in query.mentions if frame.numeric(each)]
+    texts = tuple(each for each in query.mentions if not frame.numeric(each) and frame.few(each, 40))
+    if len(named) == 1 and texts:
+        return (yield from compare(task, replace(query, groups=texts[:1], measures=tuple(named))))
     if len(named) == 2:
         x, y = named
         code = (

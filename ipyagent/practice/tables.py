@@ -6,10 +6,11 @@ Each recipe runs short pandas code, reads the printed result, and says what it s
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 from . import reading
 from .frames import Frame
-from .phrases import STAT_NAMES
+from .phrases import STAT_NAMES, stats
 from .query import Query, listed, quoted
 from .recipe import Ending, Recipe, Task
 
@@ -145,6 +146,9 @@ def aggregate(task: Task, query: Query) -> Recipe:
     if not query.measures:
         raise which(task, query.frame, "numeric column")
     columns = query.measures
+    several = stats(query.words) if stat in stats(query.words) else []
+    if len(columns) == 1 and len(several) > 1:
+        return (yield from _several(task, query, several))
     lines = [
         f"print({quoted(f'{stat} of {each.strip()} =')}, round({query.source}[{quoted(each)}].{stat}(), 2), "
         f'"n =", {query.source}[{quoted(each)}].count())'
@@ -164,6 +168,18 @@ def aggregate(task: Task, query: Query) -> Recipe:
             )
         )
     return "\n".join(said)
+
+
+def _several(task: Task, query: Query, wanted: list[str]) -> Recipe:
+    """Several statistics of one column."""
+    column = query.measures[0]
+    code = f"{query.start}summary = {query.source}[{quoted(column)}].agg({listed(wanted)}).round(2)\nsummary"
+    step = yield from task.sure(code, f"{', '.join(wanted)} of {column}.")
+    table = [row for row in reading.series(step.text) if row[0] in wanted]
+    head = task.say(
+        f"`{column}` in `{query.frame.name}`{query.where}:", f"`{query.frame.name}` 中的 `{column}`{query.where}："
+    )
+    return f"{head}\n\n" + reading.markdown([task.say("statistic", "统计量"), column], table)
 
 
 def how_many(task: Task, query: Query) -> Recipe:
@@ -213,13 +229,22 @@ def distinct(task: Task, query: Query, column: str) -> Recipe:
 
 
 _SMALL = re.compile(
-    r"smallest|lowest|lightest|youngest|shortest|cheapest|bottom|least|最(?:小|低|轻|短|少|便宜|年轻)", re.I
+    r"smallest|lowest|lightest|youngest|shortest|cheapest|bottom|least|\bascending\b|升序|最(?:小|低|轻|短|少"
+    r"|便宜|年轻)",
+    re.I,
 )
 
 
 def top(task: Task, query: Query) -> Recipe:
     """The rows with the largest (or smallest) values of a column."""
     frame = query.frame
+    asks = re.search(r"\b(?:which|what)\b|哪", query.words, re.I) and not re.search(r"\d", query.words)
+    groups = tuple(each for each in query.mentions if not frame.numeric(each) and frame.few(each, 150))
+    if asks and groups and query.measures:
+        # "Which species is the heaviest?" asks about species, not about single rows.
+        return (yield from group(task, replace(query, groups=groups[:1], stat="mean")))
+    if not query.measures and groups:
+        return (yield from counts(task, replace(query, groups=groups[:1])))
     if not query.measures:
         raise which(task, frame, "numeric column")
     column, small = query.measures[0], bool(_SMALL.search(query.words))

@@ -69,15 +69,18 @@ def thanks(task: Task, ask: Ask) -> str:
 
 def unknown(task: Task, ask: Ask) -> str:
     """What this is, what it can do, how to connect a language model."""
+    outside = ask.kind != "help"
     return task.say(
-        "I am the practice model: fixed rules, not a language model, and this request is outside them.\n"
-        "I can: load a file or data set, profile it, find missing values, group, count, filter, plot, compare, "
+        "I am the practice model: fixed rules, not a language model"
+        + (", and this request is outside them.\n" if outside else ".\n")
+        + "I can: load a file or data set, profile it, find missing values, group, count, filter, plot, compare, "
         "correlate, "
         "fit a line, run your code, list variables and files; in English and Chinese.\n"
         "For example: “average body mass by species and sex”, “plot flipper length by body mass”.\n"
         "For a real model set ANTHROPIC_API_KEY (or ANTHROPIC_BASE_URL for a local server), then `%agent model NAME`.",
-        "我是练习模型：只有固定规则，不是语言模型，这个请求超出了规则。\n"
-        "我会：读取文件或数据集、概览、查缺失值、分组、计数、筛选、画图、比较、相关、线性拟合、运行你的代码、"
+        "我是练习模型：只有固定规则，不是语言模型"
+        + ("，这个请求超出了规则。\n" if outside else "。\n")
+        + "我会：读取文件或数据集、概览、查缺失值、分组、计数、筛选、画图、比较、相关、线性拟合、运行你的代码、"
         "列出变量和文件；中英文都可以。\n"
         "例如：“按物种和性别计算平均体重”，“画体重和鳍长的散点图”。\n"
         "要用真正的模型：设置 ANTHROPIC_API_KEY（或本地服务器的 ANTHROPIC_BASE_URL），然后 `%agent model NAME`。",

@@ -22,6 +22,7 @@ from .replies import Reply, calls, text
 _ON_FRAME: dict[str, Callable[[Task, Query], Recipe | str]] = {
     "group": tables.group, "aggregate": tables.aggregate, "values": tables.counts, "how_many": tables.how_many,
     "top": tables.top, "missing": profiles.missing, "columns": profiles.columns, "profile": profiles.profile,
+    "drop": profiles.drop, "rows": profiles.rows,
     "plot": charts.plot, "compare": relations.compare, "correlate": relations.correlate, "fit": relations.fit,
 }  # fmt: skip
 

@@ -64,6 +64,9 @@ def danger(code: str, folder: Path, depth: int = 0) -> str:
     """The reason, "" when there is none. Code that does not parse does not run: no reason."""
     if depth > 4:
         return "it is nested too deeply to be examined"
+    # IPython's translation takes time with the square of their number: 50 lines take 0.2 s.
+    if sum(line.lstrip()[:1] in ("!", "%", "?") for line in code.split("\n")) > 100:
+        return "it has too many magics to be examined"
     from IPython.core.inputtransformer2 import TransformerManager
 
     try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import glob as globs
+import time
 from difflib import SequenceMatcher
 from typing import Any
 
@@ -48,7 +49,10 @@ def _nearest(old: str, text: str) -> str:
     best, place, found = 0.0, 0, ""
     matcher = SequenceMatcher(autojunk=False)
     matcher.set_seq2(first[:200])
-    for number, line in enumerate(text.splitlines()[:20_000], 1):
+    until = time.monotonic() + 0.2
+    for number, line in enumerate(text.splitlines(), 1):
+        if time.monotonic() > until:
+            break
         matcher.set_seq1(line.strip()[:200])
         if matcher.real_quick_ratio() > best and matcher.quick_ratio() > best and (ratio := matcher.ratio()) > best:
             best, place, found = ratio, number, line

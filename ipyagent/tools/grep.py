@@ -70,8 +70,8 @@ async def grep(
         "pattern": pattern,
         "glob": glob,
         "ignore_case": ignore_case,
-        "context": max(0, min(context, 50)),
-        "max_results": max(1, min(max_results, 5_000)),
+        "context": max(0, min(context, 20)),
+        "max_results": max(1, min(max_results, 2_000)),
         "inside": [str(folder) for folder in (workspace.root, workspace.folder, *workspace.allowed, top)],
     }
     text, finished, failure = await _search(json.dumps(asked).encode())

@@ -135,7 +135,7 @@ def main() -> None:
                 return
             found += 1
             for near in range(max(written + 1, number - around), min(len(lines), number + around) + 1):
-                shown = lines[near - 1][:500]
+                shown = lines[near - 1][:300]
                 _say([name, near, shown, bool(regex.search(lines[near - 1][:LONGEST]))])
                 written = near
     _say({"files": searched, "more": False})

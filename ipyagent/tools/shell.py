@@ -155,7 +155,9 @@ async def _run(command: str, seconds: int, workspace: Workspace) -> ToolOutput:
     body = plain(capture.text()).rstrip("\n")
     text = "\n".join([body] * bool(body) + [f"[{note}]" for note in notes]) or "(no output)"
     short = "; ".join(notes) or (f"{elapsed:.1f} s" if elapsed >= 1 else "exit status 0")
-    return text_output(text, note=short, is_error=not finished or status != 0)
+    # `grep` and `diff` answer with 1: nothing found, a difference.
+    failed = status > 1 or status < 0 or (status == 1 and not only_reads(command, workspace))
+    return text_output(text, note=short, is_error=not finished or failed)
 
 
 async def _followed(process: asyncio.subprocess.Process, capture: Capture, seconds: int, workspace: Workspace) -> bool:

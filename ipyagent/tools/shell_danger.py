@@ -172,9 +172,15 @@ def _rm(arguments: Sequence[str], letters: str, folder: Path, depth: int) -> str
 
 
 def _git(arguments: Sequence[str], letters: str, folder: Path, depth: int) -> str:
-    plain = [word for word in arguments if not word.startswith("-")]
-    name = next((word for word in plain if word in _GIT), "")
-    options = set(arguments)
+    rest = list(arguments)
+    while rest and rest[0].startswith("-"):
+        option = rest.pop(0)
+        if option == "-c" and rest and not rest[0].startswith(("user.", "color.", "advice.", "init.")):
+            return "an option of git's may name a program"
+        if option in ("-c", "-C", "--git-dir", "--work-tree") and rest:
+            rest.pop(0)
+    name, options = rest[0] if rest else "", set(rest)
+    plain = [word for word in rest if not word.startswith("-")]
     match name:
         case "push":
             forced = (
@@ -196,12 +202,7 @@ def _git(arguments: Sequence[str], letters: str, folder: Path, depth: int) -> st
             return "it throws stashed work away" if options & {"drop", "clear"} else ""
         case "filter-branch" | "filter-repo" | "gc" | "reflog" | "update-ref":
             return f"`git {name}` may throw history away"
-    return "an option names a program" if any(word.startswith("-c") for word in arguments[:1]) else ""
-
-
-_GIT = frozenset(
-    "push reset clean checkout restore switch branch stash filter-branch filter-repo gc reflog update-ref".split()
-)
+    return ""
 
 
 def _find(arguments: Sequence[str], letters: str, folder: Path, depth: int) -> str:

@@ -15,8 +15,8 @@ from ipyagent.ui import markdown
 from ipyagent.ui.calls import main_argument, sources
 from ipyagent.ui.code import highlight
 from ipyagent.ui.escape import escape, exact, output, plain
+from ipyagent.ui.items import Item, NoticeItem, QuestionItem, TextItem, ThinkingItem, ToolItem, ToolState
 from ipyagent.ui.meter import duration, thousands
-from ipyagent.ui.transcript import Item, NoticeItem, QuestionItem, TextItem, ThinkingItem, ToolItem, ToolState
 
 _DIM = "var(--jp-ui-font-color2,currentColor)"
 _LINE = "rgba(128,128,128,.28)"

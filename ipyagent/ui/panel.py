@@ -18,15 +18,18 @@ from typing import Any, TypeAlias
 
 from ipyagent.journal.events import Event, PermissionAnswered, PermissionAsked
 from ipyagent.journal.protocols import Answer, Status
+from ipyagent.ui.items import QuestionItem, call_key
 from ipyagent.ui.segments import Segments
 from ipyagent.ui.static import static_bundle
-from ipyagent.ui.transcript import QuestionItem, call_key
 
 TICK = 0.04
 """Seconds between two messages to the front-end."""
 
 UNHEARD_TICK = 0.25
-"""Seconds between two messages while the page has not said that it listens: each is then whole."""
+"""Seconds between two messages while no page has said that it listens: each is then whole, and each
+comes later than the one before by half, up to `UNHEARD_LONGEST`."""
+
+UNHEARD_LONGEST = 5.0
 
 REASON_CHARS = 2_000
 
@@ -46,6 +49,10 @@ def _panel_class() -> Any:
         _esm = here.with_suffix(".js").read_text("utf-8")
         _css = here.with_suffix(".css").read_text("utf-8")
         snapshot = traitlets.Any()
+
+        def __repr__(self) -> str:  # all that a front-end without widgets shows
+            return "ipyagent works on this; its answer appears here when it ends"
+
         # Never assigned, so never sent by itself: only a page that asks for the state gets it.
         state = traitlets.Dict().tag(sync=True, to_json=lambda _value, panel: panel.snapshot())
 
@@ -70,6 +77,7 @@ class PanelSurface:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._sent_at = 0.0
+        self._unheard = 0  # messages sent before a page said that it listens
         self._pages: set[str] = set()  # pages that said they listen
         self._open: dict[tuple[str, str], asyncio.Future[Answer]] = {}
         self._stopped = False
@@ -158,7 +166,7 @@ class PanelSurface:
             loop = self._loop = asyncio.get_running_loop()
         except RuntimeError:
             return  # shown from outside a loop (a restored turn): close() sends it
-        wait = TICK if self._pages else UNHEARD_TICK
+        wait = TICK if self._pages else min(UNHEARD_TICK * 1.5**self._unheard, UNHEARD_LONGEST)
         self._timer = loop.call_later(max(self._sent_at + wait - loop.time(), 0.0), self._tick)
 
     def _tick(self) -> None:
@@ -175,6 +183,7 @@ class PanelSurface:
             # Messages to a page whose script is still loading are lost, so it gets the whole again.
             if message is not None and (not self._pages or last):
                 message = {"whole": self._segments.snapshot()}
+                self._unheard = min(self._unheard + 1, 20)
         if message is not None:
             self._widget.send(message)
 
@@ -203,6 +212,8 @@ class PanelSurface:
             self._on_loop(self._stop_shown)
         elif kind == "answer":
             self._on_loop(self._answer, content)
+        elif kind == "ready" and self._loop is None:
+            self._pages.add(str(content.get("page", "")))  # nothing was sent yet, so it missed nothing
         elif kind == "ready":
             self._on_loop(self._ready, content)
 

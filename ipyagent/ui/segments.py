@@ -17,8 +17,9 @@ from ipyagent.journal.protocols import Status
 from ipyagent.ui import markdown
 from ipyagent.ui.escape import output, plain
 from ipyagent.ui.fragments import PANEL, item_html
+from ipyagent.ui.items import Item, TextItem, ToolItem, ending
 from ipyagent.ui.meter import dollars, meter, percent
-from ipyagent.ui.transcript import Item, QuestionItem, TextItem, ToolItem, Transcript, ending
+from ipyagent.ui.transcript import Transcript
 
 LONG_BLOCK = 4_000
 """Characters above which the unfinished Markdown block is no longer rendered at every tick."""
@@ -199,7 +200,7 @@ class Segments:
     def _bar(self) -> dict[str, Any]:
         ended = self.transcript.ended
         status = self._status
-        asking = any(isinstance(item, QuestionItem) and item.answer is None for item in self.transcript.items)
+        asking = self.transcript.asking
         phase = plain(status.phase) if status else "starting"
         if ended is not None:
             phase = plain(ending(ended))

@@ -15,8 +15,9 @@ from ipyagent.ui import markdown
 from ipyagent.ui.calls import main_argument, sources
 from ipyagent.ui.escape import escape, line, output, plain
 from ipyagent.ui.fragments import Look, item_html
+from ipyagent.ui.items import Item, NoticeItem, QuestionItem, TextItem, ThinkingItem, ToolItem
 from ipyagent.ui.meter import dollars, duration, meter
-from ipyagent.ui.transcript import Item, NoticeItem, QuestionItem, TextItem, ThinkingItem, ToolItem, Transcript
+from ipyagent.ui.transcript import Transcript
 
 BUNDLE_CHARS = 1_000_000
 """About the largest HTML that is written into a notebook, in characters."""

@@ -15,18 +15,10 @@ from ipyagent.journal.protocols import Answer, Status
 from ipyagent.ui import markdown
 from ipyagent.ui.calls import main_argument, sources
 from ipyagent.ui.escape import exact, line, output, plain
+from ipyagent.ui.items import Item, NoticeItem, QuestionItem, TextItem, ThinkingItem, ToolItem, call_key
 from ipyagent.ui.meter import bar, duration, meter
 from ipyagent.ui.static import footer_line, question_words
-from ipyagent.ui.transcript import (
-    Item,
-    NoticeItem,
-    QuestionItem,
-    TextItem,
-    ThinkingItem,
-    ToolItem,
-    Transcript,
-    call_key,
-)
+from ipyagent.ui.transcript import Transcript
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -149,7 +141,7 @@ class TerminalSurface:
                 self._rows[item.key] = 0
                 self._print(f"▸ {line(item.name, 60)} {main_argument(item.input)}".rstrip(), "bold cyan")
                 for source in sources(item.input)[:1]:
-                    if "\n" in source.text.strip():
+                    if "\n" in source.text.strip() and not item.permission:  # else the question has shown it
                         self._source(plain(source.text), source.language, SOURCE_ROWS)
         else:
             self._ended(item)

@@ -8,8 +8,9 @@ from typing import TextIO
 from ipyagent.journal.events import Event, PermissionAsked, Streamed
 from ipyagent.journal.protocols import Answer, Status
 from ipyagent.ui.escape import plain
+from ipyagent.ui.items import TextItem, ThinkingItem
 from ipyagent.ui.static import footer_line, plain_text, static_bundle
-from ipyagent.ui.transcript import TextItem, ThinkingItem, Transcript
+from ipyagent.ui.transcript import Transcript
 
 
 class TextSurface:

@@ -6,13 +6,11 @@ supersedes it arrives (`AssistantSaid`, `ToolReturned`); a granted question beco
 
 from __future__ import annotations
 
-import re
-from dataclasses import dataclass, replace
-from typing import Any, Literal, TypeAlias, assert_never
+from dataclasses import replace
+from typing import Any, assert_never
 
 from ipyagent.journal.events import (
     AssistantSaid,
-    Block,
     BlockDropped,
     Event,
     FileChanged,
@@ -33,75 +31,19 @@ from ipyagent.journal.events import (
     UsageReported,
     UserSaid,
 )
-
-PICTURES = ("image/png", "image/jpeg", "image/gif", "image/webp")
-"""Media types that are shown as pictures; SVG may carry scripts and is not among them."""
-
-_BASE64 = re.compile(r"[A-Za-z0-9+/=\s]+")
-
-Level: TypeAlias = Literal["info", "warning", "error"]
-ToolState: TypeAlias = Literal["running", "done", "error", "stopped"]
-
-
-@dataclass(frozen=True, slots=True)
-class Picture:
-    """`data` is base64 text without line breaks."""
-
-    media_type: str
-    data: str
-
-
-@dataclass(frozen=True, slots=True)
-class TextItem:
-    key: str
-    text: str
-    live: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class ThinkingItem:
-    key: str
-    text: str
-    live: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class ToolItem:
-    """One call. `output` is the text of the result, or what has come so far while `running`;
-    `began` the call's time, `seconds` how long it took."""
-
-    key: str
-    name: str
-    input: dict[str, Any]
-    state: ToolState = "running"
-    output: str = ""
-    pictures: tuple[Picture, ...] = ()
-    note: str = ""
-    permission: str = ""
-    files: tuple[str, ...] = ()
-    began: float = 0.0
-    seconds: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class NoticeItem:
-    key: str
-    text: str
-    level: Level = "info"
-
-
-@dataclass(frozen=True, slots=True)
-class QuestionItem:
-    """A question that is open (`answer` None), was refused, or ended unanswered (`by` "stop")."""
-
-    key: str
-    asked: PermissionAsked
-    answer: Literal["once", "always", "deny"] | None = None
-    by: str = ""
-    reason: str = ""
-
-
-Item: TypeAlias = TextItem | ThinkingItem | ToolItem | NoticeItem | QuestionItem
+from ipyagent.ui.items import (
+    Item,
+    Level,
+    NoticeItem,
+    QuestionItem,
+    TextItem,
+    ThinkingItem,
+    ToolItem,
+    call_key,
+    content,
+    ending,
+    runs,
+)
 
 
 class Transcript:
@@ -125,6 +67,11 @@ class Transcript:
     @property
     def items(self) -> tuple[Item, ...]:
         return tuple(item for key in self._items if (item := self.item(key)) is not None)
+
+    @property
+    def asking(self) -> bool:
+        """Whether a question waits for the user."""
+        return any(isinstance(item, QuestionItem) and item.answer is None for item in self._items.values())
 
     def item(self, key: str) -> Item | None:
         """The item as it stands, None when it went."""
@@ -215,7 +162,7 @@ class Transcript:
         changed = [*self._settle(), *live]
         for key in live:
             self._pieces.pop(key, None)
-        for kind, text in _runs(event.blocks):
+        for kind, text in runs(event.blocks):
             # The whole takes the place of the live item of its kind, so nothing jumps on the screen.
             key = next((k for k in live if isinstance(self._items[k], kind)), "")
             if key:
@@ -278,7 +225,7 @@ class Transcript:
         if not isinstance(before, ToolItem):
             before = ToolItem(key, event.name, self._inputs.get(event.call, {}))
         self._pieces.pop(key, None)
-        text, pictures = _content(event.blocks)
+        text, pictures = content(event.blocks)
         return self._put(
             replace(
                 before, state="error" if event.is_error else "done", output=text, pictures=pictures,
@@ -329,63 +276,3 @@ def fold(events: list[Event] | tuple[Event, ...]) -> tuple[Item, ...]:
     for event in events:
         transcript.add(event)
     return transcript.items
-
-
-def call_key(call: str) -> str:
-    """The key of a tool call's item, and of the question about it."""
-    return "c:" + call
-
-
-def ending(event: TurnEnded) -> str:
-    """How the turn ended, in one line."""
-    words = {
-        "finished": "Finished", "stopped": "Stopped", "limit": "Limit reached",
-        "refused": "The model declined", "failed": "Failed",
-    }[event.status]  # fmt: skip
-    message = event.message.strip()
-    if message.lower().startswith(words.lower()):
-        return message
-    return f"{words}: {message}" if message else words
-
-
-def _runs(blocks: tuple[Block, ...]) -> list[tuple[type[TextItem] | type[ThinkingItem], str]]:
-    """Neighbouring blocks of one kind as one text, as they were streamed."""
-    runs: list[tuple[type[TextItem] | type[ThinkingItem], str]] = []
-    apart = False
-    for block in blocks:
-        kind: type[TextItem] | type[ThinkingItem]
-        if block.get("type") == "text":
-            kind, text = TextItem, str(block.get("text", ""))
-        elif block.get("type") == "thinking":
-            kind, text = ThinkingItem, str(block.get("thinking", ""))
-        else:
-            apart = True
-            continue
-        if not text.strip():
-            continue
-        if runs and runs[-1][0] is kind:
-            runs[-1] = (kind, runs[-1][1] + ("\n\n" if apart else "") + text)
-        else:
-            runs.append((kind, text))
-        apart = False
-    return runs
-
-
-def _content(blocks: tuple[Block, ...]) -> tuple[str, tuple[Picture, ...]]:
-    """Text and pictures of a tool result; what cannot be shown is named in the text."""
-    texts: list[str] = []
-    pictures: list[Picture] = []
-    for block in blocks:
-        kind = str(block.get("type", ""))
-        source = block.get("source")
-        if kind == "text":
-            texts.append(str(block.get("text", "")))
-        elif kind == "image" and isinstance(source, dict) and source.get("media_type") in PICTURES:
-            encoded = str(source.get("data", ""))
-            if _BASE64.fullmatch(encoded):
-                pictures.append(Picture(str(source["media_type"]), "".join(encoded.split())))
-            else:
-                texts.append("[image that cannot be shown]")
-        else:
-            texts.append(f"[{kind or 'block'}]")
-    return "\n".join(texts), tuple(pictures)

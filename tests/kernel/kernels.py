@@ -110,7 +110,8 @@ class Kernel:
                     elif kind == "status" and content["execution_state"] == "idle":
                         idle = True
             asking = asking or asked is not None
-            if act is not None and acted is None and (asking and self.comm if when == "stdin" else when in cell.streams):
+            due = asking and self.comm if when == "stdin" else when in cell.streams
+            if act is not None and acted is None and due:
                 acted = time.monotonic()
                 act(self)
         cell.seconds = time.monotonic() - began

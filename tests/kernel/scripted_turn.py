@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import json
 from typing import Any
 
@@ -53,7 +54,7 @@ class Scripted:
                 elif kind == "ask":
                     self.done.append(["answer", await self.main.ask_line(what)])
                 elif kind == "call":
-                    self.done.append(["call", await self.main.call(lambda: eval(what, self.shell.user_ns))])
+                    self.done.append(["call", await self.main.call(functools.partial(eval, what, self.shell.user_ns))])
                 else:
                     execution = await self.main.run_code(what, lambda text: print("LIVE", text, flush=True))
                     self.done.append(
@@ -68,10 +69,11 @@ class Scripted:
                             "images": [picture.media_type for picture in execution.images],
                         }
                     )
+            await asyncio.sleep(0)  # here a stop during the last run is told
         except asyncio.CancelledError:
             await asyncio.sleep(0.01)  # closing takes awaits too
             return {"status": "stopped", "why": self.main.stopped, "done": self.done}
-        except Exception as problem:
+        except Exception as problem:  # noqa: BLE001 - the test looks at it
             return {"status": "failed", "why": repr(problem), "done": self.done}
         return {"status": "finished", "why": self.main.stopped, "done": self.done}
 

@@ -31,6 +31,7 @@ class Room:
         self.results: list[tuple[str, bool]] = []
         self.rounds: list[int] = []
         self.deny: set[str] = set()
+        self.denial = "Permission denied: {name} needs a person; set IPyAgent.mode = 'auto'."
         self.answers: dict[str, Any] = {}
 
     def body(self, **more: Any) -> dict[str, Any]:
@@ -57,7 +58,7 @@ class Room:
         name, arguments = call["name"], call["input"]
         self.calls.append((name, arguments))
         if name in self.deny:
-            text, failed = f"Permission denied: {name} needs a person; set IPyAgent.mode = 'auto'.", True
+            text, failed = self.denial.format(name=name), True
         elif name in self.answers:
             given = self.answers[name]
             text, failed = (given(arguments) if callable(given) else given), False

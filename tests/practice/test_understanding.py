@@ -131,6 +131,31 @@ def test_a_lost_variable_is_named_and_rebuilt(room: Room) -> None:
     assert 344 in numbers(room.ask("how many rows does df have?"))
 
 
+def test_a_variable_of_the_users_own_cell_is_rebuilt_from_it(room: Room) -> None:
+    cell = "import pandas as pd\nscores = pd.DataFrame({'x': [1, 2, 5]})"
+    told = f"Run by the user since the last request:\n```\n{cell}\n```"
+    room.namespace["scores"] = pd.DataFrame({"x": [1, 2, 5]})
+    assert 3 in numbers(room.ask("how many rows does scores have?", f"<context>\n{told}\n</context>"))
+    room.namespace.clear()
+    resumed = (
+        "This conversation is resumed in a new kernel. What was said still holds as a record; the variables of the "
+        "earlier kernel are gone, results from it may be out of date.\n"
+        "gone: scores (DataFrame 3 x 1)\nVariables now: none."
+    )
+    said = room.ask("average x of scores", f"<context>\n{resumed}\n</context>")
+    assert "'x': [1, 2, 5]" in said
+    room.ask("重建")
+    assert list(room.namespace["scores"]["x"]) == [1, 2, 5]
+
+
+def test_a_read_only_mode_stops_the_turn(room: Room) -> None:
+    room.answers["variables"] = "penguins  DataFrame 344 x 8"
+    room.deny = {"python"}
+    room.denial = "python was not run: mode is read_only, nothing may be changed. Leave it with `%agent mode ask`."
+    assert "%agent mode ask" in room.ask("how many rows?")
+    assert len(room.calls) == 2
+
+
 def test_a_lost_variable_is_noticed_without_a_reminder(room: Room) -> None:
     del room.namespace["penguins"]
     room.ask("读取 penguins.csv")

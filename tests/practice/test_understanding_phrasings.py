@@ -110,6 +110,23 @@ PHRASINGS: list[tuple[str, list[float]]] = [
     ("```python\nlen(penguins) - 1\n```", [343]),
     ("list my variables", [344]),
     ("我有哪些变量", [344]),
+    ("which species is the heaviest?", BY_SPECIES),
+    ("哪个物种最重", BY_SPECIES),
+    ("Which island has the most penguins?", ISLANDS),
+    ("哪个岛的企鹅最多", ISLANDS),
+    ("show me the first rows", [344]),
+    ("显示前5行", [344]),
+    ("filter the rows with body mass above 6000", [int((PENGUINS["body_mass_g"] > 6000).sum())]),
+    ("mean and standard deviation of body mass", [4201.75, 801.95]),
+    ("is body mass related to flipper length?", [R]),
+    ("鳍长和体重有关系吗", [R]),
+    ("does sex affect body mass?", [SEXES]),
+    ("drop the missing values", [333, 344]),
+    ("删除缺失值", [333, 344]),
+    ("describe body mass", [4201.75, 6300]),
+    ("compute 15% of 80", [12]),
+    ("how many female Adelie penguins are on Dream island?", [27]),
+    ("2008年的平均体重", [round(PENGUINS[PENGUINS["year"] == 2008]["body_mass_g"].mean(), 2)]),
 ]
 
 

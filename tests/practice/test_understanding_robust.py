@@ -13,7 +13,8 @@ from ipyagent.practice.understanding import answer
 REQUESTS = (
     "load a.csv", "average x by g", "plot x by g", "compare x of a and b", "fit y on x", "which columns correlate?",
     "top 3 x", "how many a", "profile df", "missing values", "what is df", "list files", "look around", "yes",
-    "rebuild it", "按 g 计算平均 x", "那按 h 呢", "画出来", "run: 1/0", "2+2", "remember this", "what did we talk about",
+    "rebuild "
+    "it", "按 g 计算平均 x", "那按 h 呢", "画出来", "run: 1/0", "2+2", "remember this", "what did we talk about",
     "and by h?", "only for a", "load the cars data set", "load the data", "read notes.md",
 )  # fmt: skip
 INSPECTED = (
@@ -24,8 +25,10 @@ RESULTS = (
     INSPECTED, "", "(no output)", "[Previous: used python]", "[Old tool result content cleared]", "df  DataFrame 3 x 4",
     "gone: df (DataFrame 3 x 4), x (int)", "Traceback (most recent call last):\nNameError: name 'df' is not defined",
     "FileNotFoundError: [Errno 2] No such file or directory: 'a.csv'", "ModuleNotFoundError: No module named 'zzz'",
-    "ModuleNotFoundError: zzz", "The user denied this call.", "   g  mean_x  n\n0  a    1.50  2", "Series([], dtype: int64)",
-    "(3, 4)\n['g', 'x']\nOut:    g  x\n0  a  1", "<persisted-output>\n{'rows': 3, 'dtyp…\n</persisted-output>", "{'rows': 3",
+    "ModuleNotFoundError: "
+    "zzz", "The user denied this call.", "   g  mean_x  n\n0  a    1.50  2", "Series([], dtype: int64)",
+    "(3, 4)\n['g', 'x']\nOut:    g  x\n0  a  "
+    "1", "<persisted-output>\n{'rows': 3, 'dtyp…\n</persisted-output>", "{'rows': 3",
     "r = nan\nn = 0", "a.csv\nb.csv", "{'rows': 0, 'dtypes': {}, 'unique': {}, 'values': {}}",
 )  # fmt: skip
 

@@ -24,7 +24,8 @@ SHELL_BAD = [
     "python -c 'import shutil; shutil.rmtree(1)'",
     "perl -e 1", "psql -c 'DROP TABLE x'", "sqlite3 a.db 'delete from t'", "echo 'a", "rsync --delete a b",
     "bash <<EOF\nls\nEOF",
-    "echo x > $FILE", "docker rm x", "ls # x\nrm y", "r''m x", "cd sub && echo x > inner", "ls;rm x",
+    "echo x > $FILE", "docker rm x", "ls # x\nrm y", "r''m x", "cd sub && echo x > inner",
+    "git -C sub reset --hard", "git -c alias.x=y x", "ls;rm x",
 ]  # fmt: skip
 SHELL_GOOD = [
     "ls -la", "git status", "git commit -m 'x'", "git push", "git checkout -b new", "echo x > new", "echo x >> full",
@@ -35,6 +36,7 @@ SHELL_GOOD = [
     "python -c 'print(1)'", "A=1 python x.py", "cat > new <<EOF\nrm -rf x\nEOF", "chmod +x a", "npm run build",
     "git log -5",
     "bash script.sh", "find . -name x", "find . -exec grep x {} +", "echo rm", "tee -a full", "cd sub && echo x > full",
+    "git commit -m clean", "git -c user.name=x commit -m y", "git log --grep reset",
 ]  # fmt: skip
 
 

@@ -282,7 +282,9 @@ def test_guarded_and_outside_paths_are_never_written(workspace: ShellWorkspace, 
     assert workspace.changes == []
 
 
-@pytest.mark.parametrize("path", ["", "a\x00b", "\ud800", "x" * 5_000, "x/" * 3_000, "file/below", "loop/x", "~nobody-here/x"])
+@pytest.mark.parametrize(
+    "path", ["", "a\x00b", "\ud800", "x" * 5_000, "x/" * 3_000, "file/below", "loop/x", "~nobody-here/x"]
+)
 def test_a_path_that_is_none_is_a_failure_for_every_tool(workspace: ShellWorkspace, path: str) -> None:
     (workspace.root / "file").write_text("x")
     (workspace.root / "loop").symlink_to("loop")

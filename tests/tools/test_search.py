@@ -115,6 +115,25 @@ def test_a_catastrophic_pattern_neither_hangs_nor_blocks_the_loop(workspace: She
     assert not _searching()
 
 
+def test_a_cancelled_walk_returns_at_once(workspace: ShellWorkspace) -> None:
+    for n in range(40):
+        (workspace.root / f"d{n}").mkdir()
+        for m in range(100):
+            (workspace.root / f"d{n}/{m}").touch()
+
+    async def cancelled() -> float:
+        walking = asyncio.ensure_future(glob.run({"pattern": "*.none"}, workspace))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        began = time.monotonic()
+        walking.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await walking
+        return time.monotonic() - began
+
+    assert asyncio.run(cancelled()) < 0.2
+
+
 def _searching() -> bool:
     for child in psutil.Process().children(recursive=True):
         try:

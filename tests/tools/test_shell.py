@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -178,3 +179,17 @@ def test_the_question_is_the_command_in_full(workspace: ShellWorkspace) -> None:
 def test_a_repositorys_fsmonitor_does_not_run(workspace: ShellWorkspace) -> None:
     run(workspace, "git init -q . && git config core.fsmonitor 'touch pwned; false' && git status")
     assert not (workspace.root / "pwned").exists()
+
+
+def test_nothing_found_is_no_error(workspace: ShellWorkspace) -> None:
+    (workspace.root / "a").write_text("x\n")
+    assert not run(workspace, "grep y a").is_error
+    assert run(workspace, "false").is_error
+
+
+def test_it_runs_on_a_loop_in_another_thread(workspace: ShellWorkspace) -> None:
+    outputs: list[ToolOutput] = []
+    thread = threading.Thread(target=lambda: outputs.append(run(workspace, "echo there")))
+    thread.start()
+    thread.join(10)
+    assert text_of(outputs[0]) == "there"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from pathlib import Path
 
@@ -145,6 +146,26 @@ def test_plain_reading_needs_no_question(place: ShellWorkspace, command: str) ->
     assert only_reads(command, place)
     assert not shell.writes({"command": command}, place)
     assert shell.permission({"command": command}, place) == "none"
+
+
+def test_what_needs_no_question_changes_nothing(place: ShellWorkspace) -> None:
+    def state() -> dict[str, bytes]:
+        files = [path for path in place.root.rglob("*") if path.is_file()]
+        return {str(path): path.read_bytes() for path in files}
+
+    before = state()
+    for command in HARMLESS:
+        subprocess.run(
+            ["bash", "--norc", "-c", command],
+            cwd=place.root,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            env={**os.environ, "GIT_OPTIONAL_LOCKS": "0"},
+            timeout=20,
+            check=False,
+        )
+    assert state() == before
 
 
 def _installed(name: str) -> bool:

@@ -49,7 +49,6 @@ def test_messages_are_batched(panel: Recorded) -> None:
     sent = panel.watch()
 
     async def turn() -> None:
-        panel.click({"kind": "ready", "page": "one"})  # before the loop is known: the page asks again
         panel.status(STATUS)
         for event in streamed("x" * 2000):
             panel.show(event)
@@ -71,7 +70,7 @@ def test_until_a_page_listens_every_message_is_whole(panel: Recorded) -> None:
     async def turn() -> None:
         for _ in range(3):
             panel.show(text("words"))
-            await asyncio.sleep(0.3)
+            await asyncio.sleep(0.6)
         panel.click({"kind": "ready", "page": "one"})
         await asyncio.sleep(0.05)
         panel.show(text("more"))
@@ -80,6 +79,32 @@ def test_until_a_page_listens_every_message_is_whole(panel: Recorded) -> None:
     asyncio.run(turn())
     assert all("whole" in message for message in sent[:-1])
     assert "ops" in sent[-1]
+
+
+def test_a_page_that_listens_from_the_start_gets_changes_only(panel: Recorded) -> None:
+    sent = panel.watch()
+    panel.click({"kind": "ready", "page": "one"})
+
+    async def turn() -> None:
+        panel.show(text("words"))
+        await asyncio.sleep(0.1)
+
+    asyncio.run(turn())
+    (message,) = sent
+    assert message["seq"] == 1
+    assert message["ops"]
+
+
+def test_a_page_that_never_listens_is_sent_less_and_less(panel: Recorded) -> None:
+    sent = panel.watch()
+
+    async def turn() -> None:
+        for _ in range(30):
+            panel.show(text("words"))
+            await asyncio.sleep(0.05)
+
+    asyncio.run(turn())
+    assert 1 <= len(sent) <= 5
 
 
 def test_an_answer_counts_once_and_only_for_its_question(panel: Recorded) -> None:

@@ -1,12 +1,16 @@
 from __future__ import annotations
 
 import json
+import random
 import time
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from ipyagent.journal.events import Event, Streamed, ToolCalled, TurnEnded
+from ipyagent.journal.events import Event, Retrying, Streamed, ToolCalled, TurnEnded
+from ipyagent.journal.protocols import Status
 from ipyagent.ui.fragments import PANEL, item_html
 from ipyagent.ui.segments import Segments
 from ipyagent.ui.transcript import fold
@@ -169,3 +173,26 @@ def test_a_tool_result_replaces_its_live_output() -> None:
     )
     assert "ia-live" not in browser.html
     assert "whole" in browser.html
+
+
+def test_a_phase_with_a_moving_figure_is_one_phase() -> None:
+    clock = [100.0]
+    segments = Segments(lambda: clock[0])
+    for chars in (10, 1_200, 15_000):
+        segments.status(Status(phase=f"writing a python call ({chars:,} characters)", model="m"))
+        clock[0] += 2
+    assert segments.snapshot()["bar"]["age"] == 6.0
+    segments.status(Status(phase="running python", model="m"))
+    assert segments.snapshot()["bar"]["age"] == 0.0
+
+
+@given(st.randoms(use_true_random=False), st.integers(1, 5))
+def test_events_in_any_order_keep_page_and_transcript_alike(rng: random.Random, every: int) -> None:
+    """A crash, a resumed session or a bug elsewhere must not break what is shown."""
+    extra = [*hostile_turn("x")[2:], Retrying(reason="Busy", seconds=1), text("cut", partial=True)]
+    events = [event for event in [*whole_turn(), *extra] if rng.random() < 0.8]
+    rng.shuffle(events)
+    segments, browser = played(events, every)
+    owners = [piece.split(".")[0] for piece in browser.pieces]
+    assert list(dict.fromkeys(owners)) == list(segments.transcript.keys)
+    assert Page(browser.html).dangers == []

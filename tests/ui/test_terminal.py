@@ -118,6 +118,17 @@ def test_no_control_character_of_the_model_reaches_the_terminal(bad: str) -> Non
     assert unseen(file.getvalue()) == []
 
 
+def test_code_that_the_question_showed_is_not_printed_again() -> None:
+    made, file, _ = surface()
+    code = "first_row()\nsecond_row()"
+    made.show(asked(code=code))
+    made.show(PermissionAnswered(call="t1", answer="once", by="user"))
+    made.show(ToolCalled(call="t1", name="python", input={"code": code}))
+    assert file.getvalue().count("second_row") == 1
+    made.show(ToolCalled(call="t2", name="python", input={"code": code}))
+    assert file.getvalue().count("second_row") == 2
+
+
 def test_a_denied_question_is_said_once() -> None:
     made, file, _ = surface()
     made.show(asked())

@@ -11,15 +11,8 @@ from ipyagent.journal.events import (
     ToolCalled,
     TurnEnded,
 )
-from ipyagent.ui.transcript import (
-    NoticeItem,
-    QuestionItem,
-    TextItem,
-    ThinkingItem,
-    ToolItem,
-    Transcript,
-    fold,
-)
+from ipyagent.ui.items import NoticeItem, QuestionItem, TextItem, ThinkingItem, ToolItem
+from ipyagent.ui.transcript import Transcript, fold
 
 from .turns import PIXEL, asked, returned, streamed, text, whole_turn
 

@@ -1,0 +1,74 @@
+"""What a maintainer needs of a request that the server refused, without what nobody else may see."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import re
+from collections.abc import Mapping
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from ipyagent import __version__
+from ipyagent.journal.protocols import Request
+from ipyagent.kernel.masking import mask, mask_named
+
+PACKAGES = ("anthropic", "httpx2", "ipykernel", "ipython", "ipywidgets", "jupyterlab", "msgspec")
+LONGEST_DATA = 200
+"""Characters of base64 that are kept of a picture or document."""
+_SECRET_NAME = re.compile(r"KEY|TOKEN|SECRET|PASSW|CREDENTIAL", re.IGNORECASE)
+
+
+def write_report(
+    folder: Path, number: int, what: str, request: Request | None = None, environ: Mapping[str, str] = os.environ
+) -> str:
+    """Write `bug-report-<number>.json` beside the transcript; the half sentence that names it."""
+    held = [value for name, value in environ.items() if _SECRET_NAME.search(name) and len(value) >= 8]
+    report = {
+        "what": what,
+        "versions": {"ipyagent": __version__, "python": platform.python_version(), **_versions()},
+        "system": f"{platform.system()} {platform.machine()}",
+        "request": None if request is None else msgspec.to_builtins(request),
+    }
+    path = folder / f"bug-report-{number}.json"
+    text = json.dumps(_bare(report, sorted(held, key=len, reverse=True)), ensure_ascii=False, indent=1)
+    try:
+        path.write_text(text + "\n", encoding="utf-8")
+        path.chmod(0o600)
+    except OSError as problem:
+        return f"no bug report could be written to {path}: {problem.strerror}"
+    return f"for a bug report, without secrets: {path}"
+
+
+def _versions() -> dict[str, str]:
+    found = {}
+    for name in PACKAGES:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue  # an extra that is not installed here
+    return found
+
+
+def _bare(value: Any, held: list[str], name: str = "") -> Any:
+    """The value with secrets masked and long data shortened."""
+    match value:
+        case str():
+            for secret in held:
+                value = value.replace(secret, "[masked]")
+            return mask_named(name, value) if name not in ("text", "thinking", "code") else mask(value)
+        case {"type": "base64", "data": str(data)} if len(data) > LONGEST_DATA:
+            return {**value, "data": f"{data[:LONGEST_DATA]}… [{len(data):,} characters]"}
+        case {"type": "thinking", "signature": str(signature)}:
+            thought = _bare(value.get("thinking"), held, "thinking")
+            return {**value, "thinking": thought, "signature": f"[{len(signature)} characters]"}
+        case dict():
+            return {key: _bare(inner, held, str(key)) for key, inner in value.items()}
+        case list() | tuple():
+            return [_bare(inner, held, name) for inner in value]
+        case _:
+            return value

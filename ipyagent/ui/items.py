@@ -1,0 +1,138 @@
+"""The things a turn consists of on the screen, frozen; and how blocks of the API become them."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+from ipyagent.journal.events import Block, PermissionAsked, TurnEnded
+
+PICTURES = ("image/png", "image/jpeg", "image/gif", "image/webp")
+"""Media types that are shown as pictures; SVG may carry scripts and is not among them."""
+
+_BASE64 = re.compile(r"[A-Za-z0-9+/=\s]+")
+
+Level: TypeAlias = Literal["info", "warning", "error"]
+ToolState: TypeAlias = Literal["running", "done", "error", "stopped"]
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """`data` is base64 text without line breaks."""
+
+    media_type: str
+    data: str
+
+
+@dataclass(frozen=True, slots=True)
+class TextItem:
+    key: str
+    text: str
+    live: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ThinkingItem:
+    key: str
+    text: str
+    live: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ToolItem:
+    """One call. `output` is the text of the result, or what has come so far while `running`;
+    `began` the call's time, `seconds` how long it took."""
+
+    key: str
+    name: str
+    input: dict[str, Any]
+    state: ToolState = "running"
+    output: str = ""
+    pictures: tuple[Picture, ...] = ()
+    note: str = ""
+    permission: str = ""
+    files: tuple[str, ...] = ()
+    began: float = 0.0
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class NoticeItem:
+    key: str
+    text: str
+    level: Level = "info"
+
+
+@dataclass(frozen=True, slots=True)
+class QuestionItem:
+    """A question that is open (`answer` None), was refused, or ended unanswered (`by` "stop")."""
+
+    key: str
+    asked: PermissionAsked
+    answer: Literal["once", "always", "deny"] | None = None
+    by: str = ""
+    reason: str = ""
+
+
+Item: TypeAlias = TextItem | ThinkingItem | ToolItem | NoticeItem | QuestionItem
+
+
+def call_key(call: str) -> str:
+    """The key of a tool call's item, and of the question about it."""
+    return "c:" + call
+
+
+def ending(event: TurnEnded) -> str:
+    """How the turn ended, in one line."""
+    words = {
+        "finished": "Finished", "stopped": "Stopped", "limit": "Limit reached",
+        "refused": "The model declined", "failed": "Failed",
+    }[event.status]  # fmt: skip
+    message = event.message.strip()
+    if message.lower().startswith(words.lower()):
+        return message
+    return f"{words}: {message}" if message else words
+
+
+def runs(blocks: tuple[Block, ...]) -> list[tuple[type[TextItem] | type[ThinkingItem], str]]:
+    """Neighbouring blocks of one kind as one text, as they were streamed."""
+    joined: list[tuple[type[TextItem] | type[ThinkingItem], str]] = []
+    apart = False
+    for block in blocks:
+        kind: type[TextItem] | type[ThinkingItem]
+        if block.get("type") == "text":
+            kind, text = TextItem, str(block.get("text", ""))
+        elif block.get("type") == "thinking":
+            kind, text = ThinkingItem, str(block.get("thinking", ""))
+        else:
+            apart = True
+            continue
+        if not text.strip():
+            continue
+        if joined and joined[-1][0] is kind:
+            joined[-1] = (kind, joined[-1][1] + ("\n\n" if apart else "") + text)
+        else:
+            joined.append((kind, text))
+        apart = False
+    return joined
+
+
+def content(blocks: tuple[Block, ...]) -> tuple[str, tuple[Picture, ...]]:
+    """Text and pictures of a tool result; what cannot be shown is named in the text."""
+    texts: list[str] = []
+    pictures: list[Picture] = []
+    for block in blocks:
+        kind = str(block.get("type", ""))
+        source = block.get("source")
+        if kind == "text":
+            texts.append(str(block.get("text", "")))
+        elif kind == "image" and isinstance(source, dict) and source.get("media_type") in PICTURES:
+            encoded = str(source.get("data", ""))
+            if _BASE64.fullmatch(encoded):
+                pictures.append(Picture(str(source["media_type"]), "".join(encoded.split())))
+            else:
+                texts.append("[image that cannot be shown]")
+        else:
+            texts.append(f"[{kind or 'block'}]")
+    return "\n".join(texts), tuple(pictures)

@@ -1,0 +1,67 @@
+"""Clicks arrive while the cell runs, blocked or not, with or without a subshell; forged ones never."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import pytest
+from kernels import Kernel
+
+BUSY = "s = scripted.Scripted(ip, ('code', 'print(\"ready\")\\nwhile True: pass')).button()\nawait s.awaited()"
+
+
+@pytest.fixture(scope="module")
+def kernel() -> Iterator[Kernel]:
+    kernel = Kernel()
+    try:
+        kernel.run("import scripted_turn as scripted; ip = get_ipython()")
+        yield kernel
+    finally:
+        kernel.close()
+
+
+def test_the_newest_kernel_still_has_both_private_names(kernel: Kernel) -> None:
+    found = kernel.eval("[hasattr(ip.kernel, 'shell_channel_thread_main'), hasattr(s_.comm, '_reply_subshell_for')]"
+                        .replace("s_.comm", "__import__('comm').create_comm(target_name='t')"))
+    assert found == [True, True]
+
+
+def test_a_click_ends_a_busy_loop_without_a_subshell(kernel: Kernel) -> None:
+    cell = kernel.run(BUSY, when="LIVE ready", act=lambda k: k.click({"kind": "stop"}))
+    assert cell.value["why"] == "button"
+    assert cell.latency is not None
+    assert cell.latency < 1
+
+
+def test_a_click_ends_a_busy_loop_from_a_subshell(kernel: Kernel) -> None:
+    kernel.make_subshell()
+    try:
+        cell = kernel.run(BUSY, when="LIVE ready", act=lambda k: k.click({"kind": "stop"}))
+    finally:
+        kernel.subshell = None
+    assert cell.value["why"] == "button"
+    assert cell.latency is not None
+    assert cell.latency < 1
+
+
+def test_a_forged_click_is_not_taken(kernel: Kernel) -> None:
+    def forge(kernel: Kernel) -> None:
+        kernel.click({"kind": "stop"}, key=b"not the kernel's")
+        time.sleep(0.3)
+        kernel.interrupt()
+
+    cell = kernel.run(BUSY, when="LIVE ready", act=forge)
+    assert cell.value["why"] == "interrupt"
+    assert kernel.eval("len(s.clicks)") == 0
+
+
+def test_after_the_undo_nothing_is_routed_any_more(kernel: Kernel) -> None:
+    code = (
+        "import comm, time\nfrom ipyagent.kernel.comms import route_clicks\nseen = []\n"
+        "c = comm.create_comm(target_name='t')\nundo = route_clicks(ip.kernel, c, seen.append)\n"
+        "undo(); undo()\nprint('LIVE ready', flush=True)\ntime.sleep(0.3)\n"
+        "print('VALUE', len(seen) + len(ip.kernel._ipyagent_peek.callbacks))"
+    )
+    assert kernel.run(code, when="LIVE ready", act=lambda k: k.click({"kind": "stop"})).value == 0
+    assert kernel.eval("'_reply_subshell_for' in vars(c)") is False

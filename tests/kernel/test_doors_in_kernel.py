@@ -1,0 +1,144 @@
+"""Agent code in a real kernel: captured whole, live where it must be, invisible to the next cell."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from kernels import Kernel
+
+
+@pytest.fixture(scope="module")
+def kernel() -> Iterator[Kernel]:
+    kernel = Kernel()
+    try:
+        kernel.run("import scripted_turn as scripted; ip = get_ipython()")
+        yield kernel
+    finally:
+        kernel.close()
+
+
+def run(kernel: Kernel, *codes: str, options: str = "") -> tuple[Any, Any]:
+    """The last execution, and the cell."""
+    steps = "".join(f"('code', {code!r})," for code in codes)
+    cell = kernel.run(f"s = scripted.Scripted(ip, {steps} {options})\nawait s.awaited()")
+    return cell.value["done"][-1], cell
+
+
+def test_the_cell_shows_no_results_errors_or_numbers_of_the_agents_code(kernel: Kernel) -> None:
+    before = kernel.eval("[list(Out), repr(_), len(In), ip.execution_count]")
+    got, cell = run(kernel, "1/0", "print('x')\n40 + 2")
+    after = kernel.eval("[list(Out), repr(_), len(In), ip.execution_count]")
+    assert got["result"] == "42"
+    assert cell.data == []
+    assert cell.errors == []
+    assert "x\n" not in cell.streams.replace("LIVE x", "")
+    assert after[:2] == before[:2]
+    assert [after[2] - before[2], after[3] - before[3]] == [2, 2]  # the two cells, not the two runs
+
+
+def test_output_of_child_processes_is_captured(kernel: Kernel) -> None:
+    got, _ = run(kernel, "import subprocess, os\n_ = subprocess.run('echo sub', shell=True)\n_ = os.system('echo sys')")
+    assert "sub" in got["output"]
+    assert "sys" in got["output"]
+
+
+def test_output_of_a_forked_child_is_captured(kernel: Kernel) -> None:
+    code = "import os\npid = os.fork()\nif pid == 0:\n  print('child')\nelse:\n  os.waitpid(pid, 0); print('parent')"
+    got, _ = run(kernel, code)
+    assert "child" in got["output"]
+    assert "parent" in got["output"]
+    assert kernel.eval("1 + 1") == 2
+
+
+def test_figures_come_back_as_pictures_and_are_not_shown_twice(kernel: Kernel) -> None:
+    got, cell = run(kernel, "import matplotlib.pyplot as plt\nplt.plot([1, 2]);")
+    assert got["images"] == ["image/png"]
+    assert cell.data == []
+
+
+def test_displays_are_text_and_an_update_replaces(kernel: Kernel) -> None:
+    code = (
+        "from IPython.display import display, update_display, HTML, clear_output\ndisplay('gone'); clear_output()\n"
+        "display('a', display_id='d'); display('b'); update_display('c', display_id='d'); display(HTML('<b>x</b>'))"
+    )
+    got, cell = run(kernel, code)
+    assert got["displays"] == ["'c'", "'b'", "<IPython.core.display.HTML object>"]
+    assert cell.data == []
+    assert "clear_output" not in cell.types
+
+
+def test_widgets_are_shown_in_the_cell(kernel: Kernel) -> None:
+    got, cell = run(kernel, "import ipywidgets\nipywidgets.IntSlider()")
+    assert "IntSlider" in got["result"]
+    (shown,) = cell.data
+    assert "application/vnd.jupyter.widget-view+json" in shown
+
+
+def test_scripts_are_not_passed_on(kernel: Kernel) -> None:
+    _, cell = run(kernel, "from IPython.display import Javascript, display\ndisplay(Javascript('alert(1)'))")
+    assert cell.data == []
+
+
+def test_everything_is_passed_on_when_asked(kernel: Kernel) -> None:
+    got, cell = run(kernel, "print('seen')\n5", options="forward_all=True")
+    assert got["output"] == "seen\n"
+    assert [data["text/plain"] for data in cell.data] == ["5"]
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import sys; sys.stdout.close(); sys.stderr.close()",
+        "import sys; sys.stdout = sys.stderr = None; sys.displayhook = None",
+        "exit()",
+        "quit(); raise SystemExit(3)",
+        "import sys; sys.exit()",
+        "get_ipython = 1",
+        "import asyncio\nawait asyncio.sleep(0)\nraise SystemExit",
+        "import warnings; warnings.warn('careful')",
+        "import asyncio; asyncio.set_event_loop(None)",
+    ],
+)
+def test_the_next_cell_is_clean_whatever_the_code_did(kernel: Kernel, code: str) -> None:
+    got, _ = run(kernel, code)
+    if "careful" in code:
+        assert "careful" in got["output"]
+    cell = kernel.run("print('out'); import sys; print('err', file=sys.stderr); get_ipython().execution_count")
+    assert sorted(cell.streams.split()) == ["err", "out"]
+    assert len(cell.data) == 1
+    assert cell.reply["status"] == "ok"
+    assert cell.reply["payload"] == []  # nobody is asked to exit
+
+
+def test_endless_output_is_shown_up_to_the_limit(kernel: Kernel) -> None:
+    code = "for i in range(200_000): print(i)"
+    got, cell = run(kernel, code, options="max_chars=2000, live_chars=5000")
+    assert "199999" in got["output"]
+    assert len(cell.streams) < 25_000
+    assert "live output ends here" in cell.streams
+
+
+def test_input_works_in_agent_code(kernel: Kernel) -> None:
+    cell = kernel.run("s = scripted.Scripted(ip, ('code', 'input(\"who? \")'))\nawait s.awaited()", answer="me")
+    assert cell.value["done"][0]["result"] == "'me'"
+
+
+def test_timing_and_capturing_magics_take_the_blocking_door(kernel: Kernel) -> None:
+    cell = kernel.run("%%capture got\ns = scripted.Scripted(ip, ('code', 'print(1); 2')); s.blocking()")
+    assert cell.errors == []
+    text = kernel.run("print(got.stdout)").streams
+    value = json.loads(text.split("VALUE ", 1)[1].splitlines()[0])
+    assert value["done"][0]["result"] == "2"
+    assert value["done"][0]["output"] == "1\n"
+
+
+def test_what_the_code_leaves_running_does_not_reach_the_next_run(kernel: Kernel) -> None:
+    late = (
+        "import threading, time\ndef f():\n  time.sleep(0.2); print('late')\n"
+        "t = threading.Thread(target=f); t.start()"
+    )
+    got, _ = run(kernel, late, "t.join(); print('next')")
+    assert got["output"] == "next\n"

@@ -1,0 +1,140 @@
+"""What the front-end can do, and where its notebook is: asked on loopback, never long, never failing."""
+
+from __future__ import annotations
+
+import http.server
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, ClassVar
+
+import pytest
+from kernels import ROOT
+
+from ipyagent.kernel.frontend import describe_frontend
+from ipyagent.kernel.shell import make_shell
+
+SESSIONS = [
+    {"path": "other.ipynb", "kernel": {"id": "other"}},
+    {"path": "sub/mine.ipynb", "kernel": {"id": "abc-1"}},
+    {"path": "console"},
+]
+
+
+class Server(http.server.BaseHTTPRequestHandler):
+    seen: ClassVar[list[str]] = []
+
+    def do_GET(self) -> None:
+        self.seen.append(f"{self.path} {self.headers.get('Authorization')}")
+        body = json.dumps(SESSIONS).encode()
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *args: object) -> None:
+        pass
+
+
+@pytest.fixture
+def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Any]]:
+    monkeypatch.setenv("JUPYTER_RUNTIME_DIR", str(tmp_path))
+    monkeypatch.delenv("JPY_SESSION_NAME", raising=False)
+    Server.seen = []
+    httpd = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Server)
+    threading.Thread(target=httpd.serve_forever, daemon=True).start()
+    info = {"url": f"http://127.0.0.1:{httpd.server_port}/base/", "token": "t0", "root_dir": str(tmp_path / "root")}
+    try:
+        yield info
+    finally:
+        httpd.shutdown()
+        httpd.server_close()
+
+
+def kernel_shell(kernel_id: str = "abc-1", allow_stdin: bool = True, **names: Any) -> Any:
+    kernel = SimpleNamespace(
+        _allow_stdin=allow_stdin,
+        config={"IPKernelApp": {"connection_file": f"/somewhere/kernel-{kernel_id}.json"}},
+        get_parent=lambda: {"metadata": {"cellId": "c-9"}},
+    )
+    return SimpleNamespace(kernel=kernel, user_ns=names)
+
+
+def test_the_server_knows_the_notebook(server: dict[str, Any], tmp_path: Path) -> None:
+    (tmp_path / "jpserver-1.json").write_text(json.dumps(server))
+    (tmp_path / "jpserver-2.json").write_text("{broken")
+    began = time.monotonic()
+    got = describe_frontend(kernel_shell())
+    assert got.notebook == tmp_path / "root" / "sub" / "mine.ipynb"
+    assert Server.seen == ["/base/api/sessions token t0"]
+    assert time.monotonic() - began < 0.5
+    assert (got.kind, got.live_widgets, got.can_input, got.cell) == ("kernel", True, True, "c-9")
+
+
+def test_vs_code_comes_first_and_the_session_name_last(
+    server: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "jpserver-1.json").write_text(json.dumps(server))
+    monkeypatch.setenv("JPY_SESSION_NAME", str(tmp_path / "stale.ipynb"))
+    assert describe_frontend(kernel_shell(__vsc_ipynb_file__="/x/y.ipynb")).notebook == Path("/x/y.ipynb")
+    assert describe_frontend(kernel_shell("unknown")).notebook == tmp_path / "stale.ipynb"
+
+
+def test_servers_elsewhere_are_not_asked(server: dict[str, Any], tmp_path: Path) -> None:
+    server["url"] = "http://192.0.2.1:8888/"
+    (tmp_path / "jpserver-1.json").write_text(json.dumps(server))
+    began = time.monotonic()
+    assert describe_frontend(kernel_shell()).notebook is None
+    assert time.monotonic() - began < 0.5
+
+
+def test_a_server_that_does_not_answer_costs_a_second_at_most(server: dict[str, Any], tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        for i in range(5):
+            server["url"] = f"http://127.0.0.1:{silent.getsockname()[1]}/"
+            (tmp_path / f"jpserver-{i}.json").write_text(json.dumps(server))
+        began = time.monotonic()
+        assert describe_frontend(kernel_shell()).notebook is None
+        assert time.monotonic() - began < 1.5
+
+
+def test_without_a_person_there_are_no_live_widgets(server: dict[str, Any]) -> None:
+    got = describe_frontend(kernel_shell(allow_stdin=False))
+    assert (got.live_widgets, got.can_input) == (False, False)
+
+
+def test_a_kernel_of_unknown_make_is_described_too() -> None:
+    got = describe_frontend(SimpleNamespace(kernel=SimpleNamespace(), user_ns={}))
+    assert (got.kind, got.live_widgets, got.cell) == ("kernel", False, "")
+
+
+def test_a_script_is_a_script() -> None:
+    assert describe_frontend(None).kind == "script"
+    assert describe_frontend(make_shell()).kind == "script"
+
+
+def test_nbclient_is_headless(tmp_path: Path) -> None:
+    code = (
+        "import json, nbformat, nbclient\n"
+        "nb = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell("
+        "'from ipyagent.kernel.frontend import describe_frontend as d\\nimport scripted_turn as t\\n"
+        "f = d(get_ipython())\\nprint(f.kind, f.live_widgets, f.can_input)\\n"
+        "s = t.Scripted(get_ipython(), (\"code\", \"1/0\"), (\"code\", \"5\")).button()\\nawait s.awaited()')])\n"
+        "nbclient.NotebookClient(nb, timeout=60).execute()\n"
+        "print(''.join(o.get('text', o.output_type) for o in nb.cells[0].outputs))"
+    )
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(Path(__file__).parent)])}
+    env.pop("PYTEST_CURRENT_TEST", None)
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=90, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("kernel False False\n")
+    assert '"status": "finished"' in done.stdout
+    assert "error" not in done.stdout.split("VALUE")[0]

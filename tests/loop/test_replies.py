@@ -1,0 +1,340 @@
+"""Odd replies of a model: what is run, what is asked again, how the turn ends; the next turn always works."""
+
+from __future__ import annotations
+
+import base64
+import json
+import struct
+import zlib
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from loop_rig import MODEL, Rig, result_text
+
+import ipyagent
+from ipyagent.errors import WindowTooSmall
+from ipyagent.journal.events import AssistantSaid, BlockDropped, Reminded, ThinkingDropped, ToolCalled, UsageReported
+from ipyagent.journal.protocols import ToolOutput
+from ipyagent.practice.replies import (
+    Reply,
+    calls,
+    cut_tool,
+    empty,
+    fault,
+    pause_turn,
+    raw_tool_json,
+    refusal,
+    text,
+    tool,
+    wrong_usage,
+)
+from ipyagent.practice.server import PracticeServer
+
+
+def png(width: int, height: int) -> bytes:
+    def chunk(name: bytes, body: bytes) -> bytes:
+        return struct.pack(">I", len(body)) + name + body + struct.pack(">I", zlib.crc32(name + body))
+
+    rows = b"".join(b"\0" + b"\x80" * width for _ in range(height))
+    head = struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
+
+
+class Camera:
+    """A tool of somebody else's that gives a picture as it is."""
+
+    name, description, parallel, recreatable = "camera", "Takes a picture.", True, True
+    input_schema: dict[str, Any] = {"type": "object", "properties": {}}
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+
+    def validate(self, input: dict[str, Any]) -> dict[str, Any]:
+        return input
+
+    def permission(self, input: Any, workspace: Any) -> Any:
+        return "none"
+
+    def writes(self, input: Any, workspace: Any) -> bool:
+        return False
+
+    def destructive(self, input: Any, workspace: Any) -> str:
+        return ""
+
+    def pattern(self, input: Any, workspace: Any) -> str:
+        return self.name
+
+    def question(self, input: Any, workspace: Any) -> Any:
+        raise AssertionError("nobody is asked")
+
+    async def run(self, input: Any, workspace: Any) -> ToolOutput:
+        data = base64.b64encode(self.data).decode()
+        source = {"type": "base64", "media_type": "image/png", "data": data}
+        return ToolOutput(blocks=({"type": "image", "source": source},))
+
+
+@pytest.mark.parametrize(
+    ("raw", "says"),
+    [
+        ('{"code": "ran = 1"', "not valid JSON"),
+        ("[1, 2]", "must be a JSON object"),
+        ('{"code": "ran = 1", "n": NaN}', "not valid JSON"),
+        ('{"code": "ran = 1", "n": 1e999}', "not valid JSON"),
+        ('{"code": ' + "[" * 5000 + "]" * 5000 + "}", "nested"),
+        ('{"code": ' + "[" * 80 + "]" * 80 + "}", "nested"),
+        ('{"source": "ran = 1"}', "wrong arguments"),
+        ('{"code": 5}', "wrong arguments"),
+        ("", "wrong arguments"),
+    ],
+)
+def test_broken_arguments_are_an_error_result_and_nothing_runs(rig: Rig, raw: str, says: str) -> None:
+    rig.server.script(raw_tool_json("python", raw), text("I see"))
+    assert rig.fault_turn().status == "finished"
+    [result] = rig.results()
+    assert result["is_error"]
+    assert says in result_text(result)
+    assert "ran" not in rig.agent.shell.user_ns
+
+
+def test_an_integer_beyond_64_bits_is_survived(rig: Rig) -> None:
+    rig.server.script(raw_tool_json("python", '{"code": "1", "n": 123456789012345678901234567890}'), text("I see"))
+    assert rig.fault_turn().status == "finished"
+
+
+def test_an_unknown_tool_is_named_with_those_there_are(rig: Rig) -> None:
+    rig.server.script(calls([("fly", {}), ("glob", {"pattern": "*"})]), text("ok"))
+    assert rig.fault_turn().status == "finished"
+    first, second = rig.results()
+    assert "There is no tool 'fly'" in result_text(first)
+    assert "glob" in result_text(first)
+    assert not second.get("is_error")
+
+
+def test_ids_that_come_twice_are_told_apart(rig: Rig) -> None:
+    adding = [("python", {"code": f"seen = globals().get('seen', []) + [{n}]"}) for n in range(3)]
+    rig.server.script(calls(adding, ids=["same", "same", "same"]), text("ok"))
+    assert rig.fault_turn().status == "finished"
+    rig.server.script(calls(adding[:1], ids=["same"]), text("ok"))
+    assert rig.fault_turn().status == "finished"
+    assert rig.agent.shell.user_ns["seen"] == [0, 1, 2, 0]
+    ids = [block["tool_use_id"] for block in rig.results()]
+    assert len(ids) == len(set(ids)) == 4
+
+
+def test_of_two_calls_with_one_id_only_the_broken_one_is_not_run(rig: Rig) -> None:
+    both = calls([("python", {"code": "good = 1"}), ("python", {"code": "bad = 1"})], ids=["x", "x"])
+    rig.server.script(replace(both, raw_inputs=((1, '{"code": "bad = 1'),)), text("ok"))
+    assert rig.fault_turn().status == "finished"
+    assert rig.agent.shell.user_ns["good"] == 1
+    assert "bad" not in rig.agent.shell.user_ns
+
+
+@pytest.mark.parametrize("id", ["call:1 x", "späť", "a/b\n"])
+def test_an_id_that_the_api_would_refuse_is_mended(rig: Rig, id: str) -> None:
+    rig.server.script(tool("python", {"code": "1"}, id=id), text("ok"))
+    assert rig.fault_turn().status == "finished"
+    [result] = rig.results()
+    assert all(c.isascii() and (c.isalnum() or c in "_-") for c in result["tool_use_id"])
+
+
+def test_an_empty_reply_is_nudged_once(rig: Rig) -> None:
+    rig.server.script(tool("python", {"code": "40 + 2"}), empty(), text("42"))
+    assert rig.fault_turn().text == "42"
+    assert len([event for event in rig.events() if isinstance(event, Reminded)]) == 1
+    rig.server.script(empty(), empty())
+    result = rig.fault_turn()
+    assert result.status == "failed"
+    assert "nothing, twice" in result.message
+
+
+def test_only_thinking_counts_as_empty(rig: Rig) -> None:
+    thought = Reply(({"type": "thinking", "thinking": "Hm.", "signature": ""},), "end_turn")
+    rig.server.script(thought, text("so"))
+    assert rig.fault_turn().text == "so"
+    rig.server.script(tool("python", {"code": "1"}, thinking="Hm."), thought, text("there"))
+    assert rig.fault_turn().text == "there"
+
+
+def test_a_refusal_is_said_and_its_calls_are_not_run(rig: Rig) -> None:
+    rig.server.script(refusal("I cannot", explanation="this looks like an attack"))
+    result = rig.fault_turn()
+    assert (result.status, "this looks like an attack" in result.message) == ("refused", True)
+    rig.server.script(replace(tool("python", {"code": "ran = 1"}), stop_reason="refusal"))
+    assert rig.fault_turn().status == "refused"
+    assert "ran" not in rig.agent.shell.user_ns
+    rig.server.script(refusal(""))
+    assert rig.fault_turn().status == "refused"
+
+
+def test_a_text_cut_at_the_output_limit_ends_as_a_limit(rig: Rig) -> None:
+    rig.server.script(text("half of", stop="max_tokens"))
+    result = rig.fault_turn()
+    assert (result.status, result.text) == ("limit", "half of")
+    assert "max_output" in result.message
+
+
+def test_a_call_cut_at_the_output_limit_is_never_run(rig: Rig) -> None:
+    rig.server.script(
+        cut_tool("python", {"code": "ran = 1; " * 20}),
+        cut_tool("python", {"code": "ran = 1"}, keep=1.0),
+        cut_tool("python", {"code": "ran = 1"}, keep=0.0),
+    )
+    result = rig.fault_turn()
+    assert result.status == "limit"
+    assert "max_output" in result.message
+    assert "ran" not in rig.agent.shell.user_ns
+    assert not [event for event in rig.events() if isinstance(event, ToolCalled)]
+
+
+def test_a_call_cut_at_the_end_of_the_window_is_never_run(rig: Rig) -> None:
+    rig.server.script(raw_tool_json("variables", "", stop="model_context_window_exceeded"), text("ok"))
+    assert rig.fault_turn().status == "finished"
+    assert not [event for event in rig.events() if isinstance(event, ToolCalled)]
+
+
+def test_the_end_of_the_window_ends_as_a_limit(rig: Rig) -> None:
+    rig.server.script(text("half", stop="model_context_window_exceeded"))
+    result = rig.fault_turn()
+    assert (result.status, "%agent new" in result.message) == ("limit", True)
+
+
+def test_a_paused_turn_is_continued(rig: Rig) -> None:
+    rig.server.script(pause_turn("searching", thinking="Hm."), text("found"))
+    assert rig.fault_turn().text == "found"
+
+
+def test_a_prompt_over_the_window_is_one_line_with_numbers(make_rig: Callable[..., Rig]) -> None:
+    rig = make_rig(window=40_000)
+    result = rig.turn("word " * 60_000)
+    assert result.status == "failed"
+    assert "40,000" in result.message
+    assert rig.server.messages == []
+
+
+def test_a_window_too_small_for_the_head_is_refused_with_numbers(make_rig: Callable[..., Rig]) -> None:
+    rig = make_rig(window=2_000)
+    with pytest.raises(WindowTooSmall, match="2,000"):
+        rig.turn()
+
+
+def test_a_refused_image_is_dropped_and_asked_again_once(make_rig: Callable[..., Rig]) -> None:
+    rig = make_rig(tools=[Camera(b"this is no picture")])
+    rig.server.script(tool("camera", {}, thinking="Look."), text("I could not see it"))
+    result = rig.turn("take one")
+    assert (result.status, result.text) == ("finished", "I could not see it")
+    assert len(rig.server.refused) == 1
+    assert len([event for event in rig.events() if isinstance(event, BlockDropped)]) == 1
+    assert result_text(rig.results()[0]) == "[image]"
+    rig.server.script(text("on"))
+    assert rig.turn().text == "on"
+    assert len(rig.server.refused) == 1
+
+
+def test_a_server_that_takes_no_images_gets_words(home: object, make_rig: Callable[..., Rig]) -> None:
+    with PracticeServer(without={"images"}) as blind:
+        rig = make_rig(server=blind, tools=[Camera(png(20, 20))])
+        blind.script(tool("camera", {}), text("a picture, I am told"))
+        assert rig.turn("take one").text == "a picture, I am told"
+
+
+def test_a_refused_signature_drops_thinking_and_asks_again_once(rig: Rig) -> None:
+    rig.server.script(tool("python", {"code": "1"}, thinking="Let me see."), text("one", thinking="It is one."))
+    assert rig.turn().text == "one"
+    refused = fault(400, message="messages.1.content.0: Invalid `signature` in `thinking` block")
+    rig.server.script(refused, text("again"))
+    assert rig.fault_turn().text == "again"
+    assert len([event for event in rig.events() if isinstance(event, ThinkingDropped)]) == 1
+    rig.server.script(refused, refused)
+    result = rig.fault_turn()
+    assert result.status == "failed"
+    assert "signature" in result.message
+
+
+def test_bound_thinking_is_never_refused_in_a_long_mixed_session(make_rig: Callable[..., Rig]) -> None:
+    rig = make_rig(tools=[Camera(png(30, 20))])
+    thought = Reply(({"type": "thinking", "thinking": "Hm.", "signature": ""},), "end_turn")
+    models = [MODEL, "claude-opus-5-5", "claude-haiku-5-5"]
+    for number in range(24):
+        rig.server.script(
+            calls(
+                [("python", {"code": f"x = {number}"}), ("camera", {}), ("glob", {"pattern": "*"})],
+                thinking=f"Step {number}.",
+                say="Let me look." if number % 2 else None,
+            ),
+            *([thought] if number % 5 == 3 else []),
+            tool("variables", {"name": "x"}, thinking="And then?"),
+            text(f"answer {number}", thinking="Clear." if number % 3 else None),
+        )
+        model = models[number // 8]
+        if number == 12:
+            rig.agent.new()
+        result = rig.turn(f"question {number}", model=model)
+        assert (result.status, result.text) == ("finished", f"answer {number}"), result.message
+    assert [exchange.error for exchange in rig.server.refused] == []
+    kinds = [b["type"] for m in (rig.server.messages[-1].body or {})["messages"] for b in m["content"]]
+    assert kinds.count("thinking") > 5
+
+
+def test_the_turn_ends_as_a_limit_after_max_turns(rig: Rig) -> None:
+    rig.server.script(*[tool("python", {"code": "1"})] * 3)
+    result = rig.turn(max_turns=3)
+    assert (result.status, len(rig.server.messages)) == ("limit", 3)
+    assert "go on" in result.message
+    rig.server.script(text("and on"))
+    assert rig.turn("go on").text == "and on"
+    assert rig.server.refused == []
+
+
+@pytest.mark.parametrize(
+    "numbers",
+    [
+        {"input_tokens": 10**30},
+        {"input_tokens": "many", "cache_read_input_tokens": -5},
+        {"input_tokens": None, "cache_creation_input_tokens": None, "cache_read_input_tokens": None},
+        {"input_tokens": 900_000_000, "cache_read_input_tokens": 3},
+        {"input_tokens": 1, "cache_creation": "no"},
+        {"input_tokens": 2.5},
+    ],
+)
+def test_absurd_usage_blinds_no_mark(rig: Rig, numbers: dict[str, Any]) -> None:
+    rig.server.script(wrong_usage(text("one"), **numbers))
+    assert rig.turn().text == "one"
+    assert rig.agent.session is not None
+    assert 500 < rig.agent.session.view.count().tokens < 20_000
+    for event in rig.events():
+        if isinstance(event, UsageReported):
+            assert event.usage.total < 10**10
+    rig.fault_turn()
+
+
+def test_a_lesser_server_works_and_is_asked_each_thing_once(home: object, make_rig: Callable[..., Rig]) -> None:
+    lacking = {"cache_control", "thinking", "output_config"}
+    with PracticeServer(refuse_unknown=lacking, without={"models", "count_tokens"}, any_model=True) as lesser:
+        rig = make_rig(server=lesser, model="claude-sonnet-5-5", effort="low")
+        lesser.script(tool("python", {"code": "6 * 7"}), text("42"), text("43"))
+        assert rig.turn().text == "42"
+        refusals = len(lesser.refused)
+        assert refusals <= 4
+        assert rig.turn().text == "43"
+        assert len(lesser.refused) == refusals
+        assert [exchange.path for exchange in lesser.log].count("/v1/models/claude-sonnet-5-5") == 1
+
+
+def test_text_of_a_reply_with_lone_surrogates_is_stored_and_sent(rig: Rig) -> None:
+    rig.server.script(raw_tool_json("python", json.dumps({"code": "s = 'a\ud800b'; s"})), text("odd \x00 text"))
+    assert rig.fault_turn().status == "finished"
+    assert any(isinstance(event, AssistantSaid) for event in rig.events())
+
+
+def test_a_users_tool_that_changes_between_turns_is_sent_anew(rig: Rig) -> None:
+    def add(a: int, b: int) -> int:
+        """Add."""
+        return a + b
+
+    rig.server.script(text("one"))
+    rig.turn()
+    rig.agent.shell.user_ns["add"] = ipyagent.tool(add)
+    rig.server.script(tool("add", {"a": 1, "b": 2}), text("3"))
+    assert rig.fault_turn().text == "3"

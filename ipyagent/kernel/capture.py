@@ -23,7 +23,7 @@ from typing import Any
 from ipyagent.journal.protocols import Image
 from ipyagent.kernel.failures import render_failure
 from ipyagent.kernel.output import OutputLog, cap, clean
-from ipyagent.kernel.pictures import fit_picture
+from ipyagent.kernel.pictures import fit_picture, open_figures, take_figures
 
 _SHOWN_BY_PANEL = frozenset(
     {
@@ -92,7 +92,7 @@ class Capture:
         self._levels = [(trap, trap._nested_level) for trap in (shell.builtin_trap, shell.display_trap)]
         watchers = {getattr(stream, "watch_fd_thread", None) for stream in self._streams}
         self._before = frozenset(threading.enumerate()) - {threading.current_thread()} - watchers
-        self._figures = _open_figures()
+        self._figures = open_figures()
         sys.stdout = self._tap(sys.stdout)
         sys.stderr = self._tap(sys.stderr)
         self._set(shell, "showtraceback", self._showtraceback)
@@ -116,7 +116,8 @@ class Capture:
         shell = self._shell
         if os.getpid() != self._pid:  # a forked child that ran to the end of the code: it must not go on as a kernel
             os._exit(0 if error is None else 1)
-        self._save_figures()
+        for text, picture in take_figures(open_figures() - self._figures):
+            self._add("", text, picture)
         for stream in self._watched:
             _drain_descriptor(stream)
         for trap, level in self._levels:  # an interrupt between two bytecodes can skip an exit
@@ -244,24 +245,6 @@ class Capture:
         """clear_output(): what was displayed before is gone, as in a cell; the panel itself stays."""
         self._displayed.clear()
 
-    def _save_figures(self) -> None:
-        """Without an inline backend nobody shows the figures: keep those the code opened, and close them."""
-        pyplot = sys.modules.get("matplotlib.pyplot")
-        matplotlib = sys.modules.get("matplotlib")
-        if pyplot is None or matplotlib is None:
-            return
-        if str(matplotlib.get_backend()).lower() not in ("agg", "pdf", "svg", "ps", "cairo", "template"):
-            return
-        for number in sorted(_open_figures() - self._figures):
-            figure, out = pyplot.figure(number), io.BytesIO()
-            try:
-                figure.savefig(out, format="png", bbox_inches="tight")
-            except Exception as problem:  # noqa: BLE001 - drawing runs the user's own artists; the reason is shown
-                self._log.write(f"(figure {number} cannot be drawn: {problem!r})\n")
-            else:
-                self._add("", f"<Figure {number}>", fit_picture("image/png", out.getvalue()))
-            pyplot.close(number)
-
     # ------------------------------------------------------------------ the shell's own ways out
 
     def _showtraceback(self, exc_tuple: Any = None, *args: Any, **kwargs: Any) -> None:
@@ -294,11 +277,6 @@ class _Tapped(io.TextIOBase):
 
 def _is_live(data: dict[str, Any]) -> bool:
     return any(kind not in _SHOWN_BY_PANEL and not kind.startswith("image/") for kind in data)
-
-
-def _open_figures() -> frozenset[int]:
-    pyplot = sys.modules.get("matplotlib.pyplot")
-    return frozenset(pyplot.get_fignums()) if hasattr(pyplot, "get_fignums") and pyplot is not None else frozenset()
 
 
 def _folder() -> str:

@@ -9,6 +9,7 @@ import base64
 import binascii
 import io
 import struct
+import sys
 
 from ipyagent.journal.protocols import Image
 
@@ -16,6 +17,7 @@ LONG_EDGE = 1568
 MAX_BYTES = 4_500_000
 _HARD_BYTES = 5_000_000
 _HARD_EDGE = 8_000
+_SILENT_BACKENDS = frozenset({"agg", "cairo", "pdf", "pgf", "ps", "svg", "template"})
 _MAX_PIXELS = 100_000_000
 """A picture that unpacks to more is not opened: 400 MB of memory for one figure."""
 
@@ -56,6 +58,33 @@ def fit_picture(media_type: str, data: bytes | str) -> Image | None:
     except (OSError, ValueError, SyntaxError, PIL.Image.DecompressionBombError):
         return None  # not a picture, or a broken one
     return None
+
+
+def open_figures() -> frozenset[int]:
+    """Numbers of the matplotlib figures that are open, without importing matplotlib."""
+    get_fignums = getattr(sys.modules.get("matplotlib.pyplot"), "get_fignums", None)
+    return frozenset(get_fignums()) if get_fignums is not None else frozenset()
+
+
+def take_figures(numbers: frozenset[int]) -> list[tuple[str, Image | None]]:
+    """Draw these figures as PNG and close them, where the backend shows nothing by itself (no
+    window, no inline backend): a text and a picture each, or a text that says why not."""
+    pyplot, matplotlib = sys.modules.get("matplotlib.pyplot"), sys.modules.get("matplotlib")
+    if not numbers or pyplot is None or matplotlib is None:
+        return []
+    if str(matplotlib.get_backend()).lower() not in _SILENT_BACKENDS:
+        return []
+    taken: list[tuple[str, Image | None]] = []
+    for number in sorted(numbers):
+        out = io.BytesIO()
+        try:
+            pyplot.figure(number).savefig(out, format="png", bbox_inches="tight")
+        except Exception as problem:  # noqa: BLE001 - drawing runs the user's own artists; the reason is told
+            taken.append((f"<Figure {number}: cannot be drawn: {problem!r}>", None))
+        else:
+            taken.append((f"<Figure {number}>", fit_picture("image/png", out.getvalue())))
+        pyplot.close(number)
+    return taken
 
 
 def _png_size(data: bytes) -> tuple[int, int] | None:

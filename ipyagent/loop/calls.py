@@ -25,8 +25,8 @@ from ipyagent.loop.permissions import Ask, Deny, digest_of
 from ipyagent.loop.session import Session
 from ipyagent.tools.answers import capped
 
-RESULT_BLOCKS = ("text", "image", "document", "search_result")
-"""Kinds of blocks that a tool result may hold."""
+RESULT_BLOCKS = ("text", "image", "document")
+"""Kinds of blocks that a tool result may hold; anything else becomes text."""
 MOST_TEXT = 4
 """Our tools keep to `tool_output_chars` themselves; others are cut at this many times it."""
 
@@ -111,8 +111,9 @@ def _sound(output: Any, workspace: Workspace) -> ToolOutput:
             raise ToolFailure(f"The tool gave something that is not JSON: {problem}") from None
         if not isinstance(whole, dict) or whole.get("type") not in RESULT_BLOCKS:
             whole = {"type": "text", "text": json.dumps(whole, ensure_ascii=False)}
-        if whole["type"] == "text":
-            whole["text"] = capped(str(whole.get("text", "")), MOST_TEXT * workspace.limit("tool_output_chars"))
+        if whole["type"] == "text":  # a key that the server does not know would be refused with every later request
+            most = MOST_TEXT * workspace.limit("tool_output_chars")
+            whole = {"type": "text", "text": capped(str(whole.get("text", "")), most)}
         blocks.append(whole)
     return msgspec.structs.replace(output, blocks=tuple(blocks), note=clean(str(output.note)))
 

@@ -90,7 +90,9 @@ def failure(refusal: Refusal, *, model: str, base_url: str) -> ModelError:
         return made(ImageRefused, f"the server refused an image or document: {text}{at}")
     if status in RETRIED or status >= 500:
         return made(Busy, f"{_busy(status)} ({text}): run the cell again in a while{at}")
-    return made(BadRequest, f"the server refused the request: {text}{at}")
+    return made(
+        BadRequest, f"the server refused the request: {text}{at}; if it happens again, start afresh with %agent new"
+    )
 
 
 def reason_of(refusal: Refusal) -> str:

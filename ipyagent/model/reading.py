@@ -26,6 +26,7 @@ MAX_DEPTH = 64
 """Nesting of a call's arguments; the transcript's reader and the server's have limits of their own."""
 MOST_TOKENS = 1_000_000_000
 """A count above this is a server's mistake."""
+ORDER = ("type", "id", "name", "input", "text", "thinking", "signature")
 
 _BAD_ID = re.compile(r"[^a-zA-Z0-9_-]")
 
@@ -167,7 +168,7 @@ class Reading:
         if self.stop_reason == "refusal":
             self._invalid.update(dict.fromkeys(calls, NOT_AFTER_REFUSAL))
         _name_apart([kept[index] for index in calls])
-        blocks = list(kept.values())
+        blocks = [_in_order(block) for block in kept.values()]
         said = AssistantSaid(
             blocks=tuple(blocks),
             stop_reason="" if broken else self.stop_reason,
@@ -178,6 +179,11 @@ class Reading:
         )
         invalid = {kept[index]["id"]: problem for index, problem in self._invalid.items() if index in kept}
         return Reply(said=said, usage=self.usage(), broken=broken, details=self.details, invalid=invalid)
+
+
+def _in_order(block: Block) -> Block:
+    """The block with its keys in the API's order; the SDK's models have one of their own."""
+    return {key: block[key] for key in (*(name for name in ORDER if name in block), *block)}
 
 
 def _name_apart(calls: list[Block]) -> None:

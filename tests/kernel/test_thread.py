@@ -1,0 +1,102 @@
+"""The agent thread: one loop, the caller's context, a cancel that leaves time to close."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from ipyagent.kernel.thread import AgentThread
+
+
+@pytest.fixture
+def agent() -> Iterator[AgentThread]:
+    agent = AgentThread("test-agent")
+    yield agent
+    agent.close()
+
+
+def test_it_begins_on_first_use_and_ends_on_close(agent: AgentThread) -> None:
+    def names() -> list[str]:
+        return [thread.name for thread in threading.enumerate()]
+
+    assert "test-agent" not in names()
+    loop = agent.loop
+    assert agent.loop is loop
+    assert "test-agent" in names()
+    agent.close()
+    agent.close()
+    assert "test-agent" not in names()
+    assert agent.loop is not loop  # a new one when it is needed again
+
+
+def test_a_task_sees_the_callers_context(agent: AgentThread) -> None:
+    variable: contextvars.ContextVar[str] = contextvars.ContextVar("variable")
+    variable.set("mine")
+
+    async def turn() -> tuple[str, str]:
+        before = variable.get()
+        variable.set("theirs")
+        return before, threading.current_thread().name
+
+    assert agent.start(turn).result(5) == ("mine", "test-agent")
+    assert variable.get() == "mine"
+
+
+def test_a_cancelled_task_closes_in_peace_and_its_value_is_kept(agent: AgentThread) -> None:
+    begun = threading.Event()
+
+    async def turn() -> str:
+        try:
+            begun.set()
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            await asyncio.sleep(0.1)
+            return "closed"
+        return "slept"
+
+    future = agent.start(turn)
+    assert begun.wait(5)
+    for _ in range(5):
+        agent.cancel(future)
+        time.sleep(0.02)
+    assert future.result(5) == "closed"
+    agent.cancel(future)
+
+
+def test_a_task_cancelled_before_it_begins_still_tells_how_it_ended(agent: AgentThread) -> None:
+    async def turn() -> str:
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            return "told"
+        return "slept"
+
+    agent.loop.call_soon_threadsafe(time.sleep, 0.1)
+    future = agent.start(turn)
+    agent.cancel(future)
+    assert future.result(5) == "told"
+
+
+def test_an_exception_is_the_futures(agent: AgentThread) -> None:
+    async def turn() -> None:
+        raise ValueError("turn")
+
+    with pytest.raises(ValueError, match="turn"):
+        agent.start(turn).result(5)
+
+
+def test_close_cancels_what_runs(agent: AgentThread) -> None:
+    async def turn() -> None:
+        await asyncio.sleep(60)
+
+    future = agent.start(turn)
+    began = time.monotonic()
+    agent.close()
+    with pytest.raises(asyncio.CancelledError):
+        future.result(5)
+    assert time.monotonic() - began < 2

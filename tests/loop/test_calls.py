@@ -1,0 +1,312 @@
+"""Tools at work: side by side or alone, in order, whatever they raise or give; permissions; money."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from loop_rig import Person, Rig, result_text
+
+import ipyagent
+from ipyagent.errors import ToolFailure
+from ipyagent.journal.events import PermissionAnswered, PermissionAsked, ToolCalled, ToolReturned
+from ipyagent.journal.protocols import Answer, ToolOutput, Workspace
+from ipyagent.practice.replies import calls, text, tool
+
+
+class Meeting:
+    """Counts how many calls are at work at the same time."""
+
+    def __init__(self) -> None:
+        self.now = self.most = 0
+
+    async def attend(self, others: int) -> None:
+        self.now += 1
+        self.most = max(self.most, self.now)
+        for _ in range(400):
+            if self.most >= others:
+                break
+            await asyncio.sleep(0.005)
+        self.now -= 1
+
+
+def test_calls_that_only_read_run_side_by_side_and_answer_in_order(make_rig: Callable[..., Rig]) -> None:
+    meeting = Meeting()
+
+    async def peek(number: int) -> str:
+        """Look."""
+        await meeting.attend(5)
+        await asyncio.sleep(0.02 * (5 - number))
+        return f"peeked {number}"
+
+    rig = make_rig(tools=[ipyagent.tool(parallel=True, permission="none")(peek)])
+    rig.server.script(calls([("peek", {"number": n}) for n in range(5)]), text("ok"))
+    assert rig.fault_turn().status == "finished"
+    assert meeting.most == 5
+    returned = [event.call for event in rig.events() if isinstance(event, ToolReturned)]
+    assert [result_text(block) for block in rig.results()] == [f"peeked {n}" for n in range(5)]
+    assert returned != [block["tool_use_id"] for block in rig.results()]  # they came back in another order
+
+
+def test_code_never_runs_beside_another_call(make_rig: Callable[..., Rig]) -> None:
+    meeting = Meeting()
+
+    async def peek() -> str:
+        """Look."""
+        await meeting.attend(2)
+        return f"{meeting.now}"
+
+    rig = make_rig(tools=[ipyagent.tool(parallel=True, permission="none")(peek)])
+    rig.agent.shell.user_ns["meeting"] = meeting
+    meeting.most = 2
+    code = "import time\nassert meeting.now == 0\nmeeting.now = 1\ntime.sleep(0.05)\nmeeting.now = 0\n'alone'"
+    rig.server.script(calls([("peek", {}), *[("python", {"code": code})] * 2, ("peek", {})]), text("ok"))
+    assert rig.fault_turn().status == "finished"
+    assert [result_text(block) for block in rig.results()] == ["0", "'alone'", "'alone'", "0"]
+
+
+RAISED: dict[str, Callable[[], BaseException]] = {
+    "SystemExit": lambda: SystemExit(3),
+    "KeyboardInterrupt": lambda: KeyboardInterrupt(),
+    "CancelledError": lambda: asyncio.CancelledError(),
+    "GeneratorExit": lambda: GeneratorExit(),
+    "MemoryError": lambda: MemoryError("much"),
+    "RecursionError": lambda: RecursionError("deep"),
+    "Unprintable": lambda: Unprintable(),
+    "ExceptionGroup": lambda: BaseExceptionGroup("two", [ValueError("a"), KeyboardInterrupt()]),
+    "ToolFailure": lambda: ToolFailure(""),
+    "surrogate": lambda: ValueError("\ud800"),
+}
+
+
+class Unprintable(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("no words")
+
+    __repr__ = __str__
+
+
+class Foreign:
+    """Somebody else's tool object, which does as it likes."""
+
+    description, parallel, recreatable = "Foreign.", True, True
+    input_schema: dict[str, Any] = {"type": "object", "properties": {}}
+
+    def __init__(self, act: Callable[[], Any], name: str = "foreign") -> None:
+        self.name = name
+        self.act = act
+
+    def validate(self, input: dict[str, Any]) -> dict[str, Any]:
+        return input
+
+    def permission(self, input: Any, workspace: Workspace) -> Any:
+        return "none"
+
+    def writes(self, input: Any, workspace: Workspace) -> bool:
+        return False
+
+    def destructive(self, input: Any, workspace: Workspace) -> str:
+        return ""
+
+    def pattern(self, input: Any, workspace: Workspace) -> str:
+        return self.name
+
+    def question(self, input: Any, workspace: Workspace) -> Any:
+        raise AssertionError("nobody is asked")
+
+    async def run(self, input: Any, workspace: Workspace) -> ToolOutput:
+        return self.act()  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("kind", RAISED)
+def test_whatever_a_tool_raises_is_its_result(make_rig: Callable[..., Rig], kind: str) -> None:
+    def act() -> ToolOutput:
+        raise RAISED[kind]()
+
+    rig = make_rig(tools=[Foreign(act)])
+    rig.server.script(calls([("foreign", {}), ("glob", {"pattern": "*"})]), text("I see"))
+    result = rig.fault_turn()
+    assert (result.status, result.text) == ("finished", "I see")
+    first, second = rig.results()
+    assert first["is_error"]
+    assert result_text(first)
+    assert not second.get("is_error")
+
+
+def test_a_users_function_that_exits_or_raises_is_survived(rig: Rig) -> None:
+    def leave() -> str:
+        """Leave."""
+        raise SystemExit("bye")
+
+    async def later() -> str:
+        """Later."""
+        raise SystemExit("bye")
+
+    for function in (leave, later):
+        rig.agent.shell.user_ns[function.__name__] = ipyagent.tool(permission="none")(function)
+    rig.server.script(calls([("leave", {}), ("later", {})]), text("still here"))
+    assert rig.fault_turn().text == "still here"
+    assert all("SystemExit" in result_text(block) or "exit" in result_text(block).lower() for block in rig.results())
+
+
+GIVEN: dict[str, Any] = {
+    "surrogates": ToolOutput(blocks=({"type": "text", "text": "a\ud800b"},), note="\udfff"),
+    "NUL": ToolOutput(blocks=({"type": "text", "text": "a\0b"},)),
+    "nothing": ToolOutput(blocks=()),
+    "empty text": ToolOutput(blocks=({"type": "text", "text": "  "},)),
+    "huge": ToolOutput(blocks=({"type": "text", "text": "x y " * 2_000_000},)),
+    "None": None,
+    "a string": "just text",
+    "an object": ToolOutput(blocks=({"type": "text", "text": object()},)),
+    "an unknown kind": ToolOutput(blocks=({"type": "hologram", "n": 1},)),
+    "no kind": ToolOutput(blocks=({"n": 1},)),
+    "NaN": ToolOutput(blocks=({"type": "text", "text": "x", "n": float("nan")},)),
+    "a large integer": ToolOutput(blocks=({"type": "stats", "n": 10**40},)),
+    "itself": None,
+}
+
+
+@pytest.mark.parametrize("kind", GIVEN)
+def test_whatever_a_tool_gives_the_next_request_is_valid(make_rig: Callable[..., Rig], kind: str) -> None:
+    given = GIVEN[kind]
+    if kind == "itself":
+        loop: dict[str, Any] = {"type": "text", "text": "x"}
+        loop["self"] = loop
+        given = ToolOutput(blocks=(loop,))
+    rig = make_rig(tools=[Foreign(lambda: given)])
+    rig.server.script(tool("foreign", {}), text("I see"))
+    assert rig.fault_turn().text == "I see"
+    [result] = rig.results()
+    assert 0 < len(json.dumps(result)) < 150_000
+
+
+def test_an_unexpected_error_of_ours_ends_in_one_line_and_a_report(make_rig: Callable[..., Rig]) -> None:
+    class Odd(Foreign):
+        @property
+        def parallel(self) -> bool:  # type: ignore[override]
+            raise RuntimeError("a bug that nobody foresaw")
+
+    rig = make_rig()
+    odd = Odd(lambda: ToolOutput(blocks=()), "odd")
+    rig.server.script(lambda body: [rig.agent.session.tools.update(odd=odd), tool("odd", {})][1])  # type: ignore[union-attr, func-returns-value]
+    result = rig.fault_turn()
+    assert result.status == "failed"
+    assert "nobody foresaw" in result.message
+    assert "bug-report" in result.message
+
+
+# ------------------------------------------------------------------ permissions
+
+
+def asking(make_rig: Callable[..., Rig], **settings: Any) -> Rig:
+    return make_rig(mode="ask", **settings)
+
+
+def test_allowed_once_it_runs_once(make_rig: Callable[..., Rig]) -> None:
+    rig = asking(make_rig)
+    rig.server.script(tool("python", {"code": "n = 1"}), tool("python", {"code": "n = 2"}), text("ok"))
+    person = Person(Answer("once"), Answer("deny", reason="one is enough"))
+    assert rig.fault_turn(person=person).status == "finished"
+    assert rig.agent.shell.user_ns["n"] == 1
+    assert [asked.text for asked in person.asked] == ["n = 1", "n = 2"]
+    assert "one is enough" in result_text(rig.results()[1])
+
+
+def test_allowed_always_the_like_is_not_asked_again(make_rig: Callable[..., Rig]) -> None:
+    rig = asking(make_rig)
+    rig.server.script(tool("python", {"code": "n = 1"}), tool("python", {"code": "n = 2"}), text("ok"))
+    person = Person(Answer("always"))
+    assert rig.fault_turn(person=person).status == "finished"
+    assert rig.agent.shell.user_ns["n"] == 2
+    assert len(person.asked) == 1
+    answers = [event.answer for event in rig.events() if isinstance(event, PermissionAnswered)]
+    assert answers == ["always"]
+
+
+def test_a_question_is_on_the_disk_before_it_is_asked(make_rig: Callable[..., Rig]) -> None:
+    rig = asking(make_rig)
+
+    def look(asked: PermissionAsked) -> Answer:
+        kept = rig.events()
+        assert kept[-1] == asked
+        assert not [event for event in kept if isinstance(event, ToolCalled)]
+        return Answer("deny")
+
+    rig.server.script(tool("python", {"code": "n = 1"}), text("ok"))
+    rig.fault_turn(person=Person(look))
+    assert "n" not in rig.agent.shell.user_ns
+
+
+def test_nobody_to_ask_is_a_denial_that_says_how_to_allow(make_rig: Callable[..., Rig]) -> None:
+    rig = asking(make_rig)
+    rig.server.script(tool("python", {"code": "n = 1"}), text("ok"))
+    assert rig.fault_turn().status == "finished"
+    assert "IPYAGENT_MODE=auto" in result_text(rig.results()[0])
+
+
+def test_an_approval_is_void_when_the_file_changed_since(make_rig: Callable[..., Rig]) -> None:
+    rig = asking(make_rig)
+    target = rig.folder / "a.txt"
+    target.write_text("one\ntwo\n")
+
+    def meanwhile(asked: PermissionAsked) -> Answer:
+        assert "-one" in asked.text
+        target.write_text("zero\none\ntwo\n")
+        return Answer("once")
+
+    edit = {"path": "a.txt", "old": "one", "new": "1"}
+    rig.server.script(tool("read_file", {"path": "a.txt"}), tool("edit_file", edit), text("ok"))
+    rig.fault_turn(person=Person(meanwhile))
+    assert target.read_text() == "zero\none\ntwo\n"
+    assert rig.results()[1]["is_error"]
+
+
+def test_read_only_changes_nothing(make_rig: Callable[..., Rig]) -> None:
+    rig = make_rig(mode="read_only")
+    (rig.folder / "a.txt").write_text("one")
+    rig.server.script(calls([("python", {"code": "n = 1"}), ("read_file", {"path": "a.txt"})]), text("ok"))
+    assert rig.fault_turn().status == "finished"
+    assert "read_only" in result_text(rig.results()[0])
+    assert "one" in result_text(rig.results()[1])
+
+
+# ------------------------------------------------------------------ money
+
+DEAR = {"input_tokens": 1_000_000}
+
+
+def test_a_request_over_its_cost_pauses_with_a_question(make_rig: Callable[..., Rig]) -> None:
+    rig = make_rig(max_cost=0.001)
+    rig.server.script(*[tool("python", {"code": "1"})] * 2, text("done"))
+    person = Person(Answer("once"), Answer("once"))
+    result = rig.fault_turn(person=person)
+    assert result.status == "finished"
+    assert person.asked
+    assert "max_cost" in person.asked[0].text
+    rig.server.script(*[tool("python", {"code": "1"})] * 2)
+    result = rig.turn(person=Person(Answer("deny")))
+    assert (result.status, "max_cost" in result.message) == ("limit", True)
+    rig.server._queue.clear()
+
+
+def test_where_nobody_can_be_asked_the_cost_ends_the_turn(make_rig: Callable[..., Rig]) -> None:
+    rig = make_rig(max_cost=0.001)
+    rig.server.script(tool("python", {"code": "1"}))
+    result = rig.fault_turn()
+    assert result.status == "limit"
+    assert "IPyAgent.max_cost" in result.message
+
+
+def test_the_cost_of_the_day_counts_over_all_sessions(make_rig: Callable[..., Rig], home: Path) -> None:
+    rig = make_rig()
+    rig.server.script(tool("python", {"code": "1"}), text("ok"))
+    first = rig.turn()
+    assert first.cost is not None
+    assert first.cost > 0
+    other = make_rig(folder=home / "other", max_cost_per_day=first.cost / 2)
+    result = other.turn()
+    assert (result.status, "max_cost_per_day" in result.message) == ("limit", True)

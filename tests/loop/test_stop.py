@@ -1,0 +1,235 @@
+"""Stop in every state of a turn: nothing runs after it, no request stays open, the next turn works."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+import time
+from collections.abc import Callable
+from contextlib import aclosing
+from dataclasses import replace
+from typing import Any
+
+import psutil
+import pytest
+from loop_rig import Person, Rig, result_text
+
+from ipyagent.journal.events import (
+    AssistantSaid,
+    PermissionAnswered,
+    PermissionAsked,
+    Streamed,
+    ToolCalled,
+    ToolReturned,
+    TurnEnded,
+    UserSaid,
+)
+from ipyagent.practice.replies import Reply, calls, fault, text, tool
+
+LONG = text("word " * 400, delay=0.02)
+
+
+def children() -> list[str]:
+    return [" ".join(child.cmdline()) for child in psutil.Process().children(recursive=True)]
+
+
+def stopped(rig: Rig, condition: Callable[[], bool], person: Person | None = None) -> list[Any]:
+    """Stop a turn once `condition` holds; its events. What is asserted holds after every stop."""
+    rig.seen = person = person or Person(can_ask=False)
+    stopper = rig.stop_when(condition)
+    began = time.monotonic()
+    result = rig.turn("go", person)
+    assert time.monotonic() - began < 5
+    stopper.join()
+    assert result.status == "stopped"
+    until = time.monotonic() + 2
+    while rig.server.open_streams and time.monotonic() < until:
+        time.sleep(0.01)
+    assert rig.server.open_streams == 0
+    events = list(person.events)
+    rig.server._queue.clear()
+    rig.server.script(text("and on we go"))
+    assert rig.turn("go on").text == "and on we go"
+    assert [exchange.error for exchange in rig.server.refused] == []
+    assert len(person.events) == len(events), "something happened after the stop"
+    kept = {event.id: event for event in rig.events()}
+    assert all(kept[event.id] == event for event in events)
+    assert isinstance(events[-1], TurnEnded)
+    return events
+
+
+def test_stop_while_waiting_for_the_model(rig: Rig) -> None:
+    rig.server.script(replace(text("late"), first_delay=20.0))
+    events = stopped(rig, lambda: rig.server.open_streams > 0)
+    assert not [event for event in events if isinstance(event, AssistantSaid)]
+
+
+def test_stop_while_the_model_writes_keeps_what_was_shown(rig: Rig) -> None:
+    rig.server.script(LONG)
+    events = stopped(rig, lambda: any(isinstance(event, Streamed) for event in rig.seen.events))
+    [said] = [event for event in events if isinstance(event, AssistantSaid)]
+    shown = "".join(event.text for event in events if isinstance(event, Streamed))
+    assert said.partial
+    assert said.blocks[0]["text"].startswith(shown.strip())
+
+
+def test_stop_while_the_model_thinks(rig: Rig) -> None:
+    thought = {"type": "thinking", "thinking": "hm " * 400, "signature": ""}
+    rig.server.script(Reply((thought, {"type": "text", "text": "so"}), delay=0.02))
+    stopped(rig, lambda: any(isinstance(event, Streamed) for event in rig.seen.events))
+
+
+def test_stop_while_a_call_is_being_written(rig: Rig) -> None:
+    rig.server.script(tool("python", {"code": "ran = 1\n" * 400}, delay=0.02))
+    stopped(rig, lambda: any("python" in phase for phase in rig.seen.phases))
+    assert "ran" not in rig.agent.shell.user_ns
+
+
+def test_stop_while_code_runs_keeps_its_output(rig: Rig) -> None:
+    code = "import time\nfor step in range(1000):\n    print('step', step, flush=True)\n    time.sleep(0.01)"
+    rig.server.script(calls([("python", {"code": code}), ("python", {"code": "second = 1"})]))
+    events = stopped(rig, lambda: any(isinstance(event, Streamed) for event in rig.seen.events))
+    first, second = [event for event in events if isinstance(event, ToolReturned)]
+    assert first.is_error
+    assert "step 0" in first.blocks[0]["text"]
+    assert "not run" in second.blocks[0]["text"]
+    reached = rig.agent.shell.user_ns["step"]
+    time.sleep(0.1)
+    assert rig.agent.shell.user_ns["step"] == reached
+    assert "second" not in rig.agent.shell.user_ns
+    assert len([event for event in events if isinstance(event, ToolCalled)]) == 1
+
+
+def test_stop_ends_a_shell_commands_processes(rig: Rig) -> None:
+    rig.server.script(tool("shell", {"command": "echo begun; sleep 71; echo done"}))
+    stopped(rig, lambda: any("sleep 71" in line for line in children()))
+    until = time.monotonic() + 3
+    while any("sleep 71" in line for line in children()) and time.monotonic() < until:
+        time.sleep(0.02)
+    assert not any("sleep 71" in line for line in children())
+
+
+def test_stop_while_a_question_is_open(make_rig: Callable[..., Rig]) -> None:
+    rig = make_rig(mode="ask")
+    rig.server.script(tool("python", {"code": "ran = 1"}))
+    person = Person()
+    events = stopped(rig, lambda: bool(person.asked), person)
+    assert "ran" not in rig.agent.shell.user_ns
+    assert any(isinstance(event, PermissionAsked) for event in events)
+    assert [event.by for event in events if isinstance(event, PermissionAnswered)] == ["stop"]
+    assert result_text(rig.results()[0]).startswith("This call was not run")
+
+
+def test_stop_while_waiting_to_try_again(make_rig: Callable[..., Rig]) -> None:
+    rig = make_rig(max_retry_wait=30.0)
+    rig.server.script(fault(529, retry_after=25))
+    stopped(rig, lambda: any("trying again" in phase for phase in rig.seen.phases))
+
+
+def test_stop_while_connecting_to_a_silent_server(make_rig: Callable[..., Rig]) -> None:
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen(8)
+        rig = make_rig(url=f"http://127.0.0.1:{silent.getsockname()[1]}")
+        person = Person(can_ask=False)
+        stopper = threading.Timer(1.5, rig.agent.stop)  # asking for the model's window takes 5 s at most
+        stopper.start()
+        began = time.monotonic()
+        result = rig.turn("go", person)
+        assert result.status == "stopped"
+        assert time.monotonic() - began < 4
+        assert [type(event) for event in person.events[-2:]] == [UserSaid, TurnEnded]
+
+
+def test_a_stop_between_turns_does_nothing(rig: Rig) -> None:
+    rig.turn()
+    rig.agent.stop()
+    rig.server.script(text("fine"))
+    assert rig.turn().text == "fine"
+
+
+def test_events_come_in_the_order_of_the_transcript(rig: Rig) -> None:
+    rig.server.script(tool("python", {"code": "print('out'); 40 + 2"}, say="I compute."), text("42"))
+
+    async def listen() -> list[Any]:
+        return [event async for event in rig.agent.run("go")]
+
+    events = asyncio.run(listen())
+    kept = rig.events()
+    assert events == kept[-len(events) :]
+    assert isinstance(events[-1], TurnEnded)
+    assert [type(event).__name__ for event in events if not isinstance(event, Streamed)][-9:] == [
+        "UserSaid",
+        "AssistantSaid",
+        "UsageReported",
+        "ToolCalled",
+        "ToolReturned",
+        "AssistantSaid",
+        "UsageReported",
+        "TurnEnded",
+    ][-9:] or events[-9:]
+
+
+def test_leaving_the_loop_early_stops_the_turn(rig: Rig) -> None:
+    rig.server.script(LONG)
+
+    async def leave() -> None:
+        async with aclosing(rig.agent.run("go")) as events:
+            async for event in events:
+                if isinstance(event, Streamed):
+                    break
+        rig.server.script(text("second"))
+        said = [event async for event in rig.agent.run("go on")]
+        assert said[-1].status == "finished"
+
+    asyncio.run(leave())
+    assert rig.server.open_streams == 0
+    assert [event.status for event in rig.events() if isinstance(event, TurnEnded)] == ["stopped", "finished"]
+    assert [exchange.error for exchange in rig.server.refused] == []
+
+
+def test_a_plain_break_stops_the_turn_as_well(rig: Rig) -> None:
+    rig.server.script(LONG)
+
+    async def leave() -> None:
+        async for event in rig.agent.run("go"):
+            if isinstance(event, Streamed):
+                break
+        for _ in range(200):
+            await asyncio.sleep(0.01)
+            if any(isinstance(event, TurnEnded) for event in rig.events()) and rig.server.open_streams == 0:
+                break
+        await asyncio.sleep(0.05)
+
+    asyncio.run(leave())
+    assert rig.server.open_streams == 0
+    rig.server.script(text("fine"))
+    assert rig.turn().text == "fine"
+
+
+def test_a_failed_turn_raises_nothing_out_of_the_loop(rig: Rig) -> None:
+    rig.server.script(fault(401))
+
+    async def listen() -> list[Any]:
+        return [event async for event in rig.agent.run("go")]
+
+    assert asyncio.run(listen())[-1].status == "failed"
+
+
+@pytest.mark.parametrize("after", [0.0, 0.02, 0.05, 0.1, 0.2])
+def test_a_stop_at_any_moment_leaves_a_valid_session(rig: Rig, after: float) -> None:
+    rig.turn("begin")
+    for _ in range(3):
+        rig.server.script(
+            calls([("python", {"code": "import time; time.sleep(0.03)"})] * 2, thinking="Hm. " * 10, delay=0.002),
+            text("word " * 20, delay=0.002),
+        )
+        stopper = threading.Timer(after, rig.agent.stop)
+        stopper.start()
+        assert rig.turn("go").status in ("stopped", "finished")
+        stopper.join()
+        rig.server._queue.clear()
+    rig.server.script(text("fine"))
+    assert rig.turn().text == "fine"
+    assert [exchange.error for exchange in rig.server.refused] == []

@@ -16,16 +16,17 @@ _PUBLIC = {
     "Agent": "ipyagent.agent",
     "AgentError": "ipyagent.errors",
     "IPyAgent": "ipyagent.config",
-    "Options": "ipyagent.agent",
-    "TurnResult": "ipyagent.agent",
+    "Options": "ipyagent.requests",
+    "TurnResult": "ipyagent.requests",
     "tool": "ipyagent.tools.schema",
 }
 __all__ = ["Agent", "AgentError", "IPyAgent", "Options", "TurnResult", "__version__", "load_ipython_extension", "tool"]
 
 if TYPE_CHECKING:
-    from ipyagent.agent import Agent, Options, TurnResult
+    from ipyagent.agent import Agent
     from ipyagent.config import IPyAgent
     from ipyagent.errors import AgentError
+    from ipyagent.requests import Options, TurnResult
     from ipyagent.tools.schema import tool
 
 

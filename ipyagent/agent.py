@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -14,13 +14,11 @@ import msgspec
 
 from ipyagent.config import IPyAgent
 from ipyagent.context.reminders import Seen, context_block
-from ipyagent.context.thresholds import check_fixed_part, window_state
+from ipyagent.context.thresholds import check_fixed_part
 from ipyagent.errors import UsageError
 from ipyagent.journal.events import (
-    Ending,
     Event,
     FilesRestored,
-    Mode,
     ModelChosen,
     TurnEnded,
     UserSaid,
@@ -36,83 +34,21 @@ from ipyagent.kernel.workspace import BACKUPS, KernelWorkspace, Names
 from ipyagent.listening import Listener, Unseen
 from ipyagent.loop.budget import add_spent, spent_today
 from ipyagent.loop.permissions import Permissions
-from ipyagent.loop.session import Limits, Session
+from ipyagent.loop.session import Session
 from ipyagent.loop.turn import run_turn
-from ipyagent.mentions import Mention, blocks_of, find
+from ipyagent.mentions import blocks_of, find
 from ipyagent.model.capabilities import DEFAULT_WINDOW
+from ipyagent.model.client import AnthropicModel
 from ipyagent.model.connect import DEFAULT_MODEL, Connections
 from ipyagent.model.endpoint import Endpoint
 from ipyagent.project import Project, find_root, user_folder
 from ipyagent.prompt import render
+from ipyagent.requests import Asked, Options, PreparedTurn, TurnResult
 from ipyagent.sessions import Sessions
 from ipyagent.tools.catalogue import catalogue
 from ipyagent.tools.schema import FunctionTool
 from ipyagent.tools.undo import Undone, restore
-
-
-class Options(msgspec.Struct, frozen=True, kw_only=True):
-    """What one request may say beside its words; empty means the setting.
-
-    `fresh`: without history, not kept in the conversation. `fork`: with history, not kept.
-    """
-
-    model: str = ""
-    max_turns: int = 0
-    effort: str = ""
-    mode: Mode | None = None
-    fresh: bool = False
-    fork: bool = False
-
-
-class TurnResult(msgspec.Struct, frozen=True, kw_only=True):
-    """How a request ended: `status` finished, stopped, limit, refused or failed; `message` one line
-    for the user; `text` the model's last words; `cost` US dollars (None: no price known)."""
-
-    status: Ending
-    message: str
-    text: str
-    cost: float | None
-    seconds: float
-
-
-class _Asked(msgspec.Struct, frozen=True):
-    """A request as it was taken in on the main thread."""
-
-    text: str
-    cell: str
-    seen: Seen
-    mentions: list[Mention]
-    tools: dict[str, Tool]
-    options: Options
-
-
-class PreparedTurn:
-    """A request that was taken in and not begun yet; run it once, on the same thread."""
-
-    def __init__(
-        self, agent: Agent, surface: Surface, work: Callable[[MainThread], Coroutine[Any, Any, TurnResult]]
-    ) -> None:
-        self._agent, self._surface, self._work = agent, surface, work
-
-    async def run(self) -> TurnResult:
-        """Show it and run it, awaited from the cell. Raises KeyboardInterrupt after an interrupt;
-        every other ending is a value."""
-        with self._open() as main:
-            return await main.door(lambda: self._work(main))
-
-    def run_blocking(self) -> TurnResult:
-        """The same without awaiting."""
-        with self._open() as main:
-            return main.blocking_door(lambda: self._work(main))
-
-    @contextmanager
-    def _open(self) -> Iterator[MainThread]:
-        with self._agent.occupied() as main:
-            self._surface.open()
-            try:
-                yield main
-            finally:
-                self._surface.close()
+from ipyagent.wiring import endpoint_of, limits_of, state_of
 
 
 class Agent:
@@ -172,16 +108,7 @@ class Agent:
 
     def endpoint(self) -> Endpoint:
         """Where the settings send requests."""
-        settings = self.settings
-        return Endpoint(
-            base_url=settings.base_url,
-            provider=settings.provider,
-            timeout=settings.request_timeout,
-            retries=settings.max_retries,
-            longest_wait=settings.max_retry_wait,
-            thinking=settings.thinking,
-            window=settings.window,
-        )
+        return endpoint_of(self.settings)
 
     # ------------------------------------------------------------------ sessions
 
@@ -218,25 +145,20 @@ class Agent:
             raise UsageError("a turn is running in this kernel already; wait for it, or %agent stop")
         model = self.connections.get(options.model or self.model, self.endpoint())
         session = self.sessions.ensure()
-        asked = _Asked(
-            text=clean(text),
-            cell=cell,
-            seen=self._look(),
-            mentions=find(text, self.shell.user_ns, self.folder),
-            tools=self.tools_now(),
-            options=options,
-        )
+        mentions = find(text, self.shell.user_ns, self.folder)
+        asked = Asked(clean(text), cell, self._look(), mentions, self.tools_now(), options)
 
         async def work(main: MainThread) -> TurnResult:
-            own = self._side_session(session, options)
+            own = self.sessions.aside(with_history=options.fork) if options.aside else session
+            own.surface = surface
             try:
-                return await self._work(own, asked, main, surface, model)
+                return await self._work(own, asked, main, model)
             finally:
                 own.surface = None
-                if own is not session:
+                if options.aside:
                     own.journal.close()
 
-        return PreparedTurn(self, surface, work)
+        return PreparedTurn(self._occupied, surface, work)
 
     def run_sync(self, text: str, **options: Any) -> TurnResult:
         """One request from a script, shown nowhere. `options` as in `Options`."""
@@ -275,7 +197,7 @@ class Agent:
         return [event for event in session.journal.read() if turn.first <= event.id <= turn.last]
 
     @contextmanager
-    def occupied(self) -> Iterator[MainThread]:
+    def _occupied(self) -> Iterator[MainThread]:
         """The main thread's dispatcher for one turn; while it is held no other turn begins."""
         settings = self.settings
         self._running = MainThread(
@@ -295,63 +217,53 @@ class Agent:
         if main is not None:
             main.stop("button")
 
-    def _side_session(self, session: Session, options: Options) -> Session:
-        """The session the request runs in: a throw-away one for `fresh` and `fork`."""
-        if options.fresh or options.fork:
-            return self.sessions.aside(with_history=options.fork)
-        return session
-
-    async def _work(
-        self, session: Session, asked: _Asked, main: MainThread, surface: Surface, model: Any
-    ) -> TurnResult:
+    async def _work(self, session: Session, asked: Asked, main: MainThread, model: AnthropicModel) -> TurnResult:
         """The turn itself, on the agent thread."""
-        options, settings = asked.options, self.settings
-        session.surface = surface
-        name = options.model or self.model
-        session.show_phase("connecting")
-        info = await model.info(name)
-        largest = settings.max_output or min(info.max_output, 32_000)
-        permissions = self.permissions if options.mode is None else self.permissions.with_mode(options.mode)
-        session.connect(
-            model,
-            msgspec.structs.replace(info, model=name),
-            tools=asked.tools,
-            permissions=permissions,
-            limits=Limits(
-                max_turns=options.max_turns or settings.max_turns,
-                max_tokens=largest,
-                effort=options.effort or settings.effort,
-                prompt_cache=settings.prompt_cache,
-                cache_ttl=settings.cache_ttl,
-                max_cost=settings.max_cost,
-                max_cost_per_day=settings.max_cost_per_day,
-            ),
-            state=lambda tokens: self.window_state(info, tokens),
-        )
-        self._render(session, asked.tools)
-        if session.view.model != name:
-            session.record(ModelChosen(model=name, window=info.window, max_output=info.max_output))
         workspace = self._workspace(session, main)
-        blocks = await blocks_of(asked.mentions, workspace)
-        context = context_block(
-            asked.seen, self._told, restarted=session.history.stale, before=session.history.variables
-        )
-        blocks = [*blocks, *([context] if context is not None else []), {"type": "text", "text": asked.text}]
-        said = UserSaid(text=asked.text, blocks=tuple(blocks), cell=asked.cell, tokens=estimate_blocks(blocks))
-        if not (options.fresh or options.fork):
-            self._told = asked.seen
-        self._names.types = dict(asked.seen.types)
-        before = spent_today(self.project.spend) if settings.max_cost_per_day else 0.0
-        ended = await run_turn(session, said, workspace, variables=lambda: self._names.types, spent_before=before)
-        add_spent(self.project.spend, session.turn_cost or 0.0)
+        try:
+            said = await self._ready(session, asked, workspace, model)
+        except asyncio.CancelledError:  # stopped before it began: the words are kept all the same
+            plain = ({"type": "text", "text": asked.text},)
+            session.record(UserSaid(text=asked.text, blocks=plain, cell=asked.cell, tokens=estimate_blocks(plain)))
+            ended = session.end(TurnEnded(status="stopped", message="stopped"))
+        else:
+            before = spent_today(self.project.spend) if self.settings.max_cost_per_day else 0.0
+            ended = await run_turn(session, said, workspace, variables=lambda: self._names.types, spent_before=before)
+        if not add_spent(self.project.spend, session.turn_cost or 0.0):
+            self.notices.append(f"today's cost could not be noted in {self.project.spend}")
         session.show_phase("")
-        return self._result(session, ended)
-
-    def _result(self, session: Session, ended: TurnEnded) -> TurnResult:
         answer = session.history.turns[-1].answer if session.history.turns else ""
         return TurnResult(
             status=ended.status, message=ended.message, text=answer, cost=session.turn_cost, seconds=ended.seconds
         )
+
+    async def _ready(
+        self, session: Session, asked: Asked, workspace: KernelWorkspace, model: AnthropicModel
+    ) -> UserSaid:
+        """Connect the session and put together what the model gets of the request."""
+        options = asked.options
+        name = options.model or self.model
+        session.show_phase("connecting")
+        info = await model.info(name)
+        session.connect(
+            model,
+            msgspec.structs.replace(info, model=name),
+            tools=asked.tools,
+            permissions=self.permissions if options.mode is None else self.permissions.with_mode(options.mode),
+            limits=limits_of(self.settings, options, info),
+            state=lambda tokens: state_of(self.settings, info, tokens),
+        )
+        self._render(session, asked.tools)
+        if session.view.model != name:
+            session.record(ModelChosen(model=name, window=info.window, max_output=info.max_output))
+        history, told = session.history, None if options.fresh else self._told
+        blocks = await blocks_of(asked.mentions, workspace)
+        context = context_block(asked.seen, told, restarted=history.stale, before=history.variables)
+        blocks = [*blocks, *([context] if context is not None else []), {"type": "text", "text": asked.text}]
+        if not options.aside:
+            self._told = asked.seen
+        self._names.types = dict(asked.seen.types)
+        return UserSaid(text=asked.text, blocks=tuple(blocks), cell=asked.cell, tokens=estimate_blocks(blocks))
 
     def _render(self, session: Session, tools: dict[str, Tool]) -> None:
         """The head of a new session; an old one keeps its bytes unless the user adds a tool."""
@@ -402,22 +314,7 @@ class Agent:
         info = session.info
         if not info.window:
             info = ModelInfo(model=self.model, window=self.settings.window or DEFAULT_WINDOW, max_output=0)
-        return self.window_state(info, session.view.count().tokens)
-
-    def window_state(self, info: ModelInfo, tokens: int) -> WindowState:
-        """Where the window stands at `tokens` tokens."""
-        settings = self.settings
-        return window_state(
-            tokens,
-            info.window,
-            info.max_output,
-            reserve=settings.reserve_tokens,
-            auto_buffer=settings.auto_buffer,
-            warning_buffer=settings.warning_buffer,
-            error_buffer=settings.error_buffer,
-            block_buffer=settings.block_buffer,
-            auto_percent=settings.auto_compact_percent,
-        )
+        return state_of(self.settings, info, session.view.count().tokens)
 
     def _inputs(self) -> list[str]:
         manager = getattr(self.shell, "history_manager", None)

@@ -12,8 +12,9 @@ from ipyagent.errors import AgentError
 from ipyagent.options import CellOptions, parse
 
 if TYPE_CHECKING:
-    from ipyagent.agent import Agent, Options, PreparedTurn, TurnResult
+    from ipyagent.agent import Agent
     from ipyagent.journal.protocols import Surface
+    from ipyagent.requests import Options, PreparedTurn, TurnResult
 
 FULL, SHORT = "ipyagent", "agent"
 _ATTRIBUTE = "_ipyagent_extension"
@@ -199,7 +200,7 @@ class Extension:
 
 
 def _options(chosen: CellOptions) -> Options:
-    from ipyagent.agent import Options
+    from ipyagent.requests import Options
 
     return Options(
         model=chosen.model,

@@ -30,10 +30,14 @@ def spent_today(path: Path) -> float:
     return float(value) if isinstance(value, int | float) else 0.0
 
 
-def add_spent(path: Path, dollars: float) -> None:
-    """Add to today's sum."""
-    if dollars > 0:
-        update_object(path, {today(): round(spent_today(path) + dollars, 6)})
+def add_spent(path: Path, dollars: float) -> bool:
+    """Add to today's sum; False when the file could not be written."""
+    try:
+        if dollars > 0:
+            update_object(path, {today(): round(spent_today(path) + dollars, 6)})
+    except OSError:  # filelock's Timeout is one
+        return False
+    return True
 
 
 class Budget:

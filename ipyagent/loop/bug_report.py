@@ -13,9 +13,9 @@ from typing import Any
 
 import msgspec
 
-from ipyagent import __version__
 from ipyagent.journal.protocols import Request
 from ipyagent.kernel.masking import mask, mask_named
+from ipyagent.version import __version__
 
 PACKAGES = ("anthropic", "httpx2", "ipykernel", "ipython", "ipywidgets", "jupyterlab", "msgspec")
 LONGEST_DATA = 200

@@ -128,6 +128,7 @@ async def _run(session: Session, call: Block, workspace: Workspace) -> ToolOutpu
         raise ToolFailure(f"There is no tool {call['name']!r}. Known tools: {', '.join(sorted(session.tools))}.")
     given = tool.validate(call["input"])
     await _allow(session, call["id"], tool, given, workspace)
+    await asyncio.sleep(0)  # a stop that waits for the next await comes before the call is said to run
     session.record(ToolCalled(call=call["id"], name=tool.name, input=clean_json(call["input"])))
     session.journal.sync()
     session.show_phase(f"running {tool.name}")

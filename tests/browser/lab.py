@@ -14,6 +14,7 @@ import subprocess
 import sys
 import time
 import urllib.request
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -42,22 +43,27 @@ def write_notebook(folder: Path, name: str, cells: list[str]) -> str:
 
 
 class Server:
-    """`app` is "lab" or "notebook"."""
+    """`app` is "lab" or "notebook"; `environment` goes to the kernels too, `before` in front of their PYTHONPATH."""
 
-    def __init__(self, root: Path, app: str = "lab") -> None:
+    def __init__(
+        self, root: Path, app: str = "lab", *, environment: Mapping[str, str] | None = None, before: str = ""
+    ) -> None:
         self.root = root
         self.app = app
         own = root / ".jupyter"
         trait = {"lab": "LabApp", "notebook": "JupyterNotebookApp"}[app]
         environment = {
             **os.environ,
-            "PYTHONPATH": os.pathsep.join([str(REPOSITORY), str(REPOSITORY / "tests" / "browser")]),
+            "PYTHONPATH": os.pathsep.join(
+                [*filter(None, [before]), str(REPOSITORY), str(REPOSITORY / "tests" / "browser")]
+            ),
             "JUPYTER_CONFIG_DIR": str(own / "config"),
             "JUPYTER_DATA_DIR": str(own / "data"),
             "JUPYTER_RUNTIME_DIR": str(own / "runtime"),
             "JUPYTERLAB_SETTINGS_DIR": str(own / "settings"),
             "JUPYTERLAB_WORKSPACES_DIR": str(own / "workspaces"),
             "IPYTHONDIR": str(own / "ipython"),
+            **(environment or {}),
         }
         quiet = own / "settings" / "@jupyterlab" / "apputils-extension"
         quiet.mkdir(parents=True, exist_ok=True)

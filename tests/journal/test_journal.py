@@ -300,7 +300,8 @@ def test_no_damage_stops_reading_or_hides_a_line_elsewhere(
     at = where % len(whole)
     damaged = whole[:at] + noise + whole[at + (len(noise) if overwrite else 0) :]
     path.write_bytes(damaged)
-    untouched = [line for line in damaged.splitlines(keepends=True) if line in whole.splitlines(keepends=True)]
+    lines = whole.split(b"\n")
+    untouched = [line for line in damaged.split(b"\n") if line and line in lines]
     problems: list[Problem] = []
     events = list(read_events(path, problems))
     texts = [json.loads(line).get("text") for line in untouched]

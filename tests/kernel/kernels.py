@@ -74,12 +74,20 @@ class Kernel:
         answer: str | None = None,
         allow_stdin: bool = True,
         timeout: float = 15.0,
+        in_subshell: bool = False,
     ) -> Cell:
         """Run a cell. `act` is called once, when the cell's text contains `when` (a stdin request
         when `when` is "stdin"), as soon as possible after."""
         assert not self.dead, "this kernel hung in an earlier test"
         client, cell = self.client, Cell()
-        message = client.execute(code, allow_stdin=allow_stdin)
+        if in_subshell:
+            content = {"code": code, "silent": False, "store_history": True, "allow_stdin": allow_stdin}
+            request = client.session.msg("execute_request", {**content, "user_expressions": {}, "stop_on_error": True})
+            request["header"]["subshell_id"] = self.subshell
+            client.shell_channel.send(request)
+            message = request["header"]["msg_id"]
+        else:
+            message = client.execute(code, allow_stdin=allow_stdin)
         began = time.monotonic()
         acted: float | None = None
         idle = asking = False

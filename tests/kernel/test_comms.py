@@ -22,9 +22,9 @@ def kernel() -> Iterator[Kernel]:
 
 
 def test_the_newest_kernel_still_has_both_private_names(kernel: Kernel) -> None:
-    found = kernel.eval("[hasattr(ip.kernel, 'shell_channel_thread_main'), hasattr(s_.comm, '_reply_subshell_for')]"
-                        .replace("s_.comm", "__import__('comm').create_comm(target_name='t')"))
-    assert found == [True, True]
+    comm = "__import__('comm').create_comm(target_name='t')"
+    names = f"[hasattr(ip.kernel, 'shell_channel_thread_main'), hasattr({comm}, '_reply_subshell_for')]"
+    assert kernel.eval(names) == [True, True]
 
 
 def test_a_click_ends_a_busy_loop_without_a_subshell(kernel: Kernel) -> None:
@@ -43,6 +43,23 @@ def test_a_click_ends_a_busy_loop_from_a_subshell(kernel: Kernel) -> None:
     assert cell.value["why"] == "button"
     assert cell.latency is not None
     assert cell.latency < 1
+
+
+@pytest.mark.parametrize("code", ["while True: pass", "import asyncio\\nawait asyncio.sleep(60)"])
+def test_a_cell_in_a_subshell_can_be_stopped_too(kernel: Kernel, code: str) -> None:
+    kernel.make_subshell()
+    source = f"s = scripted.Scripted(ip, ('code', 'print(\"ready\")\\n{code}')).button()\nawait s.awaited()"
+    try:
+        cell = kernel.run(source, when="LIVE ready", in_subshell=True, act=stop_over_the_main_shell)
+    finally:
+        kernel.subshell = None
+    assert cell.value["why"] == "button"
+    assert cell.errors == []
+
+
+def stop_over_the_main_shell(kernel: Kernel) -> None:
+    kernel.subshell = None
+    kernel.click({"kind": "stop"})
 
 
 def test_a_forged_click_is_not_taken(kernel: Kernel) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import http.server
 import json
 import os
@@ -138,3 +139,79 @@ def test_nbclient_is_headless(tmp_path: Path) -> None:
     assert done.stdout.startswith("kernel False False\n")
     assert '"status": "finished"' in done.stdout
     assert "error" not in done.stdout.split("VALUE")[0]
+
+
+def test_a_real_server_tells_the_notebook_also_after_a_rename(tmp_path: Path) -> None:
+    port = free_port()
+    env = {
+        **os.environ,
+        "JUPYTER_RUNTIME_DIR": str(tmp_path / "run"),
+        "JUPYTER_CONFIG_DIR": str(tmp_path / "config"),
+        "JUPYTER_DATA_DIR": str(tmp_path / "data"),
+        "PYTHONPATH": str(ROOT),
+        "IPYTHONDIR": str(tmp_path / "ipython"),
+    }
+    env.pop("PYTEST_CURRENT_TEST", None)
+    root = tmp_path / "root"
+    root.mkdir()
+    arguments = ["--no-browser", f"--port={port}", "--IdentityProvider.token=tok", f"--ServerApp.root_dir={root}"]
+    if hasattr(os, "geteuid") and os.geteuid() == 0:
+        arguments.append("--allow-root")
+    log = (tmp_path / "log").open("w")
+    server = subprocess.Popen([sys.executable, "-m", "jupyter_server", *arguments], env=env, stdout=log, stderr=log)
+    try:
+        session = ask(port, "POST", "sessions", {"path": "a.ipynb", "type": "notebook", "name": "a", "kernel": {}})
+        from jupyter_client import BlockingKernelClient
+
+        file = next((tmp_path / "run").glob(f"kernel-{session['kernel']['id']}.json"))
+        client = BlockingKernelClient(connection_file=str(file))
+        client.load_connection_file()
+        client.start_channels()
+        try:
+            client.wait_for_ready(timeout=30)
+            assert where(client) == str(root / "a.ipynb")
+            ask(port, "PATCH", f"sessions/{session['id']}", {"path": "b.ipynb"})
+            assert where(client) == str(root / "b.ipynb")
+        finally:
+            client.stop_channels()
+    finally:
+        server.terminate()
+        try:
+            server.wait(15)
+        except subprocess.TimeoutExpired:
+            server.kill()
+            server.wait()
+        log.close()
+
+
+def where(client: Any) -> str:
+    texts: list[str] = []
+    code = (
+        "import time; t = time.monotonic()\nfrom ipyagent.kernel.frontend import describe_frontend\n"
+        "f = describe_frontend(get_ipython())\nassert time.monotonic() - t < 1\nprint(f.notebook)"
+    )
+    client.execute_interactive(code, timeout=20, output_hook=lambda m: texts.append(m["content"].get("text", "")))
+    return "".join(texts).strip()
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as held:
+        port: int = held.getsockname()[1]
+        return port
+
+
+def ask(port: int, method: str, path: str, body: dict[str, Any]) -> dict[str, Any]:
+    deadline = time.monotonic() + 30
+    while True:
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+        try:
+            headers = {"Authorization": "token tok", "Content-Type": "application/json"}
+            connection.request(method, f"/api/{path}", json.dumps(body), headers)
+            reply: dict[str, Any] = json.loads(connection.getresponse().read())
+            return reply
+        except ConnectionError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.1)
+        finally:
+            connection.close()

@@ -159,7 +159,8 @@ def test_events_come_in_the_order_of_the_transcript(rig: Rig) -> None:
     kept = rig.events()
     assert events == kept[-len(events) :]
     assert isinstance(events[-1], TurnEnded)
-    assert [type(event).__name__ for event in events if not isinstance(event, Streamed)][-9:] == [
+    kinds = [type(event).__name__ for event in events if not isinstance(event, Streamed)]
+    assert kinds[-8:] == [
         "UserSaid",
         "AssistantSaid",
         "UsageReported",
@@ -168,7 +169,7 @@ def test_events_come_in_the_order_of_the_transcript(rig: Rig) -> None:
         "AssistantSaid",
         "UsageReported",
         "TurnEnded",
-    ][-9:] or events[-9:]
+    ]
 
 
 def test_leaving_the_loop_early_stops_the_turn(rig: Rig) -> None:
@@ -232,4 +233,5 @@ def test_a_stop_at_any_moment_leaves_a_valid_session(rig: Rig, after: float) -> 
         rig.server._queue.clear()
     rig.server.script(text("fine"))
     assert rig.turn().text == "fine"
-    assert [exchange.error for exchange in rig.server.refused] == []
+    whole = [exchange for exchange in rig.server.refused if exchange.body is not None]  # not cut off in mid-sending
+    assert [exchange.error for exchange in whole] == []

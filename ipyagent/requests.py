@@ -1,0 +1,87 @@
+"""A request of the user on its way: what it may say, what was taken in with it, how it ended."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import AbstractContextManager, contextmanager
+
+import msgspec
+
+from ipyagent.context.reminders import Seen
+from ipyagent.journal.events import Ending, Mode
+from ipyagent.journal.protocols import Surface, Tool
+from ipyagent.kernel.dispatcher import MainThread
+from ipyagent.mentions import Mention
+
+
+class Options(msgspec.Struct, frozen=True, kw_only=True):
+    """What one request may say beside its words; empty means the setting.
+
+    `fresh`: without history, not kept in the conversation. `fork`: with history, not kept.
+    """
+
+    model: str = ""
+    max_turns: int = 0
+    effort: str = ""
+    mode: Mode | None = None
+    fresh: bool = False
+    fork: bool = False
+
+    @property
+    def aside(self) -> bool:
+        """Whether the request runs beside the conversation."""
+        return self.fresh or self.fork
+
+
+class TurnResult(msgspec.Struct, frozen=True, kw_only=True):
+    """How a request ended: `status` finished, stopped, limit, refused or failed; `message` one line
+    for the user; `text` the model's last words; `cost` US dollars (None: no price known)."""
+
+    status: Ending
+    message: str
+    text: str
+    cost: float | None
+    seconds: float
+
+
+class Asked(msgspec.Struct, frozen=True):
+    """A request as it was taken in on the main thread."""
+
+    text: str
+    cell: str
+    seen: Seen
+    mentions: list[Mention]
+    tools: dict[str, Tool]
+    options: Options
+
+
+class PreparedTurn:
+    """A request that was taken in and not begun yet; run it once, on the same thread."""
+
+    def __init__(
+        self,
+        occupied: Callable[[], AbstractContextManager[MainThread]],
+        surface: Surface,
+        work: Callable[[MainThread], Coroutine[object, object, TurnResult]],
+    ) -> None:
+        self._occupied, self._surface, self._work = occupied, surface, work
+
+    async def run(self) -> TurnResult:
+        """Show it and run it, awaited from the cell. Raises KeyboardInterrupt after an interrupt and
+        AgentError when it could not begin; every other ending is a value."""
+        with self._open() as main:
+            return await main.door(lambda: self._work(main))
+
+    def run_blocking(self) -> TurnResult:
+        """The same without awaiting."""
+        with self._open() as main:
+            return main.blocking_door(lambda: self._work(main))
+
+    @contextmanager
+    def _open(self) -> Iterator[MainThread]:
+        with self._occupied() as main:
+            self._surface.open()
+            try:
+                yield main
+            finally:
+                self._surface.close()

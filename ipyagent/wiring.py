@@ -1,0 +1,54 @@
+"""From the settings to what each part takes: one function a part."""
+
+from __future__ import annotations
+
+from ipyagent.config import IPyAgent
+from ipyagent.context.thresholds import window_state
+from ipyagent.journal.protocols import ModelInfo, WindowState
+from ipyagent.loop.session import Limits
+from ipyagent.model.endpoint import Endpoint
+from ipyagent.requests import Options
+
+USUAL_OUTPUT = 32_000
+"""Largest reply in tokens that is asked for unless the setting says otherwise."""
+
+
+def endpoint_of(settings: IPyAgent) -> Endpoint:
+    """Where requests go."""
+    return Endpoint(
+        base_url=settings.base_url,
+        provider=settings.provider,
+        timeout=settings.request_timeout,
+        retries=settings.max_retries,
+        longest_wait=settings.max_retry_wait,
+        thinking=settings.thinking,
+        window=settings.window,
+    )
+
+
+def limits_of(settings: IPyAgent, options: Options, info: ModelInfo) -> Limits:
+    """The numbers one turn keeps to."""
+    return Limits(
+        max_turns=options.max_turns or settings.max_turns,
+        max_tokens=settings.max_output or min(info.max_output, USUAL_OUTPUT),
+        effort=options.effort or settings.effort,
+        prompt_cache=settings.prompt_cache,
+        cache_ttl=settings.cache_ttl,
+        max_cost=settings.max_cost,
+        max_cost_per_day=settings.max_cost_per_day,
+    )
+
+
+def state_of(settings: IPyAgent, info: ModelInfo, tokens: int) -> WindowState:
+    """Where the window stands at `tokens` tokens of prompt."""
+    return window_state(
+        tokens,
+        info.window,
+        info.max_output,
+        reserve=settings.reserve_tokens,
+        auto_buffer=settings.auto_buffer,
+        warning_buffer=settings.warning_buffer,
+        error_buffer=settings.error_buffer,
+        block_buffer=settings.block_buffer,
+        auto_percent=settings.auto_compact_percent,
+    )

@@ -1,0 +1,111 @@
+"""The whole product in a browser: a practice server in this process, a Jupyter server whose kernels ask it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import psutil
+
+from ipyagent.practice.replies import Fault, Reply
+from ipyagent.practice.server import PracticeServer
+from ipyagent.practice.understanding import answer
+
+from .lab import PANEL, Page, Server
+
+MODEL = "claude-sonnet-5-5"
+
+# Measured in the page: from the click to the moment the cell has its number, in milliseconds.
+_TIMED = f"""async ([i, kind, late]) => {{
+  {PANEL}
+  const widget = p.content.widgets[i];
+  const stop = widget.node.querySelector(".ia-stop"), allow = widget.node.querySelector("[data-act=once]");
+  const began = performance.now();
+  if (kind === "stop") stop.click(); else p.context.sessionContext.session.kernel.interrupt();
+  if (late) allow.click();
+  while (!/^\\d+$/.test(widget.prompt ?? "")) {{
+    if (performance.now() - began > 15000) return -1;
+    await new Promise((go) => setTimeout(go, 2));
+  }}
+  return performance.now() - began;
+}}"""
+
+
+class Product:
+    """`app` is "lab" or "notebook", `ipykernel` a folder with another ipykernel, "" for the installed one."""
+
+    def __init__(
+        self, root: Path, app: str = "lab", *, ipykernel: str = "", environment: Mapping[str, str] | None = None
+    ) -> None:
+        self.root = root
+        self.model = PracticeServer(answer)
+        self.model.start()
+        try:
+            self.jupyter = Server(
+                root,
+                app,
+                before=ipykernel,
+                environment={
+                    "ANTHROPIC_BASE_URL": self.model.url,
+                    "ANTHROPIC_API_KEY": "practice",
+                    "IPYAGENT_MODEL": MODEL,
+                    "IPYAGENT_MODE": "auto",
+                    "IPYAGENT_HOME": str(root / ".home"),
+                    **(environment or {}),
+                },
+            )
+        except BaseException:
+            self.model.stop()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.jupyter.stop()
+        self.model.stop()
+
+    def script(self, *replies: Reply | Fault) -> None:
+        """What the model answers next."""
+        assert self.model.scripted == 0, f"replies of the step before are left: {self.model!r}"
+        self.model.script(*replies)
+
+    def forget(self) -> int:
+        """Drop scripted replies that were not asked for; how many there were."""
+        left = self.model.scripted
+        for _ in range(left):
+            self.model.next_reply({})
+        return left
+
+
+def timed_end(page: Page, cell: int, kind: str, *, late_approval: bool = False) -> float:
+    """Milliseconds from a click on Stop (`kind` "stop") or an interrupt to the finished cell. With
+    `late_approval` "Allow once" is clicked right after it."""
+    took: float = page.page.evaluate(_TIMED, [cell, kind, late_approval])
+    assert took >= 0, f"cell {cell} did not end after {kind}"
+    return took
+
+
+def until(ready: Callable[[], Any], what: str, seconds: float = 20) -> None:
+    """Wait for a condition."""
+    end = time.monotonic() + seconds
+    while not ready():
+        assert time.monotonic() < end, f"no {what} after {seconds} s"
+        time.sleep(0.02)
+
+
+def running(words: str) -> list[psutil.Process]:
+    """Processes of this machine with `words` in their command line."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if words in " ".join(process.cmdline()):
+                found.append(process)
+        except (psutil.NoSuchProcess, psutil.ZombieProcess, psutil.AccessDenied):
+            continue
+    return found

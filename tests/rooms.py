@@ -1,0 +1,142 @@
+"""A place of its own for a kernel: a folder, a home, a scripted server; and what a test asks of a cell."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kernels import Cell, Kernel
+
+from ipyagent.journal.events import Event, UserSaid
+from ipyagent.journal.journal import TRANSCRIPT, read_events
+from ipyagent.practice.replies import Scripted, text
+from ipyagent.practice.server import PracticeServer
+
+KEY = "sk-ant-api03-Zq7XkV2m9TfLw4Rb8NcYh3Jd6Gs1Pu5E"
+MODEL = "claude-sonnet-5-5"
+
+
+class Room:
+    """`kernel` is made on first use, in `folder`; `restart` gives a new one in the same place."""
+
+    def __init__(self, place: Path, server: PracticeServer | None, environ: dict[str, str]) -> None:
+        self.folder, self.home, self.server = place / "project", place / "home", server
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.environ = {
+            "IPYAGENT_HOME": str(self.home),
+            "IPYTHONDIR": str(place / "ipython"),
+            "HOME": str(place / "user"),
+            **({"ANTHROPIC_BASE_URL": server.url, "ANTHROPIC_API_KEY": KEY} if server else {}),
+            "IPYAGENT_MODEL": MODEL if server else "practice",
+            "IPYAGENT_MAX_RETRY_WAIT": "0.05",
+            **environ,
+        }
+        Path(self.environ["HOME"]).mkdir(exist_ok=True)
+        self._kernel: Kernel | None = None
+
+    @property
+    def kernel(self) -> Kernel:
+        if self._kernel is None:
+            self._kernel = self.new_kernel()
+        return self._kernel
+
+    def new_kernel(self) -> Kernel:
+        """Another kernel in this place; the caller closes it."""
+        with pytest.MonkeyPatch.context() as patch:
+            for name in ("AUTH_TOKEN", "API_KEY", "BASE_URL", "MODEL"):
+                patch.delenv(f"ANTHROPIC_{name}", raising=False)
+            for name, value in self.environ.items():
+                patch.setenv(name, value)
+            return Kernel(cwd=self.folder)
+
+    def restart(self) -> Kernel:
+        self.close()
+        return self.kernel
+
+    def close(self) -> None:
+        if self._kernel is not None:
+            self._kernel.close()
+            self._kernel = None
+
+    def run(self, code: str, *, headless: bool = True, **more: Any) -> Cell:
+        """Run a cell as nbclient does (nobody can be asked), or with a person there."""
+        return self.kernel.run(code, allow_stdin=not headless, **{"timeout": 30.0, **more})
+
+    def ok(self, code: str, **more: Any) -> Cell:
+        cell = self.run(code, **more)
+        assert cell.errors == [], cell.reply.get("traceback")
+        return cell
+
+    def asks(self, body: str, *replies: Scripted, line: str = "", **more: Any) -> Cell:
+        """An `%%agent` cell whose replies are scripted ("ok" when none is given)."""
+        assert self.server is not None
+        self.server.script(*(replies or (text("ok"),)))
+        return self.ok(f"%%agent {line}\n{body}", **more)
+
+    def refuses(self, code: str, **more: Any) -> str:
+        """A cell that fails with one line; the line."""
+        cell = self.run(code, **more)
+        assert cell.reply["status"] == "error", cell.streams
+        return one_line(cell)
+
+    def sent(self, number: int = -1) -> dict[str, Any]:
+        """The body of a request to the model."""
+        assert self.server is not None
+        body = self.server.messages[number].body
+        assert body is not None
+        return body
+
+    def words(self, number: int = -1) -> list[str]:
+        """Text blocks of the newest user message of a request."""
+        return [block["text"] for block in self.sent(number)["messages"][-1]["content"] if block["type"] == "text"]
+
+    def transcripts(self) -> list[Path]:
+        return sorted(self.folder.rglob(TRANSCRIPT), key=lambda path: path.stat().st_mtime_ns)
+
+    def events(self) -> list[Event]:
+        """The newest transcript, from the disk."""
+        return list(read_events(self.transcripts()[-1]))
+
+    def said(self) -> list[str]:
+        return [event.text for event in self.events() if isinstance(event, UserSaid)]
+
+
+@contextmanager
+def room(place: Path, *, server: PracticeServer | None = None, **environ: str) -> Iterator[Room]:
+    """A room in `place`; its kernel ends with it. Without a server the practice model answers."""
+    made = Room(place, server, environ)
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+def one_line(cell: Cell) -> str:
+    """What the user sees of a failed cell: exactly one line."""
+    lines = [line for line in "\n".join(cell.reply["traceback"]).splitlines() if line.strip()]
+    assert len(lines) == 1, lines
+    assert KEY not in lines[0]
+    return lines[0]
+
+
+def plain(cell: Cell) -> str:
+    """All text of a cell's outputs."""
+    return cell.streams + "\n".join(str(data.get("text/plain", "")) for data in cell.data)
+
+
+def results(body: dict[str, Any]) -> list[dict[str, Any]]:
+    """Tool results of a request, in order; `text` is their text."""
+    found = [b for m in body["messages"] if isinstance(m["content"], list) for b in m["content"]]
+    return [{**block, "text": _text(block["content"])} for block in found if block["type"] == "tool_result"]
+
+
+def _text(content: str | Sequence[dict[str, Any]]) -> str:
+    return content if isinstance(content, str) else "\n".join(str(part.get("text", "")) for part in content)
+
+
+def as_json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)

@@ -19,11 +19,13 @@ def run_command(extension: Extension, line: str) -> str | None:
     word, _, rest = line.strip().partition(" ")
     command = COMMANDS.get(word.removeprefix("--") or "status")
     if command is None:
-        if rest and not nearest(word, list(COMMANDS)):
+        if rest and not nearest(word, list(COMMANDS), cutoff=0.7):
             return line.strip()
         raise UsageError(
             f"%agent has no command {word!r}{nearest(word, list(COMMANDS))}  commands: {', '.join(COMMANDS)}"
         )
+    if rest.strip() and word in BARE:
+        raise UsageError(f"%agent {word} takes nothing after it; a request goes into a %%agent cell")
     print(command(extension, rest.strip()))  # noqa: T201 - a magic's answer
     return None
 
@@ -123,6 +125,13 @@ def _allow(extension: Extension, rest: str) -> str:
     return "allowed in this project: " + (", ".join(rules) if rules else "nothing without a question")
 
 
+def _context(extension: Extension, rest: str) -> str:
+    """What the model would be sent now, and what it costs (the same as %context); --raw the request."""
+    from ipyagent.report import report
+
+    return report(extension.agent_now, rest.split())
+
+
 def _trust(extension: Extension, rest: str) -> str:
     """Load stored sessions of this folder from now on."""
     project = extension.agent_now.project
@@ -165,6 +174,9 @@ COMMANDS: dict[str, Callable[[Extension, str], str]] = {
     "allow": _allow,
     "trust": _trust,
     "tools": _tools,
+    "context": _context,
     "doctor": _doctor,
     "help": _help,
 }
+BARE = ("status", "new", "sessions", "fork", "stop", "undo", "trust", "tools", "doctor", "help")
+"""Commands that take no argument: words after one are a request that went astray."""

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import importlib
 import threading
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
+
+from traitlets import TraitError
 
 from ipyagent.cells import CellTransformer, literal
 from ipyagent.config import IPyAgent
-from ipyagent.errors import AgentError
+from ipyagent.errors import AgentError, SettingError
 from ipyagent.options import CellOptions, parse
 
 if TYPE_CHECKING:
@@ -29,8 +32,12 @@ class Extension:
 
     def __init__(self, shell: Any) -> None:
         self.shell = shell
-        self.settings = IPyAgent(parent=shell)
+        try:
+            self.settings = IPyAgent(parent=shell)
+        except TraitError as problem:  # from a configuration file
+            raise SettingError(f"c.IPyAgent in IPython's configuration: {problem}") from None
         self.names = [FULL]
+        self._registered: list[tuple[str, str]] = []
         self._agent: Agent | None = None
         self._transformer: CellTransformer | None = None
         self._completions: Any = None
@@ -44,12 +51,13 @@ class Extension:
             print("ipyagent: %agent belongs to another extension here; use %%ipyagent and %ipyagent")  # noqa: T201 - one line at load
         else:
             self.names.append(SHORT)
-        register = self.shell.register_magic_function
         for name in self.names:
-            register(literal(lambda line, cell=None: self.agent(line, cell)), "line_cell", name)
-            register(literal(lambda line, cell: self.agent_async(line, cell)), "cell", f"{name}_async")
-        if "context" not in owned["line"]:
-            register(literal(lambda line: self.context(line)), "line", "context")
+            self._register("line_cell", name, lambda line, cell=None: self.agent(line, cell), Extension.agent.__doc__)
+            self._register("cell", f"{name}_async", lambda line, cell: self.agent_async(line, cell), "")
+        if "context" in owned["line"]:
+            print("ipyagent: %context belongs to another extension here; use %ipyagent context")  # noqa: T201 - one line at load
+        else:
+            self._register("line", "context", lambda line: self.context(line), Extension.context.__doc__)
         self._transformer = CellTransformer(self.shell, self.names)
         self.shell.input_transformers_cleanup.insert(0, self._transformer)
         self.shell.configurables.append(self.settings)
@@ -64,12 +72,20 @@ class Extension:
         self.shell.input_transformers_cleanup.remove(self._transformer)
         self.shell.configurables.remove(self.settings)
         self._completions.unregister()
+        if self._warm_up in self.shell.events.callbacks["post_run_cell"]:  # unloaded in the cell that loaded
+            self.shell.events.unregister("post_run_cell", self._warm_up)
         magics = self.shell.magics_manager.magics
-        for name in [*self.names, *(f"{name}_async" for name in self.names), "context"]:
-            magics["cell"].pop(name, None)
-            magics["line"].pop(name, None)
+        for kind, name in self._registered:
+            magics[kind].pop(name, None)
+        self._registered.clear()
         if self._agent is not None:
             self._agent.close()
+
+    def _register(self, kind: str, name: str, function: Callable[..., Any], doc: str | None) -> None:
+        """Register a magic whose line is taken as it is; `doc` is what `%name?` shows."""
+        function.__doc__ = doc
+        self.shell.register_magic_function(literal(function), kind, name)
+        self._registered += [(each, name) for each in (("line", "cell") if kind == "line_cell" else (kind,))]
 
     def _warm_up(self, result: Any = None) -> None:
         """After the loading cell: import what the first request needs, on a thread, in silence."""
@@ -95,7 +111,11 @@ class Extension:
     # ------------------------------------------------------------------ the magics
 
     def agent(self, line: str, cell: str | None = None) -> None:
-        """`%agent …`, and `%%agent` where nobody awaits (`%%time`, `%%capture`, scripts)."""
+        """Ask the agent: `%%agent [options]` with the request below it; `%agent COMMAND` for the rest.
+
+        `%agent help` lists options and commands, `%config IPyAgent` the settings.
+        """
+        # The blocking form: line magics, and cells where nobody awaits (`%%time`, `%%capture`, scripts).
         if cell is None:
             from ipyagent.commands import run_command
 
@@ -217,7 +237,7 @@ def _import_heavy() -> None:
     for name in ("anthropic", "pydantic", "ipyagent.agent", "ipyagent.ui.panel", "anywidget", "ipyagent.ui.static"):
         try:
             importlib.import_module(name)
-        except ImportError:
+        except Exception:  # noqa: BLE001 - whatever a broken package raises: this thread must say nothing
             return
 
 

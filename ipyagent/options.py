@@ -34,9 +34,9 @@ class CellOptions(msgspec.Struct, frozen=True, kw_only=True):
     rerun: bool = False
 
 
-def nearest(word: str, known: tuple[str, ...] | list[str]) -> str:
+def nearest(word: str, known: tuple[str, ...] | list[str], cutoff: float = 0.5) -> str:
     """" did you mean …" for a word that is not known, "" when nothing is near."""
-    close = difflib.get_close_matches(word, known, n=1, cutoff=0.5)
+    close = difflib.get_close_matches(word, known, n=1, cutoff=cutoff)
     return f"; did you mean {close[0]}?" if close else ""
 
 
@@ -73,6 +73,6 @@ def _value(name: str, value: str) -> str | int:
         raise UsageError(f"{name} is one of {', '.join(choices)}, not {value!r}{nearest(value, choices)}")
     if name != "--max-turns":
         return value
-    if not value.isdigit() or int(value) < 1:
+    if not value.isdecimal() or int(value) < 1:
         raise UsageError(f"--max-turns is a number from 1 up, not {value!r}")
     return int(value)

@@ -72,7 +72,7 @@ def report(agent: Agent, words: Sequence[str]) -> str:
     """The text of `%context`. Raises UsageError for a word it does not know."""
     unknown = [word for word in words if word != "--raw"]
     if unknown:
-        raise UsageError(f"%context takes --raw, not {unknown[0]!r}")
+        raise UsageError(f"%context takes --raw or nothing, not {unknown[0]!r}")
     session = agent.session
     if session is None:
         return "nothing yet: the model has been sent nothing in this kernel (%agent resume takes up an old session)"

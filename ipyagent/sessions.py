@@ -149,7 +149,7 @@ class Sessions:
         if not (self.project.trusted or self._settings.trust_all):
             raise TrustError(
                 f"{self.project.folder} holds sessions from elsewhere that were not loaded; "
-                "if you trust them, say %agent trust, then %agent resume"
+                f"if you trust them, say %agent trust, then %agent resume {folder.name}"
             )
         try:
             session, problems = Session.open(folder)

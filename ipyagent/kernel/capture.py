@@ -2,8 +2,8 @@
 
 Patches are put on instances (streams, publisher, shell), never on classes, and are taken off in
 reverse order whatever the code did in between. Output of threads that were there before the run is
-not the run's: it goes where it always went (also that of a pool which an earlier run made). The working directory is the user's to change: it stays
-as the code left it, and the output says so.
+not the run's: it goes where it always went (also that of a pool which an earlier run made). The
+working directory is the user's to change: it stays as the code left it, and the output says so.
 """
 
 from __future__ import annotations

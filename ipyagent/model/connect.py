@@ -23,6 +23,9 @@ class OwnServer(Protocol):
     @property
     def url(self) -> str: ...
 
+    @property
+    def window(self) -> int: ...
+
     def stop(self) -> None: ...
 
 
@@ -33,14 +36,17 @@ class Connections:
     def __init__(self) -> None:
         self._models: dict[Endpoint, AnthropicModel] = {}
         self._servers: dict[str, OwnServer] = {}
+        self._asked: dict[str, int] = {}
+        """The window that each server was started with."""
         self._capabilities = Capabilities()
 
     def get(self, name: str, endpoint: Endpoint) -> AnthropicModel:
         """What answers as `name`. Raises NoCredentials (the three-line hint) or SettingError."""
         own = name == PRACTICE or name.startswith(LOCAL)
         if own:
+            server = self._serve(name, endpoint.window)
             endpoint = msgspec.structs.replace(
-                endpoint, base_url=self._serve(name, endpoint.window), api_key="none", provider="anthropic"
+                endpoint, base_url=server.url, api_key="none", provider="anthropic", window=server.window
             )
         elif not has_credentials(endpoint):
             raise NoCredentials(HINT, kind="credentials")
@@ -52,20 +58,13 @@ class Connections:
         """Our own server of that name, when it runs."""
         return self._servers.get(name)
 
-    def _serve(self, name: str, window: int) -> str:
+    def _serve(self, name: str, window: int) -> OwnServer:
+        """The server of that name; started anew when the setting of its window has changed."""
+        if name in self._servers and self._asked[name] != window:
+            self._servers.pop(name).stop()
         if name not in self._servers:
-            if name == PRACTICE:
-                from ipyagent.practice.server import PracticeServer
-                from ipyagent.practice.understanding import answer
-
-                practice = PracticeServer(brain=answer, window=window or 200_000)
-                practice.start()
-                self._servers[name] = practice
-            else:
-                from ipyagent.model.local import LocalServer
-
-                self._servers[name] = LocalServer(Path(name.removeprefix(LOCAL)).expanduser(), window=window)
-        return self._servers[name].url
+            self._servers[name], self._asked[name] = _start(name, window), window
+        return self._servers[name]
 
     async def close(self) -> None:
         """Close every connection and stop our own servers."""
@@ -75,3 +74,14 @@ class Connections:
         for server in self._servers.values():
             server.stop()
         self._servers.clear()
+
+
+def _start(name: str, window: int) -> OwnServer:
+    if name == PRACTICE:
+        from ipyagent.practice.server import PracticeServer
+        from ipyagent.practice.understanding import answer
+
+        return PracticeServer(brain=answer, window=window or 200_000).start()
+    from ipyagent.model.local import LocalServer
+
+    return LocalServer(Path(name.removeprefix(LOCAL)).expanduser(), window=window)

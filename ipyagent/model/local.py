@@ -2,42 +2,74 @@
 
 from __future__ import annotations
 
-import socket
+import json
+import urllib.request
+import weakref
 from pathlib import Path
 from typing import Any
 
 from ipyagent.errors import SettingError
 
+MAGIC = b"GGUF"
+QUIET = 1
+"""llama.cpp's verbosity: errors only; they go to the process's stderr."""
+
 
 class LocalServer:
     """llama.cpp's server on a random loopback port, from `xllamacpp`; loads in under a second for
-    small files. `window` in tokens (0: the file's own). Raises SettingError when the extra or the
-    file is missing."""
+    small files. `window` in tokens as given, or the file's own (0). Raises SettingError when the
+    extra or the file is missing, or the file cannot be loaded."""
 
     def __init__(self, path: Path, *, window: int = 0) -> None:
-        if not path.is_file():
-            raise SettingError(f"no model file {path}: give the path of a .gguf file, as in local:~/models/m.gguf")
+        self.path = path
+        _check(path)
         try:
             import xllamacpp
         except ImportError:
             raise SettingError("local models need the extra: pip install 'ipyagent[local]'") from None
         parameters: Any = xllamacpp.CommonParams()
         parameters.model.path = str(path)
-        parameters.hostname = "127.0.0.1"
-        parameters.port = _free_port()
+        parameters.hostnames = ["127.0.0.1"]
+        parameters.port = 0
         parameters.n_parallel = 1
-        if window:
-            parameters.n_ctx = window
-        self._server: Any = xllamacpp.Server(parameters)
-        self.url = f"http://127.0.0.1:{parameters.port}"
+        parameters.n_ctx = window
+        parameters.verbosity = QUIET
+        parameters.ui = False
+        try:
+            server: Any = xllamacpp.Server(parameters)
+        except Exception as problem:  # noqa: BLE001 - a native library names its failures as it likes
+            raise SettingError(f"{path} could not be loaded ({problem}): is it a whole .gguf file?") from None
+        # Nothing but this list holds the server: its threads end when it is let go.
+        self._held: list[Any] = [server]
+        self._end = weakref.finalize(self, self._held.clear)
+        self.url: str = str(server.listening_address)
+        self.window = _window_of(self.url) or window
+
+    def __repr__(self) -> str:
+        return f"<LocalServer {self.path.name} {self.url if self._held else 'stopped'}>"
 
     def stop(self) -> None:
-        """Let go of the server; its threads end with it."""
-        self._server = None
+        """End the server and its threads; waits for them. Idempotent."""
+        self._end()
 
 
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+def _check(path: Path) -> None:
+    try:
+        with path.open("rb") as file:
+            head = file.read(len(MAGIC))
+    except OSError as problem:
+        raise SettingError(
+            f"no model file {path} ({problem.strerror}): give the path of a .gguf file, as in local:~/models/m.gguf"
+        ) from None
+    if head != MAGIC:
+        raise SettingError(f"{path} is not a GGUF file: local models are .gguf files of llama.cpp")
+
+
+def _window_of(url: str) -> int:
+    """Tokens of a slot's window, as the server says; 0 when it does not."""
+    try:
+        with urllib.request.urlopen(f"{url}/props", timeout=5) as answer:
+            told = json.load(answer)["default_generation_settings"]["n_ctx"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return 0
+    return told if isinstance(told, int) and told > 0 else 0

@@ -91,7 +91,7 @@ def ending(event: TurnEnded) -> str:
     }[event.status]  # fmt: skip
     message = event.message.strip()
     if message.lower().startswith(words.lower()):
-        return message
+        return message[0].upper() + message[1:]
     return f"{words}: {message}" if message else words
 
 

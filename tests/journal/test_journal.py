@@ -130,7 +130,7 @@ def test_a_ten_megabyte_line_is_an_event_like_any_other(tmp_path: Path) -> None:
     assert ([len(text) for text in texts_of(events)], problems) == ([10_000_000, 5], [])
 
 
-@pytest.mark.parametrize("text", ["\ud800", "a\udfffb", "\ud83d", "x" * 5_000 + "\udc00中"])
+@pytest.mark.parametrize("text", ["\ud800", "a\udfffb", "x" * 5_000 + "\udc00中"])
 def test_lone_surrogates_given_to_append_are_replaced_in_file_and_memory(tmp_path: Path, text: str) -> None:
     journal = Journal.create(tmp_path, started())
     made = journal.append(AssistantSaid(blocks=({"type": "text", "text": text, text: [text]},)))
@@ -410,7 +410,7 @@ def test_a_full_disk_is_one_line_and_the_transcript_goes_on_afterwards(tmp_path:
     assert last.strip() == "space again"
 
 
-@pytest.fixture()
+@pytest.fixture
 def small_disk(tmp_path: Path) -> Any:
     """A real file system of 64 KB."""
     disk = tmp_path / "disk"
@@ -428,15 +428,15 @@ def small_disk(tmp_path: Path) -> Any:
 
 def test_a_real_full_file_system_is_one_line_and_the_transcript_goes_on(small_disk: Path) -> None:
     journal = Journal.create(small_disk, started())
-    ballast = small_disk / "ballast"
     kept: list[str] = []
-    for number in range(100):
-        try:
+
+    def fill() -> None:
+        for number in range(100):
             journal.append(said(f"{number} " + "x" * 1_500))
-        except JournalError as problem:
-            assert "No space left on device" in str(problem)
-            break
-        kept.append(str(number))
+            kept.append(str(number))
+
+    with pytest.raises(JournalError, match="No space left on device"):
+        fill()
     assert 5 < len(kept) < 99
     assert [text.split()[0] for text in texts_of(list(journal.read()))] == kept
     with pytest.raises(JournalError):
@@ -446,7 +446,6 @@ def test_a_real_full_file_system_is_one_line_and_the_transcript_goes_on(small_di
         Journal.fork(small_disk / "s1", small_disk, started("s3"))
     for name in ("s2", "s3"):
         (small_disk / name / TRANSCRIPT).unlink(missing_ok=True)
-    assert not ballast.exists()
     again, events, problems = reopened(small_disk / "s1" / TRANSCRIPT)
     assert problems == []
     assert len(texts_of(events)) == len(kept)

@@ -123,7 +123,7 @@ def test_a_result_counts_what_is_in_it() -> None:
 def test_estimates_are_near_the_reference_vocabulary(kind: str) -> None:
     import ctok
 
-    reference = len(ctok.encode(SAMPLES[kind]))
+    reference = ctok.token_count(SAMPLES[kind], "4.7")
     assert estimate_text(SAMPLES[kind]) == pytest.approx(reference, rel=0.25)
 
 
@@ -169,7 +169,7 @@ def test_image_sizes_are_read_from_the_header(raw: bytes, size: tuple[int, int])
 
 
 @quick
-@given(st.binary(max_size=80), st.sampled_from([b"", b"\xff\xd8", b"\x89PNG\r\n\x1a\n", b"GIF89a", b"RIFF1234WEBPVP8X"]))
+@given(st.binary(max_size=80), st.sampled_from([b"", b"\xff\xd8", PICTURES["png"][0][:8], b"GIF89a", b"RIFF1234WEBPVP8X"]))
 def test_no_bytes_break_the_image_reader(tail: bytes, head: bytes) -> None:
     size = image_size(head + tail)
     assert size is None or (size[0] >= 0 and size[1] >= 0)

@@ -10,6 +10,7 @@ import polars as pl
 import pytest
 
 from ipyagent.errors import ToolFailure
+from ipyagent.kernel.shell import make_shell
 from ipyagent.tools.variables import resolve, variables
 
 CALLS: list[str] = []
@@ -170,15 +171,8 @@ def test_resolve_needs_no_workspace() -> None:
 
 
 def test_the_names_of_a_real_shell_are_left_out() -> None:
-    from IPython.core.interactiveshell import InteractiveShell
-
-    existing = InteractiveShell._instance
-    shell = InteractiveShell.instance()
-    try:
-        shell.run_cell("x_of_mine = [1, 2]\nimport os\nx_of_mine", store_history=True)
-        output = asyncio.run(variables.run({}, Room(shell.user_ns)))  # type: ignore[arg-type]
-        lines = str(output.blocks[0]["text"]).splitlines()
-        assert [line.split("  ")[0] for line in lines] == ["x_of_mine"]
-    finally:
-        if existing is None:
-            InteractiveShell.clear_instance()
+    shell = make_shell()
+    shell.run_cell("x_of_mine = [1, 2]\nimport os\nx_of_mine")
+    output = asyncio.run(variables.run({}, Room(shell.user_ns)))  # type: ignore[arg-type]
+    lines = str(output.blocks[0]["text"]).splitlines()
+    assert [line.split("  ")[0] for line in lines] == ["x_of_mine"]

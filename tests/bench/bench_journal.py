@@ -1,0 +1,167 @@
+"""What the journal and the view cost: append, resume of a large session, one more event, token estimates.
+
+    python -m tests.bench.bench_journal
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from ipyagent.journal.events import (
+    AssistantSaid,
+    Event,
+    SessionStarted,
+    Streamed,
+    ToolCalled,
+    ToolReturned,
+    TurnEnded,
+    Usage,
+    UsageReported,
+    UserSaid,
+)
+from ipyagent.journal.journal import Journal, encode
+from ipyagent.journal.tokens import estimate_text
+from ipyagent.journal.view import View
+
+EVENTS = 100_000
+MEGABYTES = 200
+WORDS = "the mean of price by region is higher than last year = sum(df['price']) / len(df) for row in rows:".split()
+FOREIGN = ("größer als im Vorjahr — ", "平均价格高于去年", "naïve “quotes” → ")
+
+RESUME = """
+import gc, json, sys, time
+from pathlib import Path
+from ipyagent.loop.session import Session
+
+def resident():
+    for line in open("/proc/self/status"):
+        if line.startswith("VmRSS"):
+            return int(line.split()[1]) * 1024
+
+gc.collect()
+before, began = resident(), time.perf_counter()
+session, problems = Session.open(Path(sys.argv[1]))
+seconds = time.perf_counter() - began
+print(json.dumps({"seconds": seconds, "grown": resident() - before, "problems": len(problems),
+                  "messages": len(session.view.messages)}))
+"""
+
+
+def words(chance: random.Random, size: int) -> str:
+    """About `size` characters of prose and code, one in eight with characters beyond ASCII."""
+    piece = " ".join(chance.choices(WORDS, k=40)) + "\n"
+    made = (piece * (size // len(piece) + 1))[:size]
+    return made[: size // 2] + chance.choice(FOREIGN) + made[size // 2 :] if chance.random() < 0.125 else made
+
+
+def session_events(events: int, size: int) -> list[Event]:
+    """Turns of a realistic mix: much streamed text, tool results from a line to 25,000 characters."""
+    chance = random.Random(7)
+    made: list[Any] = [SessionStarted(session="bench", version="0")]
+    scale = size / events / 1_540  # the mix below has about 1,540 bytes an event at scale 1
+
+    def text(size: float) -> tuple[dict[str, Any], ...]:
+        return ({"type": "text", "text": words(chance, max(10, int(size * scale)))},)
+
+    while len(made) < events:
+        asked = text(chance.expovariate(1 / 400))
+        made.append(UserSaid(text=asked[0]["text"], blocks=asked, tokens=100))
+        for _ in range(chance.randint(1, 4)):
+            answer = text(chance.expovariate(1 / 2_000))
+            for start in range(0, len(answer[0]["text"]), 400):
+                made.append(Streamed(channel="text", text=answer[0]["text"][start : start + 400]))
+            call = f"toolu_{len(made)}"
+            use = {"type": "tool_use", "id": call, "name": "python", "input": {"code": text(600)[0]["text"]}}
+            made.append(AssistantSaid(blocks=(*answer, use), stop_reason="tool_use", tokens=500))
+            made.append(UsageReported(usage=Usage(input=100, cache_read=90_000, output=500), predicted=90_000))
+            made.append(ToolCalled(call=call, name="python", input=use["input"]))
+            result = text(min(25_000, chance.paretovariate(1.1) * 1_500))
+            for start in range(0, min(4_000, len(result[0]["text"])), 1_000):
+                made.append(Streamed(channel="tool", text=result[0]["text"][start : start + 1_000], ref=call))
+            made.append(ToolReturned(call=call, name="python", blocks=result, tokens=900))
+        made.append(AssistantSaid(blocks=text(800), stop_reason="end_turn", tokens=200))
+        made.append(TurnEnded(status="finished", variables={"df": "DataFrame", "x": "int"}))
+    return made[:events]
+
+
+def write(folder: Path, events: list[Event]) -> tuple[Path, list[float]]:
+    """A stored session, and the seconds of each append."""
+    started = events[0]
+    assert isinstance(started, SessionStarted)
+    journal = Journal.create(folder, started)
+    seconds = []
+    for event in events[1:]:
+        began = time.perf_counter()
+        journal.append(event)
+        seconds.append(time.perf_counter() - began)
+    journal.sync()
+    journal.close()
+    return journal.path, seconds
+
+
+def resume(path: Path) -> dict[str, float]:
+    """Open a stored session in a fresh process: seconds, bytes that it grew by, messages."""
+    root = str(Path(__file__).parents[2])
+    done = subprocess.run(
+        [sys.executable, "-c", RESUME, str(path.parent)],
+        env={**os.environ, "PYTHONPATH": root}, capture_output=True, text=True, check=True,
+    )
+    found: dict[str, float] = json.loads(done.stdout)
+    return found
+
+
+def apply_cost(events: list[Event]) -> tuple[float, float]:
+    """Median seconds of one more event, early in a session and at its end."""
+    view = View()
+    seconds = []
+    for number, event in enumerate(events):
+        began = time.perf_counter()
+        view.apply(event)
+        if number % 10 == 0:
+            view.count()
+        seconds.append(time.perf_counter() - began)
+    tenth = len(seconds) // 10
+    return statistics.median(seconds[:tenth]), statistics.median(seconds[-tenth:])
+
+
+def estimate_speed() -> float:
+    """Megabytes of ASCII a second."""
+    text = words(random.Random(1), 4_000_000).encode("ascii", "ignore").decode()
+    began = time.perf_counter()
+    estimate_text(text)
+    return len(text) / (time.perf_counter() - began) / 1e6
+
+
+def rows() -> list[tuple[str, str, str]]:
+    """Name, measured, target."""
+    events = session_events(EVENTS, MEGABYTES * 10**6)
+    with tempfile.TemporaryDirectory() as folder:
+        path, seconds = write(Path(folder), events)
+        size = path.stat().st_size
+        found = min((resume(path) for _ in range(3)), key=lambda one: one["seconds"])
+    early, late = apply_cost(events)
+    largest = max(events, key=lambda event: len(encode(event)))
+    shape = f"{len(events):,} events, {size / 1e6:,.0f} MB, largest {len(encode(largest)):,} bytes"
+    return [
+        ("append, median, not synced", f"{statistics.median(seconds) * 1e3:.3f} ms", "0.2 ms"),
+        ("append, 99th percentile", f"{statistics.quantiles(seconds, n=100)[98] * 1e3:.3f} ms", ""),
+        (f"resume: {shape}", f"{found['seconds']:.2f} s", "3 s"),
+        ("memory after resume / size of the journal", f"{found['grown'] / size:.2f}", "2.5"),
+        ("one more event, first tenth of the session", f"{early * 1e6:.1f} µs", ""),
+        ("one more event, last tenth", f"{late * 1e6:.1f} µs", "as at first"),
+        ("token estimate of ASCII", f"{estimate_speed():.1f} MB/s", "10 MB/s"),
+    ]
+
+
+if __name__ == "__main__":
+    for name, measured, target in rows():
+        print(f"{name:<70} {measured:>12}  {target}")

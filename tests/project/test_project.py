@@ -1,0 +1,291 @@
+"""Where a project's root is, what is never a project, and whose stored state is loaded."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import stat
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from ipyagent.errors import AgentError
+from ipyagent.project import FOLDER, Project, find_root, update_object, user_folder
+
+ROOT = Path(__file__).parents[2]
+
+
+def git(folder: Path, *words: str) -> None:
+    environ = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+    author = ["-c", "user.name=a", "-c", "user.email=a@b", "-c", "commit.gpgsign=false"]
+    subprocess.run(["git", *author, *words], cwd=folder, check=True, capture_output=True, env=environ)
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    root = tmp_path / "repo"
+    root.mkdir()
+    git(root, "init", "-q")
+    git(root, "commit", "-q", "--allow-empty", "-m", "one")
+    return root
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path / "home"
+    folder.mkdir()
+    monkeypatch.setenv("HOME", str(folder))
+    return folder
+
+
+def project(root: Path, user: Path) -> Project:
+    return Project(root, user)
+
+
+# ------------------------------------------------------------------ roots
+
+
+def test_the_nearest_folder_with_state_is_the_root(tmp_path: Path) -> None:
+    (tmp_path / "outer" / FOLDER).mkdir(parents=True)
+    inner = tmp_path / "outer" / "inner"
+    (inner / FOLDER).mkdir(parents=True)
+    (inner / "deep" / "er").mkdir(parents=True)
+    (tmp_path / "outer" / "side").mkdir()
+    assert find_root(inner / "deep" / "er") == inner
+    assert find_root(tmp_path / "outer" / "side") == tmp_path / "outer"
+
+
+def test_state_comes_before_git_and_a_file_of_that_name_is_no_state(repository: Path) -> None:
+    (repository / "a" / "b").mkdir(parents=True)
+    (repository / "a" / FOLDER).mkdir()
+    (repository / "a" / "b" / FOLDER).write_text("not a folder")
+    assert find_root(repository / "a" / "b") == repository / "a"
+
+
+def test_the_git_root_is_the_root(repository: Path) -> None:
+    (repository / "notebooks").mkdir()
+    assert find_root(repository / "notebooks") == repository
+
+
+def test_worktrees_share_the_main_worktrees_root(repository: Path, tmp_path: Path) -> None:
+    git(repository, "worktree", "add", "-q", str(tmp_path / "linked"))
+    (tmp_path / "linked" / "notebooks").mkdir()
+    assert find_root(tmp_path / "linked" / "notebooks") == repository
+
+
+def test_git_variables_of_the_environment_do_not_mislead(
+    repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A kernel that was started from a git hook has GIT_DIR set."""
+    other = tmp_path / "other"
+    other.mkdir()
+    git(other, "init", "-q")
+    git(repository, "worktree", "add", "-q", str(tmp_path / "linked"))
+    monkeypatch.setenv("GIT_DIR", str(other / ".git"))
+    assert find_root(tmp_path / "linked") == repository
+
+
+def test_a_submodule_is_a_project_of_its_own(repository: Path, tmp_path: Path) -> None:
+    library = tmp_path / "library"
+    library.mkdir()
+    git(library, "init", "-q")
+    git(library, "commit", "-q", "--allow-empty", "-m", "one")
+    git(repository, "-c", "protocol.file.allow=always", "submodule", "--quiet", "add", str(library), "sub")
+    assert find_root(repository / "sub") == repository / "sub"
+
+
+def test_a_worktree_whose_main_is_gone_is_its_own_root(repository: Path, tmp_path: Path) -> None:
+    git(repository, "worktree", "add", "-q", str(tmp_path / "linked"))
+    shutil.rmtree(repository)
+    assert find_root(tmp_path / "linked") == tmp_path / "linked"
+
+
+def test_outside_of_everything_it_is_the_notebooks_folder(tmp_path: Path, home: Path) -> None:
+    (tmp_path / "work").mkdir()
+    assert find_root(tmp_path / "work") == tmp_path / "work"
+
+
+def test_the_home_directory_is_never_a_project(home: Path) -> None:
+    (home / FOLDER).mkdir()  # the user's own state, not a project's
+    (home / ".git").mkdir()  # dotfiles under git
+    (home / "work").mkdir()
+    assert find_root(home / "work") == home / "work"
+    assert find_root(home, home / "trees.ipynb") == home / "trees"
+    assert find_root(home) == home / "notebook"
+
+
+@pytest.mark.parametrize("place", ["/", "/tmp", "/var/tmp", "/home", tempfile.gettempdir()])
+def test_roots_and_shared_folders_are_never_a_project(place: str) -> None:
+    folder = Path(place)
+    if not folder.is_dir():
+        pytest.skip("not on this machine")
+    assert find_root(folder, folder / "trees.ipynb") == folder.resolve() / "trees"
+
+
+def test_a_shared_folder_is_known_through_a_link(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "private").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "private")
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "link"))
+    assert find_root(tmp_path / "link") == tmp_path / "private" / "notebook"
+    assert find_root(tmp_path / "private") == tmp_path / "private" / "notebook"
+
+
+def test_state_planted_in_a_shared_folder_is_not_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    (tmp_path / FOLDER).mkdir()
+    (tmp_path / "mine").mkdir()
+    assert find_root(tmp_path / "mine") == tmp_path / "mine"
+
+
+def test_the_users_folder_can_be_moved(home: Path, tmp_path: Path) -> None:
+    assert user_folder({}) == home / FOLDER
+    assert user_folder({"IPYAGENT_HOME": str(tmp_path / "x")}) == tmp_path / "x"
+    assert user_folder({"IPYAGENT_HOME": "~/y"}) == home / "y"
+
+
+def test_a_user_without_a_home_is_told_what_to_set(tmp_path: Path) -> None:
+    code = (
+        "import os, sys; os.setuid(54321)\n"
+        "from pathlib import Path\nfrom ipyagent.project import find_root, user_folder\n"
+        "print(find_root(Path(sys.argv[1])))\n"
+        "try: user_folder({})\nexcept Exception as problem: print(type(problem).__name__, problem)"
+    )
+    if os.getuid() or sys.platform != "linux":
+        pytest.skip("needs root to become nobody")
+    environ = {k: v for k, v in os.environ.items() if k != "HOME"} | {"PYTHONPATH": str(ROOT)}
+    script = [sys.executable, "-c", "import ipyagent.project, ipyagent.errors, subprocess\n" + code, "/usr"]
+    done = subprocess.run(script, env=environ, capture_output=True, text=True, timeout=30, check=False, cwd="/usr")
+    assert done.stdout.splitlines() == [
+        "/usr", "AgentError this user has no home directory; set IPYAGENT_HOME to a folder of yours",
+    ], done.stderr
+
+
+# ------------------------------------------------------------------ making and moving
+
+
+def test_nothing_is_made_before_the_first_write(tmp_path: Path) -> None:
+    own = project(tmp_path / "work", tmp_path / "user")
+    (tmp_path / "work").mkdir()
+    assert not own.trusted
+    assert list(own.session_folders()) == []
+    assert list((tmp_path / "work").iterdir()) == []
+    assert not (tmp_path / "user").exists()
+
+
+def test_git_keeps_memory_and_skills_and_ignores_the_rest(repository: Path, tmp_path: Path) -> None:
+    own = project(repository, tmp_path / "user")
+    assert own.make() is True
+    assert own.make() is False
+    for name in ("memory/MEMORY.md", "skills/a/SKILL.md", "agents/x.md", "sessions/1/transcript.jsonl", "cache/x",
+                 "agent-memory-local/x", "AGENT.local.md"):
+        path = own.folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("x")
+    git(repository, "add", "-A")
+    listed = subprocess.run(["git", "ls-files"], cwd=repository, capture_output=True, text=True, check=True).stdout
+    assert sorted(listed.split()) == [
+        f"{FOLDER}/{name}" for name in (".gitignore", "agents/x.md", "memory/MEMORY.md", "skills/a/SKILL.md")
+    ]
+
+
+def test_the_users_own_gitignore_is_kept(tmp_path: Path) -> None:
+    own = project(tmp_path, tmp_path / "user")
+    own.folder.mkdir()
+    (own.folder / ".gitignore").write_text("mine\n")
+    own.make()
+    assert (own.folder / ".gitignore").read_text() == "mine\n"
+
+
+def test_a_folder_that_cannot_be_written_is_said_in_one_line(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(AgentError, match="start the kernel in a folder that you can write") as caught:
+        project(tmp_path / "file", tmp_path / "user").make()
+    assert "\n" not in str(caught.value)
+
+
+def test_a_home_that_cannot_be_written_does_not_stop_the_work(tmp_path: Path) -> None:
+    (tmp_path / "user").write_text("a file where the folder should be")
+    own = project(tmp_path / "work", tmp_path / "user")
+    (tmp_path / "work").mkdir()
+    assert own.make() is True
+    assert own.sessions.is_dir()
+    assert not own.trusted
+    with pytest.raises(AgentError, match="set IPYAGENT_HOME"):
+        own.trust()
+
+
+def test_stored_paths_are_relative_so_a_project_can_move(tmp_path: Path) -> None:
+    own = project(tmp_path / "a", tmp_path / "user")
+    own.make()
+    (tmp_path / "outside.ipynb").write_text("")
+    (own.root / "link.ipynb").symlink_to(tmp_path / "outside.ipynb")
+    assert own.relative(own.root / "sub" / "n.ipynb") == "sub/n.ipynb"
+    assert own.relative(own.root / "link.ipynb") == "link.ipynb"
+    assert own.relative(tmp_path / "b.ipynb") == str(tmp_path / "b.ipynb")
+    for path in own.folder.rglob("*"):
+        if path.is_file():
+            assert str(tmp_path) not in path.read_text()
+
+
+# ------------------------------------------------------------------ trust
+
+
+def test_what_this_user_made_here_is_trusted_and_a_copy_elsewhere_is_not(tmp_path: Path) -> None:
+    own = project(tmp_path / "mine", tmp_path / "user")
+    own.make()
+    assert own.trusted
+    shutil.copytree(tmp_path / "mine", tmp_path / "copy")
+    copy = project(tmp_path / "copy", tmp_path / "user")
+    assert not copy.trusted
+    assert copy.make() is False
+    assert not copy.trusted, "writing into a foreign folder is no trust"
+    copy.trust()
+    assert copy.trusted
+    assert not project(tmp_path / "mine", tmp_path / "another user").trusted
+
+
+def test_nothing_inside_the_project_can_grant_trust(tmp_path: Path) -> None:
+    own = project(tmp_path / "work", tmp_path / "user")
+    own.folder.mkdir(parents=True)
+    for name in ("trust.json", "config.toml", "rules.json"):
+        (own.folder / name).write_text(json.dumps({str(own.root): {"since": "2026-01-01", "owner": os.getuid()}}))
+    assert not own.trusted
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can give files away")
+def test_trust_ends_when_another_user_owns_the_content(tmp_path: Path) -> None:
+    own = project(tmp_path / "work", tmp_path / "user")
+    own.make()
+    os.chown(own.folder, 54_321, -1)
+    assert not own.trusted
+    own.trust()
+    assert own.trusted
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{", '{"x": 1}', "\udc80"])
+def test_a_damaged_trust_file_trusts_nothing_and_can_be_written_again(tmp_path: Path, content: str) -> None:
+    own = project(tmp_path / "work", tmp_path / "user")
+    own.make()
+    (own.user / "trust.json").write_bytes(content.encode("utf-8", "surrogateescape"))
+    assert not own.trusted
+    own.trust()
+    assert own.trusted
+
+
+def test_two_processes_that_trust_at_once_lose_nothing(tmp_path: Path) -> None:
+    code = (
+        "import sys; from pathlib import Path; from ipyagent.project import update_object\n"
+        "for i in range(20): update_object(Path(sys.argv[1]), {sys.argv[2] + str(i): i})"
+    )
+    path = tmp_path / "trust.json"
+    environ = {**os.environ, "PYTHONPATH": str(ROOT)}
+    running = [subprocess.Popen([sys.executable, "-c", code, str(path), name], env=environ) for name in "ab"]
+    assert [process.wait(60) for process in running] == [0, 0]
+    assert len(json.loads(path.read_text())) == 40
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert update_object(path, {"c": 1})["a3"] == 3
+    assert [p.name for p in tmp_path.iterdir() if p.name.startswith(".trust")] == []

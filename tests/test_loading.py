@@ -1,0 +1,261 @@
+"""Loading registers and does nothing else; unloading takes everything back."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from kernels import ROOT
+from rooms import Room, room
+
+import ipyagent
+from ipyagent.config import IPyAgent
+from ipyagent.errors import SettingError
+from ipyagent.practice.server import PracticeServer
+
+HEAVY = (
+    "anthropic", "pydantic", "pandas", "numpy", "nbformat", "ipywidgets", "anywidget", "rich", "markdown_it", "httpx",
+    "ipyagent.agent", "ipyagent.model.client", "ipyagent.practice.server", "psutil", "filelock",
+)  # fmt: skip
+
+WATCH = """
+import sys, threading
+_seen = []
+_main = threading.get_ident()
+def _hook(event, given):
+    if threading.get_ident() != _main or not _watching:
+        return
+    if event.startswith(('socket.', 'subprocess.', 'os.mkdir', 'os.rename', 'os.remove')):
+        _seen.append(event)
+    elif event == 'open' and isinstance(given[1], str) and set(given[1]) & set('wax+'):
+        if '__pycache__' not in str(given[0]):  # the interpreter's own
+            _seen.append(f'open {given[0]} {given[1]}')
+_watching = False
+sys.addaudithook(_hook)
+"""
+STATE = """
+def _state():
+    ip = get_ipython()
+    return json.dumps({
+        'cleanup': [repr(t) for t in ip.input_transformers_cleanup],
+        'post': [repr(t) for t in ip.input_transformers_post],
+        'line': sorted(ip.magics_manager.magics['line']), 'cell': sorted(ip.magics_manager.magics['cell']),
+        'settings': [type(c).__name__ for c in ip.configurables],
+        'matchers': [repr(m) for m in ip.Completer.custom_matchers],
+        'events': {k: [repr(c) for c in v] for k, v in ip.events.callbacks.items()},
+        'attributes': sorted(k for k in vars(ip) if 'ipyagent' in k),
+    })
+"""
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Iterator[Room]:
+    with PracticeServer() as server, room(tmp_path, server=server) as made:
+        yield made
+
+
+def test_loading_is_silent_light_and_leaves_no_trace(place: Room) -> None:
+    place.ok("import sys, os, json")
+    place.ok(WATCH)
+    place.ok("_before = set(sys.modules); _watching = True")
+    loaded = place.ok(f"%load_ext ipyagent\n_watching = False\n_heavy = [m for m in {HEAVY!r} if m in sys.modules and m not in _before]")
+    assert (loaded.streams, loaded.data) == ("", [])
+    assert place.kernel.eval("_seen") == []
+    assert place.kernel.eval("_heavy") == []
+    place.ok("import threading\nfor t in threading.enumerate():\n    if t.name == 'ipyagent-warm-up': t.join(20)")
+    assert place.kernel.eval("'anthropic' in sys.modules") is True
+    assert list(place.folder.iterdir()) == []
+    assert not place.home.exists()
+    assert not (Path(place.environ["HOME"]) / ".ipyagent").exists()
+    assert place.server is not None
+    assert place.server.log == []
+
+
+def test_the_warm_up_begins_after_the_loading_cell(place: Room) -> None:
+    names = "[t.name for t in threading.enumerate()]"
+    place.ok("import sys, threading, builtins")
+    cell = place.ok(f"%load_ext ipyagent\nprint('ipyagent-warm-up' in {names})\n_started = []\n_start = threading.Thread.start")
+    assert cell.streams == "False\n"
+    place.ok("for t in threading.enumerate():\n    if t.name == 'ipyagent-warm-up': t.join(20)")
+    assert place.kernel.eval("'anthropic' in sys.modules and 'ipyagent.agent' in sys.modules") is True
+
+
+@pytest.mark.parametrize("broken", ["raise ImportError('no')", "raise RuntimeError('boom')", "def ("])
+def test_a_broken_package_is_silent_at_load_and_told_at_the_first_request(place: Room, broken: str) -> None:
+    (place.folder / "anthropic.py").write_text(broken)
+    place.ok("import sys; sys.path.insert(0, '')")
+    loaded = place.ok("%load_ext ipyagent")
+    later = place.ok("import threading\nfor t in threading.enumerate():\n    if t.name == 'ipyagent-warm-up': t.join(20)")
+    assert (loaded.streams, later.streams) == ("", "")
+    assert place.run("%%agent\nhello").reply["status"] == "error"
+    assert place.ok("1 + 1").data == [{"text/plain": "2"}]
+
+
+def test_unloading_restores_everything(place: Room) -> None:
+    place.ok("import json\n%load_ext json")  # not an extension: IPython makes its own machinery for them
+    place.ok(STATE)
+    before = place.kernel.eval("_state()")
+    place.ok("%load_ext ipyagent")
+    assert place.kernel.eval("_state()") != before
+    place.asks("hello")
+    place.ok("%unload_ext ipyagent")
+    assert json.loads(place.kernel.eval("_state()")) == json.loads(before)
+    place.ok("%load_ext ipyagent\n%unload_ext ipyagent")
+    assert json.loads(place.kernel.eval("_state()")) == json.loads(before)
+    assert place.kernel.eval("[t.name for t in __import__('threading').enumerate() if t.name == 'ipyagent']") == []
+
+
+def test_loading_twice_and_reloading_keep_one_of_everything(place: Room) -> None:
+    place.ok("%load_ext ipyagent")
+    place.ok("%load_ext ipyagent")
+    place.ok("import ipyagent; ipyagent.load_ipython_extension(get_ipython())")
+    place.ok("%reload_ext ipyagent")
+    ours = "[t for t in get_ipython().input_transformers_cleanup if type(t).__name__ == 'CellTransformer']"
+    assert place.kernel.eval(f"len({ours})") == 1
+    assert place.kernel.eval("sum(type(c).__name__ == 'IPyAgent' for c in get_ipython().configurables)") == 1
+    place.asks("hello")
+    assert place.words()[-1] == "hello"
+
+
+OTHERS = {
+    "line": "from IPython.core.magic import register_line_magic\n@register_line_magic\ndef agent(line): return 'theirs'",
+    "cell": "from IPython.core.magic import register_cell_magic\n@register_cell_magic\ndef agent(line, cell): return 'theirs'",
+}
+
+
+@pytest.mark.parametrize("kind", OTHERS)
+def test_another_owner_of_the_short_name_keeps_it(place: Room, kind: str) -> None:
+    place.ok(OTHERS[kind])
+    loaded = place.ok("%load_ext ipyagent")
+    assert loaded.streams.count("\n") == 1
+    assert "%%ipyagent" in loaded.streams
+    theirs = place.ok("%agent x" if kind == "line" else "%%agent\n{'a': 1} $x")
+    assert theirs.data == [{"text/plain": "'theirs'"}]
+    place.ok("%%ipyagent\n{'a': 1} $x")
+    assert place.words()[-1] == "{'a': 1} $x"
+    assert "session" in place.ok("%ipyagent").streams
+    place.ok("%unload_ext ipyagent")
+    assert place.ok("%agent x" if kind == "line" else "%%agent\nx").data == [{"text/plain": "'theirs'"}]
+
+
+def test_another_owner_of_context_keeps_it(place: Room) -> None:
+    place.ok("from IPython.core.magic import register_line_magic\n@register_line_magic\ndef context(line): return 'theirs'")
+    loaded = place.ok("%load_ext ipyagent")
+    assert loaded.streams.count("\n") == 1
+    assert "%context" in loaded.streams
+    assert place.ok("%context").data == [{"text/plain": "'theirs'"}]
+    place.asks("hello")
+    assert "tokens" in place.ok("%agent context").streams
+    place.ok("%unload_ext ipyagent")
+    assert place.ok("%context").data == [{"text/plain": "'theirs'"}]
+
+
+def test_help_of_the_magics_says_what_they_do(place: Room) -> None:
+    place.ok("%load_ext ipyagent")
+    for line, word in (("%agent?", "%agent help"), ("%%agent?", "%agent help"), ("%context?", "what the model would")):
+        payload = place.ok(line).reply["payload"]
+        assert word in payload[0]["data"]["text/plain"], line
+
+
+# ---------------------------------------------------------------------- the package
+
+
+def test_importing_the_package_has_no_effect(tmp_path: Path) -> None:
+    code = WATCH + (
+        "_before = set(sys.modules); _watching = True\nimport ipyagent\n_watching = False\n"
+        "new = {m for m in set(sys.modules) - _before if not m.startswith('ipyagent')}\n"
+        "print(_seen, sorted(m for m in sys.modules if m.startswith('ipyagent')), 'IPython' in sys.modules, "
+        f"[m for m in {HEAVY!r} if m in sys.modules])"
+    )
+    environ = {**os.environ, "PYTHONPATH": str(ROOT), "IPYAGENT_HOME": str(tmp_path / "home")}
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, env=environ, capture_output=True, text=True, check=False
+    )
+    assert done.stdout == "[] ['ipyagent', 'ipyagent.version'] False []\n"
+    assert done.stderr == ""
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_public_names_are_these() -> None:
+    assert ipyagent.__all__ == [
+        "Agent", "AgentError", "IPyAgent", "Options", "TurnResult", "__version__", "load_ipython_extension", "tool",
+    ]  # fmt: skip
+    for name in ipyagent.__all__:
+        assert getattr(ipyagent, name).__doc__, name
+        assert name in dir(ipyagent)
+    with pytest.raises(AttributeError, match="Agnet"):
+        ipyagent.Agnet
+
+
+# ---------------------------------------------------------------------- settings
+
+
+def test_every_setting_has_help_and_is_configurable() -> None:
+    settings = IPyAgent(environ={})
+    own = [name for name in IPyAgent.class_trait_names() if name not in ("parent", "config", "log")]
+    assert len(own) > 25
+    for name in own:
+        trait = settings.traits()[name]
+        assert trait.metadata.get("config") is True, name
+        assert len(trait.help) > 15, name
+        assert trait.help.endswith("."), name
+
+
+def test_environment_variables_set_settings_and_given_values_win() -> None:
+    environ = {
+        "IPYAGENT_MODE": "auto", "IPYAGENT_MAX_TURNS": "7", "IPYAGENT_MAX_COST": "0.5", "IPYAGENT_THINKING": "off",
+        "IPYAGENT_ALLOWED_FOLDERS": '["/data"]', "IPYAGENT_MODEL": "123", "IPYAGENT_TRUST_ALL": "True",
+    }  # fmt: skip
+    settings = IPyAgent(environ=environ, max_turns=3)
+    assert (settings.mode, settings.max_turns, settings.max_cost, settings.thinking) == ("auto", 3, 0.5, False)
+    assert (settings.allowed_folders, settings.model, settings.trust_all) == (["/data"], "123", True)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("MODE", "Auto"), ("MAX_TURNS", "many"), ("MAX_TURNS", "0"), ("MAX_TURNS", "1.5"), ("THINKING", "maybe"),
+     ("ALLOWED_FOLDERS", "/data"), ("MAX_COST", "-1"), ("MAX_TURNS", "")],
+)  # fmt: skip
+def test_a_wrong_environment_value_is_one_line_with_its_name(name: str, value: str) -> None:
+    with pytest.raises(SettingError) as caught:
+        IPyAgent(environ={f"IPYAGENT_{name}": value})
+    assert f"IPYAGENT_{name}={value!r}" in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_wrong_environment_value_stops_loading_with_one_line(tmp_path: Path) -> None:
+    with room(tmp_path, IPYAGENT_MODE="yolo") as place:
+        line = place.refuses("%load_ext ipyagent")
+        assert "IPYAGENT_MODE='yolo'" in line
+        assert "read_only" in line
+
+
+def test_config_shows_sets_and_refuses(place: Room) -> None:
+    place.ok("%load_ext ipyagent")
+    shown = place.ok("%config IPyAgent").streams
+    assert "IPyAgent.max_turns=<Int>" in shown
+    assert "Permissions: ask, auto" in shown
+    place.ok("%config IPyAgent.mode = 'read_only'")
+    assert place.ok("%agent mode").streams.startswith("mode read_only")
+    assert place.ok("%config IPyAgent.max_turns").data == [{"text/plain": "50"}]
+    wrong = place.run("%config IPyAgent.mode = 'yolo'").streams  # IPython's own one line
+    assert "'auto', 'read_only'" in wrong
+    assert wrong.count("\n") == 1
+    assert place.ok("%agent mode").streams.startswith("mode read_only")
+
+
+def test_a_config_file_sets_settings_and_a_wrong_value_is_one_line(tmp_path: Path) -> None:
+    with room(tmp_path) as place:
+        profile = Path(place.environ["IPYTHONDIR"]) / "profile_default"
+        profile.mkdir(parents=True)
+        config = profile / "ipython_config.py"
+        config.write_text("c = get_config()\nc.IPyAgent.mode = 'auto'\nc.InteractiveShellApp.extensions = ['ipyagent']\n")
+        assert place.ok("%agent mode").streams.startswith("mode auto")
+        config.write_text("c = get_config()\nc.IPyAgent.mode = 'yolo'\n")
+        place.restart()
+        assert "yolo" in place.refuses("%load_ext ipyagent")

@@ -216,7 +216,8 @@ class Extension:
             self.shell.display_pub.publish({"text/markdown": harmless(result.text), "text/plain": plain(result.text)})
         self._show_notices(self.agent_now)
         if result.status == "failed" or (result.status == "refused" and not describe_frontend(self.shell).can_input):
-            raise TurnFailed(result.message)
+            shown = describe_frontend(self.shell).live_widgets and not chosen.quiet
+            raise TurnFailed("the agent's turn failed, see above" if shown else result.message)
 
 
 def _options(chosen: CellOptions) -> Options:

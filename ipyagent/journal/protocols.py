@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
 
@@ -90,6 +90,10 @@ class Workspace(Protocol):
     @property
     def namespace(self) -> dict[str, Any]:
         """The user's namespace; read it only inside `on_main`."""
+
+    @property
+    def hidden(self) -> Mapping[str, Any]:
+        """Names in the namespace that are not the user's, with the values that make them so."""
 
     def limit(self, name: str) -> int:
         """A numeric setting by name, e.g. `limit("tool_output_chars")`."""

@@ -277,9 +277,17 @@ class MainThread:
             raise asyncio.CancelledError
         if self.stopped == "interrupt":
             cause = None if isinstance(problem, asyncio.CancelledError) else problem
-            raise KeyboardInterrupt("the agent was interrupted") from cause
+            raise _interruption() from cause
         if isinstance(problem, asyncio.CancelledError):
             raise AgentError("the turn was cancelled and left no result")
         if problem is not None:
             raise problem
         return turn.result()
+
+
+def _interruption() -> KeyboardInterrupt:
+    """KeyboardInterrupt as IPython shows it in one line: where our own frames stood helps nobody."""
+    words = "the agent was interrupted"
+    interruption = KeyboardInterrupt(words)
+    interruption._render_traceback_ = lambda: [f"KeyboardInterrupt: {words}"]  # type: ignore[attr-defined] # IPython's
+    return interruption

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -47,6 +47,11 @@ class KernelWorkspace:
         namespace: dict[str, Any] = self.shell.user_ns
         return namespace
 
+    @property
+    def hidden(self) -> Mapping[str, Any]:
+        hidden: Mapping[str, Any] = self.shell.user_ns_hidden
+        return hidden
+
     def for_call(self, call: str, stream: Callable[[str], None]) -> Workspace:
         return replace(self, call=call, streamed=stream)
 
@@ -67,7 +72,7 @@ class KernelWorkspace:
 
     def types(self) -> dict[str, str]:
         """Names and short types now; main thread only."""
-        return short_types(self.namespace, hidden=self.shell.user_ns_hidden)
+        return short_types(self.namespace, hidden=self.hidden)
 
     def record_change(self, path: Path, before: bytes | None, after: bytes | None) -> None:
         backup = ""

@@ -91,6 +91,7 @@ async def _call(session: Session, call: Block, invalid: str | None, workspace: W
             note=output.note,
         )
     )
+    await asyncio.sleep(0)  # a stop that waited for this result comes before the next question, call or request
 
 
 def _failed(text: str, workspace: Workspace) -> ToolOutput:

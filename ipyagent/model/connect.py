@@ -45,8 +45,9 @@ class Connections:
         own = name == PRACTICE or name.startswith(LOCAL)
         if own:
             server = self._serve(name, endpoint.window)
+            window = server.window if name.startswith(LOCAL) else endpoint.window
             endpoint = msgspec.structs.replace(
-                endpoint, base_url=server.url, api_key="none", provider="anthropic", window=server.window
+                endpoint, base_url=server.url, api_key="none", provider="anthropic", window=window
             )
         elif not has_credentials(endpoint):
             raise NoCredentials(HINT, kind="credentials")

@@ -111,6 +111,8 @@ class Wire(BaseHTTPRequestHandler):
                 left -= len(piece)
             raise Refused("Request exceeds the maximum size", 413)
         raw = self.rfile.read(length)
+        if len(raw) < length:
+            raise ConnectionAbortedError("the client left before its request was whole")
         self.exchange.received = time.monotonic()
         return raw
 

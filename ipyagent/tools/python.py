@@ -80,7 +80,4 @@ def _note(done: Execution) -> str:
         return "interrupted"
     if done.error:
         return plain(done.error).strip().rpartition("\n")[2][:120]
-    bits = [f"{len(done.images)} figure{'s' * (len(done.images) > 1)}"] if done.images else []
-    if done.seconds > 1:
-        bits.append(f"{done.seconds:.1f} s")
-    return ", ".join(bits)
+    return f"{len(done.images)} figure{'s' * (len(done.images) > 1)}" if done.images else ""

@@ -117,7 +117,7 @@ def _shown(
     remark = f"[{name}: read as {decoded.encoding}]\n" if decoded.encoding != "utf-8" else ""
     if not whole:
         remark += f"[{name} has {size:,} bytes: only the first {MOST:,} are read here; use python for the rest]\n"
-    return text_output(_lined(decoded.text, offset, limit, most, remark), note=f"{lines:,} lines")
+    return text_output(_lined(decoded.text, offset, limit, most, remark), note=f"{lines:,} line{'s' * (lines != 1)}")
 
 
 def _lined(text: str, offset: int, limit: int, most: int, remark: str) -> str:

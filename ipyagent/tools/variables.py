@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import ast
 import difflib
-import sys
 from typing import Any
 
 from ipyagent.errors import ToolFailure
@@ -30,23 +29,13 @@ async def variables(workspace: Workspace, name: str = "") -> str:
 
     def read() -> str:
         namespace = workspace.namespace
-        hidden = _hidden(namespace)
+        hidden = dict(workspace.hidden)
         if not name.strip():
             return summarize(namespace, hidden=hidden, limit=4_000) or "The user has no variables yet."
         return describe(name.strip(), resolve(name, namespace, hidden))
 
     text: str = await workspace.on_main(read)
     return text
-
-
-def _hidden(namespace: dict[str, Any]) -> dict[str, Any]:
-    """The names that IPython itself put there, when this namespace is a shell's."""
-    if "IPython" not in sys.modules:
-        return {}
-    from IPython import get_ipython
-
-    shell = get_ipython()
-    return dict(shell.user_ns_hidden) if shell is not None and shell.user_ns is namespace else {}
 
 
 def resolve(expression: str, namespace: dict[str, Any], hidden: dict[str, Any] | None = None) -> Any:

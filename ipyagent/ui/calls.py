@@ -70,7 +70,7 @@ def diff(old: str, new: str) -> str:
 
 def _telling_row(code: str) -> str:
     rows = [row.strip() for row in code.splitlines()]
-    rows = [row for row in rows if row]
+    rows = [row for row in rows if any(char.isalnum() for char in row)]
     telling = (row for row in rows if not row.startswith(("#", "import ", "from ", "%matplotlib", '"""')))
     return next(telling, rows[0] if rows else "")
 

@@ -14,9 +14,12 @@ from typing import assert_never
 from ipyagent.ui import markdown
 from ipyagent.ui.calls import main_argument, sources
 from ipyagent.ui.code import highlight
-from ipyagent.ui.escape import escape, exact, output, plain
+from ipyagent.ui.escape import escape, exact, line, output, plain
 from ipyagent.ui.items import Item, NoticeItem, QuestionItem, TextItem, ThinkingItem, ToolItem, ToolState
 from ipyagent.ui.meter import duration, thousands
+
+SHORT_THOUGHT = 100
+"""Characters below which a thought is shown as it is."""
 
 _DIM = "var(--jp-ui-font-color2,currentColor)"
 _LINE = "rgba(128,128,128,.28)"
@@ -28,6 +31,7 @@ _STYLES = {
     "ia-notice": f"color:{_DIM};font-size:.92em;line-height:1.9",
     "ia-warning": "color:var(--jp-warn-color0,#b26a00);font-size:.92em;line-height:1.9",
     "ia-error": "color:var(--jp-error-color1,#d32f2f);font-size:.92em;line-height:1.9",
+    "ia-aside": f"color:{_DIM};font-size:.85em;line-height:1.9",
     "ia-thought": f"margin:2px 0 6px 6px;padding-left:12px;border-left:2px solid {_LINE};color:{_DIM};font-size:.92em",
     "ia-inner": "background:none;padding:0;color:inherit",
     "ia-meta": "margin-left:6px",
@@ -78,6 +82,9 @@ def item_html(item: Item, look: Look) -> str:
 
 
 def thinking(item: ThinkingItem, look: Look) -> str:
+    """A fold; a finished thought of a few words is not worth one and stands as a quiet line."""
+    if not item.live and len(item.text) < SHORT_THOUGHT:
+        return f"<div {look.kind('ia-aside')}>{escape(line(item.text))}</div>"
     word = "Thinking" if item.live else "Thought"
     icon = '<span class="ia-icon ia-running" aria-hidden="true"></span>' if item.live else _icon("", "ia-dim", "")
     return (
@@ -99,8 +106,11 @@ def tool(item: ToolItem, look: Look) -> str:
     last rows of its output."""
     symbol, word = _ICONS[item.state]
     argument = main_argument(item.input)
-    meta = [escape(part) for part in (*(f"wrote {path}" for path in item.files), item.note, item.permission) if part]
-    if item.state != "running" and len(item.output) > 80:
+    note = item.note
+    if item.state == "error" and not note:
+        note = line(item.output, 120)
+    meta = [escape(part) for part in (*(f"wrote {path}" for path in item.files), note, item.permission) if part]
+    if item.state != "running" and len(item.output) > 80 and "line" not in item.note:
         meta.append(_size(item.output))
     clock = ""
     if item.state == "running":

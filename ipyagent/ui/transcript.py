@@ -39,6 +39,7 @@ from ipyagent.ui.items import (
     TextItem,
     ThinkingItem,
     ToolItem,
+    ToolState,
     call_key,
     content,
     ending,
@@ -228,7 +229,7 @@ class Transcript:
         text, pictures = content(event.blocks)
         return self._put(
             replace(
-                before, state="error" if event.is_error else "done", output=text, pictures=pictures,
+                before, state=_state(event), output=text, pictures=pictures,
                 note=event.note, seconds=event.seconds,
             )
         )  # fmt: skip
@@ -253,7 +254,8 @@ class Transcript:
                 changed.append(self._put(replace(item, answer="deny", by="stop")))
             self._pieces.pop(key, None)
         if event.status != "finished":
-            changed += self._notice(ending(event), "error" if event.status == "failed" else "warning")
+            levels: dict[str, Level] = {"failed": "error", "stopped": "info"}
+            changed += self._notice(ending(event), levels.get(event.status, "warning"))
         return tuple(changed)
 
     # ------------------------------------------------------------------ the list
@@ -276,3 +278,10 @@ def fold(events: list[Event] | tuple[Event, ...]) -> tuple[Item, ...]:
     for event in events:
         transcript.add(event)
     return transcript.items
+
+
+def _state(event: ToolReturned) -> ToolState:
+    """How the call ended; one that the user interrupted did not fail."""
+    if not event.is_error:
+        return "done"
+    return "stopped" if event.note == "interrupted" else "error"

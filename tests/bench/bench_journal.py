@@ -34,7 +34,8 @@ from ipyagent.journal.view import View
 
 EVENTS = 100_000
 MEGABYTES = 200
-WORDS = "the mean of price by region is higher than last year = sum(df['price']) / len(df) for row in rows:".split()
+WORDS = ["the mean of", "price by region", "is higher than", "last year", "= sum(df['price'])",
+         "/ len(df)", "for row in rows:"]
 FOREIGN = ("größer als im Vorjahr — ", "平均价格高于去年", "naïve “quotes” → ")
 
 RESUME = """
@@ -67,7 +68,7 @@ def session_events(events: int, size: int) -> list[Event]:
     """Turns of a realistic mix: much streamed text, tool results from a line to 25,000 characters."""
     chance = random.Random(7)
     made: list[Any] = [SessionStarted(session="bench", version="0")]
-    scale = size / events / 1_540  # the mix below has about 1,540 bytes an event at scale 1
+    scale = size / events / 620  # bytes an event of the mix below at scale 1, measured
 
     def text(size: float) -> tuple[dict[str, Any], ...]:
         return ({"type": "text", "text": words(chance, max(10, int(size * scale)))},)
@@ -80,10 +81,11 @@ def session_events(events: int, size: int) -> list[Event]:
             for start in range(0, len(answer[0]["text"]), 400):
                 made.append(Streamed(channel="text", text=answer[0]["text"][start : start + 400]))
             call = f"toolu_{len(made)}"
-            use = {"type": "tool_use", "id": call, "name": "python", "input": {"code": text(600)[0]["text"]}}
+            code = {"code": text(600)[0]["text"]}
+            use = {"type": "tool_use", "id": call, "name": "python", "input": code}
             made.append(AssistantSaid(blocks=(*answer, use), stop_reason="tool_use", tokens=500))
             made.append(UsageReported(usage=Usage(input=100, cache_read=90_000, output=500), predicted=90_000))
-            made.append(ToolCalled(call=call, name="python", input=use["input"]))
+            made.append(ToolCalled(call=call, name="python", input=code))
             result = text(min(25_000, chance.paretovariate(1.1) * 1_500))
             for start in range(0, min(4_000, len(result[0]["text"])), 1_000):
                 made.append(Streamed(channel="tool", text=result[0]["text"][start : start + 1_000], ref=call))
@@ -120,7 +122,7 @@ def resume(path: Path) -> dict[str, float]:
 
 
 def apply_cost(events: list[Event]) -> tuple[float, float]:
-    """Median seconds of one more event, early in a session and at its end."""
+    """Mean seconds of one more event (with a count now and then), early in a session and at its end."""
     view = View()
     seconds = []
     for number, event in enumerate(events):
@@ -130,7 +132,7 @@ def apply_cost(events: list[Event]) -> tuple[float, float]:
             view.count()
         seconds.append(time.perf_counter() - began)
     tenth = len(seconds) // 10
-    return statistics.median(seconds[:tenth]), statistics.median(seconds[-tenth:])
+    return statistics.fmean(seconds[:tenth]), statistics.fmean(seconds[-tenth:])
 
 
 def estimate_speed() -> float:

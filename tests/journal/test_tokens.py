@@ -169,7 +169,8 @@ def test_image_sizes_are_read_from_the_header(raw: bytes, size: tuple[int, int])
 
 
 @quick
-@given(st.binary(max_size=80), st.sampled_from([b"", b"\xff\xd8", PICTURES["png"][0][:8], b"GIF89a", b"RIFF1234WEBPVP8X"]))
+@given(st.binary(max_size=80),
+       st.sampled_from([b"", b"\xff\xd8", b"\x89PNG\r\n\x1a\n", b"GIF89a", b"RIFF0000WEBPVP8X"]))
 def test_no_bytes_break_the_image_reader(tail: bytes, head: bytes) -> None:
     size = image_size(head + tail)
     assert size is None or (size[0] >= 0 and size[1] >= 0)

@@ -1,4 +1,4 @@
-"""The prompt cache over a long session, counted by the server: almost everything is read, nothing breaks unexpectedly."""
+"""The prompt cache over a long session, counted by the server: nearly all is read, nothing breaks unexpectedly."""
 
 from __future__ import annotations
 

@@ -94,9 +94,9 @@ class Foreign:
     """Somebody else's tool object, which does as it likes."""
 
     description, parallel, recreatable = "Foreign.", True, True
-    input_schema: dict[str, Any] = {"type": "object", "properties": {}}
 
     def __init__(self, act: Callable[[], Any], name: str = "foreign") -> None:
+        self.input_schema: dict[str, Any] = {"type": "object", "properties": {}}
         self.name = name
         self.act = act
 

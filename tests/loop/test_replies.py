@@ -46,9 +46,9 @@ class Camera:
     """A tool of somebody else's that gives a picture as it is."""
 
     name, description, parallel, recreatable = "camera", "Takes a picture.", True, True
-    input_schema: dict[str, Any] = {"type": "object", "properties": {}}
 
     def __init__(self, data: bytes) -> None:
+        self.input_schema: dict[str, Any] = {"type": "object", "properties": {}}
         self.data = data
 
     def validate(self, input: dict[str, Any]) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """The `variables` tool reads what a name or a path of names stands for, and computes nothing."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,8 @@ CALLS: list[str] = []
 class Room:
     """The part of a workspace that the tool touches."""
 
-    def __init__(self, namespace: dict[str, Any]) -> None:
+    def __init__(self, namespace: dict[str, Any], hidden: Mapping[str, Any] | None = None) -> None:
+        self.hidden = hidden or {}
         self._namespace: dict[str, Any] | None = None
         self._held = namespace
 
@@ -173,6 +174,6 @@ def test_resolve_needs_no_workspace() -> None:
 def test_the_names_of_a_real_shell_are_left_out() -> None:
     shell = make_shell()
     shell.run_cell("x_of_mine = [1, 2]\nimport os\nx_of_mine")
-    output = asyncio.run(variables.run({}, Room(shell.user_ns)))  # type: ignore[arg-type]
+    output = asyncio.run(variables.run({}, Room(shell.user_ns, shell.user_ns_hidden)))  # type: ignore[arg-type]
     lines = str(output.blocks[0]["text"]).splitlines()
     assert [line.split("  ")[0] for line in lines] == ["x_of_mine"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +36,10 @@ class ShellWorkspace:
     @property
     def namespace(self) -> dict[str, Any]:
         return self.shell.user_ns
+
+    @property
+    def hidden(self) -> Mapping[str, Any]:
+        return self.shell.user_ns_hidden
 
     def record_change(self, path: Path, before: bytes | None, after: bytes | None) -> None:
         name = ""

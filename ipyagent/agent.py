@@ -211,6 +211,11 @@ class Agent:
         finally:
             self._running = None
 
+    @property
+    def busy(self) -> bool:
+        """Whether a turn runs now."""
+        return self._running is not None
+
     def stop(self) -> None:
         """Stop the running turn, from any thread; nothing more happens after it."""
         main = self._running

@@ -68,7 +68,10 @@ def _fork(extension: Extension, rest: str) -> str:
 
 def _stop(extension: Extension, rest: str) -> str:
     """Stop the running turn."""
-    extension.agent_now.stop()
+    agent = extension.agent_now
+    if not agent.busy:
+        return "nothing is running"
+    agent.stop()
     return "stopped"
 
 

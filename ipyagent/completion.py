@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ipyagent.options import FLAGS, VALUES
+from ipyagent.options import EFFORTS, FLAGS, MODES, VALUES
 
 _AT = re.compile(r"(?<![\w@.])@[^\s@,;!?()\[\]{}'\"`]*$")
 _COMMAND = re.compile(r"^\s*%\w+\s+(?P<word>\w*)$")
+_CHOICE = re.compile(r"(?:%\w+\s+|\s--)(?P<name>mode|effort)[ \t=]+(?P<word>\w*)$")
 MOST = 60
 
 
@@ -56,15 +57,18 @@ class Completions:
         name = re.match(r"%%?(\w+)", first)
         if name is None or name.group(1) not in self._names:
             return "", []
+        if "\n" not in before.lstrip() and (choice := _CHOICE.search(first)):
+            values, word = (MODES if choice["name"] == "mode" else EFFORTS), choice["word"]
+            return word, [(value, "value") for value in values if value.startswith(word)]
         if not first.startswith("%%"):
             return self._commands(first)
         if "\n" in before.lstrip():
             at = _AT.search(body)
             return (at.group(), self._mentions(at.group())) if at else ("", [])
-        word = re.search(r"(?<=\s)-\S*$", first)
-        if word is None:
+        option = re.search(r"(?<=\s)-\S*$", first)
+        if option is None:
             return "", []
-        return word.group(), [(option, "option") for option in (*FLAGS, *VALUES) if option.startswith(word.group())]
+        return option.group(), [(name, "option") for name in (*FLAGS, *VALUES) if name.startswith(option.group())]
 
     def _commands(self, line: str) -> tuple[str, list[tuple[str, str]]]:
         from ipyagent.commands import COMMANDS

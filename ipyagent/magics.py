@@ -48,14 +48,14 @@ class Extension:
         """Register everything; says so when another extension owns a name already."""
         owned = self.shell.magics_manager.magics
         if SHORT in owned["cell"] or SHORT in owned["line"]:
-            print("ipyagent: %agent belongs to another extension here; use %%ipyagent and %ipyagent")  # noqa: T201 - one line at load
+            _say("%agent belongs to another extension here; use %%ipyagent and %ipyagent")
         else:
             self.names.append(SHORT)
         for name in self.names:
             self._register("line_cell", name, lambda line, cell=None: self.agent(line, cell), Extension.agent.__doc__)
             self._register("cell", f"{name}_async", lambda line, cell: self.agent_async(line, cell), "")
         if "context" in owned["line"]:
-            print("ipyagent: %context belongs to another extension here; use %ipyagent context")  # noqa: T201 - one line at load
+            _say("%context belongs to another extension here; use %ipyagent context")
         else:
             self._register("line", "context", lambda line: self.context(line), Extension.context.__doc__)
         self._transformer = CellTransformer(self.shell, self.names)
@@ -202,7 +202,7 @@ class Extension:
         from ipyagent.ui.escape import line
 
         for notice in agent.notices:
-            print(f"ipyagent: {line(notice)}")  # noqa: T201 - said to the user
+            _say(line(notice))
         agent.notices.clear()
 
     def _after(self, result: TurnResult, chosen: CellOptions) -> None:
@@ -218,6 +218,10 @@ class Extension:
         if result.status == "failed" or (result.status == "refused" and not describe_frontend(self.shell).can_input):
             shown = describe_frontend(self.shell).live_widgets and not chosen.quiet
             raise TurnFailed("the agent's turn failed, see above" if shown else result.message)
+
+
+def _say(line: str) -> None:
+    print(f"ipyagent: {line}")  # noqa: T201 - said to the user
 
 
 def _options(chosen: CellOptions) -> Options:

@@ -117,13 +117,20 @@ class Project:
         return self.user / "spend.json"
 
     def make(self) -> bool:
-        """Make `.ipyagent/` with its `.gitignore`; whether it was new. Raises AgentError."""
+        """Make `.ipyagent/` with its `.gitignore`; whether it was new. Raises AgentError, also when
+        what is there leads out of the project and is not trusted: a cloned repository must not
+        choose where transcripts go."""
         new = not self.folder.exists()
+        goal = self.sessions.resolve()
+        if not goal.is_relative_to(self.root.resolve()) and not self.trusted:
+            raise AgentError(
+                f"{self.folder} is a link that leads to {goal}; remove it, or say %agent trust if it is yours"
+            )
         try:
             self.sessions.mkdir(parents=True, exist_ok=True)
-            ignore = self.folder / ".gitignore"
-            if not ignore.exists():
-                ignore.write_text(GITIGNORE, encoding="utf-8")
+            for ignore, lines in ((self.folder / ".gitignore", GITIGNORE), (self.sessions / ".gitignore", "*\n")):
+                if not ignore.exists():  # sessions have one of their own: the first may come from a repository
+                    ignore.write_text(lines, encoding="utf-8")
         except OSError as problem:
             raise AgentError(
                 f"cannot write in {self.root} ({problem.strerror}); start the kernel in a folder that you can write"

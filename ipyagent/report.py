@@ -39,7 +39,8 @@ SOURCES = (
 
 
 def by_source(session: Session) -> dict[str, int]:
-    """Calibrated tokens of the next prompt by where they come from; keys are SOURCES."""
+    """Tokens of the next prompt by where they come from; keys are SOURCES. They add up to the view's
+    count but for rounding."""
     view, found = session.view, dict.fromkeys(SOURCES, 0)
     found["system prompt"] = estimate_blocks(view.system)
     found["tools"] = sum(estimate_text(json.dumps(tool, ensure_ascii=False)) for tool in view.tools)
@@ -47,7 +48,8 @@ def by_source(session: Session) -> dict[str, int]:
         for block in message["content"]:
             for source, tokens in _sources_of(message["role"], block):
                 found[source] += tokens
-    factor = view.count().factor
+    # the count is the server's as far as it has counted: the shares add up to it
+    factor = view.count().tokens / (sum(found.values()) or 1)
     return {source: round(tokens * factor) for source, tokens in found.items()}
 
 
@@ -109,7 +111,8 @@ def _cache_lines(session: Session) -> list[str]:
         return ["cache: no request yet"]
     return [
         f"cache: {100 * totals.read / totals.prompt:.1f} % of {totals.prompt:,} prompt tokens read from it "
-        f"({totals.read:,} read, {totals.written:,} written, {totals.uncached:,} uncached; {totals.requests} requests)"
+        f"({totals.read:,} read, {totals.written:,} written, {totals.uncached:,} uncached; "
+        f"{counted(totals.requests, 'request')})"
     ]
 
 
@@ -143,15 +146,21 @@ def _short(value: Any) -> Any:
 # ---------------------------------------------------------------------- %agent
 
 
+def counted(number: int, what: str) -> str:
+    """ "1 turn", "2 turns", "1,000 turns"."""
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
+
+
 def summary(agent: Agent) -> str:
     """Session, model, mode, window and cost in a few lines."""
     lines = [f"ipyagent {__version__} · model {agent.model} · mode {agent.settings.mode}"]
     session = agent.session
     if session is None:
         stored = len(agent.sessions.stored())
-        lines.append(f"no request yet in this kernel; {stored} stored sessions in {agent.project.root}")
+        lines.append(f"no request yet in this kernel; {counted(stored, 'stored session')} in {agent.project.root}")
         return "\n".join(lines)
-    lines.append(f"session {session.journal.session}, {len(session.history.turns)} turns, in {agent.project.folder}")
+    turns = counted(len(session.history.turns), "turn")
+    lines.append(f"session {session.journal.session}, {turns}, in {agent.project.folder}")
     lines.append(_headline(agent.state_of(session)))
     return "\n".join(lines + _cache_lines(session) + _cost_lines(session))
 
@@ -200,7 +209,7 @@ def export(agent: Agent, path: Path) -> str:
             raise UsageError(f"{path.name}: the ending says the form, one of .md, .html, .txt, .jsonl")
     except OSError as problem:
         raise AgentError(f"cannot write {path}: {problem.strerror}") from None
-    return f"wrote {path} ({path.stat().st_size:,} bytes, {len(session.history.turns)} turns)"
+    return f"wrote {path} ({path.stat().st_size:,} bytes, {counted(len(session.history.turns), 'turn')})"
 
 
 def doctor(agent: Agent, shell: Any) -> str:

@@ -172,7 +172,8 @@ class Sessions:
 
     def _resumed(self, session: Session) -> str:
         """One line: which session, how long, what is gone."""
-        line = f"resumed session {session.journal.session}, {len(session.history.turns)} turns"
+        turns = len(session.history.turns)
+        line = f"resumed session {session.journal.session}, {turns} turn{'' if turns == 1 else 's'}"
         gone = [name for name in session.history.variables if name not in self._namespace]
         if gone:
             more = f" and {len(gone) - SHOWN_NAMES} more" if len(gone) > SHOWN_NAMES else ""

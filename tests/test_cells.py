@@ -89,6 +89,11 @@ def test_the_body_is_literal_inside_time_and_capture(place: Room, name: str) -> 
     arrived(place, BODIES[name])
 
 
+def test_cells_of_other_magics_stay_theirs(place: Room) -> None:
+    place.ok("%%writefile kept.txt\n%%agent\nhello what?\n%agent what is this?")
+    assert (place.folder / "kept.txt").read_text() == "%%agent\nhello what?\n%agent what is this?\n"
+
+
 def test_captured_output_is_kept_for_the_one_who_captures(place: Room) -> None:
     cell = place.ok("%%capture held\n%%agent\nhello")
     assert cell.data == []

@@ -8,11 +8,10 @@ cut off (a stop, a crash) is closed here with an error result, so a request is a
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from typing import Any, assert_never
 
-from ipyagent.journal.admission import PICTURES, THINKING, reply_block, request_blocks, result_blocks, text_block
+from ipyagent.journal.admission import PICTURES, THINKING, reply_block, request_blocks, text_block
 from ipyagent.journal.events import (
     AssistantSaid,
     Block,
@@ -37,15 +36,11 @@ from ipyagent.journal.events import (
     UserSaid,
 )
 from ipyagent.journal.marks import Position, marked
+from ipyagent.journal.open_calls import OpenCalls, named
 from ipyagent.journal.tokens import Calibration, Count, estimate_block, estimate_blocks, learn_from, plausible
 
-NOT_RUN = "This call was not run: the turn was cut off first."
-CUT_OFF = "This call was cut off before it returned."
-NO_OUTPUT = "(no output)"
 NO_REQUEST = "(the session begins here)"
 CUT_MARK = "[cut off here]"
-
-_BAD_NAME = re.compile(r"[^a-zA-Z0-9_-]")
 
 
 class View:
@@ -61,11 +56,7 @@ class View:
         self.model = ""
         self.messages: list[dict[str, Any]] = []
         self.calibration = Calibration()
-        self._open: dict[str, str] = {}
-        self._wire_ids: dict[str, str] = {}
-        self._called: set[str] = set()
-        self._results: dict[str, tuple[ToolReturned, list[Block]]] = {}
-        self._seen: set[str] = set()
+        self._calls = OpenCalls()
         self._sources: list[list[int]] = []
         """The event that each block of each message came from."""
         self._thinking: list[int] = []
@@ -73,7 +64,6 @@ class View:
         self._images: dict[int, list[tuple[int, int, int]]] = {}
         """Places of an event's images: message, block, block within a tool result (-1: no result)."""
         self._partial: list[str] = []
-        self._partial_output: dict[str, list[str]] = {}
         self._asked_at: Position | None = None
         self._confirmed: Position | None = None
         self._paused = False
@@ -103,7 +93,7 @@ class View:
     @property
     def open_calls(self) -> dict[str, str]:
         """Id and tool name of the calls that have no result yet."""
-        return {call: name for call, name in self._open.items() if call not in self._results}
+        return self._calls.waiting
 
     @property
     def partial_text(self) -> str:
@@ -112,20 +102,20 @@ class View:
 
     def partial_output(self, call: str) -> str:
         """Output of a running call that was shown but is in no result yet."""
-        return "".join(self._partial_output.get(call, ()))
+        return self._calls.output(call)
 
     def was_called(self, call: str) -> bool:
         """Whether the call had begun to run."""
-        return call in self._called
+        return self._calls.has_begun(call)
 
     def knows_call(self, call: str) -> bool:
         """Whether a call of this id is in the view already."""
-        return call in self._seen
+        return self._calls.knows(call)
 
     @property
     def sendable(self) -> bool:
         """Whether a request may go out now: the user's side has the last word, nothing is open."""
-        return bool(self.messages) and not self._open and (self._paused or self.messages[-1]["role"] == "user")
+        return bool(self.messages) and not self._calls and (self._paused or self.messages[-1]["role"] == "user")
 
     def count(self) -> Count:
         """Tokens of the next prompt, see `Count`."""
@@ -161,22 +151,21 @@ class View:
             case Streamed():
                 if event.channel == "text":
                     self._partial.append(event.text)
-                elif event.channel == "tool" and event.ref in self._open and event.ref not in self._results:
-                    self._partial_output.setdefault(event.ref, []).append(event.text)
+                elif event.channel == "tool":
+                    self._calls.show(event.ref, event.text)
             case AssistantSaid():
                 self._partial.clear()
                 self._settle()
                 self._add_assistant(event)
             case ToolCalled():
-                if event.call in self._open:
-                    self._called.add(event.call)
+                self._calls.begin(event.call)
             case ToolReturned():
                 self._take_result(event)
             case UsageReported():
                 self.calibration = learn_from(
                     self.calibration, predicted=event.predicted, raw=event.raw, usage=event.usage
                 )
-                if event.usage.prompt and plausible(event.predicted, event.usage):
+                if event.usage.prompt > 0 and plausible(event.predicted, event.usage):
                     self._base = event.usage.total if self._output else event.usage.prompt
                     self._raw, self._replied = self._raw - self._replied, 0
                 self._confirmed = self._asked_at
@@ -209,12 +198,7 @@ class View:
 
     def _settle(self) -> None:
         """Close what is still open before another message comes."""
-        for call in self.open_calls:
-            output = self.partial_output(call)
-            text = f"{CUT_OFF}\n{output}" if output.strip() else CUT_OFF if call in self._called else NOT_RUN
-            closed = ToolReturned(call=call, name="", blocks=(text_block(text),), is_error=True)
-            self._results[call] = (closed, [text_block(text)])
-            self._weigh(estimate_blocks(closed.blocks))
+        self._weigh(self._calls.cut_off())
         self._close_results()
         if self._partial:
             text = self.partial_text
@@ -237,7 +221,7 @@ class View:
     def _add_assistant(self, event: AssistantSaid) -> None:
         if self.messages:
             self._asked_at = (len(self.messages) - 1, len(self.messages[-1]["content"]) - 1)
-        blocks = [kept for block in event.blocks if (kept := self._admit(block)) is not None]
+        blocks = [kept for block in event.blocks if (kept := self._admit(block))]
         self._output = any(block["type"] not in THINKING for block in blocks)
         if self._output:
             self._weigh(event.tokens or estimate_blocks(blocks))
@@ -248,54 +232,26 @@ class View:
         self._replied = self._raw
 
     def _admit(self, block: Block) -> Block | None:
-        """A reply's block as it may be sent back, a call being open from now on; None when it may not."""
-        if block.get("type") != "tool_use":
-            return reply_block(block)
-        call, name, given = block.get("id"), block.get("name"), block.get("input")
-        if not isinstance(call, str) or not call or call in self._seen or not isinstance(name, str) or not name:
-            return None
-        sent = stem = _BAD_NAME.sub("_", call)
-        number = 1
-        while sent in self._seen:
-            number += 1
-            sent = f"{stem}_{number}"
-        self._seen |= {call, sent}
-        self._open[call] = name
-        self._wire_ids[call] = sent
-        kept = {key: value for key, value in block.items() if key != "cache_control"}
-        kept |= {"id": sent, "name": _BAD_NAME.sub("_", name)[:128], "input": given if isinstance(given, dict) else {}}
-        return kept
+        """A reply's block as it may be sent back; None when it may not."""
+        return self._calls.make(block) if block.get("type") == "tool_use" else reply_block(block)
 
     def _take_result(self, event: ToolReturned) -> None:
-        if event.call not in self._open or event.call in self._results:
-            return  # no such call, or closed before: a late result changes nothing that was sent
-        content = result_blocks(event.blocks, is_error=event.is_error) or [text_block(NO_OUTPUT)]
-        self._results[event.call] = (event, content)
-        self._partial_output.pop(event.call, None)
-        self._weigh(event.tokens or estimate_blocks(content))
-        if not self.open_calls:
-            self._close_results()
+        tokens = self._calls.take(event)
+        if tokens is not None:
+            self._weigh(tokens)
+            if not self._calls.waiting:
+                self._close_results()
 
     def _close_results(self) -> None:
         """All calls have a result: they become the next user message, in the order of the calls."""
-        if not self._open:
+        if not self._calls:
             return
-        blocks: list[Block] = []
-        events: list[int] = []
-        for call in self._open:
-            event, content = self._results[call]
-            block: Block = {"type": "tool_result", "tool_use_id": self._wire_ids[call], "content": content}
-            if event.is_error:
-                block["is_error"] = True
-            blocks.append(block)
-            events.append(event.id)
+        blocks, events = self._calls.collect()
         message, first = self._push("user", blocks, events)
-        for index, (event, content) in enumerate(self._results[call] for call in self._open):
-            for inner, part in enumerate(content):
+        for index, (block, event) in enumerate(zip(blocks, events, strict=True), first):
+            for inner, part in enumerate(block["content"]):
                 if part["type"] in PICTURES:
-                    self._images.setdefault(event.id, []).append((message, first + index, inner))
-        for pending in (self._open, self._wire_ids, self._called, self._results, self._partial_output):
-            pending.clear()
+                    self._images.setdefault(event, []).append((message, index, inner))
         self._paused = False
 
     def _push(self, role: str, blocks: list[Block], events: list[int]) -> tuple[int, int]:
@@ -342,18 +298,14 @@ class View:
 
     def _drop_images(self, event: int) -> None:
         """Images of an event become words; thinking that was bound to them goes as well."""
-        for returned, content in self._results.values():
-            if returned.id == event:
-                before = estimate_blocks(content)
-                content[:] = [_named(block) if block["type"] in PICTURES else block for block in content]
-                self._weigh(estimate_blocks(content) - before)
+        self._weigh(self._calls.drop_pictures(event))
         places = self._images.pop(event, [])
         for message, block, inner in places:
             content = list(self.messages[message]["content"])
             parts = content if inner < 0 else list(content[block]["content"])
             at = block if inner < 0 else inner
             change = -estimate_block(parts[at])
-            parts[at] = _named(parts[at])
+            parts[at] = named(parts[at])
             if inner >= 0:
                 content[block] = {**content[block], "content": parts}
             self.messages[message] = {"role": "user", "content": content}
@@ -366,8 +318,3 @@ class View:
         self._weight = max(0, self._weight + change)
         self._base = 0
         self._raw = self._replied = self._head_tokens + self._weight
-
-
-def _named(block: Block) -> Block:
-    """The word that stands for a picture."""
-    return text_block(f"[{block['type']}]")

@@ -151,7 +151,7 @@ def _unique_calls(session: Session, reply: Reply) -> tuple[tuple[Block, ...], di
 def _mend(session: Session, problem: BadRequest, mended: set[str]) -> bool:
     """Take out of the view what the server refused, once a kind; whether to ask again."""
     text = str(problem)
-    if "signature" in text and "thinking" in text and "thinking" not in mended:
+    if "thinking" in text and re.search("signature|cannot be modified", text) and "thinking" not in mended:
         mended.add("thinking")
         session.record(ThinkingDropped(upto=session.journal.last, why="the server refused a thinking signature"))
         return True

@@ -16,13 +16,14 @@ from typing import Any
 
 import msgspec
 
-from ipyagent.errors import AgentError, ToolFailure
+from ipyagent.errors import AgentError, JournalError, ToolFailure
 from ipyagent.journal.events import Block, PermissionAnswered, PermissionAsked, Streamed, ToolCalled, ToolReturned
 from ipyagent.journal.journal import clean, clean_json
 from ipyagent.journal.protocols import Answer, Reply, Tool, ToolOutput, Workspace
 from ipyagent.journal.tokens import estimate_blocks
 from ipyagent.loop.permissions import Ask, Deny, digest_of
 from ipyagent.loop.session import Session
+from ipyagent.model.endpoint import own_keys
 from ipyagent.tools.answers import capped
 
 RESULT_BLOCKS = ("text", "image", "document")
@@ -79,7 +80,7 @@ async def _call(session: Session, call: Block, invalid: str | None, workspace: W
         output = _failed("The tool cancelled itself.", own)
     except BaseException as problem:  # noqa: BLE001 - a tool is foreign code: whatever it raises is its result
         output = _failed("The tool failed: " + "".join(traceback.format_exception(problem, limit=-3)), own)
-    blocks = output.blocks
+    blocks = tuple(_without_keys(block) for block in output.blocks)
     session.record(
         ToolReturned(
             call=call["id"],
@@ -88,7 +89,7 @@ async def _call(session: Session, call: Block, invalid: str | None, workspace: W
             is_error=output.is_error,
             seconds=round(time.monotonic() - began, 3),
             tokens=estimate_blocks(blocks),
-            note=output.note,
+            note=_hidden(output.note),
         )
     )
     await asyncio.sleep(0)  # a stop that waited for this result comes before the next question, call or request
@@ -120,7 +121,21 @@ def _sound(output: Any, workspace: Workspace) -> ToolOutput:
 
 
 def _stream(session: Session, call: str, text: str) -> None:
-    session.record(Streamed(channel="tool", text=clean(text), ref=call))
+    try:
+        session.record(Streamed(channel="tool", text=_hidden(clean(text)), ref=call))
+    except JournalError:
+        return  # running code is not left behind for it; the call's result meets the full disk again
+
+
+def _without_keys(block: Block) -> Block:
+    """The block without the model's own key, which code can print as it likes."""
+    return {**block, "text": _hidden(block["text"])} if block["type"] == "text" else block
+
+
+def _hidden(text: str) -> str:
+    for key in own_keys():
+        text = text.replace(key, "[key]")
+    return text
 
 
 async def _run(session: Session, call: Block, workspace: Workspace) -> ToolOutput:

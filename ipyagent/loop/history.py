@@ -78,7 +78,7 @@ class History:
                 self.stale = False
                 self.changes = []
             case AssistantSaid():
-                texts = [str(block["text"]) for block in event.blocks if block.get("type") == "text"]
+                texts = [str(block.get("text", "")) for block in event.blocks if block.get("type") == "text"]
                 if self.turns and texts:
                     self.turns[-1].answer = "\n".join(texts)
             case UsageReported():

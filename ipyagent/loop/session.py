@@ -11,9 +11,10 @@ import msgspec
 from ipyagent.errors import JournalError, ModelError
 from ipyagent.journal.events import AssistantSaid, Event, SessionStarted, ToolReturned, TurnEnded
 from ipyagent.journal.journal import Journal, Problem, clean
+from ipyagent.journal.open_calls import CUT_OFF, NOT_RUN
 from ipyagent.journal.protocols import Model, ModelInfo, Status, Surface, Tool, WindowState
 from ipyagent.journal.tokens import estimate_blocks, estimate_text
-from ipyagent.journal.view import CUT_MARK, CUT_OFF, NOT_RUN, View
+from ipyagent.journal.view import CUT_MARK, View
 from ipyagent.loop.history import History
 from ipyagent.loop.permissions import Permissions
 

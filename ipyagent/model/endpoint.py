@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import msgspec
 
 from ipyagent.model.failures import redact
@@ -16,6 +18,12 @@ BAD_KEY = "the key holds characters that no key has: set ANTHROPIC_API_KEY again
 
 READ_ONCE = ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "ANTHROPIC_BASE_URL", "ANTHROPIC_CUSTOM_HEADERS")
 """Environment variables that the SDK reads when a client is made."""
+
+
+def own_keys() -> tuple[str, ...]:
+    """The credentials of the model in the environment: they may stand in no transcript."""
+    found = (os.environ.get(name, "") for name in ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN"))
+    return tuple(key for key in found if len(key) >= 8)
 
 
 class Endpoint(msgspec.Struct, frozen=True, kw_only=True):

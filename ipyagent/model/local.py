@@ -12,7 +12,7 @@ from typing import Any
 from ipyagent.errors import SettingError
 
 MAGIC = b"GGUF"
-QUIET = 1
+QUIET = -1
 """llama.cpp's verbosity: errors only; they go to the process's stderr."""
 
 

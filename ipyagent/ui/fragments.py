@@ -31,7 +31,7 @@ _STYLES = {
     "ia-notice": f"color:{_DIM};font-size:.92em;line-height:1.9",
     "ia-warning": "color:var(--jp-warn-color0,#b26a00);font-size:.92em;line-height:1.9",
     "ia-error": "color:var(--jp-error-color1,#d32f2f);font-size:.92em;line-height:1.9",
-    "ia-aside": f"color:{_DIM};font-size:.85em;line-height:1.9",
+    "ia-aside": f"color:{_DIM};line-height:1.7",
     "ia-thought": f"margin:2px 0 6px 6px;padding-left:12px;border-left:2px solid {_LINE};color:{_DIM};font-size:.92em",
     "ia-inner": "background:none;padding:0;color:inherit",
     "ia-meta": "margin-left:6px",
@@ -84,7 +84,7 @@ def item_html(item: Item, look: Look) -> str:
 def thinking(item: ThinkingItem, look: Look) -> str:
     """A fold; a finished thought of a few words is not worth one and stands as a quiet line."""
     if not item.live and len(item.text) < SHORT_THOUGHT:
-        return f"<div {look.kind('ia-aside')}>{escape(line(item.text))}</div>"
+        return f"<div {look.kind('ia-aside')}><small><em>{escape(line(item.text))}</em></small></div>"
     word = "Thinking" if item.live else "Thought"
     icon = '<span class="ia-icon ia-running" aria-hidden="true"></span>' if item.live else _icon("", "ia-dim", "")
     return (

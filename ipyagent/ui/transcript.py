@@ -227,10 +227,13 @@ class Transcript:
             before = ToolItem(key, event.name, self._inputs.get(event.call, {}))
         self._pieces.pop(key, None)
         text, pictures = content(event.blocks)
+        seconds = event.seconds
+        if event.at and before.began:  # without the time the question stood
+            seconds = min(seconds, max(event.at - before.began, 0.0))
         return self._put(
             replace(
                 before, state=_state(event), output=text, pictures=pictures,
-                note=event.note, seconds=event.seconds,
+                note=event.note, seconds=seconds,
             )
         )  # fmt: skip
 

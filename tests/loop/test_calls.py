@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from loop_rig import Person, Rig, result_text
+from loop_rig import KEY, Person, Rig, result_text
 
 import ipyagent
 from ipyagent.errors import ToolFailure
@@ -182,6 +182,36 @@ def test_whatever_a_tool_gives_the_next_request_is_valid(make_rig: Callable[...,
     assert rig.fault_turn().text == "I see"
     [result] = rig.results()
     assert 0 < len(json.dumps(result)) < 150_000
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "print('a\\ud800b\\0c')",
+        "'\\ud800' * 3",
+        "raise ValueError('\\udfff')",
+        "print('x y ' * 300_000)",
+        "import sys; sys.stdout.write('\\x1b[31mred\\r\\b')",
+    ],
+)
+def test_whatever_code_prints_the_next_request_is_valid(rig: Rig, code: str) -> None:
+    rig.server.script(tool("python", {"code": code}), text("I see"))
+    assert rig.fault_turn().text == "I see"
+    [result] = rig.results()
+    assert 0 < len(json.dumps(result)) < 120_000
+
+
+def test_the_key_that_code_prints_reaches_neither_model_nor_transcript(rig: Rig) -> None:
+    printing = [
+        ("python", {"code": "import os; print(os.environ['ANTHROPIC_API_KEY'])"}),
+        ("python", {"code": "os.environ['ANTHROPIC_API_KEY']"}),
+        ("python", {"code": "raise ValueError(os.environ['ANTHROPIC_API_KEY'])"}),
+        ("shell", {"command": "echo $ANTHROPIC_API_KEY"}),
+    ]
+    rig.server.script(calls(printing), text("I see"))
+    assert rig.fault_turn().text == "I see"  # looks for the key in everything written
+    assert KEY not in json.dumps(rig.results())
+    assert len(rig.results()) == 4
 
 
 def test_an_unexpected_error_of_ours_ends_in_one_line_and_a_report(make_rig: Callable[..., Rig]) -> None:

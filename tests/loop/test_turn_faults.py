@@ -226,6 +226,22 @@ def test_a_full_disk_ends_the_turn_in_one_line(rig: Rig) -> None:
     assert isinstance(rig.seen.events[-1], TurnEnded)
 
 
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs a device that is always full")
+def test_a_disk_that_fills_while_code_runs_does_not_leave_it_behind(rig: Rig) -> None:
+    rig.turn("begin")
+    assert rig.agent.session is not None
+    rig.agent.shell.user_ns["journal"] = rig.agent.session.journal
+    code = (
+        "import os, time\nfull = os.open('/dev/full', os.O_WRONLY)\nos.dup2(full, journal._fd)\n"
+        "for step in range(20):\n    print(step, flush=True)\n    time.sleep(0.01)"
+    )
+    rig.server.script(tool("python", {"code": code}))
+    result = rig.turn("go")
+    assert result.status == "failed"
+    assert "cannot write" in result.message
+    assert rig.agent.shell.user_ns["step"] == 19  # it ran to its end before the turn said so
+
+
 def test_results_of_refused_calls_say_why(rig: Rig) -> None:
     rig.server.script(tool("python", {"code": "1 +"}), text("ok"))
     rig.turn()

@@ -192,12 +192,36 @@ def test_git_keeps_memory_and_skills_and_ignores_the_rest(repository: Path, tmp_
     ]
 
 
-def test_the_users_own_gitignore_is_kept(tmp_path: Path) -> None:
-    own = project(tmp_path, tmp_path / "user")
+def test_the_users_own_gitignore_is_kept_and_transcripts_are_ignored_all_the_same(
+    repository: Path, tmp_path: Path
+) -> None:
+    own = project(repository, tmp_path / "user")
     own.folder.mkdir()
     (own.folder / ".gitignore").write_text("mine\n")
     own.make()
+    (own.sessions / "1").mkdir()
+    (own.sessions / "1" / "transcript.jsonl").write_text("private\n")
+    assert list(own.session_folders()) == [own.sessions / "1"]
     assert (own.folder / ".gitignore").read_text() == "mine\n"
+    git(repository, "add", "-A")
+    listed = subprocess.run(["git", "ls-files"], cwd=repository, capture_output=True, text=True, check=True).stdout
+    assert listed.split() == [f"{FOLDER}/.gitignore"]
+
+
+@pytest.mark.parametrize("link", [FOLDER, f"{FOLDER}/sessions"])
+def test_a_repository_cannot_choose_where_transcripts_go(tmp_path: Path, link: str) -> None:
+    own = project(tmp_path / "work", tmp_path / "user")
+    (tmp_path / "elsewhere").mkdir()
+    place = own.root / link
+    place.parent.mkdir(parents=True)
+    place.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(AgentError, match="is a link that leads to") as caught:
+        own.make()
+    assert "\n" not in str(caught.value)
+    assert list((tmp_path / "elsewhere").iterdir()) == []
+    own.trust()
+    own.make()
+    assert own.sessions.resolve().is_dir()
 
 
 def test_a_folder_that_cannot_be_written_is_said_in_one_line(tmp_path: Path) -> None:

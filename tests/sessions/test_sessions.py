@@ -39,7 +39,7 @@ def test_a_restarted_kernel_takes_the_notebooks_last_session_up_and_says_so_in_o
     first.stop()
     second = Kernel(tmp_path, np="here again")
     assert second.asked() == ["one"]
-    assert second.notices == [f"resumed session {session}, 1 turns; variables of the earlier kernel are gone: df"]
+    assert second.notices == [f"resumed session {session}, 1 turn; variables of the earlier kernel are gone: df"]
     assert second.sessions.ensure().history.stale
     stamps = [e for e in second.sessions.ensure().journal.read() if isinstance(e, KernelStarted)]
     assert [stamp.resumed for stamp in stamps] == [False, True]

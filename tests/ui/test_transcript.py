@@ -99,7 +99,7 @@ def test_the_end_closes_everything_and_names_what_did_not_finish() -> None:
     assert isinstance(question, QuestionItem)
     assert question.by == "stop"
     assert words == TextItem("s1", "unfini")
-    assert notice == NoticeItem("n2", "Stopped by you", "warning")
+    assert notice == NoticeItem("n2", "Stopped by you", "info")
 
 
 def test_a_changed_file_is_named_on_its_call() -> None:

@@ -1,0 +1,134 @@
+"""The tool calls of the newest reply, from their being made to their results' going out together.
+
+A call gets exactly one result: the first that comes, or an error result that says how far it got.
+What comes for a call that is not open changes nothing.
+"""
+
+from __future__ import annotations
+
+import re
+
+from ipyagent.journal.admission import PICTURES, result_blocks, text_block
+from ipyagent.journal.events import Block, ToolReturned
+from ipyagent.journal.tokens import estimate_blocks
+
+NOT_RUN = "This call was not run: the turn was cut off first."
+CUT_OFF = "This call was cut off before it returned."
+NO_OUTPUT = "(no output)"
+
+_BAD_NAME = re.compile(r"[^a-zA-Z0-9_-]")
+
+
+class OpenCalls:
+    """True while a call of the newest reply waits to be sent back with its result."""
+
+    def __init__(self) -> None:
+        self._names: dict[str, str] = {}
+        self._wire_ids: dict[str, str] = {}
+        self._begun: set[str] = set()
+        self._results: dict[str, tuple[ToolReturned, list[Block]]] = {}
+        self._output: dict[str, list[str]] = {}
+        self._seen: set[str] = set()
+
+    def __bool__(self) -> bool:
+        return bool(self._names)
+
+    @property
+    def waiting(self) -> dict[str, str]:
+        """Id and tool name of the calls that have no result yet."""
+        return {call: name for call, name in self._names.items() if call not in self._results}
+
+    def knows(self, call: str) -> bool:
+        """Whether a call of this id was made in the session."""
+        return call in self._seen
+
+    def has_begun(self, call: str) -> bool:
+        """Whether an open call had begun to run."""
+        return call in self._begun
+
+    def output(self, call: str) -> str:
+        """What a call that has no result yet has shown."""
+        return "".join(self._output.get(call, ()))
+
+    def make(self, block: Block) -> Block | None:
+        """A `tool_use` block as it may be sent, its call being open from now on; None when it has no
+        shape or its id was used before. Ids that the API refuses are replaced on the wire."""
+        call, name, given = block.get("id"), block.get("name"), block.get("input")
+        if not isinstance(call, str) or not call or call in self._seen or not isinstance(name, str) or not name:
+            return None
+        sent = stem = _BAD_NAME.sub("_", call)
+        number = 1
+        while sent in self._seen:
+            number += 1
+            sent = f"{stem}_{number}"
+        self._seen |= {call, sent}
+        self._names[call] = name
+        self._wire_ids[call] = sent
+        kept = {key: value for key, value in block.items() if key != "cache_control"}
+        return kept | {
+            "id": sent,
+            "name": _BAD_NAME.sub("_", name)[:128],
+            "input": given if isinstance(given, dict) else {},
+        }
+
+    def begin(self, call: str) -> None:
+        """The call runs."""
+        if call in self._names:
+            self._begun.add(call)
+
+    def show(self, call: str, text: str) -> None:
+        """A piece of a running call's output."""
+        if call in self._names and call not in self._results:
+            self._output.setdefault(call, []).append(text)
+
+    def take(self, event: ToolReturned) -> int | None:
+        """A result comes; its estimated tokens, None when no such call is open (a late result
+        changes nothing that was sent)."""
+        if event.call not in self._names or event.call in self._results:
+            return None
+        content = result_blocks(event.blocks, is_error=event.is_error) or [text_block(NO_OUTPUT)]
+        self._results[event.call] = (event, content)
+        self._output.pop(event.call, None)
+        return event.tokens or estimate_blocks(content)
+
+    def cut_off(self) -> int:
+        """Close what waits with an error result; its estimated tokens."""
+        tokens = 0
+        for call, name in self.waiting.items():
+            output = self.output(call)
+            text = f"{CUT_OFF}\n{output}" if output.strip() else CUT_OFF if call in self._begun else NOT_RUN
+            content = [text_block(text)]
+            self._results[call] = (ToolReturned(call=call, name=name, blocks=(), is_error=True), content)
+            tokens += estimate_blocks(content)
+        return tokens
+
+    def collect(self) -> tuple[list[Block], list[int]]:
+        """The results in the order of the calls and the events that they came from; nothing is open
+        afterwards."""
+        blocks: list[Block] = []
+        events: list[int] = []
+        for call in self._names:
+            event, content = self._results[call]
+            block: Block = {"type": "tool_result", "tool_use_id": self._wire_ids[call], "content": content}
+            if event.is_error:
+                block["is_error"] = True
+            blocks.append(block)
+            events.append(event.id)
+        for pending in (self._names, self._wire_ids, self._begun, self._results, self._output):
+            pending.clear()
+        return blocks, events
+
+    def drop_pictures(self, event: int) -> int:
+        """Pictures of an event that wait to be sent become words; the change in estimated tokens."""
+        change = 0
+        for returned, content in self._results.values():
+            if returned.id == event:
+                change -= estimate_blocks(content)
+                content[:] = [named(block) if block["type"] in PICTURES else block for block in content]
+                change += estimate_blocks(content)
+        return change
+
+
+def named(block: Block) -> Block:
+    """The word that stands for a picture."""
+    return text_block(f"[{block['type']}]")

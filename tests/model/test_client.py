@@ -1,0 +1,494 @@
+"""The one way out: what is tried again, what is not, what the user reads, what is found out of a server."""
+
+from __future__ import annotations
+
+import asyncio
+import email.utils
+import socket
+import time
+from typing import Any
+
+import pytest
+from model_room import KEY, MODEL, answers, model_at, odd_server, page, request, said, texts, waits
+
+from ipyagent.errors import (
+    AuthenticationFailed,
+    BadRequest,
+    Busy,
+    ImageRefused,
+    ModelError,
+    NoCredentials,
+    PromptTooLong,
+    QuotaSpent,
+    TooLarge,
+    UnknownModel,
+    Unreachable,
+)
+from ipyagent.journal.protocols import Began, Reply
+from ipyagent.model.capabilities import Capabilities
+from ipyagent.model.client import AnthropicModel
+from ipyagent.model.connect import Connections
+from ipyagent.model.endpoint import Endpoint
+from ipyagent.practice.replies import How, cut, fault, stall, text, wrong_usage
+from ipyagent.practice.server import PracticeServer
+
+
+def ask(url: str, **given: Any) -> list[Any]:
+    async def once() -> list[Any]:
+        model = model_at(url, **given)
+        try:
+            return await answers(model)
+        finally:
+            await model.close()
+
+    return asyncio.run(once())
+
+
+@pytest.mark.parametrize(
+    ("scripted", "error", "says"),
+    [
+        (fault(400, message="something"), BadRequest, "something"),
+        (fault(422, message="something"), BadRequest, "something"),
+        (fault(400, message="prompt is too long: 9 tokens > 8 maximum"), PromptTooLong, "%agent new"),
+        (fault(400, kind="exceed_context_size_error", message="the request exceeds"), PromptTooLong, "%agent new"),
+        (fault(400, message="This model's maximum context length is 4096 tokens"), PromptTooLong, "larger window"),
+        (fault(400, message="input length and `max_tokens` exceed context limit: 9 + 8 > 7"), PromptTooLong, "window"),
+        (fault(400, message="messages.0.content.1.image.source: Could not process image"), ImageRefused, "image"),
+        (fault(401), AuthenticationFailed, "ANTHROPIC_API_KEY"),
+        (fault(402), QuotaSpent, "raise it"),
+        (fault(403), AuthenticationFailed, "ANTHROPIC_API_KEY"),
+        (fault(404, message="model: claude-none"), UnknownModel, "%agent model"),
+        (fault(404, message="Not Found"), UnknownModel, "ANTHROPIC_BASE_URL"),
+        (fault(413), TooLarge, "%agent new"),
+        (fault(429, code="enforced_spend_limit_reached"), QuotaSpent, "raise it"),
+        (fault(429, should_retry=False), Busy, "run the cell again"),
+        (fault(529, should_retry=False), Busy, "run the cell again"),
+    ],
+)
+def test_what_is_refused_for_good_is_asked_once(
+    server: PracticeServer, scripted: Any, error: type[ModelError], says: str
+) -> None:
+    server.script(scripted)
+    with pytest.raises(error) as caught:
+        ask(server.url)
+    assert type(caught.value) is error
+    assert says in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert len(server.messages) == 1
+    assert caught.value.request_id == server.messages[0].request_id
+    assert caught.value.request_id in str(caught.value)
+
+
+@pytest.mark.parametrize("status", [408, 409, 429, 500, 502, 503, 504, 529])
+def test_a_busy_server_is_asked_again_and_then_given_up(server: PracticeServer, status: int) -> None:
+    server.script(*[fault(status)] * 2, text("here"))
+    events = ask(server.url)
+    assert said(events) == "here"
+    assert [wait.attempt for wait in waits(events)] == [1, 2]
+    server.script(*[fault(status)] * 3)
+    with pytest.raises(Busy, match="again"):
+        ask(server.url)
+    assert len(server.messages) == 6
+
+
+@pytest.mark.parametrize(
+    ("headers", "seconds"),
+    [
+        ({"retry_after": 0.02}, 0.02),
+        ({"retry_after_ms": 30}, 0.03),
+        ({"retry_after": 0.04, "retry_after_ms": 10}, 0.01),
+        ({"retry_after": 86_400}, 0.05),
+        ({"retry_after": float("inf")}, 0.05),
+        ({"retry_after": -3}, 0.0),
+    ],
+)
+def test_the_server_says_how_long_to_wait_within_our_cap(
+    server: PracticeServer, headers: dict[str, Any], seconds: float
+) -> None:
+    server.script(fault(429, **headers), text("here"))
+    [wait] = waits(ask(server.url))
+    assert wait.seconds == pytest.approx(seconds)
+    assert ("asks for" in wait.reason) == (seconds == 0.05)
+
+
+def test_a_date_to_wait_for_is_read(server: PracticeServer) -> None:
+    from ipyagent.practice.replies import Fault
+
+    later = email.utils.formatdate(time.time() + 30, usegmt=True)
+    server.script(Fault(503, headers={"retry-after": later}), text("here"))
+    [wait] = waits(ask(server.url))
+    assert wait.seconds == 0.05
+    assert any(f"asks for {seconds} s" in wait.reason for seconds in (28, 29, 30)), wait.reason
+
+
+def test_without_a_wish_waits_grow_and_stay_under_eight_seconds() -> None:
+    from ipyagent.model.failures import back_off
+
+    for attempt, most in ((1, 0.5), (2, 1.0), (3, 2.0), (5, 8.0), (60, 8.0)):
+        seconds, remark = back_off(attempt, None, 60.0)
+        assert 0.75 * most <= seconds <= most
+        assert remark == ""
+
+
+def test_should_retry_of_the_server_wins(server: PracticeServer) -> None:
+    server.script(fault(400, should_retry=True), text("here"))
+    assert said(ask(server.url)) == "here"
+
+
+@pytest.mark.parametrize("how", ["eof", "drop", "reset", "hang", "error", "bad_json"])
+@pytest.mark.parametrize("after", [0, 2])
+def test_a_stream_that_breaks_before_any_content_is_asked_again(server: PracticeServer, how: How, after: int) -> None:
+    server.script(cut(text("one two three"), how, after_events=after, seconds=1.0), text("here"))
+    events = ask(server.url, timeout=0.3)
+    assert said(events) == "here"
+    assert len(waits(events)) == 1
+
+
+@pytest.mark.parametrize("how", ["eof", "drop", "reset", "hang", "error", "bad_json", "bad_sse"])
+def test_a_stream_that_breaks_later_keeps_what_came(server: PracticeServer, how: How) -> None:
+    server.script(cut(text("one two three four five six seven"), how, after_events=5, seconds=1.0))
+    events = ask(server.url, timeout=0.3)
+    reply = events[-1]
+    assert isinstance(reply, Reply)
+    if how == "bad_sse":
+        return  # an event that is no event is skipped, as the SSE rules ask for
+    assert reply.broken
+    assert reply.said.partial
+    assert reply.said.stop_reason == ""
+    assert said(events) == texts(events) != ""
+    assert "\n" not in reply.broken
+
+
+def test_cancelling_closes_the_connection(server: PracticeServer) -> None:
+    server.script(text("word " * 200, delay=0.05))
+
+    async def leave() -> None:
+        model = model_at(server.url)
+        task = asyncio.ensure_future(answers(model))
+        while not server.open_streams:
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(0.1)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        for _ in range(200):
+            if not server.open_streams:
+                break
+            await asyncio.sleep(0.01)
+        assert server.open_streams == 0
+        server.script(text("usable"))
+        assert said(await answers(model)) == "usable"
+        await model.close()
+
+    asyncio.run(leave())
+
+
+def test_a_silence_within_the_limit_is_waited_out_and_a_longer_one_is_not(server: PracticeServer) -> None:
+    server.script(stall(text("one two three four five six"), 0.1, after_events=5))
+    assert said(ask(server.url, timeout=1.0)) == "one two three four five six"
+
+
+@pytest.mark.parametrize(
+    ("url", "says"),
+    [
+        ("http://127.0.0.1:9", "127.0.0.1:9"),
+        ("http://no-such-host.invalid", "no-such-host.invalid"),
+        ("http://user:hunter2hunter2@127.0.0.1:9", "ANTHROPIC_BASE_URL"),
+        ("no-scheme:11434", "ANTHROPIC_BASE_URL"),
+        ("http://", "ANTHROPIC_BASE_URL"),
+    ],
+)
+def test_a_server_that_is_not_there_is_named(url: str, says: str) -> None:
+    with pytest.raises(ModelError) as caught:
+        ask(url, retries=1)
+    assert says in str(caught.value)
+    assert "hunter2" not in str(caught.value) + repr(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_server_that_takes_the_connection_and_says_nothing_is_given_up() -> None:
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen(8)
+
+        async def once() -> None:
+            capabilities = Capabilities()
+            url = f"http://127.0.0.1:{silent.getsockname()[1]}"
+            capabilities.lacks(url, "models")
+            model = model_at(url, capabilities, timeout=0.2, retries=1)
+            with pytest.raises(Unreachable):
+                await answers(model)
+            await model.close()
+
+        began = time.monotonic()
+        asyncio.run(once())
+        assert time.monotonic() - began < 3
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        page("text/html", b"<html><body>Please log in</body></html>"),
+        page("application/json", b'{"hello": "world"}'),
+        page("text/html", b"<html>not here</html>", status=404),
+        page("text/html", b"<html>" + b"x" * 5_000 + b"</html>", status=502),
+        page("application/json", b"[1, 2", status=400),
+        page("application/json", b'{"error": "a plain string"}', status=400),
+        page("application/json", b'"nothing"', status=500),
+        page("text/event-stream", b""),
+        page("text/event-stream", b"data: \n\ndata: [DONE]\n\n"),
+        page("text/event-stream", b"event: message_start\ndata: {}\n\nevent: message_stop\ndata: {}\n\n"),
+        page("text/event-stream", b'event: message_start\ndata: {"type": "message_start", "message": null}\n\n'),
+        page("text/event-stream", b'event: content_block_delta\ndata: {"type":"content_block_delta"}\n\n'),
+        page("text/event-stream", b'event: error\ndata: {"type":"error","error":null}\n\n'),
+        page("text/event-stream", b"\xff\xfe\x00\x01" * 50),
+    ],
+)
+def test_a_server_that_is_no_messages_api_is_one_line(answer: Any) -> None:
+    with odd_server(answer) as url, pytest.raises(ModelError) as caught:
+        ask(url, retries=1)
+    assert "\n" not in str(caught.value)
+    assert 20 < len(str(caught.value)) < 900
+
+
+def test_a_login_page_is_told_from_an_answer() -> None:
+    with odd_server(page("text/html", b"<html>Please log in</html>")) as url, pytest.raises(ModelError) as caught:
+        ask(url, retries=0)
+    assert "does not answer as a Messages API server" in str(caught.value)
+    assert "ANTHROPIC_BASE_URL" in str(caught.value)
+
+
+# ------------------------------------------------------------------ keys
+
+
+def test_no_key_and_no_server_is_the_hint_with_three_ways() -> None:
+    with pytest.raises(NoCredentials) as caught:
+        Connections().get(MODEL, Endpoint())
+    for way in ("ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL", "%agent model practice"):
+        assert way in str(caught.value)
+
+
+def test_a_key_is_in_no_message_and_no_repr(server: PracticeServer) -> None:
+    async def every() -> None:
+        model = model_at(server.url, retries=0)
+        for status in (400, 401, 403, 404, 413, 429, 500, 529):
+            server.script(fault(status, message=f"bad key {KEY} in Bearer {KEY} of sk-ant-abcdefghijkl"))
+            with pytest.raises(ModelError) as caught:
+                await answers(model)
+            shown = f"{caught.value} {caught.value!r} {caught.value._render_traceback_()} {caught.value.__cause__!r}"
+            assert KEY not in shown
+            assert "sk-ant-abc" not in shown
+        server.script(cut(text("x"), "error", after_events=4))
+        events = await answers(model)
+        assert KEY not in repr(events) + repr(model) + repr(model.endpoint) + f"{model.endpoint}"
+        await model.close()
+
+    asyncio.run(every())
+
+
+@pytest.mark.parametrize("key", [KEY + "\nrest-of-it", "two\r\nlines-of-key", KEY + "\n"])
+def test_a_key_that_cannot_be_sent_is_not_shown(server: PracticeServer, key: str) -> None:
+    with pytest.raises(AuthenticationFailed) as caught:
+        ask(server.url, api_key=key)
+    assert "set ANTHROPIC_API_KEY" in str(caught.value)
+    assert key[:8] not in str(caught.value) + repr(caught.value)
+
+
+def test_a_key_set_later_is_used(server: PracticeServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    with PracticeServer(api_key="second-key-123456") as strict:
+
+        async def twice() -> None:
+            monkeypatch.setenv("ANTHROPIC_API_KEY", "first-key-123456")
+            model = AnthropicModel(Endpoint(base_url=strict.url))
+            with pytest.raises(AuthenticationFailed):
+                await answers(model)
+            monkeypatch.setenv("ANTHROPIC_API_KEY", "second-key-123456")
+            assert said(await answers(model))
+            await model.close()
+
+        asyncio.run(twice())
+
+
+# ------------------------------------------------------------------ what a server can do
+
+
+@pytest.mark.parametrize("lacking", [{"cache_control"}, {"thinking"}, {"cache_control", "thinking", "output_config"}])
+def test_what_a_server_refuses_is_left_out_from_then_on(lacking: set[str]) -> None:
+    with PracticeServer(refuse_unknown=lacking) as lesser:
+
+        async def twice() -> None:
+            capabilities = Capabilities()
+            model = model_at(lesser.url, capabilities)
+            asked = request(effort="low")
+            assert said(await answers(model, asked))
+            first = len(lesser.refused)
+            assert 1 <= first <= len(lacking)
+            assert said(await answers(model, asked))
+            assert len(lesser.refused) == first
+            await model.close()
+            again = model_at(lesser.url, capabilities)  # another client of the same kernel
+            assert said(await answers(again, asked))
+            assert len(lesser.refused) == first
+            await again.close()
+
+        asyncio.run(twice())
+
+
+@pytest.mark.parametrize(
+    "without", [{"caching"}, {"models"}, {"count_tokens"}, {"thinking"}, {"output_config"}, {"diagnostics"}]
+)
+def test_a_server_without_an_ability_works(without: set[str]) -> None:
+    with PracticeServer(without=without) as lesser:
+        assert said(ask(lesser.url))
+        assert lesser.refused == [] or without == {"models"}
+        assert len(lesser.messages) == 1
+
+
+def test_a_model_without_thinking_takes_it_from_no_other_model() -> None:
+    capabilities = Capabilities()
+    sent = {"thinking": {}, "max_tokens": 5}
+    assert capabilities.learn("http://a", "old", 'thinking.type: "adaptive" is not supported for old', sent)
+    assert "thinking" in capabilities.lacking("http://a", "old")
+    assert "thinking" not in capabilities.lacking("http://a", "new")
+    assert "thinking" not in capabilities.lacking("http://b", "old")
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "messages.1.content.0.thinking: Extra inputs are not permitted",
+        "messages.1.content.0: Invalid `signature` in `thinking` block",
+        "something else about thinking",
+    ],
+)
+def test_a_fault_of_the_conversation_is_not_taken_for_one_of_the_server(message: str) -> None:
+    capabilities = Capabilities()
+    assert not capabilities.learn("http://a", "m", message, {"thinking": {}, "max_tokens": 5})
+    assert capabilities.lacking("http://a", "m") == frozenset()
+
+
+def test_an_older_model_without_adaptive_thinking_is_served(server: PracticeServer) -> None:
+    async def both() -> None:
+        model = model_at(server.url)
+        assert said(await answers(model, request(model="claude-haiku-4-5")))
+        assert said(await answers(model, request(model=MODEL)))
+        await model.close()
+
+    asyncio.run(both())
+    assert (server.messages[-1].body or {})["thinking"]["type"] == "adaptive"
+
+
+def test_more_output_than_the_server_allows_is_cut_and_remembered(server: PracticeServer) -> None:
+    async def twice() -> None:
+        model = model_at(server.url)
+        asked = request(model="claude-sonnet-4-6", max_tokens=128_001)
+        assert said(await answers(model, asked))
+        assert said(await answers(model, asked))
+        await model.close()
+
+    asyncio.run(twice())
+    sent = [exchange.body["max_tokens"] for exchange in server.messages if exchange.body]
+    assert sent == [128_001, 64_000, 64_000]
+
+
+@pytest.mark.parametrize("effort", ["low", "high", "max"])
+def test_effort_goes_out_where_the_model_knows_it(server: PracticeServer, effort: str) -> None:
+    async def once() -> None:
+        model = model_at(server.url)
+        await answers(model, request(effort=effort))
+        await answers(model, request(effort=effort, model="claude-haiku-4-5"))
+        await answers(model, request())
+        await model.close()
+
+    asyncio.run(once())
+    bodies = [exchange.body or {} for exchange in server.messages if exchange.outcome == "complete"]
+    assert [body.get("output_config") for body in bodies] == [{"effort": effort}, None, None]
+
+
+def test_thinking_switched_off_is_not_asked_for(server: PracticeServer) -> None:
+    ask(server.url, thinking=False)
+    assert "thinking" not in (server.messages[0].body or {})
+
+
+def test_the_long_suffix_is_taken_off_and_sent_as_a_beta(server: PracticeServer) -> None:
+    async def once() -> None:
+        model = model_at(server.url)
+        info = await model.info("claude-sonnet-4-6[1m]")
+        assert (info.window, info.source) == (1_000_000, "[1m] suffix")
+        assert said(await answers(model, request(model="claude-sonnet-4-6[1m]")))
+        await model.close()
+
+    asyncio.run(once())
+    [sent] = server.messages
+    assert (sent.body or {})["model"] == "claude-sonnet-4-6"
+    assert "context-1m" in sent.headers["anthropic-beta"]
+
+
+def test_the_models_api_is_asked_once_and_again_only_after_a_failure() -> None:
+    with PracticeServer() as server:
+
+        async def once() -> None:
+            model = model_at(server.url)
+            for _ in range(3):
+                assert (await model.info("claude-sonnet-4-6")).window == 200_000
+            assert [exchange.method for exchange in server.log] == ["GET"]
+            await model.close()
+
+        asyncio.run(once())
+    calls: list[str] = []
+
+    def flaky(handler: Any) -> None:
+        calls.append(handler.path)
+        told = b'{"id":"m","type":"model","max_input_tokens":77000,"max_tokens":null,"capabilities":null}'
+        answer = page("application/json", told) if len(calls) > 1 else page("text/plain", b"", status=500)
+        answer(handler)
+
+    with odd_server(flaky) as url:
+
+        async def twice() -> None:
+            model = model_at(url)
+            assert (await model.info("m")).source == "default"
+            assert (await model.info("m")).window == 77_000
+            assert (await model.info("m")).max_output == 32_000
+            assert len(calls) == 2
+            await model.close()
+
+        asyncio.run(twice())
+
+
+@pytest.mark.parametrize(
+    "told",
+    [b"null", b"[]", b'{"max_input_tokens": "many"}', b'{"max_input_tokens": -4, "max_tokens": 0}', b"{}", b"<html>"],
+)
+def test_a_models_api_that_talks_nonsense_leaves_the_defaults(told: bytes) -> None:
+    with odd_server(page("application/json", told)) as url:
+
+        async def once() -> None:
+            model = model_at(url)
+            info = await model.info("m")
+            assert (info.window, info.max_output) == (200_000, 32_000)
+            await model.close()
+
+        asyncio.run(once())
+
+
+@pytest.mark.parametrize(
+    "numbers",
+    [
+        {"input_tokens": None, "cache_read_input_tokens": None, "cache_creation_input_tokens": None},
+        {"input_tokens": "many"},
+        {"input_tokens": 10**40},
+        {"input_tokens": -1},
+        {"cache_creation": 7},
+        {"surprise": {"nested": [1]}},
+    ],
+)
+def test_odd_usage_is_survived_in_silence(
+    server: PracticeServer, numbers: dict[str, Any], recwarn: pytest.WarningsRecorder, capfd: pytest.CaptureFixture[str]
+) -> None:
+    server.script(wrong_usage(text("fine"), **numbers))
+    events = ask(server.url)
+    assert said(events) == "fine"
+    assert [str(warning.message) for warning in recwarn if "Pydantic" in str(warning.message)] == []
+    assert capfd.readouterr().err == ""
+    assert any(isinstance(event, Began) for event in events)

@@ -1,0 +1,197 @@
+"""The demo and the quickstart run as shipped, and what they print is true."""
+
+from __future__ import annotations
+
+import base64
+import os
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import nbformat as formats
+import pytest
+from kernels import ROOT
+from rooms import KEY, MODEL
+
+from ipyagent.practice.replies import fault, refusal, text, tool
+from ipyagent.practice.server import PracticeServer
+
+nbformat: Any = formats  # its functions are untyped
+NOTEBOOK = ROOT / "notebooks" / "01_quickstart.ipynb"
+
+
+def environ(place: Path, **more: str) -> dict[str, str]:
+    """Nothing of the user's: no key, a home of its own."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("ANTHROPIC_", "IPYAGENT_"))}
+    return {
+        **kept,
+        "PYTHONPATH": str(ROOT),
+        "IPYAGENT_HOME": str(place / "home"),
+        "IPYTHONDIR": str(place / "ipython"),
+        "PYDEVD_DISABLE_FILE_VALIDATION": "1",
+        **more,
+    }
+
+
+def answers(notebook: Any) -> dict[str, Any]:
+    """Outputs of each `%%agent` cell as one bundle, by its request."""
+    found: dict[str, Any] = {}
+    for cell in notebook.cells:
+        if cell.cell_type == "code" and cell.source.startswith("%%agent"):
+            bundles = [output["data"] for output in cell.outputs if "data" in output]
+            found[cell.source.partition("\n")[2]] = bundles[0] if bundles else {}
+    return found
+
+
+def check(notebook: Any, *, restarted: bool) -> None:
+    """The answers of the quickstart against the same figures from pandas."""
+    from palmerpenguins import load_penguins  # type: ignore[import-untyped]
+
+    penguins = load_penguins()
+    found = answers(notebook)
+    assert all({"text/markdown", "text/html", "text/plain"} <= set(bundle) for bundle in found.values())
+    said = {request: bundle["text/markdown"] for request, bundle in found.items()}
+    rows, columns = penguins.shape
+    assert f"**{rows}** rows, **{columns}** columns" in said["Load the palmer penguins data set as `penguins`."]
+    missing = penguins.isna().sum()
+    assert f"**{missing.sum()}** missing values" in said["Which values are missing?"]
+    for name, count in missing[missing > 0].items():
+        assert re.search(rf"\|\s*{name}\s*\|\s*{count}\s*\|", said["Which values are missing?"]), name
+    means = penguins.groupby(["species", "sex"])["body_mass_g"].mean()
+    for value in means:
+        assert f"{value:.2f}" in said["Average body mass by species and sex"]
+    pair = penguins[["body_mass_g", "flipper_length_mm"]].dropna()
+    assert f"r = {pair.corr().iloc[0, 1]:.2f}; n = {len(pair)}" in said["Plot body mass by flipper length."]
+    males = penguins[penguins["sex"] == "male"][["body_mass_g", "flipper_length_mm"]].dropna()
+    assert f"r = {males.corr().iloc[0, 1]:.2f}; n = {len(males)}" in said["Now only for the males."]
+    pictures = re.findall(r"data:image/png;base64,([A-Za-z0-9+/=]+)", found["Plot body mass by flipper length."]["text/html"])
+    assert pictures
+    assert base64.b64decode(pictures[0]).startswith(b"\x89PNG")
+    assert "6 things" in said["What have we done so far?"]
+    if restarted:
+        assert "is gone" in said["Describe penguins."]
+        assert "Rebuilt `penguins`: 344 rows" in said["Yes, rebuild it."]
+    assert not any(output.output_type == "error" for cell in notebook.cells for output in cell.get("outputs", ()))
+    nbformat.validate(notebook)
+
+
+def test_the_demo_runs_in_a_fresh_folder_without_key_or_network(tmp_path: Path) -> None:
+    began = time.monotonic()
+    done = subprocess.run(
+        [sys.executable, "-m", "ipyagent", "demo", "--no-lab"],
+        cwd=tmp_path, env=environ(tmp_path),
+        capture_output=True, text=True, check=False, timeout=120,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert time.monotonic() - began < 60
+    assert done.stderr == ""
+    for line in ("no key, no network", "kernel restarted", "16 cells, one kernel restart", "Rebuilt `penguins`"):
+        assert line in done.stdout
+    assert "Traceback" not in done.stdout
+    check(nbformat.read(tmp_path / "ipyagent-demo" / NOTEBOOK.name, as_version=4), restarted=True)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["home", "ipyagent-demo", "ipython"]
+
+
+def test_the_quickstart_runs_from_top_to_bottom_without_the_restart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from nbclient import NotebookClient
+
+    project = tmp_path / "project"
+    project.mkdir()
+    for name, value in environ(tmp_path).items():
+        monkeypatch.setenv(name, value)
+    for name in ("ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL", "IPYAGENT_MODEL"):
+        monkeypatch.delenv(name, raising=False)
+    notebook = nbformat.read(NOTEBOOK, as_version=4)
+    NotebookClient(notebook, timeout=60, resources={"metadata": {"path": str(project)}}).execute()
+    check(notebook, restarted=False)
+
+
+# ---------------------------------------------------------------------- papermill
+
+
+def papermill(place: Path, *cells: str, **more: str) -> tuple[subprocess.CompletedProcess[str], Any]:
+    """Run a notebook of cells; the finished process and the notebook it wrote."""
+    project = place / "project"
+    project.mkdir(exist_ok=True)
+    book = nbformat.v4.new_notebook()
+    book.metadata["kernelspec"] = {"name": "python3", "language": "python", "display_name": "Python 3"}
+    book.cells = [nbformat.v4.new_code_cell(cell) for cell in ("%load_ext ipyagent", *cells)]
+    nbformat.write(book, project / "in.ipynb")
+    done = subprocess.run(
+        [sys.executable, "-m", "papermill", "in.ipynb", "out.ipynb", "--no-progress-bar"],
+        cwd=project, env=environ(place, **more), capture_output=True, text=True, check=False, timeout=120,
+    )  # fmt: skip
+    return done, nbformat.read(project / "out.ipynb", as_version=4)
+
+
+def served(server: PracticeServer) -> dict[str, str]:
+    return {"ANTHROPIC_BASE_URL": server.url, "ANTHROPIC_API_KEY": KEY, "IPYAGENT_MODEL": MODEL}
+
+
+def errors(notebook: Any) -> list[Any]:
+    return [output for cell in notebook.cells for output in cell.get("outputs", ()) if output.output_type == "error"]
+
+
+def test_papermill_passes_when_only_a_tool_failed(tmp_path: Path) -> None:
+    with PracticeServer() as server:
+        server.script(tool("python", {"code": "1 / 0"}), text("It cannot be divided."))
+        server.script(tool("python", {"code": "x = 1"}), text("Nobody allowed it."))
+        cells = ("%%agent --mode auto\ndivide", "%%agent\nset x", "'x' in globals()")
+        done, notebook = papermill(tmp_path, *cells, **served(server))
+        assert done.returncode == 0, done.stderr
+        assert "ZeroDivisionError" in notebook.cells[1].outputs[-1]["data"]["text/plain"]
+        denied = server.messages[-1].body
+        assert denied is not None
+        assert "IPYAGENT_MODE=auto" in str(denied["messages"][-1])
+        assert notebook.cells[3].outputs[0]["data"]["text/plain"] == "False"
+
+
+def test_papermill_fails_when_the_agent_failed_with_one_clear_line(tmp_path: Path) -> None:
+    with PracticeServer() as server:
+        server.script(fault(401, message="invalid x-api-key"))
+        done, notebook = papermill(tmp_path, "%%agent\nhello", "ran_on = True", **served(server))
+    assert done.returncode != 0
+    (error,) = errors(notebook)
+    assert error["ename"] == "TurnFailed"
+    assert len(error["traceback"]) == 1
+    assert "key" in error["evalue"]
+    assert KEY not in done.stderr + str(notebook)
+    assert notebook.cells[-1].execution_count is None
+
+
+def test_a_refusal_fails_a_notebook_that_nobody_watches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with PracticeServer() as server:
+        server.script(refusal("No."))
+        (error,) = errors(failing(tmp_path, monkeypatch, served(server)))
+    assert error["ename"] == "TurnFailed"
+    assert "refused" in error["evalue"]
+    assert len(error["traceback"]) == 1
+
+
+def test_without_a_key_the_hint_is_three_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (error,) = errors(failing(tmp_path, monkeypatch, {}))
+    assert error["ename"] == "NoCredentials"
+    lines = "\n".join(error["traceback"]).splitlines()
+    assert len(lines) == 3
+    assert "practice" in lines[-1]
+    assert not (tmp_path / "project" / ".ipyagent").exists()
+
+
+def failing(place: Path, monkeypatch: pytest.MonkeyPatch, more: dict[str, str]) -> Any:
+    """A notebook of one request, run by nbclient, which must stop there."""
+    from nbclient import NotebookClient
+    from nbclient.exceptions import CellExecutionError
+
+    for name in ("ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL", "IPYAGENT_MODEL"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environ(place, **more).items():
+        monkeypatch.setenv(name, value)
+    (place / "project").mkdir()
+    book = nbformat.v4.new_notebook()
+    book.cells = [nbformat.v4.new_code_cell(source) for source in ("%load_ext ipyagent", "%%agent\nhello")]
+    with pytest.raises(CellExecutionError):
+        NotebookClient(book, timeout=60, resources={"metadata": {"path": str(place / "project")}}).execute()
+    return book

@@ -1,0 +1,150 @@
+"""After a restart the conversation is there, the variables are not, and the prompt's bytes are the same."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rooms import Room, as_json, plain, results, room
+
+from ipyagent.journal.events import KernelStarted, SessionStarted, TurnEnded
+from ipyagent.practice.replies import text, tool
+from ipyagent.practice.server import PracticeServer
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Iterator[Room]:
+    with PracticeServer() as server, room(tmp_path, server=server) as made:
+        made.ok("%load_ext ipyagent\n%agent mode auto")
+        yield made
+
+
+def resumed(place: Room, *, before: str = "") -> str:
+    """Restart, then take the session up; the line that says so."""
+    place.restart()
+    return place.ok(f"{before}\n%load_ext ipyagent\n%agent mode auto\n%agent resume").streams
+
+
+def test_after_a_restart_the_practice_model_knows_what_was_said_and_what_is_gone(tmp_path: Path) -> None:
+    with room(tmp_path, IPYAGENT_MODE="auto") as place:
+        (place.folder / "birds.csv").write_text("bird,count\nheron,3\negret,4\nheron,5\n")
+        place.ok("%load_ext ipyagent")
+        place.ok("%%agent\nLoad birds.csv as `birds`.")
+        assert place.kernel.eval("birds.shape") == [3, 2]
+        place.restart()
+        told = place.ok("%load_ext ipyagent\n%agent resume").streams
+        assert "variables of the earlier kernel are gone: birds" in told.replace("pd, ", "")
+        assert "birds.csv" in plain(place.ok("%%agent\nWhat have we done so far?"))
+        gone = plain(place.ok("%%agent\nDescribe birds."))
+        assert "is gone" in gone
+        assert "rebuild" in gone
+        assert place.kernel.eval("'birds' in globals()") is False
+        place.ok("%%agent\nYes, rebuild it.")
+        assert place.kernel.eval("int(birds['count'].sum())") == 12
+        assert "is gone" not in plain(place.ok("%%agent\nDescribe birds."))
+
+
+def prefix(body: dict[str, Any]) -> tuple[str, str, list[str]]:
+    """System, tools and messages as bytes would have them; cache marks move and are no content."""
+    bare = re.sub(r', "cache_control": \{[^}]*\}', "", as_json(body["messages"]))
+    return (
+        as_json([{k: v for k, v in block.items() if k != "cache_control"} for block in body["system"]]),
+        as_json([{k: v for k, v in each.items() if k != "cache_control"} for each in body["tools"]]),
+        [as_json(message) for message in json.loads(bare)],
+    )
+
+
+LATER = """
+import time as _time
+_real = _time.strftime
+_time.strftime = lambda form, *t: '2031-02-03' if form == '%Y-%m-%d' and not t else _real(form, *t)
+import ipyagent.version
+ipyagent.version.__version__ = '99.9'
+"""
+
+
+@pytest.mark.parametrize("before", ["", LATER], ids=["same day", "another day and version"])
+def test_the_bytes_of_the_prompt_are_the_same_after_a_restart(place: Room, before: str) -> None:
+    place.asks("make it", tool("python", {"code": "rows = [1, 2, 3]\nprint('é 😀')"}), text("Made."))
+    place.asks("and now?", text("Three rows.", thinking="Let me see."))
+    last = place.sent()
+    assert "1 turn" not in resumed(place, before=before)
+    place.asks("go on", text("fine"))
+    now = place.sent()
+    system, tools, messages = prefix(last)
+    assert prefix(now)[:2] == (system, tools)
+    assert prefix(now)[2][: len(messages)] == messages
+    assert "variables of the earlier kernel are gone" in place.words()[0]
+    if before:
+        assert "2031-02-03" in place.words()[0]
+        assert "2031-02-03" not in as_json(now["messages"][:-1])
+    assert place.server is not None
+    usage = place.server.messages[-1].usage
+    assert usage["cache_read_input_tokens"] >= place.server.messages[-2].prompt_tokens - 64
+    assert place.server.refused == []
+
+
+def test_a_tool_of_the_user_that_is_gone_after_the_restart_keeps_the_bytes(place: Room) -> None:
+    place.ok('import ipyagent\n@ipyagent.tool(permission="none", writes=False)\ndef rate(day: int) -> int:\n    "A rate."\n    return 7')
+    place.asks("rate?", tool("rate", {"day": 1}), text("7"))
+    last = place.sent()
+    resumed(place)
+    place.asks("again", tool("rate", {"day": 2}), text("It is gone."))
+    assert prefix(place.sent())[:2] == prefix(last)[:2]
+    missing = results(place.sent())[-1]
+    assert missing["is_error"]
+    assert "rate" in missing["text"]
+    assert place.server is not None
+    assert place.server.refused == []
+
+
+def test_the_journal_says_which_kernel_ran_what(place: Room) -> None:
+    place.asks("one")
+    resumed(place)
+    place.asks("two")
+    stamps = [event for event in place.events() if isinstance(event, KernelStarted)]
+    assert [stamp.resumed for stamp in stamps] == [False, True]
+    assert stamps[0].stamp != stamps[1].stamp
+    assert [event.status for event in place.events() if isinstance(event, TurnEnded)] == ["finished", "finished"]
+
+
+def test_a_second_kernel_goes_on_in_a_copy(place: Room) -> None:
+    place.asks("the word is heron")
+    original = place.transcripts()[-1]
+    other = place.new_kernel()
+    try:
+        told = other.run("%load_ext ipyagent\n%agent resume", allow_stdin=False).streams
+        assert "open in another kernel: going on in a copy" in told
+        assert place.server is not None
+        place.server.script(text("in the copy"))
+        assert other.run("%%agent\nwhich word?", allow_stdin=False, timeout=30).errors == []
+        assert "the word is heron" in as_json(place.sent())
+        assert place.transcripts()[-1] != original
+        started = place.events()[0]
+        assert isinstance(started, SessionStarted)
+        assert started.forked_from == original.parent.name
+    finally:
+        other.close()
+    place.asks("and here?")
+    assert "which word?" not in as_json(place.sent())
+    assert place.transcripts()[-1] == original
+    assert place.server.refused == []
+
+
+def test_a_moved_project_keeps_its_session(tmp_path: Path) -> None:
+    with PracticeServer() as server:
+        with room(tmp_path / "a", server=server) as first:
+            first.ok("%load_ext ipyagent")
+            first.asks("the word is heron")
+        (tmp_path / "b").mkdir()
+        (tmp_path / "a" / "project").rename(tmp_path / "b" / "project")
+        (tmp_path / "a" / "home").rename(tmp_path / "b" / "home")
+        with room(tmp_path / "b", server=server) as second:
+            assert str(tmp_path / "a") not in second.transcripts()[-1].read_text()
+            second.ok("%load_ext ipyagent\n%agent trust\n%agent resume")
+            second.asks("which word?")
+            assert "the word is heron" in as_json(second.sent())

@@ -1,0 +1,209 @@
+"""The whole product in terminal IPython: Ctrl-C in every state, questions answered by typing, nothing left behind."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from ipyagent.practice.replies import Reply, calls, text, tool
+from ipyagent.practice.server import PracticeServer
+
+pexpect = pytest.importorskip("pexpect")
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="pexpect.spawn is POSIX")
+
+ROOT = Path(__file__).resolve().parents[1]
+PROMPT = r"In \[\d+\]: "
+HERE = "print('here we ' + 'are', flush=True)\n"
+
+
+@dataclass
+class Terminal:
+    """An IPython in a pseudo-terminal that talks to `server`, in the folder `folder`."""
+
+    child: Any
+    server: PracticeServer
+    folder: Path
+
+    def line(self, words: str) -> str:
+        """Run one line; what it printed."""
+        self.child.sendline(words)
+        self.child.expect(PROMPT)
+        return str(self.child.before)
+
+    def ask(self, *replies: Reply, options: str = "", request: str = "do it") -> None:
+        """Begin an agent cell that the server answers with `replies`."""
+        assert self.server.scripted == 0
+        self.server.script(*replies)
+        self.child.sendline(f"%%agent {options}".rstrip())
+        self.child.expect(r"\.\.\.: ")
+        self.child.sendline(request)
+        self.child.expect(r"\.\.\.: ")
+        self.child.sendline("")
+
+    def until(self, words: str) -> str:
+        self.child.expect(words)
+        return str(self.child.before)
+
+    def finished(self) -> str:
+        return self.until(PROMPT)
+
+
+@pytest.fixture(scope="module")
+def terminal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Terminal]:
+    folder = tmp_path_factory.mktemp("terminal")
+    with PracticeServer() as server:
+        environment = {
+            **os.environ,
+            "IPYTHONDIR": str(folder / ".ipython"),
+            "IPYAGENT_HOME": str(folder / ".home"),
+            "IPYAGENT_MODE": "auto",
+            "IPYAGENT_MODEL": "claude-sonnet-5-5",
+            "ANTHROPIC_BASE_URL": server.url,
+            "ANTHROPIC_API_KEY": "practice",
+            "PYTHONPATH": str(ROOT),
+            "TERM": "dumb",
+            "COLUMNS": "100",
+        }
+        environment.pop("PYTEST_CURRENT_TEST", None)
+        arguments = ["-m", "IPython", "--simple-prompt", "--no-banner", "--colors=nocolor", "--no-confirm-exit"]
+        child = pexpect.spawn(
+            sys.executable, arguments, env=environment, encoding="utf-8", timeout=30, cwd=str(folder), echo=False,
+            dimensions=(40, 100),
+        )  # fmt: skip
+        try:
+            child.expect(r"In \[1\]: ")
+            made = Terminal(child, server, folder)
+            made.line("import sys, signal; before = (sys.stdout, sys.stderr, signal.getsignal(2)); %load_ext ipyagent")
+            yield made
+        finally:
+            child.close(force=True)
+
+
+def coded(code: str) -> Reply:
+    """A reply that runs code, and behind it a call that must never run."""
+    return calls([("python", {"code": HERE + code}), ("python", {"code": "NEVER = 1; open('never', 'w').close()"})])
+
+
+STATES = {
+    "waiting for the model": (replace(text("too late"), first_delay=60), None),
+    "streaming": (text("here we are\n\n" * 300, delay=0.02), "here we are"),
+    "time.sleep": (coded("import time; time.sleep(60)"), "here we are"),
+    "busy loop": (coded("while True: pass"), "here we are"),
+    "await": (coded("import asyncio\nawait asyncio.sleep(60)"), "here we are"),
+    "shell command": (coded("!sleep 60.125"), "here we are"),
+}
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_ctrl_c_ends_the_turn_and_the_next_one_works(terminal: Terminal, state: str) -> None:
+    reply, words = STATES[state]
+    asked = len(terminal.server.messages)
+    terminal.ask(reply)
+    if words is None:
+        until = time.monotonic() + 20
+        while len(terminal.server.messages) == asked and time.monotonic() < until:
+            time.sleep(0.01)
+    else:
+        terminal.until(words)
+    time.sleep(0.15)
+    stopped(terminal, state)
+    assert len(terminal.server.messages) == asked + 1
+    in_order(terminal)
+
+
+def stopped(terminal: Terminal, state: str) -> None:
+    began = time.monotonic()
+    terminal.child.sendintr()
+    shown = terminal.finished()
+    seconds = time.monotonic() - began
+    print(f"LATENCY terminal {state}: {seconds * 1000:.0f} ms")
+    assert seconds < 1  # promised are 300 ms; the machine may be loaded
+    assert "Stopped" in shown
+    assert "KeyboardInterrupt: the agent was interrupted" in shown
+    assert "Traceback" not in shown
+    assert not [p for p in psutil.process_iter(["cmdline"]) if "60.125" in " ".join(p.info["cmdline"] or [])]
+
+
+def in_order(terminal: Terminal) -> None:
+    """Streams, signal handler and history are the user's again, nothing ran late, the next turn works."""
+    assert "True" in terminal.line("(sys.stdout, sys.stderr, signal.getsignal(2)) == before")
+    assert "False" in terminal.line("'NEVER' in globals()")
+    assert not (terminal.folder / "never").exists()
+    until = time.monotonic() + 3
+    while terminal.server.open_streams and time.monotonic() < until:
+        time.sleep(0.01)
+    assert terminal.server.open_streams == 0
+    terminal.ask(text("all is well"))
+    assert "all is well" in terminal.finished()
+    assert terminal.server.refused == []
+
+
+def test_ctrl_c_at_a_question_ends_the_turn(terminal: Terminal) -> None:
+    terminal.ask(tool("python", {"code": "NEVER = 2"}), options="--mode ask")
+    terminal.until(r"type a reason: ")
+    stopped(terminal, "a permission question")
+    in_order(terminal)
+
+
+def test_a_question_is_answered_by_typing(terminal: Terminal) -> None:
+    for said, ran in (("y", True), ("n", False), ("not on a Friday", False)):
+        terminal.ask(tool("python", {"code": f"ANSWERED = {said!r}"}), text("so be it"), options="--mode ask")
+        question = terminal.until(r"type a reason: ")
+        assert f"ANSWERED = {said!r}" in question
+        terminal.child.sendline(said)
+        shown = terminal.finished()
+        assert "so be it" in shown
+        assert str(ran) in terminal.line(f"globals().get('ANSWERED') == {said!r}")
+    assert "not on a Friday" in str(terminal.server.messages[-1].body)
+    terminal.ask(tool("shell", {"command": "touch made-1"}), text("made"), options="--mode ask")
+    terminal.until(r"type a reason: ")
+    terminal.child.sendline("a")
+    terminal.finished()
+    assert (terminal.folder / "made-1").exists()
+    terminal.ask(tool("shell", {"command": "touch made-1"}), text("again"), options="--mode ask")
+    shown = terminal.finished()
+    assert "type a reason" not in shown
+    assert "again" in shown
+
+
+def test_output_comes_while_the_code_runs(terminal: Terminal) -> None:
+    code = "import time\nfor step in range(3):\n    print('step', step, flush=True)\n    time.sleep(0.4)"
+    terminal.ask(tool("python", {"code": code}), text("that was it"))
+    terminal.until(r"│ step 0")
+    began = time.monotonic()
+    terminal.until(r"│ step 2")
+    assert time.monotonic() - began > 0.4
+    assert "that was it" in terminal.finished()
+
+
+def test_code_of_the_agent_ends_no_session_and_leaves_no_trace(terminal: Terminal) -> None:
+    terminal.line("'mine'")
+    before = int(re.findall(r"\d+", terminal.line("len(In)"))[-1])
+    code = "_ = 5\n41 + 1\nexit()"
+    terminal.ask(tool("python", {"code": "41 + 1"}), tool("python", {"code": code}), text("still here"))
+    assert "still here" in terminal.finished()
+    assert int(re.findall(r"\d+", terminal.line("len(In)"))[-1]) == before + 2  # the cell, and this line
+    terminal.line("'mine'")
+    terminal.ask(tool("python", {"code": "41 + 1"}), text("again"))
+    terminal.finished()
+    assert "'mine'" in terminal.line("_")
+    assert "False" in terminal.line("42 in [value for value in Out.values() if isinstance(value, int)]")
+    in_order(terminal)
+
+
+def test_hostile_output_reaches_no_terminal(terminal: Terminal) -> None:
+    bad = "\x1b]0;owned\x07\x1b[2J\x1b]8;;http://evil.example\x1b\\click\x1b]8;;\x1b\\"
+    terminal.ask(tool("python", {"code": f"print({bad!r}, 'end of it')"}, say=bad), text(bad + "done"))
+    shown = terminal.finished()
+    assert "end of it" in shown
+    assert "\x1b]" not in shown
+    assert "\x1b[2J" not in shown

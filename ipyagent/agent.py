@@ -141,10 +141,9 @@ class Agent:
 
         Raises UsageError while another turn runs, NoCredentials, SettingError, JournalError.
         """
-        if self._running is not None:
-            raise UsageError("a turn is running in this kernel already; wait for it, or %agent stop")
+        self._check_free()
         model = self.connections.get(options.model or self.model, self.endpoint())
-        session = self.sessions.ensure()
+        session = self.sessions.ensure(cell)
         mentions = find(text, self.shell.user_ns, self.folder)
         asked = Asked(clean(text), cell, self._look(), mentions, self.tools_now(), options)
 
@@ -188,7 +187,7 @@ class Agent:
     def stored_turn(self, text: str, cell: str) -> list[Event] | None:
         """The events of a finished turn that this very cell asked for in an earlier kernel, as long
         as nothing new was said since the session was resumed; None when the cell must run."""
-        session = self.sessions.take_up()
+        session = self.sessions.take_up(cell)
         if session is None:
             return None
         turn = self.sessions.replay(clean(text), cell)
@@ -199,6 +198,7 @@ class Agent:
     @contextmanager
     def _occupied(self) -> Iterator[MainThread]:
         """The main thread's dispatcher for one turn; while it is held no other turn begins."""
+        self._check_free()  # another request may have been taken in since this one was
         settings = self.settings
         self._running = MainThread(
             self.shell,
@@ -210,6 +210,10 @@ class Agent:
             yield self._running
         finally:
             self._running = None
+
+    def _check_free(self) -> None:
+        if self._running is not None:
+            raise UsageError("a turn is running in this kernel already; wait for it, or %agent stop")
 
     @property
     def busy(self) -> bool:

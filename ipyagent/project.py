@@ -182,7 +182,7 @@ class Project:
                 transcript = (entry / "transcript.jsonl").stat()
             except OSError:
                 continue  # not a session
-            if transcript.st_size:
+            if transcript.st_size and not entry.name.startswith("."):  # "." begins a copy that is being made
                 found.append((transcript.st_mtime, entry))
         for _, path in sorted(found, reverse=True):
             yield path

@@ -7,7 +7,9 @@ from contextlib import AbstractContextManager, contextmanager
 
 import msgspec
 
+from ipyagent.config import IPyAgent
 from ipyagent.context.reminders import Seen
+from ipyagent.errors import UsageError
 from ipyagent.journal.events import Ending, Mode
 from ipyagent.journal.protocols import Surface, Tool
 from ipyagent.kernel.dispatcher import MainThread
@@ -26,6 +28,17 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     mode: Mode | None = None
     fresh: bool = False
     fork: bool = False
+
+    def __post_init__(self) -> None:
+        """Raises UsageError for what no request can be sent with."""
+        for name, value in (("mode", self.mode or ""), ("effort", self.effort)):
+            known: tuple[str, ...] = getattr(IPyAgent.class_traits()[name], "values")  # noqa: B009 - an Enum's own
+            if value and value not in known:
+                raise UsageError(f"{name} is one of {', '.join(filter(None, known))}, not {value!r}")
+        if self.max_turns < 0:
+            raise UsageError(f"max_turns is a number from 1 up, or 0 for the setting, not {self.max_turns}")
+        if self.fresh and self.fork:
+            raise UsageError("fresh and fork exclude each other: without history, or with a copy of it")
 
     @property
     def aside(self) -> bool:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from ipyagent.config import IPyAgent
 from ipyagent.errors import JournalError, TrustError, UsageError
-from ipyagent.journal.events import KernelStarted, SessionStarted
+from ipyagent.journal.events import KernelStarted, SessionStarted, UserSaid
 from ipyagent.journal.journal import TRANSCRIPT, new_session_id, read_events
 from ipyagent.loop.history import Turn
 from ipyagent.loop.session import Session
@@ -49,20 +49,21 @@ class Sessions:
         """Folders of the project's sessions, newest first."""
         return list(self.project.session_folders())
 
-    def take_up(self) -> Session | None:
-        """The current session; else the notebook's last one, tried once; else None."""
+    def take_up(self, cell: str = "") -> Session | None:
+        """The current session; else the notebook's last one, tried once; else None. `cell`, the id
+        of the cell that asks, tells a renamed notebook."""
         if self.current is None and not self._looked:
             self._looked = True
-            if (folder := self._last_of_notebook()) is not None:
+            if (folder := self._last_of_notebook(cell)) is not None:
                 try:
                     return self._open(folder)
                 except (TrustError, JournalError) as problem:
                     self._notice(str(problem))
         return self.current
 
-    def ensure(self) -> Session:
+    def ensure(self, cell: str = "") -> Session:
         """The current session; else the notebook's last one, taken up; else a new one."""
-        if self.take_up() is None:
+        if self.take_up(cell) is None:
             if self.project.make():
                 self._notice(f"sessions of this project are kept in {self.project.folder} (not in git)")
             self.current = Session.create(self.project.sessions, self.started())
@@ -132,18 +133,30 @@ class Sessions:
         notebook = self.project.relative(self.notebook) if self.notebook is not None else ""
         return SessionStarted(session=new_session_id(), version=__version__, notebook=notebook, forked_from=forked_from)
 
-    def _last_of_notebook(self) -> Path | None:
+    def _last_of_notebook(self, cell: str) -> Path | None:
         if self.notebook is None:
             return None
         wanted = self.project.relative(self.notebook)
+        left: list[Path] = []  # sessions of notebooks that are no longer there
         for folder in self.project.session_folders():
             try:
                 first = next(read_events(folder / TRANSCRIPT), None)
             except JournalError:
                 continue  # %agent doctor tells; another session of this notebook may still be readable
-            if isinstance(first, SessionStarted) and first.notebook == wanted:
+            if not isinstance(first, SessionStarted) or not first.notebook:
+                continue
+            if first.notebook == wanted:
                 return folder
-        return None
+            if not (self.project.root / first.notebook).exists():
+                left.append(folder)
+        return next((folder for folder in left if cell and self._asked_in(folder, cell)), None)
+
+    def _asked_in(self, folder: Path, cell: str) -> bool:
+        """Whether this very cell was answered in a session: its notebook was renamed, not copied."""
+        try:
+            return any(isinstance(event, UserSaid) and event.cell == cell for event in read_events(folder / TRANSCRIPT))
+        except JournalError:
+            return False  # %agent doctor tells
 
     def _open(self, folder: Path) -> Session:
         if not (self.project.trusted or self._settings.trust_all):

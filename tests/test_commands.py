@@ -6,6 +6,7 @@ import json
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rooms import KEY, MODEL, Room, as_json, plain, results, room
@@ -97,10 +98,9 @@ def test_context_counts_what_the_server_counts(place: Room) -> None:
     told = place.ok("%context").streams
     assert "system prompt" in told
     assert "warning 947,000" in told
-    shares = [float(line.rsplit(maxsplit=2)[1]) for line in told.splitlines() if line.endswith(" %")]
-    assert sum(shares) == pytest.approx(100, abs=0.5)
-    counts = [int(line.split(" %")[0].rsplit(maxsplit=2)[1].replace(",", "")) for line in told.splitlines() if line.endswith(" %")]
-    assert sum(counts) == pytest.approx(int(told.split()[0].replace(",", "")), abs=9)
+    rows = [line.split()[-3:-1] for line in told.splitlines() if line.endswith(" %")]
+    assert sum(float(share) for _, share in rows) == pytest.approx(100, abs=0.5)
+    assert sum(int(tokens.replace(",", "")) for tokens, _ in rows) == pytest.approx(int(told.split()[0].replace(",", "")), abs=9)
     assert place.server is not None
     last = place.server.messages[-1]
     assert f"{last.prompt_tokens:,} prompt tokens" in told
@@ -114,13 +114,14 @@ def test_raw_context_is_the_next_request_and_has_no_key(place: Room) -> None:
     place.asks("and now?")
     sent = place.sent()
     assert (raw["system"], raw["tools"], raw["model"]) == (sent["system"], sent["tools"], sent["model"])
-    bare = [{"role": message["role"], "content": [_bare(block) for block in message["content"]]} for message in sent["messages"]]
-    was = [{"role": message["role"], "content": [_bare(block) for block in message["content"]]} for message in raw["messages"]]
-    assert bare[:2] == was
+    assert _bare(sent["messages"])[:2] == _bare(raw["messages"])
 
 
-def _bare(block: dict[str, object]) -> dict[str, object]:
-    return {key: value for key, value in block.items() if key != "cache_control"}
+def _bare(messages: list[dict[str, Any]]) -> list[Any]:
+    """The messages without cache marks, which move."""
+    return [
+        (message["role"], [{**block, "cache_control": None} for block in message["content"]]) for message in messages
+    ]
 
 
 def test_model_is_shown_and_changed(place: Room) -> None:
@@ -233,8 +234,8 @@ def test_sessions_are_begun_listed_taken_up_and_forked(place: Room) -> None:
     assert copy in told
     assert copy not in (first, second)
     assert "back again" in as_json(place.sent())
-    original = [e.text for e in read_events(place.folder / ".ipyagent/sessions" / first / "transcript.jsonl") if isinstance(e, UserSaid)]
-    assert original == ["first of all", "back again"]
+    original = read_events(place.folder / ".ipyagent/sessions" / first / "transcript.jsonl")
+    assert [event.text for event in original if isinstance(event, UserSaid)] == ["first of all", "back again"]
 
 
 # ---------------------------------------------------------------------- options of a cell
@@ -293,7 +294,8 @@ def test_mentions_attach_what_they_name(place: Room) -> None:
     (place.folder / "sub").mkdir(exist_ok=True)
     (place.folder / "sub/plain.txt").write_text("egret\n")
     number = place.ok("'kingfisher ' * 2").reply["execution_count"]
-    body = f'see @rows, @rows. @"two words.csv" (@sub/plain.txt) @cell:{number} @out:{number} me@rows.org @nothing @cell:9999'
+    body = 'see @rows, @rows. @"two words.csv" (@sub/plain.txt) me@rows.org @nothing @cell:9999 '
+    body += f"@cell:{number} @out:{number}"
     place.asks(body)
     words = place.words()
     assert words[-1] == body
@@ -327,7 +329,8 @@ def test_completion_knows_variables_files_options_and_commands(place: Room) -> N
     assert completions(place, "%%agent\nplot @pengu") == (
         ["@penguin_count", "@penguin_rows", '@"penguin notes.txt"', "@penguins.csv"], "@pengu",
     )  # fmt: skip
-    matches, replaced = completions(place, "%%agent --effort low\nplot {x: @pen} now", len("%%agent --effort low\nplot {x: @pen"))
+    before = "%%agent --effort low\nplot {x: @pen"
+    matches, replaced = completions(place, before + "} now", len(before))
     assert (matches[0], replaced) == ("@penguin_count", "@pen")
     assert completions(place, "%%agent\n@ou") == (["@out:"], "@ou")
     assert completions(place, "%%agent --m") == (["--model", "--max-turns", "--mode"], "--m")
@@ -373,7 +376,7 @@ def test_a_tool_of_a_cell_is_there_in_the_next_request(place: Room) -> None:
 
 @pytest.mark.parametrize(
     ("code", "word"),
-    [("def f(x): 'doc'", "type"), ("def f(x: int): return x", "docstring"), ("def f(*a: int): 'doc'", "must have a name")],
+    [("def f(x): 'doc'", "type"), ("def f(x: int): return x", "docstring"), ("def f(*a: int): 'doc'", "have a name")],
 )
 def test_a_wrong_tool_is_one_line(place: Room, code: str, word: str) -> None:
     assert word in place.refuses(f"import ipyagent\n@ipyagent.tool\n{code}")

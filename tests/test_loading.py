@@ -55,20 +55,45 @@ def _state():
 
 @pytest.fixture
 def place(tmp_path: Path) -> Iterator[Room]:
+    """A kernel that has not heard of us."""
     with PracticeServer() as server, room(tmp_path, server=server) as made:
         yield made
 
 
-def test_loading_is_silent_light_and_leaves_no_trace(place: Room) -> None:
-    place.ok("import sys, os, json")
+@pytest.fixture(scope="module")
+def kernel(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Room]:
+    with PracticeServer() as server, room(tmp_path_factory.mktemp("loading"), server=server) as made:
+        yield made
+
+
+@pytest.fixture
+def used(kernel: Room) -> Iterator[Room]:
+    """A kernel in which the extension is not loaded, whatever was before."""
+    yield kernel
+    kernel.run("%unload_ext ipyagent")
+    kernel.ok(
+        "for kind in get_ipython().magics_manager.magics.values():\n    kind.pop('agent', 0); kind.pop('context', 0)"
+    )
+
+
+WARM = "import threading\nfor t in threading.enumerate():\n    if t.name == 'ipyagent-warm-up': t.join(20)"
+
+
+def test_loading_is_silent_light_and_leaves_no_trace_and_warms_up_after_the_cell(place: Room) -> None:
+    place.ok("import sys, os, json, threading")
     place.ok(WATCH)
     place.ok("_before = set(sys.modules); _watching = True")
-    loaded = place.ok(f"%load_ext ipyagent\n_watching = False\n_heavy = [m for m in {HEAVY!r} if m in sys.modules and m not in _before]")
+    loaded = place.ok(
+        "%load_ext ipyagent\n_watching = False\n"
+        f"_heavy = [m for m in {HEAVY!r} if m in sys.modules and m not in _before]\n"
+        "_warm = [t.name for t in threading.enumerate() if t.name == 'ipyagent-warm-up']"
+    )
     assert (loaded.streams, loaded.data) == ("", [])
     assert place.kernel.eval("_seen") == []
     assert place.kernel.eval("_heavy") == []
-    place.ok("import threading\nfor t in threading.enumerate():\n    if t.name == 'ipyagent-warm-up': t.join(20)")
-    assert place.kernel.eval("'anthropic' in sys.modules") is True
+    assert place.kernel.eval("_warm") == []
+    assert place.ok(WARM).streams == ""
+    assert place.kernel.eval("'anthropic' in sys.modules and 'ipyagent.agent' in sys.modules") is True
     assert list(place.folder.iterdir()) == []
     assert not place.home.exists()
     assert not (Path(place.environ["HOME"]) / ".ipyagent").exists()
@@ -76,89 +101,80 @@ def test_loading_is_silent_light_and_leaves_no_trace(place: Room) -> None:
     assert place.server.log == []
 
 
-def test_the_warm_up_begins_after_the_loading_cell(place: Room) -> None:
-    names = "[t.name for t in threading.enumerate()]"
-    place.ok("import sys, threading, builtins")
-    cell = place.ok(f"%load_ext ipyagent\nprint('ipyagent-warm-up' in {names})\n_started = []\n_start = threading.Thread.start")
-    assert cell.streams == "False\n"
-    place.ok("for t in threading.enumerate():\n    if t.name == 'ipyagent-warm-up': t.join(20)")
-    assert place.kernel.eval("'anthropic' in sys.modules and 'ipyagent.agent' in sys.modules") is True
-
-
-@pytest.mark.parametrize("broken", ["raise ImportError('no')", "raise RuntimeError('boom')", "def ("])
+@pytest.mark.parametrize("broken", ["raise RuntimeError('boom')", "def ("])
 def test_a_broken_package_is_silent_at_load_and_told_at_the_first_request(place: Room, broken: str) -> None:
     (place.folder / "anthropic.py").write_text(broken)
     place.ok("import sys; sys.path.insert(0, '')")
     loaded = place.ok("%load_ext ipyagent")
-    later = place.ok("import threading\nfor t in threading.enumerate():\n    if t.name == 'ipyagent-warm-up': t.join(20)")
+    later = place.ok(WARM)
     assert (loaded.streams, later.streams) == ("", "")
     assert place.run("%%agent\nhello").reply["status"] == "error"
     assert place.ok("1 + 1").data == [{"text/plain": "2"}]
 
 
-def test_unloading_restores_everything(place: Room) -> None:
-    place.ok("import json\n%load_ext json")  # not an extension: IPython makes its own machinery for them
-    place.ok(STATE)
-    before = place.kernel.eval("_state()")
-    place.ok("%load_ext ipyagent")
-    assert place.kernel.eval("_state()") != before
-    place.asks("hello")
-    place.ok("%unload_ext ipyagent")
-    assert json.loads(place.kernel.eval("_state()")) == json.loads(before)
-    place.ok("%load_ext ipyagent\n%unload_ext ipyagent")
-    assert json.loads(place.kernel.eval("_state()")) == json.loads(before)
-    assert place.kernel.eval("[t.name for t in __import__('threading').enumerate() if t.name == 'ipyagent']") == []
+def test_unloading_restores_everything(used: Room) -> None:
+    used.ok("import json\n%load_ext json")  # not an extension: IPython makes its own machinery for them
+    used.ok(STATE)
+    before = used.kernel.eval("_state()")
+    used.ok("%load_ext ipyagent")
+    assert used.kernel.eval("_state()") != before
+    used.asks("hello")
+    used.ok("%unload_ext ipyagent")
+    assert json.loads(used.kernel.eval("_state()")) == json.loads(before)
+    used.ok("%load_ext ipyagent\n%unload_ext ipyagent")
+    assert json.loads(used.kernel.eval("_state()")) == json.loads(before)
+    assert used.kernel.eval("[t.name for t in __import__('threading').enumerate() if t.name == 'ipyagent']") == []
 
 
-def test_loading_twice_and_reloading_keep_one_of_everything(place: Room) -> None:
-    place.ok("%load_ext ipyagent")
-    place.ok("%load_ext ipyagent")
-    place.ok("import ipyagent; ipyagent.load_ipython_extension(get_ipython())")
-    place.ok("%reload_ext ipyagent")
+def test_loading_twice_and_reloading_keep_one_of_everything(used: Room) -> None:
+    used.ok("%load_ext ipyagent")
+    used.ok("%load_ext ipyagent")
+    used.ok("import ipyagent; ipyagent.load_ipython_extension(get_ipython())")
+    used.ok("%reload_ext ipyagent")
     ours = "[t for t in get_ipython().input_transformers_cleanup if type(t).__name__ == 'CellTransformer']"
-    assert place.kernel.eval(f"len({ours})") == 1
-    assert place.kernel.eval("sum(type(c).__name__ == 'IPyAgent' for c in get_ipython().configurables)") == 1
-    place.asks("hello")
-    assert place.words()[-1] == "hello"
+    assert used.kernel.eval(f"len({ours})") == 1
+    assert used.kernel.eval("sum(type(c).__name__ == 'IPyAgent' for c in get_ipython().configurables)") == 1
+    used.asks("hello")
+    assert used.words()[-1] == "hello"
 
 
 OTHERS = {
-    "line": "from IPython.core.magic import register_line_magic\n@register_line_magic\ndef agent(line): return 'theirs'",
-    "cell": "from IPython.core.magic import register_cell_magic\n@register_cell_magic\ndef agent(line, cell): return 'theirs'",
+    "line": "from IPython.core.magic import *\n@register_line_magic\ndef agent(line): return 'theirs'",
+    "cell": "from IPython.core.magic import *\n@register_cell_magic\ndef agent(line, cell): return 'theirs'",
 }
 
 
 @pytest.mark.parametrize("kind", OTHERS)
-def test_another_owner_of_the_short_name_keeps_it(place: Room, kind: str) -> None:
-    place.ok(OTHERS[kind])
-    loaded = place.ok("%load_ext ipyagent")
+def test_another_owner_of_the_short_name_keeps_it(used: Room, kind: str) -> None:
+    used.ok(OTHERS[kind])
+    loaded = used.ok("%load_ext ipyagent")
     assert loaded.streams.count("\n") == 1
     assert "%%ipyagent" in loaded.streams
-    theirs = place.ok("%agent x" if kind == "line" else "%%agent\n{'a': 1} $x")
+    theirs = used.ok("%agent x" if kind == "line" else "%%agent\n{'a': 1} $x")
     assert theirs.data == [{"text/plain": "'theirs'"}]
-    place.ok("%%ipyagent\n{'a': 1} $x")
-    assert place.words()[-1] == "{'a': 1} $x"
-    assert "session" in place.ok("%ipyagent").streams
-    place.ok("%unload_ext ipyagent")
-    assert place.ok("%agent x" if kind == "line" else "%%agent\nx").data == [{"text/plain": "'theirs'"}]
+    used.ok("%%ipyagent\n{'a': 1} $x")
+    assert used.words()[-1] == "{'a': 1} $x"
+    assert "session" in used.ok("%ipyagent").streams
+    used.ok("%unload_ext ipyagent")
+    assert used.ok("%agent x" if kind == "line" else "%%agent\nx").data == [{"text/plain": "'theirs'"}]
 
 
-def test_another_owner_of_context_keeps_it(place: Room) -> None:
-    place.ok("from IPython.core.magic import register_line_magic\n@register_line_magic\ndef context(line): return 'theirs'")
-    loaded = place.ok("%load_ext ipyagent")
+def test_another_owner_of_context_keeps_it(used: Room) -> None:
+    used.ok("from IPython.core.magic import *\n@register_line_magic\ndef context(line): return 'theirs'")
+    loaded = used.ok("%load_ext ipyagent")
     assert loaded.streams.count("\n") == 1
     assert "%context" in loaded.streams
-    assert place.ok("%context").data == [{"text/plain": "'theirs'"}]
-    place.asks("hello")
-    assert "tokens" in place.ok("%agent context").streams
-    place.ok("%unload_ext ipyagent")
-    assert place.ok("%context").data == [{"text/plain": "'theirs'"}]
+    assert used.ok("%context").data == [{"text/plain": "'theirs'"}]
+    used.asks("hello")
+    assert "tokens" in used.ok("%agent context").streams
+    used.ok("%unload_ext ipyagent")
+    assert used.ok("%context").data == [{"text/plain": "'theirs'"}]
 
 
-def test_help_of_the_magics_says_what_they_do(place: Room) -> None:
-    place.ok("%load_ext ipyagent")
+def test_help_of_the_magics_says_what_they_do(used: Room) -> None:
+    used.ok("%load_ext ipyagent")
     for line, word in (("%agent?", "%agent help"), ("%%agent?", "%agent help"), ("%context?", "what the model would")):
-        payload = place.ok(line).reply["payload"]
+        payload = used.ok(line).reply["payload"]
         assert word in payload[0]["data"]["text/plain"], line
 
 
@@ -235,18 +251,18 @@ def test_a_wrong_environment_value_stops_loading_with_one_line(tmp_path: Path) -
         assert "read_only" in line
 
 
-def test_config_shows_sets_and_refuses(place: Room) -> None:
-    place.ok("%load_ext ipyagent")
-    shown = place.ok("%config IPyAgent").streams
+def test_config_shows_sets_and_refuses(used: Room) -> None:
+    used.ok("%load_ext ipyagent")
+    shown = used.ok("%config IPyAgent").streams
     assert "IPyAgent.max_turns=<Int>" in shown
     assert "Permissions: ask, auto" in shown
-    place.ok("%config IPyAgent.mode = 'read_only'")
-    assert place.ok("%agent mode").streams.startswith("mode read_only")
-    assert place.ok("%config IPyAgent.max_turns").data == [{"text/plain": "50"}]
-    wrong = place.run("%config IPyAgent.mode = 'yolo'").streams  # IPython's own one line
+    used.ok("%config IPyAgent.mode = 'read_only'")
+    assert used.ok("%agent mode").streams.startswith("mode read_only")
+    assert used.ok("%config IPyAgent.max_turns").data == [{"text/plain": "50"}]
+    wrong = used.run("%config IPyAgent.mode = 'yolo'").streams  # IPython's own one line
     assert "'auto', 'read_only'" in wrong
     assert wrong.count("\n") == 1
-    assert place.ok("%agent mode").streams.startswith("mode read_only")
+    assert used.ok("%agent mode").streams.startswith("mode read_only")
 
 
 def test_a_config_file_sets_settings_and_a_wrong_value_is_one_line(tmp_path: Path) -> None:
@@ -254,7 +270,7 @@ def test_a_config_file_sets_settings_and_a_wrong_value_is_one_line(tmp_path: Pat
         profile = Path(place.environ["IPYTHONDIR"]) / "profile_default"
         profile.mkdir(parents=True)
         config = profile / "ipython_config.py"
-        config.write_text("c = get_config()\nc.IPyAgent.mode = 'auto'\nc.InteractiveShellApp.extensions = ['ipyagent']\n")
+        config.write_text("c = get_config()\nc.IPyAgent.mode = 'auto'\nc.IPKernelApp.extensions = ['ipyagent']\n")
         assert place.ok("%agent mode").streams.startswith("mode auto")
         config.write_text("c = get_config()\nc.IPyAgent.mode = 'yolo'\n")
         place.restart()

@@ -67,7 +67,8 @@ def check(notebook: Any, *, restarted: bool) -> None:
     assert f"r = {pair.corr().iloc[0, 1]:.2f}; n = {len(pair)}" in said["Plot body mass by flipper length."]
     males = penguins[penguins["sex"] == "male"][["body_mass_g", "flipper_length_mm"]].dropna()
     assert f"r = {males.corr().iloc[0, 1]:.2f}; n = {len(males)}" in said["Now only for the males."]
-    pictures = re.findall(r"data:image/png;base64,([A-Za-z0-9+/=]+)", found["Plot body mass by flipper length."]["text/html"])
+    plot = found["Plot body mass by flipper length."]["text/html"]
+    pictures = re.findall(r"data:image/png;base64,([A-Za-z0-9+/=]+)", plot)
     assert pictures
     assert base64.b64decode(pictures[0]).startswith(b"\x89PNG")
     assert "6 things" in said["What have we done so far?"]
@@ -95,7 +96,9 @@ def test_the_demo_runs_in_a_fresh_folder_without_key_or_network(tmp_path: Path) 
     assert sorted(path.name for path in tmp_path.iterdir()) == ["home", "ipyagent-demo", "ipython"]
 
 
-def test_the_quickstart_runs_from_top_to_bottom_without_the_restart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_quickstart_runs_from_top_to_bottom_without_the_restart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from nbclient import NotebookClient
 
     project = tmp_path / "project"

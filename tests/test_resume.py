@@ -82,14 +82,28 @@ def test_the_bytes_of_the_prompt_are_the_same_after_a_restart(place: Room, befor
     if before:
         assert "2031-02-03" in place.words()[0]
         assert "2031-02-03" not in as_json(now["messages"][:-1])
+    stamps = [event for event in place.events() if isinstance(event, KernelStarted)]
+    assert [stamp.resumed for stamp in stamps] == [False, True]
+    assert stamps[0].stamp != stamps[1].stamp
+    assert {event.status for event in place.events() if isinstance(event, TurnEnded)} == {"finished"}
     assert place.server is not None
     usage = place.server.messages[-1].usage
     assert usage["cache_read_input_tokens"] >= place.server.messages[-2].prompt_tokens - 64
     assert place.server.refused == []
 
 
+RATE = """
+import ipyagent
+
+@ipyagent.tool(permission="none", writes=False)
+def rate(day: int) -> int:
+    "A rate."
+    return 7
+"""
+
+
 def test_a_tool_of_the_user_that_is_gone_after_the_restart_keeps_the_bytes(place: Room) -> None:
-    place.ok('import ipyagent\n@ipyagent.tool(permission="none", writes=False)\ndef rate(day: int) -> int:\n    "A rate."\n    return 7')
+    place.ok(RATE)
     place.asks("rate?", tool("rate", {"day": 1}), text("7"))
     last = place.sent()
     resumed(place)
@@ -100,16 +114,6 @@ def test_a_tool_of_the_user_that_is_gone_after_the_restart_keeps_the_bytes(place
     assert "rate" in missing["text"]
     assert place.server is not None
     assert place.server.refused == []
-
-
-def test_the_journal_says_which_kernel_ran_what(place: Room) -> None:
-    place.asks("one")
-    resumed(place)
-    place.asks("two")
-    stamps = [event for event in place.events() if isinstance(event, KernelStarted)]
-    assert [stamp.resumed for stamp in stamps] == [False, True]
-    assert stamps[0].stamp != stamps[1].stamp
-    assert [event.status for event in place.events() if isinstance(event, TurnEnded)] == ["finished", "finished"]
 
 
 def test_a_second_kernel_goes_on_in_a_copy(place: Room) -> None:

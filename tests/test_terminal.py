@@ -45,8 +45,9 @@ class Terminal:
         self.server.script(*replies)
         self.child.sendline(f"%%agent {options}".rstrip())
         self.child.expect(r"\.\.\.: ")
-        self.child.sendline(request)
-        self.child.expect(r"\.\.\.: ")
+        for row in (request, ""):  # a simple prompt takes two empty lines for the end of a cell magic
+            self.child.sendline(row)
+            self.child.expect(r"\.\.\.: ")
         self.child.sendline("")
 
     def until(self, words: str) -> str:
@@ -82,7 +83,8 @@ def terminal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Terminal]:
         try:
             child.expect(r"In \[1\]: ")
             made = Terminal(child, server, folder)
-            made.line("import sys, signal; before = (sys.stdout, sys.stderr, signal.getsignal(2)); %load_ext ipyagent")
+            made.line("import sys, signal; before = (sys.stdout, sys.stderr, signal.getsignal(2))")
+            made.line("%load_ext ipyagent")
             yield made
         finally:
             child.close(force=True)
@@ -193,10 +195,10 @@ def test_code_of_the_agent_ends_no_session_and_leaves_no_trace(terminal: Termina
     assert "still here" in terminal.finished()
     assert int(re.findall(r"\d+", terminal.line("len(In)"))[-1]) == before + 2  # the cell, and this line
     terminal.line("'mine'")
-    terminal.ask(tool("python", {"code": "41 + 1"}), text("again"))
+    terminal.ask(tool("python", {"code": "4100 + 7"}), text("again"))
     terminal.finished()
     assert "'mine'" in terminal.line("_")
-    assert "False" in terminal.line("42 in [value for value in Out.values() if isinstance(value, int)]")
+    assert "False" in terminal.line("4107 in [value for value in Out.values() if isinstance(value, int)]")
     in_order(terminal)
 
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import os
 import secrets
+import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +60,10 @@ class Journal:
     @classmethod
     def create(cls, sessions: Path, started: SessionStarted) -> Journal:
         """A new session in `sessions/<id>/` with `started` as its first event."""
-        folder = sessions / started.session
+        return cls._begin(sessions / started.session, started)
+
+    @classmethod
+    def _begin(cls, folder: Path, started: SessionStarted) -> Journal:
         try:
             folder.mkdir(parents=True, mode=0o700)
             journal = cls(folder, started.session, last=0, lock=_lock(folder))
@@ -69,6 +73,7 @@ class Journal:
             journal.append(started)
         except JournalError:
             journal.close()
+            shutil.rmtree(folder, ignore_errors=True)
             raise
         return journal
 
@@ -111,30 +116,40 @@ class Journal:
     ) -> tuple[Journal, list[Problem]]:
         """A new session that begins with the events of `source` (a session's folder), up to event
         `upto` (0: all), and what could not be read of them. Events keep their ids, which other
-        events refer to. `started` names the new id and where it came from."""
-        journal = cls.create(sessions, started)
+        events refer to; files beside the transcript (backups, stored results) go along as links.
+        `started` names the new id and where it came from."""
+        staging, folder = sessions / f".{started.session}.part", sessions / started.session
         problems: list[Problem] = []
+        journal = cls._begin(staging, started)
+        try:
+            journal._copy(read_events(source / TRANSCRIPT, problems), upto)
+            _link_files(source, staging)
+            journal.close()
+            os.rename(staging, folder)  # whole or not at all: half a copy must never be taken up
+            return cls(folder, started.session, last=journal.last, lock=_lock(folder)), problems
+        except OSError as problem:
+            raise JournalError(f"cannot write in {folder}: {problem.strerror or problem}") from None
+        finally:
+            journal.close()
+            shutil.rmtree(staging, ignore_errors=True)
+
+    def _copy(self, events: Iterable[Event], upto: int) -> None:
         lines: list[bytes] = []
         size = 0
-        try:
-            for event in read_events(source / TRANSCRIPT, problems):
-                if upto and event.id > upto:
-                    break
-                if isinstance(event, SessionStarted):
-                    continue
-                line, copied = encode(msgspec.structs.replace(event, parent=journal._last))
-                lines.append(line)
-                size += len(line)
-                journal._last = copied.id
-                if size > COPY_BYTES:
-                    journal._write(b"".join(lines))
-                    lines.clear()
-                    size = 0
-            journal._write(b"".join(lines))
-        except BaseException:
-            journal.close()
-            raise
-        return journal, problems
+        for event in events:
+            if upto and event.id > upto:
+                break
+            if isinstance(event, SessionStarted):
+                continue
+            line, copied = encode(msgspec.structs.replace(event, parent=self._last))
+            lines.append(line)
+            size += len(line)
+            self._last = copied.id
+            if size > COPY_BYTES:
+                self._write(b"".join(lines))
+                lines.clear()
+                size = 0
+        self._write(b"".join(lines))
 
     def append(self, event: E) -> E:
         """Write an event and return it with id, parent and time set, exactly as it will be read again.
@@ -203,6 +218,22 @@ def _ends_with_newline(path: Path) -> bool:
     with path.open("rb") as file:
         file.seek(-1, os.SEEK_END)
         return file.read(1) == b"\n"
+
+
+def _link_files(source: Path, target: Path) -> None:
+    """The folders beside a transcript in another session: their files are written once and never
+    changed, so a link is as good as a copy. Raises OSError."""
+
+    def link(file: str, place: str) -> str:
+        try:
+            os.link(file, place)
+        except OSError:  # no links on this file system
+            shutil.copyfile(file, place)
+        return place
+
+    for entry in sorted(source.iterdir()):
+        if entry.is_dir() and not entry.is_symlink():
+            shutil.copytree(entry, target / entry.name, symlinks=True, copy_function=link)
 
 
 def _lock(folder: Path) -> Any:

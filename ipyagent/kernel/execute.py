@@ -21,6 +21,9 @@ from ipyagent.kernel.output import OutputLog
 
 T = TypeVar("T")
 
+_LAST = ("_", "__", "___")
+"""The user's last results."""
+
 
 class Guard(Protocol):
     """Calls user code so that it can be interrupted, and knows whether it was."""
@@ -126,12 +129,16 @@ class _Run:
 
     def __enter__(self) -> None:
         self._names = _fingerprint(self._shell)
+        self._last = {name: self._shell.user_ns[name] for name in _LAST if name in self._shell.user_ns}
         self._capture.__enter__()
         self._began = time.monotonic()
 
     def __exit__(self, *error: Any) -> None:
         self._seconds = time.monotonic() - self._began
         self._capture.__exit__(*error)
+        for name in _LAST:  # `for _ in …` binds it, and IPython would never set it again
+            self._shell.user_ns.pop(name, None)
+        self._shell.user_ns.update(self._last)
 
     def execution(self) -> Execution:
         outcome = self.outcome

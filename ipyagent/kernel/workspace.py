@@ -13,6 +13,7 @@ from ipyagent.journal.events import FileChanged
 from ipyagent.journal.protocols import Execution, Workspace
 from ipyagent.kernel.dispatcher import MainThread
 from ipyagent.kernel.variables import short_types
+from ipyagent.project import write_atomically
 
 BACKUPS = "backups"
 """Folder beside the transcript with the old content of changed files, named by its SHA-256."""
@@ -81,8 +82,7 @@ class KernelWorkspace:
             target = self.backups / backup
             if not target.exists():
                 try:
-                    self.backups.mkdir(parents=True, exist_ok=True)
-                    target.write_bytes(before)
+                    write_atomically(target, before)
                 except OSError as problem:
                     raise AgentError(f"cannot back up {path} before changing it: {problem.strerror}") from None
         try:

@@ -57,13 +57,20 @@ async def run_turn(
         status, message = "failed", f"internal error {type(problem).__name__}: {str(problem)[:200]}; {where}"
     ended = TurnEnded(status=status, message=" ".join(message.splitlines()), variables=variables())
     try:
-        session.close_open("The user stopped the turn." if status == "stopped" else "The turn ended.")
-        return session.end(msgspec.structs.replace(ended, seconds=round(time.monotonic() - began, 3)))
+        return _close(session, ended, began)
     except JournalError as problem:  # the disk is full: the end is shown although it cannot be kept
         ended = msgspec.structs.replace(ended, status="failed", message=str(problem))
         if session.surface is not None:
             session.surface.show(ended)
         return ended
+    except Exception:  # noqa: BLE001 - what shows the turn is broken: the turn ends on the disk all the same
+        session.surface = None
+        return _close(session, ended, began)
+
+
+def _close(session: Session, ended: TurnEnded, began: float) -> TurnEnded:
+    session.close_open("The user stopped the turn." if ended.status == "stopped" else "The turn ended.")
+    return session.end(msgspec.structs.replace(ended, seconds=round(time.monotonic() - began, 3)))
 
 
 async def _rounds(session: Session, workspace: Workspace, budget: Budget) -> tuple[Ending, str]:

@@ -254,6 +254,7 @@ def has_credentials(endpoint: Endpoint) -> bool:
 
 def _make_client(endpoint: Endpoint) -> anthropic.AsyncAnthropic:
     import anthropic
+    import httpx2
 
     common: dict[str, Any] = {"max_retries": 0, "timeout": anthropic.Timeout(endpoint.timeout, connect=5.0)}
     if endpoint.provider != "anthropic":
@@ -272,7 +273,14 @@ def _make_client(endpoint: Endpoint) -> anthropic.AsyncAnthropic:
         key = keyring_key() or ("none" if endpoint.base_url or os.environ.get("ANTHROPIC_BASE_URL") else "")
     if key:
         common["api_key"] = key
-    return anthropic.AsyncAnthropic(**common)
+    try:
+        return anthropic.AsyncAnthropic(**common)
+    except httpx2.InvalidURL as problem:
+        address = redact(common.get("base_url") or os.environ.get("ANTHROPIC_BASE_URL", ""), key)
+        raise SettingError(f"{address!r} is no address of a server ({problem}): check ANTHROPIC_BASE_URL") from None
+    except (anthropic.AnthropicError, ValueError, OSError) as problem:
+        text = " ".join(redact(str(problem), key).split())
+        raise NoCredentials(f"the stored credentials cannot be used ({text}), nor is ANTHROPIC_API_KEY set") from None
 
 
 def _positive(value: object) -> int:

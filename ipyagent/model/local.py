@@ -12,8 +12,8 @@ from typing import Any
 from ipyagent.errors import SettingError
 
 MAGIC = b"GGUF"
-QUIET = -1
-"""llama.cpp's verbosity: errors only; they go to the process's stderr."""
+QUIET = 0
+"""llama.cpp's verbosity: it writes to the process's stderr, and what fails is said in our own words."""
 
 
 class LocalServer:

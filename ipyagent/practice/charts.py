@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 
+from .names import fresh, label, plain, quoted, result
 from .phrases import STAT_NAMES
-from .query import Query, listed, quoted
+from .query import Query, listed
 from .recipe import Recipe, Task
 from .tables import which
+
+COLOUR = re.compile(r"\bcolou?r(?:ed|ing)?\s+(?:\w+\s+)?by\b|按\S{1,8}?(?:着色|上色|分色)", re.I)
 
 _NAMED = (
     ("hist", r"\bhistograms?\b|\bhist\b|\bdistribution\b|直方图|分布"),
@@ -50,7 +54,8 @@ def plot(task: Task, query: Query) -> Recipe:
         else:
             kind = _fitting(query, measures, groups)
     draw = {"hist": _hist, "scatter": _scatter, "line": _line, "box": _box, "bar": _bar}[kind]
-    code, about = draw(query, measures, groups)
+    figure = Figure(query, task.fresh("fig"), task.fresh("ax"))
+    code, about = draw(figure, measures, groups)
     start = "import matplotlib.pyplot as plt\n" + ("import pandas as pd\n\n" if "pd." in code else "\n")
     step = yield from task.sure(
         f"{start}{query.start}{code}", f"A {kind} of {' and '.join(about)}: it fits their types."
@@ -83,57 +88,96 @@ def _fitting(query: Query, measures: list[str], groups: list[str]) -> str:
     return "hist" if measures else "bar"
 
 
-def _done(lines: list[str], title: str = "") -> str:
-    finish = [f"ax.set_title({quoted(title)})"] if title else []
-    return "\n".join(["fig, ax = plt.subplots(figsize=(6.5, 4))", *lines, *finish, "fig.tight_layout()", "plt.show()"])
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """One figure of a query, and the names of its figure and axes."""
+
+    query: Query
+    fig: str
+    ax: str
+
+    def name(self, wanted: str) -> str:
+        """A name for a value the figure needs."""
+        return fresh(wanted, {*self.query.taken, self.fig, self.ax, self.query.frame.name})
+
+    def code(self, first: str, lines: list[str], title: str, x: str, y: str, facts: str) -> str:
+        """The whole code: data, axes, marks, words, and the numbers that are said about it."""
+        ax, where = self.ax, self.query.where.replace('"', "")
+        grid = "y" if "bar(" in " ".join(lines) or "boxplot(" in " ".join(lines) else "both"
+        return "\n".join(
+            [
+                *([first] if first else []),
+                f"{self.fig}, {ax} = plt.subplots(figsize=(6.5, 4))",
+                *(line.replace("ax.", f"{ax}.").replace("ax=ax", f"ax={ax}") for line in lines),
+                f"{ax}.set(title={quoted(title[:1].upper() + title[1:] + where)}, xlabel={quoted(x)}, ylabel={quoted(y)})",
+                f'{ax}.grid(axis="{grid}", alpha=0.3)',
+                f"{ax}.set_axisbelow(True)",
+                f'{ax}.spines[["top", "right"]].set_visible(False)',
+                f"{self.fig}.tight_layout()",
+                "plt.show()",
+                facts,
+            ]
+        )
 
 
-def _hist(query: Query, measures: list[str], groups: list[str]) -> tuple[str, list[str]]:
+Drawing = tuple[str, list[str]]
+
+
+def _legend(column: str) -> str:
+    return f"ax.legend(title={quoted(label(column))}, frameon=False)"
+
+
+def _hist(figure: Figure, measures: list[str], groups: list[str]) -> Drawing:
+    query = figure.query
     if not measures:
-        return _bar(query, measures, groups)
+        return _bar(figure, measures, groups)
     column, source = measures[0], query.source
-    if groups and query.frame.few(groups[0]):
-        lines = [
-            f"for name, part in {source}.groupby({quoted(groups[0])}):",
-            f"    ax.hist(part[{quoted(column)}].dropna(), bins=25, alpha=0.6, label=str(name))",
-            "ax.legend()",
-        ]
-        about = [column, groups[0]]
-    else:
-        lines, about = [f"ax.hist({source}[{quoted(column)}].dropna(), bins=25)"], [column]
-    lines.append(f'ax.set(xlabel={quoted(column)}, ylabel="rows")')
+    title = f"Distribution of {plain(column)}"
     values = f"{source}[{quoted(column)}]"
-    facts = f'\nprint("mean =", round({values}.mean(), 2))\nprint("median =", round({values}.median(), 2))'
-    return _done(lines) + facts + f'\nprint("n =", {values}.count())', about
+    if groups and query.frame.few(groups[0]):
+        key, part = figure.name("group"), figure.name("part")
+        lines = [
+            f"for {key}, {part} in {source}.groupby({quoted(groups[0])}):",
+            f'    ax.hist({part}[{quoted(column)}].dropna(), bins=20, alpha=0.6, edgecolor="white", label=str({key}))',
+            _legend(groups[0]),
+        ]
+        about, title = [column, groups[0]], f"{title} by {plain(groups[0])}"
+    else:
+        lines, about = [f'ax.hist({values}.dropna(), bins=25, edgecolor="white")'], [column]
+    facts = f'print("mean =", round({values}.mean(), 2))\nprint("median =", round({values}.median(), 2))'
+    return figure.code("", lines, title, label(column), "Rows", f'{facts}\nprint("n =", {values}.count())'), about
 
 
-def _scatter(query: Query, measures: list[str], groups: list[str]) -> tuple[str, list[str]]:
-    source = query.source
+def _scatter(figure: Figure, measures: list[str], groups: list[str]) -> Drawing:
+    query, source = figure.query, figure.query.source
     y, x = (*measures, *groups)[:2]
     if re.search(r"(?:x|横)(?:-?axis|轴)|\band\b|和|与", query.words, re.I) and not re.search(
-        r"\bby\b|against|\bvs\b|versus|随|对", query.words
+        r"\bby\b|against|\bvs\b|versus|随|对", COLOUR.sub("", query.words)
     ):
         x, y = y, x
     hue = next((each for each in groups if each not in (x, y) and query.frame.few(each)), None)
+    marks = 's=22, alpha=0.8, edgecolors="none"'
+    title = f"{plain(y)} against {plain(x)}" + (f", by {plain(hue)}" if hue else "")
     if hue:
+        key, part = figure.name("group"), figure.name("part")
         lines = [
-            f"for name, part in {source}.groupby({quoted(hue)}):",
-            f"    ax.scatter(part[{quoted(x)}], part[{quoted(y)}], s=14, label=str(name))",
-            f"ax.legend(title={quoted(hue)})",
+            f"for {key}, {part} in {source}.groupby({quoted(hue)}):",
+            f"    ax.scatter({part}[{quoted(x)}], {part}[{quoted(y)}], {marks}, label=str({key}))",
+            _legend(hue),
         ]
     else:
-        lines = [f"ax.scatter({source}[{quoted(x)}], {source}[{quoted(y)}], s=14)"]
-    lines.append(f"ax.set(xlabel={quoted(x)}, ylabel={quoted(y)})")
+        lines = [f"ax.scatter({source}[{quoted(x)}], {source}[{quoted(y)}], {marks})"]
     facts = (
-        f'\nprint("r =", round({source}[{quoted(x)}].corr({source}[{quoted(y)}]), 2))'
+        f'print("r =", round({source}[{quoted(x)}].corr({source}[{quoted(y)}]), 2))'
         f'\nprint("n =", len({source}[{listed([x, y])}].dropna()))'
         if query.frame.numeric(x) and query.frame.numeric(y)
-        else f'\nprint("n =", len({source}))'
+        else f'print("n =", len({source}))'
     )
-    return _done(lines) + facts, [y, x, *([hue] if hue else [])]
+    return figure.code("", lines, title, label(x), label(y), facts), [y, x, *([hue] if hue else [])]
 
 
-def _line(query: Query, measures: list[str], groups: list[str]) -> tuple[str, list[str]]:
+def _line(figure: Figure, measures: list[str], groups: list[str]) -> Drawing:
+    query = figure.query
     source, frame = query.source, query.frame
     x = next((each for each in groups if frame.temporal(each)), None) or next(
         (each for each in (*measures[1:], *groups) if frame.numeric(each)), (*groups, *measures)[0]
@@ -144,45 +188,57 @@ def _line(query: Query, measures: list[str], groups: list[str]) -> tuple[str, li
     by = f'pd.to_datetime({source}[{quoted(x)}], format="mixed")' if text else quoted(x)
     grouping = f"[{by}, {quoted(hue)}]" if hue else by
     stat = query.stat if query.stat in STAT_NAMES else "mean"
-    lines = [f"summary = {source}.groupby({grouping})[{quoted(y)}].{stat}()" + (".unstack()" if hue else "")]
-    lines += ["summary.plot(ax=ax)", f"ax.set(xlabel={quoted(x)}, ylabel={quoted(f'{stat} of {y}')})"]
-    facts = '\nprint(f"from = {summary.index.min()} to {summary.index.max()}")\nprint(f"n = {len(summary)}")'
-    return _done(lines) + facts, [y, *keys]
+    name = figure.name(result(y, keys))
+    first = f"{name} = {source}.groupby({grouping})[{quoted(y)}].{stat}()" + (".unstack()" if hue else "")
+    lines = [f"{name}.plot(ax=ax)", *([_legend(hue)] if hue else [])]
+    facts = f'print(f"from = {{{name}.index.min()}} to {{{name}.index.max()}}")\nprint(f"n = {{len({name})}}")'
+    title = f"{plain(y)} over {plain(x)}" + (f", by {plain(hue)}" if hue else "")
+    return figure.code(first, lines, title, label(x), _of(stat, y), facts), [y, *keys]
 
 
-def _box(query: Query, measures: list[str], groups: list[str]) -> tuple[str, list[str]]:
-    column, source = measures[0] if measures else "", query.source
+def _of(stat: str, column: str) -> str:
+    """The words on an axis of a statistic: Mean body mass (g)."""
+    words = label(column)
+    return f"{stat.capitalize()} {words if words[1:2].isupper() else words[:1].lower() + words[1:]}"
+
+
+def _box(figure: Figure, measures: list[str], groups: list[str]) -> Drawing:
+    column, source = measures[0] if measures else "", figure.query.source
     if not column:
-        return _bar(query, measures, groups)
-    if groups:
-        lines = [
-            f"groups = dict(list({source}.dropna(subset=[{quoted(column)}])"
-            f".groupby({quoted(groups[0])})[{quoted(column)}]))",
-            "ax.boxplot(list(groups.values()))",
-            "ax.set_xticks(range(1, len(groups) + 1), [str(name) for name in groups])",
-            f"ax.set(xlabel={quoted(groups[0])}, ylabel={quoted(column)})",
-        ]
-        facts = '\nfor name, values in groups.items():\n    print(f"median = {values.median():.2f} ({name})")'
-    else:
-        lines = [f"ax.boxplot({source}[{quoted(column)}].dropna())", f"ax.set_ylabel({quoted(column)})"]
-        facts = f'\nprint("median =", round({source}[{quoted(column)}].median(), 2))'
-    return _done(lines) + facts, [column, *groups[:1]]
+        return _bar(figure, measures, groups)
+    if not groups:
+        lines = [f'ax.boxplot({source}[{quoted(column)}].dropna(), tick_labels=[""])']
+        facts = f'print("median =", round({source}[{quoted(column)}].median(), 2))'
+        return figure.code("", lines, plain(column), "", label(column), facts), [column]
+    name, key, values = figure.name(result(column, groups[:1])), figure.name("group"), figure.name("values")
+    first = (
+        f"{name} = dict(list({source}.dropna(subset=[{quoted(column)}])"
+        f".groupby({quoted(groups[0])})[{quoted(column)}]))"
+    )
+    lines = [f"ax.boxplot(list({name}.values()), tick_labels=[str({key}) for {key} in {name}])"]
+    facts = f'for {key}, {values} in {name}.items():\n    print(f"median = {{{values}.median():.2f}} ({{{key}}})")'
+    title = f"{plain(column)} by {plain(groups[0])}"
+    return figure.code(first, lines, title, label(groups[0]), label(column), facts), [column, *groups[:1]]
 
 
-def _bar(query: Query, measures: list[str], groups: list[str]) -> tuple[str, list[str]]:
+def _bar(figure: Figure, measures: list[str], groups: list[str]) -> Drawing:
+    query = figure.query
     source, stat = query.source, query.stat or "mean"
+    legend = []
     if measures and groups:
         keys = groups[:2]
-        turned = ".unstack()" if len(keys) == 2 else ""
-        grouped = f"{source}.groupby({listed(keys)})[{quoted(measures[0])}].{stat}()"
-        sort = "" if turned else ".nlargest(25)"
-        label, about = f"{stat} of {measures[0]}", [measures[0], *keys]
-        lines = [f"summary = {grouped if turned else grouped.replace(listed(keys), quoted(keys[0]))}{turned}{sort}"]
+        turned = ".unstack()" if len(keys) == 2 else ".nlargest(25)"
+        grouping = listed(keys) if len(keys) == 2 else quoted(keys[0])
+        name, about = figure.name(result(measures[0], keys)), [measures[0], *keys]
+        first = f"{name} = {source}.groupby({grouping})[{quoted(measures[0])}].{stat}(){turned}"
+        words, title = _of(stat, measures[0]), f"{stat} {plain(measures[0])} by {' and '.join(map(plain, keys))}"
+        legend = [_legend(keys[1])] if len(keys) == 2 else []
     else:
         about = [(*groups, *measures)[0]]
-        label, lines = "rows", [f"summary = {source}[{quoted(about[0])}].value_counts().head(25)"]
-    lines += ["summary.plot.bar(ax=ax, rot=30)", f"ax.set_ylabel({quoted(label)})"]
-    facts = '\nprint(f"bars = {summary.size}, from {summary.min(axis=None):.2f} to {summary.max(axis=None):.2f}")'
-    if not (measures and len(groups) > 1):
-        facts = facts.replace("axis=None", "")
-    return _done(lines) + facts, about
+        name, words, title = figure.name(result("rows", about)), "Rows", f"rows by {plain(about[0])}"
+        first = f"{name} = {source}[{quoted(about[0])}].value_counts().head(25)"
+    few = query.frame.unique.get(about[1] if measures and groups else about[0], 5) <= 6
+    lines = [f"{name}.plot.bar(ax=ax, rot={0 if few else 45}, width=0.75)", *legend]
+    axis = "axis=None" if measures and len(groups) > 1 else ""
+    facts = f'print(f"bars = {{{name}.size}}, from {{{name}.min({axis}):.2f}} to {{{name}.max({axis}):.2f}}")'
+    return figure.code(first, lines, title, label(about[1] if measures and groups else about[0]), words, facts), about

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from .phrases import ALIKE, bag
+from .phrases import ALIKE, CHINESE_FILLER, SPOKEN, bag
 
 _UNITS = bag("mm cm m km g kg lb s sec usd eur pct percent deg in id no per")
 _WEAK = bag(
@@ -163,3 +163,16 @@ def find_flags(text: str, values: Mapping[str, Sequence[str]], *, bare: bool) ->
                     value = next(value for value in listed if value.lower() in wanted)
                     found.append(Mention(column, mention.start, mention.end, 4.0, value))
     return _apart(found)
+
+
+_CJK_WORD = re.compile(r"[\u3400-\u9fff]{2,}")
+
+
+def unexplained(text: str, columns: Sequence[str], values: Mapping[str, Sequence[str]]) -> list[str]:
+    """Words of a request (Chinese terms in English) that name no column and no known value and are no usual words."""
+    mentions = [*find(text, columns), *find_values(text, values)]
+    for each in sorted(mentions, key=lambda each: -each.start):
+        text = text[: each.start] + " | " + text[each.end :]
+    latin = [word for word, _, _ in _tokens(text) if word.isascii() and word.isalpha() and len(word) > 2]
+    chinese = _CJK_WORD.findall(CHINESE_FILLER.sub(" ", text))
+    return [word for word in latin if word not in _WEAK | _UNITS and not {word, stem(word)} & SPOKEN] + chinese

@@ -3,30 +3,44 @@
 from __future__ import annotations
 
 import ast
+import json
 import re
-from collections.abc import Generator, Mapping
+from collections.abc import Collection, Generator, Mapping
 from dataclasses import dataclass
 
-from . import reading
+from . import reading, schema
+from .columns import find, unexplained
 from .conversation import Conversation, Step
-from .phrases import bag
+from .knowledge import CELL, assigned
+from .phrases import bag, english
 from .recipe import Act, Ending, Task
-
-# Names that the practice model gives to its own results; another DataFrame is preferred to them.
-OWN = bag("summary missing profile pairs matrix comparison largest smallest subset counts model_data predictors")
+from .schema import Range, Schema
 
 _TEMPORAL = ("datetime", "period")
 
 
+# Kinds of requests for which names and dtypes of the columns are enough when every word is understood.
+_SHALLOW = bag("missing drop how_many values rows correlate fit")
+_DIGIT = re.compile(r"\d")
+# Kinds that say nothing of single rows, so that words which are no columns are no conditions either.
+_WHOLE = bag("missing columns profile drop")
+
+
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """A DataFrame as it is now: its name, row count, and the dtype and number of distinct values of each column."""
+    """A DataFrame as it is now: its name, row count, dtypes, and what is known of the values in its columns.
+
+    `unique`: how many distinct values, where known. `values`: values that may be named in a request. `counts`: how
+    often each occurs, only when read in this very turn.
+    """
 
     name: str
     rows: int
     dtypes: Mapping[str, str]
     unique: Mapping[str, int]
     values: Mapping[str, tuple[str, ...]]
+    ranges: Mapping[str, Range]
+    counts: Mapping[str, Mapping[str, int]]
 
     @property
     def columns(self) -> list[str]:
@@ -35,49 +49,31 @@ class Frame:
 
     def numeric(self, column: str) -> bool:
         """Whether the column holds numbers (booleans are not)."""
-        return bool(re.match(r"u?int|float|Int|UInt|Float|double|decimal", self.dtypes[column]))
+        return bool(re.match(r"u?int\d|float|U?Int\d|Float|double|decimal", self.dtypes[column]))
 
     def temporal(self, column: str) -> bool:
         """Whether the column holds dates or is a text column named like one."""
-        kind = self.dtypes[column].lower()
+        dtype = self.dtypes[column].lower()
         named = re.search(r"date|time|日期|时间", column, re.I)
-        return kind.startswith(_TEMPORAL) or bool(
-            named and not self.numeric(column) and self.unique.get(column, 0) > 12
+        return dtype.startswith(_TEMPORAL) or bool(
+            named and not self.numeric(column) and self.unique.get(column, 99) > 12
         )
 
     def few(self, column: str, most: int = 12) -> bool:
-        """Whether the column has few enough values to be a group."""
-        return self.unique.get(column, 0) <= most
+        """Whether the column has few enough values to be a group; texts of which little is known are taken to."""
+        return self.unique.get(column, self.rows if self.numeric(column) else 1) <= most
+
+    def most(self, column: str, stat: str = "mean") -> float:
+        """A bound on the size of a statistic of the column; not a number when its range is unknown."""
+        known = self.ranges.get(column)
+        if known is None:
+            return float("nan")
+        return max(abs(known.low), abs(known.high)) * (self.rows if stat == "sum" else 1)
 
 
 Finding = Generator[Act, tuple[Step, ...], Frame]
 
-
-def inspection(name: str) -> str:
-    """Code that shows the shape, dtypes and distinct values of a DataFrame as one dict."""
-    return (
-        f'{{"rows": len({name}), "dtypes": {name}.dtypes.astype(str).to_dict(),\n'
-        f' "unique": {name}.nunique().to_dict(),\n'
-        f' "values": {{c: {name}[c].dropna().astype(str).unique().tolist() '
-        f"for c in {name} if {name}[c].nunique() <= 40}},\n"
-        "}"
-    )
-
-
 _SEARCH = '[n for n, v in list(globals().items()) if type(v).__name__ == "DataFrame" and not n.startswith("_")]'
-
-
-def used_before(conversation: Conversation) -> list[str]:
-    """Names of variables in the code of the conversation that was run without error, most recent first."""
-    found: list[str] = []
-    for step in reversed(conversation.history):
-        if step.code and not step.failed:
-            match = re.search(
-                r"\"rows\": len\(([A-Za-z_]\w*)\)|^([A-Za-z_]\w*) = (?:pd\.read_|load_|data\.)", step.code, re.M
-            )
-            if match:
-                found.append(match[1] or match[2])
-    return list(dict.fromkeys(found))
 
 
 def gone(conversation: Conversation) -> dict[str, str]:
@@ -99,21 +95,6 @@ def gone(conversation: Conversation) -> dict[str, str]:
     return lost
 
 
-def assigned(code: str) -> set[str]:
-    """Names that the code binds at its top level; none when it is not plain Python."""
-    try:
-        tree = ast.parse(code)
-    except SyntaxError:
-        return set()
-    bound: set[str] = set()
-    for node in tree.body:
-        targets = (
-            node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
-        )
-        bound |= {each.id for target in targets for each in ast.walk(target) if isinstance(each, ast.Name)}
-    return bound
-
-
 def _free(code: str) -> set[str]:
     """Names that the code reads and does not bind itself."""
     bound: set[str] = set()
@@ -126,15 +107,12 @@ def _free(code: str) -> set[str]:
     return read - bound
 
 
-_CELL = re.compile(r"```(?:python)?\n(.*?)\n```", re.S)
-
-
 def _codes(conversation: Conversation) -> list[str]:
     """Code that ran, oldest first: the user's own cells that reminders tell of, and calls without an error."""
     codes: list[str] = []
     for turn in conversation.turns:
         for extra in turn.extras:
-            codes += _CELL.findall(extra) if extra.lstrip().startswith("<context>") else []
+            codes += CELL.findall(extra) if extra.lstrip().startswith("<context>") else []
         codes += [step.code for step in turn.steps if step.code and not step.failed]
     return codes
 
@@ -170,49 +148,150 @@ def gone_text(task: Task, name: str, what: str) -> str:
     )
 
 
-def find_frame(task: Task, text: str) -> Finding:
-    """The DataFrame the request means, inspected now. Ends the turn when there is none or it is gone."""
-    lost = gone(task.conversation)
-    named = [name for name in re.findall(r"[A-Za-z_]\w*", text) if name in lost]
-    there = (yield from _choose(task, named[0])) if named else ""
-    attached = task.conversation.turn.attached("variable")
-    before = [name for name in used_before(task.conversation) if name not in lost]
-    explicit = [name for name in re.findall(r"[A-Za-z_]\w*", text) if name in before]
-    name = (*attached, *filter(None, [there]), *explicit, *before, "")[0]
-    asked_for = re.findall(r"`([A-Za-z_]\w*)`|\b(df\w*)\b", text)
-    other = next((a or b for a, b in asked_for if (a or b) not in before), "")
-    if not name or (other and not attached and not there):
-        name = yield from _choose(task, text)
-    step = yield from task.python(inspection(name), f"The question is about `{name}`; its real columns come first.")
-    kind = reading.error(step.text)[0] if step.failed else ""
-    if kind in ("NameError", "AttributeError"):
-        name = yield from _choose(task, text, without=name, unbound=kind == "NameError")
-        step = yield from task.python(inspection(name), f"`{name}` exists; its real columns come first.")
-    if step.failed and reading.error(step.text)[0] == "TypeError":
-        plain = (
-            f'{{"rows": len({name}), "dtypes": {name}.dtypes.astype(str).to_dict(), "unique": {{}}, "values": {{}}}}'
+def find_frame(task: Task, text: str, kind: str, without: str = "") -> Finding:
+    """The DataFrame the request means, as it is now. Ends the turn when there is none or it is gone.
+
+    `text`: the request with what it amends; `without`: a name that has just turned out not to be there.
+    """
+    name = yield from _named(task, text, without)
+    told = task.known.tables.get(name) if not without else None
+    counts = task.known.counts.get(name) if not without else None
+    said = [english(part) for part in re.sub(rf"(?<!\w){re.escape(name)}(?!\w)", " ", text).split("\n")]
+    frame = _frame(told, counts) if told else None
+    if frame is None or not told or not (told.deep or _names_do(said, frame, kind)):
+        told = (yield from _described(task, name)) or told
+    if told is None:
+        told = yield from _inspected(task, name)
+    frame, fresh = _frame(told, counts), False
+    texts = [c for c, d in frame.dtypes.items() if d in ("str", "object", "category", "string") and not frame.temporal(c)]
+    if counts is None and texts and (_left(said, frame, kind) or _pair_needed(said, frame, kind)):
+        listed = json.dumps(texts[:15], ensure_ascii=False)
+        step = yield from task.python(
+            f"{{column: {name}[column].value_counts().to_dict() for column in {listed} "
+            f"if {name}[column].nunique() <= 40}}",
+            f"Which values do the text columns of `{name}` have? The request may name some.",
         )
-        step = yield from task.python(plain, "Some cells cannot be hashed; only the dtypes are needed.")
+        if step.failed and reading.error(step.text)[0] == "NameError":
+            if without:
+                raise Ending(task.failure(step.text))
+            return (yield from find_frame(task, text, kind, name))
+        counts, fresh = (None if step.failed else schema.categories(step.text)), True
+        frame = _frame(told, counts, fresh=fresh)
+    return frame
+
+
+def _frame(told: Schema, counts: Mapping[str, Mapping[str, int]] | None, *, fresh: bool = False) -> Frame:
+    """What is known of a table, put together."""
+    unique: dict[str, int] = dict(told.categories)
+    values: dict[str, tuple[str, ...]] = {}
+    for column, dtype in told.dtypes.items():
+        span = told.ranges.get(column)
+        if counts and column in counts:
+            values[column] = tuple(counts[column])
+        elif dtype.startswith("bool"):
+            values[column] = ("True", "False")
+        elif span and span.low == int(span.low) and span.high == int(span.high) and span.high - span.low < 40:
+            values[column] = tuple(map(str, range(int(span.low), int(span.high) + 1)))
+            unique[column] = min(len(values[column]), told.rows)
+        elif span:
+            unique[column] = told.rows
+        elif counts is not None and dtype in ("str", "object", "string"):
+            unique[column] = told.rows
+        elif told.examples.get(column):
+            values[column] = schema.opposite(told.examples[column])
+        if counts and column in counts:
+            unique.setdefault(column, len(values[column]))
+    return Frame(told.name, told.rows, told.dtypes, unique, values, told.ranges, (counts or {}) if fresh else {})
+
+
+def _names_do(said: list[str], frame: Frame, kind: str) -> bool:
+    """Whether names and dtypes are enough: no word and no number of the request can be a value."""
+    if kind in ("missing", "drop"):
+        return True
+    flags = kind == "how_many" and any(find(part, frame.columns) for part in said)
+    return kind in _SHALLOW and not flags and not any(map(_DIGIT.search, said)) and not _left(said, frame, kind)
+
+
+def _left(said: list[str], frame: Frame, kind: str) -> list[str]:
+    """Words of the request that are no column, no known value and no word of asking: they may be values."""
+    if kind in _WHOLE:
+        return []
+    return [word for part in said for word in unexplained(part, frame.columns, frame.values)]
+
+
+def _pair_needed(said: list[str], frame: Frame, kind: str) -> bool:
+    """Whether two groups are to be compared whose names are not all known."""
+    return kind in ("compare", "correlate") and any(
+        frame.dtypes[each.column] in ("str", "object", "string") for part in said for each in find(part, frame.columns)
+    )
+
+
+def _described(task: Task, name: str) -> Generator[Act, tuple[Step, ...], Schema | None]:
+    """The table as the `variables` tool describes it; None when that does not tell all columns."""
+    if not task.has("variables"):
+        return None
+    step = yield from task.call("variables", {"name": name}, f"The columns of `{name}` come first.")
     if step.failed:
+        if how_built(task.conversation, name):
+            raise Ending(gone_text(task, name, gone(task.conversation).get(name, "")))
+        return None
+    return schema.block(step.text)
+
+
+def _inspected(task: Task, name: str) -> Generator[Act, tuple[Step, ...], Schema]:
+    """The table's columns read by code, where no description tells them all."""
+    step = yield from task.python(
+        f"print(len({name}), {name}.dtypes.astype(str).to_dict())", f"All columns of `{name}`, with their types."
+    )
+    if step.failed:
+        if reading.error(step.text)[0] == "NameError":
+            yield from _choose(task, name, without=name, unbound=True)
         raise Ending(task.failure(step.text))
-    found = reading.literal(step.text)
-    if not isinstance(found, dict) or "dtypes" not in found:
+    found, rows = reading.literal(step.text), re.search(r"\d+", step.text)
+    if not isinstance(found, dict) or rows is None:
         raise Ending(
             task.say(f"I could not read the columns of `{name}` from:", f"读不出 `{name}` 的列：")
             + f"\n\n{step.text[:500]}"
         )
-    dtypes = {str(key): str(value) for key, value in found["dtypes"].items()}
-    values = {str(key): tuple(map(str, value)) for key, value in found.get("values", {}).items()}
-    unique = found.get("unique") or {key: len(values.get(key, ())) for key in dtypes}
-    return Frame(name, int(found["rows"]), dtypes, {str(k): int(v) for k, v in unique.items()}, values)
+    return Schema(name, int(rows[0]), {str(column): str(dtype) for column, dtype in found.items()})
+
+
+def _named(task: Task, text: str, without: str) -> Generator[Act, tuple[Step, ...], str]:
+    """The name of the DataFrame that is meant: attached, named, used last, or the largest there is."""
+    lost, known = gone(task.conversation), task.known
+    if without:
+        return (yield from _choose(task, text, without=without, unbound=True))
+    words: list[str] = re.findall(r"[A-Za-z_]\w*", text)
+    if any(word in lost and word not in known.sizes for word in words):
+        return (yield from _choose(task, text))
+    attached = task.conversation.turn.attached("variable")
+    before = [name for name in dict.fromkeys(reversed(known.used)) if name not in lost]
+    explicit = [word for word in words if word in known.sizes or word in before]
+    asked_for = re.findall(r"`([A-Za-z_]\w*)`|\b(df\w*)\b", text)
+    unknown = next((a or b for a, b in asked_for if (a or b) not in (*before, *known.sizes)), "")
+    name = (*attached, *explicit, *before, "")[0]
+    if name and (attached or not unknown):
+        return name
+    return (yield from _choose(task, text))
 
 
 def _choose(task: Task, text: str, without: str = "", unbound: bool = False) -> Generator[Act, tuple[Step, ...], str]:
     """The name of the DataFrame to use, from the listing of variables."""
     listed: dict[str, tuple[int, int]]
+    text = text.replace("\n", " ")
+    own = task.known.own
+    if task.known.listed and task.known.sizes and not without:
+        listed, lost = dict(task.known.sizes), gone(task.conversation)
+        if any(word in listed for word in re.findall(r"[A-Za-z_]\w*", text)) or (
+            not any(word in lost for word in re.findall(r"[A-Za-z_]\w*", text))
+            and not re.search(r"`[A-Za-z_]\w*`|\bdf\w*\b", text)
+        ):
+            return _preferred(listed, text, own)
     if task.has("variables"):
         step = yield from task.call("variables", {}, "Which DataFrames does the user have? I look before I compute.")
         listed = {} if step.failed else reading.frames(step.text)
+        if not step.failed:
+            task.known.listing(step.text)
         lost = {**gone(task.conversation), **reading.gone(step.text)}
         # What is there now is the truth, whatever an older reminder said.
         lost = {name: what for name, what in lost.items() if name not in listed}
@@ -220,16 +299,15 @@ def _choose(task: Task, text: str, without: str = "", unbound: bool = False) -> 
         step = yield from task.python(_SEARCH, "Which DataFrames does the user have? I look before I compute.")
         found = reading.literal(step.text)
         listed, lost = {str(name): (0, 0) for name in found or []}, gone(task.conversation)
-    if task.has("variables") and not any(name not in OWN for name in listed) and re.search(r"\bmore: ", step.text):
+    if task.has("variables") and not any(name not in own for name in listed) and re.search(r"\bmore: ", step.text):
         step = yield from task.python(_SEARCH, "The listing was cut; the names of all DataFrames are needed.")
         listed |= {str(name): listed.get(str(name), (0, 0)) for name in reading.literal(step.text) or []}
     listed.pop(without, None)
     if without in lost or (unbound and how_built(task.conversation, without)):
         raise Ending(gone_text(task, without, lost.get(without, "")))
     words: list[str] = re.findall(r"[A-Za-z_]\w*", text)
-    explicit = [name for name in words if name in listed]
-    if explicit:
-        return explicit[0]
+    if any(name in listed for name in words):
+        return _preferred(listed, text, own)
     vanished = [name for name in words if name in lost]
     if vanished or (lost and not listed):
         name = (*vanished, *lost)[0]
@@ -242,4 +320,10 @@ def _choose(task: Task, text: str, without: str = "", unbound: bool = False) -> 
                 "这里还没有 DataFrame。请先读取一个，例如：“读取 penguins.csv” 或 “加载企鹅数据集”。",
             )
         )
-    return max(listed, key=lambda each: (each not in OWN, listed[each][0]))
+    return _preferred(listed, text, own)
+
+
+def _preferred(listed: Mapping[str, tuple[int, int]], text: str, own: Collection[str]) -> str:
+    """The DataFrame that is named, or the longest that is not a result of the agent's own."""
+    named = [name for name in re.findall(r"[A-Za-z_]\w*", text) if name in listed]
+    return named[0] if named else max(listed, key=lambda each: (each not in own, listed[each][0]))

@@ -12,7 +12,7 @@ from . import reading
 from .conversation import Step
 from .frames import gone, gone_text, how_built
 from .intents import FILE, SETS, Ask
-from .query import quoted
+from .names import quoted
 from .recipe import Act, Ending, Recipe, Task
 
 Listing = Generator[Act, tuple[Step, ...], list[str]]

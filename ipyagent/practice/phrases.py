@@ -108,3 +108,48 @@ def stat(text: str, otherwise: str = "") -> str:
     """The statistic that a text asks for, as pandas names it; a column named like one is no request for it."""
     lowered = text.lower()
     return next((name for name, pattern in STATS if re.search(pattern, lowered)), otherwise)
+
+
+# Words of asking: a word that is not among them and names no column may be a value in the data.
+SPOKEN = bag(
+    "above absolute across affect after again against all along also amount among analyse analyze annotate any ask"
+    " association axis axes average bar before below best better big biggest bigger bin both bottom box boxplot but"
+    " calculate can case category change chart cheap cheapest cheaper check chosen clean clear coefficient colour color"
+    " coloured colored combine common compare comparison compute correlated correlate correlation cost could count"
+    " counts create data dataset date deadliest decrease delete depend depends describe descending ascending detail"
+    " deviation did differ difference different display distinct distribution done draw drop dropped each earlier entry"
+    " equal equals estimate every everything exact exceed exceeding exceeds exist expensive explain explore extreme"
+    " feature few fewer fewest field figure filter filtered find fit first fitted five four frequency frequent frequency"
+    " general get give given graph great greater group grouped grouping growth has have having heavier heaviest heavy"
+    " help here high higher highest hist histogram how important include incomplete increase increasing individual"
+    " individuals influence information instead interesting into item its itself just keep kind know large larger"
+    " largest last late later latest lead least legend length less let light lighter lightest like line linear list"
+    " long longer longest look lot low lower lowest main make many matter maximum mean measure measured measurement"
+    " median minimum missing model most much must name need next nan not now null number observation observations"
+    " older oldest old one only order ordered other our out outlier outliers over overall overview own pair pearson"
+    " people percent percentage person piece please plot plotted point population possible predict predicted predictor"
+    " prediction present print profile proportion quantile quartile quick range rank rate ratio read record records"
+    " regress regression related relation relationship relative remaining remove report respect result row rows same"
+    " sample say scatter scatterplot second see select sensible separate separately shape share short shorter shortest"
+    " should show shown side simple single size slope small smaller smallest some sort sorted spearman split spread"
+    " square squares squared standard stat statistic statistics std still strength strong strongest subset such sum"
+    " summarise summarize summary table take tall taller tallest tell ten test than that the their them then there"
+    " these they thing think this those three through time title together too top total trend trust two type typical"
+    " under understand unique unit until use used using value values variable variance variation vary various versus"
+    " very view visualise visualize want was way well were what when where whether which while who whole whose why"
+    " will with within without work worst would year young younger youngest your yes zero animal animals bird birds car"
+    " cars passenger passengers country countries penguin penguins customer customers patient patients student"
+    " students city cities hotel hotels person user users product products survive survived survivor smoker non nonzero"
+    " for from been being does doing are and per has had more by of on in at to or is it as an be do if no so up we you"
+    " month day week hour monthly yearly daily resample fill rename save outside iqr column columns frame csv file png"
+    " me my nice nicely pretty figure big quickly only once thanks thank hello hey okay sure"
+)
+CHINESE_FILLER = re.compile(
+    r"计算|统计|平均|均值|中位|标准差|最大|最小|最高|最低|比较|对比|差异|差别|相关|系数|关系|影响|拟合|回归|预测|线性"
+    r"|直方|散点|箱线|折线|柱状|条形|分布|趋势|走势|着色|上色|颜色|区分|缺失|空值|删除|去掉|筛选|过滤|显示|列出|查看"
+    r"|概览|描述|总结|情况|数据集|数据|有没有|多少|哪些|哪个|什么|怎么|如何|是否|存在|之间|分别|各自|每个|每种|不同"
+    r"|种类|取值|大于|小于|等于|超过|高于|低于|不少于|不超过|至少|至多|以上|以下|按照|根据|使用|关于|对于|以及|还有"
+    r"|同时|现在|然后|接着|那么|只看|仅看|这个|那个|它们|我们|请问|请帮|帮我|麻烦|一下|可以|能否|出来|画图|图表"
+    r"|作图|绘制|绘图|可视|变化|随着|排序|降序|升序|前几|之前|刚才|结果|总数|总和|总计|合计|数量|个数|频数|计数|分组|行数|列数"
+    r"|[的是有几只个按和与在对中各每种类请看吗呢了吧啊画出图用为随从到再仅只年月日前后行列名位辆家条所这那它且并或等大小多高低重轻长短老新总共其他最所将把让给做下上第]"
+)

@@ -5,18 +5,23 @@ from __future__ import annotations
 import re
 
 from . import reading
+from .frames import Frame
 from .query import Query, listed
 from .recipe import Recipe, Task
+
+
+_PLAIN = '"{:,.2f}".format'
+_SMALL = 'lambda value: f"{value:,.2f}" if abs(value) >= 1 else f"{value:.4g}"'
 
 
 def missing(task: Task, query: Query) -> Recipe:
     """How many values are missing in each column that misses any."""
     name = query.source
+    made = task.fresh("missing_by_column")
     code = (
-        f"{query.start}missing = {name}.isna().sum()\n"
-        "missing = missing[missing > 0].sort_values(ascending=False)\n"
-        f'print(f"{{missing.sum()}} missing values, {{{name}.isna().any(axis=1).sum()}} of {{len({name})}} rows")\n'
-        "missing.head(30)"
+        f"{query.start}{made} = {name}.isna().sum().loc[lambda counts: counts > 0].sort_values(ascending=False)\n"
+        f'print(f"{{{made}.sum()}} missing values, {{{name}.isna().any(axis=1).sum()}} of {{len({name})}} rows")\n'
+        f"{made}.head(30)"
     )
     step = yield from task.sure(code, f"Count missing values of {name} column by column.")
     total = re.search(r"(\d+) missing values, (\d+) of (\d+) rows", step.text)
@@ -43,14 +48,15 @@ def drop(task: Task, query: Query) -> Recipe:
     """A copy of the table without the rows that miss something; the table itself stays as it is."""
     name = query.frame.name
     columns = f"subset={listed(query.mentions)}" if query.mentions else ""
-    code = f'{name}_clean = {name}.dropna({columns})\nprint(len({name}), "rows before")\n{name}_clean.shape'
+    clean = task.fresh(f"{name}_clean")
+    code = f'{clean} = {name}.dropna({columns})\nprint(len({name}), "rows before")\n{clean}.shape'
     step = yield from task.sure(code, "A copy without the incomplete rows; the original is not changed.")
     before, size = re.search(r"(\d+) rows before", step.text), reading.shape(step.text)
     if before is None or size is None:
         return f"```text\n{step.text.strip()[:500]}\n```"
     return task.say(
-        f"`{name}_clean` holds the **{size[0]}** complete rows of {before[1]}; `{name}` is as it was.",
-        f"`{name}_clean` 含 {before[1]} 行中完整的 **{size[0]}** 行；`{name}` 没有改变。",
+        f"`{clean}` holds the **{size[0]}** complete rows of {before[1]}; `{name}` is as it was.",
+        f"`{clean}` 含 {before[1]} 行中完整的 **{size[0]}** 行；`{name}` 没有改变。",
     )
 
 
@@ -76,14 +82,22 @@ def rows(task: Task, query: Query) -> Recipe:
 def columns(task: Task, query: Query) -> str:
     """Names and dtypes of the columns; they were read when the frame was found."""
     frame = query.frame
-    table = [[column, dtype, str(frame.unique.get(column, ""))] for column, dtype in frame.dtypes.items()]
+    table = [[column, dtype, _values(frame, column)] for column, dtype in frame.dtypes.items()]
     head = task.say(
         f"`{frame.name}` has {len(table)} columns and {frame.rows} rows:",
         f"`{frame.name}` 有 {len(table)} 列、{frame.rows} 行：",
     )
     return f"{head}\n\n" + reading.markdown(
-        [task.say("column", "列"), "dtype", task.say("distinct", "不同值")], table, most=60
+        [task.say("column", "列"), "dtype", task.say("values", "取值")], table, most=60
     )
+
+
+def _values(frame: Frame, column: str) -> str:
+    """The range of a numeric column, or some values of another."""
+    span = frame.ranges.get(column)
+    if span:
+        return f"{span.low:.10g} – {span.high:.10g}"
+    return ", ".join(frame.values.get(column, ())[:4])
 
 
 def profile(task: Task, query: Query) -> Recipe:
@@ -91,19 +105,24 @@ def profile(task: Task, query: Query) -> Recipe:
     frame, name = query.frame, query.frame.name
     named = [column for column in query.mentions if frame.numeric(column)]
     numeric = named or [column for column in frame.columns if frame.numeric(column)]
+    texts = [column for column in frame.columns if not frame.numeric(column)]
     head = task.say(
         f"`{name}`: **{frame.rows}** rows, **{len(frame.columns)}** columns.",
         f"`{name}`：**{frame.rows}** 行，**{len(frame.columns)}** 列。",
     )
-    code = (
-        f'print("duplicated rows:", {name}.astype(str).duplicated().sum())\n'
-        f'print("missing values:", {name}.isna().sum().sum())\n'
-    )
-    headers = ["count", "mean", "std", "min", "50%", "max"]
+    made, headers, code = task.fresh(f"{name}_profile"), ["count", "mean", "std", "min", "50%", "max"], ""
     if numeric:
-        code += f"profile = {name}{f'[{listed(named)}]' if named else ''}.describe().T[{listed(headers)}]\n"
-        code += 'print(profile.to_string(float_format="{:.2f}".format))'
-    step = yield from task.sure(code, f"Describe {name}: duplicates, missing values, numeric columns.")
+        code = f"{made} = {name}{f'[{listed(named)}]' if named else ''}.describe().T[{listed(headers)}]\n"
+        small = any(frame.most(each) < 1 for each in numeric)
+        code += f"print({made}.to_string(float_format={_SMALL if small else _PLAIN}))\n"
+    code += f'print("duplicated rows:", {name}.astype(str).duplicated().sum())\n'
+    code += f'print("missing values:", {name}.isna().sum().sum())\n'
+    if texts:
+        code += f'print("distinct:", {name}[{listed(texts)}].nunique().to_dict())'
+    step = yield from task.sure(
+        code.strip(), f"Describe {name}: numeric columns, duplicates, missing values.",
+        code.strip().replace(".nunique()", ".astype(str).nunique()"),
+    )  # fmt: skip
     found = re.search(r"duplicated rows: (\d+)\s+missing values: (\d+)", step.text)
     if found:
         head += task.say(
@@ -112,22 +131,19 @@ def profile(task: Task, query: Query) -> Recipe:
         )
     parts = [head]
     if numeric:
-        table = reading.rows(step.text, headers)
+        table = reading.rows(step.text.split("\nduplicated rows:")[0], headers)
         label = task.say("column", "列")
         parts.append(
             reading.markdown([label, *headers], table, most=40)
             if table
             else f"```text\n{step.text.strip()[:2000]}\n```"
         )
-    texts = []
-    for column in (each for each in frame.columns if each not in numeric):
-        values = (
-            ", ".join(frame.values[column][:6]) if column in frame.values and len(frame.values[column]) <= 12 else ""
+    distinct = reading.literal(step.text.partition("distinct: ")[2]) or {}
+    lines = []
+    for column in texts[:20]:
+        count, values = distinct.get(column, "?"), frame.values.get(column, ())
+        some = f" — {', '.join(values[:6])}{'' if count == len(values) else ', …'}" if values else ""
+        lines.append(
+            f"- `{column}` ({frame.dtypes[column]}): " + task.say(f"{count} distinct", f"{count} 种取值") + some
         )
-        count = frame.unique.get(column, 0)
-        texts.append(
-            f"- `{column}` ({frame.dtypes[column]}): "
-            + task.say(f"{count} distinct", f"{count} 种取值")
-            + (f" — {values}" if values else "")
-        )
-    return "\n\n".join([*parts, "\n".join(texts[:20])]).strip()
+    return "\n\n".join([*parts, "\n".join(lines)]).strip()

@@ -6,14 +6,14 @@ later amendment replaces or adds to what came before it.
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 from .columns import Mention, find, find_flags, find_values
 from .frames import Frame
 from .intents import GROUPING, Ask
+from .names import fresh, quoted, short
 from .phrases import STAT_NAMES, english, stat
 
 _STOP = re.compile(
@@ -83,20 +83,32 @@ class Query:
     measures: tuple[str, ...] = ()
     groups: tuple[str, ...] = ()
     filters: tuple[Filter, ...] = ()
+    taken: frozenset[str] = frozenset()
+
+    @property
+    def part(self) -> str:
+        """A name for the filtered rows, such as `male_penguins`, that the user has not given to anything."""
+        values = [each.value.strip('"') for each in self.filters if each.operator == "==" and '"' in each.value]
+        words = [short(value) for value in values if value.isascii()][:2]
+        fits = len(values) == len(self.filters) and all(re.fullmatch(r"[a-z]\w{2,15}", word) for word in words)
+        name = "_".join([*words, self.frame.name]) if words and fits else f"{self.frame.name}_subset"
+        return fresh(name, self.taken)
+
+    @property
+    def condition(self) -> str:
+        """All conditions as one pandas expression; empty without any."""
+        conditions = [each.code(self.frame.name) for each in self.filters]
+        return conditions[0] if len(conditions) == 1 else " & ".join(f"({each})" for each in conditions)
 
     @property
     def source(self) -> str:
-        """The name to compute from: `subset` when rows are filtered."""
-        return "subset" if self.filters else self.frame.name
+        """The name to compute from: that of the filtered rows when there are conditions."""
+        return self.part if self.filters else self.frame.name
 
     @property
     def start(self) -> str:
         """The line that makes the subset, or nothing."""
-        conditions = [each.code(self.frame.name) for each in self.filters]
-        if not conditions:
-            return ""
-        whole = conditions[0] if len(conditions) == 1 else " & ".join(f"({each})" for each in conditions)
-        return f"subset = {self.frame.name}[{whole}]\n"
+        return f"{self.part} = {self.frame.name}[{self.condition}]\n" if self.filters else ""
 
     @property
     def where(self) -> str:
@@ -114,25 +126,20 @@ class Query:
         )
 
 
-def quoted(text: str) -> str:
-    """The text as a Python string in double quotes."""
-    return json.dumps(text, ensure_ascii=False)
-
-
 def listed(columns: Sequence[str]) -> str:
     """The columns as a Python list."""
     return f"[{', '.join(map(quoted, columns))}]"
 
 
-def resolve(ask: Ask, frame: Frame) -> Query:
-    """The query that an ask means on a frame."""
+def resolve(ask: Ask, frame: Frame, taken: Collection[str] = ()) -> Query:
+    """The query that an ask means on a frame; `taken` are names of the user's."""
     words = ask.words
     if frame.name.lower() not in {column.lower() for column in frame.columns}:
         words = re.sub(rf"(?<!\w){re.escape(frame.name)}(?!\w)", " ", words)
     query = _read(words, frame, ask.kind)
     for how, said in ask.amendments:
         query = _amended(query, how, english(said))
-    return query
+    return replace(query, taken=frozenset(taken))
 
 
 def _zones(words: str, mentions: Sequence[Mention]) -> list[tuple[int, int]]:

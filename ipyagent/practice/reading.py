@@ -72,6 +72,12 @@ def number(text: str) -> float | None:
         return None
 
 
+def pretty(text: str) -> str:
+    """A printed number with commas between thousands from 10,000 on; its digits stay as they are."""
+    found = re.fullmatch(r"(-?)(\d{5,})(\.\d+)?", text)
+    return f"{found[1]}{int(found[2]):,}{found[3] or ''}" if found else text
+
+
 def rows(text: str, headers: Sequence[str]) -> Rows:
     """Rows of a printed pandas table: index label first, then one cell per header; empty when not found.
 
@@ -157,6 +163,10 @@ def gone(text: str) -> dict[str, str]:
 def markdown(headers: Sequence[str], table: Rows, most: int = 20) -> str:
     """A Markdown table of the rows, numbers to the right; pipes in cells are escaped."""
     right = [all(number(row[at]) is not None for row in table) for at in range(len(headers))]
+    for at, header in enumerate(headers):
+        if right[at] and not re.search(r"(?:^|[_\W])(?:id|code|zip|year|index)$|Id$", header.strip()):
+            whole = all(re.search(r"\.0+$", row[at]) or "." not in row[at] for row in table)
+            table = [[*row[:at], pretty(re.sub(r"\.0+$", "", row[at]) if whole else row[at]), *row[at + 1 :]] for row in table]
     lines = [
         "| " + " | ".join(header.strip() for header in headers) + " |",
         "|" + "|".join("---:" if each else "---" for each in right) + "|",

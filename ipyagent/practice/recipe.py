@@ -13,6 +13,8 @@ from typing import Any
 
 from . import reading
 from .conversation import Conversation, Step
+from .knowledge import Knowledge
+from .names import fresh
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,10 +40,15 @@ class Task:
 
     conversation: Conversation
     chinese: bool
+    known: Knowledge
 
     def say(self, english: str, chinese: str) -> str:
         """The text in the user's language."""
         return chinese if self.chinese else english
+
+    def fresh(self, name: str) -> str:
+        """The name, or with a number when the user has a variable of that name."""
+        return fresh(name, self.known.taken)
 
     def has(self, tool: str) -> bool:
         """Whether the request offers the tool."""

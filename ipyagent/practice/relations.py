@@ -6,9 +6,10 @@ import re
 from dataclasses import replace
 
 from . import reading
-from .query import Query, listed, quoted
+from .names import quoted, result, short
+from .query import Query, listed
 from .recipe import Ending, Recipe, Task
-from .tables import group, shown, which
+from .tables import digits, group, shown, which
 
 
 def compare(task: Task, query: Query) -> Recipe:
@@ -29,26 +30,30 @@ def compare(task: Task, query: Query) -> Recipe:
         return (yield from group(task, _grouped(query, column, measures)))
     measure = measures[0]
     rest = tuple(each for each in query.filters if each is not pair)
-    source = Query(frame, query.kind, "", "", (), filters=rest)
+    source = replace(query, filters=rest)
     first, second = names
     take = f"{source.source}.loc[{source.source}[{quoted(column)}] == %s, {quoted(measure)}].dropna()"
+    a, b = (task.fresh(_part(measure, each, at)) for at, each in zip("ab", names, strict=True))
+    difference, error = task.fresh("difference"), task.fresh("standard_error")
+    table_name, places = task.fresh(result(f"{measure}_comparison")), digits(frame.most(measure))
     code = (
-        f"import pandas as pd\n\n{source.start}group_a = {take % first}\ngroup_b = {take % second}\n"
-        "difference = group_a.mean() - group_b.mean()\n"
-        "error = (group_a.var() / len(group_a) + group_b.var() / len(group_b)) ** 0.5\n"
-        'print(f"difference = {difference:.2f}, standard error = {error:.2f}, Welch t = {difference / error:.2f}")\n'
-        f"comparison = pd.DataFrame({{\n    {quoted(column)}: [{first}, {second}],\n"
-        '    "n": [len(group_a), len(group_b)],\n    "mean": [group_a.mean(), group_b.mean()],\n'
-        '    "std": [group_a.std(), group_b.std()],\n}).round(2)\ncomparison'
+        f"import pandas as pd\n\n{source.start}{a} = {take % first}\n{b} = {take % second}\n"
+        f"{difference} = {a}.mean() - {b}.mean()\n"
+        f"{error} = ({a}.var() / len({a}) + {b}.var() / len({b})) ** 0.5\n"
+        f'print(f"difference = {{{difference}:.{places}f}}, standard error = {{{error}:.{places}f}}, '
+        f'Welch t = {{{difference} / {error}:.2f}}")\n'
+        f"{table_name} = pd.DataFrame({{\n    {quoted(column)}: [{first}, {second}],\n"
+        f'    "n": [len({a}), len({b})],\n    "mean": [{a}.mean(), {b}.mean()],\n'
+        f'    "std": [{a}.std(), {b}.std()],\n}}).round({places})\n{table_name}'
     )
     step = yield from task.sure(code, f"Two groups of {column}: means, spreads and Welch's t of {measure}.")
-    difference, t = reading.named(step.text, "difference"), reading.named(step.text, "Welch t")
-    error = reading.named(step.text, "standard error")
+    apart, t = reading.pretty(reading.named(step.text, "difference") or "?"), reading.named(step.text, "Welch t")
+    spread = reading.named(step.text, "standard error")
     one, two = (each.strip('"') for each in names)
     head = task.say(
-        f"`{measure}` of {one} minus {two}: difference **{difference}** (standard error {error}, Welch t = "
+        f"`{measure}` of {one} minus {two}: difference **{apart}** (standard error {spread}, Welch t = "
         f"{t}){source.where}.",
-        f"`{measure}`：{one} 减 {two} 的差为 **{difference}**（标准误 {error}，Welch t = {t}）{source.where}。",
+        f"`{measure}`：{one} 减 {two} 的差为 **{apart}**（标准误 {spread}，Welch t = {t}）{source.where}。",
     )
     strength = reading.number(t or "")
     if strength is not None:
@@ -58,6 +63,13 @@ def compare(task: Task, query: Query) -> Recipe:
             else task.say(" That can well be chance (|t| ≤ 3).", " 这可能只是随机波动（|t| ≤ 3）。")
         )
     return shown(task, head, [column, "n", "mean", "std"], step.text)
+
+
+def _part(measure: str, value: str, letter: str) -> str:
+    """A name for the values of one group: `male_body_mass`, or `group_a` when the value is no word."""
+    word = short(value.strip('"'))
+    fits = value.isascii() and re.fullmatch(r"[a-z]\w{1,15}", word) and short(measure).isascii()
+    return f"{word}_{short(measure)}"[:40] if fits else f"group_{letter}"
 
 
 def _source(query: Query, column: str, value: str) -> str:
@@ -79,9 +91,7 @@ def _first_numeric(query: Query, column: str) -> list[str]:
 
 
 def _grouped(query: Query, column: str, measures: list[str]) -> Query:
-    return Query(
-        query.frame, "group", query.words, query.stat, query.mentions, tuple(measures), (column,), query.filters
-    )
+    return replace(query, kind="group", measures=tuple(measures), groups=(column,))
 
 
 def correlate(task: Task, query: Query) -> Recipe:
@@ -93,9 +103,10 @@ def correlate(task: Task, query: Query) -> Recipe:
         return (yield from compare(task, replace(query, groups=texts[:1], measures=tuple(named))))
     if len(named) == 2:
         x, y = named
+        made = task.fresh("correlation")
         code = (
-            f"{query.start}r = {query.source}[{quoted(x)}].corr({query.source}[{quoted(y)}])\n"
-            f'print("r =", round(r, 3), "n =", len({query.source}[{listed(named)}].dropna()))'
+            f"{query.start}{made} = {query.source}[{quoted(x)}].corr({query.source}[{quoted(y)}])\n"
+            f'print("r =", round({made}, 3), "n =", len({query.source}[{listed(named)}].dropna()))'
         )
         step = yield from task.sure(code, f"Pearson's r of {x} and {y}.")
         r, n = reading.named(step.text, "r"), reading.named(step.text, "n")
@@ -110,11 +121,13 @@ def correlate(task: Task, query: Query) -> Recipe:
         raise which(task, frame, "numeric column")
     chosen = f"[{listed(named)}]" if len(named) > 2 else ""
     headers = ["first", "second", "r"]
+    matrix, pairs = task.fresh("correlations"), task.fresh("correlated_pairs")
     code = (
-        f"import numpy as np\n\n{query.start}matrix = {query.source}{chosen}.corr(numeric_only=True)\n"
-        "upper = np.triu(np.ones(matrix.shape, dtype=bool), k=1)\n"
-        'pairs = matrix.where(upper).stack().dropna().rename_axis(["first", "second"]).reset_index(name="r")\n'
-        'pairs = pairs.sort_values("r", key=abs, ascending=False, ignore_index=True).round(2)\npairs.head(10)'
+        f"import numpy as np\n\n{query.start}{matrix} = {query.source}{chosen}.corr(numeric_only=True)\n"
+        f"{pairs} = (\n    {matrix}.where(np.triu(np.ones({matrix}.shape, dtype=bool), k=1))\n"
+        '    .stack().dropna().rename_axis(["first", "second"]).reset_index(name="r")\n'
+        '    .sort_values("r", key=abs, ascending=False, ignore_index=True).round(2)\n'
+        f")\n{pairs}.head(10)"
     )
     step = yield from task.sure(code, "All pairs of numeric columns, the strongest first.")
     table = [row[1:] for row in reading.rows(step.text, headers)]
@@ -160,21 +173,21 @@ def fit(task: Task, query: Query) -> Recipe:
                 )
             )
     texts = [each for each in predictors if not frame.numeric(each)]
-    dummies = (
-        f"pd.get_dummies(model_data[{listed(predictors)}], drop_first=True, dtype=float)"
-        if texts
-        else f"model_data[{listed(predictors)}]"
-    )
+    complete, x, y = task.fresh("complete_rows"), task.fresh("predictors"), task.fresh(short(target) or "target")
+    design, beta, rest = task.fresh("design"), task.fresh("coefficients"), task.fresh("residuals")
+    chosen = f"{complete}[{listed(predictors)}]"
+    dummies = f"pd.get_dummies({chosen}, drop_first=True, dtype=float)" if texts else chosen
+    y = y if y.isidentifier() and y != frame.name else task.fresh("target")
     code = (
-        f"import numpy as np\nimport pandas as pd\n\n{query.start}model_data = "
+        f"import numpy as np\nimport pandas as pd\n\n{query.start}{complete} = "
         f"{query.source}[{listed([target, *predictors])}].dropna()\n"
-        f"predictors = {dummies}\ntarget = model_data[{quoted(target)}].to_numpy(dtype=float)\n"
-        "design = np.column_stack([np.ones(len(predictors)), predictors.to_numpy(dtype=float)])\n"
-        "coefficients, *_ = np.linalg.lstsq(design, target, rcond=None)\n"
-        "residuals = target - design @ coefficients\n"
-        "r_squared = 1 - (residuals**2).sum() / ((target - target.mean()) ** 2).sum()\n"
-        'print(f"n = {len(target)}, R2 = {r_squared:.3f}, residual std = {residuals.std(ddof=design.shape[1]):.2f}")\n'
-        'pd.Series(coefficients, index=["intercept", *predictors.columns]).round(4)'
+        f"{x} = {dummies}\n{y} = {complete}[{quoted(target)}].to_numpy(dtype=float)\n"
+        f"{design} = np.column_stack([np.ones(len({x})), {x}.to_numpy(dtype=float)])\n"
+        f"{beta}, *_ = np.linalg.lstsq({design}, {y}, rcond=None)\n"
+        f"{rest} = {y} - {design} @ {beta}\n"
+        f'print(f"n = {{len({y})}}, R2 = {{1 - ({rest}**2).sum() / (({y} - {y}.mean()) ** 2).sum():.3f}}, '
+        f'residual std = {{{rest}.std(ddof={design}.shape[1]):.2f}}")\n'
+        f'pd.Series({beta}, index=["intercept", *{x}.columns]).round(4)'
     )
     step = yield from task.sure(code, f"Least squares of {target} on {', '.join(predictors)} with numpy.")
     n, r2 = reading.named(step.text, "n"), reading.named(step.text, "R2")

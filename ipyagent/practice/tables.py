@@ -5,13 +5,15 @@ Each recipe runs short pandas code, reads the printed result, and says what it s
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import replace
 
 from . import reading
 from .frames import Frame
 from .phrases import STAT_NAMES, stats
-from .query import Query, listed, quoted
+from .names import fresh, quoted, result, short
+from .query import Query, listed
 from .recipe import Ending, Recipe, Task
 
 MOST_GROUPS = 20
@@ -39,31 +41,36 @@ def which(task: Task, frame: Frame, what: str) -> Ending:
 _ZH = {"column": "列", "column to group by": "分组列", "numeric column": "数值列"}
 
 
-def _name(stat: str, column: str) -> str:
-    return re.sub(r"\W+", "_", f"{stat}_{column.strip()}").strip("_")
+def rounding(largest: float) -> str:
+    """The pandas calls that make numbers up to this size print plainly and with three or four digits that count."""
+    if largest >= 1e6:
+        return '.round().astype("Int64")'
+    return f".round({digits(largest)})"
 
 
-def by_year(query: Query) -> tuple[Query, str]:
-    """A grouping "by year" or "by month" of a date column that is no column itself: the line that makes it."""
-    if query.groups:
-        return query, ""
+def digits(largest: float) -> int:
+    """Decimals to round numbers up to this size to: two, more when all are small."""
+    return 2 if largest != largest or largest >= 10 else 3 if largest >= 1 else 4 if largest >= 0.1 else 6
+
+
+def by_year(query: Query) -> tuple[str, str, str]:
+    """A grouping "by year" or "by month" of a date column that is no column itself: unit, key and the lines it needs."""
     part = re.search(r"\b(?:by|per|each)\s+(year|month)\b|按\s*(年|月|year|month)", query.words, re.I)
     dates = [column for column in query.frame.columns if query.frame.temporal(column)]
-    if not part or not dates:
-        return query, ""
+    if query.groups or not part or not dates:
+        return "", "", ""
     unit = "month" if (part[1] or part[2]).lower() in ("month", "月") else "year"
-    source = query.source
-    line = f'{unit} = pd.to_datetime({source}[{quoted(dates[0])}]).dt.{unit}.rename("{unit}")\n'
-    return query, f"import pandas as pd\n\n{query.start}{line}"
+    key = fresh(unit, query.taken)
+    line = f'{key} = pd.to_datetime({query.source}[{quoted(dates[0])}]).dt.{unit}.rename("{unit}")\n'
+    return unit, key, f"import pandas as pd\n\n{query.start}{line}"
 
 
 def group(task: Task, query: Query) -> Recipe:
     """A statistic of numeric columns for each group."""
     frame, stat = query.frame, query.stat or ("mean" if query.measures else "count")
-    query, dated = by_year(query)
-    if not query.groups and not dated:
+    unit, key, dated = by_year(query)
+    if not query.groups and not unit:
         raise which(task, frame, "column to group by")
-    unit = "month" if ".dt.month" in dated else "year"
     keys = list(query.groups) or [unit]
     if stat == "count" and not query.measures:
         return (yield from counts(task, query))
@@ -73,34 +80,43 @@ def group(task: Task, query: Query) -> Recipe:
     )
     if not measures:
         return (yield from counts(task, query))
-    columns = [*(f"{_name(stat, each)}" for each in measures), "n"]
-    parts = [f"    {name}=({quoted(each)}, {quoted(stat)})," for name, each in zip(columns, measures, strict=False)]
-    by = unit if dated else listed(keys)
-    code = (
-        (dated or query.start) + f"summary = {query.source}.groupby({by}).agg(\n" + "\n".join(parts)
-        + f'\n    n=({quoted(measures[0])}, "count"),\n).round(2).reset_index()\n'
-    )  # fmt: skip
-    large = 1
-    for key in keys:
-        large *= max(1, frame.unique.get(key, 1))
-    sort = (
-        f".nlargest({MOST_GROUPS}, {quoted(columns[0])}).reset_index(drop=True)"
-        if large > 2 * MOST_GROUPS and not dated
-        else ""
-    )
+    by = key if unit else quoted(keys[0]) if len(keys) == 1 else listed(keys)
+    name = task.fresh(result(measures[0] if len(measures) == 1 else "means" if stat == "mean" else stat, keys))
+    if stat != "mean" and len(measures) == 1:
+        name = task.fresh(f"{stat}_{result(measures[0], keys)}")
+    rounded = rounding(max((frame.most(each, stat) for each in measures), key=lambda size: (size == size, size)))
+    if len(measures) == 1:
+        columns = list(dict.fromkeys([stat, "count"]))
+        made = f"[{quoted(measures[0])}].agg({listed(columns)})"
+    else:
+        columns, made = measures, f"[{listed(measures)}].{stat}()"
+    # The keys become columns at the end; they must not meet columns of the same name.
+    again = [each for each in keys if each in columns]
+    made += "".join(f'.rename(columns={{{quoted(each)}: {quoted(each + " ")}}})' for each in again)
+    columns = [each + " " if each in again else each for each in columns]
+    sizes = [frame.unique.get(each, 1) for each in query.groups]
+    sort = f".nlargest({MOST_GROUPS}, {quoted(columns[0])})" if math.prod(sizes) > 2 * MOST_GROUPS and not unit else ""
+    code = f"{dated or query.start}{name} = {query.source}.groupby({by}){made}%s{sort}.reset_index()\n{name}"
     step = yield from task.sure(
-        f"{code}summary{sort}", f"Group by {', '.join(keys)}, then {stat} of {', '.join(measures)}."
-    )
+        code.replace("%s", rounded, 1), f"Group by {', '.join(keys)}, then {stat} of {', '.join(measures)}.",
+        code.replace("%s", ".round(2)", 1),
+    )  # fmt: skip
     headers = [*keys, *columns]
+    if re.search(r"^\s*\.{2,3}(?:\s|$)", step.text, re.M):
+        sort = f".nlargest({MOST_GROUPS}, {quoted(columns[0])})"
+        step = yield from task.sure(f"{name}{sort}.reset_index(drop=True)", "pandas left rows out; the largest are shown.")
     table = [row[1:] for row in reading.rows(step.text, headers)]
     label = task.say(*STAT_NAMES[stat])
     what, over = ", ".join(f"`{each}`" for each in measures), ", ".join(f"`{each}`" for each in keys)
     head = task.say(f"The {label} of {what} by {over}{query.where}", f"按 {over} 分组的 {what} 的{label}{query.where}")
     found = reading.extremes(table, len(keys)) if len(table) > 1 else None
+    cut = bool(sort) and len(table) >= MOST_GROUPS
     if found:
-        most, least = (f"{' / '.join(row[: len(keys)])} ({row[len(keys)]})" for row in found)
-        head += task.say(f": highest for {most}, lowest for {least}.", f"：最高的是 {most}，最低的是 {least}。")
-    if sort:
+        most, least = (f"{' / '.join(row[: len(keys)])} ({reading.pretty(row[len(keys)])})" for row in found)
+        head += task.say(f": highest for {most}", f"：最高的是 {most}")
+        head += "" if cut else task.say(f", lowest for {least}", f"，最低的是 {least}")
+        head += task.say(".", "。")
+    if cut:
         head += task.say(f" The {MOST_GROUPS} largest groups:", f" 最大的 {MOST_GROUPS} 组：")
     return shown(task, head, headers, step.text)
 
@@ -121,7 +137,8 @@ def counts(task: Task, query: Query) -> Recipe:
         raise which(task, query.frame, "column to group by")
     name = "n" if "n" not in keys else "rows"
     source = f"{query.source}.value_counts({listed(keys)})"
-    code = f'{query.start}counts = {source}.reset_index(name="{name}")\ncounts.head({MOST_GROUPS})'
+    table_name = task.fresh(result(query.frame.name, keys))
+    code = f'{query.start}{table_name} = {source}.reset_index(name="{name}")\n{table_name}.head({MOST_GROUPS})'
     step = yield from task.sure(code, f"Count the rows for each value of {', '.join(keys)}.")
     table = reading.rows(step.text, [*keys, name])
     over = ", ".join(f"`{each}`" for each in keys)
@@ -150,7 +167,8 @@ def aggregate(task: Task, query: Query) -> Recipe:
     if len(columns) == 1 and len(several) > 1:
         return (yield from _several(task, query, several))
     lines = [
-        f"print({quoted(f'{stat} of {each.strip()} =')}, round({query.source}[{quoted(each)}].{stat}(), 2), "
+        f"print({quoted(f'{stat} of {each.strip()} =')}, round({query.source}[{quoted(each)}].{stat}(), "
+        f"{digits(query.frame.most(each, stat))}), "
         f'"n =", {query.source}[{quoted(each)}].count())'
         for each in columns
     ]
@@ -163,8 +181,8 @@ def aggregate(task: Task, query: Query) -> Recipe:
             return f"```text\n{step.text.strip()[:1000]}\n```"
         said.append(
             task.say(
-                f"The {label} of `{each}` in `{query.frame.name}`{query.where} is **{value}** (n = {n[1]}).",
-                f"`{query.frame.name}` 中 `{each}` 的{label}{query.where}是 **{value}**（n = {n[1]}）。",
+                f"The {label} of `{each}` in `{query.frame.name}`{query.where} is **{reading.pretty(value)}** (n = {n[1]}).",
+                f"`{query.frame.name}` 中 `{each}` 的{label}{query.where}是 **{reading.pretty(value)}**（n = {n[1]}）。",
             )
         )
     return "\n".join(said)
@@ -173,7 +191,9 @@ def aggregate(task: Task, query: Query) -> Recipe:
 def _several(task: Task, query: Query, wanted: list[str]) -> Recipe:
     """Several statistics of one column."""
     column = query.measures[0]
-    code = f"{query.start}summary = {query.source}[{quoted(column)}].agg({listed(wanted)}).round(2)\nsummary"
+    name = task.fresh(f"{result(column)}_statistics")
+    rounded = rounding(query.frame.most(column, "sum" if "sum" in wanted else "mean"))
+    code = f"{query.start}{name} = {query.source}[{quoted(column)}].agg({listed(wanted)}){rounded}\n{name}"
     step = yield from task.sure(code, f"{', '.join(wanted)} of {column}.")
     table = [row for row in reading.series(step.text) if row[0] in wanted]
     head = task.say(
@@ -201,12 +221,19 @@ def how_many(task: Task, query: Query) -> Recipe:
             f"`{frame.name}` has **{found[0]}** rows and {found[1]} columns.",
             f"`{frame.name}` 有 **{found[0]}** 行、{found[1]} 列。",
         )
-    code = f'{query.start}print(f"{{len(subset)}} of {{len({frame.name})}} rows")'
+    condition = "; ".join(map(str, query.filters))
+    only = query.filters[0]
+    read_now = frame.counts.get(only.column, {}).get(only.value.strip('"'))
+    if len(query.filters) == 1 and only.operator == "==" and read_now is not None:
+        return task.say(
+            f"**{read_now}** of the {frame.rows} rows of `{frame.name}` have {condition}.",
+            f"`{frame.name}` 的 {frame.rows} 行中，有 **{read_now}** 行满足 {condition}。",
+        )
+    code = f'print(len({frame.name}[{query.condition}]), "of", len({frame.name}), "rows")'
     step = yield from task.sure(code, f"Count the rows where {'; '.join(map(str, query.filters))}.")
     numbers = re.search(r"(\d+) of (\d+) rows", step.text)
     if numbers is None:
         return f"```text\n{step.text.strip()[:500]}\n```"
-    condition = "; ".join(map(str, query.filters))
     return task.say(
         f"**{numbers[1]}** of the {numbers[2]} rows of `{frame.name}` have {condition}.",
         f"`{frame.name}` 的 {numbers[2]} 行中，有 **{numbers[1]}** 行满足 {condition}。",
@@ -215,9 +242,10 @@ def how_many(task: Task, query: Query) -> Recipe:
 
 def distinct(task: Task, query: Query, column: str) -> Recipe:
     """How many different values a column has, and how often each occurs."""
+    name = task.fresh(result(query.frame.name, [column]))
     step = yield from task.sure(
-        f"{query.start}counts = {query.source}[{quoted(column)}].value_counts().reset_index(name=\"n\")\n"
-        f'print(len(counts), "values")\ncounts.head({MOST_GROUPS})',
+        f"{query.start}{name} = {query.source}[{quoted(column)}].value_counts().reset_index(name=\"n\")\n"
+        f'print(len({name}), "values")\n{name}.head({MOST_GROUPS})',
         f"The distinct values of {column} with their counts.",
     )  # fmt: skip
     number = re.search(r"(\d+) values", step.text)
@@ -257,7 +285,11 @@ def top(task: Task, query: Query) -> Recipe:
     )[:3]
     method, name = ("nsmallest", "smallest") if small else ("nlargest", "largest")
     headers = [*labels, column]
-    code = f"{query.start}{name} = {query.source}.{method}({many}, {quoted(column)})[{listed(headers)}]\n{name}"
+    made = task.fresh(f"{name}_{short(column)}" if short(column).isidentifier() else name)
+    code = f"{query.start}{made} = {query.source}.{method}({many}, {quoted(column)})[{listed(headers)}]"
+    if frame.most(column) >= 1e6:
+        code += f'.round({{{quoted(column)}: 0}}).astype({{{quoted(column)}: "Int64"}})'
+    code += f"\n{made}"
     step = yield from task.sure(code, f"The {many} rows with the {name} {column}.")
     table = [row[1:] for row in reading.rows(step.text, headers)]
     head = task.say(
@@ -265,5 +297,5 @@ def top(task: Task, query: Query) -> Recipe:
         f"`{column}` 最{'小' if small else '大'}的 {many} 行{query.where}",
     )
     if table:
-        head += task.say(f", from {table[0][-1]}:", f"，第一行是 {table[0][-1]}：")
+        head += task.say(f", from {reading.pretty(table[0][-1])}:", f"，第一行是 {reading.pretty(table[0][-1])}：")
     return shown(task, head, headers, step.text)

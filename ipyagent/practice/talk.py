@@ -9,8 +9,8 @@ from typing import Any
 
 from . import reading
 from .conversation import MARK, Conversation, Turn
-from .frames import assigned
 from .intents import Ask
+from .knowledge import assigned
 from .recipe import Task
 from .session import instance, word_set
 

@@ -10,10 +10,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from . import charts, loading, looking, profiles, relations, session, tables, talk
+from . import charts, loading, looking, profiles, reading, relations, session, tables, talk
 from .conversation import Conversation, read
-from .frames import find_frame
+from .frames import Frame, find_frame
 from .intents import Ask, ask
+from .knowledge import known
 from .phrases import MARK_EN, MARK_ZH
 from .query import Query, resolve
 from .recipe import Act, Ending, Recipe, Task
@@ -43,7 +44,7 @@ def answer(body: Mapping[str, Any]) -> Reply:
         return text(talk.structured(conversation))
     if "<analysis>" in conversation.turn.asked and "<summary>" in conversation.turn.asked:
         return text(talk.summary(conversation))
-    task = Task(conversation, conversation.turn.chinese)
+    task = Task(conversation, conversation.turn.chinese, known(conversation))
     wanted = ask(conversation.turns)
     return _reply(task, _next_act(_recipe(task, wanted), conversation), f"Rule: {wanted.kind}.")
 
@@ -52,12 +53,39 @@ def _recipe(task: Task, wanted: Ask) -> Recipe:
     """The recipe for an ask."""
     made: Recipe | str
     if wanted.kind in _ON_FRAME:
-        said = " ".join([wanted.text, *(words for _, words in wanted.amendments), task.conversation.turn.asked])
-        frame = yield from find_frame(task, said)
-        made = _ON_FRAME[wanted.kind](task, resolve(wanted, frame))
-    else:
-        made = _OTHER[wanted.kind](task, wanted)
+        return (yield from _on_frame(task, wanted))
+    made = _OTHER[wanted.kind](task, wanted)
     return made if isinstance(made, str) else (yield from made)
+
+
+def _on_frame(task: Task, wanted: Ask) -> Recipe:
+    """A recipe on a DataFrame; when that turns out to have changed unseen, once more on what is there now."""
+    said = "\n".join([wanted.text, *(words for _, words in wanted.amendments), task.conversation.turn.asked])
+    frame = yield from find_frame(task, said, wanted.kind)
+    made = _start(task, wanted, frame)
+    if isinstance(made, str):
+        return made
+    try:
+        act = next(made)
+        steps = yield act
+    except StopIteration as finished:
+        return str(finished.value)
+    if any(step.failed and reading.error(step.text)[0] in ("NameError", "KeyError") for step in steps):
+        missing = any(f"'{frame.name}'" in reading.error(step.text)[1] for step in steps)
+        task.known.forget(frame.name)
+        frame = yield from find_frame(task, said, wanted.kind, frame.name if missing else "")
+        again = _start(task, wanted, frame)
+        return again if isinstance(again, str) else (yield from again)
+    try:
+        while True:
+            act = made.send(steps)
+            steps = yield act
+    except StopIteration as finished:
+        return str(finished.value)
+
+
+def _start(task: Task, wanted: Ask, frame: Frame) -> Recipe | str:
+    return _ON_FRAME[wanted.kind](task, resolve(wanted, frame, task.known.taken))
 
 
 def _next_act(recipe: Recipe, conversation: Conversation) -> Act | str:

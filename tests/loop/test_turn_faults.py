@@ -6,12 +6,14 @@ import json
 import os
 import random
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
-from loop_rig import KEY, Rig, one_line, result_text
+from loop_rig import KEY, Person, Rig, one_line, result_text
 
-from ipyagent.journal.events import Retrying, TurnEnded
+from ipyagent.errors import NoCredentials
+from ipyagent.journal.events import Event, Retrying, TurnEnded
 from ipyagent.practice.replies import (
     How,
     Reply,
@@ -185,6 +187,23 @@ def test_no_server_at_all_is_one_line(make_rig: Callable[..., Rig]) -> None:
         assert [event.status for event in rig.events() if isinstance(event, TurnEnded)][-1] == "failed"
 
 
+def test_without_any_credentials_the_hint_is_raised_before_the_turn(
+    monkeypatch: pytest.MonkeyPatch, home: Path, make_rig: Callable[..., Rig], server: PracticeServer
+) -> None:
+    monkeypatch.delenv("ANTHROPIC_API_KEY")
+    monkeypatch.setenv("HOME", str(home))
+    rig = make_rig()
+    rig.settings.base_url = ""
+    with pytest.raises(NoCredentials, match="%agent model practice"):
+        rig.turn()
+    monkeypatch.setenv("ANTHROPIC_CONFIG_DIR", str(home / "no-profile"))
+    with pytest.raises(NoCredentials, match="ANTHROPIC_API_KEY"):
+        rig.turn()
+    rig.settings.base_url = server.url
+    server.script(text("welcome"))
+    assert rig.turn().text == "welcome"
+
+
 def test_a_key_set_after_the_refusal_is_used(home: object, monkeypatch: pytest.MonkeyPatch, make_rig) -> None:  # type: ignore[no-untyped-def]
     with PracticeServer(api_key="sk-ant-right-0123456789") as strict:
         rig = make_rig(server=strict)
@@ -240,6 +259,27 @@ def test_a_disk_that_fills_while_code_runs_does_not_leave_it_behind(rig: Rig) ->
     assert result.status == "failed"
     assert "cannot write" in result.message
     assert rig.agent.shell.user_ns["step"] == 19  # it ran to its end before the turn said so
+
+
+class Breaking(Person):
+    """A front-end that goes away in the middle of a turn."""
+
+    def show(self, event: Event) -> None:
+        super().show(event)
+        if len(self.events) > 4:
+            raise ConnectionError("the front-end is gone")
+
+
+def test_a_front_end_that_breaks_leaves_the_session_whole(rig: Rig) -> None:
+    rig.server.script(tool("python", {"code": "n = 1"}), text("ok"))
+    result = rig.turn(person=Breaking(can_ask=False))
+    assert result.status == "failed"
+    assert "the front-end is gone" in result.message
+    assert isinstance(rig.events()[-1], TurnEnded)
+    rig.server._queue.clear()
+    rig.server.script(text("welcome back"))
+    assert rig.turn().text == "welcome back"
+    assert [exchange.error for exchange in rig.server.refused] == []
 
 
 def test_results_of_refused_calls_say_why(rig: Rig) -> None:

@@ -12,6 +12,7 @@ import pytest
 from model_room import KEY, MODEL, answers, model_at, odd_server, page, request, said, texts, waits
 
 from ipyagent.errors import (
+    AgentError,
     AuthenticationFailed,
     BadRequest,
     Busy,
@@ -186,6 +187,14 @@ def test_cancelling_closes_the_connection(server: PracticeServer) -> None:
 def test_a_silence_within_the_limit_is_waited_out_and_a_longer_one_is_not(server: PracticeServer) -> None:
     server.script(stall(text("one two three four five six"), 0.1, after_events=5))
     assert said(ask(server.url, timeout=1.0)) == "one two three four five six"
+
+
+@pytest.mark.parametrize("url", ["http://[bad", "http://host:port", "http://a b"])
+def test_an_address_that_is_none_is_said(url: str) -> None:
+    with pytest.raises(AgentError) as caught:
+        ask(url, retries=0)
+    assert "ANTHROPIC_BASE_URL" in str(caught.value)
+    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize(

@@ -149,7 +149,7 @@ def test_a_variable_of_the_users_own_cell_is_rebuilt_from_it(room: Room) -> None
 
 
 def test_a_read_only_mode_stops_the_turn(room: Room) -> None:
-    room.answers["variables"] = "penguins  DataFrame 344 x 8"
+    room.answers["variables"] = "penguins  DataFrame 344 x 2: species str, body_mass_g f64 (2 missing)"
     room.deny = {"python"}
     room.denial = "python was not run: mode is read_only, nothing may be changed. Leave it with `%agent mode ask`."
     assert "%agent mode ask" in room.ask("how many rows?")

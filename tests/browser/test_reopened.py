@@ -1,0 +1,133 @@
+"""A notebook that is opened again: stored answers cost nothing, what changed runs, a reload in mid-run loses nothing."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from ipyagent.practice.replies import text, tool
+
+from .lab import CHROMIUM, PANEL, Page, write_notebook
+from .product import Product, until
+
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.skipif(not Path(CHROMIUM).exists(), reason=f"no Chromium at {CHROMIUM}; set IPYAGENT_CHROMIUM"),
+]
+
+FIRST, SECOND, CHANGED = "%%agent\nthe first question", "%%agent\nthe second question", "%%agent\nanother question"
+HINT = "unchanged since it was answered"
+
+
+def set_source(page: Page, cell: int, source: str) -> None:
+    page.page.evaluate(
+        f"([i, source]) => {{ {PANEL} p.content.widgets[i].model.sharedModel.setSource(source) }}", [cell, source]
+    )
+
+
+def run_all(page: Page, cells: int) -> None:
+    page.page.evaluate(f"() => {{ {PANEL} p.content.widgets.forEach((w) => w.model.clearExecution?.()) }}")
+    page.command("notebook:run-all-cells")
+    for cell in range(cells):
+        page.wait_done(cell)
+    page.wait_idle()
+
+
+def test_run_all_after_reopening_shows_stored_answers_and_runs_what_changed(tmp_path: Path, shots: Path) -> None:
+    with Product(tmp_path) as product:
+        (tmp_path / "report.py").write_text("print('draft')\n")
+        write_notebook(tmp_path, "kept.ipynb", ["%load_ext ipyagent", FIRST, SECOND, "%agent undo"])
+        with Page(product.jupyter, shots) as page:
+            page.open("kept.ipynb")
+            page.run(0)
+            product.script(tool("python", {"code": "found = 42"}), text("the answer is **forty-two**"))
+            page.run(1)
+            product.script(
+                tool("read_file", {"path": "report.py"}),
+                tool("edit_file", {"path": "report.py", "old": "draft", "new": "final"}),
+                text("the report is final"),
+            )
+            page.run(2)
+            assert (tmp_path / "report.py").read_text() == "print('final')\n"
+            page.run(3)
+            assert "put back report.py" in page.cell(3).inner_text()
+            assert (tmp_path / "report.py").read_text() == "print('draft')\n"
+            page.save()
+            page.shut_down()
+
+        asked = len(product.model.log)
+        with Page(product.jupyter, shots) as page:
+            page.open("kept.ipynb")
+            set_source(page, 3, "print('found' in globals())")
+            run_all(page, 4)
+            for cell, words in ((1, "the answer is forty-two"), (2, "the report is final")):
+                page.cell(cell).locator(".ia-static").wait_for(timeout=5_000)
+                assert words in page.cell(cell).inner_text()
+                assert HINT in page.cell(cell).inner_text()
+            assert "resumed session" in page.cell(1).inner_text()
+            assert "found" in page.cell(1).inner_text()  # a variable that is gone
+            assert page.cell(3).inner_text().rstrip().endswith("False")
+            assert len(product.model.log) == asked, "a stored answer cost a request"
+            page.shot("run_all_again")
+            page.page.evaluate(f"async () => {{ {PANEL} await p.context.sessionContext.restartKernel() }}")
+            page.wait_idle()
+
+            set_source(page, 2, CHANGED)
+            product.script(text("another answer"))
+            run_all(page, 4)
+            assert HINT in page.cell(1).inner_text()
+            assert "another answer" in page.cell(2).inner_text()
+            assert HINT not in page.cell(2).inner_text()
+            assert product.model.scripted == 0
+            said = json.dumps(product.model.messages[-1].body)
+            assert "forty-two" in said  # the session goes on
+            product.script(text("answered afresh"))
+            set_source(page, 1, FIRST.replace("%%agent", "%%agent --rerun"))
+            page.run(1)
+            assert "answered afresh" in page.cell(1).inner_text()
+            assert product.model.refused == []
+            assert page.errors == []
+            page.shut_down()
+
+
+def test_a_renamed_notebook_keeps_its_session_and_a_reload_in_mid_run_loses_nothing(
+    tmp_path: Path, shots: Path
+) -> None:
+    with Product(tmp_path) as product:
+        write_notebook(tmp_path, "before.ipynb", ["%load_ext ipyagent", FIRST, SECOND, CHANGED])
+        with Page(product.jupyter, shots) as page:
+            page.open("before.ipynb")
+            page.run(0)
+            product.script(text("the word is heron"))
+            page.run(1)
+            steps = "import time\nfor step in range(150):\n    print('step', step, flush=True)\n    time.sleep(0.2)"
+            product.script(tool("python", {"code": steps}))
+            page.run(3, wait=False)
+            page.cell(3).locator(".ia-live", has_text="step 2").wait_for(timeout=20_000)
+            page.save()
+            page.open("before.ipynb", fresh=False, kernel=False)
+            page.cell(3).locator(".ia-live", has_text="step 1").wait_for(timeout=30_000)
+            page.cell(3).locator(".ia-stop").click()
+            page.cell(3).locator(".ia-static").wait_for(timeout=10_000)
+            assert "step 1" in page.cell(3).locator(".ia-static").text_content()
+            page.wait_idle()
+            page.save()
+            page.page.evaluate(f"async () => {{ {PANEL} await p.context.rename('after.ipynb') }}")
+            until(lambda: (tmp_path / "after.ipynb").exists(), "renamed notebook")
+            product.script(text("still here"))
+            page.run(2)
+            assert "heron" in json.dumps(product.model.messages[-1].body)
+            page.save()
+            page.shut_down()
+        assert len(list((tmp_path / ".ipyagent" / "sessions").iterdir())) == 1
+
+        asked = len(product.model.log)
+        with Page(product.jupyter, shots) as page:
+            page.open("after.ipynb")
+            page.run(0)
+            page.run(1)
+            assert HINT in page.cell(1).inner_text(), "a renamed notebook has lost its session"
+            assert len(product.model.log) == asked
+            page.shut_down()

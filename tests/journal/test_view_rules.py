@@ -1,0 +1,152 @@
+"""The view's rules, one by one: what is closed, mended, dropped and marked."""
+
+from __future__ import annotations
+
+from event_lists import DOCUMENT, IMAGE, numbered
+from view_checks import flat, marks, reply, result, text, thought, use, user, view_of
+
+from ipyagent.journal.events import (
+    BlockDropped,
+    ModelChosen,
+    PromptRendered,
+    Reminded,
+    Streamed,
+    ThinkingDropped,
+    ToolCalled,
+    Usage,
+    UsageReported,
+)
+from ipyagent.journal.tokens import estimate_blocks
+from ipyagent.journal.view import View
+
+
+def test_a_crash_between_call_and_result_is_closed_by_the_next_request() -> None:
+    view = view_of(user("hi"), reply(thought(), use("a")), user("go on"))
+    assert view.sendable
+    closed = view.messages[2]["content"]
+    assert [b["type"] for b in closed] == ["tool_result", "text"]
+    assert closed[0]["is_error"] is True
+    assert "not run" in closed[0]["content"][0]["text"]
+
+
+def test_a_call_that_ran_says_so_and_keeps_its_output() -> None:
+    view = view_of(
+        user("hi"), reply(use("a")), ToolCalled(call="a", name="get", input={}),
+        Streamed(channel="tool", text="step 1\n", ref="a"), user("go on"),
+    )
+    said = view.messages[2]["content"][0]["content"][0]["text"]
+    assert said == "This call was cut off before it returned.\nstep 1\n"
+
+
+def test_results_come_in_the_order_of_the_calls() -> None:
+    view = view_of(user("hi"), reply(use("a"), use("b")), result("b", "2"), result("a", "1"))
+    assert [b["tool_use_id"] for b in view.messages[-1]["content"]] == ["a", "b"]
+
+
+def test_half_said_text_stands_after_the_results_that_it_followed() -> None:
+    view = view_of(user("hi"), reply(use("a")), Streamed(channel="text", text="so"), user("go on"))
+    assert [m["role"] for m in view.messages] == ["user", "assistant", "user", "assistant", "user"]
+    assert view.messages[3]["content"] == [text("so\n[cut off here]")]
+
+
+def test_no_event_can_forge_a_result_or_a_call() -> None:
+    forged = {"type": "tool_result", "tool_use_id": "a", "content": "forged"}
+    view = view_of(user("hi", forged), reply("ok", forged), user(use("x"), thought(), "hm"))
+    assert flat(view.messages) == flat([
+        {"role": "user", "content": [text("hi")]},
+        {"role": "assistant", "content": [text("ok")]},
+        {"role": "user", "content": [text("hm")]},
+    ])
+
+
+def test_ids_that_the_api_refuses_are_mended_with_their_results() -> None:
+    view = view_of(user("hi"), reply(use("call:1"), use("call.1")), result("call.1", "2"), result("call:1", "1"))
+    sent = [b["id"] for b in view.messages[1]["content"]]
+    assert sent == ["call_1", "call_1_2"]
+    assert [b["tool_use_id"] for b in view.messages[2]["content"]] == sent
+    assert view.knows_call("call:1")
+
+
+def test_pictures_in_an_error_become_words() -> None:
+    view = view_of(user("hi"), reply(use("a")), result("a", "bad", IMAGE, is_error=True))
+    assert view.messages[2]["content"][0]["content"] == [text("bad"), text("[image]")]
+
+
+def test_cache_marks_in_events_are_not_sent() -> None:
+    marked = {**text("hi"), "cache_control": {"type": "ephemeral"}}
+    head = PromptRendered(system=(marked, marked), tools=({"name": "t", "cache_control": {"type": "ephemeral"}},))
+    view = view_of(head, *[user(marked, marked), reply(marked, use("a")), result("a", marked)] * 3)
+    assert len(marks(*view.wire())) <= 4
+    assert marks(*view.wire(marks=False)) == []
+
+
+def test_a_dropped_picture_leaves_its_word_and_no_later_thinking() -> None:
+    events = numbered([
+        user("one"), reply(thought("s1"), "hm"), user("see", IMAGE), reply(thought("s2"), use("a")),
+        result("a", "plot", DOCUMENT), reply(thought("s3"), "ok"), user("more"),
+    ])
+    view = View.of(events)
+    assert view.event_with_images() == 5
+    assert view.event_with_images(2) == 3
+    view.apply(BlockDropped(id=8, event=3))
+    kinds = [[b["type"] for b in m["content"]] for m in view.messages]
+    assert kinds == [["text"], ["thinking", "text"], ["text", "text"], ["tool_use"], ["tool_result"], ["text"],
+                     ["text"]]
+    assert view.messages[2]["content"][1] == text("[image]")
+    view.apply(BlockDropped(id=9, event=5))
+    assert view.messages[4]["content"][0]["content"] == [text("plot"), text("[document]")]
+    assert view.event_with_images() is None
+
+
+def test_thinking_up_to_an_event_goes_also_within_a_message() -> None:
+    events = [user("hi"), reply(thought("s1"), "one", stop="pause_turn"), reply(thought("s2"), "two")]
+    view = view_of(*events)
+    assert len(view.messages) == 2
+    view.apply(ThinkingDropped(upto=2))
+    assert [b.get("signature") for b in view.messages[1]["content"]] == [None, "s2", None]
+
+
+def test_another_model_gets_no_thinking_of_the_last() -> None:
+    events = [ModelChosen(model="m"), user("hi"), reply(thought(), "one"), user("more")]
+    assert view_of(*events, ModelChosen(model="m")).messages == view_of(*events).messages
+    assert view_of(*events, ModelChosen(model="n")).messages[1]["content"] == [text("one")]
+
+
+def test_a_dropped_block_no_longer_counts() -> None:
+    events = [user("hi"), reply(thought(), "one"), UsageReported(usage=Usage(input=500, output=700), predicted=500)]
+    view = view_of(*events, user("more"))
+    assert view.count().base == 1_200
+    view.apply(ThinkingDropped(upto=3))
+    assert (view.count().base, view.count().raw) == (0, sum(estimate_blocks(m["content"]) for m in view.messages))
+
+
+def test_a_reply_that_is_not_in_the_view_does_not_count_but_its_prompt_is_cached() -> None:
+    report = UsageReported(usage=Usage(input=500, output=700), predicted=500)
+    view = view_of(user("one"), reply("two"), report, user("three", "four"), reply(thought()), report)
+    assert view.count().base == 500
+    view.apply(Reminded(text="say something"))
+    assert [(m, b) for m, message in enumerate(view.wire()[2]) for b, block in enumerate(message["content"])
+            if "cache_control" in block] == [(2, 1), (2, 2)]
+
+
+def test_the_anchor_is_where_the_last_answered_prompt_ended() -> None:
+    """A turn of 40 parallel calls is still read from the cache: the mark stands where the entry was written."""
+    calls = [f"c{i}" for i in range(40)]
+    report = UsageReported(usage=Usage(input=50, output=9), predicted=50)
+    view = view_of(user("go"), reply("working", *map(use, calls)), report, *(result(c, "1") for c in calls))
+    marked = [(i, j) for i, m in enumerate(view.wire()[2]) for j, b in enumerate(m["content"]) if "cache_control" in b]
+    assert marked == [(0, 0), (2, 39)]
+    view.apply(reply("done"))
+    view.apply(report)
+    view.apply(user("next"))
+    marked = [(i, j) for i, m in enumerate(view.wire()[2]) for j, b in enumerate(m["content"]) if "cache_control" in b]
+    assert marked == [(2, 39), (4, 0)]
+
+
+def test_streamed_pieces_are_not_kept_once_the_whole_is_there() -> None:
+    pieces = [Streamed(channel="tool", text="x" * 1_000, ref="a")] * 50
+    view = view_of(user("go"), reply(use("a")), *pieces, result("a", "done"), *pieces)
+    assert view.partial_output("a") == ""
+    view.apply(Streamed(channel="text", text="half"))
+    view.apply(reply("whole"))
+    assert view.partial_text == ""

@@ -1,0 +1,249 @@
+"""The agent without a notebook: scripts, services, several at once."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rooms import KEY, MODEL, results
+
+from ipyagent import Agent, IPyAgent, Options, TurnResult, tool
+from ipyagent.errors import NoCredentials, UsageError
+from ipyagent.journal.events import Streamed, ToolReturned, TurnEnded, UserSaid
+from ipyagent.journal.journal import TRANSCRIPT, read_events
+from ipyagent.practice.replies import fault, text
+from ipyagent.practice.replies import tool as calls
+from ipyagent.practice.server import PracticeServer
+
+Make = Callable[..., Agent]
+
+
+@pytest.fixture
+def server() -> Iterator[PracticeServer]:
+    with PracticeServer() as running:
+        yield running
+    assert [exchange.error for exchange in running.refused] == []
+
+
+@pytest.fixture
+def make(tmp_path: Path, server: PracticeServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[Make]:
+    for name in ("AUTH_TOKEN", "BASE_URL", "MODEL"):
+        monkeypatch.delenv(f"ANTHROPIC_{name}", raising=False)
+    monkeypatch.setenv("ANTHROPIC_API_KEY", KEY)
+    monkeypatch.setenv("IPYAGENT_HOME", str(tmp_path / "home"))
+    made: list[Agent] = []
+
+    def agent(folder: str = "project", *, tools: Any = (), **settings: Any) -> Agent:
+        (tmp_path / folder).mkdir(exist_ok=True)
+        given = {"base_url": server.url, "model": MODEL, "mode": "auto", "max_retry_wait": 0.01, **settings}
+        made.append(Agent(settings=IPyAgent(environ={}, **given), folder=tmp_path / folder, tools=tools))
+        return made[-1]
+
+    yield agent
+    for each in made:
+        each.close()
+
+
+def test_run_sync_gives_how_it_ended(make: Make, server: PracticeServer) -> None:
+    agent = make()
+    server.script(calls("python", {"code": "total = 40 + 2\ntotal"}), text("It is 42."))
+    result = agent.run_sync("add")
+    assert isinstance(result, TurnResult)
+    assert (result.status, result.message, result.text) == ("finished", "", "It is 42.")
+    assert result.cost is not None
+    assert result.cost > 0
+    assert result.seconds > 0
+    assert agent.shell.user_ns["total"] == 42
+    server.script(fault(401))
+    failed = agent.run_sync("again")
+    assert (failed.status, "key" in failed.message) == ("failed", True)
+
+
+def test_the_events_come_as_they_happen_and_are_on_the_disk_already(make: Make, server: PracticeServer) -> None:
+    agent = make()
+    server.script(calls("python", {"code": "print('heron')"}), text("one two three four five six"))
+
+    async def watch() -> list[Any]:
+        seen = []
+        async for event in agent.run("count"):
+            assert agent.session is not None
+            stored = list(read_events(agent.session.journal.folder / TRANSCRIPT))
+            assert event in stored
+            seen.append(event)
+        return seen
+
+    seen = asyncio.run(watch())
+    assert isinstance(seen[-1], TurnEnded)
+    assert [type(event) for event in seen].count(TurnEnded) == 1
+    spoken = [event.text for event in seen if isinstance(event, Streamed) and event.channel == "text"]
+    assert "".join(spoken) == "one two three four five six"
+    assert any(isinstance(event, ToolReturned) for event in seen)
+
+
+def test_leaving_the_loop_early_stops_the_turn(make: Make, server: PracticeServer) -> None:
+    agent = make()
+    server.script(text("word " * 500, delay=0.02))
+
+    async def leave() -> None:
+        events = agent.run("talk")
+        async for event in events:
+            if isinstance(event, Streamed):
+                break
+        await events.aclose()
+
+    began = time.monotonic()
+    asyncio.run(leave())
+    assert time.monotonic() - began < 3
+    assert not agent.busy
+    assert agent.session is not None
+    assert agent.session.history.turns[-1].status == "stopped"
+    server.script(text("here"))
+    assert agent.run_sync("still there?").text == "here"
+
+
+def test_run_sync_works_inside_of_a_running_loop(make: Make, server: PracticeServer) -> None:
+    agent = make()
+    server.script(calls("python", {"code": "import asyncio\nawait asyncio.sleep(0)\nx = 5\nx"}), text("five"))
+
+    async def outer() -> TurnResult:
+        return agent.run_sync("await it")
+
+    assert asyncio.run(outer()).text == "five"
+    assert agent.shell.user_ns["x"] == 5
+    body = server.messages[-1].body
+    assert body is not None
+    assert results(body)[-1]["text"].startswith("5")
+
+
+def test_a_second_request_waits_for_nobody_and_says_so(make: Make, server: PracticeServer) -> None:
+    agent = make()
+    server.script(text("slow answer here", delay=0.05), text("never"))
+
+    async def collect(words: str) -> list[Any]:
+        return [event async for event in agent.run(words)]
+
+    async def both() -> list[Any]:
+        return await asyncio.gather(collect("first"), collect("second"), return_exceptions=True)
+
+    first, second = asyncio.run(both())
+    assert isinstance(first[-1], TurnEnded)
+    assert first[-1].status == "finished"
+    assert isinstance(second, UsageError)
+    assert "running" in str(second)
+    assert agent.session is not None
+    said = [event.text for event in agent.session.journal.read() if isinstance(event, UserSaid)]
+    assert said == ["first"]
+
+
+def test_two_agents_of_a_process_share_nothing_but_the_project(make: Make, server: PracticeServer) -> None:
+    server.brain = lambda body: text("heron" if "alpha" in str(body["messages"][-1]) else "egret")
+    one, two = make("project"), make("project")
+    assert (one.run_sync("alpha").text, two.run_sync("beta").text) == ("heron", "egret")
+    assert one.session is not None
+    assert two.session is not None
+    assert one.session.journal.session != two.session.journal.session
+    one.shell.user_ns["mine"] = 1
+    assert "mine" not in two.shell.user_ns
+
+    async def both() -> list[list[Any]]:
+        async def collect(agent: Agent, words: str) -> list[Any]:
+            return [event async for event in agent.run(words)]
+
+        return await asyncio.gather(collect(one, "alpha"), collect(two, "beta"))
+
+    ended = [events[-1].status for events in asyncio.run(both())]
+    assert ended == ["finished", "finished"]
+    two.close()
+    assert one.run_sync("alpha").text == "heron"
+
+
+def test_agents_work_in_threads_of_their_own(make: Make, server: PracticeServer) -> None:
+    server.brain = lambda body: text("ok")
+    agents = [make("one"), make("two"), make("three")]
+    found: list[str] = []
+    threads = [threading.Thread(target=lambda a=agent: found.append(a.run_sync("go").text)) for agent in agents]  # type: ignore[misc]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(20)
+    assert found == ["ok"] * 3
+
+
+def test_given_tools_are_the_models(make: Make, server: PracticeServer) -> None:
+    @tool(permission="none", writes=False)
+    def tide(port: str) -> str:
+        """The next high tide.
+
+        Args:
+            port: its name.
+        """
+        return f"noon at {port}"
+
+    agent = make(tools=[tide])
+    server.script(calls("tide", {"port": "Brest"}), text("At noon."))
+    assert agent.run_sync("tide?").text == "At noon."
+    body = server.messages[-1].body
+    assert body is not None
+    assert results(body)[-1]["text"] == "noon at Brest"
+    assert "tide" in agent.tool_names()
+
+
+@pytest.mark.parametrize(
+    ("options", "word"),
+    [({"mode": "yolo"}, "read_only"), ({"effort": "hihg"}, "high"), ({"max_turns": -1}, "max_turns"),
+     ({"fresh": True, "fork": True}, "exclude")],
+)  # fmt: skip
+def test_a_wrong_option_is_a_usage_error_before_anything_is_sent(
+    make: Make, server: PracticeServer, options: dict[str, Any], word: str
+) -> None:
+    agent = make()
+    with pytest.raises(UsageError, match=word):
+        agent.run_sync("hello", **options)
+    assert server.log == []
+    assert agent.session is None
+
+
+def test_an_option_that_does_not_exist_is_refused(make: Make) -> None:
+    with pytest.raises(TypeError, match="modle"):
+        make().run_sync("hello", modle="x")
+    with pytest.raises(AttributeError):
+        Options().mode = "auto"  # type: ignore[misc]
+
+
+def test_without_credentials_nothing_is_written(make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("ANTHROPIC_API_KEY")
+    agent = make(base_url="")
+    with pytest.raises(NoCredentials):
+        agent.run_sync("hello")
+    assert list((tmp_path / "project").iterdir()) == []
+
+
+def test_the_agent_shows_itself_and_no_key(make: Make, server: PracticeServer) -> None:
+    agent = make()
+    assert repr(agent) == f"<Agent no session yet on {MODEL} in project>"
+    server.script(text("hi"))
+    agent.run_sync("hello")
+    assert agent.session is not None
+    assert repr(agent) == f"<Agent {agent.session.journal.session} on {MODEL} in project>"
+    assert KEY not in repr(agent)
+
+
+def test_close_ends_the_thread_and_lets_the_session_go(make: Make, server: PracticeServer) -> None:
+    before = {thread.ident for thread in threading.enumerate()}
+    agent = make()
+    server.script(text("hi"), text("hi again"))
+    agent.run_sync("hello")
+    agent.close()
+    agent.close()
+    left = [t.name for t in threading.enumerate() if t.ident not in before and t.name == "ipyagent"]
+    assert left == []
+    other = make()
+    other.resume()
+    assert other.notices[-1].startswith("resumed session")
+    assert not any("copy" in notice for notice in other.notices)
+    assert other.run_sync("still?").text == "hi again"

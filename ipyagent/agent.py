@@ -27,6 +27,7 @@ from ipyagent.journal.journal import clean
 from ipyagent.journal.protocols import ModelInfo, Surface, Tool, WindowState
 from ipyagent.journal.tokens import estimate_blocks
 from ipyagent.kernel.dispatcher import MainThread
+from ipyagent.kernel.masking import mask
 from ipyagent.kernel.shell import make_shell
 from ipyagent.kernel.thread import AgentThread
 from ipyagent.kernel.variables import short_types, summarize
@@ -332,7 +333,7 @@ class Agent:
     def _look(self) -> Seen:
         """Date, place, variables and what the user ran since the last request."""
         inputs = self._inputs()
-        cells = [source.strip() for source in inputs[self._cells_seen :]]
+        cells = [mask(source.strip()) for source in inputs[self._cells_seen :]]
         self._cells_seen = len(inputs)
         hidden = self.shell.user_ns_hidden
         return Seen(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from .names import fresh, label, plain, quoted, result
+from .names import fresh, label, plain, quoted, result, short
 from .phrases import STAT_NAMES
 from .query import Query, listed
 from .recipe import Recipe, Task
@@ -133,19 +133,20 @@ def _hist(figure: Figure, measures: list[str], groups: list[str]) -> Drawing:
         return _bar(figure, measures, groups)
     column, source = measures[0], query.source
     title = f"Distribution of {plain(column)}"
-    values = f"{source}[{quoted(column)}]"
+    values = figure.name(result(column, groups[:1]) if groups else result(f"{short(column)}_values"))
+    first = f"{values} = {source}[{quoted(column)}].dropna()"
     if groups and query.frame.few(groups[0]):
         key, part = figure.name("group"), figure.name("part")
         lines = [
-            f"for {key}, {part} in {source}.groupby({quoted(groups[0])}):",
-            f'    ax.hist({part}[{quoted(column)}].dropna(), bins=20, alpha=0.6, edgecolor="white", label=str({key}))',
+            f"for {key}, {part} in {values}.groupby({source}[{quoted(groups[0])}]):",
+            f'    ax.hist({part}, bins=20, alpha=0.6, edgecolor="white", label=str({key}))',
             _legend(groups[0]),
         ]
         about, title = [column, groups[0]], f"{title} by {plain(groups[0])}"
     else:
-        lines, about = [f'ax.hist({values}.dropna(), bins=25, edgecolor="white")'], [column]
+        lines, about = [f'ax.hist({values}, bins=25, edgecolor="white")'], [column]
     facts = f'print("mean =", round({values}.mean(), 2))\nprint("median =", round({values}.median(), 2))'
-    return figure.code("", lines, title, label(column), "Rows", f'{facts}\nprint("n =", {values}.count())'), about
+    return figure.code(first, lines, title, label(column), "Rows", f'{facts}\nprint("n =", len({values}))'), about
 
 
 def _scatter(figure: Figure, measures: list[str], groups: list[str]) -> Drawing:
@@ -156,24 +157,26 @@ def _scatter(figure: Figure, measures: list[str], groups: list[str]) -> Drawing:
     ):
         x, y = y, x
     hue = next((each for each in groups if each not in (x, y) and query.frame.few(each)), None)
+    points = figure.name(result(y, [x]))
+    chosen = list(dict.fromkeys([x, y, *([hue] if hue else [])]))
+    first = f"{points} = {source}[{listed(chosen)}].dropna()"
     marks = 's=22, alpha=0.8, edgecolors="none"'
     title = f"{plain(y)} against {plain(x)}" + (f", by {plain(hue)}" if hue else "")
     if hue:
         key, part = figure.name("group"), figure.name("part")
         lines = [
-            f"for {key}, {part} in {source}.groupby({quoted(hue)}):",
+            f"for {key}, {part} in {points}.groupby({quoted(hue)}):",
             f"    ax.scatter({part}[{quoted(x)}], {part}[{quoted(y)}], {marks}, label=str({key}))",
             _legend(hue),
         ]
     else:
-        lines = [f"ax.scatter({source}[{quoted(x)}], {source}[{quoted(y)}], {marks})"]
+        lines = [f"ax.scatter({points}[{quoted(x)}], {points}[{quoted(y)}], {marks})"]
     facts = (
-        f'print("r =", round({source}[{quoted(x)}].corr({source}[{quoted(y)}]), 2))'
-        f'\nprint("n =", len({source}[{listed([x, y])}].dropna()))'
+        f'print("r =", round({points}[{quoted(x)}].corr({points}[{quoted(y)}]), 2))\nprint("n =", len({points}))'
         if query.frame.numeric(x) and query.frame.numeric(y)
-        else f'print("n =", len({source}))'
+        else f'print("n =", len({points}))'
     )
-    return figure.code("", lines, title, label(x), label(y), facts), [y, x, *([hue] if hue else [])]
+    return figure.code(first, lines, title, label(x), label(y), facts), [y, x, *([hue] if hue else [])]
 
 
 def _line(figure: Figure, measures: list[str], groups: list[str]) -> Drawing:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import json
 import re
 from collections.abc import Collection, Generator, Mapping
@@ -10,8 +9,8 @@ from dataclasses import dataclass
 
 from . import reading, schema
 from .columns import find, unexplained
-from .conversation import Conversation, Step
-from .knowledge import CELL, assigned
+from .conversation import Step
+from .lost import gone, gone_text, how_built
 from .phrases import bag, english
 from .recipe import Act, Ending, Task
 from .schema import Range, Schema
@@ -51,6 +50,12 @@ class Frame:
         """Whether the column holds numbers (booleans are not)."""
         return bool(re.match(r"u?int\d|float|U?Int\d|Float|double|decimal", self.dtypes[column]))
 
+    @property
+    def texts(self) -> list[str]:
+        """Columns of texts and categories, dates apart."""
+        kinds = ("str", "object", "category", "string")
+        return [column for column, dtype in self.dtypes.items() if dtype in kinds and not self.temporal(column)]
+
     def temporal(self, column: str) -> bool:
         """Whether the column holds dates or is a text column named like one."""
         dtype = self.dtypes[column].lower()
@@ -73,79 +78,15 @@ class Frame:
 
 Finding = Generator[Act, tuple[Step, ...], Frame]
 
-_SEARCH = '[n for n, v in list(globals().items()) if type(v).__name__ == "DataFrame" and not n.startswith("_")]'
-
-
-def gone(conversation: Conversation) -> dict[str, str]:
-    """Variables that reminders call gone and that no later code of the conversation has made again."""
-    lost: dict[str, str] = {}
-    for turn in conversation.turns:
-        for extra in turn.extras:
-            for name in reading.frames(extra):
-                lost.pop(name, None)
-            lost.update(reading.gone(extra))
-        for step in turn.steps:
-            if step.tool == "variables" and not step.failed:
-                lost.update(reading.gone(step.text))
-                for name in reading.frames(step.text):
-                    lost.pop(name, None)
-            elif step.code and not step.failed:
-                for name in assigned(step.code):
-                    lost.pop(name, None)
-    return lost
-
-
-def _free(code: str) -> set[str]:
-    """Names that the code reads and does not bind itself."""
-    bound: set[str] = set()
-    read: set[str] = set()
-    for node in ast.walk(ast.parse(code)):
-        if isinstance(node, ast.Name):
-            (read if isinstance(node.ctx, ast.Load) else bound).add(node.id)
-        elif isinstance(node, ast.Import | ast.ImportFrom):
-            bound |= {(alias.asname or alias.name).split(".")[0] for alias in node.names}
-    return read - bound
-
-
-def _codes(conversation: Conversation) -> list[str]:
-    """Code that ran, oldest first: the user's own cells that reminders tell of, and calls without an error."""
-    codes: list[str] = []
-    for turn in conversation.turns:
-        for extra in turn.extras:
-            codes += CELL.findall(extra) if extra.lstrip().startswith("<context>") else []
-        codes += [step.code for step in turn.steps if step.code and not step.failed]
-    return codes
-
-
-def how_built(conversation: Conversation, name: str) -> str:
-    """The code that made the variable, with what it needed from others; empty when unknown."""
-    needed, parts = {name}, []
-    for code in reversed(_codes(conversation)):
-        if made := assigned(code) & needed:
-            parts.append(code)
-            needed = (needed - made) | _free(code)
-    return "\n".join(reversed(list(dict.fromkeys(parts))))
-
-
-def gone_text(task: Task, name: str, what: str) -> str:
-    """Says that a variable is gone, how it was made, and offers to make it again."""
-    was = f" ({what})" if what else ""
-    code = how_built(task.conversation, name)
-    if not code:
-        return task.say(
-            f"`{name}`{was} is gone: the kernel was restarted since. I did not make it in this conversation, "
-            "so I do not "
-            "know how to rebuild it; run the cell that made it, or tell me the file to load.",
-            f"`{name}`{was} 已经不在了：内核重启过。它不是在这段对话里由我创建的，我不知道怎么重建；"
-            f"请重新运行创建它的单元格，"
-            "或者告诉我要读取的文件。",
-        )
-    block = f"\n\n```python\n{code}\n```"
-    return task.say(
-        f"`{name}`{was} is gone: the kernel was restarted since. It was made with{block}\n\nShall I rebuild it? "
-        "Say “yes, rebuild it”.",
-        f"`{name}`{was} 已经不在了：内核重启过。它原来是这样创建的：{block}\n\n要我重建吗？回答“重建”即可。",
+def categories_of(name: str, texts: list[str]) -> str:
+    """Code for how often each value of these columns occurs, columns of many values left out."""
+    listed = json.dumps(texts[:15], ensure_ascii=False)
+    return (
+        f"{{column: {name}[column].value_counts().to_dict() for column in {listed} if {name}[column].nunique() <= 40}}"
     )
+
+
+_SEARCH = '[n for n, v in list(globals().items()) if type(v).__name__ == "DataFrame" and not n.startswith("_")]'
 
 
 def find_frame(task: Task, text: str, kind: str, without: str = "") -> Finding:
@@ -163,12 +104,10 @@ def find_frame(task: Task, text: str, kind: str, without: str = "") -> Finding:
     if told is None:
         told = yield from _inspected(task, name)
     frame, fresh = _frame(told, counts), False
-    texts = [c for c, d in frame.dtypes.items() if d in ("str", "object", "category", "string") and not frame.temporal(c)]
+    texts = frame.texts
     if counts is None and texts and (_left(said, frame, kind) or _pair_needed(said, frame, kind)):
-        listed = json.dumps(texts[:15], ensure_ascii=False)
         step = yield from task.python(
-            f"{{column: {name}[column].value_counts().to_dict() for column in {listed} "
-            f"if {name}[column].nunique() <= 40}}",
+            categories_of(name, texts),
             f"Which values do the text columns of `{name}` have? The request may name some.",
         )
         if step.failed and reading.error(step.text)[0] == "NameError":
@@ -193,9 +132,7 @@ def _frame(told: Schema, counts: Mapping[str, Mapping[str, int]] | None, *, fres
         elif span and span.low == int(span.low) and span.high == int(span.high) and span.high - span.low < 40:
             values[column] = tuple(map(str, range(int(span.low), int(span.high) + 1)))
             unique[column] = min(len(values[column]), told.rows)
-        elif span:
-            unique[column] = told.rows
-        elif counts is not None and dtype in ("str", "object", "string"):
+        elif span or (counts is not None and dtype in ("str", "object", "string")):
             unique[column] = told.rows
         elif told.examples.get(column):
             values[column] = schema.opposite(told.examples[column])

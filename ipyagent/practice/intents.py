@@ -52,6 +52,8 @@ _CHART = re.compile(
     re.I,
 )
 _ONLY = re.compile(r"\b(?:only|just)\b|\bfor (?:the )?\w+(?: only)?$|只|仅|限于", re.I)
+_COLOUR = re.compile(r"\bcolou?r(?:ed|ing)?\b.*\bby\b|着色|上色|分色", re.I)
+_COLOUR_FIRST = re.compile(r"^(?:colou?r|按.{1,8}(?:着色|上色|分色))", re.I)
 _ALSO = re.compile(
     r"\balso\b|\bas well\b|\btoo\b|\badditionally\b|^(?:and|then) (?:also )?by .* too|再按|还按|也按|同时按"
     r"|再加|加上|再分",
@@ -163,8 +165,9 @@ def _next(previous: Ask | None, turn: Turn) -> Ask:
         return Ask("yes" if found == "out" else "rebuild", text)
     if previous is None:
         return Ask(found, bare)
-    if found == "plot" and (not _CHART.sub("", bare).strip() or (_THAT.search(bare) and _is_short(bare))):
-        also = ((("also" if _ALSO.search(bare) else "by"), bare),) if GROUPING.search(bare) else ()
+    coloured = previous.kind == "plot" and _COLOUR_FIRST.search(bare) and _is_short(bare)
+    if found == "plot" and (coloured or not _CHART.sub("", bare).strip() or (_THAT.search(bare) and _is_short(bare))):
+        also = ((("also" if _ALSO.search(bare) or _COLOUR.search(bare) else "by"), bare),) if GROUPING.search(bare) else ()
         return replace(previous, kind="plot", amendments=(*previous.amendments, ("chart", bare), *also))
     amending = _AMEND.search(text) or _short_amendment(found, text)
     if found in ("out", "aggregate", "group", "find") and amending and _is_short(text):

@@ -13,7 +13,7 @@ KINDS: tuple[tuple[str, str], ...] = (
      r"|我(?:的)?(?:第一个|最初|最早|上一个|最先|一开始|刚才)(?:的)?(?:问题|请求|问了|问的)"),
     ("discuss", r"\bwhat (?:have|did|were|are) (?:we|you and i)\b.*\b(?:discuss|talk|do|done|cover|say|look)"
         r"|\b(?:summari[sz]e|recap)\b.*\b(?:conversation|chat|session|discussion|so far)"
-     r"|(?:刚才|之前|我们|前面).*(?:讨论|聊|谈|说|做)(?:过|了)|(?:总结|回顾).*(?:对话|会话|谈话|讨论|聊天)"),
+     r"|(?:刚才|之前|我们|前面|到目前为止|到现在|至今|目前).*(?:讨论|聊|谈|说|做|干)(?:过|了|完)|(?:总结|回顾).*(?:对话|会话|谈话|讨论|聊天)"),
     ("remember", r"^(?:remember|memori[sz]e|note|keep in mind|don't forget)\b(?! (?:what|when|how))|^(?:记住"
         r"|请记住|记一下|记下|别忘了)|\bremember that\b"),
     ("forget", r"^forget\b|^(?:忘记|忘掉|忘了)|\bforget (?:that|about|what)\b|删除.*记忆"),
@@ -33,7 +33,7 @@ KINDS: tuple[tuple[str, str], ...] = (
         r"|查看|所有).{0,6}文件(?!名)"),
     ("variables", r"\b(?:list|show|what|which|see)\b.*\b(?:variables?|data ?frames|objects|in memory)\b"
         r"|^(?:vars|variables|who|whos)$|(?:哪些|什么|列出|显示|查看|所有).{0,6}(?:变量|数据框)"),
-    ("plot", r"\bdistribution of\b|"
+    ("plot", r"\bdistribution of\b|^colou?r\b.*\bby\b|着色|上色|分色|"
         r"\b(?:plot|draw|chart|graph|visuali[sz]e|histograms?|scatter|box ?plots?|bar ?(?:plot|chart)s?"
         r"|line ?(?:plot|chart)s?)\b|画|绘|作图|图表|直方图|散点图|箱线图|柱状图|条形图|折线图|可视化|分布图"),
     ("fit", r"\b(?:fit|regress(?:ion)?|predict|ols|linear model|least squares|train)\b|拟合|回归|预测|线性模型"),

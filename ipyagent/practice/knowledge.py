@@ -22,8 +22,8 @@ _NEW_KERNEL = re.compile(r"resumed in a new kernel|kernel was restarted|kernel r
 _ATTACHED = re.compile(r"^\s*<variable name=\"([A-Za-z_]\w*)\">\n(.*)\n</variable>", re.S)
 _NAMED_LINE = re.compile(r"^([A-Za-z_]\w*)  \S")
 _LOADED = re.compile(r"^([A-Za-z_]\w*) = (?:pd\.read_\w+|load_\w+|data\.\w+)\(", re.M)
-_LIBRARY = frozenset("pd np plt print len list dict sorted str repr type range enumerate zip set tuple sum max min".split())
-_CHANGES = frozenset("insert pop update setdefault __setitem__ set_flags eval".split())
+_LIBRARY = frozenset(["pd", "np", "plt", "print", "len", "list", "dict", "sorted", "str", "repr", "type", "range", "enumerate", "zip", "set", "tuple", "sum", "max", "min"])
+_CHANGES = frozenset(["insert", "pop", "update", "setdefault", "__setitem__", "set_flags", "eval"])
 
 
 @dataclass(slots=True)

@@ -10,8 +10,8 @@ from pathlib import PurePosixPath
 
 from . import reading
 from .conversation import Step
-from .frames import gone, gone_text, how_built
 from .intents import FILE, SETS, Ask
+from .lost import gone, gone_text, how_built
 from .names import quoted
 from .recipe import Act, Ending, Recipe, Task
 
@@ -48,8 +48,9 @@ def load(task: Task, ask: Ask) -> Recipe:
     if not path:
         dataset = next((key for key, pattern in SETS.items() if re.search(pattern, ask.text, re.I)), "")
         if dataset:
-            return (yield from _dataset(task, dataset, name or dataset))
+            return (yield from _dataset(task, dataset, name or task.fresh(dataset)))
         path = yield from _search(task, ask.text)
+    name = name or task.fresh(variable(PurePosixPath(path).name))
     path = re.sub(r"^(?:@|读取|读入|读一下|读|加载|载入|导入|打开)", "", path)
     step = yield from task.python(_code(path, name), f"Load {path} and look at its shape and columns.")
     kind = reading.error(step.text)[0] if step.failed else ""
@@ -70,14 +71,13 @@ def load(task: Task, ask: Ask) -> Recipe:
         )
     if step.failed:
         raise Ending(task.failure(step.text))
-    return _loaded(task, step.text, f"`{path}`", name or variable(PurePosixPath(path).name))
+    return _loaded(task, step.text, f"`{path}`", name)
 
 
 def _code(path: str, name: str, options: str = "") -> str:
     ending = path.rsplit(".", 1)[-1].lower()
     read = _READERS.get(ending, _READERS["csv"]).format(path=quoted(path))
     read = f"pd.read_csv({quoted(path)}, {options})" if options else read
-    name = name or variable(PurePosixPath(path).name)
     return f"import pandas as pd\n\n{name} = {read}\nprint({name}.shape)\nprint(list({name}.columns))\n{name}.head()"
 
 

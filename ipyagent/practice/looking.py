@@ -6,9 +6,9 @@ import difflib
 import re
 
 from . import reading
-from .frames import gone, gone_text, how_built
 from .intents import Ask
 from .loading import listing
+from .lost import gone, gone_text, how_built
 from .phrases import bag
 from .recipe import Act, Ending, Recipe, Task
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import re
 
-from . import reading
-from .frames import Frame
+from . import reading, schema
+from .frames import Frame, categories_of
 from .query import Query, listed
 from .recipe import Recipe, Task
 
-
-_PLAIN = '"{:,.2f}".format'
-_SMALL = 'lambda value: f"{value:,.2f}" if abs(value) >= 1 else f"{value:.4g}"'
+_PLAIN = '"{:.2f}".format'
+_SMALL = 'lambda value: f"{value:.2f}" if abs(value) >= 1 else f"{value:.4g}"'
 
 
 def missing(task: Task, query: Query) -> Recipe:
@@ -118,10 +117,12 @@ def profile(task: Task, query: Query) -> Recipe:
     code += f'print("duplicated rows:", {name}.astype(str).duplicated().sum())\n'
     code += f'print("missing values:", {name}.isna().sum().sum())\n'
     if texts:
-        code += f'print("distinct:", {name}[{listed(texts)}].nunique().to_dict())'
+        code += f'print("distinct:", {name}[{listed(texts)}].nunique().to_dict())\n'
+    if frame.texts:
+        code += f"print({categories_of(name, frame.texts)})"
     step = yield from task.sure(
         code.strip(), f"Describe {name}: numeric columns, duplicates, missing values.",
-        code.strip().replace(".nunique()", ".astype(str).nunique()"),
+        code.strip().replace(".nunique()", ".astype(str).nunique()").replace("[column].v", "[column].astype(str).v"),
     )  # fmt: skip
     found = re.search(r"duplicated rows: (\d+)\s+missing values: (\d+)", step.text)
     if found:
@@ -138,10 +139,11 @@ def profile(task: Task, query: Query) -> Recipe:
             if table
             else f"```text\n{step.text.strip()[:2000]}\n```"
         )
-    distinct = reading.literal(step.text.partition("distinct: ")[2]) or {}
+    distinct = reading.literal(step.text.partition("distinct: ")[2].split("\n")[0]) or {}
+    counts = schema.categories(step.text) or {}
     lines = []
     for column in texts[:20]:
-        count, values = distinct.get(column, "?"), frame.values.get(column, ())
+        count, values = distinct.get(column, "?"), tuple(counts.get(column, frame.values.get(column, ())))
         some = f" — {', '.join(values[:6])}{'' if count == len(values) else ', …'}" if values else ""
         lines.append(
             f"- `{column}` ({frame.dtypes[column]}): " + task.say(f"{count} distinct", f"{count} 种取值") + some

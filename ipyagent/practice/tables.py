@@ -11,8 +11,8 @@ from dataclasses import replace
 
 from . import reading
 from .frames import Frame
-from .phrases import STAT_NAMES, stats
 from .names import fresh, quoted, result, short
+from .phrases import STAT_NAMES, stats
 from .query import Query, listed
 from .recipe import Ending, Recipe, Task
 
@@ -54,7 +54,7 @@ def digits(largest: float) -> int:
 
 
 def by_year(query: Query) -> tuple[str, str, str]:
-    """A grouping "by year" or "by month" of a date column that is no column itself: unit, key and the lines it needs."""
+    """A grouping "by year" or "by month" of a date column that is no column itself: unit, key and lines."""
     part = re.search(r"\b(?:by|per|each)\s+(year|month)\b|按\s*(年|月|year|month)", query.words, re.I)
     dates = [column for column in query.frame.columns if query.frame.temporal(column)]
     if query.groups or not part or not dates:
@@ -104,7 +104,8 @@ def group(task: Task, query: Query) -> Recipe:
     headers = [*keys, *columns]
     if re.search(r"^\s*\.{2,3}(?:\s|$)", step.text, re.M):
         sort = f".nlargest({MOST_GROUPS}, {quoted(columns[0])})"
-        step = yield from task.sure(f"{name}{sort}.reset_index(drop=True)", "pandas left rows out; the largest are shown.")
+        code = f"{name}{sort}.reset_index(drop=True)"
+        step = yield from task.sure(code, "pandas left rows out when it printed; the largest are shown.")
     table = [row[1:] for row in reading.rows(step.text, headers)]
     label = task.say(*STAT_NAMES[stat])
     what, over = ", ".join(f"`{each}`" for each in measures), ", ".join(f"`{each}`" for each in keys)
@@ -179,10 +180,11 @@ def aggregate(task: Task, query: Query) -> Recipe:
         n = re.search(rf"{re.escape(f'{stat} of {each.strip()}')} = \S+ n = (\d+)", step.text)
         if value is None or n is None:
             return f"```text\n{step.text.strip()[:1000]}\n```"
+        value = reading.pretty(value)
         said.append(
             task.say(
-                f"The {label} of `{each}` in `{query.frame.name}`{query.where} is **{reading.pretty(value)}** (n = {n[1]}).",
-                f"`{query.frame.name}` 中 `{each}` 的{label}{query.where}是 **{reading.pretty(value)}**（n = {n[1]}）。",
+                f"The {label} of `{each}` in `{query.frame.name}`{query.where} is **{value}** (n = {n[1]}).",
+                f"`{query.frame.name}` 中 `{each}` 的{label}{query.where}是 **{value}**（n = {n[1]}）。",
             )
         )
     return "\n".join(said)

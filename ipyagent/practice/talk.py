@@ -23,7 +23,8 @@ def _own(conversation: Conversation) -> list[Turn]:
 def _gist(said: str, most: int = 160) -> str:
     """The first line of an answer without the mark of the practice model."""
     lines = [line.strip() for line in said.splitlines() if line.strip() and not MARK.search(line)]
-    return lines[0][:most] if lines else ""
+    first = re.sub(r"[,，]?\s*[:：]$", "", lines[0]) if lines else ""
+    return first if len(first) <= most else first[:most].rstrip() + "…"
 
 
 def discuss(task: Task, ask: Ask) -> str:
@@ -31,10 +32,11 @@ def discuss(task: Task, ask: Ask) -> str:
     earlier = _own(task.conversation)
     if not earlier:
         return task.say("This is the first thing you have asked in this conversation.", "这是这段对话里的第一个问题。")
-    lines = [
-        f"{number}. {' '.join(turn.asked.split())[:120]} → {_gist(turn.said) or '…'}"
-        for number, turn in enumerate(earlier, 1)
-    ]
+    lines = []
+    for number, turn in enumerate(earlier, 1):
+        asked = " ".join(turn.asked.replace("*", "").split())
+        asked = asked if len(asked) <= 120 else asked[:120] + "…"
+        lines.append(f"{number}. **{asked}**  \n   {_gist(turn.said) or task.say('(no answer)', '（没有回答）')}")
     shown = lines if len(lines) <= 15 else [*lines[:5], "…", *lines[-9:]]
     return (
         task.say(f"So far you asked {len(earlier)} things:", f"到目前为止你问了 {len(earlier)} 件事：")

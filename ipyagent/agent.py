@@ -44,7 +44,7 @@ from ipyagent.model.connect import DEFAULT_MODEL, Connections
 from ipyagent.model.endpoint import Endpoint
 from ipyagent.project import Project, find_root, user_folder
 from ipyagent.prompt import render
-from ipyagent.requests import Asked, Options, PreparedTurn, TurnResult
+from ipyagent.requests import Asked, Options, PreparedTurn, TurnResult, is_ours
 from ipyagent.sessions import Sessions
 from ipyagent.tools.catalogue import catalogue
 from ipyagent.tools.schema import FunctionTool
@@ -145,8 +145,10 @@ class Agent:
         self._check_free()
         model = self.connections.get(options.model or self.model, self.endpoint())
         session = self.sessions.ensure(cell)
-        mentions = find(text, self.shell.user_ns, self.folder)
+        mentions = find(text, self.shell.user_ns, self.folder, self._inputs())
         asked = Asked(clean(text), cell, self._look(), mentions, self.tools_now(), options)
+        if not options.aside:  # what is said aside, the conversation does not know
+            self._cells_seen = len(self._inputs())
 
         async def work(main: MainThread) -> TurnResult:
             own = self.sessions.aside(with_history=options.fork) if options.aside else session
@@ -334,16 +336,13 @@ class Agent:
         """Date, place, variables and what the user ran since the last request."""
         inputs = self._inputs()
         cells = [mask(source.strip()) for source in inputs[self._cells_seen :]]
-        self._cells_seen = len(inputs)
         hidden = self.shell.user_ns_hidden
         return Seen(
             date=time.strftime("%Y-%m-%d"),
             place=self.project.relative(self.sessions.notebook) if self.sessions.notebook is not None else "",
             variables=summarize(self.shell.user_ns, hidden=hidden),
             types=short_types(self.shell.user_ns, hidden=hidden),
-            cells=[
-                cell for cell in cells if cell and not cell.startswith(("%%agent", "%agent", "%context", "%load_ext"))
-            ],
+            cells=[cell for cell in cells if cell and not is_ours(cell)],
         )
 
     def undo(self) -> Undone:

@@ -26,6 +26,8 @@ def run_command(extension: Extension, line: str) -> str | None:
         )
     if rest.strip() and word in BARE:
         raise UsageError(f"%agent {word} takes nothing after it; a request goes into a %%agent cell")
+    if word not in WHILE_BUSY and extension.agent_now.busy:  # said by code that the agent runs
+        raise UsageError(f"a turn is running: %agent {word} is for the user, after it has ended")
     print(command(extension, rest.strip()))  # noqa: T201 - a magic's answer
     return None
 
@@ -181,5 +183,7 @@ COMMANDS: dict[str, Callable[[Extension, str], str]] = {
     "doctor": _doctor,
     "help": _help,
 }
+WHILE_BUSY = ("", "status", "stop", "sessions", "tools", "context", "doctor", "help")
+"""Commands that change nothing but the running turn; the others are not for code that runs in it."""
 BARE = ("status", "new", "sessions", "fork", "stop", "undo", "trust", "tools", "doctor", "help")
 """Commands that take no argument: words after one are a request that went astray."""

@@ -6,7 +6,7 @@ The words of the request stay as they are; a mention that names nothing is plain
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,13 +33,16 @@ class Mention(msgspec.Struct, frozen=True):
     text: str = ""
 
 
-def find(body: str, namespace: Mapping[str, Any], folder: Path) -> list[Mention]:
-    """The mentions of a request that name something, each once. Call it on the main thread."""
+def find(body: str, namespace: Mapping[str, Any], folder: Path, cells: Sequence[str] = ()) -> list[Mention]:
+    """The mentions of a request that name something, each once. Call it on the main thread.
+
+    `cells` are the sources of the cells run so far as they were typed, by their number.
+    """
     found: dict[tuple[str, str], Mention] = {}
     for match in MENTION.finditer(body):
         kind, number, quoted, bare = match.groups()
         if kind:
-            mention = _cell(kind, int(number), namespace)
+            mention = _cell(kind, int(number), namespace, cells)
         else:
             mention = _thing(quoted or bare, namespace, folder, exact=bool(quoted))
         if mention is not None:
@@ -47,11 +50,10 @@ def find(body: str, namespace: Mapping[str, Any], folder: Path) -> list[Mention]
     return list(found.values())
 
 
-def _cell(kind: str, number: int, namespace: Mapping[str, Any]) -> Mention | None:
+def _cell(kind: str, number: int, namespace: Mapping[str, Any], cells: Sequence[str]) -> Mention | None:
     if kind == "cell":
-        sources = namespace.get("In")
-        if isinstance(sources, list) and 0 < number < len(sources):
-            return Mention("cell", str(number), mask(str(sources[number]))[:CELL_CHARS])
+        if 0 < number < len(cells):
+            return Mention("cell", str(number), mask(cells[number])[:CELL_CHARS])
         return None
     outputs = namespace.get("Out")
     if isinstance(outputs, dict) and number in outputs:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import AbstractContextManager, contextmanager
 
@@ -14,6 +15,14 @@ from ipyagent.journal.events import Ending, Mode
 from ipyagent.journal.protocols import Surface, Tool
 from ipyagent.kernel.dispatcher import MainThread
 from ipyagent.mentions import Mention
+
+_OUR_CELL = re.compile(r"(?:\s*%%(?:time|timeit|capture|prun)\b.*\n)*\s*%%(?:ipyagent|agent)\b")
+_OUR_LINES = re.compile(r"(?:\s*%(?:ipyagent|agent|context|load_ext|reload_ext)\b.*(?:\n|$))+")
+
+
+def is_ours(source: str) -> bool:
+    """Whether a cell only speaks to us: the model need not be told of it."""
+    return _OUR_CELL.match(source) is not None or _OUR_LINES.fullmatch(source) is not None
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):

@@ -152,3 +152,50 @@ def test_a_moved_project_keeps_its_session(tmp_path: Path) -> None:
             second.ok("%load_ext ipyagent\n%agent trust\n%agent resume")
             second.asks("which word?")
             assert "the word is heron" in as_json(second.sent())
+
+
+def ask_as(kernel: Any, cell: str, code: str) -> dict[str, Any]:
+    """Run a cell of a notebook in a live front-end: it tells the cell's id. Its outputs as one bundle."""
+    client = kernel.client
+    request = client.session.msg(
+        "execute_request",
+        {"code": code, "silent": False, "store_history": True, "user_expressions": {}, "allow_stdin": True},
+        metadata={"cellId": cell},
+    )
+    client.shell_channel.send(request)
+    found: dict[str, Any] = {"stream": ""}
+    while True:
+        got = client.get_iopub_msg(timeout=30)
+        if got["parent_header"].get("msg_id") != request["header"]["msg_id"]:
+            continue
+        content = got["content"]
+        assert got["msg_type"] != "error", content
+        if got["msg_type"] == "stream":
+            found["stream"] += content["text"]
+        elif got["msg_type"] in ("display_data", "update_display_data"):
+            found.update(content["data"])
+        elif got["msg_type"] == "status" and content["execution_state"] == "idle":
+            return found
+
+
+def test_a_notebook_takes_its_session_up_and_shows_stored_answers_until_something_is_new(tmp_path: Path) -> None:
+    notebook = tmp_path / "project" / "birds.ipynb"
+    with PracticeServer() as server, room(tmp_path, server=server, JPY_SESSION_NAME=str(notebook)) as place:
+        place.ok("%load_ext ipyagent")
+        server.script(text("first answer"), text("second answer"))
+        ask_as(place.kernel, "c1", "%%agent\nfirst")
+        ask_as(place.kernel, "c2", "%%agent\nsecond")
+        asked = len(server.messages)
+        place.restart()
+        place.ok("%load_ext ipyagent")
+        shown = ask_as(place.kernel, "c1", "%%agent\nfirst")
+        assert "resumed session" in shown["stream"]
+        assert "first answer" in shown["text/plain"]
+        assert "--rerun" in shown["stream"]
+        assert "second answer" in ask_as(place.kernel, "c2", "%%agent\nsecond")["text/plain"]
+        assert len(server.messages) == asked
+        server.script(text("newer answer"), text("again first"))
+        assert "newer answer" in ask_as(place.kernel, "c2", "%%agent --rerun\nsecond")["text/plain"]
+        assert "again first" in ask_as(place.kernel, "c1", "%%agent\nfirst")["text/plain"]  # the history has changed
+        assert len(server.messages) == asked + 2
+        assert server.refused == []

@@ -60,7 +60,8 @@ def plot(task: Task, query: Query) -> Recipe:
     step = yield from task.sure(
         f"{start}{query.start}{code}", f"A {kind} of {' and '.join(about)}: it fits their types."
     )
-    what = task.say(" against ", " 对 ").join(f"`{each}`" for each in about[:2])
+    joined = task.say(" against ", " 对 ") if kind in ("scatter", "line") else task.say(" by ", " 按 ")
+    what = joined.join(f"`{each}`" for each in about[:2])
     if len(about) > 2:
         what += task.say(f", by `{about[2]}`", f"，按 `{about[2]}` 区分")
     said = task.say(
@@ -102,14 +103,14 @@ class Figure:
 
     def code(self, first: str, lines: list[str], title: str, x: str, y: str, facts: str) -> str:
         """The whole code: data, axes, marks, words, and the numbers that are said about it."""
-        ax, where = self.ax, self.query.where.replace('"', "")
+        ax, title = self.ax, title[:1].upper() + title[1:] + self.query.where
         grid = "y" if "bar(" in " ".join(lines) or "boxplot(" in " ".join(lines) else "both"
         return "\n".join(
             [
                 *([first] if first else []),
                 f"{self.fig}, {ax} = plt.subplots(figsize=(6.5, 4))",
                 *(line.replace("ax.", f"{ax}.").replace("ax=ax", f"ax={ax}") for line in lines),
-                f"{ax}.set(title={quoted(title[:1].upper() + title[1:] + where)}, xlabel={quoted(x)}, ylabel={quoted(y)})",
+                f"{ax}.set(title={quoted(title)}, xlabel={quoted(x)}, ylabel={quoted(y)})",
                 f'{ax}.grid(axis="{grid}", alpha=0.3)',
                 f"{ax}.set_axisbelow(True)",
                 f'{ax}.spines[["top", "right"]].set_visible(False)',
@@ -210,7 +211,7 @@ def _box(figure: Figure, measures: list[str], groups: list[str]) -> Drawing:
     if not column:
         return _bar(figure, measures, groups)
     if not groups:
-        lines = [f'ax.boxplot({source}[{quoted(column)}].dropna(), tick_labels=[""])']
+        lines = [f'ax.boxplot({source}[{quoted(column)}].dropna())', "ax.set_xticks([])"]
         facts = f'print("median =", round({source}[{quoted(column)}].median(), 2))'
         return figure.code("", lines, plain(column), "", label(column), facts), [column]
     name, key, values = figure.name(result(column, groups[:1])), figure.name("group"), figure.name("values")
@@ -218,7 +219,10 @@ def _box(figure: Figure, measures: list[str], groups: list[str]) -> Drawing:
         f"{name} = dict(list({source}.dropna(subset=[{quoted(column)}])"
         f".groupby({quoted(groups[0])})[{quoted(column)}]))"
     )
-    lines = [f"ax.boxplot(list({name}.values()), tick_labels=[str({key}) for {key} in {name}])"]
+    lines = [
+        f"ax.boxplot(list({name}.values()))",
+        f"ax.set_xticks(range(1, len({name}) + 1), [str({key}) for {key} in {name}])",
+    ]
     facts = f'for {key}, {values} in {name}.items():\n    print(f"median = {{{values}.median():.2f}} ({{{key}}})")'
     title = f"{plain(column)} by {plain(groups[0])}"
     return figure.code(first, lines, title, label(groups[0]), label(column), facts), [column, *groups[:1]]

@@ -129,6 +129,9 @@ def _apart(candidates: Iterable[Mention]) -> list[Mention]:
     return sorted(kept, key=lambda each: each.start)
 
 
+_PEOPLE = {"women": "female", "woman": "female", "girl": "female", "men": "male", "man": "male", "boy": "male"}
+
+
 def find_values(text: str, values: Mapping[str, Sequence[str]], taken: Sequence[Mention] = ()) -> list[Mention]:
     """Values of columns named in the text ("males", "Gentoo"); of values of the same name, the first column's."""
     tokens = [token for token in _tokens(text) if all(token[2] <= m.start or token[1] >= m.end for m in taken)]
@@ -138,7 +141,8 @@ def find_values(text: str, values: Mapping[str, Sequence[str]], taken: Sequence[
         for size in range(min(5, len(tokens)), 0, -1):
             for first in range(len(tokens) - size + 1):
                 part = tokens[first : first + size]
-                value = keyed.get("".join(stem(word) for word, _, _ in part))
+                key = "".join(stem(word) for word, _, _ in part)
+                value = keyed.get(key) or keyed.get(_PEOPLE.get(key, ""))
                 ordinary = part[0][0] in _WEAK or part[0][0].isdigit() or len(part[0][0]) < 2
                 if value is not None and not (size == 1 and ordinary):
                     candidates.append(Mention(column, part[0][1], part[-1][2], 5.0 + size, value))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Collection, Generator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from . import reading, schema
 from .columns import find, unexplained
@@ -30,7 +30,7 @@ class Frame:
     """A DataFrame as it is now: its name, row count, dtypes, and what is known of the values in its columns.
 
     `unique`: how many distinct values, where known. `values`: values that may be named in a request. `counts`: how
-    often each occurs, only when read in this very turn.
+    often each occurs, only when read in this very turn. `left`: words of the request that name nothing in it.
     """
 
     name: str
@@ -40,6 +40,7 @@ class Frame:
     values: Mapping[str, tuple[str, ...]]
     ranges: Mapping[str, Range]
     counts: Mapping[str, Mapping[str, int]]
+    left: tuple[str, ...] = ()
 
     @property
     def columns(self) -> list[str]:
@@ -116,7 +117,8 @@ def find_frame(task: Task, text: str, kind: str, without: str = "") -> Finding:
             return (yield from find_frame(task, text, kind, name))
         counts, fresh = (None if step.failed else schema.categories(step.text)), True
         frame = _frame(told, counts, fresh=fresh)
-    return frame
+    left = _left(said[:-1], frame, kind) if counts is not None else []
+    return replace(frame, left=tuple(dict.fromkeys(left)))
 
 
 def _frame(told: Schema, counts: Mapping[str, Mapping[str, int]] | None, *, fresh: bool = False) -> Frame:
@@ -159,7 +161,9 @@ def _left(said: list[str], frame: Frame, kind: str) -> list[str]:
 def _pair_needed(said: list[str], frame: Frame, kind: str) -> bool:
     """Whether two groups are to be compared whose names are not all known."""
     return kind in ("compare", "correlate") and any(
-        frame.dtypes[each.column] in ("str", "object", "string") for part in said for each in find(part, frame.columns)
+        frame.dtypes[each.column] in ("str", "object", "string")
+        and {value.lower() for value in frame.values.get(each.column, ())} != {"yes", "no"}
+        for part in said for each in find(part, frame.columns)
     )
 
 
@@ -228,7 +232,7 @@ def _choose(task: Task, text: str, without: str = "", unbound: bool = False) -> 
         step = yield from task.call("variables", {}, "Which DataFrames does the user have? I look before I compute.")
         listed = {} if step.failed else reading.frames(step.text)
         if not step.failed:
-            task.known.listing(step.text)
+            task.known.listing(step.text, longest=True)
         lost = {**gone(task.conversation), **reading.gone(step.text)}
         # What is there now is the truth, whatever an older reminder said.
         lost = {name: what for name, what in lost.items() if name not in listed}

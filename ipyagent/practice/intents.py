@@ -166,8 +166,10 @@ def _next(previous: Ask | None, turn: Turn) -> Ask:
     if previous is None:
         return Ask(found, bare)
     coloured = previous.kind == "plot" and _COLOUR_FIRST.search(bare) and _is_short(bare)
-    if found == "plot" and (coloured or not _CHART.sub("", bare).strip() or (_THAT.search(bare) and _is_short(bare))):
-        also = ((("also" if _ALSO.search(bare) or _COLOUR.search(bare) else "by"), bare),) if GROUPING.search(bare) else ()
+    bare_chart = not _CHART.sub("", bare).strip() or (_THAT.search(bare) and _is_short(bare))
+    if found == "plot" and (coloured or bare_chart):
+        further = "also" if _ALSO.search(bare) or _COLOUR.search(bare) else "by"
+        also = ((further, bare),) if GROUPING.search(bare) else ()
         return replace(previous, kind="plot", amendments=(*previous.amendments, ("chart", bare), *also))
     amending = _AMEND.search(text) or _short_amendment(found, text)
     if found in ("out", "aggregate", "group", "find") and amending and _is_short(text):
@@ -175,7 +177,7 @@ def _next(previous: Ask | None, turn: Turn) -> Ask:
     return Ask(found, bare)
 
 
-_FOLLOWED = bag("group aggregate plot fit correlate compare values top how_many missing profile rows drop")
+_FOLLOWED = bag("outliers group aggregate plot fit correlate compare values top how_many missing profile rows drop")
 
 
 def _is_short(text: str) -> bool:

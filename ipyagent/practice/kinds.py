@@ -6,6 +6,8 @@ from __future__ import annotations
 KINDS: tuple[tuple[str, str], ...] = (
     ("run", r"```|^(?:run|execute|运行|执行)(?:\s*(?:this|the following))?(?:\s*code|\s*代码)?\s*[:：]|^(?:run"
         r"|execute|运行|执行)\s+`"),
+    ("why", r"\bwhy\b.*\b(?:fail|error|wrong|not work|didn't work|break|broke|crash)|\bexplain\b.*\berror\b"
+        r"|\bwhat went wrong\b|为什么.*(?:失败|出错|报错|不行)|解释.*(?:错误|报错)|哪里(?:出错|错)了"),
     ("rebuild", r"\b(?:rebuild|recreate|re-create|re-?load (?:it|them|that))\b|重建|重新(?:加载|创建|构建|读取"
         r"|生成)(?!.*\.\w)"),
     ("first_question", r"(?:my|the) (?:very )?(first|last|previous) (?:question|request|message)"
@@ -33,6 +35,7 @@ KINDS: tuple[tuple[str, str], ...] = (
         r"|查看|所有).{0,6}文件(?!名)"),
     ("variables", r"\b(?:list|show|what|which|see)\b.*\b(?:variables?|data ?frames|objects|in memory)\b"
         r"|^(?:vars|variables|who|whos)$|(?:哪些|什么|列出|显示|查看|所有).{0,6}(?:变量|数据框)"),
+    ("outliers", r"\boutliers?\b|\biqr\b|离群|异常值|异常点"),
     ("plot", r"\bdistribution of\b|^colou?r\b.*\bby\b|着色|上色|分色|"
         r"\b(?:plot|draw|chart|graph|visuali[sz]e|histograms?|scatter|box ?plots?|bar ?(?:plot|chart)s?"
         r"|line ?(?:plot|chart)s?)\b|画|绘|作图|图表|直方图|散点图|箱线图|柱状图|条形图|折线图|可视化|分布图"),

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from . import reading, schema
 from .conversation import Conversation, Step
 from .intents import kind
-from .phrases import normal
+from .phrases import bag, normal
 from .schema import Schema
 
 CELL = re.compile(r"```(?:python)?\n(.*?)\n```", re.S)
@@ -22,13 +22,16 @@ _NEW_KERNEL = re.compile(r"resumed in a new kernel|kernel was restarted|kernel r
 _ATTACHED = re.compile(r"^\s*<variable name=\"([A-Za-z_]\w*)\">\n(.*)\n</variable>", re.S)
 _NAMED_LINE = re.compile(r"^([A-Za-z_]\w*)  \S")
 _LOADED = re.compile(r"^([A-Za-z_]\w*) = (?:pd\.read_\w+|load_\w+|data\.\w+)\(", re.M)
-_LIBRARY = frozenset(["pd", "np", "plt", "print", "len", "list", "dict", "sorted", "str", "repr", "type", "range", "enumerate", "zip", "set", "tuple", "sum", "max", "min"])
-_CHANGES = frozenset(["insert", "pop", "update", "setdefault", "__setitem__", "set_flags", "eval"])
+_LIBRARY = bag("pd np plt print len list dict sorted str repr type range enumerate zip set tuple sum max min")
+_CHANGES = bag("insert pop update setdefault __setitem__ set_flags eval")
 
 
 @dataclass(slots=True)
 class Knowledge:
-    """`tables`: by name; `counts`: of values, by table and column; `names`: all known; `own`: made by the agent."""
+    """`tables`: by name; `counts`: of values, by table and column; `names`: all known; `own`: made by the agent.
+
+    `complete`: whether all names were told since the kernel started, as far as a listing can tell them.
+    """
 
     tables: dict[str, Schema] = field(default_factory=dict)
     sizes: dict[str, tuple[int, int]] = field(default_factory=dict)
@@ -36,6 +39,7 @@ class Knowledge:
     names: set[str] = field(default_factory=set)
     own: set[str] = field(default_factory=set)
     listed: bool = False
+    complete: bool = False
     used: list[str] = field(default_factory=list)
 
     @property
@@ -43,12 +47,16 @@ class Knowledge:
         """Names that a new result must not get."""
         return self.names - self.own
 
-    def listing(self, text: str) -> None:
-        """Takes over a full listing of the variables."""
+    def listing(self, text: str, *, longest: bool = False) -> None:
+        """Takes over a listing of the variables; `longest`: there is no longer one than this."""
         lines = text.splitlines()
-        self.names = {found[1] for each in lines if (found := _NAMED_LINE.match(each))}
+        names = {found[1] for each in lines if (found := _NAMED_LINE.match(each))}
         rest = re.search(r"^… and \d+ more: (.*)$", text, re.M)
-        self.names |= set(re.findall(r"[A-Za-z_]\w*", rest[1])) if rest else set()
+        cut = bool(rest and rest[1].endswith("…"))
+        names |= set(re.findall(r"[A-Za-z_]\w*", rest[1])) if rest else set()
+        # Names that a cut listing does not tell may still be there.
+        self.names = self.names | names if cut else names
+        self.complete = self.complete or longest or not cut
         self.sizes = reading.frames(text)
         self.listed = True
         for name in set(self.tables) - self.names:
@@ -93,7 +101,7 @@ class Knowledge:
             if name:
                 self.described(name, step.text)
             else:
-                self.listing(step.text)
+                self.listing(step.text, longest=True)
 
     def described(self, name: str, text: str) -> None:
         """Takes over the description of one variable."""
@@ -105,7 +113,8 @@ class Knowledge:
     def context(self, text: str) -> None:
         """Takes into account a reminder of the session."""
         if _NEW_KERNEL.search(text):
-            self.tables, self.sizes, self.counts, self.names, self.own, self.listed = {}, {}, {}, set(), set(), False
+            self.tables, self.sizes, self.counts, self.names, self.own = {}, {}, {}, set(), set()
+            self.listed = self.complete = False
         for code in CELL.findall(text):
             self.ran(code.removesuffix(" …"), own=False)
         _, found, now = text.partition("Variables now:")

@@ -140,3 +140,39 @@ def calculate(task: Task, ask: Ask) -> Recipe:
     step = yield from task.sure(text, "Arithmetic is for Python.")
     result = step.text.strip().removeprefix("Out:").strip()
     return f"{text} = **{result}**"
+
+
+_MEANS = {
+    "NameError": ("a name is used that is not defined here; run the cell that makes it first",
+                  "用到了没有定义的名字；请先运行定义它的单元格"),
+    "KeyError": ("the table or dict has no such column or key; check its spelling and capitals",
+                 "表或字典里没有这个列或键；请检查拼写和大小写"),
+    "FileNotFoundError": ("there is no file at this path, seen from the working directory",
+                          "从当前目录看，这个路径没有文件"),
+    "ModuleNotFoundError": ("the package is not installed in this kernel; `%pip install` adds it",
+                            "这个内核没有安装该包；可以用 `%pip install` 安装"),
+    "TypeError": ("a value has another type than the operation needs, often text instead of a number",
+                  "值的类型不符合运算要求，常见的是把文本当数字用"),
+    "ValueError": ("the type is right but the value cannot be used", "类型正确，但这个值不能用"),
+    "AttributeError": ("the object has no such attribute or method", "对象没有这个属性或方法"),
+    "ZeroDivisionError": ("something was divided by zero", "除以了零"),
+    "IndexError": ("a position beyond the end was asked for", "索引超出了范围"),
+    "SyntaxError": ("the code is not Python as it stands", "代码不符合 Python 语法"),
+}  # fmt: skip
+
+
+def why(task: Task, ask: Ask) -> str:
+    """What the last error of the conversation was, where, and what that type of error means."""
+    step = next((step for step in reversed(task.conversation.history) if step.failed), None)
+    if step is None:
+        return task.say("Nothing I ran in this conversation has failed.", "这段对话里我运行的东西没有失败过。")
+    if reading.denied(step.text):
+        return task.say(f"`{step.tool}` was not allowed: ", f"`{step.tool}` 没有得到许可：") + step.text.strip()[:300]
+    kind, message = reading.error(step.text)
+    meaning = task.say(*_MEANS[kind]) if kind in _MEANS else ""
+    at = re.findall(r"line (\d+)", step.text)
+    lines = step.code.splitlines()
+    row = lines[int(at[-1]) - 1].strip() if at and 0 < int(at[-1]) <= len(lines) else ""
+    said = task.say(f"The last error was `{kind}: {message}`", f"最近的错误是 `{kind}: {message}`")
+    said += task.say(f", in the line `{row}`.", f"，在这一行：`{row}`。") if row else task.say(".", "。")
+    return f"{said} " + task.say(f"It means: {meaning}.", f"意思是：{meaning}。") if meaning else said

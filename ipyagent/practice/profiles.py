@@ -43,6 +43,32 @@ def missing(task: Task, query: Query) -> Recipe:
     return f"{head}\n\n" + reading.markdown([task.say("column", "列"), task.say("missing", "缺失数")], table)
 
 
+def outliers(task: Task, query: Query) -> Recipe:
+    """Rows further than 1.5 interquartile ranges outside the quartiles, in one or in each numeric column."""
+    frame = query.frame
+    chosen = [c for c in query.mentions if frame.numeric(c)] or [c for c in frame.columns if frame.numeric(c)]
+    numbers, low, high = task.fresh("numbers"), task.fresh("lower_limit"), task.fresh("upper_limit")
+    made, headers = task.fresh(f"{frame.name}_outliers"), ["lower", "upper", "outliers"]
+    code = (
+        f"import pandas as pd\n\n{query.start}{numbers} = {query.source}[{listed(chosen)}]\n"
+        f"{low} = {numbers}.quantile(0.25) - 1.5 * ({numbers}.quantile(0.75) - {numbers}.quantile(0.25))\n"
+        f"{high} = {numbers}.quantile(0.75) + 1.5 * ({numbers}.quantile(0.75) - {numbers}.quantile(0.25))\n"
+        f"{made} = (({numbers} < {low}) | ({numbers} > {high})).sum()\n"
+        f'print(pd.DataFrame({{"lower": {low}, "upper": {high}, "outliers": {made}}})'
+        '.to_string(float_format="{:.2f}".format))'
+    )
+    step = yield from task.sure(code, f"Values of {', '.join(chosen)} beyond 1.5 interquartile ranges.")
+    table = reading.rows(step.text, headers)
+    if not table:
+        return f"```text\n{step.text.strip()[:2000]}\n```"
+    total = sum(int(row[3]) for row in table if row[3].isdigit())
+    head = task.say(
+        f"**{total}** outliers in `{frame.name}`{query.where} by the 1.5 IQR rule:",
+        f"按 1.5 倍四分位距，`{frame.name}`{query.where} 中有 **{total}** 个离群值：",
+    )
+    return f"{head}\n\n" + reading.markdown([task.say("column", "列"), *headers], table, most=40)
+
+
 def drop(task: Task, query: Query) -> Recipe:
     """A copy of the table without the rows that miss something; the table itself stays as it is."""
     name = query.frame.name

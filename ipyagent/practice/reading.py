@@ -72,10 +72,10 @@ def number(text: str) -> float | None:
         return None
 
 
-def pretty(text: str) -> str:
-    """A printed number with commas between thousands from 10,000 on; its digits stay as they are."""
-    found = re.fullmatch(r"(-?)(\d{5,})(\.\d+)?", text)
-    return f"{found[1]}{int(found[2]):,}{found[3] or ''}" if found else text
+def pretty(text: str, least: int = 5) -> str:
+    """A printed number with commas between thousands when it has `least` digits; its digits stay as they are."""
+    found = re.fullmatch(r"(-?)(\d+)(\.\d+)?", text)
+    return text if not found or len(found[2]) < least else f"{found[1]}{int(found[2]):,}{found[3] or ''}"
 
 
 def rows(text: str, headers: Sequence[str]) -> Rows:
@@ -166,7 +166,9 @@ def markdown(headers: Sequence[str], table: Rows, most: int = 20) -> str:
     for at, header in enumerate(headers):
         if right[at] and not re.search(r"(?:^|[_\W])(?:id|code|zip|year|index)$|Id$", header.strip()):
             whole = all(re.search(r"\.0+$", row[at]) or "." not in row[at] for row in table)
-            table = [[*row[:at], pretty(re.sub(r"\.0+$", "", row[at]) if whole else row[at]), *row[at + 1 :]] for row in table]
+            least = 4 if any(abs(number(row[at]) or 0) >= 10_000 for row in table) else 5
+            cells = [pretty(re.sub(r"\.0+$", "", row[at]) if whole else row[at], least) for row in table]
+            table = [[*row[:at], cell, *row[at + 1 :]] for row, cell in zip(table, cells, strict=True)]
     lines = [
         "| " + " | ".join(header.strip() for header in headers) + " |",
         "|" + "|".join("---:" if each else "---" for each in right) + "|",

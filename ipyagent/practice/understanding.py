@@ -23,14 +23,15 @@ from .replies import Reply, calls, text
 _ON_FRAME: dict[str, Callable[[Task, Query], Recipe | str]] = {
     "group": tables.group, "aggregate": tables.aggregate, "values": tables.counts, "how_many": tables.how_many,
     "top": tables.top, "missing": profiles.missing, "columns": profiles.columns, "profile": profiles.profile,
-    "drop": profiles.drop, "rows": profiles.rows,
+    "drop": profiles.drop, "outliers": profiles.outliers, "rows": profiles.rows,
     "plot": charts.plot, "compare": relations.compare, "correlate": relations.correlate, "fit": relations.fit,
 }  # fmt: skip
 
 _OTHER: dict[str, Callable[[Task, Ask], Recipe | str]] = {
     "load": loading.load, "rebuild": loading.rebuild, "yes": loading.rebuild, "variables": looking.variables,
     "find": looking.find, "files": looking.files, "around": looking.around, "read": looking.read, "run": looking.run,
-    "sum": looking.calculate, "remember": session.remember, "recall": session.recall, "forget": session.forget,
+    "sum": looking.calculate, "why": looking.why,
+    "remember": session.remember, "recall": session.recall, "forget": session.forget,
     "load_skill": session.load_skill, "plan": session.plan, "delegate": session.delegate, "compact": session.compact,
     "discuss": talk.discuss, "first_question": talk.first_question, "greet": talk.greet, "thanks": talk.thanks,
     "help": talk.unknown, "out": talk.unknown,
@@ -62,6 +63,9 @@ def _on_frame(task: Task, wanted: Ask) -> Recipe:
     """A recipe on a DataFrame; when that turns out to have changed unseen, once more on what is there now."""
     said = "\n".join([wanted.text, *(words for _, words in wanted.amendments), task.conversation.turn.asked])
     frame = yield from find_frame(task, said, wanted.kind)
+    if task.known.listed and not task.known.complete and task.has("variables"):
+        step = yield from task.call("variables", {}, "The listing was cut; I must not take a name that the user has.")
+        task.known.listing("" if step.failed else step.text, longest=True)
     made = _start(task, wanted, frame)
     if isinstance(made, str):
         return made
@@ -81,7 +85,18 @@ def _on_frame(task: Task, wanted: Ask) -> Recipe:
             act = made.send(steps)
             steps = yield act
     except StopIteration as finished:
-        return str(finished.value)
+        return str(finished.value) + _unread(task, frame)
+
+
+def _unread(task: Task, frame: Frame) -> str:
+    """Says which words of the request name no column and no value: the answer leaves them out."""
+    if not frame.left:
+        return ""
+    words = ", ".join(f"“{each}”" for each in frame.left[:5])
+    return task.say(
+        f"\n\nNo column or value of `{frame.name}` is named {words}, so the answer leaves that out.",
+        f"\n\n`{frame.name}` 中没有与 {words} 对应的列或取值，回答没有考虑它。",
+    )
 
 
 def _start(task: Task, wanted: Ask, frame: Frame) -> Recipe | str:

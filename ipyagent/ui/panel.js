@@ -50,7 +50,9 @@ function storeOf(model) {
     store.seq = message.seq;
     message.ops.forEach(apply);
   });
-  whole(model.get("state"));
+  const state = model.get("state");
+  whole(state);
+  if (state?.settle) setTimeout(() => settle(model, state.id, state.settle), 0);
   model.send({ kind: "ready", page });
   return store;
 }

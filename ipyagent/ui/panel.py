@@ -31,6 +31,10 @@ comes later than the one before by half, up to `UNHEARD_LONGEST`."""
 
 UNHEARD_LONGEST = 5.0
 
+GRACE = 20.0
+"""Seconds after the end in which a page that was reloaded while code blocked the kernel may ask what
+became of its panel: it hears nothing before."""
+
 REASON_CHARS = 2_000
 
 Route: TypeAlias = Callable[[Any, Callable[[dict[str, Any]], None]], Callable[[], None]]
@@ -82,6 +86,7 @@ class PanelSurface:
         self._open: dict[tuple[str, str], asyncio.Future[Answer]] = {}
         self._stopped = False
         self._closed = False
+        self._settled: dict[str, Any] = {}  # what stays, for pages that come late
 
     def __repr__(self) -> str:
         return f"<PanelSurface {len(self._events)} events{', closed' if self._closed else ''}>"
@@ -110,10 +115,14 @@ class PanelSurface:
         update_display(bundle, display_id=self._display, raw=True)  # type: ignore[no-untyped-call]  # no types
         if self._unroute is not None:
             self._unroute()
+        # A page that was reloaded in mid-run does not follow `update_display`. Its script puts the
+        # static output in the widget's place where it can; else the widget stays, ended.
+        with self._lock:
+            self._settled = {"settle": bundle, "id": self._widget.model_id}
         if len(self._pages) > 1:
-            # A page that was reloaded in mid-run does not follow `update_display`. Its script puts
-            # the static output in the widget's place where it can; else the widget stays, ended.
-            self._widget.send({"settle": bundle, "id": self._widget.model_id})
+            self._widget.send(self._settled)
+        elif self._loop is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._loop.call_later, GRACE, self._let_go)
         else:
             self._widget.close()
 
@@ -194,9 +203,13 @@ class PanelSurface:
             if not future.done():
                 future.set_result(Answer("deny", "", "stop"))
 
+    def _let_go(self) -> None:
+        if len(self._pages) <= 1:
+            self._widget.close()
+
     def _snapshot(self) -> dict[str, Any]:
         with self._lock:
-            return self._segments.snapshot()
+            return {**self._segments.snapshot(), **self._settled}
 
     # ------------------------------------------------------------------ clicks, from any thread
 
@@ -235,6 +248,8 @@ class PanelSurface:
                 self._segments.drain()  # the whole has it
                 whole = self._segments.snapshot()
             self._widget.send({"whole": whole})
+        elif self._settled and len(self._pages) > 1:
+            self._widget.send(self._settled)
 
     def _answer(self, content: dict[str, Any]) -> None:
         future = self._open.get((str(content.get("call")), str(content.get("digest"))))

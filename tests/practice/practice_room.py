@@ -33,12 +33,18 @@ class Room:
         self.deny: set[str] = set()
         self.denial = "Permission denied: {name} needs a person; set IPyAgent.mode = 'auto'."
         self.answers: dict[str, Any] = {}
+        self.reminds = False
+        self._told: str | None = None
 
     def body(self, **more: Any) -> dict[str, Any]:
         return {"model": "practice", "system": self.system, "tools": self.tools, "messages": self.messages, **more}
 
     def ask(self, text: str, *extras: str) -> str:
         """One turn. `extras` are reminder blocks before the words."""
+        if self.reminds and self._told != (now := summarize(self.namespace)):
+            # As the session does it: the listing comes before the words, and only when it has changed.
+            self._told = now
+            extras = (f"<context>\nVariables now:\n{now}\n</context>", *extras)
         blocks = [{"type": "text", "text": each} for each in (*extras, text)]
         self.messages.append({"role": "user", "content": blocks})
         self.calls, self.results, self.rounds = [], [], []
@@ -72,6 +78,11 @@ class Room:
     def code(self) -> str:
         """The last code that was run."""
         return next(arguments["code"] for name, arguments in reversed(self.calls) if name == "python")
+
+    @property
+    def python_calls(self) -> int:
+        """How many times code was run in the last turn: each is a question to the user in mode ask."""
+        return sum(name == "python" for name, _ in self.calls)
 
     def _python(self, code: str) -> tuple[str, bool]:
         out = io.StringIO()

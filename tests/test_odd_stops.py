@@ -1,0 +1,160 @@
+"""Stops and interrupts at the worst moment: at a turn's very end, twice, in a mixture, while a session is read."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from kernels import Kernel
+
+from ipyagent.agent import Agent
+from ipyagent.config import IPyAgent
+from ipyagent.journal.events import ToolCalled, ToolReturned, TurnEnded, UserSaid
+from ipyagent.journal.journal import TRANSCRIPT, read_events
+from ipyagent.practice.replies import text, tool
+from ipyagent.practice.server import PracticeServer
+
+from .rooms import KEY, MODEL
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="POSIX signals")
+
+STOPS = """
+import os, signal, threading
+def _in_a_while(*stops):
+    def act():
+        for stop in stops:
+            get_ipython()._ipyagent_extension.agent_now.stop() if stop == "stop" else os.kill(os.getpid(), signal.SIGINT)
+    threading.Timer(0.4, act).start()
+"""
+
+
+@contextmanager
+def kernel_on(server: PracticeServer, folder: Path) -> Iterator[Kernel]:
+    """A kernel with the extension loaded whose requests go to `server`."""
+    folder.mkdir(exist_ok=True)
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in {
+            "ANTHROPIC_BASE_URL": server.url,
+            "ANTHROPIC_API_KEY": KEY,
+            "IPYAGENT_MODEL": MODEL,
+            "IPYAGENT_MODE": "auto",
+            "IPYAGENT_HOME": str(folder / ".home"),
+            "IPYTHONDIR": str(folder / ".ipython"),
+        }.items():
+            patch.setenv(name, value)
+        kernel = Kernel(cwd=folder)
+    try:
+        kernel.run("%load_ext ipyagent")
+        kernel.run(STOPS)
+        yield kernel
+    finally:
+        kernel.close()
+
+
+def emptied(server: PracticeServer) -> None:
+    while server.scripted:
+        server.next_reply({})
+
+
+def whole(folder: Path) -> int:
+    """Check that every request of the session's transcript ended once and every call has one result;
+    how many requests there were."""
+    (transcript,) = folder.glob(f".ipyagent/sessions/*/{TRANSCRIPT}")
+    events = list(read_events(transcript))
+    said = sum(isinstance(event, UserSaid) for event in events)
+    assert sum(isinstance(event, TurnEnded) for event in events) == said
+    called = [event.call for event in events if isinstance(event, ToolCalled)]
+    returned = [event.call for event in events if isinstance(event, ToolReturned)]
+    assert len(set(returned)) == len(returned)
+    assert set(called) <= set(returned)
+    return said
+
+
+def test_an_interrupt_at_the_very_end_of_a_turn_damages_nothing(tmp_path: Path) -> None:
+    with PracticeServer() as server, kernel_on(server, tmp_path) as kernel:
+        server.script(tool("python", {"code": "n = 1"}), text("once"))
+        took = kernel.run("%%agent\nonce").seconds
+        server.script(tool("python", {"code": "n = 1"}), text("once"))
+        took = min(took, kernel.run("%%agent\nonce").seconds)
+        ended = {"whole": 0, "interrupted": 0}
+        for step in range(24):
+            emptied(server)
+            server.script(tool("python", {"code": f"n = {step}"}), text(f"answer {step}"))
+            wait = took * (0.5 + 0.7 * step / 24)
+            cell = kernel.run(
+                f"import time\nprint('begun', flush=True)\nget_ipython().run_cell_magic('agent', '', 'round {step}')"
+                if step % 2
+                else f"%%agent\nround {step}",
+                when="" if step % 2 == 0 else "begun",
+                act=lambda kernel, wait=wait: (time.sleep(wait), kernel.interrupt()),
+            )
+            ended["interrupted" if cell.errors else "whole"] += 1
+            assert set(cell.errors) <= {"KeyboardInterrupt"}
+            kernel.run("pass")  # an interrupt that came after the cell ends nothing here
+        emptied(server)
+        server.script(text("all is well"))
+        assert kernel.run("%%agent\nand now?").errors == []
+        assert server.refused == []
+        assert kernel.eval("get_ipython()._ipyagent_extension.agent_now._running is None")
+        assert "Interrupts" not in kernel.eval("repr(__import__('signal').getsignal(2))")
+        assert ended["interrupted"], ended
+    assert whole(tmp_path) >= 3
+
+
+@pytest.mark.parametrize(
+    "stops",
+    [("stop", "stop"), ("stop", "interrupt"), ("interrupt", "interrupt"), ("interrupt", "stop", "interrupt")],
+    ids="-".join,
+)
+def test_stops_in_a_row_end_one_turn(tmp_path: Path, stops: tuple[str, ...]) -> None:
+    with PracticeServer() as server, kernel_on(server, tmp_path) as kernel:
+        for code in ("import time; time.sleep(30)", "while True: pass", "import asyncio; await asyncio.sleep(30)"):
+            server.script(tool("python", {"code": code}))
+            cell = kernel.run(f"_in_a_while(*{stops!r})\nget_ipython().run_cell_magic('agent', '', 'go')")
+            assert cell.errors == (["KeyboardInterrupt"] if "interrupt" in stops else [])
+            assert cell.seconds < 3
+            server.script(text("all is well"))
+            assert kernel.run("%%agent\nand now?").errors == []
+        assert server.refused == []
+        assert server.open_streams == 0
+    assert whole(tmp_path) == 6
+
+
+def test_an_interrupted_resume_of_a_large_session_can_be_said_again(tmp_path: Path) -> None:
+    with PracticeServer() as server:
+        settings = IPyAgent({}, base_url=server.url, mode="auto", model=MODEL)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("IPYAGENT_HOME", str(tmp_path / ".home"))
+            patch.setenv("ANTHROPIC_API_KEY", KEY)
+            agent = Agent(settings=settings, folder=tmp_path)
+            for number in range(60):
+                code = f"for line in range(2_000): print('row', line, {number})"
+                server.script(tool("python", {"code": code}), text(f"number {number}: " + "word " * 2_000))
+                assert agent.run_sync(f"question {number}").status == "finished"
+            agent.close()
+        (transcript,) = tmp_path.glob(f".ipyagent/sessions/*/{TRANSCRIPT}")
+        before = transcript.read_bytes()
+        assert len(before) > 1_000_000
+        with kernel_on(server, tmp_path) as kernel:
+            stopped = 0
+            for wait in (0.0, 0.02, 0.05, 0.1, 0.2):
+                cell = kernel.run(
+                    "%agent resume", act=lambda kernel, wait=wait: (time.sleep(wait), kernel.interrupt())
+                )
+                stopped += bool(cell.errors)
+                assert set(cell.errors) <= {"KeyboardInterrupt"}
+                kernel.run("pass")
+            assert transcript.read_bytes().startswith(before)
+            shown = kernel.run("%agent resume").streams
+            assert "60 turns" in shown or "already in session" in shown
+            server.script(text("all is well"))
+            assert kernel.run("%%agent\nand now?").errors == []
+            assert "question 0" in str(server.messages[-1].body)
+            assert server.refused == []
+    assert whole(tmp_path) == 61
+    assert os.path.getsize(transcript) > len(before)

@@ -7,6 +7,7 @@ so is what the bare SDK needs for the same messages, measured in the same run.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import multiprocessing as mp
 import os
 import statistics
@@ -81,7 +82,7 @@ def _measure(tokens: int) -> tuple[float, float]:
         assert result.status == "finished", result
         ours.send("log")
         stamps = ours.recv()[before:]
-        gaps = [1e3 * (after[0] - reply[1]) for reply, after in zip(stamps, stamps[1:], strict=False)]
+        gaps = [1e3 * (after[0] - reply[1]) for reply, after in itertools.pairwise(stamps)]
         assert agent.session is not None
         system, tools, messages = agent.session.view.wire()
         bare = asyncio.run(_bare(url, system, tools, messages, ours))

@@ -258,7 +258,8 @@ def test_the_server_imports_nothing_but_the_standard_library_and_itself() -> Non
     code = (
         "import sys; before = set(sys.modules); import ipyagent.practice.server, ipyagent.practice.replies;"
         "new = {name for name in set(sys.modules) - before};"
-        "print([n for n in new if n.partition('.')[0] not in sys.stdlib_module_names and n not in ('ipyagent', 'ipyagent.version')"
+        "print([n for n in new if n.partition('.')[0] not in sys.stdlib_module_names"
+        " and n not in ('ipyagent', 'ipyagent.version')"
         " and not n.startswith('ipyagent.practice')])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=root, timeout=60)

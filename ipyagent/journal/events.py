@@ -221,6 +221,127 @@ class BlockDropped(_Event, frozen=True, tag=True):
     why: str = ""
 
 
+class ResultStored(_Event, frozen=True, tag=True):
+    """A result is kept whole in a file beside the transcript. `path` is relative to the session's
+    folder; `handle` names the live object in the kernel ("" when there is none). `blocks`, if
+    any, take the place of the result's content in the view (a preview); without them the result
+    came as its preview already."""
+
+    call: str
+    path: str
+    chars: int
+    lines: int = 0
+    handle: str = ""
+    blocks: tuple[Block, ...] = ()
+    tokens: int = 0
+
+
+class ResultsCleared(_Event, frozen=True, tag=True):
+    """Old results leave the view: each becomes `text`, with `{tool}` for the tool's name. `layer`
+    says who decided, `saved` the estimated tokens that went."""
+
+    calls: tuple[str, ...]
+    text: str
+    layer: str
+    saved: int = 0
+
+
+class Compacted(_Event, frozen=True, tag=True):
+    """Events `first` to `last` leave the view, `blocks` stand in their place (summary, what was
+    restored). `trigger`: "auto", "manual", "model" or "reactive"; `method`: "summary", "notes" or
+    "server". Tokens are those of the whole prompt before and after, estimated."""
+
+    trigger: str
+    method: str
+    first: int
+    last: int
+    blocks: tuple[Block, ...]
+    tokens_before: int = 0
+    tokens_after: int = 0
+    restored: tuple[str, ...] = ()
+    """What was put back after the summary, for the user: "file a.csv", "variables"."""
+
+
+class Snipped(_Event, frozen=True, tag=True):
+    """Events `first` to `last` leave the view; `blocks` say so in their place."""
+
+    first: int
+    last: int
+    blocks: tuple[Block, ...]
+    saved: int = 0
+
+
+class Collapsed(_Event, frozen=True, tag=True):
+    """A finished piece of work, events `first` to `last`, is shown as its short summary `blocks`."""
+
+    first: int
+    last: int
+    blocks: tuple[Block, ...]
+    saved: int = 0
+
+
+class DecisionUndone(_Event, frozen=True, tag=True):
+    """The newest standing Compacted, Snipped or Collapsed, event `event`, is taken back: what it
+    removed is in the view again."""
+
+    event: int
+
+
+class NotesWritten(_Event, frozen=True, tag=True):
+    """The session's notes cover everything up to event `upto`; `tokens` is their size."""
+
+    upto: int
+    tokens: int
+    calls: int = 1
+
+
+class ServerEdited(_Event, frozen=True, tag=True):
+    """The server left out parts of the prompt by itself, as asked (`context_management`)."""
+
+    edit: str
+    cleared: int
+    tokens: int
+
+
+class ForkEnded(_Event, frozen=True, tag=True):
+    """Background work on a copy of the view: `purpose` "compaction", "notes", …; what it cost."""
+
+    purpose: str
+    status: str
+    usage: Usage
+    cost: float | None = None
+    seconds: float = 0.0
+    requests: int = 1
+    message: str = ""
+
+
+class LayerDecided(_Event, frozen=True, tag=True):
+    """What a layer decided and its arithmetic in words, also when it decided to do nothing."""
+
+    layer: str
+    words: str
+    saved: int = 0
+    dollars: float = 0.0
+
+
+class LayerFailed(_Event, frozen=True, tag=True):
+    """A layer could not do its work and stepped aside; `stopped`: it will not be tried again by
+    itself in this session."""
+
+    layer: str
+    why: str
+    stopped: bool = False
+
+
+class CacheBroken(_Event, frozen=True, tag=True):
+    """Fewer tokens were read from cache than were there to read, and why; `expected` breaks were
+    caused by a recorded decision."""
+
+    cause: str
+    missed: int
+    expected: bool = False
+
+
 class TurnEnded(_Event, frozen=True, tag=True):
     """How the turn ended. `message` is one line for the user ("" when finished); `variables`
     maps each name in the user's namespace to a short type, as it was at this moment."""
@@ -250,5 +371,17 @@ Event: TypeAlias = (
     | Retrying
     | ThinkingDropped
     | BlockDropped
+    | ResultStored
+    | ResultsCleared
+    | Compacted
+    | Snipped
+    | Collapsed
+    | DecisionUndone
+    | NotesWritten
+    | ServerEdited
+    | ForkEnded
+    | LayerDecided
+    | LayerFailed
+    | CacheBroken
     | TurnEnded
 )

@@ -102,11 +102,21 @@ class OpenCalls:
             tokens += estimate_blocks(content)
         return tokens
 
-    def collect(self) -> tuple[list[Block], list[int]]:
-        """The results in the order of the calls and the events that they came from; nothing is open
-        afterwards."""
+    def put(self, call: str, blocks: list[Block]) -> int | None:
+        """Other content for a result that waits to be sent; the change in tokens."""
+        found = self._results.get(call)
+        if found is None:
+            return None
+        event, content = found
+        self._results[call] = (event, blocks)
+        return estimate_blocks(blocks) - estimate_blocks(content)
+
+    def collect(self) -> tuple[list[Block], list[int], list[str]]:
+        """The results in the order of the calls, the events that they came from and the tools'
+        names; nothing is open afterwards."""
         blocks: list[Block] = []
         events: list[int] = []
+        names = list(self._names.values())
         for call in self._names:
             event, content = self._results[call]
             block: Block = {"type": "tool_result", "tool_use_id": self._wire_ids[call], "content": content}
@@ -116,7 +126,7 @@ class OpenCalls:
             events.append(event.id)
         for pending in (self._names, self._wire_ids, self._begun, self._results, self._output):
             pending.clear()
-        return blocks, events
+        return blocks, events, names
 
     def drop_pictures(self, event: int) -> int:
         """Pictures of an event that wait to be sent become words; the change in estimated tokens."""

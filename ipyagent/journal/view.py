@@ -11,22 +11,35 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, assert_never
 
-from ipyagent.journal.admission import PICTURES, THINKING, reply_block, request_blocks, text_block
+from ipyagent.journal.admission import THINKING, reply_block, request_blocks, text_block
+from ipyagent.journal.body import Body, Spot
 from ipyagent.journal.events import (
     AssistantSaid,
     Block,
     BlockDropped,
+    CacheBroken,
+    Collapsed,
+    Compacted,
+    DecisionUndone,
     Event,
     FileChanged,
     FilesRestored,
+    ForkEnded,
     KernelStarted,
+    LayerDecided,
+    LayerFailed,
     ModelChosen,
+    NotesWritten,
     PermissionAnswered,
     PermissionAsked,
     PromptRendered,
     Reminded,
+    ResultsCleared,
+    ResultStored,
     Retrying,
+    ServerEdited,
     SessionStarted,
+    Snipped,
     Streamed,
     ThinkingDropped,
     ToolCalled,
@@ -36,10 +49,10 @@ from ipyagent.journal.events import (
     UserSaid,
 )
 from ipyagent.journal.marks import Position, marked
-from ipyagent.journal.open_calls import OpenCalls, named
+from ipyagent.journal.open_calls import NO_OUTPUT, OpenCalls
+from ipyagent.journal.rewriting import flatten
 from ipyagent.journal.tokens import Calibration, Count, estimate_block, estimate_blocks, learn_from, plausible
 
-NO_REQUEST = "(the session begins here)"
 CUT_MARK = "[cut off here]"
 
 
@@ -54,15 +67,9 @@ class View:
         self.system: list[Block] = []
         self.tools: list[Block] = []
         self.model = ""
-        self.messages: list[dict[str, Any]] = []
         self.calibration = Calibration()
         self._calls = OpenCalls()
-        self._sources: list[list[int]] = []
-        """The event that each block of each message came from."""
-        self._thinking: list[int] = []
-        """Messages that have thinking in them, in order."""
-        self._images: dict[int, list[tuple[int, int, int]]] = {}
-        """Places of an event's images: message, block, block within a tool result (-1: no result)."""
+        self._body = Body()
         self._partial: list[str] = []
         self._asked_at: Position | None = None
         self._confirmed: Position | None = None
@@ -89,6 +96,30 @@ class View:
         return f"<View {len(self.messages)} messages, about {self.count().tokens} tokens>"
 
     # -------------------------------------------------------------- reading
+
+    @property
+    def messages(self) -> list[dict[str, Any]]:
+        """Wire messages without cache marks."""
+        return self._body.messages
+
+    @property
+    def results(self) -> list[Spot]:
+        """The tool results in the messages, oldest first."""
+        return list(self._body.spots.values())
+
+    @property
+    def editable(self) -> bool:
+        """Whether a decision may change earlier messages now, see `Body.closed`."""
+        return not self._calls and self._body.closed
+
+    @property
+    def undoable(self) -> int | None:
+        """The event of the newest replacement that stands and can be taken back."""
+        return self._body.standing[-1].event if self._body.standing else None
+
+    def placed(self) -> list[tuple[str, Block, int]]:
+        """Every block in order with its role and the event that it came from."""
+        return [(role, block, source) for role, block, source in flatten(self._body.messages, self._body.sources)]
 
     @property
     def open_calls(self) -> dict[str, str]:
@@ -130,12 +161,7 @@ class View:
 
     def event_with_images(self, message: int | None = None) -> int | None:
         """The newest event whose images are in the view (in message `message`, if given)."""
-        hits = [
-            event
-            for event, places in self._images.items()
-            if message is None or any(place[0] == message for place in places)
-        ]
-        return max(hits, default=None)
+        return self._body.event_with_images(message)
 
     # -------------------------------------------------------------- building
 
@@ -176,12 +202,22 @@ class View:
                 self._head_tokens = event.tokens
             case ModelChosen():
                 if self.model and event.model != self.model:
-                    self._drop_thinking()
+                    self._forget_thinking(self._body.drop_thinking())
                 self.model = event.model
             case ThinkingDropped():
-                self._drop_thinking(upto=event.upto)
+                self._forget_thinking(self._body.drop_thinking(upto=event.upto))
             case BlockDropped():
-                self._drop_images(event.event)
+                self._weigh(self._calls.drop_pictures(event.event))
+                self._forget_thinking(self._body.drop_images(event.event))
+            case ResultStored():
+                self._put_result(event)
+            case ResultsCleared():
+                if (change := self._body.clear_results(event.calls, event.text)) is not None:
+                    self._recount(change)
+            case Compacted() | Snipped() | Collapsed():
+                self._replace(event.first, event.last, event.blocks, event.id)
+            case DecisionUndone():
+                self._undo(event.event)
             case (
                 SessionStarted()
                 | KernelStarted()
@@ -190,6 +226,12 @@ class View:
                 | FileChanged()
                 | FilesRestored()
                 | Retrying()
+                | NotesWritten()
+                | ServerEdited()
+                | ForkEnded()
+                | LayerDecided()
+                | LayerFailed()
+                | CacheBroken()
                 | TurnEnded()
             ):
                 pass
@@ -205,7 +247,7 @@ class View:
             self._partial.clear()
             if text.strip():
                 said = [text_block(f"{text}\n{CUT_MARK}")]
-                self._push("assistant", said, [0])
+                self._body.push("assistant", said, [0])
                 self._weigh(estimate_blocks(said))
 
     def _add_user(self, event: int, blocks: list[Block], tokens: int) -> None:
@@ -213,10 +255,7 @@ class View:
             return
         self._weigh(tokens or estimate_blocks(blocks))
         self._paused = False
-        message, first = self._push("user", blocks, [event] * len(blocks))
-        for index, block in enumerate(blocks, first):
-            if block["type"] in PICTURES:
-                self._images.setdefault(event, []).append((message, index, -1))
+        self._body.push("user", blocks, [event] * len(blocks))
 
     def _add_assistant(self, event: AssistantSaid) -> None:
         if self.messages:
@@ -226,9 +265,7 @@ class View:
         if self._output:
             self._weigh(event.tokens or estimate_blocks(blocks))
             self._paused = event.stop_reason == "pause_turn"
-            message, _ = self._push("assistant", blocks, [event.id] * len(blocks))
-            if any(block["type"] in THINKING for block in blocks) and self._thinking[-1:] != [message]:
-                self._thinking.append(message)
+            self._body.push("assistant", blocks, [event.id] * len(blocks))
         self._replied = self._raw
 
     def _admit(self, block: Block) -> Block | None:
@@ -246,27 +283,20 @@ class View:
         """All calls have a result: they become the next user message, in the order of the calls."""
         if not self._calls:
             return
-        blocks, events = self._calls.collect()
-        message, first = self._push("user", blocks, events)
-        for index, (block, event) in enumerate(zip(blocks, events, strict=True), first):
-            for inner, part in enumerate(block["content"]):
-                if part["type"] in PICTURES:
-                    self._images.setdefault(event, []).append((message, index, inner))
+        blocks, events, names = self._calls.collect()
+        message, first = self._body.push("user", blocks, events)
+        for place, (block, event, name) in enumerate(zip(blocks, events, names, strict=True), first):
+            self._body.spots[block["tool_use_id"]] = Spot(
+                call=block["tool_use_id"],
+                tool=name,
+                event=event,
+                message=message,
+                block=place,
+                tokens=estimate_block(block),
+                chars=sum(len(str(part.get("text", ""))) for part in block["content"]),
+                is_error=bool(block.get("is_error")),
+            )
         self._paused = False
-
-    def _push(self, role: str, blocks: list[Block], events: list[int]) -> tuple[int, int]:
-        """Add blocks as a message, or to the last message when it has the same role; gives the
-        place of the first of them."""
-        if not self.messages and role == "assistant":
-            self._push("user", [text_block(NO_REQUEST)], [0])
-        if self.messages and self.messages[-1]["role"] == role:
-            earlier = self.messages[-1]["content"]
-            self.messages[-1] = {"role": role, "content": [*earlier, *blocks]}
-            self._sources[-1].extend(events)
-            return len(self.messages) - 1, len(earlier)
-        self.messages.append({"role": role, "content": blocks})
-        self._sources.append(events)
-        return len(self.messages) - 1, 0
 
     def _weigh(self, tokens: int) -> None:
         self._raw += tokens
@@ -274,47 +304,38 @@ class View:
 
     # -------------------------------------------------------------- frozen decisions
 
-    def _drop_thinking(self, *, start: int = 0, upto: int | None = None) -> None:
-        """Thinking of events up to `upto` (None: of all) leaves the messages from `start` on; there
-        is text or a call beside it always."""
-        left: list[int] = []
-        gone: list[Block] = []
-        for message in self._thinking:
-            content, sources = self.messages[message]["content"], self._sources[message]
-            stays = [
-                block["type"] not in THINKING or message < start or (upto is not None and source > upto)
-                for block, source in zip(content, sources, strict=True)
-            ]
-            kept = [block for block, stay in zip(content, stays, strict=True) if stay]
-            if any(block["type"] in THINKING for block in kept):
-                left.append(message)
-            if len(kept) < len(content):
-                gone.extend(block for block, stay in zip(content, stays, strict=True) if not stay)
-                self.messages[message] = {"role": "assistant", "content": kept}
-                self._sources[message] = [source for source, stay in zip(sources, stays, strict=True) if stay]
-        self._thinking = left
-        if gone:
-            self._recount(-estimate_blocks(gone))
+    def _put_result(self, event: ResultStored) -> None:
+        if not event.blocks:
+            return  # it came as its preview
+        blocks = request_blocks(event.blocks) or [text_block(NO_OUTPUT)]
+        change = self._calls.put(event.call, blocks)
+        if change is not None:
+            self._weigh(change)
+        elif (change := self._body.put_result(event.call, blocks, stored=True)) is not None:
+            self._recount(change)
 
-    def _drop_images(self, event: int) -> None:
-        """Images of an event become words; thinking that was bound to them goes as well."""
-        self._weigh(self._calls.drop_pictures(event))
-        places = self._images.pop(event, [])
-        for message, block, inner in places:
-            content = list(self.messages[message]["content"])
-            parts = content if inner < 0 else list(content[block]["content"])
-            at = block if inner < 0 else inner
-            change = -estimate_block(parts[at])
-            parts[at] = named(parts[at])
-            if inner >= 0:
-                content[block] = {**content[block], "content": parts}
-            self.messages[message] = {"role": "user", "content": content}
-            self._recount(change + estimate_block(parts[at]))
-        if places:
-            self._drop_thinking(start=min(place[0] for place in places))
+    def _forget_thinking(self, change: int) -> None:
+        if change:
+            self._recount(change)
 
-    def _recount(self, change: int) -> None:
-        """What was sent has changed: the last report is not read again, everything is estimated."""
-        self._weight = max(0, self._weight + change)
+    def _replace(self, first: int, last: int, blocks: Iterable[Block], event: int) -> None:
+        """A range gives way to blocks. What the provider holds of the prefix before it stays held."""
+        start = self._body.replace(first, last, request_blocks(blocks), event)
+        if start is not None:
+            self._confirmed = self._body.last_user_end(start)
+            self._recount(None)
+
+    def _undo(self, event: int) -> None:
+        if self._body.restore(event):
+            self._confirmed = None
+            self._recount(None)
+
+    def _recount(self, change: int | None) -> None:
+        """What was sent has changed: the last report is not read again, everything is estimated;
+        `change` to the estimate so far (None: count it all)."""
+        if change is None:
+            self._weight = sum(estimate_blocks(message["content"]) for message in self.messages)
+        else:
+            self._weight = max(0, self._weight + change)
         self._base = 0
         self._raw = self._replied = self._head_tokens + self._weight

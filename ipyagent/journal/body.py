@@ -1,0 +1,230 @@
+"""The messages of a view with what is known of each block, and the few ways in which they change.
+
+Appending is the ordinary way. Everything else is a recorded decision: thinking, pictures or results
+leave, a range is replaced, a replacement is taken back. Each gives the change in estimated tokens
+(None when everything must be estimated anew), so that a count never has to read it all again.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from ipyagent.journal.admission import PICTURES, THINKING, text_block
+from ipyagent.journal.events import Block
+from ipyagent.journal.marks import Position
+from ipyagent.journal.open_calls import named
+from ipyagent.journal.rewriting import appended_after, flatten, gather, replace_range
+from ipyagent.journal.tokens import estimate_block, estimate_blocks
+
+NO_REQUEST = "(the session begins here)"
+
+
+class Spot(msgspec.Struct):
+    """A tool result in the messages: whose it is and where. `tokens` is its estimate; `cleared`
+    says that only a word of it is left, `stored` that it is a preview of a file."""
+
+    call: str
+    tool: str
+    event: int
+    message: int
+    block: int
+    tokens: int
+    chars: int
+    is_error: bool = False
+    cleared: bool = False
+    stored: bool = False
+
+
+class Snapshot(msgspec.Struct, frozen=True):
+    """The messages as they were before a decision, for taking it back."""
+
+    event: int
+    messages: list[dict[str, Any]]
+    sources: list[list[int]]
+    spots: dict[str, Spot]
+
+
+class Body:
+    """`messages` are wire messages without marks; `sources` the event of each block (0: ours)."""
+
+    def __init__(self) -> None:
+        self.messages: list[dict[str, Any]] = []
+        self.sources: list[list[int]] = []
+        self.spots: dict[str, Spot] = {}
+        """Results by the id on the wire, oldest first."""
+        self.standing: list[Snapshot] = []
+        """Replacements that can be taken back, newest last."""
+        self._thinking: list[int] = []
+        self._images: dict[int, list[tuple[int, int, int]]] = {}
+
+    # -------------------------------------------------------------- reading
+
+    @property
+    def closed(self) -> bool:
+        """Whether earlier messages may change without touching thinking that must stay: no turn
+        is under way whose open calls came with thinking."""
+        if not self.messages or self.messages[-1]["role"] != "user" or not self._thinking:
+            return True
+        only_results = all(block["type"] == "tool_result" for block in self.messages[-1]["content"])
+        return not only_results or self._thinking[-1] != len(self.messages) - 2
+
+    def event_with_images(self, message: int | None) -> int | None:
+        """The newest event whose images stand in message `message` (None: anywhere)."""
+        hits = [
+            event
+            for event, places in self._images.items()
+            if message is None or any(place[0] == message for place in places)
+        ]
+        return max(hits, default=None)
+
+    def last_user_end(self, before: int) -> Position | None:
+        """The end of the last user message before message `before`: where a prompt ended."""
+        for index in range(min(before, len(self.messages)) - 1, -1, -1):
+            if self.messages[index]["role"] == "user":
+                return index, len(self.messages[index]["content"]) - 1
+        return None
+
+    # -------------------------------------------------------------- appending
+
+    def push(self, role: str, blocks: list[Block], events: list[int]) -> tuple[int, int]:
+        """Add blocks as a message, or to the last message when it has the same role; gives the
+        place of the first of them."""
+        if not self.messages and role == "assistant":
+            self.push("user", [text_block(NO_REQUEST)], [0])
+        if self.messages and self.messages[-1]["role"] == role:
+            earlier = self.messages[-1]["content"]
+            self.messages[-1] = {"role": role, "content": [*earlier, *blocks]}
+            self.sources[-1].extend(events)
+            place = len(self.messages) - 1, len(earlier)
+        else:
+            self.messages.append({"role": role, "content": blocks})
+            self.sources.append(events)
+            place = len(self.messages) - 1, 0
+        self._note(*place, blocks, events)
+        return place
+
+    def _note(self, message: int, first: int, blocks: list[Block], events: list[int]) -> None:
+        """Remember where thinking and pictures of new blocks are."""
+        for index, (block, event) in enumerate(zip(blocks, events, strict=True), first):
+            kind = block["type"]
+            if kind in THINKING:
+                if self._thinking[-1:] != [message]:
+                    self._thinking.append(message)
+            elif kind in PICTURES:
+                self._images.setdefault(event, []).append((message, index, -1))
+            elif kind == "tool_result":
+                for inner, part in enumerate(block["content"]):
+                    if part["type"] in PICTURES:
+                        self._images.setdefault(event, []).append((message, index, inner))
+
+    # -------------------------------------------------------------- decisions
+
+    def drop_thinking(self, *, start: int = 0, upto: int | None = None) -> int:
+        """Thinking of events up to `upto` (None: of all) leaves the messages from `start` on; there
+        is text or a call beside it always."""
+        left: list[int] = []
+        gone: list[Block] = []
+        for message in self._thinking:
+            content, sources = self.messages[message]["content"], self.sources[message]
+            stays = [
+                block["type"] not in THINKING or message < start or (upto is not None and source > upto)
+                for block, source in zip(content, sources, strict=True)
+            ]
+            kept = [block for block, stay in zip(content, stays, strict=True) if stay]
+            if any(block["type"] in THINKING for block in kept):
+                left.append(message)
+            if len(kept) < len(content):
+                gone.extend(block for block, stay in zip(content, stays, strict=True) if not stay)
+                self.messages[message] = {"role": "assistant", "content": kept}
+                self.sources[message] = [source for source, stay in zip(sources, stays, strict=True) if stay]
+        self._thinking = left
+        return -estimate_blocks(gone)
+
+    def drop_images(self, event: int) -> int:
+        """Images of an event become words; thinking that was bound to them goes as well."""
+        places = self._images.pop(event, [])
+        change = 0
+        for message, block, inner in places:
+            content = list(self.messages[message]["content"])
+            parts = content if inner < 0 else list(content[block]["content"])
+            at = block if inner < 0 else inner
+            change -= estimate_block(parts[at])
+            parts[at] = named(parts[at])
+            change += estimate_block(parts[at])
+            if inner >= 0:
+                content[block] = {**content[block], "content": parts}
+            self.messages[message] = {"role": "user", "content": content}
+        if places:
+            change += self.drop_thinking(start=min(place[0] for place in places))
+        return change
+
+    def put_result(self, call: str, blocks: list[Block], *, stored: bool) -> int | None:
+        """Put other content in a result's place; the change in tokens, None when there is none."""
+        spot = self.spots.get(call)
+        if spot is None:
+            return None
+        content = list(self.messages[spot.message]["content"])
+        content[spot.block] = {**content[spot.block], "content": blocks}
+        self.messages[spot.message] = {"role": "user", "content": content}
+        tokens = estimate_block(content[spot.block])
+        change, spot.tokens = tokens - spot.tokens, tokens
+        spot.stored, spot.cleared = stored, not stored
+        self._images = {
+            event: kept
+            for event, places in self._images.items()
+            if (kept := [place for place in places if place[:2] != (spot.message, spot.block)])
+        }
+        return change
+
+    def clear_results(self, calls: tuple[str, ...], text: str) -> int | None:
+        """Old results become a word each; thinking after the first of them goes. None when nothing
+        changed: no such results, or a turn is under way whose thinking must stay."""
+        spots = [spot for call in calls if (spot := self.spots.get(call)) is not None and not spot.cleared]
+        if not spots or not self.closed:
+            return None
+        change = sum(
+            self.put_result(spot.call, [text_block(text.replace("{tool}", spot.tool))], stored=False) or 0
+            for spot in spots
+        )
+        return change + self.drop_thinking(start=min(spot.message for spot in spots))
+
+    def replace(self, first: int, last: int, blocks: list[Block], event: int) -> int | None:
+        """Events `first` to `last` give way to `blocks`; the message where the change begins, None
+        when nothing of the range is there or thinking that must stay forbids it."""
+        made = replace_range(self.messages, self.sources, first, last, blocks, event)
+        if made is None:
+            return None
+        swallowed = bool(self.messages) and self.sources[-1][-1] <= last
+        if not self.closed and not swallowed:
+            return None
+        self.standing.append(Snapshot(event, self.messages, self.sources, self.spots))
+        self._adopt(made.messages, made.sources)
+        self.drop_thinking(start=made.start)
+        return made.start
+
+    def restore(self, event: int) -> bool:
+        """Take the newest replacement back, if it is the one of `event`."""
+        if not self.standing or self.standing[-1].event != event or not self.closed:
+            return False
+        snapshot = self.standing.pop()
+        later = appended_after(self.messages, self.sources, event)
+        later = [item for item in later if item.block["type"] not in THINKING]
+        messages, sources = gather([*flatten(snapshot.messages, snapshot.sources), *later])
+        spots = {**self.spots, **snapshot.spots}
+        self._adopt(messages, sources, spots)
+        return True
+
+    def _adopt(
+        self, messages: list[dict[str, Any]], sources: list[list[int]], spots: dict[str, Spot] | None = None
+    ) -> None:
+        """Take other messages and find out anew where everything is."""
+        known = self.spots if spots is None else spots
+        self.messages, self.sources = messages, sources
+        self.spots, self._thinking, self._images = {}, [], {}
+        for index, (message, events) in enumerate(zip(messages, sources, strict=True)):
+            self._note(index, 0, message["content"], events)
+            for place, block in enumerate(message["content"]):
+                if block["type"] == "tool_result" and (spot := known.get(block["tool_use_id"])) is not None:
+                    self.spots[spot.call] = msgspec.structs.replace(spot, message=index, block=place)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from ipyagent.errors import AuthenticationFailed, ModelError, NoCredentials, SettingError, Unreachable
 from ipyagent.journal.protocols import ModelEvent, ModelInfo, Reply, Request, Waiting
 from ipyagent.model.capabilities import LONG_BETA, Capabilities, resolve, split_suffix, without_marks
-from ipyagent.model.endpoint import BAD_KEY, HINT, READ_ONCE, Endpoint, keyring_key
+from ipyagent.model.endpoint import BAD_KEY, HINT, READ_ONCE, Endpoint, is_loopback, keyring_key
 from ipyagent.model.failures import Refusal, asked_wait, back_off, failure, is_transient, reason_of, redact
 from ipyagent.model.reading import Reading
 
@@ -268,6 +268,9 @@ def _make_client(endpoint: Endpoint) -> anthropic.AsyncAnthropic:
         return made  # type: ignore[no-any-return] # the clouds' clients have the same methods
     if endpoint.base_url:
         common["base_url"] = endpoint.base_url.rstrip("/").removesuffix("/v1")
+    if is_loopback(common.get("base_url") or os.environ.get("ANTHROPIC_BASE_URL", "")):
+        # a proxy of the environment is for the world outside, it could not reach this machine
+        common["http_client"] = anthropic.DefaultAsyncHttpxClient(trust_env=False)
     key = endpoint.api_key
     if not key and not any(os.environ.get(f"ANTHROPIC_{name}") for name in ("API_KEY", "AUTH_TOKEN")):
         key = keyring_key() or ("none" if endpoint.base_url or os.environ.get("ANTHROPIC_BASE_URL") else "")

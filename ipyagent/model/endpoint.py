@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from ipaddress import ip_address
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -52,3 +54,12 @@ def keyring_key() -> str:
         return str(keyring.get_password("ipyagent", "anthropic") or "")
     except (keyring.errors.KeyringError, RuntimeError):
         return ""
+
+
+def is_loopback(address: str) -> bool:
+    """Whether a base URL is of this machine."""
+    try:
+        host = urlsplit(address).hostname or ""
+        return host == "localhost" or ip_address(host).is_loopback
+    except ValueError:
+        return False

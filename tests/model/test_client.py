@@ -29,7 +29,7 @@ from ipyagent.journal.protocols import Began, Reply
 from ipyagent.model.capabilities import Capabilities
 from ipyagent.model.client import AnthropicModel
 from ipyagent.model.connect import Connections
-from ipyagent.model.endpoint import Endpoint
+from ipyagent.model.endpoint import Endpoint, is_loopback
 from ipyagent.practice.replies import How, cut, fault, stall, text, wrong_usage
 from ipyagent.practice.server import PracticeServer
 
@@ -501,3 +501,30 @@ def test_odd_usage_is_survived_in_silence(
     assert [str(warning.message) for warning in recwarn if "Pydantic" in str(warning.message)] == []
     assert capfd.readouterr().err == ""
     assert any(isinstance(event, Began) for event in events)
+
+
+def test_a_proxy_of_the_environment_does_not_come_between_us_and_this_machine(
+    server: PracticeServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")  # nothing listens there
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    monkeypatch.delenv("no_proxy", raising=False)
+    server.script(text("here"))
+    assert said(asyncio.run(answers(model_at(server.url, retries=0)))) == "here"
+
+
+@pytest.mark.parametrize(
+    ("address", "near"),
+    [
+        ("http://127.0.0.1:8080", True),
+        ("http://localhost:11434", True),
+        ("http://[::1]:1", True),
+        ("https://api.anthropic.com", False),
+        ("http://127.0.0.1.example.org", False),
+        ("", False),
+        ("http://[", False),
+    ],
+)
+def test_this_machine_is_told_from_the_world(address: str, near: bool) -> None:
+    assert is_loopback(address) is near

@@ -45,6 +45,7 @@ from ipyagent.model.endpoint import Endpoint
 from ipyagent.project import Project, find_root, user_folder
 from ipyagent.prompt import render
 from ipyagent.requests import Asked, Options, PreparedTurn, TurnResult, is_ours
+from ipyagent.restoring import restored
 from ipyagent.sessions import Sessions
 from ipyagent.tools.catalogue import catalogue
 from ipyagent.tools.schema import FunctionTool
@@ -264,6 +265,8 @@ class Agent:
             permissions=self.permissions if options.mode is None else self.permissions.with_mode(options.mode),
             limits=limits_of(self.settings, options, info),
             state=lambda tokens: state_of(self.settings, info, tokens),
+            setting=lambda name: getattr(self.settings, name),
+            restoring=lambda workspace: restored(workspace, self.settings),
         )
         self._render(session, asked.tools)
         if session.view.model != name:

@@ -81,6 +81,60 @@ class IPyAgent(Configurable):
         config=True
     )
     allowed_folders = List(Unicode(), help="Further folders that may be read without a question.").tag(config=True)
+    engine = Enum(
+        ("client", "server", "auto"),
+        "client",
+        help="Who compacts: client (ours), server (the provider's, where it has it), auto (the server's if any).",
+    ).tag(config=True)
+    layer_store_results = Bool(True, help="Keep large tool results in files, with a preview in the context.").tag(
+        config=True
+    )
+    layer_clear_results = Bool(True, help="Clear old results of re-creatable tools.").tag(config=True)
+    layer_server_edits = Bool(True, help="Let the provider clear old results where it can.").tag(config=True)
+    layer_collapse = Bool(False, help="Replace finished sub-tasks by short summaries near the window's end.").tag(
+        config=True
+    )
+    layer_notes = Bool(True, help="Keep session notes in the background and use them as the summary.").tag(config=True)
+    layer_summarize = Bool(True, help="Summarise the conversation at the auto-compact mark.").tag(config=True)
+    layer_reactive = Bool(True, help="Compact and try once more when the server says the prompt is too long.").tag(
+        config=True
+    )
+    store_chars = Int(25_000, min=200, help="Characters from which a tool result is kept in a file.").tag(config=True)
+    store_message_chars = Int(200_000, min=200, help="Characters of all results of one message together.").tag(
+        config=True
+    )
+    preview_chars = Int(2_000, min=100, help="Characters of a stored result's preview.").tag(config=True)
+    clear_policy = Enum(
+        ("economic", "every_turn"), "economic", help="Clear old results when it pays, or before every request."
+    ).tag(config=True)
+    clear_keep = Int(3, min=0, help="Newest tool results that are never cleared by count.").tag(config=True)
+    clear_chars = Int(100, min=0, help="Results up to this many characters are not worth clearing.").tag(config=True)
+    clear_idle_minutes = Float(60.0, min=0.0, help="Minutes of silence after which the provider's cache is cold.").tag(
+        config=True
+    )
+    clear_idle_keep = Int(5, min=1, help="Newest tool results kept when the cache is cold.").tag(config=True)
+    server_clear_trigger = Int(180_000, min=0, help="Input tokens at which the server clears results.").tag(config=True)
+    server_clear_at_least = Int(140_000, min=0, help="Tokens the server clears at least.").tag(config=True)
+    notes_start = Int(10_000, min=100, help="Tokens of conversation at which session notes are first written.").tag(
+        config=True
+    )
+    notes_step = Int(5_000, min=100, help="Tokens after which session notes are brought up to date.").tag(config=True)
+    notes_calls = Int(3, min=0, help="Tool calls since the last notes that call for an update.").tag(config=True)
+    notes_section_tokens = Int(2_000, min=100, help="Largest section of the session notes.").tag(config=True)
+    notes_tokens = Int(12_000, min=500, help="Largest session notes in all.").tag(config=True)
+    keep_tokens = Int(10_000, min=0, help="Newest conversation kept verbatim behind notes, at least.").tag(config=True)
+    keep_messages = Int(5, min=0, help="Newest messages with text kept behind notes, at least.").tag(config=True)
+    keep_most_tokens = Int(40_000, min=0, help="Newest conversation kept behind notes, at most.").tag(config=True)
+    restore_files = Int(5, min=0, help="Recently read files put back after a compaction.").tag(config=True)
+    restore_file_tokens = Int(5_000, min=0, help="Tokens of one file put back.").tag(config=True)
+    restore_tokens = Int(50_000, min=0, help="Tokens of all files put back.").tag(config=True)
+    compact_failures = Int(3, min=1, help="Failures in a row after which automatic compaction stops.").tag(config=True)
+    compact_thrash_turns = Int(3, min=0, help="Turns within which a second automatic compaction is refused.").tag(
+        config=True
+    )
+    collapse_percent = Int(90, min=1, max=100, help="Percent of the effective window at which sub-tasks collapse.").tag(
+        config=True
+    )
     trust_all = Bool(False, help="Load stored sessions of any folder without asking (tests, containers).").tag(
         config=True
     )

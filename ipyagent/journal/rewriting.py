@@ -67,7 +67,7 @@ def replace_range(
     if True not in gone:
         return None
     where = gone.index(True)
-    before = [item for item in placed[:where]]
+    before = placed[:where]
     after = [item for at, item in enumerate(placed) if at >= where and not gone[at]]
     new = [_Placed("user", block, event) for block in blocks]
     if not before and not new and after and after[0].role == "assistant":

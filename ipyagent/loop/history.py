@@ -6,13 +6,19 @@ import msgspec
 
 from ipyagent.journal.events import (
     AssistantSaid,
+    Compacted,
     Ending,
     Event,
     FileChanged,
     FilesRestored,
+    ForkEnded,
     KernelStarted,
+    LayerDecided,
+    LayerFailed,
+    NotesWritten,
     SessionStarted,
     TurnEnded,
+    Usage,
     UsageReported,
     UserSaid,
 )
@@ -59,6 +65,16 @@ class History:
         """Whether the newest kernel has resumed this session and the model was not told yet."""
         self.changes: list[FileChanged] = []
         """Files that the newest turn changed and nothing has put back."""
+        self.said_at = 0.0
+        """When the model last said something, Unix time; 0.0 when it never did."""
+        self.compact_failures = 0
+        """Compactions that failed in a row."""
+        self.compacted_at = -1
+        """Requests that had been made at the last automatic compaction; -1 when there was none."""
+        self.notes: NotesWritten | None = None
+        """The newest notes of the session."""
+        self.decided: dict[str, str] = {}
+        """What each layer last said of its decisions."""
         self._cost = 0.0
 
     @property
@@ -81,8 +97,21 @@ class History:
                 texts = [str(block.get("text", "")) for block in event.blocks if block.get("type") == "text"]
                 if self.turns and texts:
                     self.turns[-1].answer = "\n".join(texts)
+                self.said_at = event.at
             case UsageReported():
-                self._add(event)
+                self._add(event.usage, event.cost, 1)
+            case ForkEnded():
+                self._add(event.usage, event.cost, event.requests)
+            case Compacted():
+                self.compact_failures = 0
+                if event.trigger == "auto":
+                    self.compacted_at = self.totals.requests
+            case LayerFailed():
+                self.compact_failures += event.layer == "compaction"
+            case LayerDecided():
+                self.decided[event.layer] = event.words
+            case NotesWritten():
+                self.notes = event
             case FileChanged():
                 self.changes.append(event)
             case FilesRestored():
@@ -96,15 +125,20 @@ class History:
             case _:
                 pass  # the other events are the view's or the panel's business
 
-    def _add(self, event: UsageReported) -> None:
-        totals, usage = self.totals, event.usage
-        totals.requests += 1
+    @property
+    def expected_requests(self) -> int:
+        """How many more requests are to be expected: as many as there were, within 3 to 50."""
+        return min(50, max(3, self.totals.requests))
+
+    def _add(self, usage: Usage, cost: float | None, requests: int) -> None:
+        totals = self.totals
+        totals.requests += requests
         totals.read += usage.cache_read
         totals.written += usage.cache_write
         totals.uncached += usage.input
         totals.output += usage.output
-        if event.cost is None or totals.cost is None:
+        if cost is None or totals.cost is None:
             totals.cost = None
         else:
-            totals.cost += event.cost
-            self._cost += event.cost
+            totals.cost += cost
+            self._cost += cost

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -12,11 +13,12 @@ from ipyagent.errors import JournalError, ModelError
 from ipyagent.journal.events import AssistantSaid, Event, SessionStarted, ToolReturned, TurnEnded
 from ipyagent.journal.journal import Journal, Problem, clean
 from ipyagent.journal.open_calls import CUT_OFF, NOT_RUN
-from ipyagent.journal.protocols import Model, ModelInfo, Status, Surface, Tool, WindowState
+from ipyagent.journal.protocols import Model, ModelInfo, Rates, Status, Surface, Tool, WindowState, Workspace
 from ipyagent.journal.tokens import estimate_blocks, estimate_text
 from ipyagent.journal.view import CUT_MARK, View
 from ipyagent.loop.history import History
 from ipyagent.loop.permissions import Permissions
+from ipyagent.model.prices import rates_of
 
 E = TypeVar("E", bound=Event)
 
@@ -48,6 +50,10 @@ class Session:
         self.surface: Surface | None = None
         self.turn_cost: float | None = 0.0
         self.info = ModelInfo(model="", window=0, max_output=0)
+        self.setting: Callable[[str], Any] = _no_setting
+        self.restoring: Callable[[Workspace], Awaitable[list[tuple[str, str]]]] = _nothing
+        self.background: asyncio.Task[None] | None = None
+        """Work that goes on after the turn, on the agent thread."""
         self._model: Model | None = None
         self._permissions: Permissions | None = None
         self._state: Callable[[int], WindowState] | None = None
@@ -105,10 +111,14 @@ class Session:
         permissions: Permissions,
         limits: Limits,
         state: Callable[[int], WindowState],
+        setting: Callable[[str], Any],
+        restoring: Callable[[Workspace], Awaitable[list[tuple[str, str]]]],
     ) -> None:
         """Give the session what its next turn works with. `state` tells where the window stands
-        at a number of tokens."""
+        at a number of tokens, `setting` a setting by its name, `restoring` what should stand after
+        a summary."""
         self._model, self.info, self.tools = model, info, tools
+        self.setting, self.restoring = setting, restoring
         self._permissions, self.limits, self._state = permissions, limits, state
 
     @property
@@ -128,6 +138,10 @@ class Session:
         if self._state is None:
             raise ModelError("no model is connected to this session")
         return self._state(tokens)
+
+    def rates(self) -> Rates:
+        """Dollars a token of the session's model; zeros when no price is known."""
+        return rates_of(self.info.model, self.limits.cache_ttl)
 
     def record(self, event: E) -> E:
         """Journal an event, let the view take it in, then show it; returns it with its id."""
@@ -182,3 +196,18 @@ class Session:
         made = self.record(ended)
         self.journal.sync()
         return made
+
+    def close(self) -> None:
+        """Let go of the journal; background work finds it closed and ends."""
+        task = self.background
+        if task is not None and not task.done():
+            task.get_loop().call_soon_threadsafe(task.cancel)
+        self.journal.close()
+
+
+def _no_setting(name: str) -> Any:
+    raise ModelError("no model is connected to this session")
+
+
+async def _nothing(workspace: Workspace) -> list[tuple[str, str]]:
+    return []

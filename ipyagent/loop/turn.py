@@ -16,10 +16,11 @@ from ipyagent.errors import AgentError, JournalError
 from ipyagent.journal.events import Ending, Reminded, TurnEnded, UserSaid
 from ipyagent.journal.protocols import Workspace
 from ipyagent.journal.tokens import estimate_text
-from ipyagent.loop.ask import ask
 from ipyagent.loop.budget import Budget, dear_turn
 from ipyagent.loop.bug_report import write_report
 from ipyagent.loop.calls import run_calls
+from ipyagent.loop.layers import Engine
+from ipyagent.loop.reactive import ask_or_compact
 from ipyagent.loop.session import Session
 from ipyagent.model.reading import CUTTING
 
@@ -46,7 +47,8 @@ async def run_turn(
     status: Ending
     try:
         session.record(said)
-        status, message = await _rounds(session, workspace, Budget(session, spent_before))
+        engine = Engine(session, workspace)
+        status, message = await _rounds(session, workspace, Budget(session, spent_before), engine)
         message = message or dear_turn(session)
     except asyncio.CancelledError:
         status, message = "stopped", "stopped"
@@ -73,14 +75,17 @@ def _close(session: Session, ended: TurnEnded, began: float) -> TurnEnded:
     return session.end(msgspec.structs.replace(ended, seconds=round(time.monotonic() - began, 3)))
 
 
-async def _rounds(session: Session, workspace: Workspace, budget: Budget) -> tuple[Ending, str]:
+async def _rounds(session: Session, workspace: Workspace, budget: Budget, engine: Engine) -> tuple[Ending, str]:
     """Replies and tools in turn; how it ended and a line for the user ("" when finished)."""
     nudged, cut = False, 0
     for _ in range(session.limits.max_turns):
         if line := await budget.check():
             return "limit", line
-        reply = await ask(session)
+        await engine.before_request()
+        reply = await ask_or_compact(session, engine)
         calls = await run_calls(session, reply, workspace)
+        if calls:
+            await engine.results()
         cut = cut + 1 if calls and reply.said.stop_reason in CUTTING else 0
         if cut >= MAX_CUT_CALLS:
             return "limit", f"{cut} tool calls in a row were cut off by the output limit; raise IPyAgent.max_output"

@@ -12,6 +12,7 @@ import re
 import msgspec
 
 from ipyagent.journal.events import Usage
+from ipyagent.journal.protocols import Rates
 
 
 class Price(msgspec.Struct, frozen=True):
@@ -65,3 +66,14 @@ def cost_of(model: str, usage: Usage) -> float | None:
         + CACHE_WRITE_1H * usage.cache_write_1h
     )
     return (prompt * per_input + usage.output * per_output) / 1e6
+
+
+def rates_of(model: str, ttl: str = "5m") -> Rates:
+    """Dollars a token for the economics of the cache; the practice model has the rates of
+    LESSON_MODEL, other models that run here and unknown ones have none."""
+    price = price_of(LESSON_MODEL if model == "practice" else model)
+    if price is None:
+        return Rates()
+    unit = price.input / 1e6
+    write = CACHE_WRITE_5M if ttl == "5m" else CACHE_WRITE_1H
+    return Rates(input=unit, read=CACHE_READ * unit, write=write * unit, output=price.output / 1e6)

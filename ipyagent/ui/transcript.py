@@ -12,17 +12,29 @@ from typing import Any, assert_never
 from ipyagent.journal.events import (
     AssistantSaid,
     BlockDropped,
+    CacheBroken,
+    Collapsed,
+    Compacted,
+    DecisionUndone,
     Event,
     FileChanged,
     FilesRestored,
+    ForkEnded,
     KernelStarted,
+    LayerDecided,
+    LayerFailed,
     ModelChosen,
+    NotesWritten,
     PermissionAnswered,
     PermissionAsked,
     PromptRendered,
     Reminded,
+    ResultsCleared,
+    ResultStored,
     Retrying,
+    ServerEdited,
     SessionStarted,
+    Snipped,
     Streamed,
     ThinkingDropped,
     ToolCalled,
@@ -128,7 +140,30 @@ class Transcript:
                 return ()
             case TurnEnded():
                 return self._ended(event)
-            case SessionStarted() | PromptRendered() | UserSaid():
+            case ForkEnded():
+                if event.cost is not None:
+                    self.cost = (self.cost or 0.0) + event.cost
+                return ()
+            case ResultsCleared():
+                return self._notice(f"Cleared {len(event.calls)} old results, about {event.saved:,} tokens")
+            case Compacted():
+                change = f"{event.tokens_before:,} to {event.tokens_after:,} tokens"
+                return self._notice(f"Compacted ({event.trigger}, {event.method}): {change}")
+            case Snipped():
+                return self._notice(f"A part left the context, about {event.saved:,} tokens")
+            case Collapsed():
+                return self._notice(f"A finished part became a summary, about {event.saved:,} tokens saved")
+            case DecisionUndone():
+                return self._notice("A compaction was taken back: everything is in the context again")
+            case LayerFailed():
+                return self._notice(event.why, "warning")
+            case CacheBroken():
+                return () if event.expected else self._notice(f"Prompt cache missed: {event.cause}", "warning")
+            case NotesWritten():
+                return self._notice("Session notes brought up to date")
+            case ServerEdited():
+                return self._notice(f"The server left out {event.cleared:,} parts, about {event.tokens:,} tokens")
+            case SessionStarted() | PromptRendered() | UserSaid() | ResultStored() | LayerDecided():
                 return ()  # the cell itself shows the request
             case _:
                 assert_never(event)

@@ -1,0 +1,193 @@
+"""A fork: a copy of the view plus one directive, for work in the background.
+
+Same system prompt, same tools in the same order, same messages, so that the provider serves it from
+cache; a permit enforced here, not by taking tools out of the request. Nothing of it enters the
+conversation; what it cost does enter the journal.
+"""
+
+from __future__ import annotations
+
+import time
+from contextlib import aclosing
+from typing import Any
+
+import msgspec
+
+from ipyagent.errors import ModelError, ToolFailure
+from ipyagent.journal.admission import PICTURES, text_block
+from ipyagent.journal.events import Block, ForkEnded, Usage
+from ipyagent.journal.protocols import Forked, ForkOrder, Reply, Request, Workspace
+from ipyagent.loop.session import Session
+from ipyagent.model.prices import cost_of
+
+NOT_HERE = "This call may not run in this background work: {why}"
+
+
+async def run_fork(session: Session, order: ForkOrder, workspace: Workspace | None = None) -> Forked:
+    """Do the order on a copy of the session's view and journal what it cost.
+
+    Raises ModelError when the model does not answer; cancelling stops it, and what was spent until
+    then is journalled all the same.
+    """
+    began, spent = time.monotonic(), _Spent()
+    status, message = "stopped", ""
+    try:
+        done = await _work(session, order, workspace, spent)
+        status, message = done.status, done.message
+        return done
+    except ModelError as problem:
+        status, message = "failed", str(problem)
+        raise
+    finally:
+        session.record(
+            ForkEnded(
+                purpose=order.purpose,
+                status=status,
+                usage=spent.usage,
+                cost=cost_of(session.info.model, spent.usage),
+                seconds=round(time.monotonic() - began, 3),
+                requests=spent.requests,
+                message=message,
+            )
+        )
+
+
+class _Spent:
+    """Sums of a fork's requests."""
+
+    def __init__(self) -> None:
+        self.usage, self.requests = Usage(), 0
+
+    def add(self, usage: Usage | None) -> None:
+        self.requests += 1
+        if usage is not None:
+            mine = self.usage
+            self.usage = Usage(
+                input=mine.input + usage.input,
+                cache_read=mine.cache_read + usage.cache_read,
+                cache_write=mine.cache_write + usage.cache_write,
+                cache_write_1h=mine.cache_write_1h + usage.cache_write_1h,
+                output=mine.output + usage.output,
+            )
+
+
+async def _work(session: Session, order: ForkOrder, workspace: Workspace | None, spent: _Spent) -> Forked:
+    limits = session.limits
+    system, tools, messages = session.view.wire(ttl=limits.cache_ttl, marks=limits.prompt_cache)
+    messages = _shortened(messages, order)
+    said = text_block(order.directive)
+    messages = _with_directive(messages, said) if limits.prompt_cache else _with_user(messages, said)
+    for _ in range(order.max_turns):
+        reply = await _reply(session, system, tools, messages, order.max_tokens)
+        spent.add(reply.usage)
+        blocks = [block for block in reply.said.blocks if block["type"] != "text" or str(block["text"]).strip()]
+        text = "\n".join(str(block["text"]) for block in blocks if block["type"] == "text")
+        calls = [block for block in blocks if block["type"] == "tool_use"]
+        stop = reply.said.stop_reason
+        if reply.broken or stop == "refusal":
+            what = reply.broken or f"the model refused {reply.details}".strip()
+            status = "refused" if stop == "refusal" else "failed"
+            return Forked(status=status, text=text, stop_reason=stop, message=what)
+        if not calls or order.permit is None:
+            status = "finished" if stop == "end_turn" and not calls else "limit"
+            return Forked(status=status, text=text, stop_reason=stop, called=bool(calls), message=stop)
+        results = [await _call(session, order, call, workspace) for call in calls]
+        messages = [*messages, {"role": "assistant", "content": blocks}, {"role": "user", "content": results}]
+    return Forked(status="limit", message=f"{order.max_turns} model calls", called=True)
+
+
+async def _reply(
+    session: Session, system: list[Block], tools: list[Block], messages: list[dict[str, Any]], max_tokens: int
+) -> Reply:
+    request = Request(
+        model=session.info.model,
+        system=system,
+        tools=tools,
+        messages=messages,
+        max_tokens=max_tokens,
+        effort=session.limits.effort,
+    )
+    async with aclosing(session.model.stream(request)) as events:  # type: ignore[type-var] # an async generator
+        async for event in events:
+            if isinstance(event, Reply):
+                return event
+    raise ModelError("the model's stream ended without a reply", kind="stream")
+
+
+async def _call(session: Session, order: ForkOrder, call: Block, workspace: Workspace | None) -> Block:
+    """The result of one call of the fork, run only if the order permits it."""
+    tool = session.tools.get(str(call["name"]))
+    given = call["input"]
+    why = order.permit(str(call["name"]), given) if order.permit is not None else "no tools are needed"
+    failed, content = True, [text_block(NOT_HERE.format(why=why))]
+    if tool is None or workspace is None:
+        content = [text_block(f"There is no tool {call['name']!r} here.")]
+    elif not why:
+        try:
+            output = await tool.run(tool.validate(given), workspace)
+            content, failed = [dict(block) for block in output.blocks], output.is_error
+        except ToolFailure as failure:
+            content = [text_block(str(failure))]
+    result: Block = {"type": "tool_result", "tool_use_id": call["id"], "content": content}
+    return {**result, "is_error": True} if failed else result
+
+
+def _with_directive(messages: list[dict[str, Any]], said: Block) -> list[dict[str, Any]]:
+    """The messages with the directive, which carries the last mark. Of the others only the anchor
+    stays (two of the four belong to system and tools): it is where the parent's prefix was written."""
+    messages = list(messages)
+    places = [
+        (at, place)
+        for at, message in enumerate(messages)
+        for place, block in enumerate(message["content"])
+        if "cache_control" in block
+    ]
+    mark = messages[places[-1][0]]["content"][places[-1][1]]["cache_control"] if places else {"type": "ephemeral"}
+    for at, place in places[1:]:
+        content = list(messages[at]["content"])
+        content[place] = {key: value for key, value in content[place].items() if key != "cache_control"}
+        messages[at] = {**messages[at], "content": content}
+    return _with_user(messages, {**said, "cache_control": mark})
+
+
+def _with_user(messages: list[dict[str, Any]], block: Block) -> list[dict[str, Any]]:
+    """The messages with one more block of the user's side."""
+    if messages and messages[-1]["role"] == "user":
+        return [*messages[:-1], {"role": "user", "content": [*messages[-1]["content"], block]}]
+    return [*messages, {"role": "user", "content": [block]}]
+
+
+def _shortened(messages: list[dict[str, Any]], order: ForkOrder) -> list[dict[str, Any]]:
+    """The copy without pictures and without its oldest rounds, as far as the order says so."""
+    if order.drop_first:
+        starts = [at for at, message in enumerate(messages) if message["role"] == "assistant"]
+        cut = starts[order.drop_first] if order.drop_first < len(starts) else len(messages)
+        kept = messages[cut:]
+        while kept and (kept[0]["role"] != "user" or kept[0]["content"][0]["type"] == "tool_result"):
+            kept = kept[1:]
+        messages = kept or [{"role": "user", "content": [text_block("(earlier parts were left out)")]}]
+    if order.without_pictures or order.drop_first:
+        messages = [{**message, "content": _bare(message["content"], order)} for message in messages]
+        messages = [message for message in messages if message["content"]]
+    return messages
+
+
+def _bare(blocks: list[Block], order: ForkOrder) -> list[Block]:
+    """Blocks without pictures, and without thinking when what it was bound to is gone."""
+    made: list[Block] = []
+    changed = bool(order.drop_first)
+    for block in blocks:
+        if block["type"] in PICTURES:
+            made.append(text_block(f"[{block['type']}]"))
+        elif block["type"] == "tool_result" and isinstance(block["content"], list):
+            made.append({**block, "content": _bare(block["content"], order)})
+        elif block["type"] in ("thinking", "redacted_thinking") and (changed or order.without_pictures):
+            continue
+        else:
+            made.append(block)
+    return made
+
+
+def replaced(order: ForkOrder, **changes: Any) -> ForkOrder:
+    """The order with some things changed."""
+    return msgspec.structs.replace(order, **changes)

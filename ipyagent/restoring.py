@@ -1,0 +1,52 @@
+"""What should stand after a summary: files that were read, the variables there are now."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ipyagent.config import IPyAgent
+from ipyagent.context.reminders import guarded
+from ipyagent.journal.protocols import Workspace
+from ipyagent.journal.tokens import estimate_text
+from ipyagent.kernel.variables import summarize
+
+
+async def restored(workspace: Workspace, settings: IPyAgent) -> list[tuple[str, str]]:
+    """Name for the user and text for the model, in the order in which they go: the most recently
+    read files, newest first, within their budgets; then the variables."""
+    found: list[tuple[str, str]] = []
+    room = settings.restore_tokens
+    for path in list(workspace.read_stamps)[::-1][: settings.restore_files]:
+        text = _file(path, settings.restore_file_tokens)
+        tokens = estimate_text(text)
+        if not text or tokens > room:
+            continue
+        room -= tokens
+        name = _shown(path, workspace)
+        found.append((f"file {name}", f'<file path="{guarded(name)}">\n{guarded(text)}\n</file>'))
+    variables = await workspace.on_main(lambda: summarize(workspace.namespace, hidden=workspace.hidden))
+    if variables:
+        found.append(("variables", f"<context>\nVariables now:\n{guarded(variables)}\n</context>"))
+    return found
+
+
+def _file(path: Path, tokens: int) -> str:
+    """The head of a text file in at most `tokens` tokens; "" for what is no text or is gone."""
+    try:
+        with path.open("rb") as file:
+            data = file.read(tokens * 6)
+        text = data.decode("utf-8", "ignore")
+    except OSError:
+        return ""
+    if "\0" in text:
+        return ""
+    while estimate_text(text) > tokens:
+        text = text[: len(text) * 9 // 10]
+    return text if len(text.encode()) >= len(data) else text + "\n[… cut]"
+
+
+def _shown(path: Path, workspace: Workspace) -> str:
+    try:
+        return path.relative_to(workspace.folder).as_posix()
+    except ValueError:
+        return str(path)

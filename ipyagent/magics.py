@@ -39,6 +39,7 @@ class Extension:
         self.names = [FULL]
         self._registered: list[tuple[str, str]] = []
         self._agent: Agent | None = None
+        self._imports: threading.Thread | None = None
         self._transformer: CellTransformer | None = None
         self._completions: Any = None
 
@@ -90,13 +91,25 @@ class Extension:
     def _warm_up(self, result: Any = None) -> None:
         """After the loading cell: import what the first request needs, on a thread, in silence."""
         self.shell.events.unregister("post_run_cell", self._warm_up)
-        threading.Thread(target=_import_heavy, name="ipyagent-warm-up", daemon=True).start()
+        self._start_imports()
+
+    def _start_imports(self) -> threading.Thread:
+        if self._imports is None:
+            self._imports = threading.Thread(target=_import_heavy, name="ipyagent-warm-up", daemon=True)
+            self._imports.start()
+        return self._imports
+
+    def _imported(self) -> None:
+        """Wait for the imports. Done here they could be hit by an interrupt, which can leave Python's
+        import lock held for ever."""
+        self._start_imports().join()
 
     # ------------------------------------------------------------------ the agent
 
     @property
     def agent_now(self) -> Agent:
         """The agent of this kernel, made on first use for the notebook that runs now."""
+        self._imported()
         from ipyagent.agent import Agent
         from ipyagent.kernel.frontend import describe_frontend
 
@@ -116,6 +129,7 @@ class Extension:
         `%agent help` lists options and commands, `%config IPyAgent` the settings.
         """
         # The blocking form: line magics, and cells where nobody awaits (`%%time`, `%%capture`, scripts).
+        self._imported()
         if cell is None:
             from ipyagent.commands import run_command
 
@@ -137,9 +151,10 @@ class Extension:
 
     def context(self, line: str) -> None:
         """`%context [--raw]`: what the model would be sent now, and what it costs."""
+        agent = self.agent_now
         from ipyagent.report import report
 
-        print(report(self.agent_now, line.split()))  # noqa: T201 - a magic's answer
+        print(report(agent, line.split()))  # noqa: T201 - a magic's answer
 
     # ------------------------------------------------------------------ around a turn
 
@@ -239,7 +254,10 @@ def _options(chosen: CellOptions) -> Options:
 
 def _import_heavy() -> None:
     """What the first request will import; a failure shows itself there, with its reason."""
-    for name in ("anthropic", "pydantic", "ipyagent.agent", "ipyagent.ui.panel", "anywidget", "ipyagent.ui.static"):
+    for name in (
+        "anthropic", "pydantic", "ipyagent.agent", "ipyagent.ui.panel", "anywidget", "ipyagent.ui.static",
+        "ipyagent.commands", "ipyagent.report",
+    ):  # fmt: skip
         try:
             importlib.import_module(name)
         except Exception:  # noqa: BLE001 - whatever a broken package raises: this thread must say nothing

@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from ipyagent.compacting import run_compact
 from ipyagent.config import IPyAgent
 from ipyagent.context.reminders import Seen, context_block
 from ipyagent.context.thresholds import check_fixed_part
@@ -25,8 +26,10 @@ from ipyagent.journal.events import (
 )
 from ipyagent.journal.journal import clean
 from ipyagent.journal.protocols import ModelInfo, Surface, Tool, WindowState
+from ipyagent.journal.stored import FOLDER as RESULTS
 from ipyagent.journal.tokens import estimate_blocks
 from ipyagent.kernel.dispatcher import MainThread
+from ipyagent.kernel.handles import Handles
 from ipyagent.kernel.masking import mask
 from ipyagent.kernel.shell import make_shell
 from ipyagent.kernel.thread import AgentThread
@@ -34,6 +37,8 @@ from ipyagent.kernel.variables import short_types, summarize
 from ipyagent.kernel.workspace import BACKUPS, KernelWorkspace, Names
 from ipyagent.listening import Listener, Unseen
 from ipyagent.loop.budget import add_spent, spent_today
+from ipyagent.loop.keeping import place_of
+from ipyagent.loop.layers import Engine
 from ipyagent.loop.permissions import Permissions
 from ipyagent.loop.session import Session
 from ipyagent.loop.turn import run_turn
@@ -50,7 +55,7 @@ from ipyagent.sessions import Sessions
 from ipyagent.tools.catalogue import catalogue
 from ipyagent.tools.schema import FunctionTool
 from ipyagent.tools.undo import Undone, restore
-from ipyagent.wiring import endpoint_of, limits_of, state_of
+from ipyagent.wiring import endpoint_of, limit_of, limits_of, state_of
 
 
 class Agent:
@@ -88,6 +93,7 @@ class Agent:
         self._permissions: Permissions | None = None
         self._catalogue: dict[str, Tool] | None = None
         self._running: MainThread | None = None
+        self._handles = Handles()
 
     def __repr__(self) -> str:
         session = self.session.journal.session if self.session is not None else "no session yet"
@@ -132,6 +138,8 @@ class Agent:
     def close(self) -> None:
         """Let go of the session, the models and the agent thread."""
         self.stop()
+        if self.session is not None:
+            self.session.background.close()
         self._thread.start(self.connections.close).result(timeout=3)
         self._thread.close()
         self.sessions.leave()
@@ -143,7 +151,7 @@ class Agent:
 
         Raises UsageError while another turn runs, NoCredentials, SettingError, JournalError.
         """
-        self._check_free()
+        self.check_free()
         model = self.connections.get(options.model or self.model, self.endpoint())
         session = self.sessions.ensure(cell)
         mentions = find(text, self.shell.user_ns, self.folder, self._inputs())
@@ -161,7 +169,14 @@ class Agent:
                 if options.aside:
                     own.journal.close()
 
-        return PreparedTurn(self._occupied, surface, work)
+        return PreparedTurn(self.occupied, surface, work)
+
+    def compact(self, line: str = "") -> str:
+        """Make room in the context as `%compact LINE` does; what it did, in one or two lines.
+
+        Raises UsageError while a turn runs or for a wrong line, CompactionFailed, NoCredentials.
+        """
+        return run_compact(self, line)
 
     def run_sync(self, text: str, **options: Any) -> TurnResult:
         """One request from a script, shown nowhere. `options` as in `Options`."""
@@ -200,14 +215,14 @@ class Agent:
         return [event for event in session.journal.read() if turn.first <= event.id <= turn.last]
 
     @contextmanager
-    def _occupied(self) -> Iterator[MainThread]:
+    def occupied(self) -> Iterator[MainThread]:
         """The main thread's dispatcher for one turn; while it is held no other turn begins."""
-        self._check_free()  # another request may have been taken in since this one was
+        self.check_free()  # another request may have been taken in since this one was
         settings = self.settings
         self._running = MainThread(
             self.shell,
             self._thread,
-            max_chars=settings.tool_output_chars,
+            max_chars=limit_of(settings, "tool_output_chars"),
             live_chars=settings.live_output_chars,
         )
         try:
@@ -215,7 +230,8 @@ class Agent:
         finally:
             self._running = None
 
-    def _check_free(self) -> None:
+    def check_free(self) -> None:
+        """Raise UsageError while a turn runs."""
         if self._running is not None:
             raise UsageError("a turn is running in this kernel already; wait for it, or %agent stop")
 
@@ -232,7 +248,7 @@ class Agent:
 
     async def _work(self, session: Session, asked: Asked, main: MainThread, model: AnthropicModel) -> TurnResult:
         """The turn itself, on the agent thread."""
-        workspace = self._workspace(session, main)
+        workspace = self.workspace(session, main)
         try:
             said = await self._ready(session, asked, workspace, model)
         except asyncio.CancelledError:  # stopped before it began: the words are kept all the same
@@ -242,36 +258,38 @@ class Agent:
         else:
             before = spent_today(self.project.spend) if self.settings.max_cost_per_day else 0.0
             ended = await run_turn(session, said, workspace, variables=lambda: self._names.types, spent_before=before)
-        if not add_spent(self.project.spend, session.turn_cost or 0.0):
-            self.notices.append(f"today's cost could not be noted in {self.project.spend}")
+        self.note_spent(session.turn_cost or 0.0)
+        if not asked.options.aside and ended.status in ("finished", "limit"):
+            session.background.ask(lambda: self._behind(session, workspace))
         session.show_phase("")
         answer = session.history.turns[-1].answer if session.history.turns else ""
         return TurnResult(
             status=ended.status, message=ended.message, text=answer, cost=session.turn_cost, seconds=ended.seconds
         )
 
+    async def _behind(self, session: Session, workspace: KernelWorkspace) -> None:
+        """What follows a turn in the background; shown nowhere, for the next turn may be under way."""
+        engine = Engine(session, workspace, behind=True)
+        try:
+            await engine.turn_end()
+        finally:
+            if engine.spent:
+                self.note_spent(engine.spent)
+
+    def note_spent(self, dollars: float) -> None:
+        """Add to what was spent today."""
+        if not add_spent(self.project.spend, dollars):
+            self.notices.append(f"today's cost could not be noted in {self.project.spend}")
+
     async def _ready(
         self, session: Session, asked: Asked, workspace: KernelWorkspace, model: AnthropicModel
     ) -> UserSaid:
         """Connect the session and put together what the model gets of the request."""
         options = asked.options
-        name = options.model or self.model
-        session.show_phase("connecting")
-        info = await model.info(name)
-        session.connect(
-            model,
-            msgspec.structs.replace(info, model=name),
-            tools=asked.tools,
-            permissions=self.permissions if options.mode is None else self.permissions.with_mode(options.mode),
-            limits=limits_of(self.settings, options, info),
-            state=lambda tokens: state_of(self.settings, info, tokens),
-            setting=lambda name: getattr(self.settings, name),
-            restoring=lambda workspace: restored(workspace, self.settings),
-        )
-        self._render(session, asked.tools)
-        if session.view.model != name:
-            session.record(ModelChosen(model=name, window=info.window, max_output=info.max_output))
-        history, told = session.history, None if options.fresh else self._told
+        self._keep_objects(session, workspace)
+        await self.connect(session, model, asked.tools, options)
+        # what a compaction took away has to be told again
+        history, told = session.history, None if options.fresh or session.history.forgot else self._told
         blocks = await blocks_of(asked.mentions, workspace)
         context = context_block(asked.seen, told, restarted=history.stale, before=history.variables)
         blocks = [*blocks, *([context] if context is not None else []), {"type": "text", "text": asked.text}]
@@ -279,6 +297,36 @@ class Agent:
             self._told = asked.seen
         self._names.types = dict(asked.seen.types)
         return UserSaid(text=asked.text, blocks=tuple(blocks), cell=asked.cell, tokens=estimate_blocks(blocks))
+
+    async def connect(
+        self, session: Session, model: AnthropicModel, tools: dict[str, Tool], options: Options
+    ) -> None:
+        """Give the session what it works with: model, tools, settings; on the agent thread."""
+        name = options.model or self.model
+        session.show_phase("connecting")
+        info = await model.info(name)
+        session.connect(
+            model,
+            msgspec.structs.replace(info, model=name),
+            tools=tools,
+            permissions=self.permissions if options.mode is None else self.permissions.with_mode(options.mode),
+            limits=limits_of(self.settings, options, info),
+            state=lambda tokens: state_of(self.settings, info, tokens),
+            setting=lambda name: getattr(self.settings, name),
+            restoring=lambda workspace: restored(workspace, self.settings),
+        )
+        self._render(session, tools)
+        if session.view.model != name:
+            session.record(ModelChosen(model=name, window=info.window, max_output=info.max_output))
+
+    def _keep_objects(self, session: Session, workspace: KernelWorkspace) -> None:
+        """`_agent` holds the session's objects, unless the name is the user's own."""
+        handles, settings = self._handles, self.settings
+        handles.most, handles.most_bytes = settings.live_objects, settings.live_objects_mb * 1_000_000
+        handles.enter(session.history.handles, place_of(session.journal.folder, workspace))
+        if session.history.handles:
+            handles.install(self.shell)
+        session.hold = lambda call, value: handles.hold(call, value) if handles.install(self.shell) else ""
 
     def _render(self, session: Session, tools: dict[str, Tool]) -> None:
         """The head of a new session; an old one keeps its bytes unless the user adds a tool."""
@@ -303,8 +351,9 @@ class Agent:
             self.notices.extend(found.problems)
         return self._catalogue
 
-    def _workspace(self, session: Session, main: MainThread) -> KernelWorkspace:
-        allowed = (self.project.root, self.folder, *(Path(f).expanduser() for f in self.settings.allowed_folders))
+    def workspace(self, session: Session, main: MainThread) -> KernelWorkspace:
+        """What tools of the session may touch while `main` serves the main thread."""
+        allowed = (self.project.root, self.folder, session.journal.folder / RESULTS, *(Path(f).expanduser() for f in self.settings.allowed_folders))
         return KernelWorkspace(
             root=self.project.root,
             folder=self.folder,
@@ -312,7 +361,7 @@ class Agent:
             main=main,
             backups=session.journal.folder / BACKUPS,
             record=session.record,
-            limits=lambda name: int(getattr(self.settings, name)),
+            limits=lambda name: limit_of(self.settings, name),
             allowed=tuple(dict.fromkeys(path.resolve() for path in allowed)),
             read_stamps=self._stamps,
             names=self._names,

@@ -137,6 +137,11 @@ def _context(extension: Extension, rest: str) -> str:
     return report(extension.agent_now, rest.split())
 
 
+def _compact(extension: Extension, rest: str) -> str:
+    """Make room in the context (the same as %compact)."""
+    return extension.agent_now.compact(rest)
+
+
 def _trust(extension: Extension, rest: str) -> str:
     """Load stored sessions of this folder from now on."""
     project = extension.agent_now.project
@@ -180,6 +185,7 @@ COMMANDS: dict[str, Callable[[Extension, str], str]] = {
     "trust": _trust,
     "tools": _tools,
     "context": _context,
+    "compact": _compact,
     "doctor": _doctor,
     "help": _help,
 }

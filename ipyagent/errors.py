@@ -6,6 +6,8 @@
     ├── TrustError                a folder's stored state was not loaded: it is not trusted yet
     ├── JournalError              the session's transcript cannot be written or read
     ├── WindowTooSmall            system prompt + tools + reserve do not fit the model's window
+    ├── CompactionFailed          no summary could be had; the conversation is as it was
+    │   └── CompactionTooLong     the compaction call itself did not fit the window, at any length tried
     └── ModelError                the model did not answer
         ├── NoCredentials         no key and no base URL
         ├── AuthenticationFailed  401, 403
@@ -52,6 +54,14 @@ class JournalError(AgentError):
 
 class WindowTooSmall(AgentError):
     """System prompt, tools and reserve alone do not fit the model's window."""
+
+
+class CompactionFailed(AgentError):
+    """A compaction did not come about; the conversation is as it was."""
+
+
+class CompactionTooLong(CompactionFailed):
+    """The compaction call itself did not fit the window, also without the oldest rounds."""
 
 
 class ModelError(AgentError):

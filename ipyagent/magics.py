@@ -59,6 +59,10 @@ class Extension:
             _say("%context belongs to another extension here; use %ipyagent context")
         else:
             self._register("line", "context", lambda line: self.context(line), Extension.context.__doc__)
+        if "compact" in owned["line"]:
+            _say("%compact belongs to another extension here; use %ipyagent compact")
+        else:
+            self._register("line", "compact", lambda line: self.compact(line), Extension.compact.__doc__)
         self._transformer = CellTransformer(self.shell, self.names)
         self.shell.input_transformers_cleanup.insert(0, self._transformer)
         self.shell.configurables.append(self.settings)
@@ -155,6 +159,11 @@ class Extension:
         from ipyagent.report import report
 
         print(report(agent, line.split()))  # noqa: T201 - a magic's answer
+
+    def compact(self, line: str) -> None:
+        """`%compact [wishes] [--from N] [--up-to N] [--snip A:B] [--dry-run] [--undo]`: make room in
+        the context. N, A and B are turns, counted from 1."""
+        print(self.agent_now.compact(line))  # noqa: T201 - a magic's answer
 
     # ------------------------------------------------------------------ around a turn
 

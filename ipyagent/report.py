@@ -16,6 +16,7 @@ from ipyagent.journal.journal import TRANSCRIPT, read_events
 from ipyagent.journal.protocols import WindowState
 from ipyagent.journal.tokens import estimate_block, estimate_blocks, estimate_text
 from ipyagent.model.prices import LESSON_MODEL, cost_of
+from ipyagent.savings import saving_lines
 from ipyagent.ui.escape import line as one_line
 from ipyagent.ui.static import static_bundle
 from ipyagent.version import __version__
@@ -86,6 +87,8 @@ def report(agent: Agent, words: Sequence[str]) -> str:
     total = sum(sources.values()) or 1
     lines += [f"  {name:<22}{tokens:>10,}  {100 * tokens / total:5.1f} %" for name, tokens in sources.items() if tokens]
     lines += ["", *_cache_lines(session), *_cost_lines(session)]
+    if told := saving_lines(session.history):
+        lines += ["", *told]
     return "\n".join(lines)
 
 

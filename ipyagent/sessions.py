@@ -125,7 +125,7 @@ class Sessions:
         """Let go of the current session; it stays on disk and the next request begins a new one."""
         self._looked, self._replayed = True, None
         if self.current is not None:
-            self.current.journal.close()
+            self.current.close()
             self.current = None
 
     def started(self, forked_from: str = "") -> SessionStarted:

@@ -39,6 +39,16 @@ def limits_of(settings: IPyAgent, options: Options, info: ModelInfo) -> Limits:
     )
 
 
+def limit_of(settings: IPyAgent, name: str) -> int:
+    """A number that tools keep to. While large results are kept in files, tools give them whole;
+    `store_chars` is then where files begin."""
+    if name == "tool_output_chars" and settings.layer_store_results:
+        return max(settings.whole_chars, settings.tool_output_chars)
+    if name == "store_chars":
+        return min(settings.store_chars, settings.tool_output_chars)
+    return int(getattr(settings, name))
+
+
 def state_of(settings: IPyAgent, info: ModelInfo, tokens: int) -> WindowState:
     """Where the window stands at `tokens` tokens of prompt."""
     return window_state(

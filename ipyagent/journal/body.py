@@ -11,19 +11,22 @@ from typing import Any
 
 import msgspec
 
-from ipyagent.journal.admission import PICTURES, THINKING, text_block
+from ipyagent.journal.admission import PICTURES, THINKING, result_blocks, text_block
 from ipyagent.journal.events import Block
 from ipyagent.journal.marks import Position
 from ipyagent.journal.open_calls import named
-from ipyagent.journal.rewriting import appended_after, flatten, gather, replace_range
+from ipyagent.journal.rewriting import appended_after, flatten, gather, joined, replace_range
 from ipyagent.journal.tokens import estimate_block, estimate_blocks
 
 NO_REQUEST = "(the session begins here)"
+TURN_OVER = "(this turn ended here)"
+GO_ON = "Go on."
 
 
 class Spot(msgspec.Struct):
     """A tool result in the messages: whose it is and where. `tokens` is its estimate; `cleared`
-    says that only a word of it is left, `stored` that it is a preview of a file."""
+    says that only a word of it is left, `stored` that it is a preview of a file, `kept` where the whole
+    of it is ("" when it is in the view or gone)."""
 
     call: str
     tool: str
@@ -35,6 +38,7 @@ class Spot(msgspec.Struct):
     is_error: bool = False
     cleared: bool = False
     stored: bool = False
+    kept: str = ""
 
 
 class Snapshot(msgspec.Struct, frozen=True):
@@ -56,8 +60,23 @@ class Body:
         """Results by the id on the wire, oldest first."""
         self.standing: list[Snapshot] = []
         """Replacements that can be taken back, newest last."""
+        self.over = False
+        """Whether the newest turn has ended, so that nothing of it is open."""
         self._thinking: list[int] = []
+        self._bare: set[str] = set()
+        """Calls whose reply has lost its thinking."""
+        self._blanked: set[int] = set()
+        """Events whose pictures became words."""
         self._images: dict[int, list[tuple[int, int, int]]] = {}
+
+    def copy(self) -> Body:
+        """The same messages, on which a decision can be tried."""
+        made = Body()
+        made.messages, made.sources = list(self.messages), [list(events) for events in self.sources]
+        made.spots, made.standing = dict(self.spots), list(self.standing)
+        made._thinking, made._images = list(self._thinking), dict(self._images)
+        made._bare, made._blanked, made.over = set(self._bare), set(self._blanked), self.over
+        return made
 
     # -------------------------------------------------------------- reading
 
@@ -65,10 +84,18 @@ class Body:
     def closed(self) -> bool:
         """Whether earlier messages may change without touching thinking that must stay: no turn
         is under way whose open calls came with thinking."""
-        if not self.messages or self.messages[-1]["role"] != "user" or not self._thinking:
+        if not self._thinking or self._thinking[-1] < len(self.messages) - 2:
             return True
-        only_results = all(block["type"] == "tool_result" for block in self.messages[-1]["content"])
-        return not only_results or self._thinking[-1] != len(self.messages) - 2
+        at = self._thinking[-1]
+        if not any(block["type"] == "tool_use" for block in self.messages[at]["content"]):
+            return True
+        after = self.messages[at + 1]["content"] if at + 1 < len(self.messages) else []
+        return any(self.over or block["type"] != "tool_result" for block in after)
+
+    @property
+    def has_pictures(self) -> bool:
+        """Whether a picture or document is in the messages."""
+        return bool(self._images)
 
     def event_with_images(self, message: int | None) -> int | None:
         """The newest event whose images stand in message `message` (None: anywhere)."""
@@ -123,7 +150,7 @@ class Body:
 
     def drop_thinking(self, *, start: int = 0, upto: int | None = None) -> int:
         """Thinking of events up to `upto` (None: of all) leaves the messages from `start` on; there
-        is text or a call beside it always."""
+        is text or a call beside it always. The change in tokens."""
         left: list[int] = []
         gone: list[Block] = []
         for message in self._thinking:
@@ -139,12 +166,53 @@ class Body:
                 gone.extend(block for block, stay in zip(content, stays, strict=True) if not stay)
                 self.messages[message] = {"role": "assistant", "content": kept}
                 self.sources[message] = [source for source, stay in zip(sources, stays, strict=True) if stay]
+                self._bare |= {block["id"] for block in kept if block["type"] == "tool_use"}
         self._thinking = left
-        return -estimate_blocks(gone)
+        if not start:
+            self._forget_in_snapshots(upto)
+        return self.part_turn() - estimate_blocks(gone)
+
+    def _forget_in_snapshots(self, upto: int | None) -> None:
+        """What may come back comes without thinking of events up to `upto` (None: without any)."""
+        for number, snapshot in enumerate(self.standing):
+            placed = flatten(snapshot.messages, snapshot.sources)
+            gone = [item.block["type"] in THINKING and (upto is None or item.source <= upto) for item in placed]
+            bare = {item.message for item, out in zip(placed, gone, strict=True) if out}
+            self._bare |= {
+                item.block["id"] for item in placed if item.message in bare and item.block["type"] == "tool_use"
+            }
+            if bare:
+                messages, sources = gather([item for item, out in zip(placed, gone, strict=True) if not out])
+                self.standing[number] = msgspec.structs.replace(snapshot, messages=messages, sources=sources)
+
+    def part_turn(self) -> int:
+        """The newest reply may not go out without its thinking as long as its calls are the open
+        ones: where it had to lose it, the turn is said to be over. The change in tokens."""
+        if len(self.messages) < 2 or self.messages[-1]["role"] != "user":
+            return 0
+        said = self.messages[-2]["content"]
+        if not any(block["type"] == "tool_use" and block["id"] in self._bare for block in said):
+            return 0
+        content, events = self.messages[-1]["content"], self.sources[-1]
+        results = sum(block["type"] == "tool_result" for block in content)
+        later, later_events = content[results:], events[results:]
+        added = [text_block(TURN_OVER)]
+        if not later and not self.over:
+            later, later_events = [text_block(GO_ON)], [0]
+            added += later
+        messages = [*self.messages[:-1], {"role": "user", "content": content[:results]}]
+        messages.append({"role": "assistant", "content": [text_block(TURN_OVER)]})
+        sources = [*self.sources[:-1], events[:results], [0]]
+        if later:
+            messages.append({"role": "user", "content": later})
+            sources.append(later_events)
+        self._adopt(messages, sources)
+        return estimate_blocks(added)
 
     def drop_images(self, event: int) -> int:
         """Images of an event become words; thinking that was bound to them goes as well."""
         places = self._images.pop(event, [])
+        self._blanked.add(event)
         change = 0
         for message, block, inner in places:
             content = list(self.messages[message]["content"])
@@ -159,6 +227,16 @@ class Body:
         if places:
             change += self.drop_thinking(start=min(place[0] for place in places))
         return change
+
+    def store_result(self, call: str, blocks: list[Block]) -> int | None:
+        """A preview takes the place of a result; thinking after it goes. None when nothing changed:
+        there is no such result, or it was sent and thinking that must stay came after it."""
+        spot = self.spots.get(call)
+        sent = spot is not None and spot.message < len(self.messages) - 1
+        if spot is None or (sent and not self.closed):
+            return None
+        change = self.put_result(call, result_blocks(blocks, is_error=spot.is_error), stored=True) or 0
+        return change + self.drop_thinking(start=spot.message)
 
     def put_result(self, call: str, blocks: list[Block], *, stored: bool) -> int | None:
         """Put other content in a result's place; the change in tokens, None when there is none."""
@@ -176,16 +254,19 @@ class Body:
             for event, places in self._images.items()
             if (kept := [place for place in places if place[:2] != (spot.message, spot.block)])
         }
+        for inner, part in enumerate(blocks):
+            if part["type"] in PICTURES:
+                self._images.setdefault(spot.event, []).append((spot.message, spot.block, inner))
         return change
 
-    def clear_results(self, calls: tuple[str, ...], text: str) -> int | None:
-        """Old results become a word each; thinking after the first of them goes. None when nothing
+    def clear_results(self, calls: tuple[str, ...], text: str, place: str = "") -> int | None:
+        """Old results become a word each (`place`: where stored ones are); thinking after the first of them goes. None when nothing
         changed: no such results, or a turn is under way whose thinking must stay."""
         spots = [spot for call in calls if (spot := self.spots.get(call)) is not None and not spot.cleared]
         if not spots or not self.closed:
             return None
         change = sum(
-            self.put_result(spot.call, [text_block(text.replace("{tool}", spot.tool))], stored=False) or 0
+            self.put_result(spot.call, [text_block(cleared_text(spot, text, place))], stored=False) or 0
             for spot in spots
         )
         return change + self.drop_thinking(start=min(spot.message for spot in spots))
@@ -194,15 +275,18 @@ class Body:
         """Events `first` to `last` give way to `blocks`; the message where the change begins, None
         when nothing of the range is there or thinking that must stay forbids it."""
         made = replace_range(self.messages, self.sources, first, last, blocks, event)
-        if made is None:
-            return None
-        swallowed = bool(self.messages) and self.sources[-1][-1] <= last
-        if not self.closed and not swallowed:
+        if made is None or not (self.closed or self._swallowed(made.messages)):
             return None
         self.standing.append(Snapshot(event, self.messages, self.sources, self.spots))
-        self._adopt(made.messages, made.sources)
-        self.drop_thinking(start=made.start)
+        self._adopt(made.messages, made.sources, bare=made.start)
+        self.part_turn()
         return made.start
+
+    def _swallowed(self, messages: list[dict[str, Any]]) -> bool:
+        """Whether no call of the open reply is left in other messages."""
+        reply = self.messages[self._thinking[-1]]["content"]
+        calls = {block["id"] for block in reply if block["type"] == "tool_use"}
+        return not any(block.get("id") in calls for message in messages[-2:] for block in message["content"])
 
     def restore(self, event: int) -> bool:
         """Take the newest replacement back, if it is the one of `event`."""
@@ -211,20 +295,37 @@ class Body:
         snapshot = self.standing.pop()
         later = appended_after(self.messages, self.sources, event)
         later = [item for item in later if item.block["type"] not in THINKING]
-        messages, sources = gather([*flatten(snapshot.messages, snapshot.sources), *later])
-        spots = {**self.spots, **snapshot.spots}
-        self._adopt(messages, sources, spots)
+        before = flatten(snapshot.messages, snapshot.sources)
+        messages, sources = gather(joined(before, later, event))
+        self._adopt(messages, sources, {**self.spots, **snapshot.spots}, bare=len(snapshot.messages))
+        for blanked in self._blanked & self._images.keys():
+            self.drop_images(blanked)
+        self.part_turn()
         return True
 
     def _adopt(
-        self, messages: list[dict[str, Any]], sources: list[list[int]], spots: dict[str, Spot] | None = None
+        self,
+        messages: list[dict[str, Any]],
+        sources: list[list[int]],
+        spots: dict[str, Spot] | None = None,
+        *,
+        bare: int | None = None,
     ) -> None:
-        """Take other messages and find out anew where everything is."""
+        """Take other messages and find out anew where everything is. Replies from message `bare` on
+        have lost their thinking."""
         known = self.spots if spots is None else spots
         self.messages, self.sources = messages, sources
         self.spots, self._thinking, self._images = {}, [], {}
         for index, (message, events) in enumerate(zip(messages, sources, strict=True)):
             self._note(index, 0, message["content"], events)
+            if bare is not None and index >= bare:
+                self._bare |= {block["id"] for block in message["content"] if block["type"] == "tool_use"}
             for place, block in enumerate(message["content"]):
                 if block["type"] == "tool_result" and (spot := known.get(block["tool_use_id"])) is not None:
                     self.spots[spot.call] = msgspec.structs.replace(spot, message=index, block=place)
+
+
+def cleared_text(spot: Spot, text: str, place: str) -> str:
+    """What stands for a cleared result; a stored one can still be found."""
+    said = text.replace("{tool}", spot.tool)
+    return f"{said} The whole result is kept: {place}/{spot.kept}" if spot.kept else said

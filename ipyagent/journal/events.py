@@ -238,12 +238,14 @@ class ResultStored(_Event, frozen=True, tag=True):
 
 class ResultsCleared(_Event, frozen=True, tag=True):
     """Old results leave the view: each becomes `text`, with `{tool}` for the tool's name. `layer`
-    says who decided, `saved` the estimated tokens that went."""
+    says who decided, `saved` the estimated tokens that went. One that is kept in a file says so, with
+    its path under `place`, the session's folder as the model's tools name it."""
 
     calls: tuple[str, ...]
     text: str
     layer: str
     saved: int = 0
+    place: str = ""
 
 
 class Compacted(_Event, frozen=True, tag=True):

@@ -42,6 +42,10 @@ class OpenCalls:
         """Whether a call of this id was made in the session."""
         return call in self._seen
 
+    def sent_as(self, call: str) -> str:
+        """The id of a call on the wire."""
+        return self._wire_ids.get(call, call)
+
     def has_begun(self, call: str) -> bool:
         """Whether an open call had begun to run."""
         return call in self._begun
@@ -108,6 +112,7 @@ class OpenCalls:
         if found is None:
             return None
         event, content = found
+        blocks = result_blocks(blocks, is_error=event.is_error)
         self._results[call] = (event, blocks)
         return estimate_blocks(blocks) - estimate_blocks(content)
 

@@ -8,7 +8,7 @@ from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
 
 import msgspec
 
-from ipyagent.journal.events import AssistantSaid, Block, Event, PermissionAsked, Usage
+from ipyagent.journal.events import AssistantSaid, Block, Event, PermissionAsked, Usage, UserSaid
 from ipyagent.journal.view import View
 
 
@@ -17,6 +17,20 @@ class Image(msgspec.Struct, frozen=True):
 
     media_type: str
     data: bytes
+
+
+class Live:
+    """An object that code or a tool gave, on its way to those who may keep it alive. Equal only to
+    itself: comparing objects would run the user's code. `alone`: the result is nothing else."""
+
+    __slots__ = ("alone", "value")
+
+    def __init__(self, value: Any, *, alone: bool = False) -> None:
+        self.value = value
+        self.alone = alone
+
+    def __repr__(self) -> str:
+        return f"<live {type(self.value).__name__}>"
 
 
 class Execution(msgspec.Struct, frozen=True, kw_only=True):
@@ -37,14 +51,18 @@ class Execution(msgspec.Struct, frozen=True, kw_only=True):
     seconds: float = 0.0
     added: tuple[str, ...] = ()
     rebound: tuple[str, ...] = ()
+    live: Live | None = None
+    """The last expression's object."""
 
 
 class ToolOutput(msgspec.Struct, frozen=True, kw_only=True):
-    """What a tool answers: content blocks for the model, a short `note` for the user."""
+    """What a tool answers: content blocks for the model, a short `note` for the user. `live` is the
+    object that the blocks show, if there is one."""
 
     blocks: tuple[Block, ...]
     is_error: bool = False
     note: str = ""
+    live: Live | None = None
 
 
 class Question(msgspec.Struct, frozen=True, kw_only=True):
@@ -151,8 +169,13 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     messages: list[dict[str, Any]]
     max_tokens: int
     effort: str = ""
-    diagnose: str = ""
-    """The id of the message before, for servers that explain cache misses."""
+    diagnose: str | None = None
+    """The id of the message before ("": there is none), for servers that explain cache misses; None:
+    do not ask."""
+    edits: dict[str, Any] | None = None
+    """What the server is to leave out of the prompt by itself (`context_management`)."""
+    purpose: str = ""
+    """What background work this is for, as in ForkOrder; "" for the conversation itself. Not sent."""
 
 
 class Began(msgspec.Struct, frozen=True):
@@ -195,6 +218,10 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True):
     """What the server says of a refusal."""
     invalid: dict[str, str] = {}
     """Calls that must not run, by id: what is wrong with them (broken JSON, cut off)."""
+    applied: tuple[dict[str, Any], ...] = ()
+    """What the server left out of the prompt, in its words (`applied_edits`)."""
+    miss: str = ""
+    """Why the server could not use its cache, in its words (`cache_miss_reason`)."""
 
 
 ModelEvent: TypeAlias = Began | TextDelta | ThinkingDelta | ToolDelta | Waiting | Reply
@@ -257,6 +284,10 @@ class ForkOrder(msgspec.Struct, frozen=True, kw_only=True):
     max_turns: int = 1
     max_tokens: int = 8_000
     permit: Callable[[str, dict[str, Any]], str] | None = None
+    answer: Callable[[str, dict[str, Any]], ToolOutput] | None = None
+    """Does a permitted call in place of the tool itself; raises ToolFailure for the model to read."""
+    enough: Callable[[], bool] | None = None
+    """Asked after each round of calls: whether the work is done, so that no last word is paid for."""
     without_pictures: bool = False
     drop_first: int = 0
     """Leave out so many of the oldest API rounds (the compaction call itself was too long)."""
@@ -287,6 +318,8 @@ class Situation(msgspec.Struct, frozen=True, kw_only=True):
     rates: Rates
     moment: Moment
     folder: Path
+    place: str = ""
+    """`folder`, the session's, as tools and code name it."""
     idle: float = 0.0
     turns: int = 1
     trigger: str = "auto"
@@ -301,6 +334,14 @@ class Situation(msgspec.Struct, frozen=True, kw_only=True):
     """Names of the tools whose results can be had again."""
     turn_starts: tuple[int, ...] = ()
     """The UserSaid event of every turn, oldest first."""
+    request: UserSaid | None = None
+    """The newest request of the user."""
+    open_turn: bool = False
+    """Whether the model is still at work on it."""
+    noted: int = 0
+    """The event up to which the session's notes stand; 0 when there are none."""
+    tried: int = 0
+    """The event of the newest update of the notes, if it came to nothing; else 0."""
     setting: Callable[[str], Any]
     """A setting by its name."""
     fork: Callable[[ForkOrder], Awaitable[Forked]]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from ipyagent.journal.admission import THINKING
 from ipyagent.journal.events import Block
 
 
@@ -25,16 +26,21 @@ class _Placed(NamedTuple):
     role: str
     block: Block
     source: int
+    message: int = -1
+
+
+REMOVED: Block = {"type": "text", "text": "(earlier parts were removed)"}
+"""Stands where two replies would meet, or a reply would come first."""
 
 
 def flatten(messages: list[dict[str, Any]], sources: list[list[int]]) -> list[_Placed]:
     """Every block with its role and event; a block of ours (event 0) belongs to the one before."""
     placed: list[_Placed] = []
     last = 0
-    for message, events in zip(messages, sources, strict=True):
+    for at, (message, events) in enumerate(zip(messages, sources, strict=True)):
         for block, source in zip(message["content"], events, strict=True):
             last = source or last
-            placed.append(_Placed(message["role"], block, last))
+            placed.append(_Placed(message["role"], block, last, at))
     return placed
 
 
@@ -42,41 +48,70 @@ def gather(placed: list[_Placed]) -> tuple[list[dict[str, Any]], list[list[int]]
     """Blocks as messages again: neighbours of one role share a message, results stand first."""
     messages: list[dict[str, Any]] = []
     sources: list[list[int]] = []
-    for role, block, source in placed:
+    firsts = 0  # results that stand first in the newest message
+    for role, block, source, _ in placed:
         if not messages or messages[-1]["role"] != role:
             messages.append({"role": role, "content": []})
             sources.append([])
-        messages[-1]["content"].append(block)
-        sources[-1].append(source)
+            firsts = 0
+        at = len(sources[-1])
+        if block["type"] == "tool_result":
+            at, firsts = firsts, firsts + 1
+        messages[-1]["content"].insert(at, block)
+        sources[-1].insert(at, source)
     return messages, sources
+
+
+def joined(before: list[_Placed], after: list[_Placed], event: int) -> list[_Placed]:
+    """Both parts in a row; where a reply would follow a reply, or come first, words of ours part
+    them: a reply that grew by another's blocks is one that the server did not give."""
+    if after and after[0].role == "assistant" and (not before or before[-1].role == "assistant"):
+        return [*before, _Placed("user", REMOVED, event), *after]
+    return [*before, *after]
 
 
 def replace_range(
     messages: list[dict[str, Any]], sources: list[list[int]], first: int, last: int, blocks: list[Block], event: int
 ) -> Rewritten | None:
     """Take events `first` to `last` out and put `blocks`, as the user's, in their place; the new
-    blocks belong to `event`. None when there is nothing of the range in the messages."""
+    blocks belong to `event`. Thinking from the first changed message on goes. None when there is
+    nothing of the range in the messages."""
     placed = flatten(messages, sources)
-    gone = [first <= item.source <= last for item in placed]
-    uses = {item.block["id"]: at for at, item in enumerate(placed) if item.block.get("type") == "tool_use"}
+    gone = [first <= place <= last for place in places([item.source for item in placed])]
+    uses = {item.block["id"]: at for at, item in enumerate(placed) if item.block["type"] == "tool_use"}
     for at, item in enumerate(placed):
-        if item.block.get("type") == "tool_result":
+        if item.block["type"] == "tool_result":
             use = uses.get(item.block["tool_use_id"])
             if use is not None and gone[use] != gone[at]:
                 gone[use] = gone[at] = True
     if True not in gone:
         return None
     where = gone.index(True)
-    before = placed[:where]
-    after = [item for at, item in enumerate(placed) if at >= where and not gone[at]]
-    new = [_Placed("user", block, event) for block in blocks]
-    if not before and not new and after and after[0].role == "assistant":
-        new = [_Placed("user", {"type": "text", "text": "(earlier parts were removed)"}, event)]
-    made, made_sources = gather([*before, *new, *after])
+    changed = placed[where].message
+    for at in range(where):  # calls of one reply are not parted: all their results come together
+        if placed[at].message == changed and placed[at].block["type"] == "tool_use":
+            where = at
+            break
+    bound = [item.message >= changed and item.block["type"] in THINKING for item in placed]
+    gone = [out or thought for out, thought in zip(gone, bound, strict=True)]
+    before = [item for item, out in zip(placed[:where], gone, strict=False) if not out]
+    after = [item for item, out in zip(placed[where:], gone[where:], strict=True) if not out]
+    made, made_sources = gather(joined([*before, *(_Placed("user", block, event) for block in blocks)], after, event))
     start = 0
     while start < min(len(made), len(messages)) and made[start]["content"] == messages[start]["content"]:
         start += 1
     return Rewritten(made, made_sources, start)
+
+
+def places(sources: list[int]) -> list[int]:
+    """Where blocks of these events stand, as events. What replaced an old range is younger than what
+    follows it and stands before it all the same: it counts as just before what follows."""
+    found: list[int] = []
+    following: int | None = None
+    for source in reversed(sources):
+        following = source if following is None or source <= following else following - 1
+        found.append(following)
+    return found[::-1]
 
 
 def appended_after(messages: list[dict[str, Any]], sources: list[list[int]], event: int) -> list[_Placed]:

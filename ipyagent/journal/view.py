@@ -12,7 +12,8 @@ from collections.abc import Iterable
 from typing import Any, assert_never
 
 from ipyagent.journal.admission import THINKING, reply_block, request_blocks, text_block
-from ipyagent.journal.body import Body, Spot
+from ipyagent.journal.body import GO_ON, Body, Spot
+from ipyagent.journal.entries import Entries
 from ipyagent.journal.events import (
     AssistantSaid,
     Block,
@@ -52,6 +53,7 @@ from ipyagent.journal.marks import Position, marked
 from ipyagent.journal.open_calls import NO_OUTPUT, OpenCalls
 from ipyagent.journal.rewriting import flatten
 from ipyagent.journal.tokens import Calibration, Count, estimate_block, estimate_blocks, learn_from, plausible
+from ipyagent.journal.weights import Behind, Weights
 
 CUT_MARK = "[cut off here]"
 
@@ -70,9 +72,15 @@ class View:
         self.calibration = Calibration()
         self._calls = OpenCalls()
         self._body = Body()
+        self._weights = Weights()
+        self._kept: dict[str, str] = {}
+        """Where stored results are, by call."""
+        self._edited = False
+        """Whether the server has left out more of the prompt than before, so that the next report says
+        nothing of our estimates."""
         self._partial: list[str] = []
         self._asked_at: Position | None = None
-        self._confirmed: Position | None = None
+        self._entries = Entries()
         self._paused = False
         self._base = 0
         self._raw = 0
@@ -112,14 +120,39 @@ class View:
         """Whether a decision may change earlier messages now, see `Body.closed`."""
         return not self._calls and self._body.closed
 
+    def held(self, message: int, lifetime: float) -> int:
+        """How many of the messages before `message` the provider can read from its cache, where a prefix
+        lives `lifetime` seconds, as of the newest reply."""
+        return self._entries.held(message, self._entries.written_at - lifetime)
+
+    def behind(self) -> Behind:
+        """Estimated tokens from each message to the end, and of the thinking in them."""
+        return self._weights.behind(self.messages)
+
     @property
     def undoable(self) -> int | None:
         """The event of the newest replacement that stands and can be taken back."""
         return self._body.standing[-1].event if self._body.standing else None
 
+    @property
+    def head_tokens(self) -> int:
+        """Estimated tokens of system prompt and tools, uncalibrated."""
+        return self._head_tokens
+
+    def tokens_after(self, event: Compacted | Snipped | Collapsed) -> int | None:
+        """Tokens of the next prompt if this were decided now; None when it would change nothing or may
+        not be. The view stays as it is."""
+        if self._calls:
+            return None
+        body = self._body.copy()
+        if body.replace(event.first, event.last, request_blocks(event.blocks), event.id) is None:
+            return None
+        weight = sum(estimate_blocks(message["content"]) for message in body.messages)
+        return Count(0, self._head_tokens + weight, self.calibration.factor).tokens
+
     def placed(self) -> list[tuple[str, Block, int]]:
         """Every block in order with its role and the event that it came from."""
-        return [(role, block, source) for role, block, source in flatten(self._body.messages, self._body.sources)]
+        return [(item.role, item.block, item.source) for item in flatten(self._body.messages, self._body.sources)]
 
     @property
     def open_calls(self) -> dict[str, str]:
@@ -157,7 +190,7 @@ class View:
         tools, end of system, the end of the last prompt the server has answered, the very end."""
         if not marks:
             return list(self.system), list(self.tools), list(self.messages)
-        return marked(self.system, self.tools, self.messages, anchor=self._confirmed, ttl=ttl)
+        return marked(self.system, self.tools, self.messages, anchor=self._entries.anchor, ttl=ttl)
 
     def event_with_images(self, message: int | None = None) -> int | None:
         """The newest event whose images are in the view (in message `message`, if given)."""
@@ -188,36 +221,41 @@ class View:
             case ToolReturned():
                 self._take_result(event)
             case UsageReported():
-                self.calibration = learn_from(
-                    self.calibration, predicted=event.predicted, raw=event.raw, usage=event.usage
-                )
-                if event.usage.prompt > 0 and plausible(event.predicted, event.usage):
+                if not self._edited:
+                    self.calibration = learn_from(
+                        self.calibration, predicted=event.predicted, raw=event.raw, usage=event.usage
+                    )
+                if event.usage.prompt > 0 and (self._edited or plausible(event.predicted, event.usage)):
                     self._base = event.usage.total if self._output else event.usage.prompt
                     self._raw, self._replied = self._raw - self._replied, 0
-                self._confirmed = self._asked_at
+                self._entries.write(self._asked_at, event.at, pictures=self._body.has_pictures)
+                self._edited = False
             case PromptRendered():
-                self.system = request_blocks(event.system)
-                self.tools = [{key: tool[key] for key in tool if key != "cache_control"} for tool in event.tools]
+                self._render(event)
                 self._raw += event.tokens - self._head_tokens
                 self._head_tokens = event.tokens
             case ModelChosen():
                 if self.model and event.model != self.model:
-                    self._forget_thinking(self._body.drop_thinking())
+                    self._begin_anew()
                 self.model = event.model
             case ThinkingDropped():
                 self._forget_thinking(self._body.drop_thinking(upto=event.upto))
             case BlockDropped():
                 self._weigh(self._calls.drop_pictures(event.event))
-                self._forget_thinking(self._body.drop_images(event.event))
+                if change := self._body.drop_images(event.event):
+                    self._go_on()
+                    self._recount(change)
             case ResultStored():
                 self._put_result(event)
             case ResultsCleared():
-                if (change := self._body.clear_results(event.calls, event.text)) is not None:
-                    self._recount(change)
+                if self.editable:
+                    self._clear(event)
             case Compacted() | Snipped() | Collapsed():
                 self._replace(event.first, event.last, event.blocks, event.id)
             case DecisionUndone():
                 self._undo(event.event)
+            case ServerEdited():
+                self._edited = True
             case (
                 SessionStarted()
                 | KernelStarted()
@@ -227,16 +265,29 @@ class View:
                 | FilesRestored()
                 | Retrying()
                 | NotesWritten()
-                | ServerEdited()
                 | ForkEnded()
                 | LayerDecided()
                 | LayerFailed()
                 | CacheBroken()
-                | TurnEnded()
             ):
                 pass
+            case TurnEnded():
+                self._body.over = True
             case _:
                 assert_never(event)
+
+    def _render(self, event: PromptRendered) -> None:
+        """Another head: thinking that was bound to the old one goes."""
+        system = request_blocks(event.system)
+        tools = [{key: tool[key] for key in tool if key != "cache_control"} for tool in event.tools]
+        if self.messages and (system, tools) != (self.system, self.tools):
+            self._begin_anew()
+        self.system, self.tools = system, tools
+
+    def _begin_anew(self) -> None:
+        """Another model or head reads on: no thinking stays, and a turn that has its results is over."""
+        self._body.over = not self._calls
+        self._forget_thinking(self._body.drop_thinking())
 
     def _settle(self) -> None:
         """Close what is still open before another message comes."""
@@ -254,7 +305,7 @@ class View:
         if not blocks:
             return
         self._weigh(tokens or estimate_blocks(blocks))
-        self._paused = False
+        self._paused = self._body.over = False
         self._body.push("user", blocks, [event] * len(blocks))
 
     def _add_assistant(self, event: AssistantSaid) -> None:
@@ -265,6 +316,7 @@ class View:
         if self._output:
             self._weigh(event.tokens or estimate_blocks(blocks))
             self._paused = event.stop_reason == "pause_turn"
+            self._body.over = False
             self._body.push("assistant", blocks, [event.id] * len(blocks))
         self._replied = self._raw
 
@@ -295,8 +347,11 @@ class View:
                 tokens=estimate_block(block),
                 chars=sum(len(str(part.get("text", ""))) for part in block["content"]),
                 is_error=bool(block.get("is_error")),
+                stored=block["tool_use_id"] in self._kept,
+                kept=self._kept.get(block["tool_use_id"], ""),
             )
         self._paused = False
+        self._weigh(self._body.part_turn())
 
     def _weigh(self, tokens: int) -> None:
         self._raw += tokens
@@ -304,31 +359,58 @@ class View:
 
     # -------------------------------------------------------------- frozen decisions
 
+    def _clear(self, event: ResultsCleared) -> None:
+        spots = self._body.spots
+        mine = [spots[call] for call in event.calls if call in spots and not spots[call].cleared]
+        first = min((spot.message for spot in mine), default=0)
+        change = self._body.clear_results(event.calls, event.text, event.place)
+        if change is not None:
+            self._entries.change(first)
+            self._go_on()
+            self._recount(change)
+
     def _put_result(self, event: ResultStored) -> None:
+        kept = f"{event.path}, in python {event.handle}" if event.handle else event.path
+        call = self._calls.sent_as(event.call)
+        self._kept[call] = kept
+        if (spot := self._body.spots.get(call)) is not None:
+            spot.kept, spot.stored = kept, spot.stored or not event.blocks
         if not event.blocks:
             return  # it came as its preview
         blocks = request_blocks(event.blocks) or [text_block(NO_OUTPUT)]
         change = self._calls.put(event.call, blocks)
         if change is not None:
             self._weigh(change)
-        elif (change := self._body.put_result(event.call, blocks, stored=True)) is not None:
+        elif (change := self._body.store_result(event.call, blocks)) is not None:
+            self._go_on()
             self._recount(change)
 
     def _forget_thinking(self, change: int) -> None:
         if change:
+            self._entries.change(0)
             self._recount(change)
 
     def _replace(self, first: int, last: int, blocks: Iterable[Block], event: int) -> None:
         """A range gives way to blocks. What the provider holds of the prefix before it stays held."""
+        if self._calls:
+            return  # a call whose result is still to come may not leave, nor its thinking
         start = self._body.replace(first, last, request_blocks(blocks), event)
         if start is not None:
-            self._confirmed = self._body.last_user_end(start)
+            self._entries.change(start)
+            self._go_on()
             self._recount(None)
 
     def _undo(self, event: int) -> None:
-        if self._body.restore(event):
-            self._confirmed = None
+        if not self._calls and self._body.restore(event):
+            self._entries.change(0)
+            self._go_on()
             self._recount(None)
+
+    def _go_on(self) -> None:
+        """A pause can be gone on from as it was only; after a change the model is asked to."""
+        if self._paused:
+            self._paused = False
+            self._body.push("user", [text_block(GO_ON)], [0])
 
     def _recount(self, change: int | None) -> None:
         """What was sent has changed: the last report is not read again, everything is estimated;

@@ -20,7 +20,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any
 
-from ipyagent.journal.protocols import Image
+from ipyagent.journal.protocols import Image, Live
 from ipyagent.kernel.failures import render_failure
 from ipyagent.kernel.output import OutputLog, cap, clean
 from ipyagent.kernel.pictures import fit_picture, open_figures, take_figures
@@ -38,14 +38,17 @@ _SHOWN_BY_PANEL = frozenset(
 _MISSING = object()
 _MAX_IMAGES = 20
 _MAX_DISPLAYS = 200
+_LEAST = 2_000
+"""Characters of a displayed text that are kept however much there is."""
 
 
 class Capture:
     """Context manager for one run in `shell`, on the thread that runs it.
 
     Text goes to `log`. Displayed objects and results are kept as `displays`, `result` (text/plain,
-    at most `max_chars` each) and `images`. With `forward_all` everything also goes where it would
-    have gone without us; otherwise only live objects (widgets, interactive plots) do.
+    about `max_chars` in all) and `images`; `live` is the last expression's object. With
+    `forward_all` everything also goes where it would have gone without us; otherwise only live
+    objects (widgets, interactive plots) do.
     """
 
     def __init__(self, shell: Any, log: OutputLog, *, forward_all: bool = False, max_chars: int = 25_000) -> None:
@@ -61,6 +64,7 @@ class Capture:
         self._figures: frozenset[int] = frozenset()
         self._watched: list[Any] = []
         self.result: str | None = None
+        self.live: Live | None = None
 
     @property
     def displays(self) -> tuple[str, ...]:
@@ -209,6 +213,7 @@ class Capture:
             self._add("", self.result, None)
         self.result = None
         self._record(data, "", as_result=True)
+        self.live = Live(value)
         if self._forward_all or _is_live(data):
             self._original_publish(data, metadata)  # not the tapped one: the object is recorded already
 
@@ -220,7 +225,7 @@ class Capture:
                 picture = fit_picture(media_type, raw)
                 break
         plain = data.get("text/plain")
-        text = cap(clean(str(plain)), self._max_chars) if plain is not None else None
+        text = cap(clean(str(plain)), self._room()) if plain is not None else None
         if as_result:
             self.result = text
             if picture is not None:
@@ -232,6 +237,10 @@ class Capture:
                     self._displayed[i] = (display_id, text, picture)
                     return
         self._add(display_id, text, picture)
+
+    def _room(self) -> int:
+        """Characters that one more displayed text may have: all of them together are bounded."""
+        return max(_LEAST, self._max_chars - sum(len(text or "") for _, text, _ in self._displayed))
 
     def _add(self, display_id: str, text: str | None, picture: Image | None) -> None:
         if picture is not None and len(self.images) >= _MAX_IMAGES:

@@ -157,6 +157,7 @@ class _Run:
             seconds=self._seconds,
             added=added,
             rebound=rebound,
+            live=self._capture.live,
         )
 
 

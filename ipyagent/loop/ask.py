@@ -20,6 +20,7 @@ from ipyagent.journal.events import (
     Channel,
     Reminded,
     Retrying,
+    ServerEdited,
     Streamed,
     ThinkingDropped,
     UsageReported,
@@ -77,6 +78,8 @@ def _request(session: Session) -> tuple[Request, Count]:
         messages=messages,
         max_tokens=max(1, min(limits.max_tokens, state.window - count.tokens)),
         effort=limits.effort,
+        diagnose=session.history.message_id if limits.prompt_cache else None,
+        edits=session.server_edits(),
     )
     return made, count
 
@@ -84,6 +87,7 @@ def _request(session: Session) -> tuple[Request, Count]:
 async def _receive(session: Session, request: Request, count: Count) -> Reply:
     """Send the request and journal what comes back."""
     session.show_phase("waiting for the model")
+    session.watch.sent(request, session.view, session.limits.cache_ttl)
     pieces = _Pieces(session)
     reply: Reply | None = None
     try:
@@ -116,12 +120,29 @@ def _keep(session: Session, reply: Reply, *, predicted: int, raw: int) -> Reply:
     blocks, invalid = _unique_calls(session, reply)
     said = msgspec.structs.replace(reply.said, blocks=blocks, tokens=estimate_blocks(blocks))
     made: AssistantSaid = session.record(said)
+    _record_edits(session, reply)
     if reply.usage is not None and reply.usage.prompt:
         cost = cost_of(session.info.model, reply.usage)
         session.record(UsageReported(usage=reply.usage, cost=cost, predicted=predicted, raw=raw))
         if session.turn_cost is not None:
             session.turn_cost = None if cost is None else session.turn_cost + cost
+        if (broken := session.watch.answered(reply.usage, reply.miss)) is not None:
+            session.record(broken)
     return msgspec.structs.replace(reply, said=made, invalid=invalid)
+
+
+def _record_edits(session: Session, reply: Reply) -> None:
+    """Journal what the server left out, when it is more or less than last time."""
+    for edit in reply.applied:
+        counts = [edit.get(name) for name in ("cleared_tool_uses", "cleared_thinking_turns")]
+        cleared = next((count for count in counts if isinstance(count, int)), 0)
+        tokens = edit.get("cleared_input_tokens")
+        made = ServerEdited(
+            edit=str(edit.get("type") or ""), cleared=cleared, tokens=tokens if isinstance(tokens, int) else 0
+        )
+        before = session.history.server_edits.get(made.edit)
+        if before is None or (before.cleared, before.tokens) != (made.cleared, made.tokens):
+            session.record(made)
 
 
 def _unique_calls(session: Session, reply: Reply) -> tuple[tuple[Block, ...], dict[str, str]]:

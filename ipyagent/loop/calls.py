@@ -21,9 +21,9 @@ from ipyagent.journal.events import Block, PermissionAnswered, PermissionAsked, 
 from ipyagent.journal.journal import clean, clean_json
 from ipyagent.journal.protocols import Answer, Reply, Tool, ToolOutput, Workspace
 from ipyagent.journal.tokens import estimate_blocks
+from ipyagent.loop.keeping import hidden, kept
 from ipyagent.loop.permissions import Ask, Deny, digest_of
 from ipyagent.loop.session import Session
-from ipyagent.model.endpoint import own_keys
 from ipyagent.tools.answers import capped
 
 RESULT_BLOCKS = ("text", "image", "document")
@@ -80,7 +80,7 @@ async def _call(session: Session, call: Block, invalid: str | None, workspace: W
         output = _failed("The tool cancelled itself.", own)
     except BaseException as problem:  # noqa: BLE001 - a tool is foreign code: whatever it raises is its result
         output = _failed("The tool failed: " + "".join(traceback.format_exception(problem, limit=-3)), own)
-    blocks = tuple(_without_keys(block) for block in output.blocks)
+    blocks = await kept(session, call, output, own)
     session.record(
         ToolReturned(
             call=call["id"],
@@ -89,7 +89,7 @@ async def _call(session: Session, call: Block, invalid: str | None, workspace: W
             is_error=output.is_error,
             seconds=round(time.monotonic() - began, 3),
             tokens=estimate_blocks(blocks),
-            note=_hidden(output.note),
+            note=hidden(output.note),
         )
     )
     await asyncio.sleep(0)  # a stop that waited for this result comes before the next question, call or request
@@ -114,7 +114,8 @@ def _sound(output: Any, workspace: Workspace) -> ToolOutput:
         if not isinstance(whole, dict) or whole.get("type") not in RESULT_BLOCKS:
             whole = {"type": "text", "text": json.dumps(whole, ensure_ascii=False)}
         if whole["type"] == "text":  # a key that the server does not know would be refused with every later request
-            most = MOST_TEXT * workspace.limit("tool_output_chars")
+            limit = workspace.limit("tool_output_chars")
+            most = max(limit, min(MOST_TEXT * limit, workspace.limit("whole_chars")))
             whole = {"type": "text", "text": capped(str(whole.get("text", "")), most)}
         blocks.append(whole)
     return msgspec.structs.replace(output, blocks=tuple(blocks), note=clean(str(output.note)))
@@ -122,20 +123,9 @@ def _sound(output: Any, workspace: Workspace) -> ToolOutput:
 
 def _stream(session: Session, call: str, text: str) -> None:
     try:
-        session.record(Streamed(channel="tool", text=_hidden(clean(text)), ref=call))
+        session.record(Streamed(channel="tool", text=hidden(clean(text)), ref=call))
     except JournalError:
         return  # running code is not left behind for it; the call's result meets the full disk again
-
-
-def _without_keys(block: Block) -> Block:
-    """The block without the model's own key, which code can print as it likes."""
-    return {**block, "text": _hidden(block["text"])} if block["type"] == "text" else block
-
-
-def _hidden(text: str) -> str:
-    for key in own_keys():
-        text = text.replace(key, "[key]")
-    return text
 
 
 async def _run(session: Session, call: Block, workspace: Workspace) -> ToolOutput:

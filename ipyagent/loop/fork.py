@@ -8,28 +8,38 @@ conversation; what it cost does enter the journal.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from contextlib import aclosing
 from typing import Any
 
 import msgspec
 
 from ipyagent.errors import ModelError, ToolFailure
-from ipyagent.journal.admission import PICTURES, text_block
+from ipyagent.journal.admission import text_block
 from ipyagent.journal.events import Block, ForkEnded, Usage
-from ipyagent.journal.protocols import Forked, ForkOrder, Reply, Request, Workspace
+from ipyagent.journal.protocols import Forked, ForkOrder, Model, Reply, Request, Workspace
 from ipyagent.loop.session import Session
+from ipyagent.loop.shortened import shortened
 from ipyagent.model.prices import cost_of
 
 NOT_HERE = "This call may not run in this background work: {why}"
 
 
-async def run_fork(session: Session, order: ForkOrder, workspace: Workspace | None = None) -> Forked:
-    """Do the order on a copy of the session's view and journal what it cost.
+async def run_fork(
+    session: Session,
+    order: ForkOrder,
+    workspace: Workspace | None = None,
+    *,
+    paid: Callable[[float | None], None] = lambda cost: None,
+) -> Forked:
+    """Do the order on a copy of the session's view and journal what it cost; `paid` is told the
+    dollars (None: no price known).
 
     Raises ModelError when the model does not answer; cancelling stops it, and what was spent until
     then is journalled all the same.
     """
     began, spent = time.monotonic(), _Spent()
+    model = session.info.model
     status, message = "stopped", ""
     try:
         done = await _work(session, order, workspace, spent)
@@ -39,12 +49,14 @@ async def run_fork(session: Session, order: ForkOrder, workspace: Workspace | No
         status, message = "failed", str(problem)
         raise
     finally:
+        cost = cost_of(model, spent.usage)
+        paid(cost)
         session.record(
             ForkEnded(
                 purpose=order.purpose,
                 status=status,
                 usage=spent.usage,
-                cost=cost_of(session.info.model, spent.usage),
+                cost=cost,
                 seconds=round(time.monotonic() - began, 3),
                 requests=spent.requests,
                 message=message,
@@ -74,11 +86,23 @@ class _Spent:
 async def _work(session: Session, order: ForkOrder, workspace: Workspace | None, spent: _Spent) -> Forked:
     limits = session.limits
     system, tools, messages = session.view.wire(ttl=limits.cache_ttl, marks=limits.prompt_cache)
-    messages = _shortened(messages, order)
+    messages = shortened(messages, order)
     said = text_block(order.directive)
     messages = _with_directive(messages, said) if limits.prompt_cache else _with_user(messages, said)
+    info = session.info
+    request = Request(
+        model=info.model,
+        system=system,
+        tools=tools,
+        messages=messages,
+        max_tokens=min(order.max_tokens, info.max_output or order.max_tokens),
+        effort=limits.effort,
+        purpose=order.purpose,
+        edits=session.server_edits(),
+    )
+    model = session.model  # the next turn may connect another one meanwhile
     for _ in range(order.max_turns):
-        reply = await _reply(session, system, tools, messages, order.max_tokens)
+        reply = await _reply(model, msgspec.structs.replace(request, messages=messages))
         spent.add(reply.usage)
         blocks = [block for block in reply.said.blocks if block["type"] != "text" or str(block["text"]).strip()]
         text = "\n".join(str(block["text"]) for block in blocks if block["type"] == "text")
@@ -91,40 +115,41 @@ async def _work(session: Session, order: ForkOrder, workspace: Workspace | None,
         if not calls or order.permit is None:
             status = "finished" if stop == "end_turn" and not calls else "limit"
             return Forked(status=status, text=text, stop_reason=stop, called=bool(calls), message=stop)
-        results = [await _call(session, order, call, workspace) for call in calls]
+        results = [await _call(session, order, call, reply.invalid.get(call["id"], ""), workspace) for call in calls]
+        if order.enough is not None and order.enough():
+            return Forked(status="finished", text=text, stop_reason=stop, called=True)
         messages = [*messages, {"role": "assistant", "content": blocks}, {"role": "user", "content": results}]
     return Forked(status="limit", message=f"{order.max_turns} model calls", called=True)
 
 
-async def _reply(
-    session: Session, system: list[Block], tools: list[Block], messages: list[dict[str, Any]], max_tokens: int
-) -> Reply:
-    request = Request(
-        model=session.info.model,
-        system=system,
-        tools=tools,
-        messages=messages,
-        max_tokens=max_tokens,
-        effort=session.limits.effort,
-    )
-    async with aclosing(session.model.stream(request)) as events:  # type: ignore[type-var] # an async generator
+async def _reply(model: Model, request: Request) -> Reply:
+    async with aclosing(model.stream(request)) as events:  # type: ignore[type-var] # an async generator
         async for event in events:
             if isinstance(event, Reply):
                 return event
     raise ModelError("the model's stream ended without a reply", kind="stream")
 
 
-async def _call(session: Session, order: ForkOrder, call: Block, workspace: Workspace | None) -> Block:
-    """The result of one call of the fork, run only if the order permits it."""
-    tool = session.tools.get(str(call["name"]))
-    given = call["input"]
-    why = order.permit(str(call["name"]), given) if order.permit is not None else "no tools are needed"
-    failed, content = True, [text_block(NOT_HERE.format(why=why))]
-    if tool is None or workspace is None:
-        content = [text_block(f"There is no tool {call['name']!r} here.")]
-    elif not why:
+async def _call(
+    session: Session, order: ForkOrder, call: Block, invalid: str, workspace: Workspace | None
+) -> Block:
+    """The result of one call of the fork, run only if the order permits it; `invalid` says what is
+    wrong with a call that never can."""
+    name, given = str(call["name"]), call["input"]
+    tool = session.tools.get(name)
+    why = order.permit(name, given) if order.permit is not None else "no tools are needed"
+    failed, content = True, [text_block(invalid or NOT_HERE.format(why=why))]
+    if tool is None:
+        content = [text_block(f"There is no tool {name!r} here.")]
+    elif not why and not invalid:
         try:
-            output = await tool.run(tool.validate(given), workspace)
+            checked = tool.validate(given)
+            if order.answer is not None:
+                output = order.answer(name, checked)
+            elif workspace is not None:
+                output = await tool.run(checked, workspace)
+            else:
+                raise ToolFailure(NOT_HERE.format(why="there is nothing it could work on"))
             content, failed = [dict(block) for block in output.blocks], output.is_error
         except ToolFailure as failure:
             content = [text_block(str(failure))]
@@ -155,37 +180,6 @@ def _with_user(messages: list[dict[str, Any]], block: Block) -> list[dict[str, A
     if messages and messages[-1]["role"] == "user":
         return [*messages[:-1], {"role": "user", "content": [*messages[-1]["content"], block]}]
     return [*messages, {"role": "user", "content": [block]}]
-
-
-def _shortened(messages: list[dict[str, Any]], order: ForkOrder) -> list[dict[str, Any]]:
-    """The copy without pictures and without its oldest rounds, as far as the order says so."""
-    if order.drop_first:
-        starts = [at for at, message in enumerate(messages) if message["role"] == "assistant"]
-        cut = starts[order.drop_first] if order.drop_first < len(starts) else len(messages)
-        kept = messages[cut:]
-        while kept and (kept[0]["role"] != "user" or kept[0]["content"][0]["type"] == "tool_result"):
-            kept = kept[1:]
-        messages = kept or [{"role": "user", "content": [text_block("(earlier parts were left out)")]}]
-    if order.without_pictures or order.drop_first:
-        messages = [{**message, "content": _bare(message["content"], order)} for message in messages]
-        messages = [message for message in messages if message["content"]]
-    return messages
-
-
-def _bare(blocks: list[Block], order: ForkOrder) -> list[Block]:
-    """Blocks without pictures, and without thinking when what it was bound to is gone."""
-    made: list[Block] = []
-    changed = bool(order.drop_first)
-    for block in blocks:
-        if block["type"] in PICTURES:
-            made.append(text_block(f"[{block['type']}]"))
-        elif block["type"] == "tool_result" and isinstance(block["content"], list):
-            made.append({**block, "content": _bare(block["content"], order)})
-        elif block["type"] in ("thinking", "redacted_thinking") and (changed or order.without_pictures):
-            continue
-        else:
-            made.append(block)
-    return made
 
 
 def replaced(order: ForkOrder, **changes: Any) -> ForkOrder:

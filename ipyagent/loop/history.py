@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections import deque
+
 import msgspec
 
 from ipyagent.journal.events import (
     AssistantSaid,
+    CacheBroken,
+    Collapsed,
     Compacted,
     Ending,
     Event,
@@ -16,7 +20,11 @@ from ipyagent.journal.events import (
     LayerDecided,
     LayerFailed,
     NotesWritten,
+    ResultsCleared,
+    ResultStored,
+    ServerEdited,
     SessionStarted,
+    Snipped,
     TurnEnded,
     Usage,
     UsageReported,
@@ -51,6 +59,15 @@ class Totals(msgspec.Struct):
         return self.read + self.written + self.uncached
 
 
+class Savings(msgspec.Struct):
+    """What a layer kept out of the context: estimated tokens, how often (results for clearing), and
+    characters that are in files instead."""
+
+    tokens: int = 0
+    times: int = 0
+    chars: int = 0
+
+
 class History:
     """Folds events, one at a time; knows nothing that is not in them."""
 
@@ -69,10 +86,32 @@ class History:
         """When the model last said something, Unix time; 0.0 when it never did."""
         self.compact_failures = 0
         """Compactions that failed in a row."""
+        self.replies = 0
+        """Replies of the model in the conversation; those of forks do not count."""
         self.compacted_at = -1
-        """Requests that had been made at the last automatic compaction; -1 when there was none."""
+        """Replies that there had been at the last automatic compaction; -1 when there was none."""
+        self.request: UserSaid | None = None
+        """The newest request of the user."""
+        self.forgot = False
+        """Whether something was compacted since the newest request: what it was told stands no more."""
+        self.message_id = ""
+        """The server's id of the model's newest message."""
+        self.recent: deque[Usage] = deque(maxlen=10)
+        """What the server counted for the newest requests of the conversation, newest last."""
+        self.savings: dict[str, Savings] = {}
+        """What each layer has kept out of the context so far."""
+        self.server_edits: dict[str, ServerEdited] = {}
+        """What the server left out last, by the kind of edit."""
+        self.breaks: list[CacheBroken] = []
+        """Unexpected breaks of the cache."""
+        self.decided_at: dict[str, int] = {}
+        """The event in which each layer last spoke."""
         self.notes: NotesWritten | None = None
         """The newest notes of the session."""
+        self.notes_failed = 0
+        """The event of the newest update of the notes, if it came to nothing; else 0."""
+        self.handles: dict[str, ResultStored] = {}
+        """Stored results that are objects, by handle."""
         self.decided: dict[str, str] = {}
         """What each layer last said of its decisions."""
         self._cost = 0.0
@@ -91,6 +130,7 @@ class History:
                 self.stamp, self.stale = event.stamp, event.resumed
             case UserSaid():
                 self.turns.append(Turn(text=event.text, cell=event.cell, first=event.id))
+                self.request, self.forgot = event, False
                 self.stale = False
                 self.changes = []
             case AssistantSaid():
@@ -98,20 +138,46 @@ class History:
                 if self.turns and texts:
                     self.turns[-1].answer = "\n".join(texts)
                 self.said_at = event.at
+                self.replies += 1
+                self.message_id = event.message_id or self.message_id
             case UsageReported():
                 self._add(event.usage, event.cost, 1)
+                self.recent.append(event.usage)
             case ForkEnded():
                 self._add(event.usage, event.cost, event.requests)
+                if event.purpose == "notes":  # until NotesWritten says otherwise
+                    self.notes_failed = event.id
             case Compacted():
                 self.compact_failures = 0
+                self.forgot = True
+                self._save(f"compaction ({event.method})", event.tokens_before - event.tokens_after)
                 if event.trigger == "auto":
-                    self.compacted_at = self.totals.requests
+                    self.compacted_at = self.replies
             case LayerFailed():
                 self.compact_failures += event.layer == "compaction"
             case LayerDecided():
                 self.decided[event.layer] = event.words
+                self.decided_at[event.layer] = event.id
+            case ResultsCleared():
+                self._save(event.layer, event.saved, len(event.calls))
+            case Snipped():
+                self._save("snip", event.saved)
+            case Collapsed():
+                self._save("collapse", event.saved)
+            case ResultStored():
+                self._save("store_results", 0, chars=event.chars)
+                if event.handle:
+                    self.handles[event.handle] = event
+            case ServerEdited():
+                before = self.server_edits.get(event.edit)
+                if before is None or event.tokens > before.tokens:
+                    self._save("server_edits", event.tokens - (before.tokens if before is not None else 0))
+                self.server_edits[event.edit] = event
+            case CacheBroken():
+                if not event.expected:
+                    self.breaks.append(event)
             case NotesWritten():
-                self.notes = event
+                self.notes, self.notes_failed = event, 0
             case FileChanged():
                 self.changes.append(event)
             case FilesRestored():
@@ -129,6 +195,12 @@ class History:
     def expected_requests(self) -> int:
         """How many more requests are to be expected: as many as there were, within 3 to 50."""
         return min(50, max(3, self.totals.requests))
+
+    def _save(self, layer: str, tokens: int, times: int = 1, chars: int = 0) -> None:
+        savings = self.savings.setdefault(layer, Savings())
+        savings.tokens += max(0, tokens)
+        savings.times += times
+        savings.chars += chars
 
     def _add(self, usage: Usage, cost: float | None, requests: int) -> None:
         totals = self.totals

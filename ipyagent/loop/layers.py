@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import pkgutil
+import re
 import time
 from collections.abc import Sequence
 from functools import cache
@@ -20,10 +21,16 @@ from ipyagent.journal.events import Compacted, Event, LayerDecided, LayerFailed
 from ipyagent.journal.protocols import Forked, ForkOrder, Layer, Moment, Situation, Workspace
 from ipyagent.loop.fork import run_fork
 from ipyagent.loop.hooks import hooks
+from ipyagent.loop.keeping import place_of
 from ipyagent.loop.session import Session
+
+_NUMBER = re.compile(r"\d[\d,]*(?:\.\d+)?")
+COLLAPSING = "finished turns collapse instead of a compaction; %compact still works (IPyAgent.layer_collapse)"
+"""While collapse is on, automatic compaction stands back; the reactive one stays."""
 
 BREAKER = "compaction"
 """Name under which the circuit breaker journals itself."""
+OFF = "automatic compaction is off after repeated failures; %compact still works, or start afresh with %agent new"
 
 
 @cache
@@ -39,12 +46,27 @@ def known_layers() -> tuple[Layer, ...]:
     return tuple(sorted(found, key=lambda layer: layer.order))
 
 
-class Engine:
-    """The layers at work on one session. `workspace` serves forks and what is restored."""
+def _differs(before: str, words: str) -> bool:
+    """Whether words say something else: other words, or a number that has doubled or halved."""
+    if _NUMBER.sub("#", before) != _NUMBER.sub("#", words):
+        return True
+    pairs = zip(_NUMBER.findall(before), _NUMBER.findall(words), strict=True)
+    values = [(float(old.replace(",", "")), float(new.replace(",", ""))) for old, new in pairs]
+    return any(max(pair) > 2 * min(pair) for pair in values)
 
-    def __init__(self, session: Session, workspace: Workspace) -> None:
+
+class Engine:
+    """The layers at work on one session. `workspace` serves forks and what is restored; what they
+    cost is the turn's, or, after the turn (`behind`), counted in `spent`."""
+
+    def __init__(self, session: Session, workspace: Workspace, *, behind: bool = False) -> None:
         self.session = session
         self.workspace = workspace
+        self.spent = 0.0
+        """US dollars of work behind the turn, as far as prices are known."""
+        self._behind = behind
+        self._wished = False
+        """Whether the model has asked for a compaction in this turn."""
 
     async def results(self) -> None:
         """All results of a reply are in, none is sent yet."""
@@ -70,8 +92,31 @@ class Engine:
     ) -> Compacted | None:
         """Bring the context under the mark; the boundary, or None when no layer could.
 
-        The conversation stays as it was when nothing could be done.
+        The conversation stays as it was when nothing could be done; a stop counts as a failure too.
         """
+        session = self.session
+        if trigger == "reactive" and self._is_off:
+            self._say_once(OFF)
+            return None
+        if trigger == "model" and self._wished:
+            self._say_once("the model asked for a second compaction within one turn; it is not made")
+            return None
+        self._wished = self._wished or trigger == "model"
+        try:
+            made, failed = await self._compact(trigger, instructions, first, last, gap)
+        except asyncio.CancelledError:
+            self._count_failure("compaction was stopped")
+            raise
+        if made is None and failed:
+            self._count_failure("compaction failed")
+        elif made is None:
+            self._say_once("there is nothing to compact")
+        return made
+
+    async def _compact(
+        self, trigger: str, instructions: str, first: int, last: int, gap: int
+    ) -> tuple[Compacted | None, bool]:
+        """The boundary, and whether a layer failed."""
         session = self.session
         moment: Moment = "overflow" if trigger == "reactive" else "mark"
         before = session.view.count().tokens
@@ -81,48 +126,72 @@ class Engine:
         for layer in self._enabled("mark"):
             events = await self._consider(layer, moment, trigger, instructions, first, last, gap)
             failed = failed or events is None
-            recorded = [session.record(event) for event in events or ()]
+            recorded = [
+                session.record(event) for event in events or () if trigger == "manual" or self._is_news(event)
+            ]
             made = next((event for event in recorded if isinstance(event, Compacted)), made)
             after = session.view.count().tokens
             if made is not None and (trigger == "manual" or not session.state(after).above_auto):
                 break
             if recorded and made is None and after < before and not session.state(after).above_auto:
                 break
-        if made is None and failed:
-            count = session.history.compact_failures + 1
-            stopped = count >= session.setting("compact_failures")
-            why = f"compaction failed {count} times in a row; " if count > 1 else "compaction failed; "
-            off = "automatic compaction is off for this session, %compact still works"
-            why += off if stopped else "nothing was lost"
-            session.record(LayerFailed(layer=BREAKER, why=why, stopped=stopped))
-        elif made is None:
-            session.record(LayerDecided(layer=BREAKER, words="there is nothing to compact"))
-        return made
+        return made, failed
+
+    def _count_failure(self, what: str) -> None:
+        session = self.session
+        count = session.history.compact_failures + 1
+        stopped = count >= session.setting("compact_failures")
+        why = f"{what}, {count} failures in a row; " if count > 1 else f"{what}; "
+        why += OFF if stopped else "nothing was lost"
+        session.record(LayerFailed(layer=BREAKER, why=why, stopped=stopped))
 
     # ------------------------------------------------------------------ asking
 
     def _held_back(self) -> str:
         """Why no automatic compaction is tried now ("" when it is)."""
+        if self.session.setting("layer_collapse"):
+            return COLLAPSING
         history, session = self.session.history, self.session
-        if history.compact_failures >= session.setting("compact_failures"):
-            return "automatic compaction is off after repeated failures; say %compact, or start afresh with %agent new"
-        since = history.totals.requests - history.compacted_at
+        if self._is_off:
+            return OFF
+        since = history.replies - history.compacted_at
         if history.compacted_at >= 0 and since < session.setting("compact_thrash_turns"):
-            state = session.state(session.view.count().tokens)
+            view = session.view
+            state = session.state(view.count().tokens)
+            head = round(view.head_tokens * view.calibration.factor)
             return (
-                f"the window is full again {since} requests after a compaction: {state.tokens:,} tokens, mark "
-                f"{state.auto_mark:,}; see %context for what fills it, then %compact or choose a larger window"
+                f"the window is full again {since} replies after a compaction: {state.tokens:,} tokens, mark "
+                f"{state.auto_mark:,}; system prompt and tools take {head:,}, the conversation since "
+                f"{max(0, state.tokens - head):,}; see %context, then ask for less at once or choose a larger window"
             )
         return ""
 
+    @property
+    def _is_off(self) -> bool:
+        return bool(self.session.history.compact_failures >= self.session.setting("compact_failures"))
+
     def _say_once(self, line: str) -> None:
-        if self.session.history.decided.get(BREAKER) != line:
-            self.session.record(LayerDecided(layer=BREAKER, words=line))
+        event = LayerDecided(layer=BREAKER, words=line)
+        if self._is_news(event):
+            self.session.record(event)
 
     async def _ask_all(self, moment: Moment) -> None:
         for layer in self._enabled(moment):
             for event in await self._consider(layer, moment, "auto") or ():
-                self.session.record(event)
+                if self._is_news(event):
+                    self.session.record(event)
+
+    def _is_news(self, event: Event) -> bool:
+        """Whether it is worth a line of the journal: a layer that does nothing speaks once a turn at
+        most, and none says the same twice in a row."""
+        if not isinstance(event, LayerDecided):
+            return True
+        history = self.session.history
+        before = history.decided.get(event.layer, "")
+        if event.saved:
+            return before != event.words
+        began = history.turns[-1].first if history.turns else 0
+        return _differs(before, event.words) and history.decided_at.get(event.layer, 0) < began
 
     def _enabled(self, moment: Moment) -> list[Layer]:
         setting = self.session.setting
@@ -168,6 +237,7 @@ class Engine:
             rates=session.rates(),
             moment=moment,
             folder=session.journal.folder,
+            place=place_of(session.journal.folder, self.workspace),
             idle=max(0.0, time.time() - session.history.said_at) if session.history.said_at else 0.0,
             turns=session.history.expected_requests,
             trigger=trigger,
@@ -179,6 +249,10 @@ class Engine:
             server_edits=session.info.edits,
             recreatable=frozenset(name for name, tool in session.tools.items() if tool.recreatable),
             turn_starts=tuple(turn.first for turn in session.history.turns),
+            request=session.history.request,
+            open_turn=session.history.unfinished,
+            noted=session.history.notes.upto if session.history.notes is not None else 0,
+            tried=session.history.notes_failed,
             setting=session.setting,
             fork=self._fork,
             restore=self._restore,
@@ -186,7 +260,14 @@ class Engine:
         )
 
     async def _fork(self, order: ForkOrder) -> Forked:
-        return await run_fork(self.session, order, self.workspace)
+        return await run_fork(self.session, order, self.workspace, paid=self._paid)
+
+    def _paid(self, cost: float | None) -> None:
+        session = self.session
+        if self._behind:
+            self.spent += cost or 0.0
+        elif session.turn_cost is not None:
+            session.turn_cost = None if cost is None else session.turn_cost + cost
 
     async def _restore(self) -> list[tuple[str, str]]:
         return await self.session.restoring(self.workspace)

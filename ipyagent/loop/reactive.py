@@ -1,9 +1,9 @@
-"""A request that the server found too long: compact, then ask once more, once a turn's request."""
+"""Compactions that come out of a request or its reply: the server found the prompt too long, then it
+is compacted and asked once more; or the model called the `compact` tool."""
 
 from __future__ import annotations
 
-import re
-
+from ipyagent.context.gaps import stated_gap
 from ipyagent.errors import PromptTooLong, TooLarge
 from ipyagent.journal.events import Reminded
 from ipyagent.journal.protocols import Reply
@@ -12,8 +12,8 @@ from ipyagent.loop.ask import ask
 from ipyagent.loop.layers import Engine
 from ipyagent.loop.session import Session
 
+COMPACT_TOOL = "compact"
 GO_ON = "The context window was full, so earlier parts are summarised above. Go on where you stopped."
-_NUMBERS = re.compile(r"(\d[\d,]*)\D+(?:>|of|exceeds?)\D*?(\d[\d,]*)")
 
 
 async def ask_or_compact(session: Session, engine: Engine) -> Reply:
@@ -22,7 +22,8 @@ async def ask_or_compact(session: Session, engine: Engine) -> Reply:
     try:
         reply = await ask(session)
     except (PromptTooLong, TooLarge) as problem:
-        if not session.setting("layer_reactive") or not await engine.compact("reactive", gap=stated_gap(str(problem))):
+        gap = stated_gap(str(problem)) if isinstance(problem, PromptTooLong) else 0  # 413 counts bytes
+        if not session.setting("layer_reactive") or not await engine.compact("reactive", gap=gap):
             raise
         return await ask(session)
     if reply.said.stop_reason == "model_context_window_exceeded" and session.setting("layer_reactive"):
@@ -33,11 +34,10 @@ async def ask_or_compact(session: Session, engine: Engine) -> Reply:
     return reply
 
 
-def stated_gap(message: str) -> int:
-    """The tokens by which a server says the prompt is too long ("N tokens > M maximum"); 0 when it
-    does not say."""
-    match = _NUMBERS.search(message)
-    if match is None:
-        return 0
-    have, limit = (int(number.replace(",", "")) for number in match.groups())
-    return max(0, have - limit)
+def wanted_compaction(reply: Reply) -> str | None:
+    """The wishes for the summary when the reply called the `compact` tool; None when it did not."""
+    for block in reply.said.blocks:
+        if block["type"] == "tool_use" and block["name"] == COMPACT_TOOL and block["id"] not in reply.invalid:
+            wish = block["input"].get("instructions", "")
+            return wish if isinstance(wish, str) else ""
+    return None

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from threading import Lock
 from typing import Any, TypeVar
 
 import msgspec
 
+from ipyagent.context.server_edits import context_management, server_clears
 from ipyagent.errors import JournalError, ModelError
 from ipyagent.journal.events import AssistantSaid, Event, SessionStarted, ToolReturned, TurnEnded
 from ipyagent.journal.journal import Journal, Problem, clean
@@ -16,11 +17,17 @@ from ipyagent.journal.open_calls import CUT_OFF, NOT_RUN
 from ipyagent.journal.protocols import Model, ModelInfo, Rates, Status, Surface, Tool, WindowState, Workspace
 from ipyagent.journal.tokens import estimate_blocks, estimate_text
 from ipyagent.journal.view import CUT_MARK, View
+from ipyagent.loop.background import Background
+from ipyagent.loop.cache_watch import CacheWatch
 from ipyagent.loop.history import History
 from ipyagent.loop.permissions import Permissions
 from ipyagent.model.prices import rates_of
+from ipyagent.tools.answers import capped
 
 E = TypeVar("E", bound=Event)
+
+CUT_CHARS = 25_000
+"""Characters that are kept of what a call had shown before it was cut off."""
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,7 +48,7 @@ class Session:
     Made by `create`, `open` or `fork`; `connect` gives it a model before the first turn.
     """
 
-    def __init__(self, journal: Journal, view: View, history: History) -> None:
+    def __init__(self, journal: Journal, view: View, history: History, watch: CacheWatch | None = None) -> None:
         self.journal = journal
         self.view = view
         self.history = history
@@ -52,8 +59,12 @@ class Session:
         self.info = ModelInfo(model="", window=0, max_output=0)
         self.setting: Callable[[str], Any] = _no_setting
         self.restoring: Callable[[Workspace], Awaitable[list[tuple[str, str]]]] = _nothing
-        self.background: asyncio.Task[None] | None = None
+        self.hold: Callable[[str, Any], str] | None = None
+        """Keep a call's object alive; its handle."""
+        self.background = Background()
         """Work that goes on after the turn, on the agent thread."""
+        self.watch = watch or CacheWatch()
+        self._lock = Lock()
         self._model: Model | None = None
         self._permissions: Permissions | None = None
         self._state: Callable[[int], WindowState] | None = None
@@ -68,14 +79,15 @@ class Session:
     @classmethod
     def open(cls, folder: Path) -> tuple[Session, list[Problem]]:
         """A stored session; its cut-off turn is closed. Raises JournalError when it is in use."""
-        view, history = View(), History()
+        view, history, watch = View(), History(), CacheWatch()
 
         def replay(event: Event) -> None:
             view.apply(event)
             history.apply(event)
+            watch.apply(event)
 
         journal, problems = Journal.open(folder, replay)
-        session = cls(journal, view, history)
+        session = cls(journal, view, history, watch)
         if history.unfinished:
             ended = TurnEnded(
                 status="stopped", message="cut off: the kernel stopped", variables=history.variables
@@ -143,11 +155,22 @@ class Session:
         """Dollars a token of the session's model; zeros when no price is known."""
         return rates_of(self.info.model, self.limits.cache_ttl)
 
+    def server_edits(self) -> dict[str, Any] | None:
+        """What the server is asked to leave out of the next prompt by itself; None when we do it."""
+        state = self.state(0)
+        if not server_clears(self.setting, state, edits=self.info.edits, bound_thinking=self.info.thinking):
+            return None
+        recreatable = [name for name, tool in self.tools.items() if tool.recreatable]
+        names = [str(tool["name"]) for tool in self.view.tools]
+        return context_management(self.setting, state, names=names, recreatable=recreatable)
+
     def record(self, event: E) -> E:
         """Journal an event, let the view take it in, then show it; returns it with its id."""
-        made = self.journal.append(event)
-        self.view.apply(made)
-        self.history.apply(made)
+        with self._lock:  # between turns the main thread records too, while background work goes on
+            made = self.journal.append(event)
+            self.view.apply(made)
+            self.history.apply(made)
+            self.watch.apply(made)
         if self.surface is not None:
             self.surface.show(made)
         return made
@@ -174,7 +197,7 @@ class Session:
         """Close every open call with an error result that says `why`, then a half-said reply."""
         for call, name in self.view.open_calls.items():
             running = self.view.was_called(call)
-            output = self.view.partial_output(call).strip()
+            output = capped(self.view.partial_output(call).strip(), CUT_CHARS)
             body = f"{CUT_OFF if running else NOT_RUN} {why}" + (f"\nOutput until then:\n{output}" if output else "")
             self.record(
                 ToolReturned(
@@ -198,10 +221,8 @@ class Session:
         return made
 
     def close(self) -> None:
-        """Let go of the journal; background work finds it closed and ends."""
-        task = self.background
-        if task is not None and not task.done():
-            task.get_loop().call_soon_threadsafe(task.cancel)
+        """End background work and let go of the journal."""
+        self.background.close()
         self.journal.close()
 
 

@@ -20,7 +20,7 @@ from ipyagent.loop.budget import Budget, dear_turn
 from ipyagent.loop.bug_report import write_report
 from ipyagent.loop.calls import run_calls
 from ipyagent.loop.layers import Engine
-from ipyagent.loop.reactive import ask_or_compact
+from ipyagent.loop.reactive import ask_or_compact, wanted_compaction
 from ipyagent.loop.session import Session
 from ipyagent.model.reading import CUTTING
 
@@ -86,6 +86,8 @@ async def _rounds(session: Session, workspace: Workspace, budget: Budget, engine
         calls = await run_calls(session, reply, workspace)
         if calls:
             await engine.results()
+            if (wish := wanted_compaction(reply)) is not None:
+                await engine.compact("model", instructions=wish)
         cut = cut + 1 if calls and reply.said.stop_reason in CUTTING else 0
         if cut >= MAX_CUT_CALLS:
             return "limit", f"{cut} tool calls in a row were cut off by the output limit; raise IPyAgent.max_output"

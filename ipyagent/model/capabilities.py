@@ -9,6 +9,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
+
 from ipyagent.journal.protocols import ModelInfo, Request
 
 DEFAULT_WINDOW = 200_000
@@ -17,10 +19,19 @@ ONE_MILLION = 1_000_000
 LONG_BETA = "context-1m-2025-08-07"
 """Beta header by which older models serve a window of a million tokens."""
 
-OPTIONAL_FIELDS = ("cache_control", "thinking", "output_config", "diagnostics")
+OPTIONAL_FIELDS = ("cache_control", "context_management", "thinking", "output_config", "diagnostics")
 """Parts of a request that a server may lack; each degrades to leaving it out."""
-OF_THE_MODEL = ("thinking", "output_config")
+OF_THE_MODEL = ("thinking", "output_config", "context_management")
 """Those that one model of a server may take and another not."""
+
+EDITS_BETA = "context-management-2025-06-27"
+DIAGNOSIS_BETA = "cache-diagnosis-2026-04-07"
+_ALSO_NAMED = {
+    "output_config": ("effort",),
+    "context_management": (EDITS_BETA, "clear_tool_uses", "clear_thinking"),
+    "diagnostics": (DIAGNOSIS_BETA,),
+}
+"""Words by which a refusal means a field."""
 
 _LACKS = re.compile(
     r"extra inputs|unknown|unrecogni[sz]ed|unexpected|unsupported|not (?:be )?(?:permitted|supported|allowed)"
@@ -69,7 +80,7 @@ class Capabilities:
         if not _LACKS.search(lowered):
             return False
         for feature in OPTIONAL_FIELDS:
-            named = feature in lowered or (feature == "output_config" and "effort" in lowered)
+            named = any(word in lowered for word in (feature, *_ALSO_NAMED.get(feature, ())))
             if named and feature in sent and feature not in self.lacking(endpoint, model):
                 self.lacks(endpoint, feature, model if feature in OF_THE_MODEL else "")
                 return True
@@ -82,16 +93,13 @@ def without_marks(request: Request) -> Request:
     def bare(block: dict[str, Any]) -> dict[str, Any]:
         return {key: value for key, value in block.items() if key != "cache_control"}
 
-    return Request(
-        model=request.model,
+    return msgspec.structs.replace(
+        request,
         system=[bare(block) for block in request.system],
         tools=[bare(block) for block in request.tools],
         messages=[
             {**message, "content": [bare(block) for block in message["content"]]} for message in request.messages
         ],
-        max_tokens=request.max_tokens,
-        effort=request.effort,
-        diagnose=request.diagnose,
     )
 
 
@@ -135,5 +143,6 @@ def resolve(
         thinking=told.thinking if told is not None and known else bool(re.match(r"claude-\w+-(5|4-[678])", name)),
         effort=told.effort if told is not None and known else False,
         images=told.images if told is not None else True,
+        edits=told is not None and told.edits,
         source=source or "default",
     )

@@ -12,15 +12,29 @@ import time
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from ipyagent.errors import AuthenticationFailed, ModelError, NoCredentials, SettingError, Unreachable
 from ipyagent.journal.protocols import ModelEvent, ModelInfo, Reply, Request, Waiting
-from ipyagent.model.capabilities import LONG_BETA, Capabilities, resolve, split_suffix, without_marks
+from ipyagent.model.capabilities import (
+    DIAGNOSIS_BETA,
+    EDITS_BETA,
+    LONG_BETA,
+    Capabilities,
+    resolve,
+    split_suffix,
+    without_marks,
+)
 from ipyagent.model.endpoint import BAD_KEY, HINT, READ_ONCE, Endpoint, is_loopback, keyring_key
 from ipyagent.model.failures import Refusal, asked_wait, back_off, failure, is_transient, reason_of, redact
 from ipyagent.model.reading import Reading
 
 if TYPE_CHECKING:
     import anthropic
+
+EDITS = ("clear_tool_uses_20250919", "clear_thinking_20251015")
+"""What a server must be able to leave out for us to rely on it."""
+
 
 class AnthropicModel:
     """Answers requests through the SDK's async client. One event loop only (the agent thread's)."""
@@ -78,7 +92,10 @@ class AnthropicModel:
                 betas=(LONG_BETA,) if LONG_BETA in betas else (),
                 environ=os.environ,
             )
-        return self._infos[model]
+        info = self._infos[model]
+        if info.edits and "context_management" in self.capabilities.lacking(self._address, model):
+            return msgspec.structs.replace(info, edits=False)
+        return info
 
     async def _ask_models_api(self, model: str) -> tuple[ModelInfo | None, bool]:
         """What the Models API says (None: nothing), and whether it would say the same again."""
@@ -101,6 +118,9 @@ class AnthropicModel:
             value = able.get(name)
             return bool(value.get("supported")) if isinstance(value, dict) else bool(value)
 
+        managed = able.get("context_management")
+        managed = managed if isinstance(managed, dict) and managed.get("supported") else {}
+        edits = all(isinstance(managed.get(kind), dict) and managed[kind].get("supported") for kind in EDITS)
         window, output = _positive(told.get("max_input_tokens")), _positive(told.get("max_tokens"))
         info = ModelInfo(
             model=model,
@@ -109,6 +129,7 @@ class AnthropicModel:
             thinking=can("thinking"),
             effort=can("effort"),
             images=can("image_input") if able else True,
+            edits=edits,
             source="Models API" if able or window else "",
         )
         return info, True
@@ -161,6 +182,8 @@ class AnthropicModel:
             broken=broken,
             details=reply.details,
             invalid=reply.invalid,
+            applied=reply.applied,
+            miss=reply.miss,
         )
 
     async def _open(self, request: Request) -> Any:
@@ -173,7 +196,7 @@ class AnthropicModel:
                 return await self.client.messages.create(**body)
             except anthropic.APIStatusError as problem:
                 refusal = self._read(problem)
-                sent = {**body, "cache_control": ()} if _has_marks(body) else body
+                sent = {**body, **body.get("extra_body", {})} | ({"cache_control": ()} if _has_marks(body) else {})
                 if refusal.status in (400, 422) and self.capabilities.learn(
                     self._address, request.model, refusal.message, sent
                 ):
@@ -217,8 +240,20 @@ class AnthropicModel:
             body["thinking"] = {"type": "adaptive", "display": "summarized"}
         if request.effort and info.effort and "output_config" not in lacking:
             body["output_config"] = {"effort": request.effort}
+        betas = []
+        if request.diagnose is not None and "diagnostics" not in lacking:
+            body["diagnostics"] = {"previous_message_id": request.diagnose or None}
+            betas.append(DIAGNOSIS_BETA)
+        if request.edits is not None and "context_management" not in lacking:
+            # the plain client is used for all servers; it knows the field in its beta half only
+            body["extra_body"] = {"context_management": _possible(request.edits, thinking="thinking" in body)}
+            betas.append(EDITS_BETA)
         if split_suffix(request.model)[1] and info.source == "[1m] suffix":
-            body["extra_headers"] = {"anthropic-beta": LONG_BETA}
+            betas.append(LONG_BETA)
+        if betas:
+            given = str(self.client.default_headers.get("anthropic-beta") or "")
+            known = [name.strip() for name in given.split(",") if name.strip()]
+            body["extra_headers"] = {"anthropic-beta": ",".join(dict.fromkeys([*known, *betas]))}
         return body
 
     def _read(self, problem: Any) -> Refusal:
@@ -284,6 +319,14 @@ def _make_client(endpoint: Endpoint) -> anthropic.AsyncAnthropic:
     except (anthropic.AnthropicError, ValueError, OSError) as problem:
         text = " ".join(redact(str(problem), key).split())
         raise NoCredentials(f"the stored credentials cannot be used ({text}), nor is ANTHROPIC_API_KEY set") from None
+
+
+def _possible(edits: dict[str, Any], *, thinking: bool) -> dict[str, Any]:
+    """The edits without that of thinking where the request does not ask for any: it would be refused."""
+    if thinking:
+        return edits
+    kept = [edit for edit in edits["edits"] if not str(edit["type"]).startswith("clear_thinking")]
+    return {**edits, "edits": kept}
 
 
 def _positive(value: object) -> int:

@@ -41,6 +41,8 @@ class Reading:
         self.message_id = ""
         self.model = ""
         self.details = ""
+        self.miss = ""
+        self._applied: tuple[dict[str, Any], ...] = ()
         self._usage: dict[str, Any] = {}
         self._blocks: dict[int, Block] = {}
         self._parts: dict[tuple[int, str], list[str]] = {}
@@ -57,6 +59,7 @@ class Reading:
             self.began = True
             self.message_id, self.model = str(message.get("id") or ""), str(message.get("model") or "")
             self._usage.update(_counts(message.get("usage")))
+            self.miss = _miss(message.get("diagnostics"))
             yield Began(self.usage() or Usage())
         elif kind == "content_block_start":
             block = dict(event.get("content_block") or {})
@@ -75,6 +78,9 @@ class Reading:
             details = delta.get("stop_details")
             if isinstance(details, dict):
                 self.details = str(details.get("explanation") or details.get("category") or "")
+            managed = event.get("context_management")
+            if isinstance(managed, dict):
+                self._applied = tuple(edit for edit in managed.get("applied_edits") or () if isinstance(edit, dict))
             self._usage.update(_counts(event.get("usage")))
         elif kind == "message_stop":
             self.finished = True
@@ -178,7 +184,15 @@ class Reading:
             seconds=round(seconds, 3),
         )
         invalid = {kept[index]["id"]: problem for index, problem in self._invalid.items() if index in kept}
-        return Reply(said=said, usage=self.usage(), broken=broken, details=self.details, invalid=invalid)
+        return Reply(
+            said=said,
+            usage=self.usage(),
+            broken=broken,
+            details=self.details,
+            invalid=invalid,
+            applied=self._applied,
+            miss=self.miss,
+        )
 
 
 def _in_order(block: Block) -> Block:
@@ -225,6 +239,12 @@ def _depth(value: Any) -> int:
     ]:
         depth += 1
     return depth
+
+
+def _miss(diagnostics: Any) -> str:
+    """The kind of a cache miss that the server names; "" when there was none or it does not say."""
+    reason = diagnostics.get("cache_miss_reason") if isinstance(diagnostics, dict) else None
+    return str(reason.get("type") or "") if isinstance(reason, dict) else ""
 
 
 def _counts(usage: Any) -> dict[str, int]:

@@ -13,7 +13,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-_WRAPPED = re.compile(r"\s*<([\w-]+)(?:\s[^>]*)?>.*</\1>\s*", re.S)
+from . import boundaries
+
+WRAPPED = re.compile(r"\s*<([\w-]+)(?:\s[^>]*)?>.*</\1>\s*", re.S)
 _ATTACHED = re.compile(r"<(variable|file|cell|out|output|skill|context)\b[^>]*>.*?</\1>", re.S)
 _NAMED = re.compile(r"<(variable|file)\s[^>]*?(?:name|path)=\"([^\"]+)\"")
 _CJK = re.compile(r"[\u3400-\u9fff]")
@@ -102,6 +104,9 @@ def read(body: Mapping[str, Any]) -> Conversation:
             said = "\n".join(str(block["text"]) for block in blocks if block.get("type") == "text")
             introduced = introduced or bool(MARK.search(said))
             uses: list[dict[str, Any]] = [block for block in blocks if block.get("type") == "tool_use"]
+            for block in blocks:
+                if block.get("type") == "compaction" and block.get("content"):
+                    _summarised(turns, str(block["content"]))
             calls = {str(use["id"]): (str(use["name"]), use.get("input") or {}) for use in uses}
             if turns and said and not calls:
                 turns[-1] = replace(turns[-1], said=said)
@@ -121,6 +126,14 @@ def read(body: Mapping[str, Any]) -> Conversation:
     )
 
 
+def _summarised(turns: list[Turn], summary: str) -> None:
+    """A server's summary: when the turns before it were left out, it tells what was asked last."""
+    if turns:
+        turns[-1] = replace(turns[-1], extras=(*turns[-1].extras, summary))
+    else:
+        turns.append(Turn(boundaries.request_in(summary), (summary,)))
+
+
 def _marks_off(value: Any) -> Any:
     """The messages without cache marks, which move without changing what was said."""
     if isinstance(value, dict):
@@ -137,8 +150,9 @@ def _user(turns: list[Turn], blocks: list[dict[str, Any]], calls: Mapping[str, t
             result = _NOTE.sub("", flat(block.get("content")))
             steps.append(Step(name, given, result, bool(block.get("is_error"))))
     texts = [str(block.get("text", "")) for block in blocks if block.get("type") == "text"]
-    extras = [text for text in texts if _WRAPPED.fullmatch(text)]
-    own = [text for text in texts if not _WRAPPED.fullmatch(text) and text.strip()]
+    ours = [text for text in texts if WRAPPED.fullmatch(text) or boundaries.is_ours(text)]
+    own = [boundaries.words(text) for text in texts if text not in ours and text.strip()]
+    extras = ours
     inline = [found.group() for text in own for found in _ATTACHED.finditer(text)]
     if steps and turns:
         turns[-1] = replace(turns[-1], rounds=(*turns[-1].rounds, tuple(steps)))

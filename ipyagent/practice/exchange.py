@@ -18,7 +18,8 @@ class Exchange:
     `cpu`: seconds of the server's own thread, without waiting. `outcome`: `open`, `complete`, `refused` (a rule),
     `fault` (told to fail), `eof`, `drop`, `reset`, `hang`, `error`, `bad_json`, `bad_sse`, `brain failed`,
     `server failed` (a bug of this server; `error` has the traceback), or `client gone`. `usage`: as sent, with the
-    cache split. `reply`: the message sent, as long as bodies are kept. `written`: bytes of the answer's text.
+    cache split. `read`: the messages the model was shown, when edits or a summary made them other than those
+    sent. `reply`: the message sent, as long as bodies are kept. `written`: bytes of the answer's text.
     """
 
     number: int
@@ -37,6 +38,7 @@ class Exchange:
     message_id: str = ""
     usage: dict[str, Any] = field(default_factory=dict)
     reply: dict[str, Any] | None = None
+    read: list[dict[str, Any]] | None = None
     written: int = 0
 
     @property

@@ -2,7 +2,7 @@
 
 Adjacent messages of one role are one turn. The first turn is the user's. A turn of role `system` follows a user turn
 and never stands between tool calls and their results. Every tool call is answered in the user turn right after it,
-results first, once each; no result without its call; no call id twice.
+results first, once each; no result without its call; no call id twice. A `compaction` block may begin the conversation.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Any, Final
 from ipyagent.practice.models import ModelCard
 from ipyagent.practice.refusal import Refused
 from ipyagent.practice.rules import check_mark
+from ipyagent.practice.summary_block import check_shape, is_void
 
 _ID: Final = re.compile(r"[a-zA-Z0-9_-]+")
 _USES: Final = "`tool_use` ids were found without `tool_result` blocks immediately after"
@@ -31,12 +32,13 @@ BLOCKS: Final[Mapping[str, frozenset[str]]] = {
     "search_result": _fields("source title content citations cache_control"),
     "thinking": _fields("thinking signature"),
     "redacted_thinking": _fields("data"),
+    "compaction": _fields("content encrypted_content signature tool_changes cache_control"),
     "tool_use": _fields("id name input cache_control caller toolset_name"),
     "tool_result": _fields("tool_use_id content is_error cache_control toolset_name"),
 }
 ALLOWED: Final[Mapping[str, frozenset[str]]] = {
-    "user": frozenset({"text", "image", "document", "search_result", "tool_result"}),
-    "assistant": frozenset({"text", "thinking", "redacted_thinking", "tool_use"}),
+    "user": frozenset({"text", "image", "document", "search_result", "tool_result", "compaction"}),
+    "assistant": frozenset({"text", "thinking", "redacted_thinking", "tool_use", "compaction"}),
     "system": frozenset({"text"}),
     "tool_result": frozenset({"text", "image", "document", "search_result"}),
 }
@@ -67,9 +69,12 @@ def check_conversation(messages: Any, card: ModelCard) -> None:
 
 
 def check_end(messages: Sequence[Mapping[str, Any]], card: ModelCard, was_paused: bool) -> None:
-    """A final assistant message is a prefill, unless it is a reply that was paused."""
-    last = messages[-1]
+    """A final assistant message is a prefill, unless it is a reply that was paused, or ends with a summary."""
+    live = [message for message in messages if not message["content"] or not all(map(is_void, _blocks(message)))]
+    last = live[-1]
     if last["role"] != "assistant" or was_paused:
+        return
+    if last["content"] and _blocks(last)[-1]["type"] == "compaction":
         return
     if not card.prefill:
         raise Refused(
@@ -79,6 +84,11 @@ def check_end(messages: Sequence[Mapping[str, Any]], card: ModelCard, was_paused
     text = content if isinstance(content, str) else content[-1].get("text", "") if content else ""
     if text != text.rstrip():
         raise Refused("messages: final assistant content cannot end with trailing whitespace")
+
+
+def _blocks(message: Mapping[str, Any]) -> Sequence[Block]:
+    content = message["content"]
+    return [{"type": "text", "text": content}] if isinstance(content, str) else content
 
 
 def _turns(messages: Sequence[Any], card: ModelCard) -> list[Turn]:
@@ -106,9 +116,11 @@ def _turns(messages: Sequence[Any], card: ModelCard) -> list[Turn]:
             )
         for j, block in enumerate(blocks):
             _check_block(block, role, f"messages.{i}.content.{j}")
+        if blocks and all(map(is_void, blocks)):
+            continue
         if not turns or turns[-1].role != role:
             turns.append(Turn(role, i, []))
-        turns[-1].blocks.extend((i, j, block) for j, block in enumerate(blocks))
+        turns[-1].blocks.extend((i, j, block) for j, block in enumerate(blocks) if not is_void(block))
     return turns
 
 
@@ -138,6 +150,8 @@ def _check_block(block: Any, where: str, path: str) -> None:
             _check_document(block, path)
         case "search_result":
             _check_search(block, path)
+        case "compaction":
+            check_shape(block, path)
         case "image":
             if not isinstance(block.get("source"), dict):
                 raise Refused(f"{path}.image.source: Field required")
@@ -202,7 +216,10 @@ def _check_search(block: Block, path: str) -> None:
 
 
 def _check_roles(turns: Sequence[Turn], card: ModelCard) -> None:
-    if turns[0].role == "assistant":
+    if not turns:
+        raise Refused("messages: at least one message with content is required")
+    first = turns[0].blocks[0][2]["type"] if turns[0].blocks else ""
+    if turns[0].role == "assistant" and first != "compaction":  # a summary stands for the turns before it
         raise Refused("messages: first message must use the \"user\" role")
     previous = ""
     for turn in turns:

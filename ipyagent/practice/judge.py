@@ -6,38 +6,68 @@ import hashlib
 import json
 import uuid
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from ipyagent.practice.betas import BLOCK_BINDING
 from ipyagent.practice.cache import Account, PromptCache, check_marks
+from ipyagent.practice.compaction import NO_USAGE, Summarised, Summariser, due, summarised
 from ipyagent.practice.diagnosis import Diagnoses
+from ipyagent.practice.editing import Edited, edited
 from ipyagent.practice.history import check_conversation, check_end
+from ipyagent.practice.management import LEAST_TRIGGER, Management, management
 from ipyagent.practice.models import PRACTICE, ModelCard
 from ipyagent.practice.prompt import Prompt, Reader
 from ipyagent.practice.refusal import Refused
 from ipyagent.practice.replies import Reply
 from ipyagent.practice.rules import check_parameters
+from ipyagent.practice.summary_block import THRESHOLD, check_blocks
 from ipyagent.practice.thinking import Thoughts
 from ipyagent.practice.tokens import BLOCK, count_text, cut_text
 
 ABILITIES: Final = frozenset(
     {
         "caching", "models", "count_tokens", "thinking", "images", "output_config", "diagnostics",
-        "system_messages",
+        "system_messages", "context_management", "compaction",
     }
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """A request that keeps the rules, ready to be answered."""
+    """A request that keeps the rules, ready to be answered.
+
+    `prompt` is what the client sent and binds its thinking to; `read` what the model reads, is counted and cached:
+    edited, and after a compaction the summary alone. `whole`: tokens before edits and summaries. `heard`: the body
+    as the brain gets it. `counts`: every sampling call is to be listed in `usage.iterations`.
+    """
 
     body: Mapping[str, Any]
     card: ModelCard
     prompt: Prompt
+    read: Prompt
     account: Account | None
     transformations: tuple[dict[str, Any], ...]
+    edits: Edited
+    whole: int
+    managed: bool = False
+    counts: bool = False
+    summary: Summarised | None = None
+
+    @property
+    def heard(self) -> Mapping[str, Any]:
+        """The body for the brain; a compaction of this very request is not in it."""
+        return self.edits.body(self.body)
+
+    @property
+    def changed(self) -> bool:
+        """Whether the model reads other messages than were sent."""
+        return bool(self.edits.applied) or self.whole != self.read.tokens
+
+    @property
+    def bound_to(self) -> Prompt:
+        """The prompt that new thinking is bound to."""
+        return self.read if self.summary is not None and self.summary.replaces else self.prompt
 
 
 @dataclass
@@ -45,7 +75,8 @@ class Judge:
     """Accepts or refuses requests, and finishes replies.
 
     `without`: abilities this server lacks; `refuse_unknown`: fields it refuses as unknown; `any_model`: unknown
-    models are answered as the practice model (local servers do).
+    models are answered as the practice model (local servers do). `summarise` writes what a compaction is to say;
+    `least_trigger` is the smallest trigger of one, in tokens.
     """
 
     cards: dict[str, ModelCard]
@@ -53,6 +84,8 @@ class Judge:
     without: frozenset[str] = frozenset()
     refuse_unknown: frozenset[str] = frozenset()
     any_model: bool = False
+    summarise: Summariser = lambda body: None
+    least_trigger: int = LEAST_TRIGGER
     reader: Reader = field(default_factory=Reader)
     thoughts: Thoughts = field(default_factory=Thoughts)
     diagnoses: Diagnoses = field(default_factory=Diagnoses)
@@ -67,8 +100,11 @@ class Judge:
         card = self._card(body.get("model"))
         check_parameters(body, card, betas, counting)
         messages = body.get("messages")
+        wanted = management(body, card, betas, "compaction" not in self.without, self.least_trigger)
         check_conversation(messages, card)
-        images = self.reader.pictures.check(messages or [], card.max_images)
+        assert isinstance(messages, list)
+        check_blocks(messages, betas, wanted.compact is not None)
+        images = self.reader.pictures.check(messages, card.max_images)
         if images and "images" in self.without:
             raise Refused(f"messages: {card.id} does not take images")
         prompt = self.reader.read(body)
@@ -80,14 +116,39 @@ class Judge:
             prompt = check_marks(body, prompt)
         binding = (body.get("thinking") or {}).get("block_binding") or {}
         drop = BLOCK_BINDING in betas and binding.get("prefix_mismatch_behavior") == "drop_block"
-        check_end(messages or [], card, self.thoughts.was_paused(prompt))
+        if wanted.summarize is None:
+            check_end(messages, card, self.thoughts.was_paused(prompt))
         prompt, transformations = self.thoughts.check(prompt, body, card, drop)
-        if prompt.tokens > card.window:
-            raise Refused(f"prompt is too long: {prompt.tokens} tokens > {card.window} maximum")
+        edits = edited(prompt, wanted, self.reader)
+        if edits.prompt.tokens > card.window:
+            raise Refused(f"prompt is too long: {edits.prompt.tokens} tokens > {card.window} maximum")
         account = None
         if caching and not counting:
-            account = self.cache.account(body, prompt, card.min_cache, images > 0)
-        return Accepted(body, card, prompt, account, tuple(transformations))
+            account = self.cache.account(body, edits.prompt, card.min_cache, images > 0)
+        whole = self.reader.read(body, whole=True).tokens if wanted.asked else edits.prompt.tokens
+        counts = wanted.summarize is not None or THRESHOLD in betas
+        accepted = Accepted(
+            body, card, prompt, edits.prompt, account, tuple(transformations), edits, whole, wanted.asked, counts
+        )
+        return accepted if counting else self._compacted(accepted, wanted)
+
+    def _compacted(self, accepted: Accepted, wanted: Management) -> Accepted:
+        """The request with the summary that it asks for, or that its size calls for."""
+        compact, body, card = due(wanted, accepted.read), accepted.body, accepted.card
+        if compact is None:
+            return accepted
+        self.begin(accepted)  # the summarising call is answered before the reply begins
+        room = min(int(body["max_tokens"]) if compact.trigger == 0 else card.max_output, card.max_output)
+        words = self.summarise({**body, "messages": accepted.read.messages()})
+        made = summarised(compact, accepted.prompt, accepted.read, accepted.account, words, room, card.bound)
+        if not made.replaces or made.alone:
+            return replace(accepted, summary=made)
+        read = self.reader.read({**body, "messages": [{"role": "assistant", "content": [made.block]}]})
+        account = None
+        if accepted.account is not None:
+            read = check_marks(body, read)
+            account = self.cache.account(body, read, card.min_cache, False)
+        return replace(accepted, read=read, account=account, summary=made)
 
     def begin(self, accepted: Accepted) -> None:
         """The response begins: cache entries it writes become readable."""
@@ -96,17 +157,26 @@ class Judge:
 
     def finish(self, accepted: Accepted, reply: Reply) -> tuple[dict[str, Any], Reply]:
         """The message as the API answers it, cut to the limits, and the reply with the raw inputs that go with it."""
-        body, card, prompt = accepted.body, accepted.card, accepted.prompt
-        reply = self._shaped(accepted, reply)
+        body, card, prompt, summary = accepted.body, accepted.card, accepted.bound_to, accepted.summary
+        alone = summary is not None and summary.alone
+        reply = reply if alone else self._shaped(accepted, reply)
         blocks: list[dict[str, Any]] = [dict(block) for block in reply.content]
         for i, block in enumerate(blocks):
             if block["type"] == "tool_use" and not block.get("id"):
                 seed = prompt.chain[-1] + f"{card.id} {i} {block['name']}".encode()
                 block["id"] = "toolu_" + hashlib.sha256(seed).hexdigest()[:24]
-        self.thoughts.sign_reply(prompt, card, blocks, self.reader, reply.stop_reason == "pause_turn")
-        usage = self._usage(accepted)
-        usage["output_tokens"] = sum(self._cost(block, raw) for block, raw in _with_raw(blocks, reply))
+        if not alone:
+            self.thoughts.sign_reply(prompt, card, blocks, self.reader, reply.stop_reason == "pause_turn")
+        usage: dict[str, Any] = dict(NO_USAGE) if alone else self._usage(accepted)
+        if not alone:
+            usage["output_tokens"] = sum(self._cost(block, raw) for block, raw in _with_raw(blocks, reply))
         usage.update(reply.usage or {})
+        if accepted.counts or summary is not None:
+            mine = [] if alone else [{"type": "message", **{k: v for k, v in usage.items() if k != "service_tier"}}]
+            usage["iterations"] = [*([summary.cost] if summary is not None else []), *mine]
+        if summary is not None and summary.block is not None and not alone:
+            blocks.insert(0, dict(summary.block))
+            reply = replace(reply, raw_inputs=tuple((i + 1, raw) for i, raw in reply.raw_inputs))
         message: dict[str, Any] = {
             "id": "msg_" + uuid.uuid4().hex[:24],
             "type": "message",
@@ -119,8 +189,10 @@ class Judge:
             "usage": usage,
         }
         if "diagnostics" not in self.without and "caching" not in self.without:
-            message["diagnostics"] = self.diagnoses.compare(body, prompt)
-            self.diagnoses.remember(message["id"], body, prompt)
+            message["diagnostics"] = self.diagnoses.compare(body, accepted.prompt)
+            self.diagnoses.remember(message["id"], body, accepted.prompt)
+        if accepted.managed:
+            message["context_management"] = {"applied_edits": list(accepted.edits.applied)}
         if accepted.transformations:
             message["input_transformations"] = list(accepted.transformations)
         return message, reply
@@ -128,7 +200,7 @@ class Judge:
     def _known_fields(self, sent: Mapping[str, Any]) -> Mapping[str, Any]:
         if unknown := sorted(self.refuse_unknown.intersection(name for name in sent if sent[name] is not None)):
             raise Refused(f"{unknown[0]}: Extra inputs are not permitted")
-        ignored = {"thinking", "output_config", "diagnostics"} & self.without
+        ignored = {"thinking", "output_config", "diagnostics", "context_management", "compaction"} & self.without
         if "caching" in self.without:
             ignored.add("cache_control")
         return {name: value for name, value in sent.items() if name not in ignored} if ignored else sent
@@ -139,15 +211,15 @@ class Judge:
         card = self.cards.get(model)
         if card is not None and card.lifecycle != "retired":
             if "system_messages" in self.without and card.system_messages:
-                return ModelCard(**{**_fields(card), "system_messages": False})
+                return replace(card, system_messages=False)
             return card
         if self.any_model:
-            return ModelCard(**{**_fields(self.cards[PRACTICE]), "id": model})
+            return replace(self.cards[PRACTICE], id=model)
         raise Refused(f"model: {model}", 404)
 
     def _usage(self, accepted: Accepted) -> dict[str, Any]:
         if accepted.account is None:
-            return {"input_tokens": accepted.prompt.tokens}
+            return {"input_tokens": accepted.read.tokens}
         return {**accepted.account.usage(), "service_tier": "standard"}
 
     def _shaped(self, accepted: Accepted, reply: Reply) -> Reply:
@@ -155,7 +227,7 @@ class Judge:
         body, card = accepted.body, accepted.card
         thinking = body.get("thinking") or {}
         silent = "thinking" in self.without or thinking.get("type") == "disabled"
-        room = min(int(body["max_tokens"]), card.window - accepted.prompt.tokens)
+        room = min(int(body["max_tokens"]), card.window - accepted.read.tokens)
         why = "max_tokens" if room == body["max_tokens"] else "model_context_window_exceeded"
         raw, content, kept_raw = dict(reply.raw_inputs), [], []
         stop, sequence = reply.stop_reason, reply.stop_sequence
@@ -185,17 +257,14 @@ class Judge:
                 content.append(block)
             if found:
                 break
-        changed = {"content": tuple(content), "raw_inputs": tuple(kept_raw)}
-        return Reply(**{**_fields(reply), **changed, "stop_reason": stop, "stop_sequence": sequence})
+        return replace(
+            reply, content=tuple(content), raw_inputs=tuple(kept_raw), stop_reason=stop, stop_sequence=sequence
+        )
 
     def _cost(self, block: Mapping[str, Any], raw: str | None) -> int:
         if raw is not None:
             return BLOCK + 8 + count_text(block["name"]) + count_text(raw)
         return self.reader.count("messages", block, self.reader.digest(block))
-
-
-def _fields(value: Any) -> dict[str, Any]:
-    return {name: getattr(value, name) for name in value.__dataclass_fields__}
 
 
 def _with_raw(blocks: list[dict[str, Any]], reply: Reply) -> list[tuple[dict[str, Any], str | None]]:

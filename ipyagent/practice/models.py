@@ -20,7 +20,7 @@ class ModelCard:
 
     `bound`: its thinking blocks are bound to what was before them, and tools cannot be forced. `prefill`: a final
     assistant message is accepted. `thinking`: accepted values of `thinking.type`. `system_messages`: the
-    conversation may hold messages of role `system`.
+    conversation may hold messages of role `system`. `manages`: edits and summarises prompts on the server.
     """
 
     id: str
@@ -35,6 +35,12 @@ class ModelCard:
     system_messages: bool = True
     lifecycle: str = "active"
     retires_at: str | None = None
+    manages: bool = False
+
+    @property
+    def compacts(self) -> bool:
+        """Whether it takes the `compaction` parameter."""
+        return self.manages
 
     @property
     def max_images(self) -> int:
@@ -44,11 +50,12 @@ class ModelCard:
     def info(self, without: frozenset[str]) -> dict[str, Any]:
         """The model as the Models API answers it; `without` are abilities of this server that are switched off."""
         thinks = "thinking" not in without
+        edits = self.manages and "context_management" not in without
+        compacts = self.compacts and "compaction" not in without
 
         def can(yes: bool) -> dict[str, bool]:
             return {"supported": yes}
 
-        edits = ("clear_tool_uses_20250919", "clear_thinking_20251015", "compact_20260112")
         types = ("adaptive", "between_tools", "disabled", "enabled")
         return {
             "type": "model",
@@ -69,7 +76,13 @@ class ModelCard:
                 "pdf_input": can(True),
                 "structured_outputs": can("output_config" not in without),
                 "server_tools": {"supported": False, "code_execution": can(False), "web_search": can(False)},
-                "context_management": {"supported": False, **{edit: can(False) for edit in edits}},
+                "context_management": {
+                    "supported": edits,
+                    "clear_tool_uses_20250919": can(edits),
+                    "clear_thinking_20251015": can(edits and thinks),
+                    "compact_20260112": can(edits and compacts),
+                },
+                "compaction": {"supported": compacts, "summarize": can(compacts)},
                 "effort": {
                     "supported": "output_config" not in without,
                     **{level: can("output_config" not in without and level in self.efforts) for level in EFFORTS},
@@ -93,9 +106,9 @@ KNOWN: tuple[ModelCard, ...] = (
     ModelCard("claude-fable-5-2", "fable", _M, _OUT, 512, True, _ALWAYS),
     ModelCard("claude-fable-5-1", "fable", _M, _OUT, 512, True, _ALWAYS),
     ModelCard("claude-mythos-5-2", "mythos", _M, _OUT, 512, True, _ALWAYS),
-    ModelCard("claude-opus-5-5", "opus", _M, _OUT, 512, True, _ALWAYS),
-    ModelCard("claude-sonnet-5-5", "sonnet", _M, _OUT, 1_024, True, _FREE),
-    ModelCard("claude-haiku-5-5", "haiku", _M, _OUT, 1_024, True, _FREE),
+    ModelCard("claude-opus-5-5", "opus", _M, _OUT, 512, True, _ALWAYS, manages=True),
+    ModelCard("claude-sonnet-5-5", "sonnet", _M, _OUT, 1_024, True, _FREE, manages=True),
+    ModelCard("claude-haiku-5-5", "haiku", _M, _OUT, 1_024, True, _FREE, manages=True),
     ModelCard("claude-fable-5", "fable", _M, _OUT, 512, False, _ALWAYS),
     ModelCard("claude-opus-5", "opus", _M, _OUT, 512, False, _ALWAYS),
     ModelCard("claude-sonnet-5", "sonnet", _M, _OUT, 1_024, False, _FREE, system_messages=False),
@@ -117,7 +130,8 @@ KNOWN: tuple[ModelCard, ...] = (
 
 def catalogue(window: int, max_output: int, min_cache: int | None) -> dict[str, ModelCard]:
     """Every model by id, the practice model first with the limits given; `min_cache` None: 512."""
-    practice = ModelCard(PRACTICE, None, window, max_output, 512 if min_cache is None else min_cache, True, _FREE)
+    least = 512 if min_cache is None else min_cache
+    practice = ModelCard(PRACTICE, None, window, max_output, least, True, _FREE, manages=True)
     return {card.id: card for card in (practice, *KNOWN)}
 
 

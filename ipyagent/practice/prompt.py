@@ -1,8 +1,9 @@
 """A request's prompt as one row of blocks in cache order (tools, system, messages), each hashed and counted once.
 
 Two hash chains run over the row. `chain[i]` names the exact prefix that ends with block i, thinking included; the
-prompt cache lives on it. `bound[i]` leaves thinking blocks out; signatures of thinking are bound to it. In both, cache
-marks, the split of one role's turn into messages, and text given as a string or as one block make no difference.
+prompt cache lives on it. `bound[i]` leaves thinking blocks out; signatures of thinking are bound to it, and behind a
+signed summary it goes on as it stood at the end of what is summarised. In both, cache marks, the split of one role's
+turn into messages, and text given as a string or as one block make no difference.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from itertools import accumulate
 from typing import Any, Final
 
 from ipyagent.practice.images import Pictures
+from ipyagent.practice.summary_block import Anchor, anchor_of, is_void, standing
 from ipyagent.practice.tokens import BLOCK, MESSAGE, TOOLS, count_json, count_text, count_tool
 
 THINKING: Final = ("thinking", "redacted_thinking")
@@ -38,6 +40,7 @@ class Placed:
     tokens: int
     framing: int
     ttl: str | None
+    anchor: Anchor | None = None
 
     @property
     def thinks(self) -> bool:
@@ -63,15 +66,22 @@ class Prompt:
 
     def __post_init__(self) -> None:
         chain, bound, at, at_bound = [], [], START, START
-        for placed in self.blocks:
+        for i, placed in enumerate(self.blocks):
             at = follow(at, placed.part, placed.role, placed.digest)
-            if not placed.thinks:
+            if placed.anchor is not None and self._goes_on(placed.anchor, at_bound, i):
+                at_bound = placed.anchor.end
+            elif not placed.thinks:
                 at_bound = follow(at_bound, placed.part, placed.role, placed.digest)
             chain.append(at)
             bound.append(at_bound)
         object.__setattr__(self, "chain", tuple(chain))
         object.__setattr__(self, "bound", tuple(bound))
         object.__setattr__(self, "upto", tuple(accumulate(placed.tokens for placed in self.blocks)))
+
+    def _goes_on(self, anchor: Anchor, at: bytes, i: int) -> bool:
+        """Whether what follows the summary at place i stands where it stood behind what is summarised."""
+        role = self.blocks[i + 1].role if i + 1 < len(self.blocks) else "assistant"
+        return bool(anchor.end) and anchor.base == at and anchor.role != role
 
     @property
     def tokens(self) -> int:
@@ -86,6 +96,22 @@ class Prompt:
     def before(self, i: int) -> bytes:
         """The bound chain before block i."""
         return self.bound[i - 1] if i else START
+
+    @property
+    def base(self) -> bytes:
+        """The bound chain behind tools and system prompt."""
+        before = [link for placed, link in zip(self.blocks, self.bound, strict=True) if placed.part != "messages"]
+        return before[-1] if before else START
+
+    def messages(self) -> list[dict[str, Any]]:
+        """The messages the model reads: neighbours of one role are one."""
+        made: list[dict[str, Any]] = []
+        for placed in self.blocks:
+            if placed.part == "messages":
+                if not made or made[-1]["role"] != placed.role:
+                    made.append({"role": placed.role, "content": []})
+                made[-1]["content"].append(dict(placed.block))
+        return made
 
     def without(self, dropped: frozenset[int]) -> Prompt:
         """The prompt without the blocks at these places of the row."""
@@ -109,9 +135,9 @@ class Reader:
         self.pictures = Pictures()
         self._tokens: dict[bytes, int] = {}
 
-    def read(self, body: Mapping[str, Any]) -> Prompt:
-        """The prompt of a request whose shape was checked before."""
-        return Prompt(tuple(self._blocks(body)))
+    def read(self, body: Mapping[str, Any], whole: bool = False) -> Prompt:
+        """The prompt of a request whose shape was checked before: from its last summary on, unless `whole`."""
+        return Prompt(tuple(self._blocks(body, (0, 0) if whole else standing(body["messages"]))))
 
     def digest(self, block: Mapping[str, Any]) -> bytes:
         """The hash of a block's content without cache marks and null fields."""
@@ -125,7 +151,7 @@ class Reader:
             known = self._tokens[digest] = count_tool(block) if part == "tools" else self._count(block)
         return known
 
-    def _blocks(self, body: Mapping[str, Any]) -> Iterator[Placed]:
+    def _blocks(self, body: Mapping[str, Any], start: tuple[int, int]) -> Iterator[Placed]:
         extra = TOOLS
         for j, tool in enumerate(body.get("tools") or ()):
             yield self._place("tools", "", 0, j, tool, extra)
@@ -137,14 +163,17 @@ class Reader:
         for i, message in enumerate(body["messages"]):
             content = message["content"]
             extra = 0 if message["role"] == role else MESSAGE
-            role = message["role"]
             for j, block in enumerate([_said(content)] if isinstance(content, str) else content):
+                if (i, j) < start or is_void(block):
+                    continue
+                role = message["role"]
                 yield self._place("messages", role, i, j, block, extra)
                 extra = 0
 
     def _place(self, part: str, role: str, i: int, j: int, block: Mapping[str, Any], extra: int) -> Placed:
         digest = self.digest(block)
-        return Placed(part, role, i, j, block, digest, self.count(part, block, digest) + extra, extra, _ttl(block))
+        tokens = self.count(part, block, digest) + extra
+        return Placed(part, role, i, j, block, digest, tokens, extra, _ttl(block), anchor_of(block))
 
     def _count(self, block: Mapping[str, Any]) -> int:
         match block["type"]:
@@ -152,6 +181,8 @@ class Reader:
                 return BLOCK + count_text(block["text"])
             case "thinking":
                 return BLOCK + count_text(block["thinking"])
+            case "compaction":
+                return BLOCK + count_text(block["content"] or "")
             case "tool_use":
                 return BLOCK + 8 + count_text(block["name"]) + count_json(block["input"])
             case "tool_result":
@@ -181,6 +212,8 @@ def _ttl(block: Mapping[str, Any]) -> str | None:
 
 
 def _written(block: Mapping[str, Any]) -> bytes:
+    if block.get("type") == "compaction":
+        block = {"type": "compaction", "content": block["content"]}
     if "cache_control" in block or None in block.values():
         block = {k: v for k, v in block.items() if k != "cache_control" and v is not None}
     content = block.get("content")

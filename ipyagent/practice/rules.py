@@ -97,8 +97,12 @@ def _check_fields(body: Mapping[str, Any], betas: frozenset[str]) -> None:
     for name, needed in known.FIELDS.items():
         if body.get(name) is None:
             continue
+        if name == "compaction" and not betas.intersection(needed):
+            raise Refused(f"compaction: this parameter requires anthropic-beta: {needed[0]}")
         if not betas.intersection(needed):
             raise Refused(f"{name}: Extra inputs are not permitted")
+        if name in ("context_management", "compaction"):
+            continue
         code = "thread_unsupported_request" if name == "thread" else None
         raise Refused(f"{name}: not supported yet by the practice server", code=code)
     for name in sorted(set(body) - FIELDS - set(known.FIELDS)):

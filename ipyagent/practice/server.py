@@ -19,14 +19,22 @@ from http.server import ThreadingHTTPServer
 from types import TracebackType
 from typing import Any, Self
 
+from ipyagent.practice.compaction import Summariser
 from ipyagent.practice.echo import echo
 from ipyagent.practice.exchange import Exchange
 from ipyagent.practice.judge import ABILITIES, Judge
+from ipyagent.practice.management import LEAST_TRIGGER
 from ipyagent.practice.models import PRACTICE, catalogue
 from ipyagent.practice.replies import Fault, Reply, Scripted
 from ipyagent.practice.wire import Wire
 
 Brain = Callable[[dict[str, Any]], Reply | Fault]
+
+
+def _extract(body: Mapping[str, Any]) -> str:
+    from ipyagent.practice.summaries import extract  # the practice model's reading of a conversation, on first use
+
+    return extract(body)
 
 
 class _Http(ThreadingHTTPServer):
@@ -57,9 +65,11 @@ class PracticeServer:
     `brain` gets the request's body and answers a reply or a fault; it runs on the connection's thread.
     `window`, `max_output`: tokens of the model `practice`; `min_cache`: its smallest cacheable prefix (512).
     `clock`: seconds, for cache lives. `without`: abilities to switch off (`caching`, `models`, `count_tokens`,
-    `thinking`, `images`, `output_config`, `diagnostics`, `system_messages`). `refuse_unknown`: request fields
-    answered with 400 "Extra inputs are not permitted". `any_model`: take unknown model ids. `api_key`: the only
-    credential taken (None: any). `keep_bodies` False: the log keeps numbers only.
+    `thinking`, `images`, `output_config`, `diagnostics`, `system_messages`, `context_management`, `compaction`).
+    `summarise`: writes the summaries of server compactions from a body (None: an extract of the conversation); they
+    take nothing from the script. `least_trigger`: tokens, the smallest trigger of `compact_20260112`.
+    `refuse_unknown`: request fields answered with 400 "Extra inputs are not permitted". `any_model`: take unknown
+    model ids. `api_key`: the only credential taken (None: any). `keep_bodies` False: the log keeps numbers only.
 
     `log` holds every request; `refused` those the rules refused.
     """
@@ -77,6 +87,8 @@ class PracticeServer:
         any_model: bool = False,
         api_key: str | None = None,
         keep_bodies: bool = True,
+        summarise: Summariser | None = None,
+        least_trigger: int = LEAST_TRIGGER,
     ) -> None:
         if unknown := sorted(set(without) - ABILITIES):
             raise ValueError(f"no ability {unknown[0]!r} to switch off; known: {', '.join(sorted(ABILITIES))}")
@@ -90,6 +102,8 @@ class PracticeServer:
             frozenset(without),
             frozenset(refuse_unknown),
             any_model,
+            summarise or _extract,
+            least_trigger,
         )
         self.stopping = threading.Event()
         self._queue: deque[Scripted] = deque()

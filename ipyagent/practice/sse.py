@@ -43,6 +43,8 @@ def frames(message: Mapping[str, Any], reply: Reply) -> list[bytes]:
     """The whole event stream of a finished message."""
     usage = dict(message["usage"])
     begun = {**message, "content": [], "stop_reason": None, "stop_sequence": None, "stop_details": None}
+    if "context_management" in message:
+        begun["context_management"] = None  # what was done comes at the end
     begun["usage"] = {**usage, "output_tokens": min(1, usage["output_tokens"])}
     sent = [frame("message_start", {"message": begun}), frame("ping", {})]
     raw_inputs = dict(reply.raw_inputs)
@@ -53,7 +55,8 @@ def frames(message: Mapping[str, Any], reply: Reply) -> list[bytes]:
         sent.append(frame("content_block_stop", {"index": i}))
     usage.pop("cache_creation", None)  # the split by life comes in message_start only
     delta = {name: message[name] for name in ("stop_reason", "stop_sequence", "stop_details")}
-    sent.append(frame("message_delta", {"delta": delta, "usage": usage}))
+    more = {"context_management": message["context_management"]} if "context_management" in message else {}
+    sent.append(frame("message_delta", {"delta": delta, "usage": usage, **more}))
     sent.append(frame("message_stop", {}))
     return sent
 
@@ -71,6 +74,9 @@ def _deltas(block: Mapping[str, Any], chunk: int, raw: str | None) -> tuple[dict
             written = json.dumps(block["input"], ensure_ascii=False) if raw is None else raw
             parts = ["", *_parts(written, chunk)]
             return {**block, "input": {}}, [{"type": "input_json_delta", "partial_json": part} for part in parts]
+        case "compaction" if "signature" not in block:
+            told = {name: block[name] for name in ("content", "encrypted_content") if name in block}
+            return {"type": "compaction", "content": None}, [{"type": "compaction_delta", **told}]
         case _:
             return dict(block), []  # blocks without deltas arrive whole
 

@@ -10,7 +10,6 @@ from typing import Any
 from . import reading
 from .conversation import MARK, Conversation, Turn
 from .intents import Ask
-from .knowledge import assigned
 from .recipe import Task
 from .session import instance, word_set
 
@@ -87,56 +86,6 @@ def unknown(task: Task, ask: Ask) -> str:
         "例如：“按物种和性别计算平均体重”，“画体重和鳍长的散点图”。\n"
         "要用真正的模型：设置 ANTHROPIC_API_KEY（或本地服务器的 ANTHROPIC_BASE_URL），然后 `%agent model NAME`。",
     )
-
-
-def summary(conversation: Conversation) -> str:
-    """An extractive summary of the conversation before the request for one, in the tags that were asked for."""
-    earlier = _own(conversation)
-    steps = conversation.history
-    codes = [step.code for step in steps if step.code and not step.failed]
-    names = sorted({name for code in codes for name in assigned(code)})
-    files = sorted({found for code in codes for found in re.findall(r"[\"']([^\"'\n]+\.\w{2,7})[\"']", code)})
-    errors = [": ".join(filter(None, reading.error(step.text))) for step in steps if step.failed]
-    older = [
-        text
-        for turn in conversation.turns
-        for text in turn.extras
-        if "<summary>" in text or text.lstrip().startswith("<summary")
-    ]
-    latest = earlier[-1] if earlier else Turn("")
-    quoted = "\n".join(f"- “{' '.join(turn.asked.split())[:400]}”" for turn in earlier) or "- none"
-    results = (
-        "\n".join(f"- {' '.join(turn.asked.split())[:80]}: {_gist(turn.said, 300)}" for turn in earlier if turn.said)
-        or "- none"
-    )
-    code = "\n\n".join(list(dict.fromkeys(codes))[-6:])
-    sections = (
-        ("Primary request and intent", f"{' '.join(earlier[0].asked.split())[:400] if earlier else 'none'}"),
-        ("Key concepts", ", ".join(names) or "none"),
-        (
-            "Files, variables and code",
-            f"Files: {', '.join(files) or 'none'}. Variables: {', '.join(names) or 'none'}.\n```python\n{code}\n```",
-        ),
-        ("Errors and fixes", "\n".join(f"- {each}" for each in errors) or "none"),
-        ("Problem solving", results),
-        ("All user messages", quoted),
-        (
-            "Pending tasks",
-            "none that the user named and that was not answered" if latest.said else latest.asked or "none",
-        ),
-        ("Current work", f"{' '.join(latest.asked.split())[:300]} → {_gist(latest.said, 300)}"),
-        ("Next step", f"Wait for the user. The last request was: “{' '.join(latest.asked.split())[:300]}”"),
-    )
-    body = "\n".join(f"{number}. {title}:\n{text}\n" for number, (title, text) in enumerate(sections, 1))
-    before = (
-        f"Before that (an earlier summary):\n{re.sub(r'</?summary>', '', older[-1]).strip()[:4000]}\n\n"
-        if older
-        else ""
-    )
-    scratch = (
-        f"{len(earlier)} requests, {len(steps)} tool calls, {len(errors)} errors; lines are taken over, not composed."
-    )
-    return f"<analysis>\n{scratch}\n</analysis>\n<summary>\n{before}{body}</summary>"
 
 
 _MANIFEST = re.compile(

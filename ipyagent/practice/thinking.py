@@ -8,8 +8,6 @@ A block of another model is left out without an error. Signatures do not depend 
 
 from __future__ import annotations
 
-import hashlib
-import hmac
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -18,28 +16,20 @@ from ipyagent.practice.betas import BLOCK_BINDING
 from ipyagent.practice.models import ModelCard
 from ipyagent.practice.prompt import THINKING, Placed, Prompt, Reader, follow
 from ipyagent.practice.refusal import Refused
+from ipyagent.practice.seal import seal
 
-_SEAL: Final = b"ipyagent practice server: tamper-evident, not secret"
 _NONE: Final = "first"
 
 
-def _seal(*parts: bytes | str) -> str:
-    sealed = hmac.new(_SEAL, digestmod=hashlib.sha256)
-    for part in parts:
-        raw = part.encode() if isinstance(part, str) else part
-        sealed.update(len(raw).to_bytes(8, "big") + raw)
-    return sealed.hexdigest()[:20]
-
-
 def _tag(model: str) -> str:
-    return _seal("model", model)[:8]
+    return seal("model", model)[:8]
 
 
 def sign(model: str, thinking: str, prefix: bytes, previous: str | None) -> str:
     """The signature of a block; `prefix` is the bound chain before it, `previous` the signature before it."""
     tag = _tag(model)
     return ".".join(
-        (tag, _seal(tag, thinking), _seal(tag, thinking, prefix), _seal(tag, thinking, previous or _NONE))
+        (tag, seal(tag, thinking), seal(tag, thinking, prefix), seal(tag, thinking, previous or _NONE))
     )
 
 
@@ -90,17 +80,20 @@ class Thoughts:
         tag, previous, broken = _tag(card.id), None, False
         dropped: dict[int, str] = {}
         for i, placed in enumerate(prompt.blocks):
-            if not placed.thinks or placed.block["type"] != "thinking":
+            if not placed.thinks:
+                continue
+            if placed.block["type"] != "thinking":  # sealed: it stands in the row, nothing else is known of it
+                previous = _signature(placed)
                 continue
             parts = _signature(placed).split(".")
             text = placed.block["thinking"]
-            if len(parts) != 4 or parts[1] != _seal(parts[0], text):
+            if len(parts) != 4 or parts[1] != seal(parts[0], text):
                 raise Refused(f"{placed.path}: Invalid `signature` in `thinking` block")
             if parts[0] != tag:
                 dropped[i] = "model_binding_mismatch"
                 continue
-            whole = parts[2] == _seal(tag, text, prompt.before(i))
-            in_row = previous is None or parts[3] == _seal(tag, text, previous)
+            whole = parts[2] == seal(tag, text, prompt.before(i))
+            in_row = previous is None or parts[3] == seal(tag, text, previous)
             if card.bound and (broken or not whole or not in_row):
                 if not drop:
                     raise Refused(

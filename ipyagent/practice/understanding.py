@@ -10,15 +10,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from . import charts, loading, looking, profiles, reading, relations, session, tables, talk
+from . import boundaries, charts, loading, looking, profiles, reading, relations, session, tables, talk
 from .conversation import Conversation, read
 from .frames import Frame, find_frame
 from .intents import Ask, ask
 from .knowledge import known
+from .noting import noted
 from .phrases import MARK_EN, MARK_ZH
 from .query import Query, resolve
 from .recipe import Act, Ending, Recipe, Task
 from .replies import Reply, calls, text
+from .summaries import summary
 
 _ON_FRAME: dict[str, Callable[[Task, Query], Recipe | str]] = {
     "group": tables.group, "aggregate": tables.aggregate, "values": tables.counts, "how_many": tables.how_many,
@@ -43,8 +45,10 @@ def answer(body: Mapping[str, Any]) -> Reply:
     conversation = read(body)
     if conversation.schema is not None:
         return text(talk.structured(conversation))
-    if "<analysis>" in conversation.turn.asked and "<summary>" in conversation.turn.asked:
-        return text(talk.summary(conversation))
+    _, told = boundaries.directive(body.get("messages") or [])
+    if told:
+        reply = noted(body) if boundaries.notes_asked(told) is not None else text(summary(body))
+        return _named(reply, conversation)
     task = Task(conversation, conversation.turn.chinese, known(conversation))
     wanted = ask(conversation.turns)
     return _reply(task, _next_act(_recipe(task, wanted), conversation), f"Rule: {wanted.kind}.")
@@ -122,6 +126,10 @@ def _reply(task: Task, act: Act | str, rule: str) -> Reply:
         said = act if conversation.introduced else f"{act}\n\n{task.say(MARK_EN, MARK_ZH)}"
         return text(said, thinking=rule if conversation.thinks else None)
     reply = calls(act.calls, say=act.say, thinking=f"{rule} {act.why}" if conversation.thinks else None)
+    return _named(reply, conversation)
+
+
+def _named(reply: Reply, conversation: Conversation) -> Reply:
     return replace(reply, content=tuple(_with_id(block, at, conversation) for at, block in enumerate(reply.content)))
 
 

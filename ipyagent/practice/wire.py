@@ -96,7 +96,7 @@ class Wire(BaseHTTPRequestHandler):
             case "POST", "/v1/messages/count_tokens" if "count_tokens" not in without:
                 accepted = self.app.judge.accept(self._body(raw), betas, counting=True)
                 self.exchange.outcome = "complete"
-                self._json(200, {"input_tokens": accepted.prompt.tokens})
+                self._json(200, _counted(accepted))
             case _, "/v1/messages":
                 raise Refused("Method Not Allowed", 405)
             case _:
@@ -143,7 +143,9 @@ class Wire(BaseHTTPRequestHandler):
         exchange, judge = self.exchange, self.app.judge
         reply: Reply | Fault
         try:
-            reply = Reply((), "max_tokens") if body["max_tokens"] == 0 else self.app.next_reply(body)
+            reply = (accepted.summary and accepted.summary.reply) or (
+                Reply((), "max_tokens") if body["max_tokens"] == 0 else self.app.next_reply(accepted.heard)
+            )
         except Exception as error:  # noqa: BLE001 - whatever a brain raises is this server's 500; the log has it all
             exchange.error = traceback.format_exc()
             reply = Fault(500, message=f"the brain failed: {error!r}", should_retry=False)
@@ -154,6 +156,7 @@ class Wire(BaseHTTPRequestHandler):
         exchange.message_id, exchange.usage = message["id"], message["usage"]
         if self.app.keep_bodies:
             exchange.reply = message
+            exchange.read = accepted.read.messages() if accepted.changed else None
         if body.get("stream"):
             return self._stream(message, reply, accepted)
         self._pause(reply.first_delay)
@@ -240,3 +243,11 @@ class Wire(BaseHTTPRequestHandler):
 
     def _write(self, raw: bytes) -> None:
         self.wfile.write(raw)
+
+
+def _counted(accepted: Accepted) -> dict[str, Any]:
+    """The answer to a count: what the model reads, and what was sent when edits were asked for."""
+    counted: dict[str, Any] = {"input_tokens": accepted.read.tokens}
+    if accepted.managed:
+        counted["context_management"] = {"original_input_tokens": accepted.whole}
+    return counted

@@ -13,10 +13,12 @@ from typing import Any
 
 from ipyagent.errors import ToolFailure
 from ipyagent.journal.events import Block
-from ipyagent.journal.protocols import ToolOutput
+from ipyagent.journal.protocols import Live, ToolOutput
 
 LONG_EDGE = 1_568
 """Pixels: larger pictures are scaled down by the server anyway (Messages API documentation)."""
+BYTES_SHOWN = 1_000
+"""Bytes shown of a value that is bytes."""
 MOST_BYTES = 3_700_000
 """An image over 5 MB of base64 is refused; 3.7 MB of bytes are 4.93 MB of base64."""
 
@@ -106,12 +108,17 @@ def to_output(value: Any, limit: int) -> ToolOutput:
         return text_output("(no result)")
     if isinstance(value, str):
         return text_output(capped(value, limit) or '""')
+    live = Live(value, alone=True)
     if isinstance(value, (dict, list)):
-        return text_output(_json(value, limit))
+        return ToolOutput(blocks=(text_block(_json(value, limit)),), live=live)
+    if isinstance(value, (bytes, bytearray)):
+        shown = preview(value[:BYTES_SHOWN])
+        more = f" and {len(value) - BYTES_SHOWN:,} more bytes" if len(value) > BYTES_SHOWN else ""
+        return ToolOutput(blocks=(text_block(shown + more),), live=live)
     data = _png(value)
     if data is not None:
         return ToolOutput(blocks=(picture(data, "image/png"),), note=size_of(data))
-    return text_output(capped(preview(value, limit), limit))
+    return ToolOutput(blocks=(text_block(capped(preview(value, limit), limit)),), live=live)
 
 
 def _png(value: Any) -> bytes | None:

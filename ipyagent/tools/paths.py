@@ -12,6 +12,7 @@ from pathlib import Path
 
 from ipyagent.errors import ToolFailure
 from ipyagent.journal.protocols import Permission, Workspace
+from ipyagent.journal.stored import FOLDER
 
 GUARDED = (".git", ".ipyagent")
 """Folders no tool writes into, at any depth."""
@@ -24,9 +25,19 @@ def resolved(path: str, workspace: Workspace) -> Path:
     if not path or "\x00" in path:
         raise ToolFailure(f"{path!r} is not a path")
     try:
-        return (workspace.folder / os.path.expanduser(path)).resolve()
+        target = (workspace.folder / os.path.expanduser(path)).resolve()
+        return target if target.exists() else _stored(path, workspace) or target
     except (OSError, RuntimeError, ValueError) as problem:  # a circle of links, a lone surrogate, too long
         raise ToolFailure(f"{path}: {problem}") from None
+
+
+def _stored(path: str, workspace: Workspace) -> Path | None:
+    """The stored result that a path like "tool-results/x.txt" means."""
+    folder, _, name = path.partition("/")
+    if folder != FOLDER or not name or "/" in name:
+        return None
+    places = [place / name for place in workspace.allowed if place.name == FOLDER]
+    return next((place for place in places if place.is_file()), None)
 
 
 def shown(path: Path, workspace: Workspace) -> str:

@@ -6,7 +6,7 @@ from typing import Any
 
 from ipyagent.errors import ToolFailure
 from ipyagent.journal.events import Block
-from ipyagent.journal.protocols import Execution, Question, ToolOutput, Workspace
+from ipyagent.journal.protocols import Execution, Live, Question, ToolOutput, Workspace
 from ipyagent.tools.answers import capped, picture, plain, size_of, text_block
 from ipyagent.tools.code_danger import danger
 from ipyagent.tools.schema import tool
@@ -72,7 +72,9 @@ def output_of(done: Execution, limit: int) -> ToolOutput:
         parts.append(f"[took {done.seconds:.1f} s]")
     text = capped("\n".join(parts), limit)
     failed = bool(done.error) or done.interrupted
-    return ToolOutput(blocks=(text_block(text), *pictures), is_error=failed, note=_note(done))
+    alone = not (done.output or done.displays or done.images or failed)
+    live = Live(done.live.value, alone=alone) if done.live is not None else None
+    return ToolOutput(blocks=(text_block(text), *pictures), is_error=failed, note=_note(done), live=live)
 
 
 def _note(done: Execution) -> str:

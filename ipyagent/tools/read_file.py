@@ -7,6 +7,7 @@ from typing import Any
 
 from ipyagent.errors import ToolFailure
 from ipyagent.journal.protocols import Permission, Question, ToolOutput, Workspace
+from ipyagent.journal.stored import FOLDER, LONGEST_LINE, lines_of
 from ipyagent.tools.answers import capped, clean, picture, text_block, text_output
 from ipyagent.tools.documents import notebook_text, pdf_text
 from ipyagent.tools.encodings import decode
@@ -17,9 +18,6 @@ from ipyagent.tools.worker import Stop, in_worker
 
 MOST = 16 * 1024 * 1024
 """Bytes read of one file."""
-LONGEST_LINE = 2_000
-"""Characters shown of one line."""
-
 _PICTURES = {
     b"\x89PNG\r\n\x1a\n": "image/png",
     b"\xff\xd8\xff": "image/jpeg",
@@ -54,7 +52,13 @@ def _pattern(arguments: dict[str, Any], workspace: Workspace) -> str:
 
 
 @tool(
-    permission=_permission, parallel=True, recreatable=True, writes=False, question=_question, pattern=_pattern
+    permission=_permission,
+    parallel=True,
+    recreatable=True,
+    writes=False,
+    question=_question,
+    pattern=_pattern,
+    store_chars=MOST,  # it gives pages, and what is read of a stored result is not stored again
 )
 async def read_file(path: str, offset: int = 1, limit: int = 2000, *, workspace: Workspace) -> ToolOutput:
     """Read a file. Text comes with line numbers; pictures are shown; of a PDF the text, of a
@@ -70,7 +74,7 @@ async def read_file(path: str, offset: int = 1, limit: int = 2000, *, workspace:
         raise ToolFailure("`offset` and `limit` are at least 1")
     target = resolved(path, workspace)
     name = shown(target, workspace)
-    most = workspace.limit("tool_output_chars")
+    most = min(workspace.limit("tool_output_chars"), workspace.limit("store_chars"))
 
     def work(stop: Stop) -> tuple[ToolOutput, str]:
         data, size = read_bytes(target, MOST)
@@ -113,11 +117,14 @@ def _shown(
         table = delimited_text(decoded.text, name, size, whole, "\t" if suffix != ".csv" else "")
         if table is not None:
             return text_output(capped(table, most), note="table")
-    lines = decoded.text.count("\n") + (not decoded.text.endswith("\n"))
+    text = decoded.text
+    if path.parent.name == FOLDER:  # a stored result is read to its end, however long its lines are
+        text = "\n".join(lines_of(text.replace("\r\n", "\n")))
+    lines = text.count("\n") + (not text.endswith("\n"))
     remark = f"[{name}: read as {decoded.encoding}]\n" if decoded.encoding != "utf-8" else ""
     if not whole:
         remark += f"[{name} has {size:,} bytes: only the first {MOST:,} are read here; use python for the rest]\n"
-    return text_output(_lined(decoded.text, offset, limit, most, remark), note=f"{lines:,} line{'s' * (lines != 1)}")
+    return text_output(_lined(text, offset, limit, most, remark), note=f"{lines:,} line{'s' * (lines != 1)}")
 
 
 def _lined(text: str, offset: int, limit: int, most: int, remark: str) -> str:

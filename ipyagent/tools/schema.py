@@ -50,12 +50,14 @@ class FunctionTool:
         question: Callable[[Arguments, Workspace], Question] | None,
         destructive: Rule[str],
         covers: Callable[[str, Arguments, Workspace], bool] | None = None,
+        store_chars: int | None = None,
     ) -> None:
         if not _NAME.fullmatch(name):
             raise UsageError(f"a tool's name is 1 to 64 of a-z, A-Z, 0-9, _ and -; {name!r} is not")
         self.name = name
         self.parallel = parallel
         self.recreatable = recreatable
+        self.store_chars = store_chars
         self.function = function
         self._permission = permission
         self._writes = writes
@@ -283,6 +285,7 @@ def tool(
     question: Callable[[Arguments, Workspace], Question] | None = None,
     destructive: Rule[str] = "",
     covers: Callable[[str, Arguments, Workspace], bool] | None = None,
+    store_chars: int | None = None,
 ) -> Callable[[Callable[..., Any]], FunctionTool]: ...
 
 
@@ -299,6 +302,7 @@ def tool(
     question: Callable[[Arguments, Workspace], Question] | None = None,
     destructive: Rule[str] = "",
     covers: Callable[[str, Arguments, Workspace], bool] | None = None,
+    store_chars: int | None = None,
 ) -> FunctionTool | Callable[[Callable[..., Any]], FunctionTool]:
     """Make a typed, documented function a tool: `@tool`, or `@tool(permission="none", …)`.
 
@@ -306,7 +310,8 @@ def tool(
     argument. `permission="none"` lets it run without a question, `writes=False` also in mode
     "read_only"; `parallel` lets calls of one message run side by side; `recreatable` lets old
     results leave the context. `permission`, `writes`, `pattern` and `destructive` may be functions
-    of (arguments, workspace). Raises UsageError for a function that cannot be a tool.
+    of (arguments, workspace). Results of more than `store_chars` characters are kept in a file, with
+    a preview in the context (None: the setting of that name). Raises UsageError for a function that cannot be a tool.
     """
 
     def made(function: Callable[..., Any]) -> FunctionTool:
@@ -321,6 +326,7 @@ def tool(
             question=question,
             destructive=destructive,
             covers=covers,
+            store_chars=store_chars,
         )
 
     return made if function is None else made(function)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from ipyagent.journal import events as e
@@ -31,10 +31,13 @@ def reference(events: Sequence[Any]) -> list[dict[str, Any]]:
     items: list[Item] = []
     used: set[str] = set()
     model = ""
+    head: Any = ([], [])
+    state = State()
     for place, event in enumerate(events):
-        kind = type(event).__name__
+        kind, size = type(event).__name__, len(items)
         if kind in ("UserSaid", "Reminded", "AssistantSaid"):
-            _close(items, events, place)
+            _close(items, events, place, state)
+            size = len(items)
         if kind == "UserSaid":
             items += [Item("user", block, event.id) for block in map(_user_block, event.blocks) if block]
         elif kind == "Reminded" and event.text.strip():
@@ -43,20 +46,71 @@ def reference(events: Sequence[Any]) -> list[dict[str, Any]]:
             blocks = [block for block in (_reply_block(block, used) for block in event.blocks) if block]
             if any(block["type"] not in THOUGHTS for block in blocks):
                 items += [Item("assistant", block, event.id) for block in blocks]
+                state.paused = event.stop_reason == "pause_turn"
         elif kind == "ToolReturned":
-            _results_when_complete(items, events, place)
+            _results_when_complete(items, events, place, state)
+            continue
+        elif kind == "TurnEnded":
+            state.over = True
+        elif kind == "PromptRendered":
+            new = (_head(event.system), [_bare_tool(tool) for tool in event.tools])
+            if items and new != head:
+                state.over = not _open_calls(items)
+                _forget(items, lambda item: True, state)
+            head = new
         elif kind == "ModelChosen":
             if model and model != event.model:
-                _forget(items, lambda item: True)
+                state.over = not _open_calls(items)
+                _forget(items, lambda item: True, state)
             model = event.model
         elif kind == "ThinkingDropped":
-            _forget(items, lambda item, upto=event.upto: item.event <= upto)
+            _forget(items, lambda item, upto=event.upto: item.event <= upto, state)
         elif kind == "BlockDropped":
-            _blank(items, event.event)
+            _blank(items, event.event, state)
+        if kind in ("UserSaid", "Reminded", "AssistantSaid") and len(items) > size:
+            state.over = False
+            if kind != "AssistantSaid":
+                state.paused = False
     return _group(items)
 
 
-def _close(items: list[Item], events: Sequence[Any], place: int) -> None:
+@dataclass
+class State:
+    """`bare`: calls whose reply lost its thinking; `over`: the turn has ended; `paused`: so did the reply."""
+
+    bare: set[str] = field(default_factory=set)
+    over: bool = False
+    paused: bool = False
+
+
+def _head(blocks: Sequence[Any]) -> list[Any]:
+    return [block for block in map(_user_block, blocks) if block]
+
+
+def _bare_tool(tool: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in tool.items() if key != "cache_control"}
+
+
+def _part(items: list[Item], state: State) -> None:
+    """A reply that lost its thinking is not the newest one any more: words of ours follow its results."""
+    last = max((i for i, item in enumerate(items) if item.role == "assistant"), default=-1)
+    if last < 0 or last == len(items) - 1:
+        return
+    first = last
+    while first and items[first - 1].role == "assistant":
+        first -= 1
+    if not any(item.block.get("id") in state.bare for item in items[first : last + 1]):
+        return
+    at = last + 1
+    while at < len(items) and items[at].block["type"] == "tool_result":
+        at += 1
+    words = [Item("assistant", _text("(this turn ended here)"), 0)]
+    if at == len(items) and not state.over:
+        words.append(Item("user", _text("Go on."), 0))
+    items[at:at] = words
+
+
+def _close(items: list[Item], events: Sequence[Any], place: int, state: State) -> None:
     """What must stand before the message-making event at `place`: error results, then cut-off text."""
     calls = _open_calls(items)
     if calls:
@@ -80,6 +134,8 @@ def _close(items: list[Item], events: Sequence[Any], place: int) -> None:
             else:
                 results.append(_result_item(given, wire, events[:place]))
         items += results
+        state.paused = False
+        _part(items, state)
     if isinstance(events[place], e.AssistantSaid):
         return
     text = ""
@@ -114,7 +170,7 @@ def _result(events: Sequence[Any], start: int, stop: int, call: str) -> Any:
     return None
 
 
-def _results_when_complete(items: list[Item], events: Sequence[Any], place: int) -> None:
+def _results_when_complete(items: list[Item], events: Sequence[Any], place: int, state: State) -> None:
     calls = _open_calls(items)
     if not calls:
         return
@@ -122,6 +178,8 @@ def _results_when_complete(items: list[Item], events: Sequence[Any], place: int)
     found = [(_result(events, at, place + 1, raw), wire) for wire, raw in calls]
     if all(result is not None for result, _ in found):
         items += [_result_item(result, wire, events[: place + 1]) for result, wire in found]
+        state.paused = False
+        _part(items, state)
 
 
 def _result_item(event: Any, wire: str, events: Sequence[Any]) -> Item:
@@ -183,11 +241,21 @@ def _reply_block(block: dict[str, Any], used: set[str]) -> dict[str, Any] | None
     return made
 
 
-def _forget(items: list[Item], wanted: Any) -> None:
-    items[:] = [item for item in items if item.block["type"] not in THOUGHTS or not wanted(item)]
+def _forget(items: list[Item], wanted: Any, state: State) -> None:
+    runs: dict[int, list[Item]] = {}
+    number = 0
+    for i, item in enumerate(items):
+        number += bool(i) and item.role != items[i - 1].role
+        runs.setdefault(number, []).append(item)
+    gone = [item for item in items if item.block["type"] in THOUGHTS and wanted(item)]
+    for run in runs.values():
+        if any(item is other for item in run for other in gone):
+            state.bare |= {item.block["id"] for item in run if item.block["type"] == "tool_use"}
+    items[:] = [item for item in items if not any(item is other for other in gone)]
+    _part(items, state)
 
 
-def _blank(items: list[Item], event: int) -> None:
+def _blank(items: list[Item], event: int, state: State) -> None:
     """Pictures of an event become words, and the thinking after the first of them goes."""
     first = None
     for i, item in enumerate(items):
@@ -201,7 +269,11 @@ def _blank(items: list[Item], event: int) -> None:
                 block.update(_text(f"[{kind}]"))
                 first = i if first is None else first
     if first is not None:
-        items[first:] = [item for item in items[first:] if item.block["type"] not in THOUGHTS]
+        late = items[first:]
+        _forget(items, lambda item: any(item is other for other in late), state)
+        if state.paused:
+            state.paused = False
+            items.append(Item("user", _text("Go on."), 0))
 
 
 def _group(items: list[Item]) -> list[dict[str, Any]]:

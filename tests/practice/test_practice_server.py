@@ -28,7 +28,7 @@ def test_the_models_api_lists_every_model_in_pages() -> None:
         assert (practice.max_input_tokens, practice.max_tokens, practice.line) == (50_000, 4_000, None)
         assert practice.capabilities is not None
         assert practice.capabilities.thinking.types.adaptive.supported
-        assert not practice.capabilities.context_management.supported
+        assert practice.capabilities.context_management.supported
         sonnet = sdk.models.retrieve("claude-sonnet-5-5")
         assert (sonnet.max_input_tokens, sonnet.line, sonnet.lifecycle) == (1_000_000, "sonnet", "active")
         assert sdk.models.retrieve("claude-sonnet-4-6").max_input_tokens == 200_000

@@ -1,0 +1,140 @@
+"""Old results of tools that can be used again leave the view: no model call, before each request.
+
+By time: after a long silence the provider's cache is cold, all but the newest go. By count: all but
+the newest go when that pays (`policy.weigh`), or before every request (`clear_policy="every_turn"`).
+Never touched: what the model has not seen yet, results of other tools, errors among the last three
+results, and everything while a turn is open whose thinking is bound to what stands before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import accumulate
+
+from ipyagent.context.policy import Cut, Verdict, rounded, weigh
+from ipyagent.context.server_edits import server_clears
+from ipyagent.journal.body import Spot
+from ipyagent.journal.events import Event, LayerDecided, ResultsCleared
+from ipyagent.journal.protocols import Moment, Situation
+
+NAME = "clear_results"
+BY_COUNT = "[Previous: used {tool}]"
+BY_TIME = "[Old tool result content cleared]"
+LEFT = 18
+"""Estimated tokens of a cleared result."""
+RECENT_ERRORS = 3
+"""An error among so many newest results is what the model is working on."""
+MOST_CUTS = 100
+"""Places that are weighed: with more results than that, every second or third place is near enough."""
+TTL = {"5m": 300.0, "1h": 3600.0}
+"""Seconds that the provider keeps a prefix after its last use."""
+
+
+class ClearResults:
+    """The layer; keeps nothing between requests."""
+
+    name = NAME
+    order = 20
+    moments: frozenset[Moment] = frozenset({"request"})
+
+    async def consider(self, now: Situation) -> Sequence[Event]:
+        """One batch of results to clear with the reason, the reason alone, or nothing."""
+        if server_clears(now.setting, now.state, edits=now.server_edits, bound_thinking=now.bound_thinking):
+            return ()
+        if not now.view.editable:
+            return ()
+        results = now.view.results
+        idle = now.setting("clear_idle_minutes")
+        if now.idle > 0 and now.idle >= 60 * idle:
+            old = candidates(now, results, keep=max(1, now.setting("clear_idle_keep")))
+            if old:
+                saved = sum(results[at].tokens - LEFT for at in old)
+                words = f"cleared {len(old):,} old results ({rounded(saved)} tokens): silent for {idle:g} minutes"
+                return _decision(now, [results[at] for at in old], BY_TIME, saved, f"{words} or more")
+        keep = now.setting("clear_keep")
+        old = candidates(now, results, keep=keep)
+        if not old:
+            return ()
+        if now.setting("clear_policy") == "every_turn":
+            saved = sum(results[at].tokens - LEFT for at in old)
+            words = "clears old results before every request"
+            return _decision(now, [results[at] for at in old], BY_COUNT, saved, words)
+        verdict = judge(now, results, old, keep)
+        if not verdict.clear or verdict.cut is None:
+            return (LayerDecided(layer=NAME, words=verdict.words),)
+        gone = [results[at] for at in old[verdict.cut.first :]]
+        return _decision(now, gone, BY_COUNT, verdict.cut.cleared, verdict.words, verdict.gain)
+
+
+def candidates(now: Situation, results: list[Spot], *, keep: int) -> list[int]:
+    """Places in `results` of what may be cleared, oldest first."""
+    chars, allowed = now.setting("clear_chars"), now.recreatable
+    last = len(results) - keep
+    unseen = len(now.view.messages) - 1 if now.view.messages[-1:] and now.view.messages[-1]["role"] == "user" else -1
+    first_recent = len(results) - RECENT_ERRORS
+    return [
+        at
+        for at, spot in enumerate(results[: max(0, last)])
+        if not spot.cleared
+        and spot.chars > chars
+        and spot.tokens > LEFT
+        and spot.tool in allowed
+        and spot.message != unseen
+        and not (spot.is_error and at >= first_recent)
+    ]
+
+
+def judge(now: Situation, results: list[Spot], old: list[int], keep: int) -> Verdict:
+    """The economics of clearing the candidates `old`, for the places to begin at."""
+    view = now.view
+    behind = view.behind()
+    factor = view.calibration.factor
+    size = len(view.messages)
+    lifetime = TTL[now.setting("cache_ttl")]
+    sent = view.held(size, lifetime)
+    spots = [results[at] for at in old]
+    savings = [spot.tokens - LEFT for spot in spots]
+    # a result is old since the `keep` that are newer had come: requests since then have read it in vain
+    carried = [
+        gain * ((size - results[min(at + keep, len(results) - 1)].message) // 2)
+        for at, gain in zip(old, savings, strict=True)
+    ]
+    from_here = list(accumulate(reversed(savings)))[::-1]
+    carried_from_here = list(accumulate(reversed(carried)))[::-1]
+    cuts = []
+    for first in range(0, len(spots), 1 + len(spots) // MOST_CUTS):
+        spot = spots[first]
+        thinking = behind.thinking[spot.message]
+        # read up to the newest entry before the cut, written anew from there
+        start = view.held(spot.message, lifetime - now.idle)
+        cached = behind.tokens[start] - behind.tokens[max(sent, start)]
+        cuts.append(
+            Cut(
+                first=first,
+                results=len(spots) - first,
+                cleared=round((from_here[first] + thinking) * factor),
+                rewritten=round(max(0, cached - from_here[first] - thinking) * factor),
+                carried=round(carried_from_here[first] * factor),
+            )
+        )
+    return weigh(
+        cuts,
+        now.rates,
+        turns=now.turns,
+        cold=now.idle >= lifetime,
+        cached=now.setting("prompt_cache"),
+        near_mark=now.state.auto_mark if now.state.above_warning else 0,
+    )
+
+
+def _decision(
+    now: Situation, gone: list[Spot], text: str, saved: int, words: str, gain: float = 0.0
+) -> Sequence[Event]:
+    calls = tuple(spot.call for spot in gone)
+    return (
+        ResultsCleared(calls=calls, text=text, layer=NAME, saved=saved, place=now.place),
+        LayerDecided(layer=NAME, words=words, saved=saved, dollars=round(gain, 6)),
+    )
+
+
+clear_results = ClearResults()

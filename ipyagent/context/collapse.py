@@ -1,0 +1,98 @@
+"""Finished turns, each shown as its request and a short account of what was done, near the window's end.
+
+The account costs no model call: a finished turn has ended in an answer, and that, with the calls that
+led to it, is its summary. It stands in place, the log keeps the detail, `DecisionUndone` brings it
+back. All turns that are worth it collapse in one batch, oldest first, so that the cache breaks once;
+the newest finished turn and the one under way stay whole.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+
+from ipyagent.journal.events import Block, Collapsed, Event, LayerDecided
+from ipyagent.journal.protocols import Moment, Situation
+from ipyagent.journal.tokens import estimate_block, estimate_blocks
+
+KEPT_TURNS = 1
+"""Finished turns, the newest, that stay whole."""
+AIM = 0.6
+"""Share of the window's effective part to come down to: a batch is worth its cache break."""
+ANSWER_CHARS = 1_500
+CALL_CHARS = 80
+CALLS = 12
+"""Calls that are named one by one, the newest."""
+
+
+class Collapse:
+    """The layer; off by default. While it is on, automatic compaction waits for the server's refusal."""
+
+    name = "collapse"
+    order = 40
+    moments: frozenset[Moment] = frozenset({"request"})
+
+    async def consider(self, now: Situation) -> Sequence[Event]:
+        """Collapsed events, oldest turn first, when the mark `collapse_percent` is reached."""
+        mark = now.state.effective * int(now.setting("collapse_percent")) // 100
+        if now.state.tokens < mark or not now.view.editable:
+            return ()
+        to_go = now.state.tokens - int(now.state.effective * AIM)
+        made: list[Event] = []
+        total = 0
+        for first, last, blocks in _finished(now):
+            shown = account(blocks)
+            factor = now.view.calibration.factor
+            saved = round((estimate_blocks(blocks) - estimate_block(shown)) * factor)
+            if saved < estimate_block(shown):
+                continue
+            made.append(Collapsed(first=first, last=last, blocks=(shown,), saved=saved))
+            total += saved
+            if total >= to_go:
+                break
+        if made:
+            turns = f"{len(made)} finished turn{'s' * (len(made) != 1)}"
+            words = f"collapsed {turns} at {now.state.tokens:,} tokens (mark {mark:,}), about {total:,} tokens less"
+        else:
+            words = f"{now.state.tokens:,} tokens, mark {mark:,}: no finished turn is worth collapsing"
+        return (*made, LayerDecided(layer=self.name, words=words, saved=total))
+
+
+def _finished(now: Situation) -> Iterable[tuple[int, int, list[Block]]]:
+    """For each finished turn, oldest first: the range of events behind its request, and the blocks
+    of it that stand in the view."""
+    starts = now.turn_starts
+    placed = now.view.placed()
+    for begin, end in zip(starts, starts[1:-KEPT_TURNS], strict=False):
+        inside = [(role, block, source) for role, block, source in placed if begin < source < end]
+        # words of the user's side are a summary, a restored file, a reminder: they stay, and what is before them
+        told = [source for role, block, source in inside if role == "user" and block["type"] != "tool_result"]
+        first = max(told, default=begin) + 1
+        blocks = [block for _, block, source in inside if source >= first]
+        if blocks:
+            yield first, end - 1, blocks
+
+
+def account(blocks: Sequence[Block]) -> Block:
+    """What was done, in short: the calls with their arguments, and the last words of the turn."""
+    calls = [block for block in blocks if block["type"] == "tool_use"]
+    texts = [str(block["text"]) for block in blocks if block["type"] == "text"]
+    lines = ["<collapsed>", "This finished turn is shown short; what it printed can be had again."]
+    if calls:
+        left_out = len(calls) - CALLS
+        lines.append(f"{len(calls)} calls:" if left_out <= 0 else f"{len(calls)} calls, the last {CALLS}:")
+        lines += [f"- {call['name']} {_cut(_given(call), CALL_CHARS)}" for call in calls[-CALLS:]]
+    if texts:
+        lines += ["It ended with:", _cut(texts[-1], ANSWER_CHARS)]
+    return {"type": "text", "text": "\n".join([*lines, "</collapsed>"])}
+
+
+def _given(call: Block) -> str:
+    return json.dumps(call["input"], ensure_ascii=False)
+
+
+def _cut(text: str, chars: int) -> str:
+    return text if len(text) <= chars else text[: chars - 1] + "…"
+
+
+collapse = Collapse()

@@ -1,0 +1,262 @@
+"""Session notes: kept up to date in the background, and the summary when the window is full, for free.
+
+Notes are written by a fork that may touch the one file `notes.md` beside the transcript. What
+`NotesWritten` says they cover is all they count for: what came later is kept verbatim.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from ipyagent.context.notes_file import NOTES, Desk, Notes, read_notes
+from ipyagent.errors import AgentError
+from ipyagent.journal.admission import THINKING, text_block
+from ipyagent.journal.events import Block, Compacted, Event, NotesWritten
+from ipyagent.journal.protocols import ForkOrder, Moment, Situation
+from ipyagent.journal.tokens import estimate_block, estimate_text
+from ipyagent.project import Project, user_folder, write_atomically
+
+OWN = "notes"
+"""Folder in `.ipyagent/` whose `template.md` and `prompt.md` take the place of ours."""
+MOST_OWN_BYTES = 64_000
+FORK_TURNS = 4
+FORK_TOKENS = 16_000
+"""Largest reply of the fork: all sections at their limit, written whole."""
+HEAD = (
+    "The conversation before this point left the context window. These are the notes that were kept during it "
+    "(whole in `{path}`); what follows them is verbatim. Go on from here without asking."
+)
+_NAMED = re.compile(r"\{\{(\w+)\}\}")
+
+Placed = list[tuple[str, Block, int]]
+"""Blocks in order with role and event, as `View.placed` gives them."""
+
+
+class NotesLayer:
+    """Writes notes at the end of turns; compacts by them at the mark, when no turn must be swallowed."""
+
+    name = "notes"
+    order = 50
+    moments: frozenset[Moment] = frozenset(("turn_end", "mark"))
+
+    async def consider(self, now: Situation) -> Sequence[Event]:
+        """NotesWritten at a turn's end, Compacted at the mark; none for nothing to do. Raises
+        ModelError and AgentError."""
+        return await self._write(now) if now.moment == "turn_end" else await self._compact(now)
+
+    # ------------------------------------------------------------------ writing
+
+    async def _write(self, now: Situation) -> Sequence[Event]:
+        placed = now.view.placed()
+        path = now.folder / NOTES
+        since = max(now.noted if path.exists() else 0, now.tried)
+        if now.state.blocked or not _due(now, placed, since):
+            return ()
+        before = read_notes(path)
+        old = _template(now).found_in(before or "")
+        desk = Desk(old, _spellings(path), section_tokens=now.setting("notes_section_tokens"))
+        upto = max(source for _, _, source in placed)
+        forked = await now.fork(
+            ForkOrder(
+                purpose="notes",
+                directive=_directive(now, desk, path),
+                max_turns=FORK_TURNS,
+                max_tokens=FORK_TOKENS,
+                permit=desk.permit,
+                answer=desk.answer,
+                enough=desk.enough,
+            )
+        )
+        if not desk.edits and (old.empty or forked.status != "finished"):
+            raise AgentError(f"the session notes were not written: {forked.message or forked.status}")
+        if read_notes(path) != before:
+            raise AgentError(f"{path.name} was changed by somebody else meanwhile and stays as it is")
+        kept = desk.notes.limited(now.setting("notes_section_tokens"), now.setting("notes_tokens"))
+        if desk.edits:
+            try:
+                write_atomically(path, str(kept).encode("utf-8", "replace"))
+            except OSError as problem:
+                raise AgentError(f"cannot write {path}: {problem.strerror or problem}") from None
+        return (NotesWritten(upto=upto, tokens=estimate_text(str(kept)), calls=desk.edits),)
+
+    # ------------------------------------------------------------------ compacting
+
+    async def _compact(self, now: Situation) -> Sequence[Event]:
+        if now.instructions or now.first or now.last or not now.noted or not now.view.editable:
+            return ()  # the user wants it another way, or thinking of the open turn must stay
+        if now.setting("engine") == "server":
+            return ()
+        text = read_notes(now.folder / NOTES)
+        stored = _template(now).found_in(text or "")
+        if stored.empty:
+            return ()
+        placed = now.view.placed()
+        cut = _cut(now, placed)
+        if cut is None:
+            return ()
+        extra = await now.hook("pre_compact", {"trigger": now.trigger, "method": "notes"})
+        kept = stored.limited(now.setting("notes_section_tokens"), now.setting("notes_tokens"))
+        head = HEAD.format(path=_spellings(now.folder / NOTES)[0])
+        blocks = [text_block(f"{head}\n\n<notes>\n{kept.noted}\n</notes>")]
+        blocks += _request_again(now, placed, cut)
+        made = _boundary(now, placed, cut, blocks, ())
+        after, before = now.view.tokens_after(made), now.view.count().tokens
+        if after is None or after >= before or after >= now.state.auto_mark:
+            return ()
+        names: list[str] = []
+        for name, words in await now.restore():
+            size = round(estimate_text(words) * now.view.calibration.factor)
+            if after + size <= min(before, now.state.auto_mark) // 2:
+                after += size
+                names.append(name)
+                blocks.append(text_block(words))
+        blocks += [text_block(words) for words in extra if words.strip()]
+        after = now.view.tokens_after(_boundary(now, placed, cut, blocks, ())) or after
+        made = _boundary(now, placed, cut, blocks, tuple(names), tokens=(before, after))
+        await now.hook("post_compact", {"trigger": now.trigger, "method": "notes", "before": before, "after": after})
+        return (made,)
+
+
+notes = NotesLayer()
+
+
+# ---------------------------------------------------------------------- when
+
+
+def _due(now: Situation, placed: Placed, since: int) -> bool:
+    """Whether enough was added since event `since` (0: no notes yet) for notes to be written."""
+    need = now.setting("notes_step" if since else "notes_start") / now.view.calibration.factor
+    added = calls = 0
+    asked = now.turn_starts[-1] if now.turn_starts else 0
+    calm = True
+    for _, block, source in reversed(placed):
+        if source <= since:
+            break
+        called = block["type"] == "tool_use"
+        calls += called
+        calm = calm and not (called and source > asked)
+        if added < need and source != now.view.undoable:  # a summary is nothing new
+            added += estimate_block(block) if block["type"] not in THINKING else 0
+    return added >= need and (not since or calls >= now.setting("notes_calls") or calm)
+
+
+# ---------------------------------------------------------------------- what the fork is told
+
+
+def _directive(now: Situation, desk: Desk, path: Path) -> str:
+    """The prompt with its values, in an element that names the file."""
+    limit, total = now.setting("notes_section_tokens"), now.setting("notes_tokens")
+    full = [f'"{name}" ({size:,} of {limit:,} tokens)' for name, size in desk.notes.full(limit)]
+    long = f"- Full or nearly so, shorten these first: {', '.join(full)}." if full else ""
+    size = estimate_text(str(desk.notes))
+    if size > total:
+        long += f"\n- All notes together are {size:,} tokens, over the {total:,} allowed: shorten them."
+    values = {
+        "path": _spellings(path)[0],
+        "notes": str(desk.notes).strip(),
+        "section_tokens": f"{limit:,}",
+        "tokens": f"{total:,}",
+        "long": long,
+    }
+    prompt = _own_file(now, "prompt.md") or _ours("notes_prompt.md")
+    return f'<update-notes file="{values["path"]}">\n{substituted(prompt, values).strip()}\n</update-notes>'
+
+
+def substituted(text: str, values: Mapping[str, str]) -> str:
+    """`{{name}}` replaced once by its value; a value is never looked into, an unknown name stays."""
+    return _NAMED.sub(lambda found: values.get(found[1], found[0]), text)
+
+
+def _template(now: Situation) -> Notes:
+    return Notes.template(_own_file(now, "template.md") or _ours("notes_template.md"))
+
+
+def _ours(name: str) -> str:
+    return files("ipyagent.context").joinpath(name).read_text(encoding="utf-8")
+
+
+def _own_file(now: Situation, name: str) -> str:
+    """The project's own text in place of ours, if this user trusts the project; "" when there is none."""
+    path = now.folder.parent.parent / OWN / name  # .ipyagent/sessions/<id> is the session's folder
+    if not path.is_file():
+        return ""
+    project = Project(now.folder.parents[2], user_folder())
+    if project.sessions != now.folder.parent or not (project.trusted or now.setting("trust_all")):
+        return ""
+    try:
+        with path.open("rb") as file:
+            return file.read(MOST_OWN_BYTES).decode("utf-8")
+    except (OSError, UnicodeDecodeError) as problem:
+        raise AgentError(f"cannot read {path}: {problem}; mend or remove it") from None
+
+
+def _spellings(path: Path) -> tuple[str, ...]:
+    """How the notes may be named, the way that we name them first."""
+    short = Path(*path.parts[-4:]).as_posix()
+    return (short, f"./{short}", path.as_posix(), str(path))
+
+
+# ---------------------------------------------------------------------- what stays
+
+
+def _cut(now: Situation, placed: Placed) -> int | None:
+    """The block from which on everything is kept verbatim: the last noted message, or before it until
+    enough is kept; None when nothing would go, or what is not noted is more than may be kept."""
+    factor = now.view.calibration.factor
+    noted = max((at for at, item in enumerate(placed) if item[2] <= now.noted), default=-1)
+    latest = noted  # the start of the last noted message
+    while latest > 0 and placed[latest - 1][0] == placed[latest][0]:
+        latest -= 1
+    least, most = now.setting("keep_tokens") / factor, now.setting("keep_most_tokens") / factor
+    tokens = messages = 0
+    worded = False
+    best: int | None = None
+    for at in range(len(placed) - 1, 0, -1):
+        role, block, _ = placed[at]
+        tokens += estimate_block(block) if block["type"] not in THINKING else 0
+        if tokens > most:
+            break
+        worded = worded or block["type"] == "text"
+        if placed[at - 1][0] != role:
+            messages, worded = messages + worded, False
+        if at <= latest and _legal(now, placed, at):
+            best = at
+            if tokens >= least and messages + worded >= now.setting("keep_messages"):
+                break
+    return best
+
+
+def _legal(now: Situation, placed: Placed, at: int) -> bool:
+    """Whether the kept part may begin here: at the start of a turn or after complete results."""
+    role, block, source = placed[at]
+    before_role, before, before_source = placed[at - 1]
+    if role == "user":
+        return block["type"] != "tool_result" and source in now.turn_starts and before_source != source
+    return before_role == "user" and before["type"] == "tool_result"
+
+
+def _request_again(now: Situation, placed: Placed, cut: int) -> list[Block]:
+    """The newest request word for word, when its turn is not over and it is not among what is kept."""
+    asked = now.request
+    if asked is None or not now.open_turn or any(source == asked.id for _, _, source in placed[cut:]):
+        return []
+    return [text_block(f"<request>\n{asked.text}\n</request>\nThis is the user's newest request, being worked on.")]
+
+
+def _boundary(
+    now: Situation,
+    placed: Placed,
+    cut: int,
+    blocks: Sequence[Block],
+    restored: tuple[str, ...],
+    *,
+    tokens: tuple[int, int] = (0, 0),
+) -> Compacted:
+    """Everything before block `cut` gives way to the blocks."""
+    made: dict[str, Any] = {"tokens_before": tokens[0], "tokens_after": tokens[1], "restored": restored}
+    last = placed[cut][2] - 1
+    return Compacted(trigger=now.trigger, method="notes", first=1, last=last, blocks=tuple(blocks), **made)

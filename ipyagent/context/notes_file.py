@@ -1,0 +1,224 @@
+"""The session's notes as a document: fixed headings, a line under each that says what belongs there, text.
+
+Headings and those lines come from the template and from nowhere else: whatever a model writes, only
+the text under them is taken.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ipyagent.errors import AgentError, ToolFailure
+from ipyagent.journal.protocols import ToolOutput
+from ipyagent.journal.tokens import estimate_text
+
+NOTES = "notes.md"
+EDITORS = ("edit_file", "write_file")
+"""The tools that a fork may use on the notes."""
+CUT = "[… cut: the section is full]"
+NEARLY = 0.9
+"""A section this full, as a share of its limit, is pointed out."""
+_ITALIC = re.compile(r"\s*([_*])\S.*\1\s*")
+_FENCE = re.compile(r"\s*(```|~~~)")
+
+
+class Section(NamedTuple):
+    """`heading` with its "# ", `about` the italic line under it ("" for none), `text` what was noted."""
+
+    heading: str
+    about: str
+    text: str = ""
+
+
+class Notes(NamedTuple):
+    """The sections in their order; a template is notes in which nothing was noted."""
+
+    sections: tuple[Section, ...]
+
+    @classmethod
+    def template(cls, text: str) -> Notes:
+        """A template's headings and lines. Raises AgentError when there is no heading."""
+        lines = text.splitlines()
+        found = [
+            Section(line.rstrip(), lines[at + 1].strip() if _ITALIC.fullmatch("".join(lines[at + 1 : at + 2])) else "")
+            for at, line in enumerate(lines)
+            if line.startswith("# ")
+        ]
+        if not found:
+            raise AgentError('the template of the session notes has no heading: a line that begins with "# "')
+        if len({section.heading for section in found}) < len(found):
+            raise AgentError("the template of the session notes has a heading twice")
+        return cls(tuple(found))
+
+    def __str__(self) -> str:
+        parts = ("\n".join(filter(None, (each.heading, each.about, each.text))) for each in self.sections)
+        return "\n\n".join(parts) + "\n"
+
+    @property
+    def noted(self) -> str:
+        """What was noted, under its headings, without the lines that say what belongs where."""
+        return "\n\n".join(f"{section.heading}\n{section.text}" for section in self.sections if section.text)
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing was noted."""
+        return not any(section.text for section in self.sections)
+
+    def found_in(self, text: str) -> Notes:
+        """The same headings with what stands under them in a file, however it came to be."""
+        return Notes(tuple(section._replace(text=found) for section, found in self._split(text)))
+
+    def revised(self, text: str) -> Notes:
+        """The same, of what a model wrote. Raises ToolFailure when headings are missing, added,
+        doubled or out of order; the lines under them are put right."""
+        expected = [section.heading for section in self.sections]
+        there = [line.rstrip() for line in text.splitlines() if line.rstrip() in expected]
+        if there != expected:
+            missing = [heading for heading in expected if heading not in there]
+            what = f"{', '.join(missing)} would be missing" if missing else "they would be doubled or out of order"
+            raise ToolFailure(f"The headings of the notes stay as they are, in their order: {what}. Nothing was changed.")
+        added = [line for line in _headings(text) if line not in expected]
+        if added:
+            raise ToolFailure(
+                f"The notes have fixed sections; {added[0]!r} would be a new one. Write below the headings there are, "
+                'with "## " or bold for parts. Nothing was changed.'
+            )
+        return self.found_in(text)
+
+    def limited(self, section_tokens: int, tokens: int) -> Notes:
+        """Notes within the limits: a longer section keeps its beginning, the last, which is a log, its end."""
+        cap, made = section_tokens, self._capped(section_tokens)
+        while estimate_text(str(made)) > tokens and cap > 20:
+            cap = cap * 9 // 10
+            made = self._capped(cap)
+        return made
+
+    def full(self, section_tokens: int) -> list[tuple[str, int]]:
+        """The sections that reach their limit or nearly so, with their tokens."""
+        sizes = ((section.heading.removeprefix("# "), estimate_text(section.text)) for section in self.sections)
+        return [(name, size) for name, size in sizes if size > NEARLY * section_tokens]
+
+    def _capped(self, cap: int) -> Notes:
+        last = len(self.sections) - 1
+        return Notes(
+            tuple(
+                section._replace(text=_shortened(section.text, cap, newest=at == last))
+                for at, section in enumerate(self.sections)
+            )
+        )
+
+    def _split(self, text: str) -> Iterator[tuple[Section, str]]:
+        """Each section with the text that stands under its heading in `text`."""
+        known = {section.heading: section for section in self.sections}
+        under: dict[str, list[str]] = {}
+        current: list[str] = []  # what stands above the first heading is nobody's
+        for line in text.splitlines():
+            heading = line.rstrip()
+            if heading in known and heading not in under:
+                current = under.setdefault(heading, [])
+            else:
+                current.append(line.rstrip())
+        for section in self.sections:
+            lines = under.get(section.heading, [])
+            if lines and section.about and _ITALIC.fullmatch(lines[0]):
+                lines = lines[1:]  # the line that says what belongs here, as it is or changed
+            lines = [line for line in lines if not section.about or line.strip() != section.about]
+            yield section, "\n".join(lines).strip("\n")
+
+
+class Desk:
+    """The one file that a fork may write, as it sees it; nothing is on the disk before the end.
+
+    `paths` are the spellings under which the file may be named.
+    """
+
+    def __init__(self, notes: Notes, paths: tuple[str, ...], *, section_tokens: int) -> None:
+        self.notes = notes
+        self.edits = 0
+        """Edits that were taken."""
+        self._paths = paths
+        self._section_tokens = section_tokens
+        self._refused = False
+
+    def permit(self, name: str, given: dict[str, Any]) -> str:
+        """Why a call may not run; "" when it may."""
+        if name not in EDITORS:
+            return f"only {' and '.join(EDITORS)} on {self._paths[0]} may be used"
+        if given.get("path") not in self._paths:
+            return f"only {self._paths[0]} may be written, not {given.get('path')!r}"
+        return ""
+
+    def answer(self, name: str, given: dict[str, Any]) -> ToolOutput:
+        """Do a permitted call on the notes. Raises ToolFailure."""
+        try:
+            edit: Callable[..., str] = {"edit_file": self._edited, "write_file": self._written}[name]
+            self.notes = self.notes.revised(edit(given))
+        except ToolFailure:
+            self._refused = True
+            raise
+        self.edits += 1
+        long = [f"{name} ({size:,} tokens)" for name, size in self._long()]
+        more = f"; over {self._section_tokens:,} tokens, shorten it: {', '.join(long)}" if long else ""
+        return ToolOutput(blocks=({"type": "text", "text": f"edited {self._paths[0]}{more}"},))
+
+    def enough(self) -> bool:
+        """Whether the last round of calls left nothing to mend."""
+        done = self.edits > 0 and not self._refused and not self._long()
+        self._refused = False
+        return done
+
+    def _long(self) -> list[tuple[str, int]]:
+        return [(name, size) for name, size in self.notes.full(self._section_tokens) if size > self._section_tokens]
+
+    def _written(self, given: dict[str, Any]) -> str:
+        return str(given["content"])
+
+    def _edited(self, given: dict[str, Any]) -> str:
+        text, old, new = str(self.notes), str(given["old"]), str(given["new"])
+        count = text.count(old) if old else 0
+        if count == 0:
+            raise ToolFailure("`old` is not in the notes as they are now; they say:\n" + text)
+        if count > 1 and not given.get("replace_all"):
+            raise ToolFailure(f"`old` is in the notes {count} times: add lines around it")
+        return text.replace(old, new)
+
+
+def read_notes(path: Path) -> str | None:
+    """The file's text; None when there is none. Raises AgentError when it cannot be read."""
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except FileNotFoundError:
+        return None
+    except OSError as problem:
+        raise AgentError(f"cannot read {path}: {problem.strerror or problem}") from None
+
+
+def _headings(text: str) -> Iterator[str]:
+    """Lines that are headings of the first rank, not those in fenced code."""
+    fenced = False
+    for line in text.splitlines():
+        if _FENCE.match(line):
+            fenced = not fenced
+        elif line.startswith("# ") and not fenced:
+            yield line.rstrip()
+
+
+def _shortened(text: str, tokens: int, *, newest: bool) -> str:
+    """Whole lines of the text in at most `tokens` tokens, from its end or its beginning, and the cut said."""
+    if estimate_text(text) <= tokens:
+        return text
+    lines = [line for line in text.splitlines() if line != CUT]
+    room = tokens - estimate_text(CUT) - 2
+    kept: list[str] = []
+    for line in reversed(lines) if newest else lines:
+        cost = estimate_text(line) + 1
+        if cost > room:
+            if not kept and room > 0:  # one line alone is too long
+                kept.append(line[: len(line) * room // (cost + 1)])
+            break
+        room -= cost
+        kept.append(line)
+    return "\n".join([CUT, *reversed(kept)] if newest else [*kept, CUT])

@@ -1,0 +1,131 @@
+"""The arithmetic of clearing old results: when it pays to change a prefix that the provider has cached.
+
+Clearing saves reading what went, with every request to come; it costs writing anew what stands
+behind the cut. Both sides are dollars when the price is known, else shares of the input price. All
+functions are pure; a verdict says in words what it weighed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from ipyagent.journal.protocols import Rates
+
+RELATIVE = Rates(input=1.0, read=0.1, write=1.25, output=5.0)
+"""Prices relative to an input token, for models whose price is not known (the provider's usual ratios)."""
+NEAR_SHARE = 0.02
+"""Near the auto-compact mark a clearing must free this share of the mark: less would buy a request or
+two and break the cache again each time."""
+
+
+class Cut(msgspec.Struct, frozen=True):
+    """Clearing from one old result on, with all old ones behind it.
+
+    `results` of them go, `cleared` tokens in all; `rewritten` tokens stay behind the cut and were in
+    the cache; `carried` is tokens x requests that the same results were read in since they were old.
+    """
+
+    first: int
+    results: int
+    cleared: int
+    rewritten: int
+    carried: int = 0
+
+
+class Verdict(msgspec.Struct, frozen=True, kw_only=True):
+    """Whether to clear, from which cut on, and what was weighed. `cost` and `saving` are dollars, or
+    shares of input tokens when `priced` is False."""
+
+    clear: bool
+    cut: Cut | None
+    cost: float = 0.0
+    saving: float = 0.0
+    priced: bool = True
+    words: str = ""
+
+    @property
+    def gain(self) -> float:
+        """Dollars that the decision is expected to be worth; 0.0 when nothing is done or no price is known."""
+        return self.saving - self.cost if self.clear and self.priced else 0.0
+
+
+def weigh(
+    cuts: Sequence[Cut], rates: Rates, *, turns: int, cold: bool = False, cached: bool = True, near_mark: int = 0
+) -> Verdict:
+    """The verdict on clearing from one of `cuts` (oldest first).
+
+    `turns`: requests to be expected, the next one included. `cold`: the provider holds nothing any
+    more, so all will be written anyway. `cached` False: no cache is used, every token costs the input
+    price. `near_mark`: the auto-compact mark when the prompt is near it, else 0.
+
+    A cut pays when the expected saving exceeds the cost. It is still not taken before reading the
+    old results has cost as much as the rewrite: waiting collects more of them for one rewrite, and
+    never costs more than twice what was best.
+    """
+    if not cuts:
+        return Verdict(clear=False, cut=None)
+    priced = bool(rates.input)
+    prices = rates if priced else RELATIVE
+    if not cached:
+        prices = Rates(input=prices.input, read=prices.input, write=prices.input, output=prices.output)
+    turns = max(1, turns)
+
+    def sides(cut: Cut) -> tuple[float, float]:
+        first_read = prices.write if cold else prices.read
+        saving = cut.cleared * (first_read + prices.read * (turns - 1))
+        return (0.0 if cold else cut.rewritten * (prices.write - prices.read)), saving
+
+    if near_mark and cuts[0].cleared >= NEAR_SHARE * near_mark:
+        cost, saving = sides(cuts[0])
+        words = f"{_cleared(cuts[0])}: the auto-compact mark is near; {_costs(cost, cuts[0], priced)}"
+        return Verdict(clear=True, cut=cuts[0], cost=cost, saving=saving, priced=priced, words=words)
+    weighed = [(saving - cost, cost, saving, cut) for cut in cuts for cost, saving in [sides(cut)]]
+    ripe = [
+        item for item in weighed if item[0] > 0 and (item[1] == 0.0 or item[3].carried * prices.read >= item[1])
+    ]
+    net, cost, saving, cut = max(ripe or weighed, key=lambda item: item[0])
+    verdict = Verdict(clear=bool(ripe), cut=cut, cost=cost, saving=saving, priced=priced)
+    return msgspec.structs.replace(verdict, words=_words(verdict, turns, cold, net, cut.carried * prices.read))
+
+
+def _words(verdict: Verdict, turns: int, cold: bool, net: float, spent: float) -> str:
+    cut, priced = verdict.cut, verdict.priced
+    assert cut is not None
+    saves = f"save {_amount(verdict.saving, priced)}"
+    if verdict.clear:
+        how = "the cache is cold, nothing is lost" if cold else _costs(verdict.cost, cut, priced)
+        return f"{_cleared(cut)}: {how}, to {saves} over the next {turns} requests"
+    costs = f"clearing now would cost {_amount(verdict.cost, priced)} in cache writes"
+    kept = f"kept {_old(cut.results)}: {costs} to {saves}"
+    return f"{kept}; reading them has cost {_amount(spent, priced)} so far, so it waits" if net > 0 else kept
+
+
+def _old(results: int) -> str:
+    return f"{results:,} old result{'' if results == 1 else 's'}"
+
+
+def _cleared(cut: Cut) -> str:
+    return f"cleared {_old(cut.results)} ({rounded(cut.cleared)} tokens)"
+
+
+def _costs(cost: float, cut: Cut, priced: bool) -> str:
+    return f"it costs {_amount(cost, priced)} in cache writes ({rounded(cut.rewritten)} tokens behind them)"
+
+
+def _amount(value: float, priced: bool) -> str:
+    return dollars(value) if priced else f"as much as {rounded(round(value))} input tokens"
+
+
+def dollars(value: float) -> str:
+    """ "$0.021"; three decimals, more only where they would show nothing."""
+    if value and abs(value) < 0.0005:
+        return f"${value:.4f}" if abs(value) >= 0.00005 else "less than $0.0001"
+    return f"${value:.3f}"
+
+
+def rounded(tokens: int) -> str:
+    """ "12,000": two significant digits, so that words change only when the matter does."""
+    size = max(0, len(str(abs(tokens))) - 2)
+    return f"{round(tokens, -size):,}"

@@ -1,0 +1,58 @@
+"""Which part of the conversation goes: whole turns, never half a turn.
+
+A range is given in events and snapped to turns: its start back to the first event of its turn, its end
+on to the last. What an earlier decision put in a turn's place goes with that turn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from ipyagent.errors import CompactionFailed
+from ipyagent.journal.events import Block
+from ipyagent.journal.rewriting import places
+from ipyagent.journal.tokens import estimate_blocks
+from ipyagent.journal.view import View
+
+
+class Range(msgspec.Struct, frozen=True, kw_only=True):
+    """Events `first` to `last` with their blocks in the view. `tokens` is estimated, uncalibrated;
+    `words` names the range for the user; `tail`: it reaches to the newest event; `snapped`: it was
+    made larger so that it holds whole turns."""
+
+    first: int
+    last: int
+    blocks: tuple[Block, ...]
+    tokens: int
+    words: str
+    whole: bool
+    tail: bool
+    snapped: bool = False
+
+
+def whole_turns(view: View, starts: Sequence[int], first: int = 0, last: int = 0) -> Range:
+    """The turns that events `first` to `last` (0: open) come to. Raises CompactionFailed when nothing
+    of them is in the view."""
+    placed = view.placed()
+    stand = places([source for _, _, source in placed])
+    newest = max((source for _, _, source in placed), default=0)
+    begins = sum(start <= first for start in starts) if first else 0
+    ends = sum(start <= last for start in starts) if last else len(starts)
+    begin = starts[begins - 1] if begins > 1 else 1
+    end = max(newest, starts[-1] if starts else 0) if ends >= len(starts) else starts[ends] - 1
+    blocks = tuple(block for (_, block, _), place in zip(placed, stand, strict=True) if begin <= place <= end)
+    if not blocks:
+        raise CompactionFailed("nothing of these turns is left in the context: they were compacted before")
+    one = f"turn {max(begins, 1)}"
+    return Range(
+        first=begin,
+        last=end,
+        blocks=blocks,
+        tokens=estimate_blocks(blocks),
+        words=one if ends <= max(begins, 1) else f"{one.replace('turn', 'turns')} to {ends}",
+        whole=len(blocks) == len(placed),
+        tail=end >= newest,
+        snapped=bool((begins > 1 and first != begin) or (last and ends < len(starts) and last != end)),
+    )

@@ -1,0 +1,207 @@
+"""Large results live in files, their previews in the context. Decided once, when the result comes,
+and frozen: the same result gives the same bytes in every later request.
+
+A result over its own limit is stored before the transcript knows it (`store`, called where results
+come in), so that its whole text is never in the transcript. The limit for all results of one
+message acts when they are together: the largest are stored first.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from ipyagent.context.excerpts import excerpt, kind_of_bytes, kind_of_text
+from ipyagent.journal.events import Block, Event, LayerFailed, ResultStored
+from ipyagent.journal.protocols import Moment, Situation
+from ipyagent.journal.stored import FOLDER, file_stem, lines_of
+from ipyagent.journal.tokens import estimate_blocks
+from ipyagent.project import write_atomically
+
+PICTURE_KINDS = {"image/png": "png", "image/jpeg": "jpg", "image/gif": "gif", "image/webp": "webp"}
+_CLOSING = re.compile(r"<(/?)(?=persisted-output\b)")
+_FRAME = 400
+"""Characters around a preview; what is not longer than preview and frame is not worth a file."""
+
+
+class Whole(msgspec.Struct, frozen=True, kw_only=True):
+    """A result as its tool gave it. `raw` in place of its text when it is bytes; `look` shows the
+    object that it is, `handle` its name in the kernel, as far as there is one; `alone` says that
+    the object is all there is."""
+
+    call: str
+    blocks: Sequence[Block]
+    raw: bytes | None = None
+    look: str = ""
+    handle: str = ""
+    alone: bool = False
+
+
+class Stored(NamedTuple):
+    """What stands in the result's place, and an event for every file that was written, the text's last."""
+
+    blocks: tuple[Block, ...]
+    events: tuple[ResultStored, ...]
+
+
+def text_of(blocks: Sequence[Block]) -> str:
+    """The text of a result."""
+    return "\n".join(str(block["text"]) for block in blocks if block["type"] == "text")
+
+
+def is_large(blocks: Sequence[Block], limit: int) -> bool:
+    """Whether the text, or one picture or document as it is sent, has more than `limit` characters."""
+    texts = sum(len(block["text"]) for block in blocks if block["type"] == "text")
+    return texts > limit or any(len(_encoded(block)) > limit for block in blocks)
+
+
+def largest_first(sizes: Mapping[str, int], limit: int, least: int) -> list[str]:
+    """Which results to store so that all together have at most `limit` characters, none of them
+    under `least`: the largest first, the earlier one of equals."""
+    total, chosen = sum(sizes.values()), []
+    for call in sorted(sizes, key=lambda call: -sizes[call]):
+        if total <= limit or sizes[call] <= least:
+            break
+        chosen.append(call)
+        total -= sizes[call] - least
+    return chosen
+
+
+def store(whole: Whole, *, folder: Path, place: str, limit: int, preview: int) -> Stored:
+    """Write the files of a result and make its preview of about `preview` characters.
+
+    `folder` is the session's, `place` the same as the model's tools name it. Text is stored when it
+    has more than `limit` characters, a picture or document when its encoding has. Raises OSError;
+    a file is there whole or not at all.
+    """
+    blocks: list[Block] = []
+    events: list[ResultStored] = []
+    main: list[ResultStored] = []
+    text = text_of(whole.blocks)
+    if whole.raw is not None or len(text) > limit:
+        data = text.encode("utf-8", "replace") if whole.raw is None else whole.raw
+        kind = kind_of_text(text) if whole.raw is None else kind_of_bytes(data)
+        path = _write(folder, whole.call, kind, data)
+        lines = 0 if whole.raw is not None else len(lines_of(text))
+        shown = _shown(whole, text, kind, preview)
+        facts = {"path": f"{place}/{path}", "size": f"{len(data):,} bytes"}
+        if whole.raw is None:
+            facts |= {"size": f"{len(text):,} characters", "lines": f"{lines:,}"}
+        blocks.append(_element(facts, whole.handle, f"{shown}\n{_how(whole, kind)}"))
+        main.append(
+            ResultStored(
+                call=whole.call,
+                path=path,
+                chars=len(data) if whole.raw is not None else len(text),
+                lines=lines,
+                handle=whole.handle,
+                tokens=estimate_blocks(blocks),
+            )
+        )
+    else:
+        blocks.extend(block for block in whole.blocks if block["type"] == "text")
+    for block in whole.blocks:
+        if block["type"] == "text":
+            continue
+        blocks.append(block)
+        encoded = _encoded(block)
+        if len(encoded) > limit and (data := _decoded(encoded)):
+            media = str(block["source"].get("media_type", ""))
+            path = _write(folder, whole.call, PICTURE_KINDS.get(media) or kind_of_bytes(data), data)
+            facts = {"path": f"{place}/{path}", "size": f"{len(data):,} bytes"}
+            blocks.append(_element(facts, "", f"The {block['type']} above; read_file shows it again."))
+            events.append(ResultStored(call=whole.call, path=path, chars=len(encoded)))
+    return Stored(tuple(blocks), (*events, *main))
+
+
+def _write(folder: Path, call: str, kind: str, data: bytes) -> str:
+    """The file's path in the session's folder; one that is there is never written again."""
+    stem, number = file_stem(call), 1
+    path = f"{FOLDER}/{stem}.{kind}"
+    while (folder / path).exists():
+        number += 1
+        path = f"{FOLDER}/{stem}-{number}.{kind}"
+    write_atomically(folder / path, data)
+    return path
+
+
+def _shown(whole: Whole, text: str, kind: str, preview: int) -> str:
+    if whole.look and (whole.alone or whole.raw is not None):
+        return whole.look
+    if whole.raw is not None:
+        return repr(whole.raw[: preview // 8])
+    if whole.look:
+        return f"{excerpt(text, kind, preview // 2)}\nThe last expression:\n{whole.look[: preview // 2]}"
+    return excerpt(text, kind, preview)
+
+
+def _how(whole: Whole, kind: str) -> str:
+    """How to get at the rest."""
+    ways = "Only a preview. "
+    if whole.handle:
+        ways += f"The object itself is {whole.handle} in python: slice it. "
+    if whole.raw is not None:
+        readable = kind in ("png", "jpg", "gif", "pdf", "parquet")
+        return ways + ("read_file shows the file." if readable else "The file holds its bytes.")
+    return ways + "The whole text: read_file(path, offset, limit), or grep in that path."
+
+
+def _element(facts: Mapping[str, str], handle: str, body: str) -> Block:
+    named = dict(facts) | ({"handle": handle.replace('"', "'")} if handle else {})
+    head = " ".join(f'{name}="{value}"' for name, value in named.items())
+    guarded = _CLOSING.sub(r"<\1\\", body)
+    return {"type": "text", "text": f"<persisted-output {head}>\n{guarded}\n</persisted-output>"}
+
+
+def _encoded(block: Block) -> str:
+    """A picture's or document's base64; "" for anything else."""
+    source = block.get("source")
+    return str(source.get("data", "")) if isinstance(source, dict) and source.get("type") == "base64" else ""
+
+
+def _decoded(encoded: str) -> bytes:
+    try:
+        return base64.b64decode(encoded, validate=True)
+    except (binascii.Error, ValueError):
+        return b""  # it is no file: the server will say so
+
+
+class _StoreResults:
+    """The limit for all results of one message; see the module."""
+
+    name = "store_results"
+    order = 10
+    moments: frozenset[Moment] = frozenset(("results",))
+
+    async def consider(self, now: Situation) -> Sequence[Event]:
+        """The largest results of the newest message, stored until the rest fits."""
+        view = now.view
+        newest = len(view.messages) - 1
+        spots = [spot for spot in view.results if spot.message == newest]
+        preview = int(now.setting("preview_chars"))
+        sizes = {spot.call: spot.chars for spot in spots if not spot.stored}
+        rest = sum(spot.chars for spot in spots if spot.stored)
+        limit = int(now.setting("store_message_chars")) - rest
+        made: list[Event] = []
+        for call in largest_first(sizes, limit, preview + _FRAME):
+            spot = next(spot for spot in spots if spot.call == call)
+            content = view.messages[newest]["content"][spot.block]["content"]
+            whole = Whole(call=call, blocks=content)
+            try:
+                stored = store(whole, folder=now.folder, place=now.place, limit=0, preview=preview)
+            except OSError as problem:
+                why = f"{problem.strerror or problem}: the results of this message stay whole"
+                return [*made, LayerFailed(layer=self.name, why=why)]
+            *more, text = stored.events
+            made.extend(more)
+            made.append(msgspec.structs.replace(text, blocks=stored.blocks, tokens=estimate_blocks(stored.blocks)))
+        return made
+
+
+store_results = _StoreResults()

@@ -1,0 +1,62 @@
+"""Where the provider's cache can be read: the ends of the prompts that the server has answered.
+
+An end counts only as long as everything before it is as it was sent. After a change in the middle the
+newest end before it is the anchor; what was written since the last change has ends of its own,
+what was rewritten in one go has only one.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from typing import NamedTuple
+
+from ipyagent.journal.marks import Position
+
+
+class Entry(NamedTuple):
+    """The place of the last block, and when it was written (Unix time)."""
+
+    end: Position
+    at: float
+
+
+class Entries:
+    """The ends, in the order of the messages."""
+
+    def __init__(self) -> None:
+        self._known: list[Entry] = []
+        self._pictures = False
+
+    @property
+    def anchor(self) -> Position | None:
+        """The newest end."""
+        return self._known[-1].end if self._known else None
+
+    @property
+    def written_at(self) -> float:
+        """When the newest was written; 0.0 when there is none."""
+        return self._known[-1].at if self._known else 0.0
+
+    def write(self, end: Position | None, at: float, *, pictures: bool) -> None:
+        """A prompt that ended there was answered. With its first picture the provider begins the
+        messages anew."""
+        if pictures != self._pictures:
+            self._known.clear()
+            self._pictures = pictures
+        if end is None:
+            return
+        while self._known and self._known[-1].end >= end:
+            self._known.pop()
+        self._known.append(Entry(end, at))
+
+    def change(self, message: int) -> None:
+        """From this message on everything is another."""
+        del self._known[bisect_left(self._known, message, key=lambda entry: entry.end[0]) :]
+
+    def held(self, message: int, since: float) -> int:
+        """How many of the messages before `message` can be read from an entry written after `since`."""
+        for at in range(bisect_left(self._known, message, key=lambda entry: entry.end[0]) - 1, -1, -1):
+            entry = self._known[at]
+            if entry.at >= since:
+                return entry.end[0] + 1
+        return 0

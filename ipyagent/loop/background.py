@@ -1,0 +1,80 @@
+"""Work behind a turn: it runs on the agent thread after the turn and never holds up the next one.
+
+One piece at a time. While one runs, of all that is asked for only the newest is kept and runs after
+it. Stopping a turn does not touch it; letting go of the session ends it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable
+
+from ipyagent.errors import JournalError
+
+PATIENCE = 3.0
+"""Seconds that letting go of a session waits for its background work to end."""
+
+
+class Background:
+    """The background work of one session."""
+
+    def __init__(self) -> None:
+        self._task: asyncio.Task[None] | None = None
+        self._next: Callable[[], Awaitable[None]] | None = None
+        self._ended = threading.Event()
+        self._ended.set()
+        self._thread = 0
+        self._closed = False
+
+    def __repr__(self) -> str:
+        waiting = ", one more waits" if self._next is not None else ""
+        return f"<Background {'at work' if self.busy else 'idle'}{waiting}>"
+
+    @property
+    def busy(self) -> bool:
+        """Whether something runs."""
+        return not self._ended.is_set()
+
+    def ask(self, work: Callable[[], Awaitable[None]]) -> None:
+        """Have `work()` done: now, or once what runs has ended, in place of what waits already.
+        Called on the agent thread."""
+        if self._closed:
+            return
+        self._next = work
+        if self._task is None or self._task.done():
+            self._ended.clear()
+            self._thread = threading.get_ident()
+            self._task = asyncio.get_running_loop().create_task(self._run(), name="ipyagent background")
+            self._task.add_done_callback(self._on_end)
+
+    def wait(self, timeout: float) -> bool:
+        """Wait until nothing runs, `timeout` seconds at most; whether it is so. Not for the agent thread."""
+        return self._ended.wait(timeout)
+
+    def close(self) -> None:
+        """End what runs, take nothing more. From any thread; waits a little, but for the agent thread."""
+        self._closed, self._next = True, None
+        task = self._task
+        if task is None or self._ended.is_set():
+            return
+        if threading.get_ident() == self._thread:
+            task.cancel()
+            return
+        try:
+            task.get_loop().call_soon_threadsafe(task.cancel)
+        except RuntimeError:  # the loop is closed: nothing runs on it any more
+            return
+        self._ended.wait(PATIENCE)
+
+    async def _run(self) -> None:
+        try:
+            while (work := self._next) is not None:
+                self._next = None
+                await work()
+        except JournalError:  # the disk is full or the session was let go: the next turn meets it
+            self._next = None
+
+    def _on_end(self, task: asyncio.Task[None]) -> None:
+        if task is self._task:
+            self._ended.set()

@@ -1,0 +1,172 @@
+"""Compares what the server read from its cache with what was there to read, and names the cause of a break.
+
+What was there: everything that the request before had read or written. Breaks that a recorded decision
+brings about (a compaction, a clearing, another model) are known beforehand from the events and
+counted as expected; any other is unexpected, and its cause is looked for in the two requests, in the
+clock, and in what the server says of it (`diagnostics`).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+
+from ipyagent.journal.events import (
+    Block,
+    BlockDropped,
+    CacheBroken,
+    Collapsed,
+    Compacted,
+    DecisionUndone,
+    Event,
+    ForkEnded,
+    ModelChosen,
+    ResultsCleared,
+    ServerEdited,
+    Snipped,
+    ThinkingDropped,
+    Usage,
+    UsageReported,
+)
+from ipyagent.journal.protocols import Request
+from ipyagent.journal.view import View
+
+SLACK = 1_024
+"""Tokens that may be missed without a word: the smallest prefix that most models cache."""
+SECONDS = {"5m": 300.0, "1h": 3600.0}
+
+
+class Sent(msgspec.Struct, frozen=True, kw_only=True):
+    """A request as far as the cache depends on it, and when it went out (Unix time)."""
+
+    model: str
+    system: Sequence[Block]
+    tools: Sequence[Block]
+    messages: Sequence[dict[str, Any]]
+    effort: str
+    ttl: str
+    images: bool
+    at: float
+
+
+class CacheWatch:
+    """Folds events; is told of each request (`sent`) and of the reply's usage (`answered`)."""
+
+    def __init__(self, clock: Callable[[], float] = time.time) -> None:
+        self.clock = clock
+        self.expected = 0
+        """Tokens that the next request should read from the cache."""
+        self._known: list[str] = []
+        self._model = ""
+        self._used_at = 0.0
+        self._pending: Sent | None = None
+        self._last: Sent | None = None
+
+    def __repr__(self) -> str:
+        return f"<CacheWatch {self.expected:,} tokens expected, {len(self._known)} known breaks>"
+
+    def apply(self, event: Event) -> None:
+        """Take in the next event: known breaks, and what the cache holds."""
+        match event:
+            case UsageReported():
+                if self._pending is None:  # an event of the past, taken up again
+                    self._used_at = event.at
+                    self._hold(event.usage)
+            case ForkEnded():
+                self._used_at = event.at if event.usage.prompt else self._used_at
+            case ModelChosen():
+                if self._model and event.model != self._model:
+                    self._known.append("the model changed")
+                self._model = event.model
+            case Compacted():
+                self._known.append(f"compaction ({event.trigger})")
+            case Snipped():
+                self._known.append("turns were removed")
+            case Collapsed():
+                self._known.append("a finished piece of work was collapsed")
+            case DecisionUndone():
+                self._known.append("a compaction was taken back")
+            case ResultsCleared():
+                self._known.append(f"{len(event.calls):,} old results were cleared ({event.layer})")
+            case ServerEdited():
+                self._known.append(f"the server left out {event.tokens:,} tokens")
+            case ThinkingDropped():
+                self._known.append("thinking left the context")
+            case BlockDropped():
+                self._known.append("pictures left the context")
+            case _:
+                pass  # the others only append
+
+    def sent(self, request: Request, view: View, ttl: str) -> None:
+        """A request of the conversation goes out now."""
+        self._pending = Sent(
+            model=request.model,
+            system=view.system,
+            tools=view.tools,
+            messages=tuple(view.messages),
+            effort=request.effort,
+            ttl=ttl,
+            images=view.event_with_images() is not None,
+            at=self.clock(),
+        )
+
+    def answered(self, usage: Usage, miss: str = "") -> CacheBroken | None:
+        """The break that the reply's usage shows, if any. `miss` is the server's word for it."""
+        now, before, missed = self._pending, self._last, self.expected - usage.cache_read
+        found: CacheBroken | None = None
+        if now is not None and missed > SLACK:
+            if self._known:
+                found = CacheBroken(cause="; ".join(self._known), missed=missed, expected=True)
+            else:
+                cause, expected = self._cause(before, now, miss)
+                found = CacheBroken(cause=cause, missed=missed, expected=expected)
+        self._known.clear()
+        self._hold(usage)
+        if now is not None:
+            self._last, self._pending, self._used_at = now, None, self.clock()
+        return found
+
+    def _hold(self, usage: Usage) -> None:
+        self.expected = usage.cache_read + usage.cache_write
+
+    def _cause(self, before: Sent | None, now: Sent, miss: str) -> tuple[str, bool]:
+        """Why nobody foresaw it, and whether it is the way of the provider all the same."""
+        says = f" (the server says {miss.replace('_', ' ')})" if miss else ""
+        if before is not None:
+            if before.model != now.model:
+                return f"the model changed{says}", False
+            if list(before.tools) != list(now.tools):
+                return f"the tools changed{says}", False
+            if list(before.system) != list(now.system):
+                return f"the system prompt changed{says}", False
+            changed = first_change(before.messages, now.messages)
+            if changed is not None:
+                return f"message {changed + 1} changed{says}", False
+            if now.images and not before.images:
+                return "the first picture: the provider begins the messages anew", True
+            if before.effort != now.effort:
+                return f"the effort changed{says}", False
+        idle, kept = now.at - self._used_at, SECONDS[now.ttl]
+        if self._used_at and idle >= kept:
+            return f"idle for {idle / 60:.0f} minutes, longer than the {kept / 60:.0f} that the cache lives", False
+        return f"nothing changed here: the server lost it{says}", False
+
+
+def first_change(before: Sequence[dict[str, Any]], now: Sequence[dict[str, Any]]) -> int | None:
+    """The index of the first message of `before` that `now` does not begin with; a message may have
+    grown at its end. None when all are there."""
+    for index, old in enumerate(before):
+        if index >= len(now):
+            return index
+        new = now[index]
+        if new is old:
+            continue
+        size = len(old["content"])
+        if new["role"] != old["role"] or new["content"][:size] != old["content"]:
+            return index
+        if len(new["content"]) > size and index < len(before) - 1:
+            return index
+    return None

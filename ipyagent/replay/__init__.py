@@ -1,0 +1,1 @@
+"""Replaying recorded sessions through any set of layers, against the practice server, and measuring it."""

@@ -1,0 +1,65 @@
+"""`python -m ipyagent replay FILE`: a recorded session through a set of layers, and its figures."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from ipyagent.config import IPyAgent
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """What the command takes."""
+    engines = IPyAgent.class_traits()["engine"].values
+    policies = IPyAgent.class_traits()["clear_policy"].values
+    parser.add_argument("file", type=Path, help="a transcript of ours (or its folder), of pi, or of Claude Code")
+    parser.add_argument(
+        "--layers", default="default", help="names with commas, `all`, `none`, or `default` (what the settings say)"
+    )
+    parser.add_argument("--window", type=int, default=200_000, help="tokens of the context window (%(default)s)")
+    parser.add_argument("--engine", choices=engines, default="client", help="who compacts (%(default)s)")
+    parser.add_argument("--policy", choices=policies, default="economic", help="of clearing results (%(default)s)")
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="NAME=VALUE", help="any other setting, as JSON or text"
+    )
+    parser.add_argument("--turns", action="store_true", help="one more line for every turn")
+    parser.add_argument("--json", action="store_true", help="print everything as one JSON object")
+
+
+def run(chosen: argparse.Namespace) -> int:
+    """Replay and print; returns 1 when a request was refused. Raises UsageError, SettingError."""
+    from ipyagent.replay.facts import distinctive
+    from ipyagent.replay.importers import read_recording
+    from ipyagent.replay.replaying import chosen_layers, replay, settings_for
+
+    recording = read_recording(chosen.file)
+    settings = settings_for(
+        layers=chosen_layers(chosen.layers),
+        window=chosen.window,
+        engine=chosen.engine,
+        clear_policy=chosen.policy,
+        **dict(_setting(text) for text in chosen.set),
+    )
+    measured = replay(recording, settings, distinctive(recording))
+    if chosen.json:
+        print(json.dumps({**measured.json(), "problems": recording.problems}, ensure_ascii=False, indent=1))
+    else:
+        print(measured.table(turns=chosen.turns))
+        for problem in recording.problems:
+            print(f"not read: {problem}", file=sys.stderr)
+    return 1 if measured.refused else 0
+
+
+def _setting(text: str) -> tuple[str, Any]:
+    from ipyagent.errors import UsageError
+
+    name, sign, value = text.partition("=")
+    if not sign or name not in IPyAgent.class_trait_names(config=True):
+        raise UsageError(f"--set {text!r}: write NAME=VALUE with the name of a setting")
+    try:
+        return name, json.loads(value)
+    except ValueError:
+        return name, value

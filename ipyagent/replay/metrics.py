@@ -1,0 +1,175 @@
+"""What a replay measured, as values and as the table that is printed."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from ipyagent.journal.events import Usage
+from ipyagent.model.prices import LESSON_MODEL, cost_of
+from ipyagent.replay.facts import Fate
+
+
+class TurnCost(msgspec.Struct, frozen=True, kw_only=True):
+    """One turn: its requests (background work included), their prompt tokens, what they cost, how it
+    ended. `window` is the tokens of the next prompt after it."""
+
+    number: int
+    requests: int
+    usage: Usage
+    dollars: float
+    window: int
+    status: str
+    message: str = ""
+
+
+class Metrics(msgspec.Struct, frozen=True, kw_only=True):
+    """A replay's figures. Dollars are those of LESSON_MODEL. `forks` are the model calls of background
+    work by purpose, `decisions` how often each kind of decision was recorded, `failures` what layers
+    said when they stepped aside, `refusals` the server's words."""
+
+    source: str
+    window: int
+    engine: str
+    layers: tuple[str, ...]
+    turns: tuple[TurnCost, ...]
+    refusals: tuple[str, ...] = ()
+    forks: dict[str, int] = {}
+    decisions: dict[str, int] = {}
+    failures: tuple[str, ...] = ()
+    fate: Fate = Fate()
+    seconds: float = 0.0
+
+    @property
+    def requests(self) -> int:
+        return sum(turn.requests for turn in self.turns)
+
+    @property
+    def finished(self) -> int:
+        """Turns that came to their end as recorded."""
+        return sum(turn.status in ("finished", "stopped") for turn in self.turns)
+
+    @property
+    def refused(self) -> int:
+        return len(self.refusals)
+
+    @property
+    def usage(self) -> Usage:
+        return added(turn.usage for turn in self.turns)
+
+    @property
+    def read_share(self) -> float:
+        """Share of all prompt tokens that was read from cache, 0-1."""
+        usage = self.usage
+        return usage.cache_read / usage.prompt if usage.prompt else 0.0
+
+    @property
+    def dollars(self) -> float:
+        return sum(turn.dollars for turn in self.turns)
+
+    @property
+    def compaction_calls(self) -> int:
+        """Model calls spent on compaction."""
+        return self.forks.get("compaction", 0) + self.forks.get("server compaction", 0)
+
+    @property
+    def stopped_at(self) -> str:
+        """The first turn that failed and why; "" when none did."""
+        for turn in self.turns:
+            if turn.status not in ("finished", "stopped"):
+                return f"turn {turn.number}: {turn.status}: {turn.message}"
+        return ""
+
+    def table(self, *, turns: bool = False) -> str:
+        """The figures as lines of text; with `turns` one more line a turn."""
+        lines = [f"{name:<24}{value}" for name, value in self.rows()]
+        if turns:
+            lines += ["", f"{'turn':>5}{'requests':>10}{'prompt':>12}{'read':>8}{'window':>10}{'dollars':>10}  ended"]
+            lines += [
+                f"{turn.number:>5}{turn.requests:>10}{turn.usage.prompt:>12,}{_percent(turn.usage):>8}"
+                f"{turn.window:>10,}{turn.dollars:>10.4f}  {turn.status}"
+                for turn in self.turns
+            ]
+        return "\n".join(lines)
+
+    def rows(self) -> list[tuple[str, str]]:
+        """Name and value of every figure."""
+        usage, made = self.usage, [turn for turn in self.turns if turn.requests]
+        prompts = [turn.usage.prompt for turn in made] or [0]
+        costs = [turn.dollars for turn in made] or [0.0]
+        rows = [
+            ("recording", f"{self.source}, {len(self.turns)} turns"),
+            ("window, engine", f"{self.window:,} tokens, {self.engine}"),
+            ("layers", ", ".join(self.layers) or "none"),
+            ("turns finished", f"{self.finished} of {len(self.turns)}"),
+            ("requests", f"{self.requests:,}"),
+            ("requests refused", f"{self.refused}"),
+            ("cache-read share", f"{100 * self.read_share:.1f} %"),
+            ("prompt tokens", f"{usage.prompt:,} in all, {statistics.median(prompts):,.0f} a turn, {max(prompts):,} at most"),
+            (
+                f"cost ({LESSON_MODEL})",
+                f"${self.dollars:.3f} in all, ${statistics.median(costs):.4f} a turn, ${max(costs):.4f} at most",
+            ),
+            ("compaction calls", f"{self.compaction_calls}"),
+            ("other background calls", _counted(self.forks, ("compaction", "server compaction")) or "none"),
+            ("decisions", _counted(self.decisions) or "none"),
+            ("facts", str(self.fate)),
+            ("seconds", f"{self.seconds:.1f}"),
+        ]
+        rows += [("first failure", self.stopped_at)] if self.stopped_at else []
+        rows += [("a layer stepped aside", why) for why in dict.fromkeys(self.failures)]
+        return rows + [("refused", why) for why in self.refusals[:5]]
+
+    def json(self) -> dict[str, Any]:
+        """Everything, as JSON values, sums included."""
+        told: dict[str, Any] = msgspec.to_builtins(self)
+        return {
+            **told,
+            "requests": self.requests,
+            "refused": self.refused,
+            "finished": self.finished,
+            "cache_read_share": round(self.read_share, 4),
+            "prompt_tokens": self.usage.prompt,
+            "dollars": round(self.dollars, 4),
+            "compaction_calls": self.compaction_calls,
+            "facts": {"kept": len(self.fate.kept), "reachable": len(self.fate.reachable), "lost": len(self.fate.lost)},
+        }
+
+
+def _percent(usage: Usage) -> str:
+    return f"{100 * usage.cache_read / usage.prompt:.0f} %" if usage.prompt else "-"
+
+
+def _counted(counts: dict[str, int], without: tuple[str, ...] = ()) -> str:
+    return ", ".join(f"{name} {count}" for name, count in sorted(counts.items()) if count and name not in without)
+
+
+def added(usages: Iterable[Usage]) -> Usage:
+    """The sum of usages."""
+    sums = [0, 0, 0, 0, 0]
+    for one in usages:
+        for at, value in enumerate((one.input, one.cache_read, one.cache_write, one.cache_write_1h, one.output)):
+            sums[at] += value
+    return Usage(input=sums[0], cache_read=sums[1], cache_write=sums[2], cache_write_1h=sums[3], output=sums[4])
+
+
+def usage_of(reported: dict[str, Any]) -> Usage:
+    """A server's `usage`; the sum over its `iterations` where it lists them (a reply that compacted)."""
+    if isinstance(iterations := reported.get("iterations"), list) and iterations:
+        return added(usage_of({**one, "iterations": None}) for one in iterations)
+    made = reported.get("cache_creation") or {}
+    return Usage(
+        input=int(reported.get("input_tokens") or 0),
+        cache_read=int(reported.get("cache_read_input_tokens") or 0),
+        cache_write=int(reported.get("cache_creation_input_tokens") or 0),
+        cache_write_1h=int(made.get("ephemeral_1h_input_tokens") or 0),
+        output=int(reported.get("output_tokens") or 0),
+    )
+
+
+def dollars_of(usage: Usage) -> float:
+    """What a request would have cost on LESSON_MODEL."""
+    return cost_of(LESSON_MODEL, usage) or 0.0

@@ -1,0 +1,19 @@
+"""`compact`: the model asks for a compaction; the loop makes it once all results of the reply are in."""
+
+from __future__ import annotations
+
+from ipyagent.journal.protocols import ToolOutput
+from ipyagent.tools.answers import text_output
+from ipyagent.tools.schema import tool
+
+
+@tool(permission="none", writes=False, parallel=True)
+async def compact(instructions: str = "") -> ToolOutput:
+    """Replace the conversation so far by a summary, to make room in the context window. Use it between
+    two pieces of work when the next needs much room, or when the user asks for it; not in the middle
+    of one. It happens before your next reply; the newest request stays word for word.
+
+    Args:
+        instructions: What the summary must not lose, in a sentence or two.
+    """
+    return text_output("The conversation is compacted before your next reply.", note="compaction requested")

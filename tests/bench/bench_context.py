@@ -1,0 +1,153 @@
+"""What the context engine costs: considering a clearing in a long view, and all layers of a turn at 500,000 tokens.
+
+    python -m tests.bench.bench_context
+"""
+
+from __future__ import annotations
+
+import asyncio
+import statistics
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from ipyagent.context.clear_results import ClearResults
+from ipyagent.context.thresholds import window_state
+from ipyagent.journal.events import AssistantSaid, ToolCalled, ToolReturned, Usage, UsageReported, UserSaid
+from ipyagent.journal.protocols import Forked, ForkOrder, Rates, Situation
+from ipyagent.journal.view import View
+
+ROUNDS = 30
+RATES = Rates(input=2e-6, read=0.2e-6, write=2.5e-6, output=10e-6)
+
+
+def long_view(results: int, tokens: int) -> View:
+    """A session of `results` calls and about `tokens` tokens."""
+    from itertools import count
+
+    view, ids = View(), count(1)
+
+    def text(size: int, seed: int) -> tuple[dict[str, Any], ...]:
+        words = ("orders", "median", "of", "the", "table", "rises", "4.5", "percent", "in", "March")
+        return ({"type": "text", "text": " ".join(words[(seed + 3 * at) % 10] for at in range(max(1, size)))},)
+
+    view.apply(UserSaid(id=next(ids), text="go", blocks=text(20, 0)))
+    for number in range(results):
+        call = f"toolu_{number}"
+        use = {"type": "tool_use", "id": call, "name": "python", "input": {"code": "df.describe()"}}
+        view.apply(AssistantSaid(id=next(ids), blocks=(use,), stop_reason="tool_use", tokens=30))
+        view.apply(UsageReported(id=next(ids), usage=Usage(cache_read=max(1, view.count().tokens))))
+        view.apply(ToolCalled(id=next(ids), call=call, name="python", input={}))
+        view.apply(ToolReturned(id=next(ids), call=call, name="python", blocks=text(tokens * 7 // results // 10, number)))
+    return view
+
+
+def situation(view: View, turns: int) -> Situation:
+    from ipyagent.config import IPyAgent
+
+    settings = IPyAgent(environ={})
+
+    async def no_fork(order: ForkOrder) -> Forked:
+        raise AssertionError
+
+    async def nothing(*_given: Any) -> Any:
+        return []
+
+    return Situation(
+        view=view,
+        state=window_state(view.count().tokens, 1_000_000, 64_000),
+        rates=RATES,
+        moment="request",
+        folder=Path(),
+        idle=1.0,
+        turns=turns,
+        recreatable=frozenset({"python"}),
+        setting=lambda name: getattr(settings, name),
+        fork=no_fork,
+        restore=nothing,
+        hook=nothing,
+    )
+
+
+def considering(results: int, *, batch: bool) -> float:
+    """Median milliseconds of one look at the view: of `results` results all but the newest were
+    cleared and there is nothing to be done, or (`batch`) all of them are to be weighed."""
+    view = long_view(results, 200 * results)
+    layer, now, seconds = ClearResults(), situation(view, 20), []
+
+    async def look() -> None:
+        if not batch:
+            for event in await layer.consider(now):
+                view.apply(event)
+        for _ in range(ROUNDS):
+            began = time.perf_counter()
+            made = await layer.consider(now)
+            seconds.append(time.perf_counter() - began)
+            assert (len(made) > 1) == batch, made
+
+    asyncio.run(look())
+    return 1e3 * statistics.median(seconds)
+
+
+def whole_turn(tokens: int) -> tuple[float, float, int]:
+    """Median and longest milliseconds of all layers before a request, over the last requests of a real
+    session that grows to `tokens` tokens of results, and its messages."""
+    from ipyagent import Agent, IPyAgent
+    from ipyagent.loop.layers import Engine
+    from ipyagent.practice.replies import text
+    from ipyagent.practice.server import PracticeServer
+
+    seconds: list[float] = []
+    with tempfile.TemporaryDirectory() as folder, PracticeServer(window=1_000_000, keep_bodies=False) as server:
+        given = {"base_url": server.url, "model": "claude-sonnet-5-5", "mode": "auto", "window": 1_000_000}
+        agent = Agent(settings=IPyAgent(environ={}, layer_notes=False, **given), folder=Path(folder))
+        server.script(text("Yes."))
+        agent.run_sync("hello")
+        session = agent.session
+        assert session is not None
+        engine = Engine(session, agent.workspace(session, None))  # type: ignore[arg-type] # no code runs here
+
+        async def requests() -> None:
+            for number in range(500):
+                call = f"toolu_{number}"
+                # memory is never cleared, so that the view does grow
+                tool = "python" if number % 5 == 0 else "memory"
+                use = {"type": "tool_use", "id": call, "name": tool, "input": {"code": "df.describe()"}}
+                count = session.view.count()
+                session.record(AssistantSaid(blocks=(use,), stop_reason="tool_use"))
+                usage = Usage(cache_read=count.tokens, output=40)
+                session.record(UsageReported(usage=usage, predicted=count.tokens, raw=count.raw))
+                session.record(ToolCalled(call=call, name=tool, input={}))
+                found = ({"type": "text", "text": f"{number} orders median of the table " * (tokens // 500 // 7)},)
+                session.record(ToolReturned(call=call, name=tool, blocks=found))
+                began = time.perf_counter()
+                await engine.before_request()
+                session.view.wire()
+                seconds.append(time.perf_counter() - began)
+
+        asyncio.run(requests())
+        messages, size = len(session.view.messages), session.view.count().tokens
+        assert size > 0.6 * tokens, size
+        agent.close()
+    last = seconds[-100:]
+    return 1e3 * statistics.median(last), 1e3 * max(last), messages
+
+
+def rows() -> list[tuple[str, str, str]]:
+    """Name, measured, target."""
+    found = []
+    for what, batch in (("nothing to be done", False), ("all results weighed", True)):
+        for results in (500, 5_000):
+            millis = considering(results, batch=batch)
+            target = "< 1 ms" if results == 500 else ""
+            found.append((f"clearing considered, {2 * results + 1:,} messages, {what}", f"{millis:.3f} ms", target))
+    millis, longest, messages = whole_turn(500_000)
+    name = f"all layers before a request, 500,000 tokens, {messages:,} messages"
+    found.append((name, f"{millis:.2f} ms (longest {longest:.2f} ms)", "< 10 ms"))
+    return found
+
+
+if __name__ == "__main__":
+    for row in rows():
+        print(*row, sep="   ")

@@ -1,0 +1,44 @@
+"""The safety net: whatever happens and whatever is decided, in any order, every request is one that the server accepts."""
+
+from __future__ import annotations
+
+import pytest
+from any_order import STEPS, Step, Walk, bytes_of, replayed, told
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from ipyagent.practice.refusal import Refused
+
+_numbers = st.integers(0, 30)
+_steps = st.builds(Step, st.sampled_from(STEPS), _numbers, _numbers, _numbers)
+scripts = st.lists(_steps, min_size=4, max_size=45)
+QUICK = settings(max_examples=500, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
+MANY = settings(
+    max_examples=10_000,
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+    phases=(Phase.generate, Phase.shrink),
+)
+
+
+def hold(steps: list[Step]) -> None:
+    """Every request of the session is accepted, and its journal read again gives the same bytes."""
+    walk = Walk()
+    try:
+        walk.run(steps)
+    except Refused as refused:
+        pytest.fail(told(steps, refused, walk))
+    assert replayed(walk.events) == bytes_of(walk.view)
+
+
+@QUICK
+@given(scripts)
+def test_no_order_of_turns_and_decisions_makes_a_request_that_is_refused(steps: list[Step]) -> None:
+    hold(steps)
+
+
+@pytest.mark.slow
+@MANY
+@given(scripts)
+def test_nor_do_ten_thousand_random_sessions(steps: list[Step]) -> None:
+    hold(steps)

@@ -1,0 +1,222 @@
+"""Old results of tools that can be used again leave the view, in one batch, when it pays."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from situations import Talk, decide, said, situation
+
+from ipyagent.context.clear_results import BY_COUNT, BY_TIME, NAME
+from ipyagent.journal.events import LayerDecided, ResultsCleared, ResultStored
+from ipyagent.journal.view import View
+
+GONE = "[Previous: used python]"
+LONG_AGO = "[Old tool result content cleared]"
+EAGER = {"clear_policy": "every_turn"}
+
+
+def rounds(count: int, **given: object) -> Talk:
+    talk = Talk().user()
+    for _ in range(count):
+        talk.call(**given)  # type: ignore[arg-type]
+    return talk.answer().user()
+
+
+def test_every_turn_keeps_the_three_newest() -> None:
+    talk = rounds(6)
+    cleared, decided = talk.consider(**EAGER)
+    assert isinstance(cleared, ResultsCleared)
+    assert (len(cleared.calls), cleared.text, cleared.layer) == (3, BY_COUNT, NAME)
+    assert isinstance(decided, LayerDecided)
+    assert talk.results() == [GONE] * 3 + ["word " * 400] * 3
+    assert talk.consider(**EAGER) == []
+
+
+def test_the_saving_is_what_leaves_the_count() -> None:
+    talk = rounds(8, words=2_000)
+    before = talk.view.count()
+    cleared = talk.consider(**EAGER)[0]
+    after = talk.view.count()
+    assert before.tokens - after.tokens == pytest.approx(cleared.saved * before.factor, rel=0.05)
+
+
+def test_short_results_are_not_worth_a_word() -> None:
+    assert rounds(6, words=20).consider(**EAGER) == []
+    assert rounds(6, words=20).consider(**EAGER, clear_chars=99)[0].saved > 0
+
+
+def test_only_tools_that_can_be_used_again_are_touched() -> None:
+    talk = Talk().user()
+    for tool in ("memory", "load_skill", "mcp__server__search", "python", "grep", "python", "python"):
+        talk.call(tool=tool)
+    talk.answer().user().consider(**EAGER, clear_keep=2)
+    assert talk.results() == ["word " * 400] * 3 + [GONE, "[Previous: used grep]"] + ["word " * 400] * 2
+
+
+def test_an_error_among_the_last_three_stays() -> None:
+    talk = Talk().user().call(error=True).call().call(error=True).call().answer().user()
+    talk.consider(**EAGER, clear_keep=0)
+    assert talk.results() == [GONE, GONE, "word " * 400, GONE]
+
+
+def test_what_the_model_has_not_seen_is_never_cleared() -> None:
+    talk = Talk().user().call().call(many=9)
+    talk.consider(**EAGER, clear_keep=0)
+    assert talk.results() == [GONE] + ["word " * 400] * 9
+
+
+def test_what_the_user_and_the_model_said_stays() -> None:
+    talk = rounds(6)
+    words = [block for message in talk.view.messages for block in message["content"] if block["type"] != "tool_result"]
+    talk.consider(**EAGER)
+    after = [block for message in talk.view.messages for block in message["content"] if block["type"] != "tool_result"]
+    assert after == words
+
+
+def test_an_open_turn_with_thinking_is_left_alone() -> None:
+    talk = Talk().user()
+    for _ in range(8):
+        talk.call(thinking=True)
+    assert not talk.view.editable
+    assert talk.consider(**EAGER) == []
+    assert talk.consider(idle=7_200.0) == []
+    talk.answer().user()
+    assert talk.view.editable
+    talk.consider(**EAGER)
+    kinds = [block["type"] for message in talk.view.messages[2:] for block in message["content"]]
+    assert "thinking" not in kinds, "thinking behind a changed message is bound to what is gone"
+    assert talk.results()[:5] == [GONE] * 5
+
+
+def test_a_long_silence_clears_all_but_the_newest_five() -> None:
+    talk = rounds(9)
+    talk.consider(idle=3_599.0)
+    assert LONG_AGO not in talk.results()
+    talk = rounds(9)
+    cleared, _decided = talk.consider(idle=3_600.0)
+    assert cleared.text == BY_TIME
+    assert talk.results() == [LONG_AGO] * 4 + ["word " * 400] * 5
+
+
+def test_a_long_silence_keeps_one_result_at_least() -> None:
+    talk = rounds(4)
+    talk.consider(idle=7_200.0, clear_idle_keep=1)
+    assert talk.results() == [LONG_AGO] * 3 + ["word " * 400]
+
+
+def test_after_the_cache_has_gone_cold_clearing_costs_nothing() -> None:
+    talk = rounds(6)
+    assert not isinstance(talk.consider(turns=3, idle=10.0)[0], ResultsCleared)
+    cleared, decided = talk.consider(turns=3, idle=301.0)
+    assert isinstance(cleared, ResultsCleared)
+    assert "the cache is cold" in decided.words
+
+
+def test_what_does_not_pay_is_kept_and_said() -> None:
+    talk = Talk().user().call().call().call().call().answer(said("A long answer. " * 3_000)).user()
+    (decided,) = talk.consider(turns=3)
+    assert isinstance(decided, LayerDecided)
+    assert (decided.layer, decided.saved, decided.dollars) == (NAME, 0, 0.0)
+    assert decided.words.startswith("kept 1 old result: clearing now would cost $")
+    assert talk.results() == ["word " * 400] * 4
+
+
+def test_a_batch_goes_when_it_pays_and_the_prefix_is_left_alone_afterwards() -> None:
+    talk, batches = Talk().user(), []
+    for number in range(60):
+        talk.call(words=1_000)
+        talk.view.behind()
+        made = talk.consider(turns=min(50, max(3, number)))
+        if made and isinstance(made[0], ResultsCleared):
+            batches.append((number, len(made[0].calls)))
+            assert not [e for e in talk.consider(turns=number) if isinstance(e, ResultsCleared)], "twice in a row"
+    cleared = sum(size for _, size in batches)
+    assert 3 <= len(batches) <= 12, batches
+    assert cleared >= 40, batches
+    assert max(size for _, size in batches) >= 5
+
+
+def test_the_best_cut_leaves_an_old_result_far_back_alone() -> None:
+    talk = Talk().user().call(words=150).answer(said("A long answer. " * 8_000)).user()
+    for _ in range(16):
+        talk.call(words=3_000)
+    talk.consider(turns=20)
+    assert talk.results()[0] == "word " * 150
+    assert talk.results()[1:14] == [GONE] * 13
+
+
+def test_near_the_mark_old_results_go_whatever_it_costs() -> None:
+    talk = rounds(30, words=600)
+    window = round(talk.view.count().tokens * 1.3)
+    assert situation(talk.view, window=window).state.above_warning
+    cleared, decided = talk.consider(window=window, turns=3)
+    assert len(cleared.calls) == 27
+    assert "the auto-compact mark is near" in decided.words
+
+
+def test_a_stored_result_can_still_be_found() -> None:
+    talk = Talk().user()
+    for _ in range(5):
+        talk.call()
+    talk.add(ResultStored(call="toolu_0", path="tool-results/toolu_0.txt", chars=90_000, handle="_agent['r1']"))
+    talk.answer().user().consider(**EAGER, place="~/sessions/a")
+    assert talk.results()[0] == (
+        f"{GONE} The whole result is kept: ~/sessions/a/tool-results/toolu_0.txt, in python _agent['r1']"
+    )
+    assert talk.results()[1] == GONE
+
+
+def test_the_anchor_moves_before_the_cut() -> None:
+    talk = rounds(12)
+    talk.consider(**EAGER)
+    assert talk.view.held(99, 300.0) == 1, "nothing behind the first cleared result is in the cache"
+    _, _, messages = talk.view.wire()
+    marked = [at for at, message in enumerate(messages) if "cache_control" in str(message)]
+    assert marked == [0, len(messages) - 1]
+
+
+def test_where_the_server_clears_we_do_not() -> None:
+    talk = rounds(8)
+    assert decide(talk.view, **EAGER, engine="server", server_edits=True) == ()
+    assert decide(talk.view, **EAGER, engine="auto", server_edits=True, bound_thinking=True) == ()
+    for given in (
+        {"engine": "server", "server_edits": False},
+        {"engine": "client", "server_edits": True},
+        {"engine": "server", "server_edits": True, "layer_server_edits": False},
+        {"engine": "auto", "server_edits": True, "bound_thinking": False},
+    ):
+        assert decide(talk.view, **EAGER, **given), given
+
+
+def test_the_same_events_give_the_same_bytes() -> None:
+    talk = rounds(8, thinking=True)
+    talk.consider(**EAGER)
+    talk.call().answer().user().consider(**EAGER)
+    again = View.of(talk.events)
+    assert again.wire() == talk.view.wire()
+    assert again.count() == talk.view.count()
+
+
+def test_a_view_of_a_thousand_messages_is_considered_in_under_a_millisecond() -> None:
+    talk = Talk().user()
+    for _ in range(500):
+        talk.call(words=80, tool="memory" if _ % 2 else "python")
+    assert len(talk.view.messages) > 1_000
+    now = situation(talk.view, turns=3, window=1_000_000)
+
+    async def consider() -> float:
+        from ipyagent.context.clear_results import clear_results
+
+        await clear_results.consider(now)
+        best = 1.0
+        for _ in range(20):
+            began = time.perf_counter()
+            made = await clear_results.consider(now)
+            best = min(best, time.perf_counter() - began)
+            assert not [event for event in made if isinstance(event, ResultsCleared)]
+        return best
+
+    import asyncio
+
+    assert asyncio.run(consider()) < 0.001

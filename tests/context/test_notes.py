@@ -1,0 +1,472 @@
+"""Session notes: when they are written, what may be written, and what a compaction makes of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from notes_room import LOG, STATE, NotesRoom, directive_in, noting, notes_room, path_in, words
+
+from ipyagent.context.notes import _ours, substituted
+from ipyagent.context.notes_file import Desk, Notes
+from ipyagent.errors import AgentError, ToolFailure
+from ipyagent.journal.events import Compacted, ForkEnded, LayerDecided, LayerFailed, NotesWritten, UserSaid
+from ipyagent.journal.tokens import estimate_text
+from ipyagent.journal.view import View
+from ipyagent.practice.replies import Reply, calls, fault, text, tool
+
+SECTIONS = [
+    "Session Title", "Current State", "Task Specification", "Files, Variables and Functions", "Workflow",
+    "Errors & Corrections", "Data and System Documentation", "Learnings", "Key Results", "Worklog",
+]  # fmt: skip
+PYTHON = tool("python", {"code": "1 + 1"})
+
+
+@pytest.fixture
+def room(tmp_path: Path) -> Iterator[NotesRoom]:
+    with notes_room(tmp_path) as made:
+        yield made
+
+
+@pytest.fixture
+def template() -> Notes:
+    return Notes.template(_ours("notes_template.md"))
+
+
+# ---------------------------------------------------------------------- the document
+
+
+def test_the_template_has_the_ten_sections_each_with_its_line(template: Notes) -> None:
+    assert [section.heading.removeprefix("# ") for section in template.sections] == SECTIONS
+    assert all(section.about.startswith("_") and section.about.endswith("_") for section in template.sections)
+    assert template.empty
+    assert template.found_in(str(template)) == template
+    assert estimate_text(str(template)) < 450
+    assert estimate_text(_ours("notes_prompt.md")) < 520
+
+
+def test_only_the_text_under_a_heading_can_be_changed(template: Notes) -> None:
+    whole = str(template)
+    for broken, word in (
+        (whole.replace("# Workflow\n", ""), "missing"),
+        (whole.replace("# Workflow", "# Work flow"), "missing"),
+        (whole + "\n# Workflow\n", "doubled"),
+        (whole + "\n# Ideas\nmany\n", "new one"),
+        ("", "missing"),
+    ):
+        with pytest.raises(ToolFailure, match=word):
+            template.revised(broken)
+    kept = template.revised(whole.replace(STATE, "_Something else entirely._\nThe fit runs.\n\n```\n# a comment\n```"))
+    assert kept.sections[1].about == STATE
+    assert kept.sections[1].text == "The fit runs.\n\n```\n# a comment\n```"
+    assert template.revised(whole.replace(STATE, "gone")).sections[1] == ("# Current State", STATE, "gone")
+
+
+def test_a_file_that_somebody_edited_is_read_as_far_as_it_goes(template: Notes) -> None:
+    odd = "my own words\n# Worklog\nfirst\n# Current State\n" + STATE + "\nhere\n# Current State\nagain"
+    found = template.found_in(odd)
+    assert [section.heading for section in found.sections] == [section.heading for section in template.sections]
+    assert found.sections[-1].text == "first"
+    assert found.sections[1].text == "here\n# Current State\nagain"
+
+
+def test_limits_hold_and_the_log_keeps_its_end(template: Notes) -> None:
+    lines = "\n".join(f"step {n}: loaded table {n} with {n * 7} rows" for n in range(400))
+    full = Notes(tuple(section._replace(text=lines) for section in template.sections))
+    cut = full.limited(2_000, 12_000)
+    assert estimate_text(str(cut)) <= 12_000
+    assert all(estimate_text(section.text) <= 2_000 for section in cut.sections)
+    assert cut.sections[1].text.startswith("step 0:")
+    assert cut.sections[-1].text.endswith("step 399: loaded table 399 with 2793 rows")
+    assert cut.limited(2_000, 12_000) == cut
+    assert template.limited(2_000, 12_000) == template
+    one = Notes((template.sections[0]._replace(text="x1y2 " * 9_000),)).limited(500, 12_000)
+    assert 0 < estimate_text(one.sections[0].text) <= 500
+
+
+def test_the_desk_takes_edits_of_the_one_file_only(template: Notes) -> None:
+    desk = Desk(template, ("a/notes.md", "/p/a/notes.md"), section_tokens=2_000)
+    assert desk.permit("edit_file", {"path": "a/notes.md"}) == ""
+    assert desk.permit("write_file", {"path": "/p/a/notes.md"}) == ""
+    for name, given in (
+        ("python", {"code": "1"}), ("read_file", {"path": "a/notes.md"}), ("shell", {"command": "ls"}),
+        ("edit_file", {"path": "a/notes.md/../../x"}), ("write_file", {"path": "notes.md"}), ("edit_file", {}),
+    ):  # fmt: skip
+        assert desk.permit(name, given)
+    with pytest.raises(ToolFailure, match="is not in the notes"):
+        desk.answer("edit_file", {"path": "a/notes.md", "old": "nowhere", "new": "x"})
+    assert not desk.enough()
+    desk.answer("edit_file", {"path": "a/notes.md", "old": STATE, "new": STATE + "\nok"})
+    assert desk.enough()
+    with pytest.raises(ToolFailure):
+        desk.answer("edit_file", {"path": "a/notes.md", "old": "# Current State", "new": "# Now"})
+    assert not desk.enough()
+    long = desk.answer("edit_file", {"path": "a/notes.md", "old": LOG, "new": LOG + "\n" + words(1, 3_000)})
+    assert "Worklog" in long.blocks[0]["text"]
+    assert not desk.enough()
+    assert desk.edits == 2
+
+
+def test_values_are_put_in_once() -> None:
+    assert substituted("{{a}} {{b}} {{c}}", {"a": "{{b}}", "b": "{{a}}"}) == "{{b}} {{a}} {{c}}"
+
+
+def test_a_template_without_a_heading_is_refused() -> None:
+    for bad in ("", "words", "## small", "# A\n# A"):
+        with pytest.raises(AgentError):
+            Notes.template(bad)
+
+
+# ---------------------------------------------------------------------- when
+
+
+def test_a_small_session_never_writes_notes(room: NotesRoom) -> None:
+    agent = room.agent(notes_start=10_000)
+    for number in range(4):
+        room.turn(agent, words(number, 800), PYTHON, text("fine"))
+    assert room.asked(updates=True) == []
+    assert room.notes(agent) == ""
+
+
+def test_notes_are_written_when_enough_was_said_and_cover_it(room: NotesRoom) -> None:
+    agent = room.agent()
+    room.turn(agent, words(1, 700))
+    assert room.notes(agent) == ""
+    room.update = noting((STATE, "Weighing items."), (LOG, "Weighed 60 items."))
+    room.turn(agent, words(2, 1_200))
+    assert "Weighing items." in room.notes(agent)
+    assert len(room.asked(updates=True)) == 1, "the edits were fine: no last word is paid for"
+    [written] = room.events(agent, NotesWritten)
+    [fork] = room.events(agent, ForkEnded)
+    assert (fork.purpose, fork.status, fork.requests) == ("notes", "finished", 1)
+    assert fork.cost > 0
+    said = room.events(agent, UserSaid)
+    assert said[-1].id < written.upto < fork.id
+    assert written.tokens == estimate_text(room.notes(agent))
+    assert written.calls == 2
+    assert agent.session is not None
+    assert agent.session.history.totals.requests == 3
+
+
+def test_an_update_needs_tokens_and_calls_or_a_calm_turn(room: NotesRoom) -> None:
+    agent = room.agent(notes_calls=3)
+    room.turn(agent, words(1, 1_800))
+    assert len(room.events(agent, NotesWritten)) == 1
+    room.turn(agent, "short")
+    assert len(room.events(agent, NotesWritten)) == 1, "too few tokens"
+    room.turn(agent, words(2, 1_200), PYTHON, text("two"))
+    assert len(room.events(agent, NotesWritten)) == 1, "tokens, but one call in a turn that is not calm"
+    room.turn(agent, "more", PYTHON, PYTHON, text("done"))
+    assert len(room.events(agent, NotesWritten)) == 2, "three calls since"
+    room.turn(agent, words(3, 1_200))
+    assert len(room.events(agent, NotesWritten)) == 3, "a turn without calls"
+
+
+def test_the_kill_switch_stops_both_writing_and_compacting(room: NotesRoom) -> None:
+    agent = room.agent(layer_notes=False)
+    room.turn(agent, words(1, 3_000))
+    assert room.asked(updates=True) == []
+    assert room.notes(agent) == ""
+
+
+# ---------------------------------------------------------------------- what the fork may do
+
+
+def test_the_fork_can_touch_nothing_but_the_notes(room: NotesRoom) -> None:
+    agent = room.agent()
+    (room.folder / "data.txt").write_text("mine")
+
+    def try_all(body: dict[str, Any]) -> Reply:
+        path = path_in(body)
+        return calls(
+            [
+                ("python", {"code": "leaked = 1"}),
+                ("shell", {"command": "touch made"}),
+                ("write_file", {"path": "data.txt", "content": "yours"}),
+                ("edit_file", {"path": "data.txt", "old": "mine", "new": "yours"}),
+                ("edit_file", {"path": path, "old": "# Current State", "new": "# State"}),
+                ("edit_file", {"path": path, "old": 3}),
+                ("edit_file", {"path": path, "old": STATE, "new": f"{STATE}\nkept"}),
+            ]
+        )
+
+    room.updates = [try_all, text("Done.")]
+    room.turn(agent, words(1, 1_800))
+    results = [block for block in room.asked(updates=True)[1].body["messages"][-1]["content"]]  # type: ignore[index]
+    assert [bool(block.get("is_error")) for block in results] == [True] * 6 + [False]
+    assert (room.folder / "data.txt").read_text() == "mine"
+    assert not (room.folder / "made").exists()
+    assert "leaked" not in agent.shell.user_ns
+    assert "kept" in room.notes(agent)
+    assert "# Current State\n" + STATE + "\nkept" in room.notes(agent)
+
+
+def test_whole_notes_may_be_written_at_once(room: NotesRoom, template: Notes) -> None:
+    agent = room.agent()
+    bare = "\n".join(f"{section.heading}\nabout {at}" for at, section in enumerate(template.sections))
+    room.updates = [lambda body: tool("write_file", {"path": path_in(body), "content": bare})]
+    room.turn(agent, words(1, 1_800))
+    assert room.notes(agent).count("\n_") == 10
+    assert "about 9" in room.notes(agent)
+
+
+def test_a_full_section_is_pointed_out_and_never_grows_beyond_its_limit(room: NotesRoom) -> None:
+    agent = room.agent(notes_section_tokens=400, notes_calls=0)
+    room.updates = [noting((LOG, words(9, 800))), text("I leave it at that.")]
+    room.turn(agent, words(1, 1_800))
+    assert "shorten it" in str(room.asked(updates=True)[1].body)
+    stored = room.notes(agent)
+    assert estimate_text(stored.split(LOG)[1]) <= 402
+    room.turn(agent, words(2, 1_200))
+    order = directive_in(room.asked(updates=True)[2].body)  # type: ignore[arg-type]
+    assert 'shorten these first: "Worklog"' in order
+    assert "400 tokens a section" in order
+
+
+def test_a_failed_update_leaves_nothing_and_is_not_tried_at_once_again(room: NotesRoom) -> None:
+    agent = room.agent(max_retries=0)
+    room.updates = [noting((STATE, "half done"), ("not there", "x")), fault(500)]
+    room.turn(agent, words(1, 1_800))
+    assert room.notes(agent) == ""
+    assert room.events(agent, NotesWritten) == []
+    [failed] = room.events(agent, LayerFailed)
+    assert failed.layer == "notes"
+    [fork] = room.events(agent, ForkEnded)
+    assert (fork.status, fork.requests) == ("failed", 1)
+    room.turn(agent, "a short one")
+    assert len(room.events(agent, ForkEnded)) == 1
+    room.turn(agent, words(2, 1_200))
+    assert "All is well." in room.notes(agent)
+
+
+@pytest.mark.parametrize("answer", [text("I have nothing to note."), PYTHON, Reply((), "refusal")])
+def test_an_update_that_edits_nothing_writes_nothing(room: NotesRoom, answer: Reply) -> None:
+    agent = room.agent()
+    room.update = answer
+    room.turn(agent, words(1, 1_800))
+    assert room.notes(agent) == ""
+    assert room.events(agent, NotesWritten) == []
+    assert len(room.events(agent, LayerFailed)) == 1
+    assert len(room.asked(updates=True)) <= 4
+
+
+def test_notes_that_the_user_changed_meanwhile_stay_as_they_are(room: NotesRoom) -> None:
+    agent = room.agent()
+    room.turn(agent, words(1, 1_800))
+    assert agent.session is not None
+    path = agent.session.journal.folder / "notes.md"
+
+    def while_i_write(body: dict[str, Any]) -> Reply:
+        path.write_text(path.read_text() + "\nmine\n")
+        made = noting((STATE, "late"))
+        assert callable(made)
+        answer = made(body)
+        assert isinstance(answer, Reply)
+        return answer
+
+    room.updates = [while_i_write]
+    room.turn(agent, words(2, 1_200))
+    assert room.notes(agent).endswith("\nmine\n")
+    assert "late" not in room.notes(agent)
+    assert len(room.events(agent, NotesWritten)) == 1
+
+
+def test_template_and_prompt_of_a_trusted_project_take_the_place_of_ours(room: NotesRoom) -> None:
+    own = room.folder / ".ipyagent" / "notes"
+    own.mkdir(parents=True)
+    (own / "template.md").write_text("# Findings\n_What was found._\n\n# Log\n")
+    (own / "prompt.md").write_text("Write in {{path}}, {{nobody}} else. Now:\n{{notes}}")
+    agent = room.agent()
+    room.turn(agent, words(1, 1_800))
+    assert "Bring the notes" in directive_in(room.asked(updates=True)[-1].body)  # type: ignore[arg-type]
+    assert room.notes(agent).count("\n# ") == 9, "not trusted: ours"
+    agent.project.trust()
+    agent.new()
+    room.update = noting(("_What was found._", "{{path}} is a curlew"))
+    room.turn(agent, words(1, 1_800))
+    order = directive_in(room.asked(updates=True)[-1].body)  # type: ignore[arg-type]
+    assert "{{nobody}} else. Now:\n# Findings" in order
+    assert room.notes(agent) == "# Findings\n_What was found._\n{{path}} is a curlew\n\n# Log\n"
+    room.turn(agent, words(2, 1_800))
+    assert "{{path}} is a curlew" in directive_in(room.asked(updates=True)[-1].body)  # type: ignore[arg-type]
+
+
+# ---------------------------------------------------------------------- compacting
+
+
+def grown(room: NotesRoom, turns: int = 6, **settings: Any) -> Any:
+    """A session with notes of everything, in a window that one more turn fills."""
+    given = {"window": 32_000, "keep_tokens": 1_500, "keep_messages": 3, "notes_calls": 0, **settings}
+    agent = room.agent(**given)
+    for number in range(turns):
+        room.updates = [noting((LOG, f"Turn {number} was done, heron {number}."))]
+        room.turn(agent, f"turn {number}: " + words(number, 900), PYTHON, text(f"answer {number}", thinking="hm"))
+    return agent
+
+
+def test_at_the_mark_the_notes_are_the_summary_and_no_model_is_called(room: NotesRoom) -> None:
+    agent = grown(room)
+    asked = len(room.server.messages)
+    agent.settings.auto_compact_percent = 25
+    room.turn(agent, "and now the newest words", text("after"))
+    [made] = room.events(agent, Compacted)
+    assert (made.trigger, made.method) == ("auto", "notes")
+    assert made.tokens_after < made.tokens_before
+    conversation = room.asked(updates=False)
+    assert len(room.server.messages) - asked <= 2, "one request, at most one update behind it"
+    body = conversation[-1].body
+    assert body is not None
+    first = body["messages"][0]["content"][0]["text"]
+    assert "# Worklog" in first
+    assert "heron 5" in first
+    assert LOG not in first
+    assert "notes.md" in first
+    sent = str(body["messages"])
+    assert "answer 5" in sent
+    assert "answer 0" not in sent
+    assert "and now the newest words" in sent
+    assert "'type': 'thinking'" not in str(body["messages"][:-1])
+    assert agent.session is not None
+    assert 0.7 < made.tokens_after / agent.session.view.count().tokens < 1.4
+    room.turn(agent, "go on", text("on we go"))
+
+
+def test_what_is_not_noted_yet_is_kept_and_enough_before_it(room: NotesRoom) -> None:
+    agent = grown(room, 5)
+    room.updates = []
+    agent.settings.notes_step = 1_000_000  # notes stand still from here
+    for number in range(5, 8):
+        room.turn(agent, f"turn {number}: " + words(number, 900), PYTHON, text(f"answer {number}"))
+    assert agent.session is not None
+    noted = agent.session.history.notes
+    assert noted is not None
+    agent.settings.auto_compact_percent = 25
+    room.turn(agent, "newest", text("after"))
+    [made] = room.events(agent, Compacted)
+    assert made.last < noted.upto
+    sent = str(room.asked(updates=False)[-1].body["messages"])  # type: ignore[index]
+    for number in (5, 6, 7):
+        assert f"answer {number}" in sent
+        assert f"turn {number}: " in sent
+    kept = [message for message in room.asked(updates=False)[-1].body["messages"][1:]]  # type: ignore[index]
+    assert sum(any(block["type"] == "text" for block in message["content"]) for message in kept) >= 3
+
+
+def test_more_that_is_not_noted_than_may_be_kept_is_left_to_the_summary(room: NotesRoom) -> None:
+    agent = grown(room, 3)
+    agent.settings.notes_step = 1_000_000
+    agent.settings.keep_most_tokens = 2_000
+    for number in range(4):
+        room.turn(agent, f"later {number}: " + words(number, 900), text("fine"))
+    agent.settings.auto_compact_percent = 20
+    room.turn(agent, "newest", text("after"), text("after"))
+    assert not [event for event in room.events(agent, Compacted) if event.method == "notes"]
+
+
+def test_notes_that_would_not_help_are_left_to_the_summary(room: NotesRoom) -> None:
+    agent = grown(room, 4, keep_tokens=30_000, keep_most_tokens=40_000)
+    agent.settings.auto_compact_percent = 20
+    room.turn(agent, "newest", text("after"), text("after"))
+    assert not [event for event in room.events(agent, Compacted) if event.method == "notes"]
+
+
+def test_a_turn_that_is_open_with_thinking_is_never_cut_into(room: NotesRoom) -> None:
+    agent = grown(room)
+    agent.settings.layer_summarize = False
+    agent.settings.layer_clear_results = False
+    agent.settings.auto_compact_percent = 40  # reached within the turn
+    big = tool("python", {"code": f"print({words(77, 6_000)!r})"}, thinking="let me look")
+    result = room.turn(agent, "look", big, text("seen"))
+    assert result.status == "finished", result.message
+    assert any("nothing to compact" in event.words for event in room.events(agent, LayerDecided))
+    assert room.events(agent, Compacted) == []
+    assert room.refused() == []
+
+
+def test_in_a_long_open_turn_the_request_itself_is_kept_word_for_word(room: NotesRoom) -> None:
+    agent = grown(room, 6, keep_tokens=200, keep_messages=0)
+    agent.settings.auto_compact_percent = 35
+    agent.settings.layer_clear_results = False
+    steps = [tool("python", {"code": f"print({words(70 + n, 1_500)!r})"}) for n in range(4)]
+    result = room.turn(agent, "find the CURLEW exactly", *steps, text("seen"))
+    assert result.status == "finished", result.message
+    assert [event.method for event in room.events(agent, Compacted)][:1] == ["notes"]
+    for exchange in room.asked(updates=False)[-3:]:
+        assert "find the CURLEW exactly" in str(exchange.body["messages"])  # type: ignore[index]
+
+
+def test_a_second_compaction_takes_the_first_ones_place(room: NotesRoom) -> None:
+    agent = grown(room)
+    for number in range(6, 12):
+        room.updates = [noting((LOG, f"Turn {number} was done, heron {number}."))]
+        room.turn(agent, f"turn {number}: " + words(number, 900), PYTHON, text(f"answer {number}", thinking="hm"))
+        if number in (7, 11):
+            engine_compact(agent)
+    made = room.events(agent, Compacted)
+    assert [event.method for event in made] == ["notes", "notes"]
+    room.turn(agent, "go on", text("fine"))
+    sent = str(room.asked(updates=False)[-1].body["messages"])  # type: ignore[index]
+    assert sent.count("These are the notes that were kept") == 1
+    assert "heron 11" in sent
+    stored = room.events(agent)
+    assert agent.session is not None
+    assert View.of(stored).messages == agent.session.view.messages
+
+
+def test_the_users_own_instructions_ask_for_a_summary_instead(room: NotesRoom) -> None:
+    agent = grown(room)
+    engine_compact(agent, instructions="keep the units")
+    assert not [event for event in room.events(agent, Compacted) if event.method == "notes"]
+
+
+def test_a_compaction_during_an_update_uses_the_finished_notes(room: NotesRoom) -> None:
+    agent = grown(room)
+    assert "heron 5" in room.notes(agent)
+    room.updates = [lambda body: Reply(noting_reply(body).content, "tool_use", first_delay=1.0)]
+    room.turn(agent, "turn 6: " + words(6, 900), text("answer 6"), settle=False)
+    assert agent.session is not None
+    assert agent.session.background.busy
+    made = engine_compact(agent)
+    assert made is not None
+    assert agent.session.background.busy, "the compaction did not wait for the update"
+    assert "heron 5" in made.blocks[0]["text"]
+    assert "late heron" not in made.blocks[0]["text"]
+    room.settle(agent)
+    written = room.events(agent, NotesWritten)[-1]
+    assert written.id > made.id > written.upto
+    assert "late heron" in room.notes(agent)
+    room.updates = []
+    for number in range(7, 9):
+        room.turn(agent, f"turn {number}: " + words(number, 900), text(f"answer {number}"))
+    again = engine_compact(agent)
+    assert again is not None
+    assert "late heron" in again.blocks[0]["text"]
+    room.turn(agent, "go on", text("fine"))
+    assert View.of(room.events(agent)).messages == agent.session.view.messages
+
+
+def noting_reply(body: dict[str, Any]) -> Reply:
+    made = noting((LOG, "late heron"))
+    assert callable(made)
+    answer = made(body)
+    assert isinstance(answer, Reply)
+    return answer
+
+
+def engine_compact(agent: Any, **how: Any) -> Any:
+    """`%compact` without its words: the same function, on the agent thread."""
+    from ipyagent.loop.layers import Engine
+
+    class Nowhere:
+        root = folder = agent.folder
+        read_stamps: dict[Path, str] = {}
+        namespace: dict[str, Any] = {}
+        hidden: dict[str, Any] = {}
+
+        async def on_main(self, call: Any) -> Any:
+            return call()
+
+    engine = Engine(agent.session, Nowhere())  # type: ignore[arg-type]
+    return agent._thread.start(lambda: engine.compact("manual", **how)).result(10)

@@ -1,0 +1,525 @@
+"""Full compaction: what it makes of a conversation, and that nothing changes when it cannot be had."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import types
+from collections.abc import Coroutine, Generator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from compact_room import Answer, CompactRoom, compact_room, directive_in, plain, words
+
+from ipyagent import Agent
+from ipyagent.context.gaps import rounds_to_drop, stated_gap
+from ipyagent.errors import CompactionFailed
+from ipyagent.journal.events import Compacted, ForkEnded, LayerDecided, LayerFailed, ToolReturned
+from ipyagent.loop.hooks import hooks
+from ipyagent.loop.layers import OFF, Engine
+from ipyagent.practice.replies import Fault, Reply, calls, text, tool
+from ipyagent.requests import Options
+
+WINDOW = 40_000
+"""Marks: auto-compact 33,400, block 35,400 tokens."""
+LONG = tool("python", {"code": "print('0123456789 ' * 2000)"}, thinking="I print a long line.")
+
+
+@pytest.fixture
+def room(tmp_path: Path) -> Iterator[CompactRoom]:
+    with compact_room(tmp_path) as made:
+        yield made
+
+
+@pytest.fixture(autouse=True)
+def no_hooks() -> Iterator[None]:
+    yield
+    hooks.clear()
+
+
+def filled(room: CompactRoom, turns: int = 3, tokens: int = 2_000, **settings: Any) -> Agent:
+    """An agent after some turns of about so many tokens each."""
+    agent = room.agent(**settings)
+    for number in range(turns):
+        assert room.turn(agent, f"weigh box {number}: {words(number, tokens)}", text(f"done {number}")).status == "finished"
+    return agent
+
+
+def full(room: CompactRoom, **settings: Any) -> Agent:
+    """An agent that is over the mark with its next request."""
+    agent = filled(room, 2, 13_000, window=WINDOW, layer_clear_results=False, **settings)
+    room.turn(agent, "list all boxes", text(words(8, 7_000)))
+    assert room.session(agent).state(room.session(agent).view.count().tokens).above_auto
+    return agent
+
+
+# ---------------------------------------------------------------------- what it does
+
+
+def test_at_the_mark_the_conversation_becomes_its_summary_and_the_request_stays_word_for_word(room: CompactRoom) -> None:
+    agent = full(room)
+    before = room.session(agent).view.count().tokens
+    result = room.turn(agent, "and now the blue box, please", text("weighed"))
+    assert (result.status, result.text) == ("finished", "weighed")
+    (made,) = room.of(agent, Compacted)
+    assert (made.trigger, made.method) == ("auto", "summary")
+    assert made.tokens_before >= before > made.tokens_after
+    sent = room.bodies[-1]["messages"]
+    assert len(sent) == 1
+    told = plain(sent[0]["content"])
+    assert "weigh boxes." in told and "and now the blue box, please" in told
+    assert "Three boxes were weighed" not in told  # the analysis is scratch
+    assert "without asking" in told
+    room.nothing_refused()
+    room.replays(agent)
+
+
+def test_the_call_reads_the_parents_prefix_from_cache(room: CompactRoom) -> None:
+    agent = filled(room, 3, 4_000)
+    agent.compact()
+    (fork,) = room.of(agent, ForkEnded)
+    parent = room.server.messages[-2]
+    assert parent.usage is not None
+    prefix = sum(parent.usage[f"{kind}input_tokens"] for kind in ("", "cache_read_", "cache_creation_"))
+    assert fork.usage.cache_read >= 0.99 * prefix
+
+
+def test_old_usage_is_not_read_again_after_a_compaction(room: CompactRoom) -> None:
+    agent = full(room)
+    room.turn(agent, "next", text("ok"))
+    view = room.session(agent).view
+    reported = room.server.messages[-1].usage
+    assert reported is not None
+    prompt = sum(reported[f"{kind}input_tokens"] for kind in ("", "cache_read_", "cache_creation_"))
+    assert abs(view.count().tokens - prompt) < 200  # cached tokens are counted once
+    assert view.count().tokens < 15_000
+
+
+def test_a_full_window_ends_under_20000_tokens(room: CompactRoom) -> None:
+    agent = filled(room, 6, 30_000, window=230_000)
+    room.turn(agent, "and the blue box", text("heavy"))
+    assert room.session(agent).view.count().tokens > 180_000
+    before = len(room.calls)
+    room.summaries = [text(f"<analysis>x</analysis><summary>{words(9, 6_000)}</summary>")]
+    agent.compact()
+    (made,) = room.of(agent, Compacted)
+    assert len(room.calls) == before + 1
+    assert made.tokens_before > 180_000 and made.tokens_after < 20_000
+    room.turn(agent, "go on", text("on"))
+    room.nothing_refused()
+
+
+def test_files_and_variables_are_put_back(room: CompactRoom) -> None:
+    agent = filled(room, 2)
+    (room.folder / "a.csv").write_text("x,y\n1,2\n")
+    agent.shell.user_ns["weights"] = [1, 2, 3]
+    room.turn(agent, "read it", tool("read_file", {"path": "a.csv"}), text("read"))
+    agent.compact()
+    (made,) = room.of(agent, Compacted)
+    assert made.restored == ("file a.csv", "variables")
+    told = plain(made.blocks)
+    assert told.index("weigh boxes.") < told.index("read it") < told.index("x,y") < told.rindex("Variables now")
+
+
+def test_hooks_add_to_the_wishes_and_to_what_stands_after(room: CompactRoom) -> None:
+    @hooks.pre_compact
+    def before(facts: dict[str, Any]) -> str:
+        return f"keep the units ({facts['trigger']})"
+
+    @hooks.post_compact
+    def after(facts: dict[str, Any]) -> str:
+        return "Mind the units." if facts["tokens_after"] < facts["tokens_before"] else ""
+
+    agent = filled(room, 2)
+    agent.compact("keep all weights")
+    said = directive_in(room.calls[-1])
+    assert said.index("keep all weights") < said.index("keep the units (manual)")
+    (made,) = room.of(agent, Compacted)
+    assert made.blocks[-1]["text"] == "Mind the units."
+
+
+def test_the_next_request_is_told_again_what_the_compaction_took(room: CompactRoom) -> None:
+    agent = filled(room, 2)
+    agent.compact()
+    room.turn(agent, "what day is it?", text("today"))
+    assert "Date: " in plain(room.bodies[-1]["messages"][-1]["content"]).rsplit("what day", 1)[0][-400:]
+
+
+# ---------------------------------------------------------------------- inside a turn
+
+
+def test_in_the_middle_of_a_turn_with_thinking_nothing_is_refused(room: CompactRoom) -> None:
+    agent = room.agent(window=WINDOW, layer_clear_results=False, layer_store_results=False)
+    result = room.turn(agent, "print much", LONG, LONG, LONG, LONG, LONG, text("printed", thinking="Enough."))
+    assert (result.status, result.text) == ("finished", "printed")
+    made = room.of(agent, Compacted)
+    assert made and all(event.trigger == "auto" for event in made)
+    assert "print much" in plain(room.bodies[-1]["messages"][0]["content"])
+    room.nothing_refused()
+    room.replays(agent)
+
+
+def test_a_second_compaction_keeps_the_request_of_the_turn_word_for_word(room: CompactRoom) -> None:
+    agent = room.agent(window=WINDOW, layer_clear_results=False, layer_store_results=False, compact_thrash_turns=0)
+    result = room.turn(agent, "print 'much', twice", *[LONG] * 9, text("printed"))
+    assert result.status == "finished"
+    assert len(room.of(agent, Compacted)) >= 2
+    assert "print 'much', twice" in plain(room.bodies[-1]["messages"][0]["content"])
+    assert len([body for body in room.calls if "weigh boxes." in plain(body["messages"][0]["content"])]) >= 1
+    room.nothing_refused()
+
+
+def test_a_compaction_while_calls_are_open_is_refused_and_changes_nothing(room: CompactRoom) -> None:
+    seen: list[str] = []
+    agent = room.agent()
+    room.turn(agent, "hello " + words(1, 2_000), text("hi"))
+
+    @hooks.post_tool
+    def look(facts: dict[str, Any]) -> None:
+        seen.append("called")
+
+    agent.shell.user_ns["agent"] = agent
+    code = "try:\n    agent.compact()\nexcept Exception as problem:\n    print(type(problem).__name__, problem)"
+    room.turn(agent, "compact from inside", tool("python", {"code": code}), text("tried"))
+    result = room.of(agent, ToolReturned)[-1]
+    assert "UsageError a turn is running" in plain(result.blocks)
+    assert room.of(agent, Compacted) == []
+    room.nothing_refused()
+
+
+def test_the_models_own_tool_compacts_once_all_results_are_in(room: CompactRoom) -> None:
+    agent = filled(room, 2)
+    both = calls([("python", {"code": "40 + 2"}), ("compact", {"instructions": "keep the 42"})], thinking="Room, please.")
+    result = room.turn(agent, "make room, then go on", both, text("went on"))
+    assert (result.status, result.text) == ("finished", "went on")
+    (made,) = room.of(agent, Compacted)
+    assert made.trigger == "model"
+    assert "keep the 42" in directive_in(room.calls[-1])
+    assert "42" in plain(room.calls[-1]["messages"][-1]["content"])
+    assert "make room, then go on" in plain(room.bodies[-1]["messages"][0]["content"])
+    room.nothing_refused()
+
+
+def test_a_model_that_asks_again_and_again_gets_one_compaction_a_turn(room: CompactRoom) -> None:
+    agent = filled(room, 2)
+    room.turn(agent, "compact", *[tool("compact", {})] * 3, text("done"))
+    assert len(room.of(agent, Compacted)) == 1
+    room.nothing_refused()
+
+
+# ---------------------------------------------------------------------- no sound summary
+
+BAD: dict[str, tuple[Answer, str]] = {
+    "empty": (text("<summary>  </summary>"), "is empty"),
+    "null": (Reply(()), "empty"),
+    "none": (text("I think it went well."), "no summary in the reply"),
+    "only analysis": (text("<analysis>Boxes. <b>many</b></analysis>"), "only an analysis"),
+    "open analysis": (text("<analysis>Boxes, and"), "only an analysis"),
+    "a tool call": (tool("python", {"code": "1"}, say="<summary>all well</summary>"), "called a tool"),
+    "longer": (lambda body: text(f"<summary>{words(5, 9_000)}</summary>"), "longer than what it replaces"),
+    "refused": (Reply(({"type": "text", "text": "no"},), "refusal"), "refused"),
+    "cut": (text("<summary>1. Request", stop="max_tokens"), "cut off"),
+    "an error": (Fault(400, "invalid_request_error", "something is wrong"), "something is wrong"),
+    "overloaded": (Fault(529, "overloaded_error", "busy"), "overloaded"),
+}
+
+
+@pytest.mark.parametrize("kind", BAD)
+def test_without_a_sound_summary_the_conversation_stays_as_it_was(room: CompactRoom, kind: str) -> None:
+    answer, why = BAD[kind]
+    agent = filled(room, 2)
+    view = room.session(agent).view
+    before = view.wire()
+    room.summaries = [answer]
+    with pytest.raises(CompactionFailed, match=why):
+        agent.compact()
+    assert view.wire() == before
+    failed = room.of(agent, LayerFailed)
+    assert [event.layer for event in failed] == ["summarize", "compaction"]
+    assert room.session(agent).history.compact_failures == 1
+    assert room.turn(agent, "still there?", text("yes")).status == "finished"
+    assert [e for e in room.server.refused if e.status != 400] == []
+    room.replays(agent)
+
+
+def test_three_failures_open_the_breaker_and_a_success_closes_it(room: CompactRoom) -> None:
+    agent = full(room)
+    room.summaries = [text("no")] * 3
+    for number in range(5):
+        assert room.turn(agent, f"more {number}", text("ok")).status == "finished"
+    assert len(room.calls) == 3  # the fourth and fifth turn do not try
+    stops = [event for event in room.of(agent, LayerFailed) if event.stopped]
+    assert len(stops) == 1 and "3 failures in a row" in stops[0].why and OFF in stops[0].why
+    assert [event.words for event in room.of(agent, LayerDecided) if event.layer == "compaction"] == [OFF]
+    assert "compacted" in agent.compact()
+    assert room.session(agent).history.compact_failures == 0
+    room.turn(agent, f"fill {words(1, 26_000)}", text("ok"))
+    room.turn(agent, "again", text("ok"))
+    assert room.of(agent, Compacted)[-1].trigger == "auto"
+    room.nothing_refused()
+
+
+def test_a_window_that_is_full_again_at_once_is_explained_and_not_compacted_again(room: CompactRoom) -> None:
+    agent = room.agent(window=WINDOW, layer_clear_results=False, layer_store_results=False)
+    huge = tool("python", {"code": "print('0123456789 ' * 8000)"})
+    agent.settings.tool_output_chars = 90_000
+    result = room.turn(agent, "print", huge, huge, huge, text("done"))
+    assert len(room.of(agent, Compacted)) >= 1
+    said = [event.words for event in room.of(agent, LayerDecided) if "full again" in event.words]
+    assert len(said) == 1 and "system prompt and tools take" in said[0], (result, said)
+    room.nothing_refused()
+
+
+def test_what_always_stays_is_measured_first_and_told_once_with_the_numbers(room: CompactRoom) -> None:
+    agent = room.agent(window=200_000, auto_compact_percent=1)
+    for _ in range(2):
+        room.turn(agent, "hello", text("ok"), text("ok"))
+    said = [event.words for event in room.of(agent, LayerDecided) if event.layer == "summarize"]
+    assert len(said) == 1 or said[0] != said[1]
+    assert "tools" in said[0] and "mark 2,000" in said[0] and "tokens always stay" in said[0]
+    assert room.calls == [] and room.of(agent, LayerFailed) == []
+
+
+# ---------------------------------------------------------------------- the call itself is too long
+
+
+@pytest.mark.parametrize(("gap", "least"), [(1_500, 1), (9_000, 3), (60_000, 5)])
+def test_the_oldest_rounds_are_left_out_until_the_stated_gap_is_covered(
+    room: CompactRoom, gap: int, least: int
+) -> None:
+    agent = filled(room, 6, 2_500, window=200_000)
+    room.session(agent)
+    room.summaries = [Fault(400, "invalid_request_error", f"prompt is too long: {200_000 + gap} tokens > 200000 maximum")]
+    agent.compact()
+    first, second = room.calls[-2:]
+    rounds = [sum(m["role"] == "assistant" for m in body["messages"]) for body in (first, second)]
+    assert rounds[0] - rounds[1] >= least
+    assert "newest request is: weigh box 5" in directive_in(second)
+    assert len(room.of(agent, Compacted)) == 1
+    assert room.turn(agent, "go on", text("ok")).status == "finished"
+
+
+def test_a_gap_that_cannot_be_read_drops_a_fifth_of_the_rounds(room: CompactRoom) -> None:
+    agent = filled(room, 10, 600)
+    too_long = Fault(400, "invalid_request_error", "prompt is too long")
+    room.summaries = [too_long, too_long, too_long]
+    agent.compact()
+    rounds = [sum(m["role"] == "assistant" for m in body["messages"]) for body in room.calls]
+    assert rounds == [10, 8, 6, 4]
+
+
+def test_after_three_shorter_tries_it_ends_with_one_line(room: CompactRoom) -> None:
+    agent = filled(room, 10, 600)
+    before = room.session(agent).view.wire()
+    room.summaries = [Fault(400, "invalid_request_error", "prompt is too long")] * 9
+    with pytest.raises(CompactionFailed, match="does not fit the window"):
+        agent.compact()
+    assert len(room.calls) == 4
+    assert room.session(agent).view.wire() == before
+
+
+def test_a_shortened_call_in_the_middle_of_a_turn_with_thinking_is_accepted(room: CompactRoom) -> None:
+    agent = room.agent(window=WINDOW, layer_clear_results=False, layer_store_results=False)
+    room.summaries = [Fault(400, "invalid_request_error", "prompt is too long: 41000 tokens > 40000 maximum")]
+    result = room.turn(agent, "print much", LONG, LONG, LONG, LONG, LONG, text("printed"))
+    assert result.status == "finished"
+    assert room.of(agent, Compacted)
+    assert [e.error for e in room.server.refused] == []
+
+
+def test_rounds_are_dropped_from_the_oldest_and_never_the_newest() -> None:
+    message = {"content": [{"type": "text", "text": words(1, 1_000)}]}
+    messages = [{**message, "role": role} for role in ("user", "assistant") * 5]
+    assert rounds_to_drop(messages, 0, 1, 1.0) == 1
+    assert rounds_to_drop(messages, 1, 2_000, 1.0) == 3
+    assert rounds_to_drop(messages, 0, 10**6, 1.0) == 4
+    assert rounds_to_drop(messages, 0, 0, 1.0) == 1
+    assert stated_gap("prompt is too long: 210,500 tokens > 200,000 maximum") == 10_500
+    assert stated_gap("prompt is too long") == 0
+
+
+# ---------------------------------------------------------------------- the server says it is too long
+
+
+def test_a_prompt_that_the_server_finds_too_long_is_compacted_and_asked_once_more(tmp_path: Path) -> None:
+    with compact_room(tmp_path, window=30_000, any_model=True) as room:
+        agent = room.agent(model="my-model", window=200_000)
+        for number in range(2):
+            room.turn(agent, f"box {number} {words(number, 10_000)}", text("ok"))
+        result = room.turn(agent, f"and {words(7, 11_000)} the end", text("made it"))
+        assert (result.status, result.text) == ("finished", "made it")
+        (made,) = room.of(agent, Compacted)
+        assert made.trigger == "reactive"
+        assert [e.error["message"].split(":")[0] for e in room.server.refused if e.error] == ["prompt is too long"]
+        room.replays(agent)
+
+
+def test_a_prompt_that_stays_too_long_ends_the_turn_with_one_line(tmp_path: Path) -> None:
+    with compact_room(tmp_path, window=30_000, any_model=True) as room:
+        agent = room.agent(model="my-model", window=200_000)
+        room.turn(agent, f"box {words(1, 9_000)}", text("ok"))
+        result = room.turn(agent, f"and {words(7, 32_000)}", text("never"))
+        assert result.status == "failed" and "window is full" in result.message
+        assert room.turn(agent, "hello", text("hi")).status in ("finished", "failed")
+
+
+def test_a_window_that_ran_out_in_the_reply_is_compacted_and_gone_on_with(room: CompactRoom) -> None:
+    agent = filled(room, 2)
+    half = text("The first half, ", stop="model_context_window_exceeded")
+    result = room.turn(agent, "tell me all", half, text("and the second."))
+    assert (result.status, result.text) == ("finished", "and the second.")
+    assert [event.trigger for event in room.of(agent, Compacted)] == ["reactive"]
+    assert "The first half" in plain(room.calls[-1]["messages"][-2]["content"])
+    room.nothing_refused()
+
+
+def test_a_body_over_the_limit_is_compacted(room: CompactRoom) -> None:
+    agent = filled(room, 3)
+    result = room.turn(agent, "go", Fault(413, "request_too_large", "Request exceeds 33554432 bytes > limit"), text("ok"))
+    assert result.status == "finished"
+    assert [event.trigger for event in room.of(agent, Compacted)] == ["reactive"]
+
+
+# ---------------------------------------------------------------------- pictures
+
+
+def picture(size: int = 64) -> str:
+    import io
+
+    from PIL import Image
+
+    made = io.BytesIO()
+    Image.new("RGB", (size, size), "red").save(made, "PNG")
+    return base64.b64encode(made.getvalue()).decode()
+
+
+def test_pictures_stay_in_the_call_unless_they_are_refused(room: CompactRoom) -> None:
+    agent = filled(room, 2)
+    (room.folder / "red.png").write_bytes(base64.b64decode(picture()))
+    room.turn(agent, "look", tool("read_file", {"path": "red.png"}), text("red"))
+    room.summaries = [Fault(400, "invalid_request_error", "messages.4.content.0: image could not be processed")]
+    agent.compact()
+    kinds = [
+        {part["type"] for m in body["messages"] for b in m["content"] if b["type"] == "tool_result" for part in b["content"]}
+        for body in room.calls[-2:]
+    ]
+    assert "image" in kinds[0] and "image" not in kinds[1]
+    assert "[image]" in plain([b for m in room.calls[-1]["messages"] for b in m["content"]])
+    assert len(room.of(agent, Compacted)) == 1
+    assert room.turn(agent, "go on", text("ok")).status == "finished"
+
+
+# ---------------------------------------------------------------------- stops
+
+
+def test_a_stop_at_any_await_leaves_the_conversation_or_the_whole_boundary(room: CompactRoom) -> None:
+    hooks.pre_compact(_pause)
+    hooks.post_compact(_pause)
+    agent = filled(room, 2, compact_failures=1_000)
+    session = room.session(agent)
+    outcomes: list[str] = []
+
+    async def tried(main: Any, step: int) -> bool:
+        before, wire = len(room.of(agent, Compacted)), session.view.wire()
+        model = agent.connections.get(agent.model, agent.endpoint())
+        await agent.connect(session, model, agent.tools_now(), Options())
+        engine = Engine(session, agent.workspace(session, main))
+        ended = await _stopped_at(engine.compact("manual"), step)
+        made = len(room.of(agent, Compacted)) - before
+        outcomes.append(f"{ended} {made}")
+        assert made == 1 or session.view.wire() == wire
+        assert made == (1 if ended == "done" else 0)
+        return ended == "done"
+
+    step = 0
+    done = False
+    while not done:
+        with agent.occupied() as main:
+            at = step
+            done = main.blocking_door(lambda at=at, main=main: tried(main, at))  # type: ignore[misc]
+        step += 1
+        assert step < 400
+    assert step > 8
+    assert room.turn(agent, "go on", text("ok")).status == "finished"
+    room.nothing_refused()
+    room.replays(agent)
+
+
+async def _pause(facts: dict[str, Any]) -> None:
+    await asyncio.sleep(0)
+    await asyncio.sleep(0.001)
+
+
+async def _stopped_at(work: Coroutine[Any, Any, Any], step: int) -> str:
+    """Run the work and cancel it at its `step`-th suspension."""
+    task = asyncio.ensure_future(_counted(work, step))
+    try:
+        await task
+    except asyncio.CancelledError:
+        return "stopped"
+    return "done"
+
+
+async def _counted(work: Coroutine[Any, Any, Any], step: int) -> Any:
+    @types.coroutine
+    def drive() -> Generator[Any, Any, Any]:
+        at, error = 0, None
+        while True:
+            try:
+                waits = work.send(None) if error is None else work.throw(error)
+            except StopIteration as ended:
+                return ended.value
+            error = None
+            if at == step and (task := asyncio.current_task()) is not None:
+                task.cancel()
+            at += 1
+            try:
+                yield waits
+            except BaseException as problem:  # noqa: BLE001 - handed on to the work
+                error = problem
+
+    return await drive()
+
+
+# ---------------------------------------------------------------------- other days, other models
+
+
+def test_another_day_the_same_bytes_go_out(room: CompactRoom) -> None:
+    agent = filled(room, 3)
+    agent.compact()
+    room.turn(agent, "go on", text("ok"))
+    wire = room.session(agent).view.wire()
+    name = room.session(agent).journal.session
+    agent.close()
+    later = room.agent()
+    later.resume(name)
+    assert room.session(later).view.wire() == wire
+    assert room.turn(later, "here again", text("ok")).status == "finished"
+    kept = [block for block in plain(room.bodies[-1]["messages"][0]["content"]).splitlines() if "weigh boxes." in block]
+    assert kept
+    room.nothing_refused()
+
+
+def test_a_smaller_window_of_another_model_is_compacted_into(room: CompactRoom) -> None:
+    agent = filled(room, 3, 12_000, window=200_000)
+    agent.settings.model, agent.settings.window = "claude-opus-5-5", WINDOW
+    result = room.turn(agent, "go on", text("small"))
+    assert (result.status, result.text) == ("finished", "small")
+    assert [event.trigger for event in room.of(agent, Compacted)] == ["auto"]
+    room.nothing_refused()
+
+
+def test_stored_results_stay_reachable_after_a_compaction(room: CompactRoom) -> None:
+    agent = filled(room, 1)
+    room.turn(agent, "print", tool("python", {"code": "print('abc ' * 20000)"}), text("printed"))
+    agent.compact()
+    (made,) = room.of(agent, Compacted)
+    assert "tool-results/" in plain(made.blocks)
+    for number in (3, 4):
+        room.turn(agent, f"another box: {words(number)}", text("weighed"))
+    agent.compact()
+    assert "tool-results/" in plain(room.of(agent, Compacted)[-1].blocks)
+
+
+

@@ -1,0 +1,301 @@
+"""Work behind turns: one at a time, never in the way of the next turn, ended with the session."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from notes_room import LOG, STATE, NotesRoom, noting, notes_room, until, words
+
+from ipyagent import Options
+from ipyagent.errors import JournalError
+from ipyagent.journal.events import Event, ForkEnded, LayerDecided, LayerFailed, NotesWritten, TurnEnded
+from ipyagent.journal.protocols import Status
+from ipyagent.journal.view import View
+from ipyagent.kernel.thread import AgentThread
+from ipyagent.listening import Unseen
+from ipyagent.loop.background import Background
+from ipyagent.loop.budget import spent_today
+from ipyagent.practice.replies import Reply, fault, text, tool
+
+
+@pytest.fixture
+def room(tmp_path: Path) -> Iterator[NotesRoom]:
+    with notes_room(tmp_path) as made:
+        yield made
+
+
+@pytest.fixture
+def thread() -> Iterator[AgentThread]:
+    made = AgentThread("test")
+    yield made
+    made.close()
+
+
+def slow(said: str, seconds: float = 1.0) -> Any:
+    """An update that takes its time."""
+
+    def answer(body: dict[str, Any]) -> Reply:
+        made = noting((LOG, said))
+        reply = made(body) if callable(made) else made
+        assert isinstance(reply, Reply)
+        return Reply(reply.content, "tool_use", first_delay=seconds)
+
+    return answer
+
+
+class Watcher(Unseen):
+    """Remembers what it was shown, and whether anything came once it was closed."""
+
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+        self.phases: list[str] = []
+        self.closed = False
+        self.late: list[Any] = []
+
+    def show(self, event: Event) -> None:
+        (self.late if self.closed else self.events).append(event)
+
+    def status(self, status: Status) -> None:
+        (self.late if self.closed else self.phases).append(status.phase)
+
+    def close(self) -> None:
+        self.closed = True
+
+
+# ---------------------------------------------------------------------- the runner
+
+
+def test_one_at_a_time_and_of_those_that_wait_the_newest(thread: AgentThread) -> None:
+    background = Background()
+    ran: list[int] = []
+    running = 0
+
+    async def work(number: int) -> None:
+        nonlocal running
+        running += 1
+        assert running == 1
+        await asyncio.sleep(0.05)
+        ran.append(number)
+        running -= 1
+
+    async def ask_five() -> None:
+        for number in range(5):
+            background.ask(lambda number=number: work(number))  # type: ignore[misc]
+            await asyncio.sleep(0.002)
+
+    thread.start(ask_five).result(5)
+    assert background.busy
+    assert background.wait(5)
+    assert ran == [0, 4]
+    thread.start(ask_five).result(5)
+    assert background.wait(5)
+    assert ran == [0, 4, 0, 4]
+
+
+def test_closing_ends_what_runs_and_takes_nothing_more(thread: AgentThread) -> None:
+    background = Background()
+    seen: list[str] = []
+
+    async def work() -> None:
+        try:
+            await asyncio.sleep(30)
+        finally:
+            seen.append("ended")
+
+    async def ask() -> None:
+        background.ask(work)
+        background.ask(work)
+
+    thread.start(ask).result(5)
+    time.sleep(0.02)
+    began = time.monotonic()
+    background.close()
+    assert time.monotonic() - began < 0.3
+    assert not background.busy
+    assert seen == ["ended"]
+    thread.start(ask).result(5)
+    assert background.wait(0)
+    background.close()
+
+
+def test_work_that_was_never_begun_is_closed_too(thread: AgentThread) -> None:
+    background = Background()
+
+    async def work() -> None:
+        raise AssertionError("it began")
+
+    async def ask_and_close() -> None:
+        background.ask(work)
+        background.close()
+
+    thread.start(ask_and_close).result(5)
+    assert background.wait(1)
+
+
+def test_a_closed_journal_ends_it_in_silence(thread: AgentThread) -> None:
+    background = Background()
+
+    async def work() -> None:
+        raise JournalError("closed")
+
+    async def ask() -> None:
+        background.ask(work)
+
+    thread.start(ask).result(5)
+    assert background.wait(1)
+    background.close()
+
+
+# ---------------------------------------------------------------------- behind a turn
+
+
+def test_the_next_turn_does_not_wait_and_both_are_in_the_journal_whole(room: NotesRoom) -> None:
+    agent = room.agent()
+    room.updates = [slow("first, a heron", 0.6)]
+    began = time.monotonic()
+    room.turn(agent, words(1, 1_800), settle=False)
+    assert time.monotonic() - began < 0.5
+    assert agent.session is not None
+    for number in range(3):
+        room.turn(agent, f"next {number}", tool("python", {"code": "print(1)"}), text(f"said {number}"), settle=False)
+    assert agent.session.background.busy
+    assert time.monotonic() - began < 0.6
+    room.settle(agent)
+    events = room.events(agent)
+    assert [event.id for event in events] == list(range(1, len(events) + 1))
+    assert [event.parent for event in events] == list(range(len(events)))
+    for line in (agent.session.journal.folder / "transcript.jsonl").read_text().splitlines():
+        json.loads(line)
+    assert View.of(events).messages == agent.session.view.messages
+    assert "first, a heron" in room.notes(agent)
+    [written] = [event for event in events if isinstance(event, NotesWritten)]
+    first_end = next(event for event in events if isinstance(event, TurnEnded))
+    assert written.upto < first_end.id < written.id, "it covers what there was when it began"
+
+
+def test_never_two_updates_at_once(room: NotesRoom) -> None:
+    agent = room.agent(notes_calls=0)
+    most = 0
+
+    def watching(body: dict[str, Any]) -> Reply:
+        nonlocal most
+        most = max(most, room.server.open_streams)
+        reply: Reply = slow("x", 0.3)(body)
+        return reply
+
+    room.update = watching
+    for number in range(4):
+        room.turn(agent, words(number, 1_900), settle=False)
+    room.settle(agent)
+    assert 2 <= len(room.asked(updates=True)) <= 3
+    spans = [(one.received, one.finished) for one in room.asked(updates=True)]
+    assert all(end <= begin for (_, end), (begin, _) in zip(spans, spans[1:], strict=False))
+
+
+def test_a_finished_surface_is_shown_nothing_and_the_next_one_no_phase_of_it(room: NotesRoom) -> None:
+    agent = room.agent()
+    room.updates = [slow("x", 0.3)]
+    first, second = Watcher(), Watcher()
+    agent.prepare(words(1, 1_800), Options(), first).run_blocking()
+    assert first.phases[-1] == ""
+    room.replies = [lambda body: (time.sleep(0.5), text("late"))[1]]
+    agent.prepare("next", Options(), second).run_blocking()
+    room.settle(agent)
+    assert first.late == second.late == []
+    assert not any("note" in phase for phase in first.phases + second.phases)
+    assert any(isinstance(event, NotesWritten) for event in second.events)
+
+
+def test_a_turns_stop_leaves_it_alone(room: NotesRoom) -> None:
+    agent = room.agent()
+    room.updates = [slow("still written", 0.5)]
+    room.turn(agent, words(1, 1_800), settle=False)
+    room.replies = [text("word " * 300, delay=0.02)]
+    stopper = threading.Timer(0.2, agent.stop)
+    stopper.start()
+    assert agent.run_sync("talk").status == "stopped"
+    room.settle(agent)
+    assert "still written" in room.notes(agent)
+
+
+def test_new_ends_it_within_300_ms_and_leaves_the_notes_as_they_were(room: NotesRoom) -> None:
+    agent = room.agent()
+    room.update = slow("never", 20.0)
+    room.turn(agent, words(1, 1_800), settle=False)
+    session = agent.session
+    assert session is not None
+    assert until(lambda: room.server.open_streams == 1)
+    began = time.monotonic()
+    agent.new()
+    assert time.monotonic() - began < 0.3
+    assert until(lambda: room.server.open_streams == 0, 0.3)
+    assert not (session.journal.folder / "notes.md").exists()
+    ended = [event for event in session.journal.read() if isinstance(event, ForkEnded)]
+    assert [event.status for event in ended] == ["stopped"]
+    room.update = noting((STATE, "fresh"))
+    assert room.turn(agent, "hello", text("hi")).text == "hi"
+
+
+def test_closing_the_agent_ends_it(room: NotesRoom) -> None:
+    agent = room.agent()
+    room.update = slow("never", 20.0)
+    room.turn(agent, words(1, 1_800), settle=False)
+    assert until(lambda: room.server.open_streams == 1)
+    began = time.monotonic()
+    agent.close()
+    assert time.monotonic() - began < 2.5
+    assert until(lambda: room.server.open_streams == 0, 0.5)
+
+
+def test_its_failure_steps_aside(room: NotesRoom) -> None:
+    agent = room.agent(max_retries=0)
+    room.updates = [fault(529), fault(401)]
+    assert room.turn(agent, words(1, 1_800), text("fine")).status == "finished"
+    [failed] = room.events(agent, LayerFailed)
+    assert failed.layer == "notes"
+    assert room.turn(agent, "and on", text("on")).text == "on"
+
+
+def test_nothing_follows_a_turn_that_was_stopped_failed_or_said_aside(room: NotesRoom) -> None:
+    agent = room.agent(max_retries=0)
+    room.replies = [fault(500)]
+    assert agent.run_sync(words(1, 3_000)).status == "failed"
+    room.settle(agent)
+    assert agent.run_sync("aside", fork=True).status == "finished"
+    time.sleep(0.05)
+    assert room.asked(updates=True) == []
+
+
+def test_what_it_costs_counts_for_the_day(room: NotesRoom) -> None:
+    agent = room.agent()
+    result = room.turn(agent, words(1, 1_800))
+    [fork] = room.events(agent, ForkEnded)
+    assert fork.cost > 0
+    assert spent_today(agent.project.spend) == pytest.approx((result.cost or 0.0) + fork.cost, abs=2e-6)
+
+
+def test_records_from_the_main_thread_keep_their_own_ids(room: NotesRoom) -> None:
+    """`%agent undo` writes on the main thread while background work writes on its own."""
+    agent = room.agent(layer_notes=False)
+    room.turn(agent, "hello")
+    session = agent.session
+    assert session is not None
+
+    async def many() -> None:
+        for number in range(300):
+            session.record(LayerDecided(layer="a", words=str(number)))
+            await asyncio.sleep(0)
+
+    future = agent._thread.start(many)
+    for number in range(300):
+        session.record(LayerDecided(layer="b", words=str(number)))
+    future.result(10)
+    ids = [event.id for event in room.events(agent)]
+    assert ids == list(range(1, len(ids) + 1))

@@ -28,7 +28,8 @@ def run_command(extension: Extension, line: str) -> str | None:
         raise UsageError(f"%agent {word} takes nothing after it; a request goes into a %%agent cell")
     if word not in WHILE_BUSY and extension.agent_now.busy:  # said by code that the agent runs
         raise UsageError(f"a turn is running: %agent {word} is for the user, after it has ended")
-    print(command(extension, rest.strip()))  # noqa: T201 - a magic's answer
+    if answer := command(extension, rest.strip()):
+        print(answer)  # noqa: T201 - a magic's answer
     return None
 
 
@@ -131,10 +132,34 @@ def _allow(extension: Extension, rest: str) -> str:
 
 
 def _context(extension: Extension, rest: str) -> str:
-    """What the model would be sent now, and what it costs (the same as %context); --raw the request."""
+    """What the model would be sent, and what it costs (the same as %context): --raw, --at N, --turns, --panel."""
+    from ipyagent.earlier import read_words
     from ipyagent.report import report
 
+    if read_words(rest.split()).panel:
+        return _panel(extension, "")
     return report(extension.agent_now, rest.split())
+
+
+def _panel(extension: Extension, rest: str) -> str:
+    """The context timeline: a bar a turn, what was decided, before and after."""
+    from ipyagent.kernel.frontend import describe_frontend
+    from ipyagent.timeline import timeline
+    from ipyagent.ui.timeline import TimelinePanel, static_timeline
+
+    agent = extension.agent_now
+    session = agent.session
+    if session is None:
+        return "nothing yet: no session in this kernel (%agent resume takes up an old one)"
+    shown, window = timeline(session.journal.read()), agent.state_of(session)
+    front = describe_frontend(extension.shell)
+    if front.kind == "terminal":
+        return static_timeline(shown, window)["text/plain"]
+    if front.live_widgets and not agent.busy:
+        TimelinePanel(shown, window).open(extension.shell)
+    else:
+        extension.shell.display_pub.publish(static_timeline(shown, window))
+    return ""
 
 
 def _compact(extension: Extension, rest: str) -> str:
@@ -185,11 +210,12 @@ COMMANDS: dict[str, Callable[[Extension, str], str]] = {
     "trust": _trust,
     "tools": _tools,
     "context": _context,
+    "panel": _panel,
     "compact": _compact,
     "doctor": _doctor,
     "help": _help,
 }
-WHILE_BUSY = ("", "status", "stop", "sessions", "tools", "context", "doctor", "help")
+WHILE_BUSY = ("", "status", "stop", "sessions", "tools", "context", "panel", "doctor", "help")
 """Commands that change nothing but the running turn; the others are not for code that runs in it."""
-BARE = ("status", "new", "sessions", "fork", "stop", "undo", "trust", "tools", "doctor", "help")
+BARE = ("status", "panel", "new", "sessions", "fork", "stop", "undo", "trust", "tools", "doctor", "help")
 """Commands that take no argument: words after one are a request that went astray."""

@@ -7,6 +7,7 @@ was decided until then is whole. The answer is one or two lines with the figures
 from __future__ import annotations
 
 import asyncio
+import difflib
 import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -18,7 +19,6 @@ from ipyagent.errors import CompactionFailed, UsageError
 from ipyagent.journal.admission import text_block
 from ipyagent.journal.events import Compacted, DecisionUndone, Event, ForkEnded, LayerDecided, LayerFailed, Snipped
 from ipyagent.listening import Unseen
-from ipyagent.options import nearest
 from ipyagent.requests import Options
 
 if TYPE_CHECKING:
@@ -61,7 +61,9 @@ def parse_compact(line: str) -> Wanted:
         elif word in ("--dry-run", "--undo"):
             found[word.removeprefix("--").replace("-", "_")] = True
         else:
-            raise UsageError(f"%compact has no option {name}{nearest(name, NAMES)}  usage: {USAGE}")
+            close = difflib.get_close_matches(name, NAMES, n=1, cutoff=0.5)
+            near = f"; did you mean {close[0]}?" if close else ""
+            raise UsageError(f"%compact has no option {name}{near}  usage: {USAGE}")
     wanted = msgspec.convert({**found, "instructions": " ".join(wishes)}, Wanted)
     alone = [name for name, on in (("--undo", wanted.undo), ("--snip", wanted.snip != (0, 0))) if on]
     if alone and (len(alone) > 1 or wishes or wanted.start or wanted.upto):
@@ -166,8 +168,8 @@ def _told(session: Session, seen: _Watcher, made: Compacted, words: str) -> str:
     if spent and None not in costs:
         price = f"${sum(cost or 0.0 for cost in costs):.4f}"
     lines = [
-        f"compacted {words} ({made.method}): {made.tokens_before:,} → {made.tokens_after:,} tokens{_reads(session, made)}; "
-        f"it cost {price}"
+        f"compacted {words} ({made.method}): {made.tokens_before:,} → {made.tokens_after:,} tokens"
+        f"{_reads(session, made)}; it cost {price}"
     ]
     stayed = ["system prompt, tools and your newest request", *made.restored]
     lines.append(f"still there: {', '.join(stayed)}; %compact --undo takes it back")
@@ -231,9 +233,9 @@ def _would(agent: Agent, session: Session, wanted: Wanted) -> str:
     rates = session.rates()
     cost = f", about ${before * rates.read:.4f} to read from cache and its answer" if rates.read else ""
     return (
-        f"would summarise {_turns(wanted, len(session.history.turns))}, about {round(gone.tokens * factor):,} of {before:,} "
-        f"tokens, in one model call{cost}\n{rest:,} tokens stay as they are, your newest request stays word for word; "
-        "nothing was done"
+        f"would summarise {_turns(wanted, len(session.history.turns))}, about {round(gone.tokens * factor):,} of "
+        f"{before:,} tokens, in one model call{cost}\n{rest:,} tokens stay as they are, "
+        "your newest request stays word for word; nothing was done"
     )
 
 

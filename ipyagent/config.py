@@ -95,6 +95,7 @@ class IPyAgent(Configurable):
         config=True
     )
     layer_notes = Bool(True, help="Keep session notes in the background and use them as the summary.").tag(config=True)
+    layer_server_compaction = Bool(True, help="Let the provider compact where `engine` says so.").tag(config=True)
     layer_summarize = Bool(True, help="Summarise the conversation at the auto-compact mark.").tag(config=True)
     layer_reactive = Bool(True, help="Compact and try once more when the server says the prompt is too long.").tag(
         config=True

@@ -154,11 +154,12 @@ class Extension:
             self._after(await turn.run(), chosen)
 
     def context(self, line: str) -> None:
-        """`%context [--raw]`: what the model would be sent now, and what it costs."""
-        agent = self.agent_now
-        from ipyagent.report import report
+        """`%context [--raw] [--at N] [--turns] [--panel]`: what the model would be sent now, or was at
+        turn N, and what it costs; the turns with their numbers; the timeline of the session.
+        """
+        from ipyagent.commands import run_command
 
-        print(report(agent, line.split()))  # noqa: T201 - a magic's answer
+        run_command(self, f"context {line}")
 
     def compact(self, line: str) -> None:
         """`%compact [wishes] [--from N] [--up-to N] [--snip A:B] [--dry-run] [--undo]`: make room in

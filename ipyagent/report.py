@@ -10,15 +10,19 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ipyagent.context.notes_file import NOTES
+from ipyagent.earlier import earlier, read_words
 from ipyagent.errors import AgentError, ModelError, UsageError
-from ipyagent.journal.events import Block, SessionStarted, UserSaid
+from ipyagent.journal.events import SessionStarted, UserSaid
 from ipyagent.journal.journal import TRANSCRIPT, read_events
 from ipyagent.journal.protocols import WindowState
-from ipyagent.journal.tokens import estimate_block, estimate_blocks, estimate_text
+from ipyagent.journal.view import View
 from ipyagent.model.prices import LESSON_MODEL, cost_of
 from ipyagent.savings import saving_lines
+from ipyagent.timeline import Shares, timeline
 from ipyagent.ui.escape import line as one_line
 from ipyagent.ui.static import static_bundle
+from ipyagent.ui.timeline import turn_lines
 from ipyagent.version import __version__
 
 if TYPE_CHECKING:
@@ -26,61 +30,25 @@ if TYPE_CHECKING:
     from ipyagent.loop.session import Session
 
 BAR = 40
-SOURCES = (
-    "system prompt",
-    "tools",
-    "user",
-    "attached and context",
-    "answers",
-    "thinking",
-    "tool calls",
-    "tool results",
-    "images",
-)
 
 
 def by_source(session: Session) -> dict[str, int]:
-    """Tokens of the next prompt by where they come from; keys are SOURCES. They add up to the view's
-    count but for rounding."""
-    view, found = session.view, dict.fromkeys(SOURCES, 0)
-    found["system prompt"] = estimate_blocks(view.system)
-    found["tools"] = sum(estimate_text(json.dumps(tool, ensure_ascii=False)) for tool in view.tools)
-    for message in view.messages:
-        for block in message["content"]:
-            for source, tokens in _sources_of(message["role"], block):
-                found[source] += tokens
-    # the count is the server's as far as it has counted: the shares add up to it
-    factor = view.count().tokens / (sum(found.values()) or 1)
-    return {source: round(tokens * factor) for source, tokens in found.items()}
-
-
-def _sources_of(role: str, block: Block) -> list[tuple[str, int]]:
-    kind = block["type"]
-    if kind in ("image", "document"):
-        return [("images", estimate_block(block))]
-    if kind in ("thinking", "redacted_thinking"):
-        return [("thinking", estimate_block(block))]
-    if kind == "tool_use":
-        return [("tool calls", estimate_block(block))]
-    if kind == "tool_result":
-        images = sum(estimate_block(inner) for inner in block["content"] if inner["type"] == "image")
-        return [("images", images), ("tool results", estimate_block(block) - images)]
-    if role == "assistant":
-        return [("answers", estimate_block(block))]
-    attached = str(block.get("text", "")).startswith(("<context>", "<variable ", "<file ", "<cell "))
-    return [("attached and context" if attached else "user", estimate_block(block))]
+    """Tokens of the next prompt by where they come from, see `Shares.of`."""
+    return Shares().of(session.view)
 
 
 def report(agent: Agent, words: Sequence[str]) -> str:
     """The text of `%context`. Raises UsageError for a word it does not know."""
-    unknown = [word for word in words if word != "--raw"]
-    if unknown:
-        raise UsageError(f"%context takes --raw or nothing, not {unknown[0]!r}")
+    asked = read_words(words)
     session = agent.session
     if session is None:
         return "nothing yet: the model has been sent nothing in this kernel (%agent resume takes up an old session)"
-    if "--raw" in words:
-        return _raw(session)
+    if asked.turns:
+        return "\n".join(turn_lines(timeline(session.journal.read()).bars))
+    if asked.at:
+        return earlier(session, asked.at, raw=asked.raw)
+    if asked.raw:
+        return raw_request(session, session.view)
     state = agent.state_of(session)
     lines = [_headline(state), _bar(state), ""]
     sources = by_source(session)
@@ -131,9 +99,10 @@ def _cost_lines(session: Session) -> list[str]:
     return [f"cost: {known}; {totals.output:,} tokens written by the model"]
 
 
-def _raw(session: Session) -> str:
-    system, tools, messages = session.view.wire(ttl=session.limits.cache_ttl, marks=session.limits.prompt_cache)
-    request = {"model": session.info.model, "system": system, "tools": tools, "messages": messages}
+def raw_request(session: Session, view: View) -> str:
+    """The request that a view makes, as JSON."""
+    system, tools, messages = view.wire(ttl=session.limits.cache_ttl, marks=session.limits.prompt_cache)
+    request = {"model": view.model or session.info.model, "system": system, "tools": tools, "messages": messages}
     return json.dumps(_short(request), indent=1, ensure_ascii=False)
 
 
@@ -165,7 +134,16 @@ def summary(agent: Agent) -> str:
     turns = counted(len(session.history.turns), "turn")
     lines.append(f"session {session.journal.session}, {turns}, in {agent.project.folder}")
     lines.append(_headline(agent.state_of(session)))
-    return "\n".join(lines + _cache_lines(session) + _cost_lines(session))
+    return "\n".join(lines + _cache_lines(session) + _cost_lines(session) + _notes_lines(session))
+
+
+def _notes_lines(session: Session) -> list[str]:
+    """Where the session's notes are and how they stand."""
+    written, path = session.history.notes, session.journal.folder / NOTES
+    if written is None or not path.exists():
+        return ["notes: being written"] if session.background.busy else []
+    now = ", being brought up to date" if session.background.busy else ""
+    return [f"notes: {written.tokens:,} tokens up to event {written.upto}, in {path}{now}"]
 
 
 def session_lines(agent: Agent) -> list[str]:

@@ -128,7 +128,7 @@ def timeline(events: Iterable[Event]) -> Timeline:
         if isinstance(event, UserSaid):
             close("")
             open_turn = (event.id, event.text)
-        said = describe(event)
+        said = None if isinstance(event, ModelChosen) and not view.model else describe(event)
         if said is None:
             view.apply(event)
         else:

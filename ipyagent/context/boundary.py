@@ -35,7 +35,7 @@ GO_ON = {
     "stands, without compacting again.",
 }
 NOT_NOW = (
-    "the newest turn was stopped between a tool call and its answer, and the model's thinking there must stay as it is: "
+    "the newest turn was stopped between a tool call and its answer, and the model's thinking there must stay: "
     "compact everything, or say something to the agent first"
 )
 _STORED = re.compile(r"<persisted-output ([^>\n]*)>|^- (path=[^\n]*)$|The whole result is kept: ([^\n]*)", re.MULTILINE)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 
 from ipyagent.journal.events import Block, Collapsed, Event, LayerDecided
 from ipyagent.journal.protocols import Moment, Situation
@@ -63,7 +64,7 @@ def _finished(now: Situation) -> Iterable[tuple[int, int, list[Block]]]:
     of it that stand in the view."""
     starts = now.turn_starts
     placed = now.view.placed()
-    for begin, end in zip(starts, starts[1:-KEPT_TURNS], strict=False):
+    for begin, end in pairwise(starts[:-KEPT_TURNS]):
         inside = [(role, block, source) for role, block, source in placed if begin < source < end]
         # words of the user's side are a summary, a restored file, a reminder: they stay, and what is before them
         told = [source for role, block, source in inside if role == "user" and block["type"] != "tool_result"]

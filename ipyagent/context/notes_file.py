@@ -79,7 +79,7 @@ class Notes(NamedTuple):
         if there != expected:
             missing = [heading for heading in expected if heading not in there]
             what = f"{', '.join(missing)} would be missing" if missing else "they would be doubled or out of order"
-            raise ToolFailure(f"The headings of the notes stay as they are, in their order: {what}. Nothing was changed.")
+            raise ToolFailure(f"The headings of the notes stay as they are, in order: {what}. Nothing was changed.")
         added = [line for line in _headings(text) if line not in expected]
         if added:
             raise ToolFailure(
@@ -216,8 +216,12 @@ def _shortened(text: str, tokens: int, *, newest: bool) -> str:
     for line in reversed(lines) if newest else lines:
         cost = estimate_text(line) + 1
         if cost > room:
-            if not kept and room > 0:  # one line alone is too long
-                kept.append(line[: len(line) * room // (cost + 1)])
+            piece = line if not kept else ""  # one line alone is too long
+            while estimate_text(piece) > room:
+                keep = len(piece) * 19 // 20
+                piece = piece[len(piece) - keep :] if newest else piece[:keep]
+            if piece:
+                kept.append(piece)
             break
         room -= cost
         kept.append(line)

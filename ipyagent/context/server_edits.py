@@ -12,8 +12,10 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from ipyagent.context.policy import rounded
+from ipyagent.journal.admission import THINKING
 from ipyagent.journal.events import Event, LayerDecided
 from ipyagent.journal.protocols import Moment, Situation, WindowState
+from ipyagent.journal.view import View
 
 NAME = "server_edits"
 CLEAR_RESULTS = "clear_tool_uses_20250919"
@@ -54,11 +56,20 @@ def marks(setting: Callable[[str], Any], state: WindowState) -> tuple[int, int]:
     return trigger, min(least, least * trigger // wanted if wanted else least)
 
 
-def context_management(
-    setting: Callable[[str], Any], state: WindowState, *, names: Iterable[str], recreatable: Iterable[str]
-) -> dict[str, Any]:
-    """The request's field: the last turn's thinking stays, old results of the tools in `recreatable`
-    go; other tools among `names` are excluded."""
+def clearing_edits(
+    setting: Callable[[str], Any],
+    view: View,
+    state: WindowState,
+    *,
+    recreatable: Iterable[str],
+    dropped: int = 0,
+) -> list[dict[str, Any]]:
+    """The edits of a request: old results of the tools in `recreatable` go at the trigger, all but the last
+    turn's thinking with them; other tools are excluded.
+
+    Thinking is not cleared in between, that would break the cache with every turn: the oldest
+    `dropped` turns, which the server has left out already, stay out, and no more.
+    """
     trigger, least = marks(setting, state)
     results: dict[str, Any] = {
         "type": CLEAR_RESULTS,
@@ -66,11 +77,28 @@ def context_management(
         "keep": {"type": "tool_uses", "value": setting("clear_keep")},
         "clear_at_least": {"type": "input_tokens", "value": least},
     }
-    kept = sorted(set(names) - set(recreatable))
+    kept = sorted({str(tool["name"]) for tool in view.tools} - set(recreatable))
     if kept:
         results["exclude_tools"] = kept
+    turns: Any = "all"
+    if state.tokens >= trigger:
+        turns = {"type": "thinking_turns", "value": 1}
+    elif dropped:
+        turns = {"type": "thinking_turns", "value": max(1, thinking_turns(view.messages) - dropped)}
     # the API wants the edit of thinking first
-    return {"edits": [{"type": CLEAR_THINKING, "keep": {"type": "thinking_turns", "value": 1}}, results]}
+    return [{"type": CLEAR_THINKING, "keep": turns}, results]
+
+
+def thinking_turns(messages: list[dict[str, Any]]) -> int:
+    """Turns in which the model has thought; results do not end a turn, words of the user do."""
+    turns, thought = 0, False
+    for message in messages:
+        kinds = {block["type"] for block in message["content"]}
+        if message["role"] == "user":
+            thought = thought and kinds == {"tool_result"}
+        elif not thought and kinds & set(THINKING):
+            turns, thought = turns + 1, True
+    return turns
 
 
 server_edits = ServerEdits()

@@ -174,6 +174,8 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     do not ask."""
     edits: dict[str, Any] | None = None
     """What the server is to leave out of the prompt by itself (`context_management`)."""
+    compaction: dict[str, Any] | None = None
+    """Ask for a compaction by the server and nothing else (`compaction`); never together with `edits`."""
     purpose: str = ""
     """What background work this is for, as in ForkOrder; "" for the conversation itself. Not sent."""
 
@@ -218,6 +220,8 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True):
     """What the server says of a refusal."""
     invalid: dict[str, str] = {}
     """Calls that must not run, by id: what is wrong with them (broken JSON, cut off)."""
+    billed: Usage | None = None
+    """All that is paid for, where it is more than `usage`: a compaction by the server within the request."""
     applied: tuple[dict[str, Any], ...] = ()
     """What the server left out of the prompt, in its words (`applied_edits`)."""
     miss: str = ""
@@ -289,6 +293,9 @@ class ForkOrder(msgspec.Struct, frozen=True, kw_only=True):
     enough: Callable[[], bool] | None = None
     """Asked after each round of calls: whether the work is done, so that no last word is paid for."""
     without_pictures: bool = False
+    by_server: bool = False
+    """The server writes the summary itself and gives one `compaction` block; `directive`, if any, takes the
+    place of its own prompt."""
     drop_first: int = 0
     """Leave out so many of the oldest API rounds (the compaction call itself was too long)."""
 
@@ -302,6 +309,8 @@ class Forked(msgspec.Struct, frozen=True, kw_only=True):
     message: str = ""
     called: bool = False
     """Whether the last reply made a tool call instead of an answer."""
+    block: Block | None = None
+    """The `compaction` block of the server's own summary."""
 
 
 class Situation(msgspec.Struct, frozen=True, kw_only=True):
@@ -330,6 +339,8 @@ class Situation(msgspec.Struct, frozen=True, kw_only=True):
     bound_thinking: bool = False
     server_edits: bool = False
     """Whether the endpoint can edit the prompt by itself (`context_management`)."""
+    server_compaction: bool = False
+    """Whether the endpoint can compact by itself."""
     recreatable: frozenset[str] = frozenset()
     """Names of the tools whose results can be had again."""
     turn_starts: tuple[int, ...] = ()

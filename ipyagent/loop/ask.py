@@ -122,7 +122,7 @@ def _keep(session: Session, reply: Reply, *, predicted: int, raw: int) -> Reply:
     made: AssistantSaid = session.record(said)
     _record_edits(session, reply)
     if reply.usage is not None and reply.usage.prompt:
-        cost = cost_of(session.info.model, reply.usage)
+        cost = cost_of(session.info.model, reply.billed or reply.usage)
         session.record(UsageReported(usage=reply.usage, cost=cost, predicted=predicted, raw=raw))
         if session.turn_cost is not None:
             session.turn_cost = None if cost is None else session.turn_cost + cost

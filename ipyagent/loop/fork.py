@@ -88,6 +88,8 @@ async def _work(session: Session, order: ForkOrder, workspace: Workspace | None,
     system, tools, messages = session.view.wire(ttl=limits.cache_ttl, marks=limits.prompt_cache)
     messages = shortened(messages, order)
     said = text_block(order.directive)
+    if order.by_server:
+        return await _compacted(session, order, system, tools, messages, spent)
     messages = _with_directive(messages, said) if limits.prompt_cache else _with_user(messages, said)
     info = session.info
     request = Request(
@@ -103,7 +105,7 @@ async def _work(session: Session, order: ForkOrder, workspace: Workspace | None,
     model = session.model  # the next turn may connect another one meanwhile
     for _ in range(order.max_turns):
         reply = await _reply(model, msgspec.structs.replace(request, messages=messages))
-        spent.add(reply.usage)
+        spent.add(reply.billed or reply.usage)
         blocks = [block for block in reply.said.blocks if block["type"] != "text" or str(block["text"]).strip()]
         text = "\n".join(str(block["text"]) for block in blocks if block["type"] == "text")
         calls = [block for block in blocks if block["type"] == "tool_use"]
@@ -120,6 +122,36 @@ async def _work(session: Session, order: ForkOrder, workspace: Workspace | None,
             return Forked(status="finished", text=text, stop_reason=stop, called=True)
         messages = [*messages, {"role": "assistant", "content": blocks}, {"role": "user", "content": results}]
     return Forked(status="limit", message=f"{order.max_turns} model calls", called=True)
+
+
+async def _compacted(
+    session: Session,
+    order: ForkOrder,
+    system: list[Block],
+    tools: list[Block],
+    messages: list[dict[str, Any]],
+    spent: _Spent,
+) -> Forked:
+    """The server's own summary, as one block."""
+    wish = {"instructions": order.directive} if order.directive.strip() else {}
+    request = Request(
+        model=session.info.model,
+        system=system,
+        tools=tools,
+        messages=messages,
+        max_tokens=order.max_tokens,
+        effort=session.limits.effort,
+        purpose=order.purpose,
+        compaction={"type": "summarize", **wish},
+    )
+    reply = await _reply(session.model, request)
+    spent.add(reply.billed or reply.usage)
+    stop = reply.said.stop_reason
+    found = [block for block in reply.said.blocks if block["type"] == "compaction" and block.get("content")]
+    if reply.broken or stop != "compaction" or len(found) != 1:
+        status = "refused" if stop == "refusal" else "failed"
+        return Forked(status=status, stop_reason=stop, message=reply.broken or reply.details or stop)
+    return Forked(status="finished", text=str(found[0]["content"]), stop_reason=stop, block=found[0])
 
 
 async def _reply(model: Model, request: Request) -> Reply:

@@ -94,7 +94,6 @@ class Engine:
 
         The conversation stays as it was when nothing could be done; a stop counts as a failure too.
         """
-        session = self.session
         if trigger == "reactive" and self._is_off:
             self._say_once(OFF)
             return None
@@ -247,6 +246,7 @@ class Engine:
             gap=gap,
             bound_thinking=session.info.thinking,
             server_edits=session.info.edits,
+            server_compaction=session.info.compaction,
             recreatable=frozenset(name for name, tool in session.tools.items() if tool.recreatable),
             turn_starts=tuple(turn.first for turn in session.history.turns),
             request=session.history.request,

@@ -9,7 +9,8 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from ipyagent.context.server_edits import context_management, server_clears
+from ipyagent.context.server_compaction import compaction_edit
+from ipyagent.context.server_edits import CLEAR_THINKING, clearing_edits, server_clears
 from ipyagent.errors import JournalError, ModelError
 from ipyagent.journal.events import AssistantSaid, Event, SessionStarted, ToolReturned, TurnEnded
 from ipyagent.journal.journal import Journal, Problem, clean
@@ -157,12 +158,16 @@ class Session:
 
     def server_edits(self) -> dict[str, Any] | None:
         """What the server is asked to leave out of the next prompt by itself; None when we do it."""
-        state = self.state(0)
-        if not server_clears(self.setting, state, edits=self.info.edits, bound_thinking=self.info.thinking):
-            return None
-        recreatable = [name for name, tool in self.tools.items() if tool.recreatable]
-        names = [str(tool["name"]) for tool in self.view.tools]
-        return context_management(self.setting, state, names=names, recreatable=recreatable)
+        state = self.state(self.view.count().tokens)
+        edits: list[dict[str, Any]] = []
+        if server_clears(self.setting, state, edits=self.info.edits, bound_thinking=self.info.thinking):
+            recreatable = [name for name, tool in self.tools.items() if tool.recreatable]
+            before = self.history.server_edits.get(CLEAR_THINKING)
+            dropped = before.cleared if before is not None else 0
+            edits += clearing_edits(self.setting, self.view, state, recreatable=recreatable, dropped=dropped)
+        if self.info.compaction and (edit := compaction_edit(self.setting, state, self.view)) is not None:
+            edits.append(edit)
+        return {"edits": edits} if edits else None
 
     def record(self, event: E) -> E:
         """Journal an event, let the view take it in, then show it; returns it with its id."""

@@ -60,10 +60,7 @@ def _in_words(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
     calls = {b["id"]: b for b in (messages[at]["content"] if at >= 0 else ()) if b["type"] == "tool_use"}
     if not calls:
         return messages
-    said: list[Block] = [
-        text_block(f"[called {b['name']}: {json.dumps(b['input'], ensure_ascii=False)}]") if b["type"] == "tool_use" else b
-        for b in messages[at]["content"]
-    ]
+    said = [_told(block) if block["type"] == "tool_use" else block for block in messages[at]["content"]]
     following = messages[at + 1 :]
     if following:
         first, *rest = following
@@ -75,3 +72,7 @@ def _in_words(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
                 answers.append(block)
         following = [{"role": "user", "content": answers}, *rest]
     return [*messages[:at], {"role": "assistant", "content": said}, *following]
+
+
+def _told(call: Block) -> Block:
+    return text_block(f"[called {call['name']}: {json.dumps(call['input'], ensure_ascii=False)}]")

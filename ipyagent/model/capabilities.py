@@ -144,5 +144,6 @@ def resolve(
         effort=told.effort if told is not None and known else False,
         images=told.images if told is not None else True,
         edits=told is not None and told.edits,
+        compaction=told is not None and told.compaction,
         source=source or "default",
     )

@@ -25,6 +25,7 @@ from ipyagent.model.capabilities import (
     split_suffix,
     without_marks,
 )
+from ipyagent.model.compaction import COMPACT_EDIT, compaction_betas, summaries_as_text
 from ipyagent.model.endpoint import BAD_KEY, HINT, READ_ONCE, Endpoint, is_loopback, keyring_key
 from ipyagent.model.failures import Refusal, asked_wait, back_off, failure, is_transient, reason_of, redact
 from ipyagent.model.reading import Reading
@@ -32,8 +33,8 @@ from ipyagent.model.reading import Reading
 if TYPE_CHECKING:
     import anthropic
 
-EDITS = ("clear_tool_uses_20250919", "clear_thinking_20251015")
-"""What a server must be able to leave out for us to rely on it."""
+CLEARING = "clear_tool_uses_20250919"
+"""The edit that a server must know for us to leave old results to it."""
 
 
 class AnthropicModel:
@@ -119,8 +120,10 @@ class AnthropicModel:
             return bool(value.get("supported")) if isinstance(value, dict) else bool(value)
 
         managed = able.get("context_management")
-        managed = managed if isinstance(managed, dict) and managed.get("supported") else {}
-        edits = all(isinstance(managed.get(kind), dict) and managed[kind].get("supported") for kind in EDITS)
+        clearing = managed.get(CLEARING) if isinstance(managed, dict) else None
+        edits = can("context_management") and isinstance(clearing, dict) and bool(clearing.get("supported"))
+        told_edit = managed.get(COMPACT_EDIT) if isinstance(managed, dict) else None
+        compacts = bool(told_edit.get("supported")) if isinstance(told_edit, dict) else False
         window, output = _positive(told.get("max_input_tokens")), _positive(told.get("max_tokens"))
         info = ModelInfo(
             model=model,
@@ -130,6 +133,7 @@ class AnthropicModel:
             effort=can("effort"),
             images=can("image_input") if able else True,
             edits=edits,
+            compaction=compacts,
             source="Models API" if able or window else "",
         )
         return info, True
@@ -182,6 +186,7 @@ class AnthropicModel:
             broken=broken,
             details=reply.details,
             invalid=reply.invalid,
+            billed=reply.billed,
             applied=reply.applied,
             miss=reply.miss,
         )
@@ -248,6 +253,12 @@ class AnthropicModel:
             # the plain client is used for all servers; it knows the field in its beta half only
             body["extra_body"] = {"context_management": _possible(request.edits, thinking="thinking" in body)}
             betas.append(EDITS_BETA)
+        if request.compaction is not None:
+            body["extra_body"] = {"compaction": request.compaction}
+        if info.compaction:
+            betas += compaction_betas(body)
+        else:  # another model, another server: what was summarised is told as text
+            body["messages"] = summaries_as_text(request.messages)
         if split_suffix(request.model)[1] and info.source == "[1m] suffix":
             betas.append(LONG_BETA)
         if betas:

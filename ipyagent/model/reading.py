@@ -44,6 +44,7 @@ class Reading:
         self.miss = ""
         self._applied: tuple[dict[str, Any], ...] = ()
         self._usage: dict[str, Any] = {}
+        self._iterations: list[dict[str, Any]] = []
         self._blocks: dict[int, Block] = {}
         self._parts: dict[tuple[int, str], list[str]] = {}
         self._json: dict[int, list[str]] = {}
@@ -82,6 +83,7 @@ class Reading:
             if isinstance(managed, dict):
                 self._applied = tuple(edit for edit in managed.get("applied_edits") or () if isinstance(edit, dict))
             self._usage.update(_counts(event.get("usage")))
+            self._note_iterations(event.get("usage"))
         elif kind == "message_stop":
             self.finished = True
 
@@ -142,6 +144,29 @@ class Reading:
         self._blocks[index]["input"] = {"invalid_json": text[:4000]}
         self._invalid[index] = problem
 
+    def _note_iterations(self, usage: Any) -> None:
+        """Keep the parts of the bill where the server has compacted within the request."""
+        parts = usage.get("iterations") if isinstance(usage, dict) else None
+        if isinstance(parts, list):
+            self._iterations = [part for part in parts if isinstance(part, dict)]
+
+    def billed(self) -> Usage | None:
+        """The sum over all parts of the bill; None when there is one part only, `usage`."""
+        if not any(part.get("type") == "compaction" for part in self._iterations):
+            return None
+        counts = [_counts(part) for part in self._iterations]
+
+        def total(key: str) -> int:
+            return sum(count.get(key, 0) for count in counts)
+
+        return Usage(
+            input=total("input_tokens"),
+            cache_read=total("cache_read_input_tokens"),
+            cache_write=total("cache_creation_input_tokens"),
+            cache_write_1h=total("ephemeral_1h_input_tokens"),
+            output=total("output_tokens"),
+        )
+
     def usage(self) -> Usage | None:
         """What the server counted so far; None when it said nothing."""
         if not self._usage:
@@ -187,6 +212,7 @@ class Reading:
         return Reply(
             said=said,
             usage=self.usage(),
+            billed=self.billed(),
             broken=broken,
             details=self.details,
             invalid=invalid,

@@ -12,7 +12,8 @@ from typing import Any, Final
 
 _EARLIER: Final = re.compile(r"\s*The conversation before this point\b.*<(summary|notes)>\n?(.*)\n?</\1>", re.S)
 _OURS: Final = re.compile(
-    r"\s*(?:The user's newest request[^\n]*:\s*$|Results of it that are kept whole;|\(earlier parts were removed\)"
+    r"\s*(?:The user's newest request[^\n]*:\s*$|Results of it that are kept whole;"
+    r"|\((?:earlier parts were removed|the server has summarised what was here)\)"
     r"|(?:The context window was|The compaction that you asked for is done)\b.*\bGo on with this request\b"
     r"|This is not the user speaking)",
     re.S,

@@ -104,9 +104,8 @@ def read(body: Mapping[str, Any]) -> Conversation:
             said = "\n".join(str(block["text"]) for block in blocks if block.get("type") == "text")
             introduced = introduced or bool(MARK.search(said))
             uses: list[dict[str, Any]] = [block for block in blocks if block.get("type") == "tool_use"]
-            for block in blocks:
-                if block.get("type") == "compaction" and block.get("content"):
-                    _summarised(turns, str(block["content"]))
+            for summary in _summaries(blocks):
+                _summarised(turns, summary)
             calls = {str(use["id"]): (str(use["name"]), use.get("input") or {}) for use in uses}
             if turns and said and not calls:
                 turns[-1] = replace(turns[-1], said=said)
@@ -128,10 +127,13 @@ def read(body: Mapping[str, Any]) -> Conversation:
 
 def _summarised(turns: list[Turn], summary: str) -> None:
     """A server's summary: when the turns before it were left out, it tells what was asked last."""
-    if turns:
-        turns[-1] = replace(turns[-1], extras=(*turns[-1].extras, summary))
-    else:
-        turns.append(Turn(boundaries.request_in(summary), (summary,)))
+    last = turns.pop() if turns else Turn("")
+    asked = last.asked or boundaries.request_in(summary)
+    turns.append(replace(last, asked=asked, extras=(*last.extras, summary)))
+
+
+def _summaries(blocks: list[dict[str, Any]]) -> list[str]:
+    return [str(block["content"]) for block in blocks if block.get("type") == "compaction" and block.get("content")]
 
 
 def _marks_off(value: Any) -> Any:
@@ -152,7 +154,10 @@ def _user(turns: list[Turn], blocks: list[dict[str, Any]], calls: Mapping[str, t
     texts = [str(block.get("text", "")) for block in blocks if block.get("type") == "text"]
     ours = [text for text in texts if WRAPPED.fullmatch(text) or boundaries.is_ours(text)]
     own = [boundaries.words(text) for text in texts if text not in ours and text.strip()]
-    extras = ours
+    summaries = _summaries(blocks)
+    extras = [*summaries, *ours]
+    if summaries and not own:
+        own = [boundaries.request_in(summaries[-1])]
     inline = [found.group() for text in own for found in _ATTACHED.finditer(text)]
     if steps and turns:
         turns[-1] = replace(turns[-1], rounds=(*turns[-1].rounds, tuple(steps)))

@@ -6,7 +6,7 @@ Lines keep the words of the conversation; a line that is too long is cut, and wh
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -45,27 +45,30 @@ def squeezed(text: str, most: int) -> str:
         return max(0, min(match.start() - room // 2, len(line) - room))
 
     def tells(at: int) -> int:
-        return sum(at <= match.start() and match.end() <= at + room for match in found)
+        return sum(len(match[0]) for match in found if at <= match.start() and match.end() <= at + room)
 
     begin = max(map(begin_at, found), key=tells)
     piece = line[begin : begin + room]
     return ("…" if begin else "") + piece.strip() + ("…" if begin + room < len(line) else "")
 
 
-def fit(lines: Sequence[str], tokens: int, lead: str = "- ") -> str:
-    """The lines, as long as the room allows; when there are too many, those that tell most, newest first."""
+def fit(lines: Sequence[str], tokens: int, short: Callable[[str, int], str] = cut) -> str:
+    """The lines as a list, each as long as the room allows, shortened by `short`; when there are too many, those that
+    tell most, newest first."""
+    lead = "- "
     for most in _CAPS:
-        shown = [lead + squeezed(line, most) for line in lines]
+        shown = [lead + short(line, most) for line in lines]
         if count_text("\n".join(shown)) <= tokens:
             return "\n".join(shown)
-    order = sorted(range(len(lines)), key=lambda at: (not _CODES.search(lines[at]), not _FIGURES.search(lines[at]), -at))
+    rank = [(not _CODES.search(line), not _FIGURES.search(line)) for line in lines]
+    order = sorted(range(len(lines)), key=lambda at: (rank[at], -at))
     room, kept = tokens - 12, set[int]()
     for at in order:
-        cost = count_text(lead + squeezed(lines[at], _CAPS[-1])) + 1
+        cost = count_text(lead + short(lines[at], _CAPS[-1])) + 1
         if cost <= room:
             room -= cost
             kept.add(at)
-    shown = [lead + squeezed(lines[at], _CAPS[-1]) for at in sorted(kept)]
+    shown = [lead + short(lines[at], _CAPS[-1]) for at in sorted(kept)]
     return "\n".join([*shown, f"{lead}… {len(lines) - len(kept)} more"]) if kept else ""
 
 

@@ -8,13 +8,13 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from . import boundaries
-from .digest import TITLES, Material, cut, fit, gist, material, result_line
+from .digest import TITLES, Material, cut, fit, gist, material, result_line, squeezed
 from .tokens import count_json, count_text
 
 MOST: Final = 2_000
-_SHARE: Final = 0.7
+_SHARE: Final = 0.8
 """The part of the conversation's own tokens that a summary may have; below some 200 the headings alone are more."""
-_FRAME: Final = 90
+_FRAME: Final = 80
 """Tokens of the headings, and of what fills an empty section."""
 _BEGINS: Final = re.compile(r"The part begins with: “(.*?)…?”", re.S)
 _ENDS: Final = re.compile(r"It ends with: “(.*?)…?”", re.S)
@@ -41,14 +41,14 @@ def sections(found: Material) -> str:
     asked = newest.asked or boundaries.request_in("- " + "\n- ".join(old.get(9, ())))
     waits = bool(newest.said) or not asked
     made: dict[int, str] = {
-        7: "" if waits else "- " + cut(asked, 120),
+        7: "" if waits else "- the newest request (9)",
         9: f"- {'Wait for the user' if waits else 'Go on with it'}. The last request was: “{cut(asked, 240)}”",
     }
     left = min(MOST, int(_SHARE * _size(found))) - _FRAME - sum(count_text(text) for text in made.values())
 
     def part(number: int, lines: list[str], share: float) -> None:
         nonlocal left
-        made[number] = fit(list(dict.fromkeys(lines)), int(left * share))
+        made[number] = fit(list(dict.fromkeys(lines)), int(left * share), squeezed if number in (5, 6) else cut)
         left -= count_text(made[number])
 
     known = found.variables()

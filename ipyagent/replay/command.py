@@ -13,8 +13,8 @@ from ipyagent.config import IPyAgent
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """What the command takes."""
-    engines = IPyAgent.class_traits()["engine"].values
-    policies = IPyAgent.class_traits()["clear_policy"].values
+    traits: dict[str, Any] = IPyAgent.class_traits()
+    engines, policies = traits["engine"].values, traits["clear_policy"].values
     parser.add_argument("file", type=Path, help="a transcript of ours (or its folder), of pi, or of Claude Code")
     parser.add_argument(
         "--layers", default="default", help="names with commas, `all`, `none`, or `default` (what the settings say)"

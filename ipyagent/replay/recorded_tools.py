@@ -12,9 +12,12 @@ from ipyagent.journal.protocols import Execution, Permission, Question, Tool, To
 from ipyagent.replay.recording import NO_RESULT, Recording, Result
 
 RECREATABLE = frozenset(
-    "read read_file bash shell python python_repl ipython grep glob find ls search webfetch fetch web_fetch edit "
-    "edit_file multiedit write write_file notebookedit variables".split()
-)
+    (
+        "read", "read_file", "bash", "shell", "python", "python_repl", "ipython", "grep", "glob", "find", "ls",
+        "search", "webfetch", "fetch", "web_fetch", "edit", "edit_file", "multiedit", "write", "write_file",
+        "notebookedit", "variables",
+    )
+)  # fmt: skip
 """Names, in lower case, of tools whose old results can be had again: reads, shells, code, searches, edits."""
 
 
@@ -68,12 +71,13 @@ class RecordedTool:
 
 def tools_of(recording: Recording, known: Mapping[str, Tool]) -> dict[str, Tool]:
     """The recording's tools and those of ours that background work needs (`known`), by name."""
-    results = {call: result for turn in recording.turns for made in turn.rounds for call, result in made.results.items()}
-    made: dict[str, Tool] = {
+    rounds = [made for turn in recording.turns for made in turn.rounds]
+    results = {call: result for made in rounds for call, result in made.results.items()}
+    tools: dict[str, Tool] = {
         name: RecordedTool(name, arguments, results, known.get(name))
         for name, arguments in sorted(recording.tool_inputs.items())
     }
-    return {**dict(known), **made}
+    return {**dict(known), **tools}
 
 
 @dataclass(frozen=True)

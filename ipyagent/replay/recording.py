@@ -6,7 +6,7 @@ signs it); adjacent replies are one round, user words that got no reply belong t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -49,7 +49,8 @@ class Recording(msgspec.Struct, frozen=True):
     problems: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
-        return f"<Recording from {self.source}: {len(self.turns)} turns, {sum(len(t.rounds) for t in self.turns)} replies>"
+        replies = sum(len(turn.rounds) for turn in self.turns)
+        return f"<Recording from {self.source}: {len(self.turns)} turns, {replies} replies>"
 
     @property
     def tool_inputs(self) -> dict[str, list[str]]:
@@ -135,17 +136,17 @@ class Collector:
     def finished(self) -> Recording:
         """The recording; a turn that nobody answered is left out."""
         turns = [
-            RecordedTurn(tuple(asked), tuple(Round(tuple(said), results) for said, results in self._ordered(rounds)))
+            RecordedTurn(tuple(asked), tuple(_round(said, results) for said, results in rounds))
             for asked, rounds in self._turns
             if rounds
         ]
         return Recording(self.source, tuple(turns), tuple(self.problems))
 
-    @staticmethod
-    def _ordered(rounds: list[tuple[list[Block], dict[str, Result]]]) -> Iterator[tuple[list[Block], dict[str, Result]]]:
-        """Thinking goes first in a reply that was put together of several."""
-        for said, results in rounds:
-            yield sorted(said, key=lambda block: block["type"] != "thinking"), results
+
+
+def _round(said: list[Block], results: dict[str, Result]) -> Round:
+    """Thinking goes first in a reply that was put together of several."""
+    return Round(tuple(sorted(said, key=lambda block: block["type"] != "thinking")), results)
 
 
 def wire_name(name: str) -> str:

@@ -38,7 +38,7 @@ from ipyagent.journal.events import (
 from ipyagent.journal.protocols import Model, ModelEvent, ModelInfo, Request
 from ipyagent.journal.tokens import estimate_blocks
 from ipyagent.listening import Unseen
-from ipyagent.loop.layers import known_layers
+from ipyagent.loop.layers import Engine, known_layers
 from ipyagent.loop.permissions import Permissions
 from ipyagent.loop.session import Session
 from ipyagent.loop.turn import run_turn
@@ -80,7 +80,7 @@ def settings_for(
     """Settings with exactly these layers on (None: the defaults). Raises UsageError for names that
     no layer has."""
     names = layer_names()
-    made = IPyAgent(environ={}, window=window, engine=engine, model=PRACTICE, trust_all=True, **settings)
+    made = IPyAgent(environ={}, window=window, engine=engine, model=PRACTICE, trust_all=True, max_retries=0, **settings)
     if layers is not None:
         wanted = list(layers)
         if unknown := [name for name in wanted if name not in names]:
@@ -231,8 +231,8 @@ class _Replay:
         text = "\n".join(str(block["text"]) for block in turn.asked if block["type"] == "text")
         said = UserSaid(text=text, blocks=turn.asked, tokens=estimate_blocks(turn.asked))
         ended = await run_turn(session, said, workspace)
-        if session.background is not None:
-            await asyncio.wait({session.background})
+        if ended.status in ("finished", "limit"):
+            await Engine(session, workspace, behind=True).turn_end()
         usages = [usage_of(dict(exchange.usage)) for exchange in server.log[before:] if exchange.usage]
         return TurnCost(
             number=number,

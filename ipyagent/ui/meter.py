@@ -13,7 +13,8 @@ Level: TypeAlias = Literal["calm", "warning", "error", "blocked"]
 @dataclass(frozen=True, slots=True)
 class Meter:
     """`fill` and the positions in `marks` (name → position) are fractions 0-1 of the window;
-    `label` is short, `tooltip` has every number, one a line."""
+    `label` is short, `tooltip` has every number, one a line. `level`: above the warning mark, above the
+    error mark (where it stands above the other) or the auto-compact mark, above the block mark."""
 
     fill: float
     marks: tuple[tuple[str, float], ...]
@@ -31,11 +32,13 @@ def meter(window: WindowState) -> Meter:
     level: Level = "calm"
     if window.above_warning:
         level = "warning"
-    if window.above_auto:
+    if window.above_auto or (window.above_error and window.error_mark > window.warning_mark):
         level = "error"
     if window.blocked:
         level = "blocked"
-    marks = (("warning", window.warning_mark), ("auto-compact", window.auto_mark), ("block", window.block_mark))
+    marks = [("warning", window.warning_mark), ("auto-compact", window.auto_mark), ("block", window.block_mark)]
+    if window.error_mark > window.warning_mark:  # by default both stand at one place
+        marks.insert(1, ("error", window.error_mark))
     lines = [
         f"Context window: {window.tokens:,} of {window.window:,} tokens ({percent(window.tokens, whole)})",
         f"{window.percent_left:.0f}% left until auto-compact",

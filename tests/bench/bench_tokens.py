@@ -17,6 +17,9 @@ from ipyagent.journal.tokens import Calibration, Count, estimate_text, learn_fro
 from tests.bench.text_samples import samples
 
 VOCABULARY = "4.7"
+FRAME = "x"
+"""A text of one token: what the reference counts for it beyond that is the message's frame, which is
+no part of a text."""
 _COUNT = (
     "import ctok, json, sys\n"
     f"print(json.dumps([ctok.token_count(text, {VOCABULARY!r}) for text in json.load(sys.stdin)]))"
@@ -24,7 +27,13 @@ _COUNT = (
 
 
 def reference(texts: Sequence[str]) -> list[int] | str:
-    """Tokens of each text by the reference; the reason in words when there is none."""
+    """Tokens of each text by the reference, without the frame of a message; the reason in words when
+    there is none."""
+    counts = _counted([FRAME, *texts])
+    return counts if isinstance(counts, str) else [count - counts[0] + 1 for count in counts[1:]]
+
+
+def _counted(texts: Sequence[str]) -> list[int] | str:
     try:
         import ctok
     except ImportError:
@@ -99,13 +108,13 @@ def rows() -> list[tuple[str, str, str]]:
         one, other = errors_after(pieces)
         whole += one
         added += other
-    for what, errors in (("next prompt", whole), ("its new part", added)):
+    for what, errors in (("the next prompt", whole), ("its new part", added)):
         p95 = statistics.quantiles(errors, n=20)[-1]
         made.append(
             (
-                f"after 5 turns, error of the {what}: median, p95",
+                f"after 5 turns, error of {what}: median, p95",
                 f"{100 * statistics.median(errors):.1f} %, {100 * p95:.1f} %",
-                "at most 5 %, 15 %" if what == "next prompt" else "",
+                "at most 5 %, 15 %" if what == "the next prompt" else "",
             )
         )
     return made

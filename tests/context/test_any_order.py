@@ -1,4 +1,4 @@
-"""The safety net: whatever happens and whatever is decided, in any order, every request is one that the server accepts."""
+"""The safety net: whatever happens and is decided, in any order, the server accepts every request."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ipyagent.practice.refusal import Refused
 
 _numbers = st.integers(0, 30)
 _steps = st.builds(Step, st.sampled_from(STEPS), _numbers, _numbers, _numbers)
-scripts = st.lists(_steps, min_size=4, max_size=45)
+scripts = st.lists(_steps, min_size=10, max_size=70)
 QUICK = settings(max_examples=500, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
 MANY = settings(
     max_examples=10_000,

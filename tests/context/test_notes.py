@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from notes_room import LOG, STATE, NotesRoom, directive_in, noting, notes_room, path_in, words
+from notes_room import LOG, STATE, NotesRoom, directive_in, notes_room, noting, path_in, words
 
 from ipyagent.context.notes import _ours, substituted
 from ipyagent.context.notes_file import Desk, Notes
@@ -15,7 +16,9 @@ from ipyagent.errors import AgentError, ToolFailure
 from ipyagent.journal.events import Compacted, ForkEnded, LayerDecided, LayerFailed, NotesWritten, UserSaid
 from ipyagent.journal.tokens import estimate_text
 from ipyagent.journal.view import View
+from ipyagent.loop.layers import Engine
 from ipyagent.practice.replies import Reply, calls, fault, text, tool
+from ipyagent.report import summary
 
 SECTIONS = [
     "Session Title", "Current State", "Task Specification", "Files, Variables and Functions", "Workflow",
@@ -148,6 +151,9 @@ def test_notes_are_written_when_enough_was_said_and_cover_it(room: NotesRoom) ->
     assert written.calls == 2
     assert agent.session is not None
     assert agent.session.history.totals.requests == 3
+    assert f"notes: {written.tokens:,} tokens up to event {written.upto}, in {agent.session.journal.folder}" in summary(
+        agent
+    )
 
 
 def test_an_update_needs_tokens_and_calls_or_a_calm_turn(room: NotesRoom) -> None:
@@ -194,7 +200,7 @@ def test_the_fork_can_touch_nothing_but_the_notes(room: NotesRoom) -> None:
 
     room.updates = [try_all, text("Done.")]
     room.turn(agent, words(1, 1_800))
-    results = [block for block in room.asked(updates=True)[1].body["messages"][-1]["content"]]  # type: ignore[index]
+    results = list(room.asked(updates=True)[1].body["messages"][-1]["content"])  # type: ignore[index]
     assert [bool(block.get("is_error")) for block in results] == [True] * 6 + [False]
     assert (room.folder / "data.txt").read_text() == "mine"
     assert not (room.folder / "made").exists()
@@ -218,7 +224,7 @@ def test_a_full_section_is_pointed_out_and_never_grows_beyond_its_limit(room: No
     room.turn(agent, words(1, 1_800))
     assert "shorten it" in str(room.asked(updates=True)[1].body)
     stored = room.notes(agent)
-    assert estimate_text(stored.split(LOG)[1]) <= 402
+    assert estimate_text(stored.split(LOG)[1].strip()) <= 400
     room.turn(agent, words(2, 1_200))
     order = directive_in(room.asked(updates=True)[2].body)  # type: ignore[arg-type]
     assert 'shorten these first: "Worklog"' in order
@@ -350,7 +356,7 @@ def test_what_is_not_noted_yet_is_kept_and_enough_before_it(room: NotesRoom) -> 
     for number in (5, 6, 7):
         assert f"answer {number}" in sent
         assert f"turn {number}: " in sent
-    kept = [message for message in room.asked(updates=False)[-1].body["messages"][1:]]  # type: ignore[index]
+    kept = list(room.asked(updates=False)[-1].body["messages"][1:])  # type: ignore[index]
     assert sum(any(block["type"] == "text" for block in message["content"]) for message in kept) >= 3
 
 
@@ -424,7 +430,8 @@ def test_the_users_own_instructions_ask_for_a_summary_instead(room: NotesRoom) -
 def test_a_compaction_during_an_update_uses_the_finished_notes(room: NotesRoom) -> None:
     agent = grown(room)
     assert "heron 5" in room.notes(agent)
-    room.updates = [lambda body: Reply(noting_reply(body).content, "tool_use", first_delay=1.0)]
+    gate = threading.Event()
+    room.updates = [lambda body: noting_reply(body) if gate.wait(10) else fault(500)]
     room.turn(agent, "turn 6: " + words(6, 900), text("answer 6"), settle=False)
     assert agent.session is not None
     assert agent.session.background.busy
@@ -433,6 +440,7 @@ def test_a_compaction_during_an_update_uses_the_finished_notes(room: NotesRoom) 
     assert agent.session.background.busy, "the compaction did not wait for the update"
     assert "heron 5" in made.blocks[0]["text"]
     assert "late heron" not in made.blocks[0]["text"]
+    gate.set()
     room.settle(agent)
     written = room.events(agent, NotesWritten)[-1]
     assert written.id > made.id > written.upto
@@ -457,13 +465,13 @@ def noting_reply(body: dict[str, Any]) -> Reply:
 
 def engine_compact(agent: Any, **how: Any) -> Any:
     """`%compact` without its words: the same function, on the agent thread."""
-    from ipyagent.loop.layers import Engine
-
     class Nowhere:
         root = folder = agent.folder
-        read_stamps: dict[Path, str] = {}
-        namespace: dict[str, Any] = {}
-        hidden: dict[str, Any] = {}
+
+        def __init__(self) -> None:
+            self.read_stamps: dict[Path, str] = {}
+            self.namespace: dict[str, Any] = {}
+            self.hidden: dict[str, Any] = {}
 
         async def on_main(self, call: Any) -> Any:
             return call()

@@ -43,7 +43,8 @@ def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[.
     with PracticeServer() as server:
 
         def build(**options: Any) -> Rig:
-            made.append(Rig(options.pop("folder", tmp_path / "project"), server, **options))
+            given = {"layer_notes": False, **options}  # their fork would be the newest request
+            made.append(Rig(given.pop("folder", tmp_path / "project"), server, **given))
             return made[-1]
 
         yield build

@@ -6,6 +6,7 @@ import asyncio
 import base64
 import types
 from collections.abc import Coroutine, Generator, Iterator
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from ipyagent import Agent
 from ipyagent.context.gaps import rounds_to_drop, stated_gap
 from ipyagent.errors import CompactionFailed
 from ipyagent.journal.events import Compacted, ForkEnded, LayerDecided, LayerFailed, ToolReturned
+from ipyagent.journal.tokens import estimate_text
 from ipyagent.loop.hooks import hooks
 from ipyagent.loop.layers import OFF, Engine
 from ipyagent.practice.replies import Fault, Reply, calls, text, tool
@@ -42,7 +44,8 @@ def filled(room: CompactRoom, turns: int = 3, tokens: int = 2_000, **settings: A
     """An agent after some turns of about so many tokens each."""
     agent = room.agent(**settings)
     for number in range(turns):
-        assert room.turn(agent, f"weigh box {number}: {words(number, tokens)}", text(f"done {number}")).status == "finished"
+        said = f"weigh box {number}: {words(number, tokens)}"
+        assert room.turn(agent, said, text(f"done {number}")).status == "finished"
     return agent
 
 
@@ -57,7 +60,7 @@ def full(room: CompactRoom, **settings: Any) -> Agent:
 # ---------------------------------------------------------------------- what it does
 
 
-def test_at_the_mark_the_conversation_becomes_its_summary_and_the_request_stays_word_for_word(room: CompactRoom) -> None:
+def test_at_the_mark_the_summary_takes_over_and_the_request_stays_word_for_word(room: CompactRoom) -> None:
     agent = full(room)
     before = room.session(agent).view.count().tokens
     result = room.turn(agent, "and now the blue box, please", text("weighed"))
@@ -68,7 +71,8 @@ def test_at_the_mark_the_conversation_becomes_its_summary_and_the_request_stays_
     sent = room.bodies[-1]["messages"]
     assert len(sent) == 1
     told = plain(sent[0]["content"])
-    assert "weigh boxes." in told and "and now the blue box, please" in told
+    assert "weigh boxes." in told
+    assert "and now the blue box, please" in told
     assert "Three boxes were weighed" not in told  # the analysis is scratch
     assert "without asking" in told
     room.nothing_refused()
@@ -105,7 +109,8 @@ def test_a_full_window_ends_under_20000_tokens(room: CompactRoom) -> None:
     agent.compact()
     (made,) = room.of(agent, Compacted)
     assert len(room.calls) == before + 1
-    assert made.tokens_before > 180_000 and made.tokens_after < 20_000
+    assert made.tokens_before > 180_000
+    assert made.tokens_after < 20_000
     room.turn(agent, "go on", text("on"))
     room.nothing_refused()
 
@@ -154,7 +159,8 @@ def test_in_the_middle_of_a_turn_with_thinking_nothing_is_refused(room: CompactR
     result = room.turn(agent, "print much", LONG, LONG, LONG, LONG, LONG, text("printed", thinking="Enough."))
     assert (result.status, result.text) == ("finished", "printed")
     made = room.of(agent, Compacted)
-    assert made and all(event.trigger == "auto" for event in made)
+    assert made
+    assert all(event.trigger == "auto" for event in made)
     assert "print much" in plain(room.bodies[-1]["messages"][0]["content"])
     room.nothing_refused()
     room.replays(agent)
@@ -190,7 +196,8 @@ def test_a_compaction_while_calls_are_open_is_refused_and_changes_nothing(room: 
 
 def test_the_models_own_tool_compacts_once_all_results_are_in(room: CompactRoom) -> None:
     agent = filled(room, 2)
-    both = calls([("python", {"code": "40 + 2"}), ("compact", {"instructions": "keep the 42"})], thinking="Room, please.")
+    wanted = [("python", {"code": "40 + 2"}), ("compact", {"instructions": "keep the 42"})]
+    both = calls(wanted, thinking="Room, please.")
     result = room.turn(agent, "make room, then go on", both, text("went on"))
     assert (result.status, result.text) == ("finished", "went on")
     (made,) = room.of(agent, Compacted)
@@ -250,11 +257,13 @@ def test_three_failures_open_the_breaker_and_a_success_closes_it(room: CompactRo
         assert room.turn(agent, f"more {number}", text("ok")).status == "finished"
     assert len(room.calls) == 3  # the fourth and fifth turn do not try
     stops = [event for event in room.of(agent, LayerFailed) if event.stopped]
-    assert len(stops) == 1 and "3 failures in a row" in stops[0].why and OFF in stops[0].why
+    assert len(stops) == 1
+    assert "3 failures in a row" in stops[0].why
+    assert OFF in stops[0].why
     assert [event.words for event in room.of(agent, LayerDecided) if event.layer == "compaction"] == [OFF]
     assert "compacted" in agent.compact()
     assert room.session(agent).history.compact_failures == 0
-    room.turn(agent, f"fill {words(1, 26_000)}", text("ok"))
+    room.turn(agent, f"fill {words(1, 25_000)}", text(words(2, 8_000)))
     room.turn(agent, "again", text("ok"))
     assert room.of(agent, Compacted)[-1].trigger == "auto"
     room.nothing_refused()
@@ -267,7 +276,9 @@ def test_a_window_that_is_full_again_at_once_is_explained_and_not_compacted_agai
     result = room.turn(agent, "print", huge, huge, huge, text("done"))
     assert len(room.of(agent, Compacted)) >= 1
     said = [event.words for event in room.of(agent, LayerDecided) if "full again" in event.words]
-    assert len(said) == 1 and "system prompt and tools take" in said[0], (result, said)
+    assert result.status == "finished"
+    assert len(said) == 1
+    assert "system prompt and tools take" in said[0]
     room.nothing_refused()
 
 
@@ -277,8 +288,11 @@ def test_what_always_stays_is_measured_first_and_told_once_with_the_numbers(room
         room.turn(agent, "hello", text("ok"), text("ok"))
     said = [event.words for event in room.of(agent, LayerDecided) if event.layer == "summarize"]
     assert len(said) == 1 or said[0] != said[1]
-    assert "tools" in said[0] and "mark 2,000" in said[0] and "tokens always stay" in said[0]
-    assert room.calls == [] and room.of(agent, LayerFailed) == []
+    assert "tools" in said[0]
+    assert "mark 2,000" in said[0]
+    assert "tokens always stay" in said[0]
+    assert room.calls == []
+    assert room.of(agent, LayerFailed) == []
 
 
 # ---------------------------------------------------------------------- the call itself is too long
@@ -290,7 +304,8 @@ def test_the_oldest_rounds_are_left_out_until_the_stated_gap_is_covered(
 ) -> None:
     agent = filled(room, 6, 2_500, window=200_000)
     room.session(agent)
-    room.summaries = [Fault(400, "invalid_request_error", f"prompt is too long: {200_000 + gap} tokens > 200000 maximum")]
+    said = f"prompt is too long: {200_000 + gap} tokens > 200000 maximum"
+    room.summaries = [Fault(400, "invalid_request_error", said)]
     agent.compact()
     first, second = room.calls[-2:]
     rounds = [sum(m["role"] == "assistant" for m in body["messages"]) for body in (first, second)]
@@ -351,7 +366,8 @@ def test_a_prompt_that_the_server_finds_too_long_is_compacted_and_asked_once_mor
         assert (result.status, result.text) == ("finished", "made it")
         (made,) = room.of(agent, Compacted)
         assert made.trigger == "reactive"
-        assert [e.error["message"].split(":")[0] for e in room.server.refused if e.error] == ["prompt is too long"]
+        refused = [str(exchange.error) for exchange in room.server.refused if exchange in room.server.messages]
+        assert [error.split(":")[0] for error in refused] == ["prompt is too long"]
         room.replays(agent)
 
 
@@ -360,7 +376,8 @@ def test_a_prompt_that_stays_too_long_ends_the_turn_with_one_line(tmp_path: Path
         agent = room.agent(model="my-model", window=200_000)
         room.turn(agent, f"box {words(1, 9_000)}", text("ok"))
         result = room.turn(agent, f"and {words(7, 32_000)}", text("never"))
-        assert result.status == "failed" and "window is full" in result.message
+        assert result.status == "failed"
+        assert "window is full" in result.message
         assert room.turn(agent, "hello", text("hi")).status in ("finished", "failed")
 
 
@@ -376,7 +393,8 @@ def test_a_window_that_ran_out_in_the_reply_is_compacted_and_gone_on_with(room: 
 
 def test_a_body_over_the_limit_is_compacted(room: CompactRoom) -> None:
     agent = filled(room, 3)
-    result = room.turn(agent, "go", Fault(413, "request_too_large", "Request exceeds 33554432 bytes > limit"), text("ok"))
+    large = Fault(413, "request_too_large", "Request exceeds 33554432 bytes > limit")
+    result = room.turn(agent, "go", large, text("ok"))
     assert result.status == "finished"
     assert [event.trigger for event in room.of(agent, Compacted)] == ["reactive"]
 
@@ -401,10 +419,11 @@ def test_pictures_stay_in_the_call_unless_they_are_refused(room: CompactRoom) ->
     room.summaries = [Fault(400, "invalid_request_error", "messages.4.content.0: image could not be processed")]
     agent.compact()
     kinds = [
-        {part["type"] for m in body["messages"] for b in m["content"] if b["type"] == "tool_result" for part in b["content"]}
+        {part["type"] for m in body["messages"] for block in m["content"] for part in block.get("content", ())}
         for body in room.calls[-2:]
     ]
-    assert "image" in kinds[0] and "image" not in kinds[1]
+    assert "image" in kinds[0]
+    assert "image" not in kinds[1]
     assert "[image]" in plain([b for m in room.calls[-1]["messages"] for b in m["content"]])
     assert len(room.of(agent, Compacted)) == 1
     assert room.turn(agent, "go on", text("ok")).status == "finished"
@@ -523,3 +542,10 @@ def test_stored_results_stay_reachable_after_a_compaction(room: CompactRoom) -> 
 
 
 
+
+
+def test_the_prompt_is_short_and_has_nine_sections() -> None:
+    prompt = files("ipyagent.context").joinpath("summarize_prompt.md").read_text(encoding="utf-8")
+    assert estimate_text(prompt) < 900
+    assert [line.split(".")[0] for line in prompt.splitlines() if line[:1].isdigit()] == list("123456789")
+    assert prompt.index("<analysis>") < prompt.index("<summary>")

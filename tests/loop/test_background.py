@@ -7,11 +7,13 @@ import json
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
-from notes_room import LOG, STATE, NotesRoom, noting, notes_room, until, words
+from notes_room import LOG, STATE, NotesRoom, notes_room, noting, until, words
 
 from ipyagent import Options
 from ipyagent.errors import JournalError
@@ -40,14 +42,24 @@ def thread() -> Iterator[AgentThread]:
 
 def slow(said: str, seconds: float = 1.0) -> Any:
     """An update that takes its time."""
+    return lambda body: replace(_noted(said, body), first_delay=seconds)
+
+
+def held(said: str, gate: threading.Event) -> Any:
+    """An update that comes once the gate is open."""
 
     def answer(body: dict[str, Any]) -> Reply:
-        made = noting((LOG, said))
-        reply = made(body) if callable(made) else made
-        assert isinstance(reply, Reply)
-        return Reply(reply.content, "tool_use", first_delay=seconds)
+        assert gate.wait(10)
+        return _noted(said, body)
 
     return answer
+
+
+def _noted(said: str, body: dict[str, Any]) -> Reply:
+    made = noting((LOG, said))
+    reply = made(body) if callable(made) else made
+    assert isinstance(reply, Reply)
+    return reply
 
 
 class Watcher(Unseen):
@@ -157,16 +169,14 @@ def test_a_closed_journal_ends_it_in_silence(thread: AgentThread) -> None:
 
 
 def test_the_next_turn_does_not_wait_and_both_are_in_the_journal_whole(room: NotesRoom) -> None:
-    agent = room.agent()
-    room.updates = [slow("first, a heron", 0.6)]
-    began = time.monotonic()
+    agent, gate = room.agent(), threading.Event()
+    room.updates = [held("first, a heron", gate)]
     room.turn(agent, words(1, 1_800), settle=False)
-    assert time.monotonic() - began < 0.5
     assert agent.session is not None
     for number in range(3):
         room.turn(agent, f"next {number}", tool("python", {"code": "print(1)"}), text(f"said {number}"), settle=False)
     assert agent.session.background.busy
-    assert time.monotonic() - began < 0.6
+    gate.set()
     room.settle(agent)
     events = room.events(agent)
     assert [event.id for event in events] == list(range(1, len(events) + 1))
@@ -196,18 +206,25 @@ def test_never_two_updates_at_once(room: NotesRoom) -> None:
     room.settle(agent)
     assert 2 <= len(room.asked(updates=True)) <= 3
     spans = [(one.received, one.finished) for one in room.asked(updates=True)]
-    assert all(end <= begin for (_, end), (begin, _) in zip(spans, spans[1:], strict=False))
+    assert all(end <= begin for (_, end), (begin, _) in pairwise(spans))
 
 
 def test_a_finished_surface_is_shown_nothing_and_the_next_one_no_phase_of_it(room: NotesRoom) -> None:
-    agent = room.agent()
-    room.updates = [slow("x", 0.3)]
+    agent, gate = room.agent(), threading.Event()
+    room.updates = [held("x", gate)]
     first, second = Watcher(), Watcher()
     agent.prepare(words(1, 1_800), Options(), first).run_blocking()
     assert first.phases[-1] == ""
-    room.replies = [lambda body: (time.sleep(0.5), text("late"))[1]]
+
+
+    def once_it_is_written(body: dict[str, Any]) -> Reply:
+        gate.set()
+        assert agent.session is not None
+        assert agent.session.background.wait(10)
+        return text("late")
+
+    room.replies = [once_it_is_written]
     agent.prepare("next", Options(), second).run_blocking()
-    room.settle(agent)
     assert first.late == second.late == []
     assert not any("note" in phase for phase in first.phases + second.phases)
     assert any(isinstance(event, NotesWritten) for event in second.events)

@@ -61,12 +61,13 @@ def test_past_the_trigger_the_reply_begins_with_a_summary_that_stands_for_everyt
     answer = ask(sdk, {**body, **compact()}, THRESHOLD)
     block = answer["content"][0]
     assert [part["type"] for part in answer["content"]] == ["compaction", "thinking", "text"]
-    assert "QX-701" in block["content"] and "and now?" in block["content"]
+    assert "QX-701" in block["content"]
+    assert "and now?" in block["content"]
     first, second = answer["usage"]["iterations"]
     assert (first["type"], second["type"]) == ("compaction", "message")
     assert first["input_tokens"] > before > 2 * second["input_tokens"]
     assert first["output_tokens"] > 100
-    assert answer["usage"]["input_tokens"] == second["input_tokens"] 
+    assert answer["usage"]["input_tokens"] == second["input_tokens"]
     assert answer["context_management"] == {"applied_edits": []}
 
     body["messages"] += [assistant(*answer["content"]), user("go on")]
@@ -207,15 +208,19 @@ def test_a_signed_block_arrives_whole_and_a_threshold_block_in_one_delta(
     with sdk.beta.messages.stream(betas=[THRESHOLD], **body, **compact()) as stream:
         deltas = [event.delta.type for event in stream if event.type == "content_block_delta"]
         message = stream.get_final_message()
-    assert deltas[0] == "compaction_delta" and deltas.count("compaction_delta") == 1
-    assert message.content[0].type == "compaction" and message.content[0].content
+    assert deltas[0] == "compaction_delta"
+    assert deltas.count("compaction_delta") == 1
+    assert message.content[0].type == "compaction"
+    assert message.content[0].content
     assert message.usage.iterations is not None
     assert [each.type for each in message.usage.iterations] == ["compaction", "message"]
 
 
 def test_a_compaction_without_a_summary_says_how_it_stopped(server: PracticeServer, sdk: anthropic.Anthropic) -> None:
     body = talked(server, sdk, 3)
-    failures: list[tuple[str | Reply | None, str]] = [(None, "end_turn"), (refusal(), "refusal"), (tool("get", {}), "tool_use")]
+    failures: list[tuple[str | Reply | None, str]] = [
+        (None, "end_turn"), (refusal(), "refusal"), (tool("get", {}), "tool_use"),
+    ]  # fmt: skip
     for words, stop in failures:
         server.judge.summarise = lambda _, words=words: words
         answer = ask(sdk, {**body, **SUMMARIZE}, DEMAND)

@@ -1,4 +1,4 @@
-"""`context_management.edits` that clear: what is counted and cached is what is left, and the client's thinking holds."""
+"""`context_management.edits` that clear: what is left is counted and cached, and the client's thinking holds."""
 
 from __future__ import annotations
 
@@ -120,7 +120,8 @@ def test_thinking_holds_under_edits_of_the_server(server: PracticeServer, sdk: a
     server.script(*(tool("get", {"n": n}, thinking=f"thought {n} " * 40) for n in range(8)))
     body = request(user("start"), tools=[TOOL], thinking={"type": "adaptive"})
     body["max_tokens"] = 1_000
-    body.update(edits({"type": "clear_thinking_20251015", "keep": {"type": "thinking_turns", "value": 1}}, clear_tools()))
+    thinking = {"type": "clear_thinking_20251015", "keep": {"type": "thinking_turns", "value": 1}}
+    body.update(edits(thinking, clear_tools()))
     for n in range(8):
         answer = ask(sdk, body, EDITING)
         call = answer["content"][-1]["id"]
@@ -206,7 +207,8 @@ def test_the_models_api_says_who_can_edit_and_the_abilities_can_be_switched_off(
             can = sdk.beta.models.retrieve(model).capabilities
             assert can is not None
             assert can.context_management.supported
-            assert can.context_management.compact_20260112 and can.context_management.compact_20260112.supported
+            assert can.context_management.compact_20260112
+            assert can.context_management.compact_20260112.supported
             assert can.context_management.clear_thinking_20251015
             assert can.compaction is not None
             assert can.compaction.summarize.supported

@@ -1,0 +1,252 @@
+"""The context timeline: a bar a turn, what was decided on the way, and before and after side by side.
+
+Live, a widget whose script builds everything as text nodes; as soon as another cell runs, and wherever
+there are no widgets, a static form takes its place that reads without a kernel: one table with the
+figures, each bar's parts in words, each decision with its before and after folded under it.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from ipyagent.journal.protocols import WindowState
+from ipyagent.timeline import SOURCES, Bar, Mark, Row, Timeline
+from ipyagent.ui.escape import escape, line, plain
+from ipyagent.ui.meter import dollars, percent, thousands
+
+COLORS = ("#7a8794", "#a9b4be", "#2f7ed8", "#7fb2e8", "#2e9c6a", "#b07cc6", "#d9a21b", "#d9692b", "#c2487f")
+"""One a source, in the order of SOURCES: apart from one another on white and on black."""
+LETTERS = {
+    "stored": "S", "cleared": "C", "notes": "N", "compacted": "K", "snipped": "X", "collapsed": "L",
+    "taken back": "U", "server edit": "E", "cache break": "!", "thinking left out": "T", "image left out": "I",
+    "failed": "F", "model": "M",
+}  # fmt: skip
+STATIC_PAIRS = 60
+"""Decisions whose before and after the static form keeps, the newest."""
+STATIC_ROWS = 12
+STATIC_CHARS = 600
+LIVE_ROWS = 400
+_CELL = "padding:2px 8px;text-align:left;vertical-align:top"
+
+
+@cache
+def _panel_class() -> Any:
+    import anywidget
+    import traitlets
+
+    here = Path(__file__)
+
+    class ContextTimeline(anywidget.AnyWidget):
+        _esm = here.with_suffix(".js").read_text("utf-8")
+        _css = here.with_suffix(".css").read_text("utf-8")
+        state = traitlets.Dict().tag(sync=True)
+
+        def __repr__(self) -> str:  # all that a front-end without widgets shows
+            return "the context timeline; run another cell to see its static form"
+
+    return ContextTimeline
+
+
+class TimelinePanel:
+    """Shows a timeline in a live front-end until the next cell runs."""
+
+    def __init__(self, shown: Timeline, window: WindowState | None) -> None:
+        self._shown = shown
+        self._window = window
+        self._display = uuid.uuid4().hex
+        self._widget: Any = None
+        self._shell: Any = None
+
+    def __repr__(self) -> str:
+        return f"<TimelinePanel {len(self._shown.bars)} turns>"
+
+    def open(self, shell: Any) -> None:
+        """Appear below the running cell."""
+        from IPython.display import display
+
+        self._shell = shell
+        self._widget = _panel_class()(state=panel_state(self._shown, self._window))
+        self._widget.on_msg(lambda _widget, content, _buffers: self.click(content))
+        display(self._widget, display_id=self._display)  # type: ignore[no-untyped-call]  # IPython has no types
+        shell.events.register("pre_run_cell", self.settle)
+
+    def click(self, content: dict[str, Any]) -> None:
+        """One message of the page: which decision is to be looked at. Anything else is ignored."""
+        event = content.get("event")
+        if content.get("kind") != "open" or event not in self._shown.around or self._widget is None:
+            return
+        rows = self._shown.compare(event)
+        left_out = max(0, len(rows) - LIVE_ROWS)
+        pairs = [[plain(row.before), plain(row.after), row.same] for row in rows[:LIVE_ROWS]]
+        self._widget.send({"event": event, "rows": pairs, "left_out": left_out})
+
+    def settle(self, _info: Any = None) -> None:
+        """Leave the static form in the widget's place."""
+        from IPython.display import update_display
+
+        if self._widget is None:
+            return
+        self._shell.events.unregister("pre_run_cell", self.settle)
+        bundle = static_timeline(self._shown, self._window)
+        update_display(bundle, display_id=self._display, raw=True)  # type: ignore[no-untyped-call]  # no types
+        self._widget.close()
+        self._widget = None
+
+
+def panel_state(shown: Timeline, window: WindowState | None) -> dict[str, Any]:
+    """What the page gets: plain figures and text, nothing that is markup."""
+    return {
+        "sources": [[name, color] for name, color in zip(SOURCES, COLORS, strict=True)],
+        "bars": [
+            {
+                "number": bar.number, "text": line(bar.text, 200), "tokens": bar.tokens,
+                "parts": [bar.sources[name] for name in SOURCES], "words": bar_words(bar), "last": bar.last,
+            }
+            for bar in shown.bars
+        ],
+        "marks": [
+            {
+                "event": mark.event, "kind": mark.kind, "letter": LETTERS[mark.kind], "words": line(mark.words, 300),
+                "turn": mark.turn, "change": change(mark),
+            }
+            for mark in shown.marks
+        ],
+        "auto": window.auto_mark if window is not None else 0,
+        "window": window.window if window is not None else 0,
+    }  # fmt: skip
+
+
+def bar_words(bar: Bar) -> str:
+    """"12,340 tokens after it, 3 requests, $0.0123, finished"."""
+    cost = "no price known" if bar.cost is None else dollars(bar.cost)
+    requests = f"{bar.requests} request{'s' * (bar.requests != 1)}"
+    return f"{bar.tokens:,} tokens after it, {requests}, {cost}" + (f", {bar.ended}" if bar.ended else "")
+
+
+def change(mark: Mark) -> str:
+    """"12,000 → 4,000 tokens"; "" when nothing changed."""
+    if mark.tokens_before == mark.tokens_after:
+        return ""
+    return f"{mark.tokens_before:,} → {mark.tokens_after:,} tokens"
+
+
+def turn_lines(bars: Sequence[Bar]) -> list[str]:
+    """One line a turn: its number, tokens after it, dollars, its first words."""
+    if not bars:
+        return ["no turns yet"]
+    rows = [f"{'turn':>5} {'tokens':>10} {'cost':>9}  request"]
+    for bar in bars:
+        cost = "-" if bar.cost is None else dollars(bar.cost)
+        rows.append(f"{bar.number:>5} {bar.tokens:>10,} {cost:>9}  {line(bar.text, 70)}")
+    return rows
+
+
+# ---------------------------------------------------------------------- the static form
+
+
+def static_timeline(shown: Timeline, window: WindowState | None) -> dict[str, str]:
+    """`text/html`, `text/markdown` and `text/plain` of the whole timeline."""
+    return {
+        "text/html": _html(shown, window),
+        "text/markdown": _markdown(shown),
+        "text/plain": "\n".join(_plain(shown)),
+    }
+
+
+def _plain(shown: Timeline) -> list[str]:
+    rows = turn_lines(shown.bars)
+    if shown.marks:
+        rows += ["", *(_mark_line(mark) for mark in shown.marks)]
+    return rows
+
+
+def _mark_line(mark: Mark) -> str:
+    moved = change(mark)
+    words = f"turn {mark.turn}, event {mark.event}, {mark.kind}: {line(mark.words, 200)}"
+    return words + (f" ({moved})" if moved else "")
+
+
+def _markdown(shown: Timeline) -> str:
+    from ipyagent.ui.static import _words
+
+    rows = ["| turn | tokens | cost | request | what happened |", "|---:|---:|---:|---|---|"]
+    for bar in shown.bars:
+        cost = "" if bar.cost is None else _words(dollars(bar.cost))
+        marks = "; ".join(_words(mark.kind) for mark in shown.marks if mark.turn == bar.number)
+        rows.append(f"| {bar.number} | {bar.tokens:,} | {cost} | {_words(line(bar.text, 80))} | {marks} |")
+    parts = ["**Context timeline**", "\n".join(rows)]
+    if shown.marks:
+        parts.append("\n".join(f"- {_words(_mark_line(mark))}" for mark in shown.marks))
+    return "\n\n".join(parts) + "\n"
+
+
+def _html(shown: Timeline, window: WindowState | None) -> str:
+    most = max([bar.tokens for bar in shown.bars], default=0) or 1
+    names = ("turn", "request", "in the context after it", "cost")
+    head = "".join(f'<th style="{_CELL}">{name}</th>' for name in names)
+    rows = [f"<tr>{head}</tr>", *(_bar_row(bar, most) for bar in shown.bars)]
+    legend = " ".join(
+        f'<span style="white-space:nowrap;margin-right:10px"><span style="{_swatch(color)}">&#8203;</span>'
+        f" {name}</span>"
+        for name, color in zip(SOURCES, COLORS, strict=True)
+    )
+    kept = {mark.event for mark in shown.marks[-STATIC_PAIRS:]}
+    marks = "".join(_mark_html(shown, mark, mark.event in kept) for mark in shown.marks)
+    of = f" · window {thousands(window.window)}, auto-compact at {thousands(window.auto_mark)}" if window else ""
+    return (
+        '<div class="ipyagent ia-static tex2jax_ignore mathjax_ignore">'
+        f"<p><strong>Context timeline</strong> · {len(shown.bars)} turns{of}</p><p><small>{legend}</small></p>"
+        f'<table style="border-collapse:collapse;width:100%">{"".join(rows)}</table>{marks}</div>'
+    )
+
+
+def _swatch(color: str) -> str:
+    return f"display:inline-block;width:10px;height:10px;background:{color};border-radius:2px"
+
+
+def _bar_row(bar: Bar, most: int) -> str:
+    total = sum(bar.sources.values()) or 1
+    parts = [(name, bar.sources[name], color) for name, color in zip(SOURCES, COLORS, strict=True) if bar.sources[name]]
+    pieces = "".join(
+        f'<span style="display:inline-block;height:12px;width:{100 * tokens / total:.2f}%;background:{color}" '
+        f'title="{name} {tokens:,}"></span>'
+        for name, tokens, color in parts
+    )
+    largest = sorted(parts, key=lambda part: -part[1])[:3]
+    words = ", ".join(f"{name} {percent(tokens, total)}" for name, tokens, _ in largest)
+    width = f"width:{100 * bar.tokens / most:.2f}%;min-width:2px"
+    strip = f'<div style="{width};line-height:0;white-space:nowrap">{pieces}</div>'
+    cost = "" if bar.cost is None else dollars(bar.cost)
+    return (
+        f'<tr><td style="{_CELL}">{bar.number}</td><td style="{_CELL}">{escape(line(bar.text, 60))}</td>'
+        f'<td style="{_CELL};width:55%">{strip}<small>{bar.tokens:,} tokens: {words}</small></td>'
+        f'<td style="{_CELL}">{cost}</td></tr>'
+    )
+
+
+def _mark_html(shown: Timeline, mark: Mark, whole: bool) -> str:
+    words = f"<strong>{escape(mark.kind)}</strong> in turn {mark.turn}: {escape(_mark_line(mark).split(': ', 1)[1])}"
+    rows = shown.compare(mark.event, STATIC_CHARS) if whole else []
+    if all(row.same for row in rows):
+        return f"<div>{words}</div>"
+    body = "".join(_row_html(row) for row in rows[:STATIC_ROWS])
+    if len(rows) > STATIC_ROWS:
+        body += f'<tr><td colspan="2"><em>{len(rows) - STATIC_ROWS} more rows</em></td></tr>'
+    head = f'<tr><th style="{_CELL}">before</th><th style="{_CELL}">after</th></tr>'
+    table = f'<table style="border-collapse:collapse;width:100%;table-layout:fixed">{head}{body}</table>'
+    return f'<details><summary style="cursor:pointer">{words}</summary>{table}</details>'
+
+
+def _row_html(row: Row) -> str:
+    if row.same:
+        return f'<tr><td style="{_CELL}" colspan="2"><small>{escape(row.before)}</small></td></tr>'
+    cells = "".join(
+        f'<td style="{_CELL}"><pre style="white-space:pre-wrap;overflow-wrap:anywhere;margin:0;background:transparent">'
+        f"{escape(side)}</pre></td>"
+        for side in (row.before, row.after)
+    )
+    return f"<tr>{cells}</tr>"

@@ -1,0 +1,86 @@
+"""The context timeline in a real page: clicks, keys, both themes, and what stays in the notebook."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from .lab import Page, Server, write_notebook
+
+pytestmark = pytest.mark.browser
+
+SETUP = """%load_ext ipyagent
+%config IPyAgent.model = "practice"
+%config IPyAgent.mode = "auto"
+rows = list(range(2000))
+agent = get_ipython()._ipyagent_extension.agent_now
+evil = "what is in <img src=x onerror='window.hit=1'> rows?"
+for request in ("run print(rows)", evil, "run print(rows[:50])", "hello"):
+    _ = agent.run_sync(request)
+"""
+DECIDE = """from ipyagent.journal.events import ResultsCleared, Snipped
+session = agent.session
+calls = tuple(spot.call for spot in session.view.results)
+session.record(ResultsCleared(calls=calls, text="[Previous: used {tool}]", layer="clear_results", saved=900))
+turn = session.history.turns[1]
+block = {"type": "text", "text": "[snipped <b>turn</b> 2]"}
+_ = session.record(Snipped(first=turn.first, last=turn.last, blocks=(block,), saved=90))
+_ = agent.run_sync("hello again")
+"""
+PANEL = 2
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    home = tmp_path_factory.mktemp("timeline-home")
+    running = Server(tmp_path_factory.mktemp("timeline"), "lab", environment={"IPYAGENT_HOME": str(home)})
+    try:
+        yield running
+    finally:
+        running.stop()
+
+
+def test_the_timeline_shows_every_turn_and_what_each_decision_changed(server: Server, shots: Path) -> None:
+    write_notebook(server.root, "timeline.ipynb", [SETUP, DECIDE, "%context --panel", "1 + 1"])
+    with Page(server, shots, height=1100) as page:
+        page.open("timeline.ipynb")
+        for cell in (0, 1, PANEL):
+            page.run(cell)
+        panel = page.cell(PANEL).locator(".ia-timeline")
+        panel.wait_for(timeout=20_000)
+        assert panel.locator(".it-bar").count() == 5
+        panel.locator(".it-mark", has_text="C").click()
+        pairs = panel.locator(".it-pairs")
+        pairs.wait_for(timeout=10_000)
+        assert "[Previous: used" in pairs.locator(".it-new").first.inner_text()
+        assert "[Previous: used" not in pairs.locator(".it-gone").first.inner_text()
+        page.cell(PANEL).scroll_into_view_if_needed()
+        page.shot("timeline_light")
+        page.theme("JupyterLab Dark")
+        page.shot("timeline_dark")
+        page.theme("JupyterLab Light")
+        panel.locator(".it-slider").focus()
+        page.page.keyboard.press("Home")
+        head = panel.locator(".it-head")
+        assert head.inner_text().startswith(("Turn 1:", "Turn 0,", "Turn 1,"))
+        page.page.keyboard.press("End")
+        assert head.inner_text() == "Turn 5: hello again"
+        page.shot("timeline_turn")
+        assert page.page.evaluate("window.hit") is None
+        page.run(3)  # another cell: the static form takes its place
+        static = page.cell(PANEL).locator(".ia-static")
+        static.wait_for(timeout=10_000)
+        static.locator("details summary").first.click()
+        page.shot("timeline_static")
+        page.theme("JupyterLab Dark")
+        page.shot("timeline_static_dark")
+        page.theme("JupyterLab Light")
+        page.save()
+        stored = json.dumps(page.outputs(PANEL))
+        assert "widget-view" not in stored
+        assert "[snipped &lt;b&gt;turn&lt;/b&gt; 2]" in stored
+        assert page.page.evaluate("window.hit") is None
+        page.shut_down()

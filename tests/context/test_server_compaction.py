@@ -1,0 +1,195 @@
+"""Compaction by the server, in both forms, against the practice server's rules."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from compact_room import CompactRoom, compact_room, plain, words
+
+from ipyagent.errors import CompactionFailed
+from ipyagent.journal.events import Compacted, ForkEnded, LayerFailed, UsageReported
+from ipyagent.model.compaction import compaction_betas, summaries_as_text
+from ipyagent.practice.replies import text, tool
+
+WINDOW = 40_000
+LONG = tool("python", {"code": "print('0123456789 ' * 2000)"}, thinking="I print a long line.")
+
+
+@pytest.fixture
+def room(tmp_path: Path) -> Iterator[CompactRoom]:
+    with compact_room(tmp_path) as made:
+        yield made
+
+
+def weighed(room: CompactRoom, **settings: Any) -> Any:
+    agent = room.agent(**settings)
+    for number in range(3):
+        said = f"weigh box {number}: {words(number, 2_000)}"
+        result = room.turn(agent, said, text(f"done {number}", thinking="Hm."))
+        assert result.status == "finished", result.message
+    return agent
+
+
+def compactions(room: CompactRoom) -> list[dict[str, Any]]:
+    return [body for body in room.bodies if body.get("compaction")]
+
+
+def first_block(room: CompactRoom) -> dict[str, Any]:
+    return dict(room.bodies[-1]["messages"][0]["content"][0])
+
+
+def test_on_demand_the_servers_block_stands_first_in_place_of_the_conversation(room: CompactRoom) -> None:
+    agent = weighed(room, engine="auto")
+    answer = agent.compact()
+    (made,) = room.of(agent, Compacted)
+    assert (made.trigger, made.method) == ("manual", "server")
+    assert "(server)" in answer
+    assert made.blocks[0]["type"] == "compaction"
+    assert made.blocks[0]["signature"]
+    assert made.tokens_after < made.tokens_before
+    assert "compaction" not in compactions(room)[0].get("messages", [{}])[-1]
+    assert room.calls == []  # no call of ours
+    result = room.turn(agent, "and the blue box?", text("weighed"))
+    assert (result.status, result.text) == ("finished", "weighed")
+    assert {key: first_block(room)[key] for key in ("type", "signature", "content")} == dict(made.blocks[0]) | {}
+    assert "weigh box 2" in plain(room.bodies[-1]["messages"][0]["content"])  # the newest request, word for word
+    room.nothing_refused()
+    room.replays(agent)
+
+
+def test_what_the_summary_cost_is_on_the_bill(room: CompactRoom) -> None:
+    agent = weighed(room, engine="server")
+    agent.compact()
+    (fork,) = room.of(agent, ForkEnded)
+    assert fork.usage.prompt > 5_000
+    assert fork.usage.output > 0
+    assert fork.cost
+    assert fork.usage.cache_read >= 0.9 * fork.usage.prompt
+
+
+def test_in_the_middle_of_a_turn_with_thinking_the_server_compacts_too(room: CompactRoom) -> None:
+    off = {"layer_clear_results": False, "layer_server_edits": False, "layer_store_results": False}
+    agent = room.agent(engine="auto", window=WINDOW, **off)
+    result = room.turn(agent, "print much", *[LONG] * 5, text("printed", thinking="Enough."))
+    assert (result.status, result.text) == ("finished", "printed")
+    assert {event.method for event in room.of(agent, Compacted)} == {"server"}
+    assert "print much" in plain(room.bodies[-1]["messages"][0]["content"])
+    room.nothing_refused()
+
+
+def test_a_second_compaction_by_the_server_takes_the_place_of_the_first(room: CompactRoom) -> None:
+    agent = weighed(room, engine="server")
+    agent.compact()
+    room.turn(agent, f"more {words(7, 3_000)}", text("ok"))
+    room.turn(agent, f"more {words(8, 100)}", text("ok"))
+    agent.compact()
+    room.turn(agent, "go on", text("ok"))
+    blocks = [b for m in room.bodies[-1]["messages"] for b in m["content"] if b["type"] == "compaction"]
+    assert len(blocks) == 1
+    assert len(room.of(agent, Compacted)) == 2
+    room.nothing_refused()
+
+
+def test_wishes_take_the_place_of_the_servers_own_prompt(room: CompactRoom) -> None:
+    agent = weighed(room, engine="auto")
+    agent.compact("keep all weights")
+    assert "keep all weights" in compactions(room)[-1]["compaction"]["instructions"]
+
+
+def test_when_the_server_makes_no_summary_ours_catches_it(tmp_path: Path) -> None:
+    with compact_room(tmp_path, summarise=lambda body: None) as room:
+        agent = weighed(room, engine="auto")
+        agent.compact()
+        (made,) = room.of(agent, Compacted)
+        assert made.method == "summary"
+        assert [event.layer for event in room.of(agent, LayerFailed)] == ["server_compaction"]
+
+
+def test_a_server_that_cannot_is_not_asked(tmp_path: Path) -> None:
+    with compact_room(tmp_path, without=("compaction",)) as room:
+        agent = weighed(room, engine="server")
+        agent.compact()
+        assert compactions(room) == []
+        assert room.of(agent, Compacted)[0].method == "summary"
+        room.nothing_refused()
+
+
+def test_the_kill_switch_and_engine_client_leave_it_to_ours(room: CompactRoom) -> None:
+    for settings in ({"engine": "client"}, {"engine": "auto", "layer_server_compaction": False}):
+        agent = weighed(room, **settings)
+        agent.compact()
+        assert room.of(agent, Compacted)[-1].method == "summary"
+        agent.new()
+    assert compactions(room) == []
+
+
+def test_ours_goes_over_a_block_of_the_servers(room: CompactRoom) -> None:
+    agent = weighed(room, engine="auto")
+    agent.compact()
+    room.turn(agent, f"more {words(7, 3_000)}", text("ok"))
+    room.turn(agent, f"more {words(8, 100)}", text("ok"))
+    agent.settings.engine = "client"
+    agent.compact()
+    room.turn(agent, "go on", text("ok"))
+    assert [event.method for event in room.of(agent, Compacted)] == ["server", "summary"]
+    assert "compaction" not in [b["type"] for m in room.bodies[-1]["messages"] for b in m["content"]]
+    room.nothing_refused()
+
+
+def test_another_model_is_told_the_servers_summary_as_text(room: CompactRoom) -> None:
+    agent = weighed(room, engine="auto")
+    agent.compact()
+    agent.settings.model = "claude-sonnet-5"
+    assert room.turn(agent, "go on", text("ok")).status == "finished"
+    told = room.bodies[-1]["messages"][0]["content"]
+    assert told[0]["type"] == "text"
+    assert told[0]["text"].startswith("<summary>")
+    room.nothing_refused()
+
+
+def test_by_threshold_the_server_compacts_within_a_request(tmp_path: Path) -> None:
+    with compact_room(tmp_path) as room:
+        agent = room.agent(engine="server", window=100_000, layer_server_edits=False)
+        for number in range(6):
+            said = f"box {number}: {words(number, 14_000)}"
+            assert room.turn(agent, said, text(f"done {number}", thinking="Hm.")).status == "finished"
+        assert room.turn(agent, "go on", text("ok")).status == "finished"
+        made = room.of(agent, Compacted)
+        assert made
+        assert all(event.method == "server" for event in made)
+        assert room.session(agent).view.count().tokens < 70_000
+        assert room.calls == []
+        assert compactions(room) == []
+        kinds = [b["type"] for m in room.bodies[-1]["messages"] for b in m["content"]]
+        assert "compaction" in kinds
+        assert len(room.bodies[-1]["messages"]) < 10
+        room.nothing_refused()
+        room.replays(agent)
+        billed = [event for event in room.of(agent, UsageReported) if event.cost]
+        assert max(event.cost for event in billed) > 0
+
+
+def test_a_failed_server_call_and_a_failed_one_of_ours_change_nothing(tmp_path: Path) -> None:
+    with compact_room(tmp_path, summarise=lambda body: None) as room:
+        agent = weighed(room, engine="auto")
+        before = room.session(agent).view.wire()
+        room.summaries = [text("no")]
+        with pytest.raises(CompactionFailed):
+            agent.compact()
+        assert room.session(agent).view.wire() == before
+
+
+def test_betas_follow_from_what_a_request_asks_for_and_carries() -> None:
+    signed = {"type": "compaction", "content": "x", "signature": "s"}
+    plain_block = {"type": "compaction", "content": "x"}
+    said = {"role": "user", "content": [{"type": "text", "text": "hi"}]}
+    assert compaction_betas({"messages": [said]}) == []
+    assert compaction_betas({"messages": [{"role": "user", "content": [signed]}]}) == ["compact-2026-09-04"]
+    assert compaction_betas({"messages": [{"role": "assistant", "content": [plain_block]}]}) == ["compact-2026-01-12"]
+    messages = [said]
+    assert summaries_as_text(messages) is messages
+    empty = {"role": "assistant", "content": [{"type": "compaction", "content": None}]}
+    assert summaries_as_text([said, empty]) == [said]

@@ -1,0 +1,105 @@
+"""Random sessions of a real agent over HTTP, every layer on, in a window of 8,000 tokens: nothing is refused."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ipyagent import Agent, IPyAgent
+from ipyagent.journal.events import Collapsed, Compacted, ResultsCleared, ResultStored
+from ipyagent.journal.journal import TRANSCRIPT, read_events
+from ipyagent.journal.view import View
+from ipyagent.practice.replies import Reply, calls, text
+from ipyagent.practice.server import PracticeServer
+
+GROUPS = 4
+"""Times 12 sessions; the first group runs always, the others in the slow run."""
+TURNS = 9
+MODELS = ("practice", "claude-opus-5-5", "claude-sonnet-4-6")
+SETTINGS = {
+    "window": 8_000, "mode": "auto", "max_retry_wait": 0.01, "max_retries": 0, "store_chars": 1_500,
+    "notes_start": 700, "notes_step": 400, "keep_tokens": 300, "keep_messages": 1, "compact_thrash_turns": 0,
+    "collapse_percent": 60,
+}  # fmt: skip
+
+
+DIRECTIVE = "<summary>"
+SUMMARY = text("<analysis>so</analysis>\n<summary>The rows were looked at, again and again.</summary>", thinking="hm")
+
+
+class Talk:
+    """Answers the conversation from a queue and, apart from it, whoever asks for a summary."""
+
+    def __init__(self) -> None:
+        self.replies: list[Reply] = []
+
+    def __call__(self, body: dict[str, Any]) -> Reply:
+        last = body["messages"][-1]["content"]
+        if isinstance(last, list) and DIRECTIVE in str(last[-1].get("text", "")):
+            return SUMMARY
+        return self.replies.pop(0) if self.replies else text("ok")
+
+
+@pytest.fixture
+def talk() -> Talk:
+    return Talk()
+
+
+@pytest.fixture
+def server(talk: Talk) -> Iterator[PracticeServer]:
+    with PracticeServer(talk) as running:
+        yield running
+
+
+def script(dice: random.Random) -> list[Reply]:
+    """The replies of one turn: thinking or not, one call or several, small and large results, failures."""
+    replies: list[Reply] = []
+    for _ in range(dice.randrange(0, 4)):
+        wanted = []
+        for _ in range(dice.choice((1, 1, 2, 4))):
+            size = dice.choice((3, 40, 300))
+            code = dice.choice(
+                (f"print('row of data\\n' * {size})", "1 / 0", f"list(range({size}))", f"data = {dice.random()}")
+            )
+            wanted.append(("python", {"code": code}))
+        thinking = dice.choice((None, "I look at the rows.", "hm " * 60))
+        replies.append(calls(wanted, thinking=thinking, say=dice.choice((None, "Looking."))))
+    replies.append(text("The answer is as follows. " * dice.randrange(1, 40), thinking=dice.choice((None, "done"))))
+    return replies
+
+
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, GROUPS))])
+def test_no_random_session_is_refused_anything(
+    seed: int, tmp_path: Path, talk: Talk, server: PracticeServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("AUTH_TOKEN", "BASE_URL", "MODEL"):
+        monkeypatch.delenv(f"ANTHROPIC_{name}", raising=False)
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-ant-test")
+    monkeypatch.setenv("IPYAGENT_HOME", str(tmp_path / "home"))
+    decided: set[type] = set()
+    for number in range(12):
+        dice = random.Random(seed * 100 + number)
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        given = {**SETTINGS, "base_url": server.url, "model": dice.choice(MODELS), "layer_collapse": number % 3 == 0}
+        given["clear_policy"] = "every_turn" if number % 2 else "economic"
+        agent = Agent(settings=IPyAgent(environ={}, **given), folder=folder)
+        try:
+            for turn in range(TURNS):
+                talk.replies = script(dice)
+                agent.run_sync(f"request {turn}: " + "look at the table again. " * dice.randrange(1, 30))
+                if dice.random() < 0.1:
+                    agent.settings.model = dice.choice(MODELS)
+            assert agent.session is not None
+            events = list(read_events(agent.session.journal.folder / TRANSCRIPT))
+            assert View.of(events).wire() == agent.session.view.wire()
+            decided |= {type(event) for event in events}
+        finally:
+            agent.close()
+        wrong = [exchange.error for exchange in server.refused if "too long" not in str(exchange.error)]
+        assert wrong == []
+    assert {Compacted, ResultsCleared, ResultStored, Collapsed} <= decided

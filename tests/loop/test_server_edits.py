@@ -1,0 +1,115 @@
+"""The server clears old results where it can and is asked to; we do everywhere else, never both."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from loop_rig import Rig
+
+from ipyagent.journal.events import CacheBroken, LayerDecided, ResultsCleared, ServerEdited, UsageReported
+from ipyagent.practice.replies import fault, text, tool
+from ipyagent.practice.server import PracticeServer
+from ipyagent.report import report
+
+SMALL = {"server_clear_trigger": 9_000, "server_clear_at_least": 3_000, "layer_notes": False, "clear_keep": 2}
+
+
+def work(rig: Rig, server: PracticeServer, turns: int = 9, thinking: str | None = "Let me think about it.") -> None:
+    for number in range(turns):
+        server.script(
+            tool("python", {"code": f"print({number}, 'words ' * 900)"}, thinking=thinking),
+            text("It is done.", thinking=thinking),
+        )
+        result = rig.turn("next")
+        assert result.status == "finished", result.message
+    assert [exchange.error for exchange in server.refused] == []
+
+
+def managed(server: PracticeServer) -> Iterator[bool]:
+    return ("context_management" in (exchange.body or {}) for exchange in server.messages)
+
+
+def kinds(rig: Rig, kind: type[Any]) -> list[Any]:
+    return [event for event in rig.events() if isinstance(event, kind)]
+
+
+@pytest.mark.parametrize("engine", ["server", "auto"])
+def test_the_server_clears_and_we_do_not(make_rig: Callable[..., Rig], server: PracticeServer, engine: str) -> None:
+    rig = make_rig(engine=engine, clear_policy="every_turn", **SMALL)
+    work(rig, server)
+    assert all(managed(server))
+    assert kinds(rig, ResultsCleared) == []
+    edits = [event for event in kinds(rig, ServerEdited) if event.edit == "clear_tool_uses_20250919"]
+    assert edits
+    assert all(event.tokens >= 3_000 and event.cleared >= 2 for event in edits)
+    assert len({(event.cleared, event.tokens) for event in edits}) == len(edits), "journalled when it changes only"
+    assert len([event for event in kinds(rig, LayerDecided) if event.layer == "server_edits"]) == 1
+    assert all(event.expected for event in kinds(rig, CacheBroken)), kinds(rig, CacheBroken)
+    assert "left out by the server" in report(rig.agent, [])
+
+
+def test_thinking_goes_with_the_results_and_stays_gone(make_rig: Callable[..., Rig], server: PracticeServer) -> None:
+    rig = make_rig(engine="server", **SMALL)
+    work(rig, server, turns=14)
+    edits = kinds(rig, ServerEdited)
+    assert {event.edit for event in edits} == {"clear_tool_uses_20250919", "clear_thinking_20251015"}
+    assert 2 <= len(edits) <= 6, "in batches, not with every turn"
+    usages = [exchange.usage for exchange in server.messages]
+    prompts = [exchange.prompt_tokens for exchange in server.messages]
+    broken = [at for at in range(1, len(usages)) if usages[at]["cache_read_input_tokens"] < prompts[at - 1] - 1_024]
+    assert len(broken) <= 3, broken
+
+
+def test_our_count_follows_the_servers(make_rig: Callable[..., Rig], server: PracticeServer) -> None:
+    rig = make_rig(engine="server", **SMALL)
+    work(rig, server, turns=14)
+    reports = kinds(rig, UsageReported)
+    assert max(report.usage.prompt for report in reports) < 16_000
+    errors = [abs(report.predicted - report.usage.prompt) / report.usage.prompt for report in reports[-8:]]
+    assert sorted(errors)[4] < 0.1, errors
+    assert rig.agent.session is not None
+    assert 0.7 < rig.agent.session.view.calibration.factor < 1.4
+
+
+def test_the_client_engine_asks_the_server_for_nothing(make_rig: Callable[..., Rig], server: PracticeServer) -> None:
+    rig = make_rig(clear_policy="every_turn", **SMALL)
+    work(rig, server)
+    assert not any(managed(server))
+    assert kinds(rig, ResultsCleared)
+    assert kinds(rig, ServerEdited) == []
+
+
+def test_where_the_server_cannot_we_do(make_rig: Callable[..., Rig]) -> None:
+    with PracticeServer(without=["context_management"]) as server:
+        rig = make_rig(server=server, engine="server", clear_policy="every_turn", **SMALL)
+        work(rig, server)
+        assert not any(managed(server))
+        assert kinds(rig, ResultsCleared)
+
+
+def test_a_server_that_refuses_after_all_leaves_it_to_us(make_rig: Callable[..., Rig], server: PracticeServer) -> None:
+    rig = make_rig(engine="server", clear_policy="every_turn", **SMALL)
+    server.script(fault(400, message="context_management: Extra inputs are not permitted"))
+    work(rig, server)
+    assert list(managed(server))[:2] == [True, False]
+    assert not any(list(managed(server))[1:])
+    assert kinds(rig, ResultsCleared)
+
+
+def test_other_tools_are_excluded_and_small_windows_clear_before_they_compact(
+    make_rig: Callable[..., Rig], server: PracticeServer
+) -> None:
+    rig = make_rig(engine="server", window=100_000)
+    work(rig, server, turns=1, thinking=None)
+    asked = (server.messages[0].body or {})["context_management"]["edits"]
+    assert [edit["type"] for edit in asked][:2] == ["clear_thinking_20251015", "clear_tool_uses_20250919"]
+    assert asked[0]["keep"] == "all", "thinking is not cleared turn by turn"
+    session = rig.agent.session
+    assert session is not None
+    mark = session.state(0).warning_mark
+    assert asked[1]["trigger"] == {"type": "input_tokens", "value": mark}
+    assert asked[1]["clear_at_least"]["value"] == 140_000 * mark // 180_000
+    names = {name for name, one in session.tools.items() if not one.recreatable}
+    assert set(asked[1]["exclude_tools"]) == names

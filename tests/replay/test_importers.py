@@ -1,0 +1,140 @@
+"""A recording is read from each format as what was said, called and given, in the order of the wire."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ipyagent.errors import UsageError
+from ipyagent.journal.events import AssistantSaid, SessionStarted, ToolReturned, UserSaid
+from ipyagent.journal.journal import Journal
+from ipyagent.replay.importers import read_recording
+from ipyagent.replay.recording import Recording
+
+
+def write(path: Path, *lines: Any) -> Path:
+    path.write_text("".join((line if isinstance(line, str) else json.dumps(line)) + "\n" for line in lines))
+    return path
+
+
+def said(text: str) -> dict[str, Any]:
+    return {"type": "text", "text": text}
+
+
+def shape(recording: Recording) -> list[Any]:
+    """Turns as nested lists of the texts, call names and results in them."""
+    return [
+        [
+            "".join(block["text"] for block in turn.asked),
+            *(
+                [
+                    [block.get("text") or block.get("thinking") or block["name"] for block in made.blocks],
+                    [result.blocks[0]["text"] for result in made.results.values()],
+                ]
+                for made in turn.rounds
+            ),
+        ]
+        for turn in recording.turns
+    ]
+
+
+WANTED = [
+    ["look", [["let me see", "I look", "read", "read"], ["one", "two"]], [["done"], []]],
+    ["and now\nthe other", [["fine"], []]],
+]
+
+
+def pi(role: str, *content: dict[str, Any], **more: Any) -> dict[str, Any]:
+    return {"type": "message", "timestamp": "2026", "message": {"role": role, "content": list(content), **more}}
+
+
+def test_pi_sessions_are_read(tmp_path: Path) -> None:
+    path = write(
+        tmp_path / "s.jsonl",
+        {"type": "session", "id": "1", "cwd": "/home/user"},
+        pi("user", said("look")),
+        {"type": "model_change", "modelId": "x"},
+        pi(
+            "assistant",
+            {"type": "thinking", "thinking": "let me see", "thinkingSignature": "abc"},
+            said("I look"),
+            {"type": "toolCall", "id": "a|b", "name": "read", "arguments": {"path": "x"}},
+            {"type": "toolCall", "id": "c", "name": "read", "arguments": {"path": "y"}},
+        ),
+        pi("toolResult", said("one"), toolCallId="a|b", toolName="read"),
+        pi("toolResult", said("two"), toolCallId="c", toolName="read", isError=True),
+        pi("assistant", said("done")),
+        pi("user", said("and now\n")),
+        pi("assistant"),
+        pi("user", said("the other")),
+        pi("assistant", said("fine")),
+    )
+    made = read_recording(path)
+    assert shape(made) == WANTED
+    assert [result.is_error for result in made.turns[0].rounds[0].results.values()] == [False, True]
+    assert made.turns[0].rounds[0].blocks[0]["signature"] == ""
+    assert made.tool_inputs == {"read": ["path"]}
+
+
+def claude(type: str, uuid: str, parent: str | None, content: Any, **more: Any) -> dict[str, Any]:
+    message = {"role": type, "content": content, **({"id": more.pop("message")} if "message" in more else {})}
+    return {"type": type, "uuid": uuid, "parentUuid": parent, "sessionId": "s", "message": message, **more}
+
+
+def use(call: str) -> dict[str, Any]:
+    return {"type": "tool_use", "id": call, "name": "read", "input": {"path": "x"}}
+
+
+def given(call: str, content: Any) -> list[dict[str, Any]]:
+    return [{"type": "tool_result", "tool_use_id": call, "content": content}]
+
+
+def test_claude_code_sessions_are_read_without_what_was_not_said(tmp_path: Path) -> None:
+    path = write(
+        tmp_path / "s.jsonl",
+        {"type": "summary", "summary": "A title", "leafUuid": "u9"},
+        claude("user", "u0", None, "caveat", isMeta=True),
+        claude("user", "u1", "u0", "look"),
+        claude("assistant", "b1", "u1", [said("went another way")], message="m0"),
+        claude("assistant", "a1", "u1", [{"type": "thinking", "thinking": "let me see", "signature": "x"}], message="m1"),
+        claude("assistant", "a2", "a1", [said("I look")], message="m1"),
+        claude("assistant", "a3", "a2", [use("t1")], message="m1"),
+        claude("user", "r1", "a3", given("t1", "one")),
+        claude("assistant", "a4", "a3", [use("t2")], message="m1"),
+        claude("user", "r2", "a4", given("t2", [said("two")])),
+        claude("assistant", "side", None, [said("a sub-agent")], isSidechain=True, message="m8"),
+        claude("assistant", "a5", "r2", [said("done")], message="m2"),
+        {"type": "system", "uuid": "s1", "parentUuid": "a5", "subtype": "compact_boundary"},
+        claude("user", "u2", "s1", "earlier: …", isCompactSummary=True),
+        claude("user", "u3", "u2", "and now\n"),
+        "{not json",
+        claude("user", "u4", "u3", [said("the other")]),
+        claude("assistant", "a6", "u4", [said("fine")], message="m3"),
+    )
+    made = read_recording(path)
+    assert shape(made) == WANTED
+    assert made.problems == ("line 16: not JSON",)
+
+
+def test_our_own_transcript_is_read(tmp_path: Path) -> None:
+    journal = Journal.create(tmp_path, SessionStarted(session="s", version="1"))
+    journal.append(UserSaid(text="look", blocks=(said("look"),)))
+    journal.append(AssistantSaid(blocks=(said("I look"), use("t1"))))
+    journal.append(ToolReturned(call="t1", name="read", blocks=(said("one"),)))
+    journal.append(AssistantSaid(blocks=(said("done"),)))
+    journal.close()
+    wanted = [["look", [["I look", "read"], ["one"]], [["done"], []]]]
+    assert shape(read_recording(journal.folder)) == shape(read_recording(journal.path)) == wanted
+
+
+@pytest.mark.parametrize(
+    ("lines", "why"),
+    [(["{}"], "is not an ipyagent transcript"), (["what"], "is no session"), ([], "is no session"),
+     ([{"type": "session", "cwd": "/"}], "holds no turn")],
+)  # fmt: skip
+def test_what_is_no_session_is_refused_with_a_reason(tmp_path: Path, lines: list[Any], why: str) -> None:
+    with pytest.raises(UsageError, match=why):
+        read_recording(write(tmp_path / "s.jsonl", *lines))

@@ -1,0 +1,138 @@
+"""A replay says what was said, through the real loop, and measures what the server counted."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from pathlib import Path
+
+import pytest
+
+from ipyagent.__main__ import main
+from ipyagent.errors import UsageError
+from ipyagent.replay.facts import Fact, distinctive, fate, plant
+from ipyagent.replay.importers import read_recording
+from ipyagent.replay.recording import Collector, Recording
+from ipyagent.replay.replaying import replay, settings_for
+
+SESSION = Path(__file__).resolve().parents[2].parent / "shared" / "data" / "sessions" / "pi-large-session.jsonl"
+SETS: dict[str, list[str] | None] = {
+    "none": [],
+    "store": ["store_results"],
+    "clear": ["store_results", "clear_results"],
+    "summarize": ["store_results", "clear_results", "summarize", "reactive"],
+    "notes": ["store_results", "clear_results", "notes", "summarize", "reactive"],
+    "default": None,
+}
+
+
+def recording(turns: int = 6, lines: int = 40) -> Recording:
+    collected = Collector("a test")
+    for turn in range(turns):
+        collected.user([{"type": "text", "text": f"look at part {turn}"}])
+        collected.reply([
+            {"type": "thinking", "thinking": f"part {turn} is to be read"},
+            {"type": "tool_use", "id": f"t{turn}", "name": "read", "input": {"path": f"part{turn}"}},
+        ])  # fmt: skip
+        text = "\n".join(f"{turn} line {at}: the value is {at * turn}" for at in range(lines))
+        collected.result(f"t{turn}", [{"type": "text", "text": text}])
+        collected.reply([{"type": "text", "text": f"part {turn} is fine"}])
+    return collected.finished()
+
+
+def test_every_reply_is_one_request_and_the_server_counts_it() -> None:
+    made = replay(recording(), settings_for(layers=[], window=200_000))
+    assert (made.refused, made.finished, made.requests) == (0, 6, 12)
+    assert made.compaction_calls == 0
+    assert made.read_share > 0.5
+    assert made.dollars == pytest.approx(sum(turn.dollars for turn in made.turns))
+    assert made.usage.prompt > 12 * made.turns[0].usage.prompt / 2
+
+
+def test_a_turn_that_the_user_stopped_goes_on_with_the_next() -> None:
+    collected = Collector("a test")
+    collected.user([{"type": "text", "text": "look"}])
+    collected.reply([{"type": "tool_use", "id": "t", "name": "read", "input": {}}])
+    collected.result("t", [{"type": "text", "text": "what it says"}])
+    collected.user([{"type": "text", "text": "no, the other"}])
+    collected.reply([{"type": "text", "text": "fine"}])
+    made = replay(collected.finished(), settings_for(layers=[], window=200_000))
+    assert [turn.status for turn in made.turns] == ["stopped", "finished"]
+    assert (made.refused, made.requests) == (0, 2)
+
+
+def test_clearing_every_turn_shrinks_the_prompt_and_breaks_the_cache() -> None:
+    bare = replay(recording(20), settings_for(layers=[], window=200_000))
+    cleared = replay(recording(20), settings_for(layers=["clear_results"], window=200_000, clear_policy="every_turn"))
+    assert cleared.decisions["ResultsCleared"] >= 16
+    assert cleared.turns[-1].window < bare.turns[-1].window / 2
+    assert cleared.read_share < bare.read_share
+    assert cleared.refused == bare.refused == 0
+
+
+def test_without_layers_a_small_window_ends_the_session() -> None:
+    made = replay(recording(30, 120), settings_for(layers=[], window=8_000))
+    assert made.refused == 0
+    assert 0 < made.finished < 30
+    assert "the context window is full" in made.stopped_at
+    assert "first failure" in made.table()
+
+
+def test_planted_facts_are_all_kept_when_nothing_leaves() -> None:
+    made, facts = plant(recording(20), 30)
+    assert len({fact.token for fact in facts}) == 30
+    assert {fact.place for fact in facts} == {"user", "answer", "result"}
+    kept = replay(made, settings_for(layers=[], window=200_000), facts).fate
+    assert (len(kept.kept), kept.reachable, kept.lost) == (30, (), ())
+
+
+def test_a_fact_is_reachable_by_a_file_that_the_view_names_and_lost_otherwise(tmp_path: Path) -> None:
+    (tmp_path / "tool-results").mkdir()
+    (tmp_path / "tool-results" / "t1.txt").write_text("it says abc-111")
+    (tmp_path / "tool-results" / "t2.txt").write_text("it says abc-222")
+    facts = [Fact("abc-111", "result"), Fact("abc-222", "result"), Fact("abc-333", "user")]
+    messages = [{"role": "user", "content": [{"type": "text", "text": "abc-333, see tool-results/t1.txt"}]}]
+    found = fate(facts, messages, tmp_path)
+    assert [[fact.token for fact in group] for group in (found.kept, found.reachable, found.lost)] == [
+        ["abc-333"], ["abc-111"], ["abc-222"],
+    ]  # fmt: skip
+
+
+def test_an_unknown_layer_is_refused_with_the_names_there_are() -> None:
+    with pytest.raises(UsageError, match=r"no layer 'snap'; known: .*clear_results"):
+        settings_for(layers=["snap"], window=8_000)
+
+
+def test_the_command_prints_the_table_and_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = [{"type": "session", "cwd": "/"}]
+    for turn in range(3):
+        for role, text in (("user", f"say {turn}"), ("assistant", f"it is {turn}")):
+            content = [{"type": "text", "text": text}]
+            lines.append({"type": "message", "message": {"role": role, "content": content}})  # type: ignore[dict-item]
+    path = tmp_path / "s.jsonl"
+    path.write_text("\n".join(map(json.dumps, lines)))
+    assert main(["replay", str(path), "--layers", "clear_results", "--window", "32000", "--turns"]) == 0
+    told = capsys.readouterr().out
+    for words in ("requests refused        0", "cache-read share", "cost (", "compaction calls", "facts", "finished"):
+        assert words in told
+    assert main(["replay", str(path), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["requests"] == 3
+    assert main(["replay", str(path), "--set", "clear_kip=3"]) == 1
+    assert "--set 'clear_kip=3'" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(not SESSION.exists(), reason="the recorded session is not part of the project")
+@pytest.mark.parametrize(
+    ("window", "layers"),
+    [
+        pytest.param(window, name, marks=() if (window, name) == (32_000, "notes") else pytest.mark.slow)
+        for window, name in itertools.product((8_000, 32_000, 200_000), SETS)
+    ],
+)
+def test_a_real_session_is_replayed_without_a_refused_request(window: int, layers: str) -> None:
+    recorded = read_recording(SESSION)
+    made = replay(recorded, settings_for(layers=SETS[layers], window=window), distinctive(recorded))
+    print(made.table())
+    assert made.refusals == ()
+    if window == 200_000 or (window == 32_000 and layers in ("summarize", "notes", "default")):
+        assert made.finished == len(made.turns), made.stopped_at

@@ -33,6 +33,7 @@ class Room:
             **({"ANTHROPIC_BASE_URL": server.url, "ANTHROPIC_API_KEY": KEY} if server else {}),
             "IPYAGENT_MODEL": MODEL if server else "practice",
             "IPYAGENT_MAX_RETRY_WAIT": "0.05",
+            "IPYAGENT_LAYER_NOTES": "false",  # a request in the background would be the newest one
             **environ,
         }
         Path(self.environ["HOME"]).mkdir(exist_ok=True)

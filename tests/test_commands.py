@@ -14,6 +14,7 @@ from ipyagent.journal.events import TurnEnded, UserSaid
 from ipyagent.journal.journal import read_events
 from ipyagent.practice.replies import fault, refusal, text, tool
 from ipyagent.practice.server import PracticeServer
+from ipyagent.timeline import SOURCES
 
 
 @pytest.fixture(scope="module")
@@ -96,7 +97,7 @@ def test_context_counts_what_the_server_counts(place: Room) -> None:
     told = place.ok("%context").streams
     assert "system prompt" in told
     assert "warning 947,000" in told
-    rows = [line.split()[-3:-1] for line in told.splitlines() if line.endswith(" %")]
+    rows = [line.split()[-3:-1] for line in told.splitlines() if line.strip().startswith(SOURCES)]
     assert sum(float(share) for _, share in rows) == pytest.approx(100, abs=0.5)
     whole = int(told.split()[0].replace(",", ""))
     assert sum(int(tokens.replace(",", "")) for tokens, _ in rows) == pytest.approx(whole, abs=9)

@@ -85,7 +85,7 @@ class Metrics(msgspec.Struct, frozen=True, kw_only=True):
 
     def table(self, *, turns: bool = False) -> str:
         """The figures as lines of text; with `turns` one more line a turn."""
-        lines = [f"{name:<24}{value}" for name, value in self.rows()]
+        lines = [f"{name:<25}{value}" for name, value in self.rows()]
         if turns:
             lines += ["", f"{'turn':>5}{'requests':>10}{'prompt':>12}{'read':>8}{'window':>10}{'dollars':>10}  ended"]
             lines += [
@@ -108,7 +108,10 @@ class Metrics(msgspec.Struct, frozen=True, kw_only=True):
             ("requests", f"{self.requests:,}"),
             ("requests refused", f"{self.refused}"),
             ("cache-read share", f"{100 * self.read_share:.1f} %"),
-            ("prompt tokens", f"{usage.prompt:,} in all, {statistics.median(prompts):,.0f} a turn, {max(prompts):,} at most"),
+            (
+                "prompt tokens",
+                f"{usage.prompt:,} in all, {statistics.median(prompts):,.0f} a turn, {max(prompts):,} at most",
+            ),
             (
                 f"cost ({LESSON_MODEL})",
                 f"${self.dollars:.3f} in all, ${statistics.median(costs):.4f} a turn, ${max(costs):.4f} at most",

@@ -52,7 +52,8 @@ def rows() -> list[tuple[str, str, str]]:
         for name, one in found.items():
             told = (
                 f"{one.finished} turns, {one.refused} refused, read {100 * one.read_share:.1f} %, "
-                f"{one.usage.prompt / 1e6:.2f} M tokens, ${one.dollars:.2f}, {one.compaction_calls} compactions, {one.fate}"
+                f"{one.usage.prompt / 1e6:.2f} M tokens, ${one.dollars:.2f}, {one.compaction_calls} compactions, "
+                f"{one.fate}"
             )
             made.append((f"{window // 1000}K: {name}", told, _target(name, one, found)))
     return made
@@ -62,8 +63,11 @@ def _target(name: str, one: Metrics, found: dict[str, Metrics]) -> str:
     if not name.startswith("ours"):
         return ""
     bare, textbook = found[BARE], found[TEXTBOOK]
-    share = [f"{100 * one.dollars / other.dollars:.0f} % of {what} (at most {most} %)"
-             for what, other, most in ((BARE, bare, 60), (TEXTBOOK, textbook, 80)) if other.finished == len(other.turns)]
+    share = [
+        f"{100 * one.dollars / other.dollars:.0f} % of {what} (at most {most} %)"
+        for what, other, most in ((BARE, bare, 60), (TEXTBOOK, textbook, 80))
+        if other.finished == len(other.turns)
+    ]
     kept = 100 * len(one.fate.kept) / max(1, one.fate.count)
     near = 100 * (one.fate.count - len(one.fate.lost)) / max(1, one.fate.count)
     return "; ".join([*share, f"kept {kept:.0f} % (70), kept or reachable {near:.0f} % (97), 0 refused"])

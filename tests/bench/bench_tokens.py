@@ -74,6 +74,8 @@ def errors_after(pieces: Sequence[tuple[str, int]], *, learned: int = 5) -> tupl
 
 def measure() -> dict[str, list[tuple[str, int]]] | str:
     """Every sample with its reference count, by kind; the reason when there is no reference."""
+    if isinstance(missing := reference([]), str):
+        return missing
     texts = samples()
     flat = [text for kind in texts.values() for text in kind]
     counts = reference(flat)
@@ -99,7 +101,8 @@ def rows() -> list[tuple[str, str, str]]:
         )
         for kind, errors in before.items()
     ]
-    made.append(("tokens of all kinds: mean error before calibration", f"{100 * statistics.mean(every):.1f} %", "at most 8 %"))
+    mean = f"{100 * statistics.mean(every):.1f} %"
+    made.append(("tokens of all kinds: mean error before calibration", mean, "at most 8 %"))
     sessions = {kind: [*pairs, *pairs] for kind, pairs in counted.items()}
     sessions["all in turn"] = [pair for group in zip(*counted.values(), strict=False) for pair in group]
     whole: list[float] = []

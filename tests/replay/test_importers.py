@@ -84,6 +84,9 @@ def claude(type: str, uuid: str, parent: str | None, content: Any, **more: Any) 
     return {"type": type, "uuid": uuid, "parentUuid": parent, "sessionId": "s", "message": message, **more}
 
 
+THOUGHT = {"type": "thinking", "thinking": "let me see", "signature": "x"}
+
+
 def use(call: str) -> dict[str, Any]:
     return {"type": "tool_use", "id": call, "name": "read", "input": {"path": "x"}}
 
@@ -99,7 +102,7 @@ def test_claude_code_sessions_are_read_without_what_was_not_said(tmp_path: Path)
         claude("user", "u0", None, "caveat", isMeta=True),
         claude("user", "u1", "u0", "look"),
         claude("assistant", "b1", "u1", [said("went another way")], message="m0"),
-        claude("assistant", "a1", "u1", [{"type": "thinking", "thinking": "let me see", "signature": "x"}], message="m1"),
+        claude("assistant", "a1", "u1", [THOUGHT], message="m1"),
         claude("assistant", "a2", "a1", [said("I look")], message="m1"),
         claude("assistant", "a3", "a2", [use("t1")], message="m1"),
         claude("user", "r1", "a3", given("t1", "one")),

@@ -113,7 +113,7 @@ def test_the_command_prints_the_table_and_json(tmp_path: Path, capsys: pytest.Ca
     path.write_text("\n".join(map(json.dumps, lines)))
     assert main(["replay", str(path), "--layers", "clear_results", "--window", "32000", "--turns"]) == 0
     told = capsys.readouterr().out
-    for words in ("requests refused        0", "cache-read share", "cost (", "compaction calls", "facts", "finished"):
+    for words in ("requests refused         0", "cache-read share", "cost (", "compaction calls", "facts", "finished"):
         assert words in told
     assert main(["replay", str(path), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["requests"] == 3

@@ -260,8 +260,9 @@ class Body:
         return change
 
     def clear_results(self, calls: tuple[str, ...], text: str, place: str = "") -> int | None:
-        """Old results become a word each (`place`: where stored ones are); thinking after the first of them goes. None when nothing
-        changed: no such results, or a turn is under way whose thinking must stay."""
+        """Old results become a word each (`place`: where stored ones are); thinking after the first of
+        them goes. None when nothing changed: no such results, or a turn is under way whose thinking
+        must stay."""
         spots = [spot for call in calls if (spot := self.spots.get(call)) is not None and not spot.cleared]
         if not spots or not self.closed:
             return None

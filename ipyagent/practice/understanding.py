@@ -15,6 +15,7 @@ from .conversation import Conversation, read
 from .frames import Frame, find_frame
 from .intents import Ask, ask
 from .knowledge import known
+from .lesson import is_lesson, teach
 from .noting import noted
 from .phrases import MARK_EN, MARK_ZH
 from .query import Query, resolve
@@ -50,8 +51,18 @@ def answer(body: Mapping[str, Any]) -> Reply:
         reply = noted(body) if boundaries.notes_asked(told) is not None else text(summary(body))
         return _named(reply, conversation)
     task = Task(conversation, conversation.turn.chinese, known(conversation))
+    if is_lesson(conversation.turn.asked):
+        return _reply(task, _next_act(_lesson(task), conversation), "Rule: lesson.")
     wanted = ask(conversation.turns)
     return _reply(task, _next_act(_recipe(task, wanted), conversation), f"Rule: {wanted.kind}.")
+
+
+def _lesson(task: Task) -> Recipe:
+    """The recipe for a request of a lesson."""
+    from .lessons import known as lessons  # read on first use: most conversations have none
+
+    made = teach(task, lessons)
+    return made if isinstance(made, str) else (yield from made)
 
 
 def _recipe(task: Task, wanted: Ask) -> Recipe:

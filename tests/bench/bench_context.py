@@ -39,7 +39,8 @@ def long_view(results: int, tokens: int) -> View:
         view.apply(AssistantSaid(id=next(ids), blocks=(use,), stop_reason="tool_use", tokens=30))
         view.apply(UsageReported(id=next(ids), usage=Usage(cache_read=max(1, view.count().tokens))))
         view.apply(ToolCalled(id=next(ids), call=call, name="python", input={}))
-        view.apply(ToolReturned(id=next(ids), call=call, name="python", blocks=text(tokens * 7 // results // 10, number)))
+        found = text(tokens * 7 // results // 10, number)
+        view.apply(ToolReturned(id=next(ids), call=call, name="python", blocks=found))
     return view
 
 

@@ -10,7 +10,16 @@ from typing import Any
 from ipyagent.config import IPyAgent
 from ipyagent.context.clear_results import clear_results
 from ipyagent.context.thresholds import window_state
-from ipyagent.journal.events import AssistantSaid, Block, Event, ToolCalled, ToolReturned, Usage, UsageReported, UserSaid
+from ipyagent.journal.events import (
+    AssistantSaid,
+    Block,
+    Event,
+    ToolCalled,
+    ToolReturned,
+    Usage,
+    UsageReported,
+    UserSaid,
+)
 from ipyagent.journal.protocols import Forked, ForkOrder, Rates, Situation
 from ipyagent.journal.view import View
 
@@ -56,7 +65,8 @@ class Talk:
         """A reply with `many` calls and their results of `words` words each."""
         names = [f"toolu_{self._calls + n}" for n in range(many)]
         self._calls += many
-        blocks: list[Block] = [{"type": "thinking", "thinking": "Let me see. " * 40, "signature": "s"}] if thinking else []
+        thought = {"type": "thinking", "thinking": "Let me see. " * 40, "signature": "s"}
+        blocks: list[Block] = [thought] if thinking else []
         blocks += [{"type": "tool_use", "id": name, "name": tool, "input": {"code": "df.head()"}} for name in names]
         self.answer(tuple(blocks), "tool_use")
         for name in names:

@@ -109,6 +109,9 @@ def test_dollars_are_short_and_never_nothing(value: float, words: str) -> None:
     assert dollars(value) == words
 
 
-@pytest.mark.parametrize(("tokens", "words"), [(0, "0"), (7, "7"), (99, "99"), (12_345, "12,000"), (140_999, "140,000")])
+@pytest.mark.parametrize(
+    ("tokens", "words"),
+    [(0, "0"), (7, "7"), (99, "99"), (12_345, "12,000"), (140_999, "140,000")],
+)
 def test_tokens_have_two_digits(tokens: int, words: str) -> None:
     assert rounded(tokens) == words

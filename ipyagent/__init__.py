@@ -1,8 +1,9 @@
 """An agent with memory inside the kernel: `%load_ext ipyagent`, then write a request in a `%%agent` cell.
 
 Public names: `Agent` (the same loop for scripts), `Options` and `TurnResult` (what goes in and
-comes out of it), `IPyAgent` (the settings), `tool` (make a function a tool), `AgentError` (what a
-user may catch). They are loaded on use; importing the package imports nothing heavy.
+comes out of it), `IPyAgent` (the settings), `tool` (make a function a tool), `hooks` (functions of
+yours at fixed points of a turn), `AgentError` (what a user may catch). They are loaded on use;
+importing the package imports nothing heavy.
 """
 
 from __future__ import annotations
@@ -18,14 +19,26 @@ _PUBLIC = {
     "IPyAgent": "ipyagent.config",
     "Options": "ipyagent.requests",
     "TurnResult": "ipyagent.requests",
+    "hooks": "ipyagent.loop.hooks",
     "tool": "ipyagent.tools.schema",
 }
-__all__ = ["Agent", "AgentError", "IPyAgent", "Options", "TurnResult", "__version__", "load_ipython_extension", "tool"]
+__all__ = [
+    "Agent",
+    "AgentError",
+    "IPyAgent",
+    "Options",
+    "TurnResult",
+    "__version__",
+    "hooks",
+    "load_ipython_extension",
+    "tool",
+]
 
 if TYPE_CHECKING:
     from ipyagent.agent import Agent
     from ipyagent.config import IPyAgent
     from ipyagent.errors import AgentError
+    from ipyagent.loop.hooks import hooks
     from ipyagent.requests import Options, TurnResult
     from ipyagent.tools.schema import tool
 

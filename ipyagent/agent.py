@@ -14,10 +14,11 @@ import msgspec
 
 from ipyagent.compacting import run_compact
 from ipyagent.config import IPyAgent
-from ipyagent.context.reminders import Seen, context_block
+from ipyagent.context.reminders import Seen, context_block, guarded
 from ipyagent.context.thresholds import check_fixed_part
 from ipyagent.errors import UsageError
 from ipyagent.journal.events import (
+    Block,
     Event,
     FilesRestored,
     ModelChosen,
@@ -37,6 +38,7 @@ from ipyagent.kernel.variables import short_types, summarize
 from ipyagent.kernel.workspace import BACKUPS, KernelWorkspace, Names
 from ipyagent.listening import Listener, Unseen
 from ipyagent.loop.budget import add_spent, spent_today
+from ipyagent.loop.hooks import hooks
 from ipyagent.loop.keeping import place_of
 from ipyagent.loop.layers import Engine
 from ipyagent.loop.permissions import Permissions
@@ -87,6 +89,7 @@ class Agent:
         self._own_tools = {tool.name: tool for tool in tools}
         self._thread = AgentThread()
         self._told: Seen | None = None
+        self._greeted: set[str] = set()
         self._names = Names()
         self._stamps: dict[Path, str] = {}
         self._cells_seen = len(self._inputs())
@@ -263,6 +266,8 @@ class Agent:
             session.background.ask(lambda: self._behind(session, workspace))
         session.show_phase("")
         answer = session.history.turns[-1].answer if session.history.turns else ""
+        facts = {"status": ended.status, "message": ended.message, "text": answer}
+        await hooks.call("stop", facts, self.notices.append)
         return TurnResult(
             status=ended.status, message=ended.message, text=answer, cost=session.turn_cost, seconds=ended.seconds
         )
@@ -292,11 +297,23 @@ class Agent:
         history, told = session.history, None if options.fresh or session.history.forgot else self._told
         blocks = await blocks_of(asked.mentions, workspace)
         context = context_block(asked.seen, told, restarted=history.stale, before=history.variables)
-        blocks = [*blocks, *([context] if context is not None else []), {"type": "text", "text": asked.text}]
+        told_by_hooks = await self._hooked(session, asked.text)
+        blocks = [*blocks, *([context] if context is not None else []), *told_by_hooks]
+        blocks.append({"type": "text", "text": asked.text})
         if not options.aside:
             self._told = asked.seen
         self._names.types = dict(asked.seen.types)
         return UserSaid(text=asked.text, blocks=tuple(blocks), cell=asked.cell, tokens=estimate_blocks(blocks))
+
+    async def _hooked(self, session: Session, text: str) -> list[Block]:
+        """What the user's hooks have to say before a request."""
+        answers: list[Any] = []
+        if session.journal.session not in self._greeted:
+            self._greeted.add(session.journal.session)
+            facts = {"session": session.journal.session, "resumed": bool(session.history.turns)}
+            answers += await hooks.call("session_start", facts, session.report_hook)
+        answers += await hooks.call("user_prompt", {"text": text}, session.report_hook)
+        return [{"type": "text", "text": f"<context>\n{guarded(str(answer))}\n</context>"} for answer in answers]
 
     async def connect(
         self, session: Session, model: AnthropicModel, tools: dict[str, Tool], options: Options

@@ -16,6 +16,7 @@ from ipyagent.errors import JournalError, TrustError, UsageError
 from ipyagent.journal.events import KernelStarted, SessionStarted, UserSaid
 from ipyagent.journal.journal import TRANSCRIPT, new_session_id, read_events
 from ipyagent.loop.history import Turn
+from ipyagent.loop.hooks import hooks
 from ipyagent.loop.session import Session
 from ipyagent.project import Project
 from ipyagent.version import __version__
@@ -125,6 +126,7 @@ class Sessions:
         """Let go of the current session; it stays on disk and the next request begins a new one."""
         self._looked, self._replayed = True, None
         if self.current is not None:
+            hooks.call_now("session_end", {"session": self.current.journal.session}, self._notice)
             self.current.close()
             self.current = None
 

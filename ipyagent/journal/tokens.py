@@ -1,8 +1,9 @@
 """Rough token counts from features of the text, and their calibration by what servers report.
 
 The weights were fitted on a third-party reconstruction of the vocabulary of the 4.7+/5 models, on
-other texts than `tests/bench/text_samples.py` (the textbook rule of 4 bytes a token is 36 % under
-on the same kinds). Everything here is a pure function; calibration is a value carried by the view.
+other texts than `tests/bench/text_samples.py`; those of kana, wide signs, Latin letters with accents
+and other scripts were set by hand from counts of single words. Everything
+here is a pure function; calibration is a value carried by the view.
 """
 
 from __future__ import annotations

@@ -21,6 +21,7 @@ from ipyagent.journal.events import Block, PermissionAnswered, PermissionAsked, 
 from ipyagent.journal.journal import clean, clean_json
 from ipyagent.journal.protocols import Answer, Reply, Tool, ToolOutput, Workspace
 from ipyagent.journal.tokens import estimate_blocks
+from ipyagent.loop.hooks import hooks
 from ipyagent.loop.keeping import hidden, kept
 from ipyagent.loop.permissions import Ask, Deny, digest_of
 from ipyagent.loop.session import Session
@@ -133,12 +134,25 @@ async def _run(session: Session, call: Block, workspace: Workspace) -> ToolOutpu
     if tool is None:
         raise ToolFailure(f"There is no tool {call['name']!r}. Known tools: {', '.join(sorted(session.tools))}.")
     given = tool.validate(call["input"])
+    facts = {"tool": tool.name, "input": given, "call": call["id"]}
+    changed, why = await hooks.before_tool(facts)
+    if why:
+        raise ToolFailure(f"A hook of the user's denied this call: {why}")
+    if changed is not None:
+        given = tool.validate(changed)
     await _allow(session, call["id"], tool, given, workspace)
     await asyncio.sleep(0)  # a stop that waits for the next await comes before the call is said to run
-    session.record(ToolCalled(call=call["id"], name=tool.name, input=clean_json(call["input"])))
+    session.record(ToolCalled(call=call["id"], name=tool.name, input=clean_json(given)))
     session.journal.sync()
     session.show_phase(f"running {tool.name}")
-    return await tool.run(given, workspace)
+    output = await tool.run(given, workspace)
+    if not any(hooks.registered("post_tool")):
+        return output  # nothing is awaited between a stopped call and its journalled result
+    texts = [str(block.get("text", "")) for block in output.blocks if block.get("type") == "text"]
+    facts = {**facts, "input": given, "output": "\n".join(texts), "is_error": output.is_error}
+    added = await hooks.call("post_tool", facts, session.report_hook)
+    notes = tuple({"type": "text", "text": str(text)} for text in added)
+    return msgspec.structs.replace(output, blocks=(*output.blocks, *notes))
 
 
 async def _allow(session: Session, call: str, tool: Tool, given: dict[str, Any], workspace: Workspace) -> None:

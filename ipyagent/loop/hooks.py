@@ -1,8 +1,17 @@
 """Hooks: the user's own functions at fixed points of a turn.
 
-`ipyagent.hooks.pre_tool(function)` (also as a decorator) registers one; it is called with a dict of
-facts and may return text, or for `pre_tool` a dict. A raising hook is reported and ignored, except
-`pre_tool`, where it denies.
+`ipyagent.hooks.pre_tool(function)` (also as a decorator) registers one; it is called on the agent
+thread with a dict of facts. A raising hook is reported and ignored, except `pre_tool`, where it denies.
+
+| point | facts | may return |
+|---|---|---|
+| session_start | session, resumed | text for the model |
+| user_prompt | text | text for the model |
+| pre_tool | tool, input, call | {"deny": reason} or {"input": other arguments} |
+| post_tool | tool, input, call, output, is_error | text added to the result |
+| pre_compact, post_compact | trigger, method | text for the summary, text after it |
+| stop | status, message, text | nothing |
+| session_end | session | nothing |
 """
 
 from __future__ import annotations
@@ -67,18 +76,45 @@ class Hooks:
 
     async def call(self, name: str, facts: dict[str, Any], failed: Callable[[str], None]) -> list[Any]:
         """What the functions of a point return, None left out. `failed` is told of each that raises."""
-        answers: list[Any] = []
+        answers = [await _answer(hook, facts, name, failed) for hook in self.registered(name)]
+        return [answer for answer in answers if answer is not None]
+
+    def call_now(self, name: str, facts: dict[str, Any], failed: Callable[[str], None]) -> None:
+        """Call the functions of a point where nobody can await; async ones are told to be too late."""
         for hook in self.registered(name):
-            try:
-                answer = hook(dict(facts))
-                if inspect.isawaitable(answer):
-                    answer = await answer
-            except Exception as problem:  # noqa: BLE001 - the user's code: reported, and the turn goes on
-                failed(f"hook {name} ({getattr(hook, '__name__', hook)!s}): {type(problem).__name__}: {problem}")
+            if inspect.iscoroutinefunction(hook):
+                failed(f"hook {name} ({hook.__name__}): must not be async")
                 continue
-            if answer is not None:
-                answers.append(answer)
-        return answers
+            try:
+                hook(dict(facts))
+            except Exception as problem:  # noqa: BLE001 - the user's code: reported, and the end goes on
+                failed(f"hook {name} ({getattr(hook, '__name__', hook)!s}): {type(problem).__name__}: {problem}")
+
+    async def before_tool(self, facts: dict[str, Any]) -> tuple[dict[str, Any] | None, str]:
+        """What the `pre_tool` functions make of a call: other arguments (None: as they are), and why
+        it may not run ("" when it may). One that raises denies."""
+        changed: dict[str, Any] | None = None
+        for hook in self.registered("pre_tool"):
+            why: list[str] = []
+            answer = await _answer(hook, {**facts, "input": changed or facts["input"]}, "pre_tool", why.append)
+            if why:
+                return None, why[0]
+            if isinstance(answer, dict):
+                if answer.get("deny"):
+                    return None, str(answer["deny"])
+                if isinstance(answer.get("input"), dict):
+                    changed = answer["input"]
+        return changed, ""
+
+
+async def _answer(hook: Hook, facts: dict[str, Any], name: str, failed: Callable[[str], None]) -> Any:
+    """What one function returns, awaited where it is async; None when it raises, which is told."""
+    try:
+        answer = hook(dict(facts))
+        return await answer if inspect.isawaitable(answer) else answer
+    except Exception as problem:  # noqa: BLE001 - the user's code: reported, and the turn goes on
+        failed(f"hook {name} ({getattr(hook, '__name__', hook)!s}): {type(problem).__name__}: {problem}")
+        return None
 
 
 hooks = Hooks()

@@ -273,8 +273,5 @@ class Engine:
         return await self.session.restoring(self.workspace)
 
     async def _hook(self, name: str, facts: dict[str, Any]) -> list[str]:
-        answers = await hooks.call(name, facts, self._report_hook)
+        answers = await hooks.call(name, facts, self.session.report_hook)
         return [str(answer) for answer in answers]
-
-    def _report_hook(self, why: str) -> None:
-        self.session.record(LayerFailed(layer="hooks", why=why[:400]))

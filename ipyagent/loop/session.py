@@ -12,7 +12,7 @@ import msgspec
 from ipyagent.context.server_compaction import compaction_edit
 from ipyagent.context.server_edits import CLEAR_THINKING, clearing_edits, server_clears
 from ipyagent.errors import JournalError, ModelError
-from ipyagent.journal.events import AssistantSaid, Event, SessionStarted, ToolReturned, TurnEnded
+from ipyagent.journal.events import AssistantSaid, Event, LayerFailed, SessionStarted, ToolReturned, TurnEnded
 from ipyagent.journal.journal import Journal, Problem, clean
 from ipyagent.journal.open_calls import CUT_OFF, NOT_RUN
 from ipyagent.journal.protocols import Model, ModelInfo, Rates, Status, Surface, Tool, WindowState, Workspace
@@ -197,6 +197,10 @@ class Session:
             tokens_read=totals.read,
             tokens_prompt=totals.prompt,
         )
+
+    def report_hook(self, why: str) -> None:
+        """A hook of the user's raised: say so, and go on."""
+        self.record(LayerFailed(layer="hooks", why=" ".join(why.split())[:400]))
 
     def close_open(self, why: str) -> None:
         """Close every open call with an error result that says `why`, then a half-said reply."""

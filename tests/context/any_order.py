@@ -130,7 +130,7 @@ class Walk:
         if a % 4 == 3:
             content.append({"type": "redacted_thinking", "data": f"sealed{b}"})
         if b % 3 < 2 or c % 4 == 0:
-            content.append(words(f"answer {b} {c}"))
+            content.append(words(f"answer {len(self.events)}"))
         for number in range(c % 4):
             content.append({"type": "tool_use", "id": "", "name": "get", "input": {"n": number}})
         if not any(block["type"] in ("text", "tool_use") for block in content):
@@ -149,7 +149,7 @@ class Walk:
         if not self.view.sendable:
             return
         accepted = self.judge.accept(self.body(), frozenset())
-        content = ({"type": "thinking", "thinking": f"hm {b}", "signature": ""}, words("on its way"))
+        content = ({"type": "thinking", "thinking": f"hm {b}", "signature": ""}, words(f"on its way {len(self.events)}"))  # no two replies say the same
         calls = [{"type": "tool_use", "id": "", "name": "get", "input": {}}] * (c % 3)
         message, _ = self.judge.finish(accepted, Reply((*content, *calls), "tool_use" if calls else "end_turn"))
         kept = tuple(message["content"])[: 1 + a % 4]

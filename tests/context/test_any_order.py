@@ -38,6 +38,7 @@ def test_no_order_of_turns_and_decisions_makes_a_request_that_is_refused(steps: 
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1_800)
 @MANY
 @given(scripts)
 def test_nor_do_ten_thousand_random_sessions(steps: list[Step]) -> None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from ipyagent.context.archive import left_ranges
 from ipyagent.context.ranges import Range, whole_turns
 from ipyagent.errors import CompactionFailed, UsageError
 from ipyagent.journal.admission import text_block
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
 USAGE = "%compact [wishes for the summary] [--from N] [--up-to N] [--snip A:B] [--dry-run] [--undo]"
 NAMES = ("--from", "--up-to", "--snip", "--dry-run", "--undo")
-SNIPPED = "[{words} of this conversation {were} taken out by the user]"
+SNIPPED = "[{words} of this conversation {were} taken out by the user{kept}]"
 _PAIR = re.compile(r"(\d+)(?::(\d+))?")
 
 
@@ -188,7 +189,10 @@ def _reads(session: Session, made: Compacted) -> str:
 async def _snip(agent: Agent, session: Session, wanted: Wanted, main: MainThread) -> str:
     gone = _range(session, *wanted.snip)
     words = gone.words
-    marker = text_block(SNIPPED.format(words=words, were="was" if words.startswith("turn ") else "were"))
+    were = "was" if words.startswith("turn ") else "were"
+    left = left_ranges(session.view, session.journal.folder, [(gone.first, gone.last)])
+    kept = f"; kept in {left.path}" if left is not None else ""
+    marker = text_block(SNIPPED.format(words=words, were=were, kept=kept))
     made = Snipped(first=gone.first, last=gone.last, blocks=(marker,))
     before = session.view.count().tokens
     after = session.view.tokens_after(made)
@@ -199,6 +203,8 @@ async def _snip(agent: Agent, session: Session, wanted: Wanted, main: MainThread
         )
     if wanted.dry_run:
         return f"would take out {words}: {before:,} → about {after:,} tokens, no model call; nothing was done"
+    if left is not None and left.write():  # the disk failed: nothing names what is not there
+        made = msgspec.structs.replace(made, blocks=(text_block(SNIPPED.format(words=words, were=were, kept="")),))
     session.record(msgspec.structs.replace(made, saved=max(0, before - after)))
     return (
         f"took out {words}: {before:,} → {session.view.count().tokens:,} tokens, no model call; "

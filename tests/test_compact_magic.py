@@ -165,7 +165,7 @@ def test_snip_takes_turns_out_without_a_call_and_leaves_a_line(place: CompactRoo
     (made,) = place.of(agent, Snipped)
     assert made.saved > 1_000
     told = sent(place, agent)
-    assert "[turns 2 to 3 of this conversation were taken out by the user]" in told
+    assert "[turns 2 to 3 of this conversation were taken out by the user; kept in tool-results/left-1.txt]" in told
     assert "weigh box 2" not in told
     assert "weigh box 1" in told
     assert "weigh box 4" in told

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
+from ipyagent.context.archive import left_ranges
 from ipyagent.context.ranges import Range
 from ipyagent.errors import CompactionFailed
 from ipyagent.journal.admission import text_block
@@ -85,9 +86,12 @@ def head_of(summary: str, gone: Range) -> list[Block]:
 
 async def boundary(now: Situation, gone: Range, method: str, head: Sequence[Block], kept: Sequence[Block]) -> Compacted:
     """The event that puts `head` in the range's place, with the request `kept` and what is restored
-    where the range reaches to the end. Raises CompactionFailed when the context would not be smaller."""
+    where the range reaches to the end; what leaves is kept in a file that it names. Raises CompactionFailed
+    when the context would not be smaller."""
     before = now.view.count().tokens
-    blocks = list(head)
+    left = left_ranges(now.view, now.folder, [(gone.first, gone.last)])
+    named = [text_block(left.line)] if left is not None else []
+    blocks = [*head, *named]
     if gone.tail and kept:
         blocks += [text_block(REQUEST_OPEN if now.open_turn else REQUEST_DONE), *kept]
     if gone.tail and now.open_turn:
@@ -113,7 +117,11 @@ async def boundary(now: Situation, gone: Range, method: str, head: Sequence[Bloc
     facts = {"trigger": now.trigger, "method": method, "tokens_before": before, "tokens_after": after}
     blocks += [text_block(text) for text in await now.hook("post_compact", facts) if text.strip()]
     made = msgspec.structs.replace(made, blocks=tuple(blocks), restored=tuple(names))
-    return msgspec.structs.replace(made, tokens_after=_smaller(now, made, before))
+    after = _smaller(now, made, before)
+    if left is not None and left.write():  # the disk failed: nothing names what is not there
+        made = msgspec.structs.replace(made, blocks=(*head, *blocks[len(head) + len(named) :]))
+        after = _smaller(now, made, before)
+    return msgspec.structs.replace(made, tokens_after=after)
 
 
 def _smaller(now: Situation, made: Compacted, before: int) -> int:

@@ -2,8 +2,9 @@
 
 By time: after a long silence the provider's cache is cold, all but the newest go. By count: all but
 the newest go when that pays (`policy.weigh`), or before every request (`clear_policy="every_turn"`).
-Never touched: what the model has not seen yet, results of other tools, errors among the last three
-results, and everything while a turn is open whose thinking is bound to what stands before it.
+What goes is kept in a file that is named in its place. Never touched: what the model has not seen yet,
+results of other tools, errors among the last three results, and everything while a turn is open whose
+thinking is bound to what stands before it.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import accumulate
 
+from ipyagent.context.archive import left_results
 from ipyagent.context.policy import Cut, Verdict, rounded, weigh
 from ipyagent.context.server_edits import server_clears
 from ipyagent.journal.body import Spot
@@ -18,9 +20,9 @@ from ipyagent.journal.events import Event, LayerDecided, ResultsCleared
 from ipyagent.journal.protocols import Moment, Situation
 
 NAME = "clear_results"
-BY_COUNT = "[Previous: used {tool}]"
-BY_TIME = "[Old tool result content cleared]"
-LEFT = 18
+BY_COUNT = "[Previous: used {tool}{kept}]"
+BY_TIME = "[Old tool result content cleared{kept}]"
+LEFT = 34
 """Estimated tokens of a cleared result."""
 RECENT_ERRORS = 3
 """An error among so many newest results is what the model is working on."""
@@ -131,8 +133,13 @@ def _decision(
     now: Situation, gone: list[Spot], text: str, saved: int, words: str, gain: float = 0.0
 ) -> Sequence[Event]:
     calls = tuple(spot.call for spot in gone)
+    left, kept = left_results(now.view, now.folder, gone), ""
+    if left is not None:
+        failed = left.write()
+        kept = "" if failed else left.path
+        words += f"; they could not be kept in a file ({failed})" if failed else ""
     return (
-        ResultsCleared(calls=calls, text=text, layer=NAME, saved=saved, place=now.place),
+        ResultsCleared(calls=calls, text=text, layer=NAME, saved=saved, place=now.place, kept=kept),
         LayerDecided(layer=NAME, words=words, saved=saved, dollars=round(gain, 6)),
     )
 

@@ -1,7 +1,7 @@
 """Finished turns, each shown as its request and a short account of what was done, near the window's end.
 
 The account costs no model call: a finished turn has ended in an answer, and that, with the calls that
-led to it, is its summary. It stands in place, the log keeps the detail, `DecisionUndone` brings it
+led to it, is its summary. It stands in place, a file that it names keeps the detail, `DecisionUndone` brings it
 back. All turns that are worth it collapse in one batch, oldest first, so that the cache breaks once;
 the newest finished turn and the one under way stay whole.
 """
@@ -12,6 +12,9 @@ import json
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
+import msgspec
+
+from ipyagent.context.archive import STEM, left_ranges
 from ipyagent.journal.events import Block, Collapsed, Event, LayerDecided
 from ipyagent.journal.protocols import Moment, Situation
 from ipyagent.journal.tokens import estimate_block, estimate_blocks
@@ -39,20 +42,29 @@ class Collapse:
         if now.state.tokens < mark or not now.view.editable:
             return ()
         to_go = now.state.tokens - int(now.state.effective * AIM)
-        made: list[Event] = []
+        made: list[Collapsed] = []
+        accounts: list[list[Block]] = []
         total = 0
         for first, last, blocks in _finished(now):
-            shown = account(blocks)
+            shown = account(blocks, f"{STEM}1.txt")
             factor = now.view.calibration.factor
             saved = round((estimate_blocks(blocks) - estimate_block(shown)) * factor)
             if saved < estimate_block(shown):
                 continue
             made.append(Collapsed(first=first, last=last, blocks=(shown,), saved=saved))
+            accounts.append(blocks)
             total += saved
             if total >= to_go:
                 break
         if made:
             turns = f"{len(made)} finished turn{'s' * (len(made) != 1)}"
+            left = left_ranges(now.view, now.folder, [(event.first, event.last) for event in made])
+            failed = left.write() if left is not None else ""
+            path = left.path if left is not None and not failed else ""
+            made = [
+                msgspec.structs.replace(event, blocks=(account(gone, path),))
+                for event, gone in zip(made, accounts, strict=True)
+            ]
             words = f"collapsed {turns} at {now.state.tokens:,} tokens (mark {mark:,}), about {total:,} tokens less"
         else:
             words = f"{now.state.tokens:,} tokens, mark {mark:,}: no finished turn is worth collapsing"
@@ -74,11 +86,13 @@ def _finished(now: Situation) -> Iterable[tuple[int, int, list[Block]]]:
             yield first, end - 1, blocks
 
 
-def account(blocks: Sequence[Block]) -> Block:
-    """What was done, in short: the calls with their arguments, and the last words of the turn."""
+def account(blocks: Sequence[Block], path: str = "") -> Block:
+    """What was done, in short: the calls with their arguments, and the last words of the turn; `path` is the
+    file that holds it whole."""
     calls = [block for block in blocks if block["type"] == "tool_use"]
     texts = [str(block["text"]) for block in blocks if block["type"] == "text"]
-    lines = ["<collapsed>", "This finished turn is shown short; what it printed can be had again."]
+    where = f"it is kept whole in {path}" if path else "what it printed can be had again"
+    lines = ["<collapsed>", f"This finished turn is shown short; {where}."]
     if calls:
         left_out = len(calls) - CALLS
         lines.append(f"{len(calls)} calls:" if left_out <= 0 else f"{len(calls)} calls, the last {CALLS}:")

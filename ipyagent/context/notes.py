@@ -12,6 +12,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from ipyagent.context.archive import left_ranges
 from ipyagent.context.notes_file import NOTES, Desk, Notes, read_notes
 from ipyagent.errors import AgentError
 from ipyagent.journal.admission import THINKING, text_block
@@ -101,7 +102,9 @@ class NotesLayer:
         extra = await now.hook("pre_compact", {"trigger": now.trigger, "method": "notes"})
         kept = stored.limited(now.setting("notes_section_tokens"), now.setting("notes_tokens"))
         head = HEAD.format(path=_spellings(now.folder / NOTES)[0])
-        blocks = [text_block(f"{head}\n\n<notes>\n{kept.noted}\n</notes>")]
+        told = f"{head}\n\n<notes>\n{kept.noted}\n</notes>"
+        left = left_ranges(now.view, now.folder, [(1, placed[cut][2] - 1)])
+        blocks = [text_block(told if left is None else f"{told}\n{left.line}")]
         blocks += _request_again(now, placed, cut)
         made = _boundary(now, placed, cut, blocks, ())
         after, before = now.view.tokens_after(made), now.view.count().tokens
@@ -115,6 +118,8 @@ class NotesLayer:
                 names.append(name)
                 blocks.append(text_block(words))
         blocks += [text_block(words) for words in extra if words.strip()]
+        if left is not None and left.write():  # the disk failed: nothing names what is not there
+            blocks[0] = text_block(told)
         after = now.view.tokens_after(_boundary(now, placed, cut, blocks, ())) or after
         made = _boundary(now, placed, cut, blocks, tuple(names), tokens=(before, after))
         await now.hook("post_compact", {"trigger": now.trigger, "method": "notes", "before": before, "after": after})

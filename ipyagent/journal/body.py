@@ -259,15 +259,15 @@ class Body:
                 self._images.setdefault(spot.event, []).append((spot.message, spot.block, inner))
         return change
 
-    def clear_results(self, calls: tuple[str, ...], text: str, place: str = "") -> int | None:
-        """Old results become a word each (`place`: where stored ones are); thinking after the first of
-        them goes. None when nothing changed: no such results, or a turn is under way whose thinking
-        must stay."""
+    def clear_results(self, calls: tuple[str, ...], text: str, place: str = "", kept: str = "") -> int | None:
+        """Old results become a word each (`place`: where stored ones are, `kept`: the file of the others);
+        thinking after the first of them goes. None when nothing changed: no such results, or a turn is
+        under way whose thinking must stay."""
         spots = [spot for call in calls if (spot := self.spots.get(call)) is not None and not spot.cleared]
         if not spots or not self.closed:
             return None
         change = sum(
-            self.put_result(spot.call, [text_block(cleared_text(spot, text, place))], stored=False) or 0
+            self.put_result(spot.call, [text_block(cleared_text(spot, text, place, kept))], stored=False) or 0
             for spot in spots
         )
         return change + self.drop_thinking(start=min(spot.message for spot in spots))
@@ -326,7 +326,8 @@ class Body:
                     self.spots[spot.call] = msgspec.structs.replace(spot, message=index, block=place)
 
 
-def cleared_text(spot: Spot, text: str, place: str) -> str:
-    """What stands for a cleared result; a stored one can still be found."""
-    said = text.replace("{tool}", spot.tool)
+def cleared_text(spot: Spot, text: str, place: str, kept: str) -> str:
+    """What stands for a cleared result: it can still be found, in its own file or in that of all that went."""
+    where = f"; kept in {kept}" if kept and not spot.kept else ""
+    said = text.replace("{tool}", spot.tool).replace("{kept}", where)
     return f"{said} The whole result is kept: {place}/{spot.kept}" if spot.kept else said

@@ -239,13 +239,15 @@ class ResultStored(_Event, frozen=True, tag=True):
 class ResultsCleared(_Event, frozen=True, tag=True):
     """Old results leave the view: each becomes `text`, with `{tool}` for the tool's name. `layer`
     says who decided, `saved` the estimated tokens that went. One that is kept in a file says so, with
-    its path under `place`, the session's folder as the model's tools name it."""
+    its path under `place`, the session's folder as the model's tools name it; `kept` is the file that holds
+    the others, "" when none does, and stands for `{kept}`."""
 
     calls: tuple[str, ...]
     text: str
     layer: str
     saved: int = 0
     place: str = ""
+    kept: str = ""
 
 
 class Compacted(_Event, frozen=True, tag=True):

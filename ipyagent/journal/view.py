@@ -363,7 +363,7 @@ class View:
         spots = self._body.spots
         mine = [spots[call] for call in event.calls if call in spots and not spots[call].cleared]
         first = min((spot.message for spot in mine), default=0)
-        change = self._body.clear_results(event.calls, event.text, event.place)
+        change = self._body.clear_results(event.calls, event.text, event.place, event.kept)
         if change is not None:
             self._entries.change(first)
             self._go_on()

@@ -17,7 +17,9 @@ from typing import Any, Final
 from . import reading
 from .recipe import Act, Ending, Recipe, Task
 
-_ASKED: Final = re.compile(r"\s*(?:lessons\s*|lesson\s*[:：]\s*(?P<name>[a-z_]*)(?:\s+(?P<number>\d+)\b.*)?)\s*", re.I | re.S)
+_ASKED: Final = re.compile(
+    r"\s*(?:lessons\s*|lesson\s*[:：]\s*(?P<name>[a-z_]*)(?:\s+(?P<number>\d+)\b.*)?)\s*", re.I | re.S
+)
 _HANDLE: Final = re.compile(r"_agent\[['\"]r\d+['\"]\]")
 _PATH: Final = re.compile(r"<persisted-output path=\"([^\"\n]+)\"")
 _RESULT: Final = re.compile(r"\{(\d+)\}")

@@ -1,7 +1,8 @@
 """Facts in a conversation, and what became of each at the end.
 
 A fact is a token that stands nowhere else. It is *kept* when the next request holds it, *reachable*
-when a file of the session that the request names holds it (a stored result), and *lost* otherwise.
+when a file of the session holds it (a stored result, what has left) that the request names, or that such a
+file names; and *lost* otherwise.
 """
 
 from __future__ import annotations
@@ -141,7 +142,7 @@ def _text(blocks: Sequence[Block]) -> str:
 def fate(facts: Sequence[Fact], messages: list[dict[str, Any]], folder: Path) -> Fate:
     """What became of the facts: `messages` as they would be sent now, `folder` the session's."""
     view = json.dumps(messages, ensure_ascii=False)
-    named = [path.read_text(encoding="utf-8", errors="replace") for path in _named(view, folder)]
+    named = _named(view, folder)
     kept: list[Fact] = []
     reachable: list[Fact] = []
     lost: list[Fact] = []
@@ -153,7 +154,14 @@ def fate(facts: Sequence[Fact], messages: list[dict[str, Any]], folder: Path) ->
     return Fate(kept=tuple(kept), reachable=tuple(reachable), lost=tuple(lost))
 
 
-def _named(view: str, folder: Path) -> list[Path]:
-    """Files of the session that the view names; the transcript itself does not count."""
-    files = [path for path in folder.rglob("*") if path.is_file() and path.name not in (TRANSCRIPT, "lock")]
-    return [path for path in files if path.name in view]
+def _named(view: str, folder: Path) -> list[str]:
+    """Texts of the session's files that the view names, or a file that is named; the transcript itself
+    does not count."""
+    files = {path.name: path for path in folder.rglob("*") if path.is_file() and path.name not in (TRANSCRIPT, "lock")}
+    texts, unread = [], [view]
+    while unread:
+        said = unread.pop()
+        found = [name for name in files if re.search(rf"(?<![\w-]){re.escape(name)}(?!\w)", said)]
+        unread += (new := [files.pop(name).read_text(encoding="utf-8", errors="replace") for name in found])
+        texts += new
+    return texts

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import statistics
 import tempfile
 import time
@@ -60,7 +61,7 @@ def situation(view: View, turns: int) -> Situation:
         state=window_state(view.count().tokens, 1_000_000, 64_000),
         rates=RATES,
         moment="request",
-        folder=Path(),
+        folder=Path(os.devnull) / "session",
         idle=1.0,
         turns=turns,
         recreatable=frozenset({"python"}),

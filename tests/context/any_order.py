@@ -149,7 +149,8 @@ class Walk:
         if not self.view.sendable:
             return
         accepted = self.judge.accept(self.body(), frozenset())
-        content = ({"type": "thinking", "thinking": f"hm {b}", "signature": ""}, words(f"on its way {len(self.events)}"))  # no two replies say the same
+        said = words(f"on its way {len(self.events)}")  # no two replies say the same
+        content = ({"type": "thinking", "thinking": f"hm {b}", "signature": ""}, said)
         calls = [{"type": "tool_use", "id": "", "name": "get", "input": {}}] * (c % 3)
         message, _ = self.judge.finish(accepted, Reply((*content, *calls), "tool_use" if calls else "end_turn"))
         kept = tuple(message["content"])[: 1 + a % 4]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,8 @@ from ipyagent.journal.view import View
 
 SONNET = Rates(input=2e-6, read=0.2e-6, write=2.5e-6, output=10e-6)
 """Dollars a token, as claude-sonnet-5-5 costs."""
+NO_DISK = Path(os.devnull) / "session"
+"""A session's folder in which nothing can be written."""
 TOOLS = frozenset({"python", "read_file", "grep"})
 
 
@@ -100,13 +103,14 @@ def situation(
     view: View, *, window: int = 200_000, turns: int = 20, idle: float = 1.0, rates: Rates = SONNET, **settings: Any
 ) -> Situation:
     given = {name: settings.pop(name) for name in ("bound_thinking", "server_edits", "place") if name in settings}
+    folder = settings.pop("folder", NO_DISK)
     chosen = IPyAgent(environ={}, **settings)
     return Situation(
         view=view,
         state=window_state(view.count().tokens, window, 64_000),
         rates=rates,
         moment="request",
-        folder=Path("."),
+        folder=folder,
         idle=idle,
         turns=turns,
         recreatable=TOOLS,

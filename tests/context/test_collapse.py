@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from situations import NO_DISK
 
 from ipyagent.config import IPyAgent
 from ipyagent.context.collapse import account, collapse
@@ -32,7 +33,8 @@ def words(text: str) -> dict[str, Any]:
 class Talk:
     """A session of turns, each with one large result."""
 
-    def __init__(self, turns: int) -> None:
+    def __init__(self, turns: int, folder: Path = NO_DISK) -> None:
+        self.folder = folder
         self.events: list[Event] = []
         self.view = View()
         self.starts: list[int] = []
@@ -62,8 +64,9 @@ class Talk:
         state = window_state(self.view.count().tokens, window, 4_000)
         settings = IPyAgent(environ={})
         return Situation(
-            view=self.view, state=state, rates=Rates(), moment="request", folder=Path(), turn_starts=tuple(self.starts),
-            setting=lambda name: getattr(settings, name), fork=nothing, restore=nothing, hook=nothing,
+            view=self.view, state=state, rates=Rates(), moment="request", folder=self.folder,
+            turn_starts=tuple(self.starts), setting=lambda name: getattr(settings, name),
+            fork=nothing, restore=nothing, hook=nothing,
         )  # fmt: skip
 
     def collapse(self, window: int) -> list[Collapsed]:

@@ -6,7 +6,6 @@ import pkgutil
 from functools import cache
 from importlib import import_module
 
-from ipyagent.errors import UsageError
 from ipyagent.practice.lesson import Lesson
 
 
@@ -18,8 +17,8 @@ def known() -> tuple[Lesson, ...]:
 
 
 def requests(name: str) -> tuple[str, ...]:
-    """The requests of a lesson in order, to be sent one by one. Raises UsageError."""
+    """The requests of a lesson in order, to be sent one by one. Raises ValueError."""
     for lesson in known():
         if lesson.name == name:
             return lesson.requests
-    raise UsageError(f"no lesson {name!r}; there are {', '.join(lesson.name for lesson in known())}")
+    raise ValueError(f"no lesson {name!r}; there are {', '.join(lesson.name for lesson in known())}")

@@ -1,0 +1,147 @@
+"""What leaves the view stays reachable: word for word in one text file a batch, beside the stored results.
+
+The file is written whole, before the event that names it is recorded. When the disk fails, the decision
+is made all the same, without the file and without its name.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import os
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import msgspec
+
+from ipyagent.journal.admission import PICTURES, THINKING
+from ipyagent.journal.body import Spot
+from ipyagent.journal.events import Block
+from ipyagent.journal.rewriting import places
+from ipyagent.journal.stored import FOLDER
+from ipyagent.journal.view import View
+from ipyagent.project import write_atomically
+
+STEM = f"{FOLDER}/left-"
+ARGUMENT_CHARS = 100
+ENDINGS = {"image/png": "png", "image/jpeg": "jpg", "image/gif": "gif", "image/webp": "webp", "application/pdf": "pdf"}
+LINE = "What was said before is kept word for word in {path} (grep it, read_file with offset){more}."
+MORE = "; it names the files of what had left earlier"
+
+
+class Left(msgspec.Struct, frozen=True, kw_only=True):
+    """What is to leave: `path` of its file in the session's `folder`, also how the model's tools name it
+    ("tool-results/left-3.txt"), its `text`, and the pictures in it by their paths."""
+
+    folder: Path
+    path: str
+    text: str
+    pictures: tuple[tuple[str, bytes], ...] = ()
+
+    @property
+    def line(self) -> str:
+        """One sentence that tells the model where it is."""
+        return LINE.format(path=self.path, more=MORE if STEM in self.text else "")
+
+    def write(self) -> str:
+        """Write it, the text last; the reason when the disk fails ("" when all is there)."""
+        try:
+            for path, data in self.pictures:
+                write_atomically(self.folder / path, data)
+            write_atomically(self.folder / self.path, self.text.encode("utf-8", "replace"))
+        except OSError as problem:
+            return problem.strerror or str(problem)
+        return ""
+
+
+def left_results(view: View, folder: Path, spots: Iterable[Spot]) -> Left | None:
+    """The results at `spots` that are in no file yet; None when there is none."""
+    wanted = [view.messages[spot.message]["content"][spot.block] for spot in spots if not spot.kept]
+    return _left(view, folder, [("user", block) for block in wanted])
+
+
+def left_ranges(view: View, folder: Path, ranges: Sequence[tuple[int, int]]) -> Left | None:
+    """What stands in the view of these ranges of events, first and last included; None when nothing does."""
+    placed = view.placed()
+    stand = places([source for _, _, source in placed])
+    gone = [
+        (role, block)
+        for (role, block, _), place in zip(placed, stand, strict=True)
+        if any(first <= place <= last for first, last in ranges)
+    ]
+    return _left(view, folder, gone)
+
+
+def _left(view: View, folder: Path, gone: Sequence[tuple[str, Block]]) -> Left | None:
+    number = 1
+    while os.path.lexists(folder / f"{STEM}{number}.txt"):
+        number += 1
+    calls = {
+        block["id"]: block
+        for message in view.messages
+        if message["role"] == "assistant"
+        for block in message["content"]
+        if block["type"] == "tool_use"
+    }
+    pictures: list[tuple[str, bytes]] = []
+    sections = [
+        f"===== {_heading(role, block, calls)} =====\n{_words(block, f'{STEM}{number}', pictures)}\n"
+        for role, block in gone
+        if block["type"] not in THINKING
+    ]
+    if not sections:
+        return None
+    text = "\n".join(sections)
+    return Left(folder=folder, path=f"{STEM}{number}.txt", text=text, pictures=tuple(pictures))
+
+
+def _heading(role: str, block: Block, calls: dict[str, Block]) -> str:
+    """Who said it; for a result the tool and its main argument."""
+    if block["type"] == "tool_use":
+        return f"assistant calls {block['name']}"
+    if block["type"] != "tool_result":
+        return role
+    call = calls.get(block["tool_use_id"], {"name": "a tool", "input": {}})
+    failed = " (error)" if block.get("is_error") else ""
+    return f"{call['name']}{failed}: {main_argument(call['input'])}".removesuffix(": ")
+
+
+def main_argument(given: dict[str, object]) -> str:
+    """The first argument that says something, in one line."""
+    said = next((value for value in given.values() if isinstance(value, str) and value.strip()), "")
+    words = " ".join(str(said).split())
+    return words if len(words) <= ARGUMENT_CHARS else words[: ARGUMENT_CHARS - 1] + "…"
+
+
+def _words(block: Block, stem: str, pictures: list[tuple[str, bytes]]) -> str:
+    """A block as text; a picture goes to a file of its own, which is named."""
+    kind = block["type"]
+    if kind == "text":
+        return str(block["text"])
+    if kind == "tool_result":
+        content = block.get("content") or []
+        parts = [{"type": "text", "text": content}] if isinstance(content, str) else content
+        return "\n".join(_words(part, stem, pictures) for part in parts)
+    if kind == "tool_use":
+        given = block["input"].items()
+        return "\n".join(f"{name}: {value if isinstance(value, str) else _json(value)}" for name, value in given)
+    if kind in PICTURES:
+        source = block.get("source") or {}
+        if data := _decoded(source):
+            path = f"{stem}-{len(pictures) + 1}.{ENDINGS.get(str(source.get('media_type')), 'bin')}"
+            pictures.append((path, data))
+            return f"[{kind}: {path}]"
+    if isinstance(block.get("content"), str):  # the server's own summary
+        return str(block["content"])
+    return _json(block)
+
+
+def _decoded(source: dict[str, object]) -> bytes:
+    try:
+        return base64.b64decode(str(source.get("data", "")), validate=True) if source.get("type") == "base64" else b""
+    except (binascii.Error, ValueError):
+        return b""  # no file: its encoding is kept as it is
+
+
+def _json(value: object) -> str:
+    return msgspec.json.encode(value).decode()

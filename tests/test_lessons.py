@@ -1,0 +1,463 @@
+"""The practice model's lessons, and the two notebooks made of them: what they print is what the journal says."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import nbformat as formats
+import pytest
+from kernels import ROOT
+from test_quickstart import environ
+
+from ipyagent import Agent, IPyAgent
+from ipyagent.context.notes_file import NOTES
+from ipyagent.journal.events import (
+    CacheBroken,
+    Compacted,
+    DecisionUndone,
+    Event,
+    ForkEnded,
+    LayerDecided,
+    NotesWritten,
+    ResultsCleared,
+    ResultStored,
+    Snipped,
+    ToolReturned,
+    TurnEnded,
+    Usage,
+    UsageReported,
+    UserSaid,
+)
+from ipyagent.journal.journal import TRANSCRIPT, read_events
+from ipyagent.journal.view import View
+from ipyagent.model.prices import LESSON_MODEL, cost_of
+from ipyagent.practice.lesson import is_lesson
+from ipyagent.practice.lessons import known, requests
+from ipyagent.practice.server import PracticeServer
+from ipyagent.timeline import timeline
+
+nbformat: Any = formats  # its functions are untyped
+NOTEBOOKS = {"compaction": "03_compaction.ipynb", "cost": "05_cache_and_cost.ipynb"}
+SECONDS = 40
+"""What one of them may take."""
+
+
+def penguins() -> Any:
+    from palmerpenguins import load_penguins  # type: ignore[import-untyped]
+
+    return load_penguins()
+
+
+# ---------------------------------------------------------------------- the lessons
+
+
+@pytest.fixture
+def agent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Agent]:
+    for name, value in environ(tmp_path).items():
+        monkeypatch.setenv(name, value)
+    project = tmp_path / "project"
+    project.mkdir()
+    settings = IPyAgent(environ={}, model="practice", mode="auto", layer_notes=False)
+    made = Agent(settings=settings, folder=project)
+    yield made
+    made.close()
+
+
+def served(agent: Agent) -> PracticeServer:
+    server = agent.connections.server("practice")
+    assert isinstance(server, PracticeServer)
+    return server
+
+
+@pytest.mark.parametrize("name", [lesson.name for lesson in known()])
+def test_every_lesson_plays_to_its_end_and_nothing_is_refused(name: str, agent: Agent) -> None:
+    answers = []
+    for request in requests(name):
+        turn = agent.run_sync(request)
+        assert turn.status == "finished", turn.message
+        assert "{" not in turn.text
+        answers.append(turn.text)
+    assert not served(agent).refused
+    birds = penguins()
+    if name == "storing":
+        assert f"**{(birds['species'] == 'Gentoo').sum()}** rows" in answers[1]
+        assert "6300.0" in answers[2]
+    elif name == "clearing":
+        for request, answer in zip(requests(name)[1:], answers[1:], strict=True):
+            said = re.search(r"Show the (\w+) (\w+) penguins of (\w+)", request)
+            assert said is not None
+            same = (birds["sex"] == said[1]) & (birds["species"] == said[2]) & (birds["island"] == said[3])
+            assert f"**{round(birds[same]['body_mass_g'].mean(), 2)}** g" in answer
+    elif name == "notes":
+        rest = birds.dropna(subset=["body_mass_g"])
+        slope = rest["flipper_length_mm"].cov(rest["body_mass_g"]) / rest["flipper_length_mm"].var()
+        assert f"**{len(rest)}** birds" in answers[0]
+        assert f"**{slope:.2f}** g" in answers[3]
+        assert f"**{slope:.2f}** g" in answers[6]
+        assert f"**{(rest['body_mass_g'] > 5500).sum()}** birds" in answers[4]
+        assert f"**{(rest['body_mass_g'] < 3200).sum()}** birds" in answers[5]
+    else:
+        assert name == "small_window"
+        assert f"**{len(birds)}** penguins in all" in answers[-1]
+
+
+def test_lessons_and_their_requests_are_listed(agent: Agent) -> None:
+    listed = agent.run_sync("lessons").text
+    assert all(f"`lesson: {lesson.name}`" in listed for lesson in known())
+    assert agent.run_sync("lesson: nonsense").text.startswith("Lessons of the practice model")
+    told = agent.run_sync("lesson: clearing").text
+    assert all(request in told for request in requests("clearing"))
+    assert not any(isinstance(event, ToolReturned) for event in agent.session.journal.read())  # type: ignore[union-attr]
+
+
+def test_a_request_out_of_order_says_which_comes_first(agent: Agent) -> None:
+    turn = agent.run_sync("lesson: clearing 3")
+    assert turn.status == "finished"
+    assert requests("clearing")[0] in turn.text
+    assert "too small, or storing is off" in agent.run_sync("lesson: storing 2").text
+
+
+@pytest.mark.parametrize("words", ["Make a lesson plan", "What did the lesson say?", "lessons learned: count species"])
+def test_other_requests_are_no_lessons(words: str) -> None:
+    assert not is_lesson(words)
+
+
+def test_an_unknown_lesson_has_no_requests() -> None:
+    with pytest.raises(ValueError, match=r"no lesson 'nothing'; there are clearing, notes, "):
+        requests("nothing")
+
+
+# ---------------------------------------------------------------------- the notebooks
+
+
+@dataclass(frozen=True)
+class Run:
+    """A notebook that was executed: its cells by id, and its sessions' events, oldest session first."""
+
+    notebook: Any
+    folder: Path
+    sessions: list[list[Event]]
+    places: list[Path]
+    seconds: float
+
+    def text(self, cell: str) -> str:
+        """All text of a cell's outputs."""
+        (found,) = [one for one in self.notebook.cells if one.get("id") == cell]
+        parts = []
+        for output in found.outputs:  # one piece of text may come in several
+            data = output.get("data", {})
+            parts.append(output.get("text") or f"{data.get('text/markdown') or data.get('text/plain', '')}\n")
+        return "".join(parts)
+
+
+@pytest.fixture(scope="module", params=NOTEBOOKS)
+def executed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    from nbclient import NotebookClient
+
+    place = tmp_path_factory.mktemp(request.param)
+    (place / "project").mkdir()
+    notebook = nbformat.read(ROOT / "notebooks" / NOTEBOOKS[request.param], as_version=4)
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in environ(place).items():
+            patch.setenv(name, value)
+        for name in ("ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL", "IPYAGENT_MODEL", "IPYAGENT_MODE"):
+            patch.delenv(name, raising=False)
+        began = time.monotonic()
+        NotebookClient(notebook, timeout=60, resources={"metadata": {"path": str(place / "project")}}).execute()
+        seconds = time.monotonic() - began
+    nbformat.validate(notebook)
+    found = [(list(read_events(path)), path.parent) for path in (place / "project").rglob(TRANSCRIPT)]
+    found.sort(key=lambda pair: pair[0][0].at)
+    return Run(notebook, place / "project", [pair[0] for pair in found], [pair[1] for pair in found], seconds)
+
+
+only_compaction = pytest.mark.parametrize("executed", ["compaction"], indirect=True, scope="module")
+only_cost = pytest.mark.parametrize("executed", ["cost"], indirect=True, scope="module")
+
+
+def of(events: Sequence[Event], kind: type[Any]) -> list[Any]:
+    return [event for event in events if isinstance(event, kind)]
+
+
+def view(events: Sequence[Event], upto: int) -> View:
+    """What the model was sent after the event of that number, from the transcript alone."""
+    return View.of(event for event in events if event.id <= upto)
+
+
+def tokens(events: Sequence[Event], upto: int) -> int:
+    return view(events, upto).count().tokens
+
+
+def turn_end(events: Sequence[Event], number: int) -> int:
+    """The event that ended a turn, counted from 1."""
+    return int(of(events, TurnEnded)[number - 1].id)
+
+
+def added(events: Sequence[Event], upto: int | None = None) -> Usage:
+    """What the server counted, forks included, up to an event."""
+    counted = [one for one in events if isinstance(one, UsageReported | ForkEnded) and (upto is None or one.id <= upto)]
+    return Usage(
+        input=sum(one.usage.input for one in counted),
+        cache_read=sum(one.usage.cache_read for one in counted),
+        cache_write=sum(one.usage.cache_write for one in counted),
+        output=sum(one.usage.output for one in counted),
+    )
+
+
+def cache_line(usage: Usage) -> str:
+    return f"cache: {100 * usage.cache_read / usage.prompt:.1f} % of {usage.prompt:,} prompt tokens read from it"
+
+
+def dollars(usage: Usage) -> str:
+    cost = cost_of(LESSON_MODEL, usage)
+    assert cost is not None
+    return f"${cost:.4f}"
+
+
+@pytest.mark.parametrize("name", NOTEBOOKS.values())
+def test_the_shipped_notebooks_have_no_outputs(name: str) -> None:
+    notebook = nbformat.read(ROOT / "notebooks" / name, as_version=4)
+    code = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    assert all(cell.outputs == [] and cell.execution_count is None for cell in code)
+    assert all(not line.startswith("#") for cell in code for line in cell.source.splitlines())
+
+
+def test_they_run_in_time_without_key_or_network(executed: Run) -> None:
+    assert executed.seconds < SECONDS
+    outputs = [output for cell in executed.notebook.cells for output in cell.get("outputs", ())]
+    assert not any(output.output_type == "error" for output in outputs)
+    assert not any(output.get("name") == "stderr" for output in outputs)
+
+
+@only_compaction
+def test_03_a_large_result_is_in_a_file_alive_and_a_preview(executed: Run) -> None:
+    events = executed.sessions[0]
+    (stored,) = of(events, ResultStored)
+    kept = (executed.places[0] / stored.path).read_text("utf-8")
+    assert len(kept) == stored.chars > 25_000
+    assert kept.count("Gentoo") == (penguins()["species"] == "Gentoo").sum()
+    sizes = f"{stored.chars:,} characters in the file, about {stored.tokens:,} tokens"
+    assert sizes in executed.text("storing-figures")
+    preview = of(events, ToolReturned)[0].blocks[0]["text"]
+    assert executed.text("storing-preview").strip() == preview.strip()
+    assert len(preview) < stored.chars / 10
+    assert executed.text("storing-handle").strip() == str(penguins().shape)
+    said = executed.text("storing-context")
+    assert said.startswith(f"{tokens(events, turn_end(events, 1)):,} of 200,000 tokens")
+    assert f"{stored.chars:,} characters" in said
+    assert cache_line(added(events, turn_end(events, 1))) in said
+    assert "**124** rows are Gentoo" in executed.text("storing-2")
+
+
+@only_compaction
+def test_03_clearing_waits_until_it_pays_and_says_so(executed: Run) -> None:
+    events = executed.sessions[1]
+    cleared = of(events, ResultsCleared)
+    words = [event.words for event in of(events, LayerDecided)]
+    assert executed.text("clearing-words").splitlines() == [
+        f"event {event.id:>3}  {event.words}" for event in of(events, LayerDecided)
+    ]
+    assert words[0].startswith("kept 1 old result: clearing now would cost $")
+    assert cleared
+    assert all(event.id > turn_end(events, 7) for event in cleared)
+    sent = executed.text("clearing-raw").splitlines()
+    assert sum(line.startswith("[Previous: used python") for line in sent) == sum(len(one.calls) for one in cleared)
+    assert len(sent) == 10
+    kept, after = executed.text("clearing-kept"), executed.text("clearing-cleared")
+    for said, end in ((kept, turn_end(events, 7)), (after, turn_end(events, 10))):
+        assert said.startswith(f"{tokens(events, end):,} of 16,000 tokens")
+        assert cache_line(added(events, end)) in said
+        assert dollars(added(events, end)) in said
+    assert "old results cleared" not in kept
+    count, saved = sum(len(event.calls) for event in cleared), sum(event.saved for event in cleared)
+    assert re.search(rf"old results cleared\s+{count} × {saved:,} tokens", after)
+    before, now = view(events, cleared[0].id - 1), view(events, cleared[0].id)
+    gone = [spot.cleared for spot in now.results]
+    assert sum(gone) == len(cleared[0].calls)
+    assert not any(gone[-3:])
+    assert not any(spot.cleared for spot in before.results)
+    assert now.count().tokens < before.count().tokens
+    bars = timeline(events).bars
+    lines = executed.text("clearing-turns").splitlines()[1:]
+    assert [line.split()[:2] for line in lines] == [[str(bar.number), f"{bar.tokens:,}"] for bar in bars]
+    assert any(later.tokens < earlier.tokens for earlier, later in pairwise(bars))
+
+
+@only_compaction
+def test_03_notes_compaction_costs_no_model_call(executed: Run) -> None:
+    events = executed.sessions[2]
+    made = of(events, Compacted)[0]
+    assert (made.method, made.trigger) == ("notes", "auto")
+    undone = of(events, DecisionUndone)[0]
+    assert undone.event == made.id
+    spent = [fork for fork in of(events, ForkEnded) if fork.purpose == "compaction" and fork.id < undone.id]
+    assert spent == []
+    assert made.tokens_before == tokens(events, made.id - 1)
+    assert made.tokens_after == tokens(events, made.id) < 7_000 < made.tokens_before
+    said = f"notes: {made.tokens_before:,} → {made.tokens_after:,} tokens, 0 model calls"
+    assert executed.text("notes-figures").startswith(said)
+    written = [event for event in of(events, NotesWritten) if event.id < made.id]
+    shown = executed.text("notes-file")
+    assert shown.startswith(f"{written[-1].tokens:,} tokens up to event {written[-1].upto}\n")
+    assert re.findall(r"^# (.+)$", shown, re.M) == re.findall(
+        r"^# (.+)$", (executed.places[2] / NOTES).read_text("utf-8"), re.M
+    )
+    assert len(re.findall(r"^# ", shown, re.M)) == 10
+    assert "**342** birds" in shown
+    assert "**49.69** g" in executed.text("notes-compaction")
+
+
+@only_compaction
+def test_03_undo_brings_back_what_was_there(executed: Run) -> None:
+    events = executed.sessions[2]
+    for cell, undone in zip(("undo-notes", "undo-full"), of(events, DecisionUndone), strict=True):
+        before, after = tokens(events, undone.id - 1), tokens(events, undone.id)
+        assert executed.text(cell).strip() == f"taken back: {before:,} → {after:,} tokens"
+        assert after > before
+        requests_sent = [event.text for event in of(events, UserSaid) if event.id < undone.id]
+        sent = str(view(events, undone.id).messages)
+        assert all(request in sent for request in requests_sent)
+
+
+@only_compaction
+def test_03_full_compaction_is_one_call_that_reads_the_conversation_from_cache(executed: Run) -> None:
+    events = executed.sessions[2]
+    made = of(events, Compacted)[1]
+    assert (made.method, made.trigger) == ("summary", "manual")
+    (fork,) = [fork for fork in of(events, ForkEnded) if fork.purpose == "compaction"]
+    assert fork.requests == 1
+    parent = [event.usage for event in of(events, UsageReported) if event.id < fork.id][-1]
+    assert fork.usage.cache_read >= 0.99 * parent.prompt
+    assert made.tokens_before == tokens(events, made.id - 1)
+    assert made.tokens_after == tokens(events, made.id) < 0.6 * made.tokens_before
+    share = f"{100 * fork.usage.cache_read / fork.usage.prompt:.1f} % of its {fork.usage.prompt:,} prompt tokens"
+    sizes = f"{made.tokens_before:,} → {made.tokens_after:,} tokens"
+    assert executed.text("full-figures").startswith(f"{sizes}, 1 model call, {share}")
+    assert f"compacted turns 1 to 8 (summary): {sizes}" in executed.text("full-compact")
+    assert f"of {made.tokens_before:,} tokens, in one model call" in executed.text("full-dry")
+    assert "`slope`" in executed.text("full-blocks")
+    assert "**49.69** g" in executed.text("full-after")
+    assert of(events, Snipped) == []
+    assert "nothing was done" in executed.text("snip-dry")
+
+
+@only_compaction
+def test_03_looking_back_shows_what_was(executed: Run) -> None:
+    events = executed.sessions[2]
+    shown = timeline(events)
+    lines = executed.text("back-turns").splitlines()[1:]
+    assert [line.split()[:2] for line in lines] == [[str(bar.number), f"{bar.tokens:,}"] for bar in shown.bars]
+    end = turn_end(events, 2)
+    assert executed.text("back-at").startswith(f"after turn 2 (event {end}): about {tokens(events, end):,} tokens")
+    panel = executed.text("back-panel")
+    assert all(f"| {bar.number} | {bar.tokens:,} |" in panel for bar in shown.bars)
+    for made in of(events, Compacted):
+        assert f"event {made.id}, compacted" in panel
+        assert f"{made.tokens_before:,} → {made.tokens_after:,} tokens" in panel
+
+
+# ---------------------------------------------------------------------- cache and cost
+
+
+def rows(said: str) -> list[list[int]]:
+    """The whole numbers of a table's rows, without the index."""
+    found = [re.findall(r"(?<![\d.])\d+(?![\d.])", line) for line in said.splitlines()]
+    return [[int(cell) for cell in row[1:]] for row in found if len(row) > 4]
+
+
+def figures(usage: Usage) -> list[int]:
+    return [usage.cache_read, usage.cache_write, usage.input, usage.output, usage.prompt]
+
+
+@only_cost
+def test_05_the_hit_rate_is_that_of_the_reported_usage(executed: Run) -> None:
+    events = executed.sessions[0]
+    end = turn_end(events, 6)
+    usage = added(events, end)
+    said = executed.text("rate-context")
+    assert cache_line(usage) in said
+    assert dollars(usage) in said
+    assert usage.cache_read > 0.8 * usage.prompt
+    reported = [event.usage for event in of(events, UsageReported) if event.id <= end]
+    assert rows(executed.text("rate-table")) == [figures(one) for one in reported]
+    for before, now in pairwise(reported):
+        assert now.cache_read == before.cache_read + before.cache_write  # all that was there was read
+    plain = dollars(Usage(input=usage.prompt, output=usage.output))
+    assert executed.text("rate-dollars").startswith(f"{dollars(usage)} with the cache, {plain} without: ")
+
+
+@only_cost
+def test_05_other_tools_break_the_cache_and_the_cause_is_named(executed: Run) -> None:
+    events = executed.sessions[0]
+    (broken,) = [event for event in of(events, CacheBroken) if event.id < turn_end(events, 7)]
+    assert not broken.expected
+    assert broken.cause.startswith("the tools changed")
+    at = [event.id for event in of(events, UsageReported)]
+    usages = [event.usage for event in of(events, UsageReported)]
+    first = next(index for index, one in enumerate(at) if one > turn_end(events, 6))
+    there = usages[first - 1].cache_read + usages[first - 1].cache_write
+    assert broken.missed == there - usages[first].cache_read
+    said = f"event {broken.id}: {broken.missed:,} tokens were not read from the cache: {broken.cause}"
+    assert said in executed.text("break-words")
+    assert rows(executed.text("break-words"))[-3:] == [figures(one) for one in usages[first - 1 : first + 2]]
+    for row in rows(executed.text("unmarked")):  # without marks: neither read nor written
+        assert row[:2] == [0, 0]
+        assert row[2] == row[4] > 0
+
+
+@only_cost
+def test_05_clearing_before_every_request_sends_less_and_costs_more(executed: Run) -> None:
+    economic, every_turn = executed.sessions[1:3]
+    words = [f"event {event.id:>3}  {event.words}" for event in of(economic, LayerDecided)]
+    assert executed.text("clear-words").splitlines() == words
+    assert all("clearing now would cost $" in line for line in words)
+    assert of(economic, ResultsCleared) == []
+    table = executed.text("clear-policies")
+    for policy, events in (("economic", economic), ("every_turn", every_turn)):
+        usage = added(events)
+        cleared = sum(len(event.calls) for event in of(events, ResultsCleared))
+        row = next(line for line in table.splitlines() if policy in line).split()[2:]
+        share = usage.cache_read / usage.prompt
+        assert [int(row[0]), int(row[1])] == [cleared, usage.prompt]
+        assert float(row[2]) == pytest.approx(share, abs=0.0006)
+        assert f"${float(row[3]):.4f}" == dollars(usage)
+    textbook, ours = added(every_turn), added(economic)
+    assert textbook.prompt < ours.prompt
+    assert (cost_of(LESSON_MODEL, textbook) or 0) > 1.2 * (cost_of(LESSON_MODEL, ours) or 0)
+
+
+@only_cost
+def test_05_a_small_window_ends_without_layers_and_goes_through_with_them(executed: Run) -> None:
+    without, having = executed.sessions[3:5]
+    ends = of(without, TurnEnded)
+    assert ends[-1].status == "failed"
+    assert f"the session ends here: {ends[-1].message}" in executed.text("small-without")
+    assert len(ends) < len(requests("small_window"))
+    ends = of(having, TurnEnded)
+    assert [end.status for end in ends] == ["finished"] * len(requests("small_window"))
+    assert f"**{len(penguins())}** penguins in all" in executed.text("small-with")
+    said, usage = executed.text("small-context"), added(having)
+    assert said.startswith(f"{tokens(having, ends[-1].id):,} of 12,000 tokens")
+    assert cache_line(usage) in said
+    assert dollars(usage) in said
+    text = executed.text("small-figures")
+    acted = [event for event in having if isinstance(event, Compacted | ResultsCleared)]
+    assert acted
+    for event in acted:
+        if isinstance(event, Compacted):
+            assert f"event {event.id:>3}  {event.method}: {event.tokens_before:,} → {event.tokens_after:,}" in text
+        else:
+            assert f"event {event.id:>3}  cleared {len(event.calls)}: about {event.saved:,} tokens" in text
+    prompts = [one.usage.prompt for one in having if isinstance(one, UsageReported | ForkEnded)]
+    assert f"largest prompt {max(prompts):,} of 12,000 tokens; {sum(prompts):,} in {len(prompts)} requests" in text
+    assert dollars(usage) in text
+    assert max(prompts) < 12_000
+    bars = timeline(having).bars
+    lines = executed.text("small-turns").splitlines()[1:]
+    assert [line.split()[:2] for line in lines] == [[str(bar.number), f"{bar.tokens:,}"] for bar in bars]

@@ -378,7 +378,7 @@ class Agent:
             main=main,
             backups=session.journal.folder / BACKUPS,
             record=session.record,
-            limits=lambda name: limit_of(self.settings, name),
+            limits=lambda name: limit_of(self.settings, name, session.info.window),
             allowed=tuple(dict.fromkeys(path.resolve() for path in allowed)),
             read_stamps=self._stamps,
             names=self._names,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ipyagent.config import IPyAgent
-from ipyagent.context.thresholds import window_state
+from ipyagent.context.thresholds import preview_chars, result_chars, window_state
 from ipyagent.journal.protocols import ModelInfo, WindowState
 from ipyagent.loop.session import Limits
 from ipyagent.model.endpoint import Endpoint
@@ -39,13 +39,17 @@ def limits_of(settings: IPyAgent, options: Options, info: ModelInfo) -> Limits:
     )
 
 
-def limit_of(settings: IPyAgent, name: str) -> int:
-    """A number that tools keep to. While large results are kept in files, tools give them whole;
-    `store_chars` is then where files begin."""
-    if name == "tool_output_chars" and settings.layer_store_results:
-        return max(settings.whole_chars, settings.tool_output_chars)
+def limit_of(settings: IPyAgent, name: str, window: int = 0) -> int:
+    """A number that tools keep to, in a window of `window` tokens (0: not known). While large results are
+    kept in files, tools give them whole; `store_chars` is then where files begin."""
+    if name == "tool_output_chars":
+        if settings.layer_store_results:
+            return max(settings.whole_chars, settings.tool_output_chars)
+        return result_chars(settings.tool_output_chars, window)
     if name == "store_chars":
-        return min(settings.store_chars, settings.tool_output_chars)
+        return result_chars(min(settings.store_chars, settings.tool_output_chars), window)
+    if name == "preview_chars":
+        return preview_chars(settings.preview_chars, window)
     return int(getattr(settings, name))
 
 

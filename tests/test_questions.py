@@ -35,7 +35,7 @@ class Desk:
         self.server = server
         for table in TABLES.glob("*.csv"):
             shutil.copyfile(table, folder / table.name)
-        settings = IPyAgent(environ={}, base_url=server.url, model=MODEL, mode="auto")
+        settings = IPyAgent(layer_notes=False, environ={}, base_url=server.url, model=MODEL, mode="auto")
         self.agent = Agent(settings=settings, folder=folder)
 
 

@@ -1,9 +1,11 @@
 """Clearing done by the server (`context_management`), where the Models API says that it can.
 
-Either the server clears or we do, never both. `engine="client"`: we do. `engine="server"`: the server
-does wherever it can. `engine="auto"`: the server does on models whose thinking is bound to what stands
-before it, because it may edit in the middle of a turn and keeps the signatures valid, while ours
-has to wait for the turn's end and takes later thinking along; elsewhere ours, which looks at the price.
+At any moment either the server clears or we do. `engine="client"`: we do. `engine="server"`: the server
+does wherever it can. `engine="auto"`: we do, looking at the price, until the server's trigger is near; from
+there on the server does on models whose thinking is bound to what stands before it, because it may edit
+in the middle of a turn and keeps the signatures valid, while ours has to wait for the turn's end and takes
+later thinking along. The edits go out with every request all the same: below its trigger the server does
+nothing, and what it left out once it leaves out again.
 """
 
 from __future__ import annotations
@@ -20,6 +22,8 @@ from ipyagent.journal.view import View
 NAME = "server_edits"
 CLEAR_RESULTS = "clear_tool_uses_20250919"
 CLEAR_THINKING = "clear_thinking_20251015"
+NEAR = 0.9
+"""Share of the server's trigger from which `engine="auto"` leaves old results to the server."""
 
 
 class ServerEdits:
@@ -31,7 +35,7 @@ class ServerEdits:
 
     async def consider(self, now: Situation) -> Sequence[Event]:
         """What the server is asked for, in words."""
-        if not server_clears(now.setting, now.state, edits=now.server_edits, bound_thinking=now.bound_thinking):
+        if not server_asked(now.setting, now.state, edits=now.server_edits, bound_thinking=now.bound_thinking):
             return ()
         trigger, least = marks(now.setting, now.state)
         words = f"the server clears old results at {rounded(trigger)} tokens, {rounded(least)} or more at once"
@@ -41,7 +45,16 @@ class ServerEdits:
 def server_clears(
     setting: Callable[[str], Any], state: WindowState, *, edits: bool, bound_thinking: bool
 ) -> bool:
-    """Whether old results are the server's business. `edits`: its Models API says that it can."""
+    """Whether old results are the server's business now. `edits`: its Models API says that it can."""
+    if not server_asked(setting, state, edits=edits, bound_thinking=bound_thinking):
+        return False
+    return setting("engine") == "server" or state.tokens >= NEAR * marks(setting, state)[0]
+
+
+def server_asked(
+    setting: Callable[[str], Any], state: WindowState, *, edits: bool, bound_thinking: bool
+) -> bool:
+    """Whether requests ask the server to clear from its trigger on."""
     if not edits or not setting("layer_server_edits"):
         return False
     engine = setting("engine")

@@ -18,6 +18,7 @@ from typing import NamedTuple
 import msgspec
 
 from ipyagent.context.excerpts import excerpt, kind_of_bytes, kind_of_text
+from ipyagent.context.thresholds import message_chars, preview_chars
 from ipyagent.journal.events import Block, Event, LayerFailed, ResultStored
 from ipyagent.journal.protocols import Moment, Situation
 from ipyagent.journal.stored import FOLDER, file_stem, lines_of
@@ -184,10 +185,10 @@ class _StoreResults:
         view = now.view
         newest = len(view.messages) - 1
         spots = [spot for spot in view.results if spot.message == newest]
-        preview = int(now.setting("preview_chars"))
+        preview = preview_chars(int(now.setting("preview_chars")), now.state.window)
         sizes = {spot.call: spot.chars for spot in spots if not spot.stored}
         rest = sum(spot.chars for spot in spots if spot.stored)
-        limit = int(now.setting("store_message_chars")) - rest
+        limit = message_chars(int(now.setting("store_message_chars")), now.state.window) - rest
         made: list[Event] = []
         for call in largest_first(sizes, limit, preview + _FRAME):
             spot = next(spot for spot in spots if spot.call == call)

@@ -16,6 +16,32 @@ REFERENCE_WINDOW = 200_000
 def _share(tokens: int, window: int) -> int:
     return min(tokens, tokens * window // REFERENCE_WINDOW)
 
+RESULT_SHARE = 0.5
+"""Characters of one tool result for each token of the window, at most: about a sixth of the window."""
+MESSAGE_SHARE = 1.0
+"""Characters of all results of one message for each token of the window, at most: about a third of it."""
+LEAST_CHARS = 200
+
+
+def result_chars(chars: int, window: int) -> int:
+    """The setting `chars` for one tool result, cut down to its share of a window of `window` tokens (0:
+    not known)."""
+    return _within(chars, window, RESULT_SHARE)
+
+
+def message_chars(chars: int, window: int) -> int:
+    """The setting `chars` for all results of one message, cut down to its share of the window."""
+    return _within(chars, window, MESSAGE_SHARE)
+
+
+def preview_chars(chars: int, window: int) -> int:
+    """The setting `chars` for a preview: a quarter of what a whole result may have, at most."""
+    return _within(chars, window, RESULT_SHARE / 4)
+
+
+def _within(chars: int, window: int, share: float) -> int:
+    return min(chars, max(LEAST_CHARS, int(share * window))) if window else chars
+
 
 def window_state(
     tokens: int,

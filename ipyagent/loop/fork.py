@@ -14,14 +14,17 @@ from typing import Any
 
 import msgspec
 
-from ipyagent.errors import ModelError, ToolFailure
+from ipyagent.errors import ModelError, PromptTooLong, ToolFailure
 from ipyagent.journal.admission import text_block
 from ipyagent.journal.events import Block, ForkEnded, Usage
 from ipyagent.journal.protocols import Forked, ForkOrder, Model, Reply, Request, Workspace
+from ipyagent.journal.tokens import estimate_blocks
 from ipyagent.loop.session import Session
 from ipyagent.loop.shortened import shortened
 from ipyagent.model.prices import cost_of
 
+REPLY_SHARE = 20
+"""A fork goes out when a twentieth of the window, or half of what it wants, is left for its reply."""
 NOT_HERE = "This call may not run in this background work: {why}"
 
 
@@ -85,11 +88,13 @@ class _Spent:
 
 async def _work(session: Session, order: ForkOrder, workspace: Workspace | None, spent: _Spent) -> Forked:
     limits = session.limits
-    system, tools, messages = session.view.wire(ttl=limits.cache_ttl, marks=limits.prompt_cache)
-    messages = shortened(messages, order)
+    system, tools, whole = session.view.wire(ttl=limits.cache_ttl, marks=limits.prompt_cache)
+    messages = shortened(whole, order)
+    tokens = _tokens(session, order, messages, whole=messages is whole)
+    room = _room(session, order, tokens)
     said = text_block(order.directive)
     if order.by_server:
-        return await _compacted(session, order, system, tools, messages, spent)
+        return await _compacted(session, order, system, tools, messages, spent, room)
     messages = _with_directive(messages, said) if limits.prompt_cache else _with_user(messages, said)
     info = session.info
     request = Request(
@@ -97,14 +102,15 @@ async def _work(session: Session, order: ForkOrder, workspace: Workspace | None,
         system=system,
         tools=tools,
         messages=messages,
-        max_tokens=min(order.max_tokens, info.max_output or order.max_tokens),
+        max_tokens=room,
         effort=limits.effort,
         purpose=order.purpose,
         edits=session.server_edits(),
     )
     model = session.model  # the next turn may connect another one meanwhile
     for _ in range(order.max_turns):
-        reply = await _reply(model, msgspec.structs.replace(request, messages=messages))
+        room = _room(session, order, tokens)
+        reply = await _reply(model, msgspec.structs.replace(request, messages=messages, max_tokens=room))
         spent.add(reply.billed or reply.usage)
         blocks = [block for block in reply.said.blocks if block["type"] != "text" or str(block["text"]).strip()]
         text = "\n".join(str(block["text"]) for block in blocks if block["type"] == "text")
@@ -121,7 +127,35 @@ async def _work(session: Session, order: ForkOrder, workspace: Workspace | None,
         if order.enough is not None and order.enough():
             return Forked(status="finished", text=text, stop_reason=stop, called=True)
         messages = [*messages, {"role": "assistant", "content": blocks}, {"role": "user", "content": results}]
+        tokens += round(session.view.calibration.factor * estimate_blocks([*blocks, *results]))
     return Forked(status="limit", message=f"{order.max_turns} model calls", called=True)
+
+
+def _tokens(session: Session, order: ForkOrder, messages: list[dict[str, Any]], *, whole: bool) -> int:
+    """Tokens of the fork's prompt by our count; `whole`: the messages are the conversation's own."""
+    view = session.view
+    factor = view.calibration.factor
+    said = round(factor * estimate_blocks([text_block(order.directive)]))
+    if whole and not (order.by_server and session.history.server_edits):
+        return view.count().tokens + said
+    # a shorter copy, or all of a prompt of which the server had left out parts
+    return said + round(factor * (view.head_tokens + sum(estimate_blocks(one["content"]) for one in messages)))
+
+
+def _room(session: Session, order: ForkOrder, tokens: int) -> int:
+    """Tokens for the reply to a prompt of `tokens` tokens. Raises PromptTooLong, before anything is sent,
+    when the window leaves none."""
+    info = session.info
+    most = min(order.max_tokens, info.max_output or order.max_tokens)
+    if not info.window:
+        return most
+    least = min(most // 2, info.window // REPLY_SHARE)
+    if tokens + least > info.window:
+        raise PromptTooLong(
+            f"not sent, the prompt is too long by our count: {tokens:,} tokens > {info.window - least:,}",
+            kind="blocked",
+        )
+    return max(1, min(most, info.window - tokens))
 
 
 async def _compacted(
@@ -131,6 +165,7 @@ async def _compacted(
     tools: list[Block],
     messages: list[dict[str, Any]],
     spent: _Spent,
+    room: int,
 ) -> Forked:
     """The server's own summary, as one block."""
     wish = {"instructions": order.directive} if order.directive.strip() else {}
@@ -139,7 +174,7 @@ async def _compacted(
         system=system,
         tools=tools,
         messages=messages,
-        max_tokens=order.max_tokens,
+        max_tokens=room,
         effort=session.limits.effort,
         purpose=order.purpose,
         compaction={"type": "summarize", **wish},

@@ -162,6 +162,9 @@ class History:
                 self._save(event.layer, event.saved, len(event.calls))
             case Snipped():
                 self._save("snip", event.saved)
+                self.compact_failures = 0  # what could not be compacted may be what has gone
+                if self.request is not None and event.first <= self.request.id <= event.last:
+                    self.request = None  # a later compaction does not put it back
             case Collapsed():
                 self._save("collapse", event.saved)
             case ResultStored():

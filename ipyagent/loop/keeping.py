@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 
 from ipyagent.context.store_results import Whole, is_large, store, store_results, text_of
+from ipyagent.context.thresholds import result_chars
 from ipyagent.journal.events import Block, LayerFailed
 from ipyagent.journal.journal import clean
 from ipyagent.journal.protocols import Live, ToolOutput, Workspace
@@ -61,7 +62,7 @@ async def kept(session: Session, call: Block, output: ToolOutput, workspace: Wor
         text = capped(text_of(blocks), bound)
         blocks = ({"type": "text", "text": text}, *(block for block in blocks if block["type"] != "text"))
     whole = Whole(call=str(call["id"]), blocks=blocks, raw=raw)
-    most = int(session.setting("preview_chars"))
+    most = workspace.limit("preview_chars")
     if live is not None:
         handle, look = await _held(session, whole.call, live, most, workspace)
         whole = msgspec.structs.replace(whole, handle=handle, look=hidden(clean(look)), alone=live.alone)
@@ -72,7 +73,8 @@ async def kept(session: Session, call: Block, output: ToolOutput, workspace: Wor
         reason = (problem.strerror if isinstance(problem, OSError) else None) or problem
         why = f"a result could not be kept in a file ({reason}): it is cut"
         session.record(LayerFailed(layer=store_results.name, why=why))
-        return tuple(_cut(block, int(session.setting("tool_output_chars"))) for block in blocks)
+        most = result_chars(int(session.setting("tool_output_chars")), session.info.window)
+        return tuple(_cut(block, most) for block in blocks)
     for event in stored.events:
         session.record(event)
     return stored.blocks

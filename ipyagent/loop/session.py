@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from ipyagent.context.server_compaction import compaction_edit
-from ipyagent.context.server_edits import CLEAR_THINKING, clearing_edits, server_clears
+from ipyagent.context.server_edits import CLEAR_THINKING, clearing_edits, server_asked
 from ipyagent.errors import JournalError, ModelError
 from ipyagent.journal.events import AssistantSaid, Event, LayerFailed, SessionStarted, ToolReturned, TurnEnded
 from ipyagent.journal.journal import Journal, Problem, clean
@@ -160,7 +160,7 @@ class Session:
         """What the server is asked to leave out of the next prompt by itself; None when we do it."""
         state = self.state(self.view.count().tokens)
         edits: list[dict[str, Any]] = []
-        if server_clears(self.setting, state, edits=self.info.edits, bound_thinking=self.info.thinking):
+        if server_asked(self.setting, state, edits=self.info.edits, bound_thinking=self.info.thinking):
             recreatable = [name for name, tool in self.tools.items() if tool.recreatable]
             before = self.history.server_edits.get(CLEAR_THINKING)
             dropped = before.cleared if before is not None else 0

@@ -56,7 +56,7 @@ from ipyagent.requests import Options
 from ipyagent.restoring import restored
 from ipyagent.tools.catalogue import builtin_tools
 from ipyagent.version import __version__
-from ipyagent.wiring import endpoint_of, limits_of, state_of
+from ipyagent.wiring import endpoint_of, limit_of, limits_of, state_of
 
 WINDOW = 200_000
 CHUNK = 20_000
@@ -201,7 +201,7 @@ class _Replay:
     async def _connect(self, session: Session, model: AnthropicModel) -> ReplayWorkspace:
         """Wire the session as an agent does, with the recording's tools."""
         settings = self.settings
-        workspace = ReplayWorkspace(self.place, limits=lambda name: int(getattr(settings, name)))
+        workspace = ReplayWorkspace(self.place, limits=lambda name: limit_of(settings, name, settings.window or WINDOW))
         tools = tools_of(self.recording, {EDITOR: builtin_tools()[EDITOR]})
         info = await model.info(PRACTICE)
         scripted: Model = _Recorded(model, self.script)

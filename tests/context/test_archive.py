@@ -66,9 +66,7 @@ def test_every_batch_has_a_file_of_its_own(tmp_path: Path) -> None:
     talk.answer().user().consider(**EAGER, folder=tmp_path)
     before = (tmp_path / FOLDER / "left-1.txt").read_bytes()
     talk.call().call().answer().user().consider(**EAGER, folder=tmp_path)
-    assert [text[-11:-5] for text in talk.results()[:5]] == ["left-1"] * 3 + ["left-2"] * 2 or (
-        [re.findall(r"left-\d", text) for text in talk.results()[:5]] == [["left-1"]] * 3 + [["left-2"]] * 2
-    )
+    assert [re.findall(r"left-\d", text) for text in talk.results()[:5]] == [["left-1"]] * 3 + [["left-2"]] * 2
     assert (tmp_path / FOLDER / "left-1.txt").read_bytes() == before
 
 
@@ -108,9 +106,10 @@ def test_pictures_are_kept_beside_the_text(tmp_path: Path) -> None:
 
 def test_a_range_is_written_with_who_said_it_and_without_thinking(tmp_path: Path) -> None:
     talk = Talk().user("How long is it?").call(thinking=True, words=3).answer().user("And now?").answer()
-    left = left_ranges(talk.view, tmp_path, [(1, 5)])
+    left = left_ranges(talk.view, tmp_path, [(1, 6)])
     assert left is not None
-    assert re.findall(r"===== (.*) =====", left.text) == ["user", "assistant calls python", "python: df.head()", "assistant"]
+    headings = re.findall(r"===== (.*) =====", left.text)
+    assert headings == ["user", "assistant calls python", "python: df.head()", "assistant"]
     assert "code: df.head()" in left.text
     assert "Let me see" not in left.text
     assert "And now?" not in left.text
@@ -167,7 +166,7 @@ def test_a_failing_disk_compacts_without_the_line(place: CompactRoom) -> None:
     told = plain(made.blocks)
     assert "weigh boxes." in told
     assert "left-" not in told
-    assert made.tokens_after == place.session(agent).view.tokens_after(made) or made.tokens_after < made.tokens_before
+    assert made.tokens_after < made.tokens_before
 
 
 def test_a_summary_that_fails_leaves_no_file(place: CompactRoom) -> None:

@@ -44,7 +44,7 @@ from ipyagent.loop.layers import Engine
 from ipyagent.loop.permissions import Permissions
 from ipyagent.loop.session import Session
 from ipyagent.loop.turn import run_turn
-from ipyagent.mentions import blocks_of, find
+from ipyagent.mentions import blocks_of, find, unresolved
 from ipyagent.model.capabilities import DEFAULT_WINDOW
 from ipyagent.model.client import AnthropicModel
 from ipyagent.model.connect import DEFAULT_MODEL, Connections
@@ -158,6 +158,8 @@ class Agent:
         model = self.connections.get(options.model or self.model, self.endpoint())
         session = self.sessions.ensure(cell)
         mentions = find(text, self.shell.user_ns, self.folder, self._inputs())
+        if missing := unresolved(text, mentions):
+            self.notices.append(f"{', '.join(missing[:3])} names nothing here; it is sent as text")
         asked = Asked(clean(text), cell, self._look(), mentions, self.tools_now(), options)
         if not options.aside:  # what is said aside, the conversation does not know
             self._cells_seen = len(self._inputs())
@@ -370,7 +372,8 @@ class Agent:
 
     def workspace(self, session: Session, main: MainThread) -> KernelWorkspace:
         """What tools of the session may touch while `main` serves the main thread."""
-        allowed = (self.project.root, self.folder, session.journal.folder / RESULTS, *(Path(f).expanduser() for f in self.settings.allowed_folders))
+        further = (Path(folder).expanduser() for folder in self.settings.allowed_folders)
+        allowed = (self.project.root, self.folder, session.journal.folder / RESULTS, *further)
         return KernelWorkspace(
             root=self.project.root,
             folder=self.folder,

@@ -3,6 +3,7 @@ environment variable `IPYAGENT_X` (read once, when the object is made; JSON or p
 
 from __future__ import annotations
 
+import difflib
 import json
 import os
 from collections.abc import Mapping
@@ -146,6 +147,11 @@ class IPyAgent(Configurable):
     )
 
     def __init__(self, environ: Mapping[str, str] | None = None, **kwargs: Any) -> None:
+        known = [*self.trait_names(), "parent", "config"]
+        for name in kwargs:
+            if name not in known:
+                close = difflib.get_close_matches(name, known, n=1)
+                raise SettingError(f"no setting {name!r}" + (f"; did you mean {close[0]}?" if close else ""))
         super().__init__(**kwargs)
         given = os.environ if environ is None else environ
         configured = self.config.get(type(self).__name__, {})

@@ -38,7 +38,9 @@ def run_demo(folder: Path, *, lab: bool | None = None) -> int:
     target = folder / NOTEBOOK
     _copy_notebook(target)
     notebook = nbformat.read(target, as_version=4)
-    print(f"ipyagent demo: {target}\nno key, no network; the practice model is rule-based, no language model\n")
+    connected = os.environ.get("ANTHROPIC_API_KEY") or os.environ.get("ANTHROPIC_BASE_URL")
+    told = "no key, no network; the practice model is rule-based, no language model"
+    print(f"ipyagent demo: {target}\n{'on the model of your environment' if connected else told}\n")
     began = time.monotonic()
     try:
         asyncio.run(_execute(notebook, folder))

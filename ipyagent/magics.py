@@ -220,7 +220,10 @@ class Extension:
 
         self._show_notices(agent)
         self.shell.display_pub.publish(static_bundle(events, None))
-        print("unchanged since it was answered; to run it again: %%agent --rerun")  # noqa: T201 - said to the user
+        known = agent.session.history.variables if agent.session is not None else {}
+        gone = [name for name in known if name not in self.shell.user_ns]
+        lost = f"; variables that are gone since: {', '.join(gone[:8])}{' …' if len(gone) > 8 else ''}" if gone else ""
+        print(f"unchanged since it was answered{lost}; to run it again: %%agent --rerun")  # noqa: T201 - said to the user
         return True
 
     def _show_notices(self, agent: Agent) -> None:

@@ -20,6 +20,7 @@ from ipyagent.kernel.masking import mask
 from ipyagent.kernel.variables import describe
 
 MENTION = re.compile(r"(?<![\w@.])@(?:(cell|out):(\d+)|\"([^\"\n]+)\"|([^\s@,;:!?()\[\]{}'\"`]+))")
+NAME = re.compile(r"[^\W\d]\w*(?:[./]\w+)*")
 FILE_LINES = 60
 CELL_CHARS = 4_000
 
@@ -48,6 +49,18 @@ def find(body: str, namespace: Mapping[str, Any], folder: Path, cells: Sequence[
         if mention is not None:
             found.setdefault((mention.kind, mention.name), mention)
     return list(found.values())
+
+
+def unresolved(body: str, mentions: Sequence[Mention]) -> list[str]:
+    """Mentions that look like names or files and name nothing: "@nosuch", for a line to the user."""
+    known = {mention.name for mention in mentions}
+    missing: dict[str, None] = {}
+    for match in MENTION.finditer(body):
+        kind, number, quoted, bare = match.groups()
+        name = number or quoted or bare.rstrip(".。，、！？")
+        if name and name not in known and bare not in known and (kind or quoted or NAME.fullmatch(name)):
+            missing[match.group().rstrip(".。，、！？")] = None
+    return list(missing)
 
 
 def _cell(kind: str, number: int, namespace: Mapping[str, Any], cells: Sequence[str]) -> Mention | None:

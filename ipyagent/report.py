@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from ipyagent.context.notes_file import NOTES
 from ipyagent.earlier import earlier, read_words
 from ipyagent.errors import AgentError, ModelError, UsageError
+from ipyagent.exporting import write
 from ipyagent.journal.events import SessionStarted, UserSaid
 from ipyagent.journal.journal import TRANSCRIPT, read_events
 from ipyagent.journal.protocols import WindowState
@@ -21,7 +22,6 @@ from ipyagent.model.prices import LESSON_MODEL, cost_of
 from ipyagent.savings import saving_lines
 from ipyagent.timeline import Shares, timeline
 from ipyagent.ui.escape import line as one_line
-from ipyagent.ui.static import static_bundle
 from ipyagent.ui.timeline import turn_lines
 from ipyagent.version import __version__
 
@@ -179,15 +179,8 @@ def export(agent: Agent, path: Path) -> str:
     session = agent.session
     if session is None:
         raise UsageError("no session to export yet")
-    kinds = {".md": "text/markdown", ".html": "text/html", ".txt": "text/plain"}
     try:
-        if path.suffix == ".jsonl":
-            path.write_bytes(session.journal.path.read_bytes())
-        elif path.suffix in kinds:
-            bundle = static_bundle(list(session.journal.read()), session.status())
-            path.write_text(bundle[kinds[path.suffix]], encoding="utf-8")
-        else:
-            raise UsageError(f"{path.name}: the ending says the form, one of .md, .html, .txt, .jsonl")
+        write(session.journal.read(), path, session.journal.path)
     except OSError as problem:
         raise AgentError(f"cannot write {path}: {problem.strerror}") from None
     return f"wrote {path} ({path.stat().st_size:,} bytes, {counted(len(session.history.turns), 'turn')})"
@@ -214,7 +207,7 @@ def doctor(agent: Agent, shell: Any) -> str:
         rows.append((name, _version(name)))
     try:
         agent.connections.get(agent.model, agent.endpoint())
-        rows.append(("connection", "practice server" if agent.model == "practice" else "credentials found"))
+        rows.append(("connection", "practice server" if agent.model == "practice" else "credentials found, not tried"))
     except ModelError:
         found = has_credentials(agent.endpoint())
         rows.append(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ipyagent.config import IPyAgent
-from ipyagent.context.thresholds import preview_chars, result_chars, window_state
+from ipyagent.context.thresholds import message_chars, preview_chars, result_chars, window_state
 from ipyagent.journal.protocols import ModelInfo, WindowState
 from ipyagent.loop.session import Limits
 from ipyagent.model.endpoint import Endpoint
@@ -45,7 +45,7 @@ def limit_of(settings: IPyAgent, name: str, window: int = 0) -> int:
     if name == "tool_output_chars":
         if settings.layer_store_results:
             return max(settings.whole_chars, settings.tool_output_chars)
-        return result_chars(settings.tool_output_chars, window)
+        return message_chars(settings.tool_output_chars, window)
     if name == "store_chars":
         return result_chars(min(settings.store_chars, settings.tool_output_chars), window)
     if name == "preview_chars":

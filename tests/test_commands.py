@@ -301,3 +301,13 @@ def test_a_failed_turn_fails_the_cell_with_one_line_and_a_tool_error_does_not(pl
     assert "refused" in place.refuses("%%agent\nhello")
     place.server.script(refusal("No."))
     assert place.ok("%%agent\nhello", headless=False).errors == []
+
+
+def test_an_export_holds_the_requests_with_their_answers_and_escapes_them(place: Room) -> None:
+    place.asks("What's the <b>weather</b>?")
+    for suffix, shown in ((".md", "weather"), (".html", "&lt;b&gt;weather"), (".txt", "> What's the <b>weather</b>?")):
+        place.ok(f"%agent export w{suffix}")
+        written = (place.folder / f"w{suffix}").read_text()
+        assert shown in written
+        assert "<b>weather" not in written or suffix == ".txt"
+    assert "one of .md, .html, .txt, .jsonl" in place.refuses("%agent export w.docx")

@@ -443,7 +443,7 @@ def test_05_a_small_window_ends_without_layers_and_goes_through_with_them(execut
     assert [end.status for end in ends] == ["finished"] * len(requests("small_window"))
     assert f"**{len(penguins())}** penguins in all" in executed.text("small-with")
     said, usage = executed.text("small-context"), added(having)
-    assert said.startswith(f"{tokens(having, ends[-1].id):,} of 12,000 tokens")
+    assert said.startswith(f"{tokens(having, ends[-1].id):,} of 16,000 tokens")
     assert cache_line(usage) in said
     assert dollars(usage) in said
     text = executed.text("small-figures")
@@ -455,9 +455,9 @@ def test_05_a_small_window_ends_without_layers_and_goes_through_with_them(execut
         else:
             assert f"event {event.id:>3}  cleared {len(event.calls)}: about {event.saved:,} tokens" in text
     prompts = [one.usage.prompt for one in having if isinstance(one, UsageReported | ForkEnded)]
-    assert f"largest prompt {max(prompts):,} of 12,000 tokens; {sum(prompts):,} in {len(prompts)} requests" in text
+    assert f"largest prompt {max(prompts):,} of 16,000 tokens; {sum(prompts):,} in {len(prompts)} requests" in text
     assert dollars(usage) in text
-    assert max(prompts) < 12_000
+    assert max(prompts) < 16_000
     bars = timeline(having).bars
     lines = executed.text("small-turns").splitlines()[1:]
     assert [line.split()[:2] for line in lines] == [[str(bar.number), f"{bar.tokens:,}"] for bar in bars]

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from ipyagent.context.store_results import Whole, is_large, store, store_results, text_of
-from ipyagent.context.thresholds import result_chars
+from ipyagent.context.thresholds import message_chars
 from ipyagent.journal.events import Block, LayerFailed
 from ipyagent.journal.journal import clean
 from ipyagent.journal.protocols import Live, ToolOutput, Workspace
@@ -73,7 +73,7 @@ async def kept(session: Session, call: Block, output: ToolOutput, workspace: Wor
         reason = (problem.strerror if isinstance(problem, OSError) else None) or problem
         why = f"a result could not be kept in a file ({reason}): it is cut"
         session.record(LayerFailed(layer=store_results.name, why=why))
-        most = result_chars(int(session.setting("tool_output_chars")), session.info.window)
+        most = message_chars(int(session.setting("tool_output_chars")), session.info.window)
         return tuple(_cut(block, most) for block in blocks)
     for event in stored.events:
         session.record(event)

@@ -29,6 +29,10 @@ HEADLESS = (
     "{tool} needs a permission and nobody can be asked here. To let it run: `%agent mode auto`, "
     '`c.IPyAgent.mode = "auto"` or IPYAGENT_MODE=auto (all but destructive calls), or `%agent allow {pattern}`.'
 )
+DESTRUCTIVE = (
+    "{tool} was not run: {danger}. Mode auto runs nothing that destroys, and nobody can be asked here: "
+    "run the cell where a person can say yes, or do it yourself."
+)
 READ_ONLY = "{tool} was not run: mode is read_only, nothing may be changed. The user leaves it with `%agent mode ask`."
 
 _RULE = re.compile(r"([a-zA-Z0-9_-]{1,64})(?:\((.*)\))?", re.DOTALL)
@@ -176,8 +180,9 @@ class Permissions:
             return Allow("mode")
         pattern = tool.pattern(input, workspace)
         if not can_ask:
-            why = f"{tool.name} was not run: {danger}. " if danger and self._mode == "auto" else ""
-            return Deny(why + HEADLESS.format(tool=tool.name, pattern=pattern), "headless")
+            if danger and self._mode == "auto":
+                return Deny(DESTRUCTIVE.format(tool=tool.name, danger=danger), "headless")
+            return Deny(HEADLESS.format(tool=tool.name, pattern=pattern), "headless")
         question = tool.question(input, workspace)
         title = f"{question.title} ({danger})" if danger else question.title
         shown = Question(title=title, text=question.text, language=question.language)

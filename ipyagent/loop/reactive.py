@@ -63,10 +63,11 @@ def _set_aside(session: Session, problem: PromptTooLong | TooLarge) -> PromptToo
     if after is None or after >= before or session.state(after).blocked:
         return problem
     session.record(msgspec.structs.replace(made, saved=before - after))
-    window = session.state(before).window
+    state = session.state(before)
+    why = f"{before:,} of {state.window:,} tokens with it" if state.blocked else str(problem).partition(":")[0]
     return type(problem)(
-        f"the request was too large and was set aside ({before:,} tokens with it, window {window:,}); its text stays "
-        "in the cell and the journal; ask for less at once, or choose a model with a larger window",
+        f"the request was too large and was set aside: the window is full ({why}); its text stays in the cell and "
+        "the journal; ask for less at once, or choose a model with a larger window",
         kind="set_aside",
         request_id=problem.request_id,
     )

@@ -112,7 +112,8 @@ async def _rounds(session: Session, workspace: Workspace, budget: Budget, engine
         nudged = True
         session.record(Reminded(text=EMPTY_REPLY, why="empty reply, asking again", tokens=estimate_text(EMPTY_REPLY)))
     limit = session.limits.max_turns
-    return "limit", f"stopped after {limit} model calls (max_turns); say `go on` in a %%agent cell to continue"
+    made = f"{limit} model call{'' if limit == 1 else 's'}"
+    return "limit", f"stopped after {made} (max_turns); say `go on` in a %%agent cell to continue"
 
 
 def _only_thinking(blocks: tuple[dict[str, object], ...]) -> bool:

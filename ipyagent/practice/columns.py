@@ -63,7 +63,7 @@ def _keys(column: str) -> dict[str, float]:
     for size in range(len(core) - 1, 0, -1):
         for first in range(len(core) - size + 1):
             part = core[first : first + size]
-            if not all(word in _WEAK or len(word) < 3 for word in part):
+            if not all(word in _WEAK or len(word) < (3 if word.isascii() else 2) for word in part):
                 keys.setdefault(
                     "".join(map(stem, part)), 4.0 + 2 * size / len(core) + (0.5 if first + size == len(core) else 0)
                 )
@@ -167,6 +167,20 @@ def find_flags(text: str, values: Mapping[str, Sequence[str]], *, bare: bool) ->
                     value = next(value for value in listed if value.lower() in wanted)
                     found.append(Mention(column, mention.start, mention.end, 4.0, value))
     return _apart(found)
+
+
+_CJK = re.compile(r"[\u3400-\u9fff]+")
+
+
+def chinese_names(columns: Iterable[str], values: Mapping[str, Sequence[str]]) -> list[str]:
+    """Names of columns, words in them, and values that hold Chinese characters, longest first.
+
+    A single character is a name only when it is a whole column's: as a value or a word it is in too many others.
+    """
+    found = {column.strip() for column in columns if _CJK.search(column)}
+    found |= {word for column in found for word in _CJK.findall(column) if len(word) > 1}
+    found |= {value.strip() for listed in values.values() for value in listed if len(value) > 1 and _CJK.search(value)}
+    return sorted(found, key=lambda each: (-len(each), each))
 
 
 _CJK_WORD = re.compile(r"[\u3400-\u9fff]{2,}")

@@ -8,7 +8,7 @@ from collections.abc import Collection, Generator, Mapping
 from dataclasses import dataclass, replace
 
 from . import reading, schema
-from .columns import find, unexplained
+from .columns import chinese_names, find, unexplained
 from .conversation import Step
 from .lost import gone, gone_text, how_built
 from .phrases import bag, english
@@ -22,7 +22,7 @@ _TEMPORAL = ("datetime", "period")
 _SHALLOW = bag("missing drop how_many values rows correlate fit")
 _DIGIT = re.compile(r"\d")
 # Kinds that say nothing of single rows, so that words which are no columns are no conditions either.
-_WHOLE = bag("missing columns profile drop")
+_WHOLE = bag("missing columns profile drop fill")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +46,11 @@ class Frame:
     def columns(self) -> list[str]:
         """Column names in order."""
         return list(self.dtypes)
+
+    @property
+    def own(self) -> list[str]:
+        """Chinese names of columns, words in them, and values, longest first."""
+        return chinese_names(self.dtypes, self.values)
 
     def numeric(self, column: str) -> bool:
         """Whether the column holds numbers (booleans are not)."""
@@ -98,7 +103,7 @@ def find_frame(task: Task, text: str, kind: str, without: str = "") -> Finding:
     name = yield from _named(task, text, without)
     told = task.known.tables.get(name) if not without else None
     counts = task.known.counts.get(name) if not without else None
-    said = [english(part) for part in re.sub(rf"(?<!\w){re.escape(name)}(?!\w)", " ", text).split("\n")]
+    said = re.sub(rf"(?<!\w){re.escape(name)}(?!\w)", " ", text).split("\n")
     frame = _frame(told, counts) if told else None
     if frame is None or not told or not (told.deep or _names_do(said, frame, kind)):
         told = (yield from _described(task, name)) or told
@@ -145,9 +150,9 @@ def _frame(told: Schema, counts: Mapping[str, Mapping[str, int]] | None, *, fres
 
 def _names_do(said: list[str], frame: Frame, kind: str) -> bool:
     """Whether names and dtypes are enough: no word and no number of the request can be a value."""
-    if kind in ("missing", "drop"):
+    if kind in ("missing", "drop", "fill"):
         return True
-    flags = kind == "how_many" and any(find(part, frame.columns) for part in said)
+    flags = kind == "how_many" and any(find(part, frame.columns) for part in _words(said, frame))
     return kind in _SHALLOW and not flags and not any(map(_DIGIT.search, said)) and not _left(said, frame, kind)
 
 
@@ -155,7 +160,12 @@ def _left(said: list[str], frame: Frame, kind: str) -> list[str]:
     """Words of the request that are no column, no known value and no word of asking: they may be values."""
     if kind in _WHOLE:
         return []
-    return [word for part in said for word in unexplained(part, frame.columns, frame.values)]
+    return [word for part in _words(said, frame) for word in unexplained(part, frame.columns, frame.values)]
+
+
+def _words(said: list[str], frame: Frame) -> list[str]:
+    """The parts of a request in English, names of the frame's own left as they are."""
+    return [english(part, frame.own) for part in said]
 
 
 def _pair_needed(said: list[str], frame: Frame, kind: str) -> bool:
@@ -163,7 +173,7 @@ def _pair_needed(said: list[str], frame: Frame, kind: str) -> bool:
     return kind in ("compare", "correlate") and any(
         frame.dtypes[each.column] in ("str", "object", "string")
         and {value.lower() for value in frame.values.get(each.column, ())} != {"yes", "no"}
-        for part in said for each in find(part, frame.columns)
+        for part in _words(said, frame) for each in find(part, frame.columns)
     )
 
 

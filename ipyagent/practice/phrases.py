@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Sequence
 
 MARK_EN = "_(practice model: rule-based, no language model)_"
 MARK_ZH = "_（练习模型：按规则工作，不是语言模型）_"
@@ -94,9 +95,18 @@ STAT_NAMES = {
 }  # fmt: skip
 
 
-def english(text: str) -> str:
-    """The text with the Chinese words of the glossary put into English, spaces around them."""
-    return re.sub(r"\s+", " ", _ZH_WORD.sub(lambda found: f" {ZH[found.group()]} ", text)).strip()
+def english(text: str, own: Sequence[str] = ()) -> str:
+    """The text with the Chinese words of the glossary put into English, spaces around them.
+
+    `own`: names in the data, longest first; they stay as they are and get spaces around them, for Chinese has none.
+    """
+    names = "|".join(map(re.escape, own))
+    parts = re.split(f"({names})", text) if names else [text]
+    made = [
+        f" {part} " if at % 2 else _ZH_WORD.sub(lambda found: f" {ZH[found.group()]} ", part)
+        for at, part in enumerate(parts)
+    ]
+    return re.sub(r"\s+", " ", "".join(made)).strip()
 
 
 def stats(text: str) -> list[str]:

@@ -133,12 +133,12 @@ def listed(columns: Sequence[str]) -> str:
 
 def resolve(ask: Ask, frame: Frame, taken: Collection[str] = ()) -> Query:
     """The query that an ask means on a frame; `taken` are names of the user's."""
-    words = ask.words
+    words = english(ask.text, frame.own)
     if frame.name.lower() not in {column.lower() for column in frame.columns}:
         words = re.sub(rf"(?<!\w){re.escape(frame.name)}(?!\w)", " ", words)
     query = _read(words, frame, ask.kind)
     for how, said in ask.amendments:
-        query = _amended(query, how, english(said))
+        query = _amended(query, how, english(said, frame.own))
     return replace(query, taken=frozenset(taken))
 
 

@@ -179,12 +179,14 @@ def test_the_anchor_moves_before_the_cut() -> None:
 def test_where_the_server_clears_we_do_not() -> None:
     talk = rounds(8)
     assert decide(talk.view, **EAGER, engine="server", server_edits=True) == ()
-    assert decide(talk.view, **EAGER, engine="auto", server_edits=True, bound_thinking=True) == ()
+    near = {"engine": "auto", "server_edits": True, "bound_thinking": True}
+    assert decide(talk.view, **EAGER, **near, server_clear_trigger=talk.view.count().tokens) == ()
     for given in (
         {"engine": "server", "server_edits": False},
         {"engine": "client", "server_edits": True},
         {"engine": "server", "server_edits": True, "layer_server_edits": False},
         {"engine": "auto", "server_edits": True, "bound_thinking": False},
+        {**near, "server_clear_trigger": 2 * talk.view.count().tokens},
     ):
         assert decide(talk.view, **EAGER, **given), given
 

@@ -35,9 +35,8 @@ def kinds(rig: Rig, kind: type[Any]) -> list[Any]:
     return [event for event in rig.events() if isinstance(event, kind)]
 
 
-@pytest.mark.parametrize("engine", ["server", "auto"])
-def test_the_server_clears_and_we_do_not(make_rig: Callable[..., Rig], server: PracticeServer, engine: str) -> None:
-    rig = make_rig(engine=engine, clear_policy="every_turn", **SMALL)
+def test_the_server_clears_and_we_do_not(make_rig: Callable[..., Rig], server: PracticeServer) -> None:
+    rig = make_rig(engine="server", clear_policy="every_turn", **SMALL)
     work(rig, server)
     assert all(managed(server))
     assert kinds(rig, ResultsCleared) == []
@@ -48,6 +47,27 @@ def test_the_server_clears_and_we_do_not(make_rig: Callable[..., Rig], server: P
     assert len([event for event in kinds(rig, LayerDecided) if event.layer == "server_edits"]) == 1
     assert all(event.expected for event in kinds(rig, CacheBroken)), kinds(rig, CacheBroken)
     assert "left out by the server" in report(rig.agent, [])
+
+
+def test_auto_leaves_clearing_to_us_until_the_servers_trigger_is_near(
+    make_rig: Callable[..., Rig], server: PracticeServer
+) -> None:
+    rig = make_rig(engine="auto", clear_policy="every_turn", **{**SMALL, "server_clear_trigger": 100_000})
+    work(rig, server)
+    assert all(managed(server)), "the server is asked all the same: in the middle of a long turn only it can clear"
+    assert kinds(rig, ResultsCleared)
+    assert kinds(rig, ServerEdited) == []
+
+
+def test_auto_lets_the_server_clear_in_the_middle_of_a_turn(
+    make_rig: Callable[..., Rig], server: PracticeServer
+) -> None:
+    rig = make_rig(engine="auto", **SMALL)
+    many = [tool("python", {"code": f"print({at}, 'words ' * 900)"}, thinking="Next.") for at in range(9)]
+    server.script(*many, text("It is done."))
+    assert rig.turn("look nine times").status == "finished"
+    assert [event for event in kinds(rig, ServerEdited) if event.edit == "clear_tool_uses_20250919"]
+    assert [exchange.error for exchange in server.refused] == []
 
 
 def test_thinking_goes_with_the_results_and_stays_gone(make_rig: Callable[..., Rig], server: PracticeServer) -> None:

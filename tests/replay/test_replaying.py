@@ -98,6 +98,29 @@ def test_a_fact_is_reachable_by_a_file_that_the_view_names_and_lost_otherwise(tm
     ]  # fmt: skip
 
 
+def test_a_fact_in_a_file_that_a_named_file_names_is_reachable(tmp_path: Path) -> None:
+    (tmp_path / "tool-results").mkdir()
+    for name, said in {
+        "left-2": "said abc-222; kept in tool-results/left-1.txt", "left-1": "abc-111", "left-12": "abc-333"
+    }.items():  # fmt: skip
+        (tmp_path / "tool-results" / f"{name}.txt").write_text(said)
+    facts = [Fact("abc-111", "result"), Fact("abc-222", "user"), Fact("abc-333", "user")]
+    said = "word for word in tool-results/left-2.txt (grep it"
+    messages = [{"role": "user", "content": [{"type": "text", "text": said}]}]
+    found = fate(facts, messages, tmp_path)
+    assert [fact.token for fact in found.reachable] == ["abc-111", "abc-222"]
+    assert [fact.token for fact in found.lost] == ["abc-333"]
+
+
+def test_what_leaves_in_a_replay_is_reachable() -> None:
+    made, facts = plant(recording(30), count=60)
+    ends = replay(made, settings_for(layers=None, window=14_000, clear_policy="every_turn"), facts)
+    assert ends.refused == 0
+    assert ends.decisions["ResultsCleared"] > 0
+    assert ends.fate.reachable
+    assert ends.fate.lost == ()
+
+
 def test_an_unknown_layer_is_refused_with_the_names_there_are() -> None:
     with pytest.raises(UsageError, match=r"no layer 'snap'; known: .*clear_results"):
         settings_for(layers=["snap"], window=8_000)

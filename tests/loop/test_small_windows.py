@@ -1,0 +1,155 @@
+"""In a small window nothing is sent that cannot fit, results keep to their share, and one request that is
+too large is set aside instead of ending the session."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from loop_rig import Rig
+
+from ipyagent.config import IPyAgent
+from ipyagent.context.thresholds import message_chars, preview_chars, result_chars
+from ipyagent.journal.events import ForkEnded, LayerFailed, ResultStored, Snipped, ToolReturned, UserSaid
+from ipyagent.journal.view import View
+from ipyagent.practice.replies import calls, text, tool
+from ipyagent.practice.server import PracticeServer
+from ipyagent.replay.recording import Collector, Recording
+from ipyagent.replay.replaying import replay, settings_for
+from ipyagent.wiring import limit_of
+
+WINDOW = 16_000
+
+
+def huge() -> str:
+    return " ".join(f"box {number} weighs {number * 7} kg" for number in range(4_000))
+
+
+@pytest.mark.parametrize(("window", "chars"), [(0, 25_000), (200_000, 25_000), (32_000, 16_000), (8_000, 4_000)])
+def test_where_files_begin_is_a_share_of_the_window(window: int, chars: int) -> None:
+    settings = IPyAgent(environ={})
+    assert limit_of(settings, "store_chars", window) == chars
+    assert limit_of(settings, "tool_output_chars", window) == settings.whole_chars, "the file holds it whole"
+    settings.layer_store_results = False
+    assert limit_of(settings, "tool_output_chars", window) <= max(window, 25_000 * (not window))
+
+
+@pytest.mark.parametrize("window", [4_000, 8_000, 32_000, 200_000, 1_000_000])
+def test_previews_are_smaller_than_results_and_these_than_a_message(window: int) -> None:
+    preview, one, message = preview_chars(2_000, window), result_chars(25_000, window), message_chars(200_000, window)
+    assert 200 <= preview < one < message <= window
+    assert window < 200_000 or (preview, one, message) == (2_000, 25_000, 200_000)
+
+
+def test_a_result_as_large_as_the_window_is_stored(make_rig: Callable[..., Rig], server: PracticeServer) -> None:
+    rig = make_rig(window=WINDOW, layer_notes=False)
+    server.script(tool("python", {"code": "print('row of data\\n' * 1_500)"}), text("seen"))
+    assert rig.turn("print").status == "finished"
+    assert rig.shown(ResultStored)
+    (returned,) = rig.shown(ToolReturned)
+    assert returned.tokens < WINDOW // 6
+    assert server.refused == []
+
+
+def test_many_results_of_one_message_keep_to_their_share(
+    make_rig: Callable[..., Rig], server: PracticeServer
+) -> None:
+    rig = make_rig(window=WINDOW, layer_notes=False)
+    code = "print('row of data\\n' * 500)"  # 6,000 characters: each is small enough
+    server.script(calls([("python", {"code": code})] * 5), text("seen"))
+    assert rig.turn("print").status == "finished"
+    assert len(rig.shown(ResultStored)) >= 3
+    assert sum(len(str(result["content"])) for result in rig.results()) < 1.3 * WINDOW
+    assert server.refused == []
+
+
+def test_a_request_larger_than_the_window_is_set_aside_and_never_sent(
+    make_rig: Callable[..., Rig], server: PracticeServer
+) -> None:
+    rig = make_rig(window=WINDOW, layer_notes=False)
+    server.script(text("hello"))
+    assert rig.turn("hi").status == "finished"
+    sent = len(server.messages)
+    said = huge()
+    result = rig.turn(said)
+    assert result.status == "failed"
+    assert "was set aside" in result.message
+    assert "\n" not in result.message
+    assert len(server.messages) == sent, "neither the request nor a summary of it went out"
+    (snipped,) = rig.shown(Snipped)
+    asked = rig.shown(UserSaid)[0]
+    assert (snipped.first, asked.text) == (asked.id, said)
+    assert snipped.saved > WINDOW // 2
+    server.script(text("on we go"))
+    following = rig.turn("and now?")
+    assert (following.status, following.text) == ("finished", "on we go")
+    body = server.messages[-1].body
+    assert body is not None
+    assert "box 3999 weighs" not in str(body["messages"])
+    assert "too large for the context window" in str(body["messages"])
+    assert server.refused == []
+    session = rig.agent.session
+    assert session is not None
+    assert View.of(rig.events()).wire() == session.view.wire()
+    assert session.history.compact_failures == 0, "what could not be compacted is gone"
+
+
+def test_it_is_not_put_back_by_the_next_compaction(make_rig: Callable[..., Rig], server: PracticeServer) -> None:
+    rig = make_rig(window=WINDOW, layer_notes=False)
+    rig.turn(huge())
+    session = rig.agent.session
+    assert session is not None
+    assert session.history.request is None
+
+
+def test_with_reactive_off_nothing_is_set_aside(make_rig: Callable[..., Rig], server: PracticeServer) -> None:
+    rig = make_rig(window=WINDOW, layer_notes=False, layer_reactive=False)
+    result = rig.turn(huge())
+    assert "the context window is full" in result.message
+    assert rig.shown(Snipped) == []
+    assert server.messages == []
+
+
+def test_above_the_block_mark_the_conversation_is_compacted_and_the_request_goes_out(
+    make_rig: Callable[..., Rig], server: PracticeServer
+) -> None:
+    """The block is met in the middle of a turn: the mark's own compaction is refused there (thrashing)."""
+    rig = make_rig(window=WINDOW, layer_notes=False, layer_clear_results=False, compact_thrash_turns=99)
+    session = None
+    for number in range(12):
+        server.script(text(f"answer {number} " + "word " * 900))
+        assert rig.turn(f"question {number}").status == "finished"
+        session = rig.agent.session
+    assert session is not None
+    triggers = [event.trigger for event in rig.events() if type(event).__name__ == "Compacted"]
+    assert "reactive" in triggers, triggers
+    assert rig.shown(Snipped) == []
+    assert server.refused == []
+
+
+def recording() -> Recording:
+    collected = Collector("a test")
+    for turn in range(5):
+        size = 40_000 if turn == 2 else 300
+        collected.user([{"type": "text", "text": f"look at part {turn} " + "x y " * (size // 8)}])
+        collected.reply([{"type": "tool_use", "id": f"t{turn}", "name": "read", "input": {"path": f"part{turn}"}}])
+        collected.result(f"t{turn}", [{"type": "text", "text": f"{turn} is a value\n" * (size // 10)}])
+        collected.reply([{"type": "text", "text": f"part {turn} is fine"}])
+    return collected.finished()
+
+
+@pytest.mark.parametrize("engine", ["client", "server", "auto"])
+def test_a_recorded_session_with_an_oversize_request_goes_on_after_it(engine: str) -> None:
+    made = replay(recording(), settings_for(layers=None, window=8_000, engine=engine))
+    assert made.refusals == ()
+    assert [turn.status for turn in made.turns] == ["finished", "finished", "failed", "finished", "finished"]
+    assert "was set aside" in made.turns[2].message
+
+
+def test_no_fork_goes_out_that_cannot_fit(make_rig: Callable[..., Rig], server: PracticeServer) -> None:
+    rig = make_rig(window=WINDOW, layer_notes=False)
+    rig.turn(huge())
+    forks = rig.shown(ForkEnded)
+    assert all(fork.requests == 0 for fork in forks)
+    assert all("\n" not in failed.why for failed in rig.shown(LayerFailed))
+    assert server.messages == []

@@ -66,7 +66,8 @@ def _request(session: Session) -> tuple[Request, Count]:
     if state.blocked:
         raise PromptTooLong(
             f"the context window is full: {count.tokens:,} of {state.window:,} tokens, requests stop at "
-            f"{state.block_mark:,}; make room with %compact, start afresh with %agent new, or choose a model with a larger window",
+            f"{state.block_mark:,}; make room with %compact, start afresh with %agent new, or choose a model with a "
+            "larger window",
             kind="blocked",
         )
     limits = session.limits

@@ -19,10 +19,10 @@ _TEMPORAL = ("datetime", "period")
 
 
 # Kinds of requests for which names and dtypes of the columns are enough when every word is understood.
-_SHALLOW = bag("missing drop how_many values rows correlate fit")
+_SHALLOW = bag("missing drop fill how_many values rows correlate fit")
 _DIGIT = re.compile(r"\d")
 # Kinds that say nothing of single rows, so that words which are no columns are no conditions either.
-_WHOLE = bag("missing columns profile drop fill")
+_WHOLE = bag("missing columns profile drop")
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +150,7 @@ def _frame(told: Schema, counts: Mapping[str, Mapping[str, int]] | None, *, fres
 
 def _names_do(said: list[str], frame: Frame, kind: str) -> bool:
     """Whether names and dtypes are enough: no word and no number of the request can be a value."""
-    if kind in ("missing", "drop", "fill"):
+    if kind in ("missing", "drop"):
         return True
     flags = kind == "how_many" and any(find(part, frame.columns) for part in _words(said, frame))
     return kind in _SHALLOW and not flags and not any(map(_DIGIT.search, said)) and not _left(said, frame, kind)

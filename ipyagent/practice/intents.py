@@ -115,6 +115,10 @@ def _corrected(name: str, text: str) -> str:
         and FILE.search(text)
     ):
         return "load"
+    if name in _ON_DATA and re.match(_LOAD, text, re.I) and (FILE.search(text) or _data_set(text)):
+        return "load"
+    if name == "rows" and re.search(r"最[大高多重长贵小低少轻短]", text):
+        return "top"
     words = english(text)
     computed = stat(words)
     if name in ("values", "how_many", "find", "profile") and computed not in ("", "count") and GROUPING.search(words):
@@ -130,6 +134,46 @@ def _corrected(name: str, text: str) -> str:
     return name
 
 
+_ON_DATA = bag(
+    "outliers plot fit correlate drop fill missing compare columns values rows top how_many profile find files"
+)
+_THEN = re.compile(
+    r"\s*,?\s*\b(?:and then|and|then)\b\s*|\s*[;,]\s*(?:(?:and )?then\s+|and\s+)?"
+    r"|\s*(?:并且?|然后再?|接着|再|之后|、|。)\s*",
+    re.I,
+)
+_NAMING = re.compile(r"^(?:call|name|save|store|assign|keep)\b|^(?:命名|存[为成]|叫|赋给)", re.I)
+_WORK = re.compile(
+    r"^(?:plot|draw|load|save|drop|delete|remove|fill|profile|export|email|mail|send|rename|upload|write|train)\b"
+    r"|^(?:画|保存|删除|填充|导出|发送|重命名|上传)",
+    re.I,
+)
+
+
+_WHERE = re.compile(
+    r"\bwhere\b.*(?:[<>=]|\b(?:is|are|over|under|above|below|at least|at most)\b|[大小高低多少等]于|超过|是)", re.I
+)
+
+
+def _data_set(text: str) -> re.Match[str] | None:
+    return next((found for each in SETS.values() if (found := re.search(each, text, re.I))), None)
+
+
+def after_load(text: str) -> tuple[str, str]:
+    """A request to load, and what is asked of the data after it (empty when nothing is)."""
+    named = FILE.search(text) or _data_set(text) or re.match(_LOAD, text, re.I)
+    cut = _THEN.search(text, named.end()) if named else None
+    if cut is None or _NAMING.search(text[cut.end() :]):
+        return text, ""
+    return text[: cut.start()], text[cut.end() :].strip()
+
+
+def other_work(text: str, done: str) -> list[str]:
+    """Clauses of a request that order work of another kind than the one that was done."""
+    clauses = [each.strip() for each in _THEN.split(text) if each.strip()]
+    return [each for each in clauses if len(clauses) > 1 and _WORK.search(each) and kind(each) != done]
+
+
 def _weak_kind(text: str) -> str:
     """Kinds that stand on the load verb, a statistic or a grouping word alone."""
     if re.search(_LOAD, text, re.I) or re.fullmatch(rf"(?:{FILE.pattern})", text, re.I):
@@ -139,6 +183,8 @@ def _weak_kind(text: str) -> str:
             return "read"
         if re.search(r"\b(?:data|data ?set|table|file|csv)\b|数据|表格|文件", text, re.I):
             return "load"
+    if _WHERE.search(text):
+        return "rows"
     words = english(text)
     if re.search(r"\bgroup\b|分组", words, re.I) or (stat(words) and GROUPING.search(words)):
         return "group"
@@ -177,7 +223,9 @@ def _next(previous: Ask | None, turn: Turn) -> Ask:
     return Ask(found, bare)
 
 
-_FOLLOWED = bag("outliers group aggregate plot fit correlate compare values top how_many missing profile rows drop")
+_FOLLOWED = bag(
+    "outliers group aggregate fill plot fit correlate compare values top how_many missing profile rows drop"
+)
 
 
 def _is_short(text: str) -> bool:

@@ -35,6 +35,9 @@ KINDS: tuple[tuple[str, str], ...] = (
         r"|查看|所有).{0,6}文件(?!名)"),
     ("variables", r"\b(?:list|show|what|which|see)\b.*\b(?:variables?|data ?frames|objects|in memory)\b"
         r"|^(?:vars|variables|who|whos)$|(?:哪些|什么|列出|显示|查看|所有).{0,6}(?:变量|数据框)"),
+    ("fill", r"^fill\b|\bfill(?: in)? (?:the |all |any )*(?:missing|nans?|nulls?|empty|blanks?|them|it)\b"
+        r"|\bfillna\b|\bimpute\b"
+        r"|\breplace\b.*\b(?:missing|nans?|nulls?)\b|填充|填补|填上|补全|(?:缺失|空值).*(?:替换|设为|改为|补为|补成|填为|填成)"),
     ("outliers", r"\boutliers?\b|\biqr\b|离群|异常值|异常点"),
     ("plot", r"\bdistribution of\b|^colou?r\b.*\bby\b|着色|上色|分色|"
         r"\b(?:plot|draw|chart|graph|visuali[sz]e|histograms?|scatter|box ?plots?|bar ?(?:plot|chart)s?"
@@ -53,7 +56,7 @@ KINDS: tuple[tuple[str, str], ...] = (
         r"\bvalue.?counts?\b|\bhow many (?:of each|per|in each|for each|by)\b|\bcounts? (?:by|per"
         r"|of each|for each)\b|\bhow many .*\b(?:per|in each|for each|by|of each|on each|each)\b|\bfrequenc(?:y"
         r"|ies)\b"
-     r"|每(?:个|种|类|一).*(?:多少|几)|各.*(?:多少|几|数量|个数)|频数|计数分布|取值"),
+     r"|每(?:个|种|类|一).*(?:多少|几)|各.*(?:多少|几|数量|个数)|频数|计数分布|取值|唯一值|去重"),
     ("rows", r"\b(?:show|display|see|print|give|list|filter|select|find|keep)\b.*\b(?:rows?|records?|where"
         r"|head)\b|\bfirst (?:few |\d+ )?rows\b"
         r"|^head\b|筛选|过滤|(?:显示|看|列出|查看).*(?:前.{0,4}行|行)|前\s*(?:\d+|[一二三四五十几])\s*行"),
@@ -65,7 +68,7 @@ KINDS: tuple[tuple[str, str], ...] = (
      r"|\b(?:which|who|what)\b.*\b(?:heaviest|oldest|longest|lightest|youngest|shortest|cheapest|most expensive"
      r"|largest|highest|biggest|smallest|lowest|deadliest)\b|\b(?:heaviest|lightest|oldest|youngest|deadliest)\b"
      r"|最(?:大|高|重|长|贵|多|老|小|低|轻|短|少|便宜|年轻)的?.{0,6}?(?:\d+|[一二三四五十])\s*(?:个|只|条|行|名"
-     r"|家|位|辆|种)?|前\s*(?:\d+|[一二三四五十])\s*(?:个|只|条|行|名|家|位|辆)|(?:哪|谁).*最"),
+     r"|家|位|辆|种)?|前\s*(?:\d+|[一二三四五十])\s*(?:个|只|条|行|名|家|位|辆|$)|(?:哪|谁).*最"),
     ("how_many", r"\bhow many\b|\bnumber of\b|\bcount (?:the )?(?:rows|of|records|all|\w+)|\bhow (?:big"
         r"|large)\b|多少|几行|几个|行数|多大|有几"),
     ("profile", r"\bprofile\b|\bsummar(?:y|i[sz]e)\b(?!.*\bby\b)|\boverview\b|\bdescribe\b|\bexplore\b|\beda\b"

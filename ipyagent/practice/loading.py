@@ -18,7 +18,7 @@ from .recipe import Act, Ending, Recipe, Task
 Listing = Generator[Act, tuple[Step, ...], list[str]]
 
 _AS = re.compile(
-    r"\b(?:as|into|called|named|=)\s+`?([A-Za-z_]\w*)`?\s*$|(?:叫做?|命名为|存为|存成|赋给"
+    r"\b(?:as|into|called|named|(?:call|name) it|=)\s+`?([A-Za-z_]\w*)`?\s*$|(?:叫做?|命名为|存为|存成|赋给"
     r"|变量名?[为是])\s*`?([A-Za-z_]\w*)",
     re.I,
 )
@@ -54,6 +54,8 @@ def load(task: Task, ask: Ask) -> Recipe:
     path = re.sub(r"^(?:@|读取|读入|读一下|读|加载|载入|导入|打开)", "", path)
     step = yield from task.python(_code(path, name), f"Load {path} and look at its shape and columns.")
     kind = reading.error(step.text)[0] if step.failed else ""
+    notes: list[str] = []
+    options = ""
     if kind == "FileNotFoundError":
         near = yield from _similar(task, path)
         same = [each for each in near if PurePosixPath(each).name.lower() == PurePosixPath(path).name.lower()]
@@ -62,8 +64,14 @@ def load(task: Task, ask: Ask) -> Recipe:
         path = same[0]
         step = yield from task.python(_code(path, name), f"There is one file of that name: {path}.")
     elif kind == "UnicodeDecodeError":
-        step = yield from task.python(
-            _code(path, name, 'encoding="latin-1"'), "The file is not UTF-8; Latin-1 reads any byte."
+        encoding = yield from _encoding(task, path)
+        options = f'encoding="{encoding}"'
+        step = yield from task.python(_code(path, name, options), f"The file is not UTF-8; {encoding} fits its bytes.")
+        if step.failed and encoding != "latin-1":
+            encoding, options = "latin-1", 'encoding="latin-1"'
+            step = yield from task.python(_code(path, name, options), "Latin-1 reads any byte.")
+        notes.append(
+            task.say(f"The file is not UTF-8; I read it as {encoding}.", f"文件不是 UTF-8，按 {encoding} 读取。")
         )
     elif kind == "ParserError":
         step = yield from task.python(
@@ -71,7 +79,51 @@ def load(task: Task, ask: Ask) -> Recipe:
         )
     if step.failed:
         raise Ending(task.failure(step.text))
-    return _loaded(task, step.text, f"`{path}`", name)
+    separator = _separator(step.text)
+    if separator and path.rsplit(".", 1)[-1].lower() in ("csv", "tsv", "txt", "gz"):
+        options = ", ".join(filter(None, [f"sep={quoted(separator)}", options]))
+        again = yield from task.python(_code(path, name, options), "One column with separators in its name.")
+        if not again.failed:
+            step = again
+            shown = {";": "“;”", "\t": task.say("a tab", "制表符"), "|": "“|”"}[separator]
+            notes.append(task.say(f"The separator is {shown}.", f"分隔符是{shown}。"))
+            if separator == ";" and _DECIMAL_COMMA.search(step.text.partition("]\n")[2]):
+                again = yield from task.python(
+                    _code(path, name, f'{options}, decimal=","'), "Numbers are written with a decimal comma."
+                )
+                step = step if again.failed else again
+                notes += [] if again.failed else [task.say("Decimals are written with a comma.", "小数点写作逗号。")]
+    return "\n\n".join(filter(None, [_loaded(task, step.text, f"`{path}`", name), " ".join(notes)]))
+
+
+_DECIMAL_COMMA = re.compile(r"(?<![\d,.])-?\d+,(?:\d{1,2}|\d{4,})(?![\d,])")
+
+
+def _separator(text: str) -> str:
+    """The separator in the name of the only column there is; empty when there are more or it has none."""
+    size, listed = reading.shape(text), re.search(r"^\[.*\]$", text, re.M)
+    names = reading.literal(listed.group()) if listed else None
+    if size is None or size[1] != "1" or not isinstance(names, list) or len(names) != 1:
+        return ""
+    return max((each for each in ";\t|" if each in str(names[0])), key=str(names[0]).count, default="")
+
+
+def _encoding(task: Task, path: str) -> Generator[Act, tuple[Step, ...], str]:
+    """GB18030 when nearly all high bytes stand in pairs as Chinese text has them, else Latin-1."""
+    code = (
+        "import re\nfrom pathlib import Path\n\n"
+        "print(*(lambda raw: ("
+        'sum(map(len, re.findall(rb"[\\x81-\\xfe][\\x40-\\x7e\\x80-\\xfe]", raw))), "bytes in GB pairs,", '
+        'sum(map(len, re.findall(rb"[\\x80-\\xff]{2,}", raw))), "in runs, of", '
+        'len(re.findall(rb"[\\x80-\\xff]", raw))))'
+        f"(Path({quoted(path)}).read_bytes()[:200_000]))"
+    )
+    step = yield from task.python(code, "The file is not UTF-8; do its bytes look like Chinese text?")
+    found = re.search(r"(\d+) bytes in GB pairs, (\d+) in runs, of (\d+)", step.text)
+    if step.failed or found is None:
+        return "latin-1"
+    pairs, runs, high = map(int, found.groups())
+    return "gb18030" if high and pairs >= 0.9 * high and runs >= 0.7 * high else "latin-1"
 
 
 def _code(path: str, name: str, options: str = "") -> str:
@@ -93,6 +145,9 @@ def _dataset(task: Task, dataset: str, name: str) -> Recipe:
 
 def _loaded(task: Task, text: str, what: str, name: str) -> str:
     size = reading.shape(text)
+    task.known.forget(name)
+    task.known.names.add(name)
+    task.known.used.append(name)
     if size is None:
         return f"```text\n{text.strip()[:1500]}\n```"
     listed = re.search(r"^\[.*\]$", text, re.M)

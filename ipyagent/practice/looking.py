@@ -6,7 +6,9 @@ import difflib
 import re
 
 from . import reading
+from .conversation import Conversation
 from .intents import Ask
+from .knowledge import CELL
 from .loading import listing
 from .lost import gone, gone_text, how_built
 from .phrases import bag
@@ -161,9 +163,40 @@ _MEANS = {
 }  # fmt: skip
 
 
+def _own_cell(conversation: Conversation) -> str:
+    """The newest cell that the user ran, as the last reminder that tells of any has it; empty without one."""
+    for turn in reversed(conversation.turns):
+        for extra in reversed(turn.extras):
+            told = extra.partition("Run by the user since the last request:")[2] if "<context" in extra else ""
+            if cells := CELL.findall(told):
+                return str(cells[-1])
+    return ""
+
+
 def why(task: Task, ask: Ask) -> str:
-    """What the last error of the conversation was, where, and what that type of error means."""
+    """What the last error of the conversation was, where, and what that type of error means.
+
+    Of the user's own cells only the code is known: it is shown, and the error asked for.
+    """
+    pasted, detail = reading.error(task.conversation.turn.asked)
+    if pasted:
+        meaning = task.say(*_MEANS.get(pasted, ("I have no rule for it", "我没有对应的规则")))
+        return task.say(f"`{pasted}: {detail}` means: {meaning}.", f"`{pasted}: {detail}` 的意思是：{meaning}。")
     step = next((step for step in reversed(task.conversation.history) if step.failed), None)
+    cell = _own_cell(task.conversation)
+    about_cell = re.search(r"\bcell\b|\bmy code\b|单元格|我的代码", ask.text, re.I)
+    if cell and (step is None or about_cell):
+        return task.say(
+            f"I see the code of your last cell but not its output, so I cannot tell whether or why it failed:"
+            f"\n\n```python\n{cell}\n```\n\nPaste the last line of the error (such as `KeyError: 'x'`) and ask again.",
+            f"我看得到你最近运行的单元格的代码，但看不到它的输出，所以无法判断它是否出错、为什么出错："
+            f"\n\n```python\n{cell}\n```\n\n请把报错的最后一行（例如 `KeyError: 'x'`）贴给我再问一次。",
+        )
+    if step is None and about_cell:
+        return task.say(
+            "Nothing I ran has failed, and I do not see your own cells' errors. Paste the cell and its error.",
+            "我运行的东西没有失败过；你自己的单元格的报错我看不到，请把代码和报错贴给我。",
+        )
     if step is None:
         return task.say("Nothing I ran in this conversation has failed.", "这段对话里我运行的东西没有失败过。")
     if reading.denied(step.text):

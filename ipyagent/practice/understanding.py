@@ -10,14 +10,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from . import boundaries, charts, loading, looking, profiles, reading, relations, session, tables, talk
+from . import boundaries, charts, filling, loading, looking, profiles, reading, relations, session, tables, talk
 from .conversation import Conversation, read
 from .frames import Frame, find_frame
-from .intents import Ask, ask
+from .intents import Ask, after_load, ask, kind, other_work
 from .knowledge import known
 from .lesson import is_lesson, teach
 from .noting import noted
-from .phrases import MARK_EN, MARK_ZH
+from .phrases import MARK_EN, MARK_ZH, normal
 from .query import Query, resolve
 from .recipe import Act, Ending, Recipe, Task
 from .replies import Reply, calls, text
@@ -26,12 +26,12 @@ from .summaries import summary
 _ON_FRAME: dict[str, Callable[[Task, Query], Recipe | str]] = {
     "group": tables.group, "aggregate": tables.aggregate, "values": tables.counts, "how_many": tables.how_many,
     "top": tables.top, "missing": profiles.missing, "columns": profiles.columns, "profile": profiles.profile,
-    "drop": profiles.drop, "outliers": profiles.outliers, "rows": profiles.rows,
+    "drop": profiles.drop, "fill": filling.fill, "outliers": profiles.outliers, "rows": profiles.rows,
     "plot": charts.plot, "compare": relations.compare, "correlate": relations.correlate, "fit": relations.fit,
 }  # fmt: skip
 
 _OTHER: dict[str, Callable[[Task, Ask], Recipe | str]] = {
-    "load": loading.load, "rebuild": loading.rebuild, "yes": loading.rebuild, "variables": looking.variables,
+    "rebuild": loading.rebuild, "yes": loading.rebuild, "variables": looking.variables,
     "find": looking.find, "files": looking.files, "around": looking.around, "read": looking.read, "run": looking.run,
     "sum": looking.calculate, "why": looking.why,
     "remember": session.remember, "recall": session.recall, "forget": session.forget,
@@ -70,13 +70,43 @@ def _recipe(task: Task, wanted: Ask) -> Recipe:
     made: Recipe | str
     if wanted.kind in _ON_FRAME:
         return (yield from _on_frame(task, wanted))
+    if wanted.kind == "load":
+        return (yield from _load(task, wanted))
     made = _OTHER[wanted.kind](task, wanted)
     return made if isinstance(made, str) else (yield from made)
 
 
-def _on_frame(task: Task, wanted: Ask) -> Recipe:
-    """A recipe on a DataFrame; when that turns out to have changed unseen, once more on what is there now."""
-    said = "\n".join([wanted.text, *(words for _, words in wanted.amendments), task.conversation.turn.asked])
+def _load(task: Task, wanted: Ask) -> Recipe:
+    """Loads data, then does what the request asks of it; what it cannot do is named."""
+    head, rest = after_load(wanted.text)
+    said: str = yield from loading.load(task, replace(wanted, text=head))
+    rest = normal(rest)
+    if not rest:
+        return said
+    name, then = task.known.used[-1], kind(rest)
+    if then == "load":
+        more: str = yield from _load(task, Ask("load", rest))
+    elif then in _ON_FRAME:
+        more = yield from _on_frame(task, Ask(then, rest), name)
+    else:
+        more = _undone(task, [rest]).strip()
+    return f"{said}\n\n{more}"
+
+
+def _undone(task: Task, parts: list[str]) -> str:
+    """Names the parts of a request that were not acted on."""
+    if not parts:
+        return ""
+    words = ", ".join(f"“{each}”" for each in parts)
+    return task.say(f"\n\nNot done: {words}. Ask for it on its own.", f"\n\n没有做：{words}。请单独提出。")
+
+
+def _on_frame(task: Task, wanted: Ask, name: str = "") -> Recipe:
+    """A recipe on a DataFrame; when that turns out to have changed unseen, once more on what is there now.
+
+    `name`: the frame to use, where the request itself has just made it.
+    """
+    said = "\n".join([wanted.text, *(words for _, words in wanted.amendments), name or task.conversation.turn.asked])
     frame = yield from find_frame(task, said, wanted.kind)
     if task.known.listed and not task.known.complete and task.has("variables"):
         step = yield from task.call("variables", {}, "The listing was cut; I must not take a name that the user has.")
@@ -100,7 +130,9 @@ def _on_frame(task: Task, wanted: Ask) -> Recipe:
             act = made.send(steps)
             steps = yield act
     except StopIteration as finished:
-        return str(finished.value) + _unread(task, frame)
+        undone = [] if wanted.amendments else other_work(wanted.text, wanted.kind)
+        unread = _unread(task, frame) if wanted.kind != "fill" else ""  # filling names them itself
+        return str(finished.value) + unread + _undone(task, undone)
 
 
 def _unread(task: Task, frame: Frame) -> str:
@@ -115,6 +147,8 @@ def _unread(task: Task, frame: Frame) -> str:
 
 
 def _start(task: Task, wanted: Ask, frame: Frame) -> Recipe | str:
+    for part in other_work(wanted.text, wanted.kind):
+        wanted = replace(wanted, text=wanted.text.replace(part, " "))  # not acted on, so its columns are not meant
     return _ON_FRAME[wanted.kind](task, resolve(wanted, frame, task.known.taken))
 
 

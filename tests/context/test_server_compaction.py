@@ -73,7 +73,8 @@ def test_what_the_summary_cost_is_on_the_bill(room: CompactRoom) -> None:
 def test_in_the_middle_of_a_turn_with_thinking_the_server_compacts_too(room: CompactRoom) -> None:
     off = {"layer_clear_results": False, "layer_server_edits": False, "layer_store_results": False}
     agent = room.agent(engine="auto", window=WINDOW, **off)
-    result = room.turn(agent, "print much", *[LONG] * 5, text("printed", thinking="Enough."))
+    fits = tool("python", {"code": "print('0123456789 ' * 900)"}, thinking="I print a line.")
+    result = room.turn(agent, "print much", *[fits] * 9, text("printed", thinking="Enough."))
     assert (result.status, result.text) == ("finished", "printed")
     assert {event.method for event in room.of(agent, Compacted)} == {"server"}
     assert "print much" in plain(room.bodies[-1]["messages"][0]["content"])

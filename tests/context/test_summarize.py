@@ -168,7 +168,8 @@ def test_in_the_middle_of_a_turn_with_thinking_nothing_is_refused(room: CompactR
 
 def test_a_second_compaction_keeps_the_request_of_the_turn_word_for_word(room: CompactRoom) -> None:
     agent = room.agent(window=WINDOW, layer_clear_results=False, layer_store_results=False, compact_thrash_turns=0)
-    result = room.turn(agent, "print 'much', twice", *[LONG] * 9, text("printed"))
+    fits = tool("python", {"code": "print('0123456789 ' * 900)"}, thinking="I print a line.")
+    result = room.turn(agent, "print 'much', twice", *[fits] * 18, text("printed"))
     assert result.status == "finished"
     assert len(room.of(agent, Compacted)) >= 2
     assert "print 'much', twice" in plain(room.bodies[-1]["messages"][0]["content"])
@@ -270,10 +271,12 @@ def test_three_failures_open_the_breaker_and_a_success_closes_it(room: CompactRo
 
 
 def test_a_window_that_is_full_again_at_once_is_explained_and_not_compacted_again(room: CompactRoom) -> None:
-    agent = room.agent(window=WINDOW, layer_clear_results=False, layer_store_results=False)
-    huge = tool("python", {"code": "print('0123456789 ' * 8000)"})
+    agent = room.agent(
+        window=WINDOW, layer_clear_results=False, layer_store_results=False, auto_compact_percent=50
+    )
+    huge = tool("python", {"code": "print('0123456789 ' * 2600)"})
     agent.settings.tool_output_chars = 90_000
-    result = room.turn(agent, "print", huge, huge, huge, text("done"))
+    result = room.turn(agent, "print", huge, huge, huge, huge, text("done"))
     assert len(room.of(agent, Compacted)) >= 1
     said = [event.words for event in room.of(agent, LayerDecided) if "full again" in event.words]
     assert result.status == "finished"

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import pytest
 from loop_rig import Rig
 
 from ipyagent.journal.events import CacheBroken, LayerDecided, ResultsCleared, ServerEdited, UsageReported

@@ -4,13 +4,15 @@ too large is set aside instead of ending the session."""
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
+from compact_room import compact_room, words
 from loop_rig import Rig
 
 from ipyagent.config import IPyAgent
 from ipyagent.context.thresholds import message_chars, preview_chars, result_chars
-from ipyagent.journal.events import ForkEnded, LayerFailed, ResultStored, Snipped, ToolReturned, UserSaid
+from ipyagent.journal.events import Compacted, ForkEnded, LayerFailed, ResultStored, Snipped, ToolReturned, UserSaid
 from ipyagent.journal.view import View
 from ipyagent.practice.replies import calls, text, tool
 from ipyagent.practice.server import PracticeServer
@@ -111,20 +113,17 @@ def test_with_reactive_off_nothing_is_set_aside(make_rig: Callable[..., Rig], se
 
 
 def test_above_the_block_mark_the_conversation_is_compacted_and_the_request_goes_out(
-    make_rig: Callable[..., Rig], server: PracticeServer
+    home: Path, tmp_path: Path
 ) -> None:
-    """The block is met in the middle of a turn: the mark's own compaction is refused there (thrashing)."""
-    rig = make_rig(window=WINDOW, layer_notes=False, layer_clear_results=False, compact_thrash_turns=99)
-    session = None
-    for number in range(12):
-        server.script(text(f"answer {number} " + "word " * 900))
-        assert rig.turn(f"question {number}").status == "finished"
-        session = rig.agent.session
-    assert session is not None
-    triggers = [event.trigger for event in rig.events() if type(event).__name__ == "Compacted"]
-    assert "reactive" in triggers, triggers
-    assert rig.shown(Snipped) == []
-    assert server.refused == []
+    """The block is reached because the compaction at the mark stands back."""
+    with compact_room(tmp_path, window=WINDOW) as room:
+        agent = room.agent(window=WINDOW, layer_collapse=True, collapse_percent=100, layer_clear_results=False)
+        for number in range(8):
+            result = room.turn(agent, f"weigh {number}: {words(number, 2_000)}", text(f"answer {number}"))
+            assert (result.status, result.text) == ("finished", f"answer {number}"), result.message
+        assert {made.trigger for made in room.of(agent, Compacted)} == {"reactive"}
+        assert room.of(agent, Snipped) == []
+        assert room.server.refused == []
 
 
 def recording() -> Recording:

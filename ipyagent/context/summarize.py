@@ -72,6 +72,8 @@ def directive(now: Situation, gone: Range, wishes: Sequence[str]) -> str:
             + _quoted(" The part begins with: ", gone.blocks[0])
             + _quoted(" It ends with: ", gone.blocks[-1])
         )
+    room = round(0.75 * _room(now))
+    parts.append(f"There is room for about {room:,} tokens in all, the analysis included; what is longer is cut off.")
     if wishes:
         parts.append("Wishes for this summary, the first counts most:\n" + "\n".join(f"- {wish}" for wish in wishes))
     return "\n\n".join(parts)
@@ -107,10 +109,15 @@ def summary_in(forked: Forked) -> str:
 # ---------------------------------------------------------------------- the call
 
 
+def _room(now: Situation) -> int:
+    """Tokens that the summary may have: what the window keeps free for it."""
+    return max(256, now.state.window - now.state.effective)
+
+
 async def _ask(now: Situation, words: str) -> Forked:
     """The fork's answer; of shorter and shorter copies when the whole does not fit."""
     factor, messages = now.view.calibration.factor, now.view.messages
-    room = max(256, now.state.window - now.state.effective)
+    room = _room(now)
     order = ForkOrder(purpose="compaction", directive=words, max_tokens=room, without_pictures=_bare_is_cheaper(now))
     if now.gap:
         order = _shorter(now, order, now.gap + round(factor * estimate_text(words)) + room)

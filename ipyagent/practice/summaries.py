@@ -16,6 +16,7 @@ _SHARE: Final = 0.8
 """The part of the conversation's own tokens that a summary may have; below some 200 the headings alone are more."""
 _FRAME: Final = 80
 """Tokens of the headings, and of what fills an empty section."""
+_ROOM: Final = re.compile(r"room for about ([\d,]+) tokens")
 _BEGINS: Final = re.compile(r"The part begins with: “(.*?)…?”", re.S)
 _ENDS: Final = re.compile(r"It ends with: “(.*?)…?”", re.S)
 
@@ -27,7 +28,9 @@ def summary(body: Mapping[str, Any]) -> str:
     found = material(body, begins[1] if begins else "", ends[1] if ends else "")
     failed = sum(step.failed for step in found.steps)
     scratch = f"{len(found.requests)} requests, {len(found.steps)} tool calls, {failed} errors; lines are taken over."
-    return f"<analysis>\n{scratch}\n</analysis>\n<summary>\n{sections(found)}\n</summary>"
+    room = _ROOM.search(told)
+    most = min(MOST, int(room[1].replace(",", "")) - 60) if room else MOST
+    return f"<analysis>\n{scratch}\n</analysis>\n<summary>\n{sections(found, most)}\n</summary>"
 
 
 def extract(body: Mapping[str, Any]) -> str:
@@ -35,8 +38,8 @@ def extract(body: Mapping[str, Any]) -> str:
     return sections(material(body))
 
 
-def sections(found: Material) -> str:
-    """The nine sections, numbered; one without matter says "none"."""
+def sections(found: Material, most: int = MOST) -> str:
+    """The nine sections, numbered, in about `most` tokens; one without matter says "none"."""
     newest, old = found.newest, found.old
     asked = newest.asked or boundaries.request_in("- " + "\n- ".join(old.get(9, ())))
     waits = bool(newest.said) or not asked
@@ -44,7 +47,7 @@ def sections(found: Material) -> str:
         7: "" if waits else "- the newest request (9)",
         9: f"- {'Wait for the user' if waits else 'Go on with it'}. The last request was: “{cut(asked, 240)}”",
     }
-    left = min(MOST, int(_SHARE * _size(found))) - _FRAME - sum(count_text(text) for text in made.values())
+    left = min(most, int(_SHARE * _size(found))) - _FRAME - sum(count_text(text) for text in made.values())
 
     def part(number: int, lines: list[str], share: float) -> None:
         nonlocal left

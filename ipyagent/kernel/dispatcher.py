@@ -29,6 +29,8 @@ T = TypeVar("T")
 
 _CLOSE = 2.0
 """Seconds a stopped turn has to close before the door gives up."""
+_ON_ITS_WAY = 0.05
+"""Seconds that a cancellation may take from another thread, many switches of the interpreter's lock."""
 _BATCH = 0.04
 """Seconds between pieces of live output."""
 
@@ -177,7 +179,8 @@ class MainThread:
 
     async def _post(self, job: Job[Any]) -> None:
         if self.stopped or self._inbox is None or not self._inbox.post(job):
-            await asyncio.sleep(0)  # a cancellation that waits for the next await: this one, not two
+            # the stopping thread may be between its mark and its cancellation: that one ends us, not two
+            await asyncio.sleep(_ON_ITS_WAY)
             raise asyncio.CancelledError("the turn has been stopped: nothing more runs on the main thread")
 
     def _break(self, job: Job[Any]) -> None:

@@ -203,10 +203,11 @@ class MainThread:
                 self._shell, job.code, job.log, guard=guard, forward_all=self._forward_all, max_chars=self._max_chars
             )
             try:
-                job.future.set_result(await run)
+                execution = await run
             except BaseException as problem:  # noqa: BLE001 - the run_code that waits gets it
-                job.future.set_exception(problem)
-            self._interrupts.reclaim()
+                self._settle(job, None, problem)
+            else:
+                self._settle(job, execution)
         else:
             self._serve_call(job, guard)
 
@@ -217,10 +218,10 @@ class MainThread:
                 execution = execute.run_sync(
                     self._shell, job.code, job.log, guard=guard, forward_all=forward, max_chars=self._max_chars
                 )
-                job.future.set_result(execution)
             except BaseException as problem:  # noqa: BLE001 - as above
-                job.future.set_exception(problem)
-            self._interrupts.reclaim()
+                self._settle(job, None, problem)
+            else:
+                self._settle(job, execution)
         else:
             self._serve_call(job, guard)
 
@@ -229,13 +230,18 @@ class MainThread:
         try:
             value = guard.run(job.function)
         except BaseException as problem:  # noqa: BLE001 - the call that waits gets it
+            self._settle(job, None, problem)
+        else:
+            self._settle(job, value, asyncio.CancelledError() if guard.interrupted else None)
+
+    def _settle(self, job: Job[Any], value: Any, problem: BaseException | None = None) -> None:
+        """Tell the job's outcome. SIGINT is ours again before that: what waits may go on at once, and
+        an interrupt of what it does next must find our handler."""
+        self._interrupts.reclaim()
+        if problem is not None:
             job.future.set_exception(problem)
         else:
-            if guard.interrupted:
-                job.future.set_exception(asyncio.CancelledError())
-            else:
-                job.future.set_result(value)
-        self._interrupts.reclaim()
+            job.future.set_result(value)
 
     def _on_cancel(self) -> None:
         """Someone cancelled the cell's task: the turn ends, and the door hands the cancellation on."""

@@ -142,6 +142,32 @@ class IPyAgent(Configurable):
     collapse_percent = Int(90, min=1, max=100, help="Percent of the effective window at which sub-tasks collapse.").tag(
         config=True
     )
+    memory = Bool(True, help="Memory as a whole; off: nothing is loaded, recalled, extracted or dreamed.").tag(
+        config=True
+    )
+    memory_dir = Unicode("", help="Folder of the project memory; empty: .ipyagent/memory of the project.").tag(
+        config=True
+    )
+    memory_per_worktree = Bool(False, help="Give each git worktree a memory of its own.").tag(config=True)
+    recall = Bool(True, help="Look for memories that fit each request.").tag(config=True)
+    recall_when = Enum(
+        ("beside", "before"),
+        "beside",
+        help="beside: while the model works, shown at its next round; before: the request waits, 3 s at most.",
+    ).tag(config=True)
+    recall_selector = Bool(True, help="Let the small model choose among candidates; off: full-text ranking alone.").tag(
+        config=True
+    )
+    recall_files = Int(5, min=0, help="Memories shown for one request, at most.").tag(config=True)
+    recall_bytes = Int(60_000, min=0, help="Bytes of memories shown in one session, at most.").tag(config=True)
+    extraction = Bool(True, help="Save what is worth remembering in the background after a turn.").tag(config=True)
+    extract_every = Int(1, min=1, help="Turns from one extraction to the next.").tag(config=True)
+    extract_turns = Int(5, min=1, help="Model calls of one extraction, at most.").tag(config=True)
+    extract_messages = Int(40, min=2, help="Newest messages an extraction may draw on.").tag(config=True)
+    dreaming = Bool(True, help="Tidy the memory in the background, once a day at most.").tag(config=True)
+    dream_hours = Float(24.0, min=0.0, help="Hours from one tidying of the memory to the next.").tag(config=True)
+    dream_sessions = Int(5, min=1, help="Sessions touched since the last tidying that call for one.").tag(config=True)
+    instructions = Bool(True, help="Load instruction files (AGENTS.md, CLAUDE.md, AGENT.md, rules).").tag(config=True)
     trust_all = Bool(False, help="Load stored sessions of any folder without asking (tests, containers).").tag(
         config=True
     )

@@ -24,6 +24,8 @@ from ipyagent.journal.events import (
     Event,
     ForkEnded,
     LayerFailed,
+    MemorySaved,
+    MemorySurfaced,
     ModelChosen,
     NotesWritten,
     ResultsCleared,
@@ -184,6 +186,11 @@ def describe(event: Event) -> tuple[str, str] | None:
         case CacheBroken():
             foreseen = "as decided" if event.expected else "unexpected"
             return "cache break", f"{event.missed:,} tokens were not read from cache ({foreseen}): {event.cause}"
+        case MemorySurfaced():
+            names = ", ".join(memory.path for memory in event.memories)
+            return "recalled", f"memories shown to the model: {names}"
+        case MemorySaved():
+            return "saved", f"memory {event.change} by the {event.by}: {event.path}"
         case ThinkingDropped():
             return "thinking left out", event.why or f"thinking up to event {event.upto}"
         case BlockDropped():

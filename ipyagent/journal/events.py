@@ -346,6 +346,47 @@ class CacheBroken(_Event, frozen=True, tag=True):
     expected: bool = False
 
 
+class Recalled(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One memory that was shown to the model: its `path` as the memory tool names it, the one line that
+    describes it, `why` it was picked and with what `score`, `age` in days, `chars` that were shown."""
+
+    path: str
+    description: str = ""
+    why: str = ""
+    score: float = 0.0
+    age: int = 0
+    chars: int = 0
+
+
+class MemorySurfaced(_Event, frozen=True, tag=True):
+    """Memories stand in the context from here on, as a note of ours in `text`. `by`: "selector" (a small
+    model chose) or "ranking" (full text alone)."""
+
+    memories: tuple[Recalled, ...]
+    text: str
+    by: str = "ranking"
+    tokens: int = 0
+    seconds: float = 0.0
+
+
+class MemoryDismissed(_Event, frozen=True, tag=True):
+    """The user clicked a memory away: it does not come again in this session. What was sent stays."""
+
+    path: str
+
+
+class MemorySaved(_Event, frozen=True, tag=True):
+    """A memory was written. `change`: "created", "changed", "deleted", "renamed" (to `path`, from `old`) or
+    "restored"; `by`: "agent", "extraction", "dream" or "user"; `revision` names the version before in the
+    memory's history ("" when there was none), which undoes it."""
+
+    path: str
+    change: str
+    by: str
+    old: str = ""
+    revision: str = ""
+
+
 class TurnEnded(_Event, frozen=True, tag=True):
     """How the turn ended. `message` is one line for the user ("" when finished); `variables`
     maps each name in the user's namespace to a short type, as it was at this moment."""
@@ -387,5 +428,8 @@ Event: TypeAlias = (
     | LayerDecided
     | LayerFailed
     | CacheBroken
+    | MemorySurfaced
+    | MemoryDismissed
+    | MemorySaved
     | TurnEnded
 )

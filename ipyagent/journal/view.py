@@ -29,6 +29,9 @@ from ipyagent.journal.events import (
     KernelStarted,
     LayerDecided,
     LayerFailed,
+    MemoryDismissed,
+    MemorySaved,
+    MemorySurfaced,
     ModelChosen,
     NotesWritten,
     PermissionAnswered,
@@ -204,7 +207,7 @@ class View:
             case UserSaid():
                 self._settle()
                 self._add_user(event.id, request_blocks(event.blocks), event.tokens)
-            case Reminded():
+            case Reminded() | MemorySurfaced():
                 self._settle()
                 self._add_user(event.id, request_blocks([text_block(event.text)]), event.tokens)
             case Streamed():
@@ -269,6 +272,8 @@ class View:
                 | LayerDecided()
                 | LayerFailed()
                 | CacheBroken()
+                | MemoryDismissed()
+                | MemorySaved()
             ):
                 pass
             case TurnEnded():

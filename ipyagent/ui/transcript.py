@@ -23,6 +23,9 @@ from ipyagent.journal.events import (
     KernelStarted,
     LayerDecided,
     LayerFailed,
+    MemoryDismissed,
+    MemorySaved,
+    MemorySurfaced,
     ModelChosen,
     NotesWritten,
     PermissionAnswered,
@@ -163,6 +166,12 @@ class Transcript:
                 return self._notice("Session notes brought up to date")
             case ServerEdited():
                 return self._notice(f"The server left out {event.cleared:,} parts, about {event.tokens:,} tokens")
+            case MemorySurfaced():
+                return self._notice("Recalled: " + ", ".join(memory.path for memory in event.memories))
+            case MemoryDismissed():
+                return self._notice(f"Will not come again: {event.path}")
+            case MemorySaved():
+                return self._notice(f"Memory {event.change}: {event.path}")
             case SessionStarted() | PromptRendered() | UserSaid() | ResultStored() | LayerDecided():
                 return ()  # the cell itself shows the request
             case _:

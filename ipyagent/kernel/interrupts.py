@@ -49,6 +49,7 @@ class Interrupts:
         self._own_signal = False
         self._spared: Job[Any] | None = None
         self._next_kick: asyncio.TimerHandle | None = None
+        self._owns = False
 
     @contextlib.contextmanager
     def own_sigint(self) -> Iterator[None]:
@@ -59,14 +60,16 @@ class Interrupts:
             return
         before = signal.signal(signal.SIGINT, self._on_sigint)
         try:
+            self._owns = True
             yield
         finally:
+            self._owns = False
             # Python first runs our handler for a signal that is still pending, then exchanges them
             signal.signal(signal.SIGINT, before if before is not None else signal.default_int_handler)
 
     def reclaim(self) -> None:
-        """Own SIGINT again where user code took it."""
-        if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGINT) != self._on_sigint:
+        """Own SIGINT again where user code took it, within `own_sigint` only."""
+        if self._owns and signal.getsignal(signal.SIGINT) != self._on_sigint:
             signal.signal(signal.SIGINT, self._on_sigint)
 
     def kick(self) -> None:

@@ -17,15 +17,18 @@ _QUESTION = re.compile(r"^\s*%(?P<name>\w+)[ \t]+(?P<rest>\S.*\?)\s*$")
 
 
 class CellTransformer:
-    """Turns cells of the magics `names` into calls. IPython skips it when it only asks whether a
-    cell is complete (`has_side_effects`), so that typing line by line works in a terminal."""
+    """Turns cells of the magics `names` into calls; those of `lines` that take a cell too, but nobody awaits
+    them. IPython skips it when it only asks whether a cell is complete (`has_side_effects`), so that typing
+    line by line works in a terminal."""
 
     has_side_effects = True
 
-    def __init__(self, shell: Any, names: Sequence[str]) -> None:
+    def __init__(self, shell: Any, names: Sequence[str], lines: Sequence[str] = ()) -> None:
         self._shell = shell
         self._names = tuple(names)
-        self._cell = re.compile(r"%%(" + "|".join(names) + r")(?:[ \t]+(.*?))?[ \t]*\r?\n?$")
+        self._lines = tuple(lines)
+        cells = (*names, *(name for name in lines if name == "memory"))
+        self._cell = re.compile(r"%%(" + "|".join(cells) + r")(?:[ \t]+(.*?))?[ \t]*\r?\n?$")
 
     def __call__(self, lines: list[str]) -> list[str]:
         start = next((number for number, line in enumerate(lines) if line.strip()), None)
@@ -51,6 +54,10 @@ class CellTransformer:
         return f"get_ipython().run_cell_magic({outer.group(1)!r}, {outer.group(2) or ''!r}, {inner!r})\n"
 
     def _call(self, name: str, options: str, body: str, awaitable: bool) -> str:
+        if name not in self._names:
+            if not body.strip():
+                return f"get_ipython().run_line_magic({name!r}, {options!r})\n"
+            return f"get_ipython().run_cell_magic({name!r}, {options!r}, {body!r})\n"
         if not body.strip():
             return f"get_ipython().run_line_magic({name!r}, 'help')\n"
         if awaitable:
@@ -66,7 +73,7 @@ class CellTransformer:
 
     def _request(self, line: str) -> str:
         match = _QUESTION.match(line)
-        if match is None or match.group("name") not in (*self._names, "context"):
+        if match is None or match.group("name") not in (*self._names, *self._lines):
             return line
         indent = line[: len(line) - len(line.lstrip())]
         return f"{indent}get_ipython().run_line_magic({match.group('name')!r}, {match.group('rest')!r})\n"

@@ -167,11 +167,36 @@ def _compact(extension: Extension, rest: str) -> str:
     return extension.agent_now.compact(rest)
 
 
+def _memory(extension: Extension, rest: str) -> str:
+    """What outlives a session (the same as %memory)."""
+    return show_memory(extension, rest)
+
+
+def show_memory(extension: Extension, line: str, cell: str | None = None) -> str:
+    """The answer of `%memory LINE`; "" when it was shown as a widget."""
+    agent = extension.agent_now
+    if cell is None and not line.strip() and getattr(extension.shell, "kernel", None) is not None:
+        from ipyagent.browsing import browsing_of
+        from ipyagent.ui.memory_browser import show
+
+        return show(extension.shell, browsing_of(agent), busy=agent.busy)
+    from ipyagent.memory_command import run_memory
+
+    return run_memory(agent, line, cell, shell=extension.shell)
+
+
 def _trust(extension: Extension, rest: str) -> str:
-    """Load stored sessions of this folder from now on."""
-    project = extension.agent_now.project
-    project.trust()
-    return f"{project.root} is trusted; %agent resume takes up its newest session"
+    """Load what this folder holds (memory, instructions, settings, sessions) from now on; --off: no longer."""
+    if rest not in ("", "--off"):
+        raise UsageError("%agent trust takes nothing after it, or --off")
+    agent = extension.agent_now
+    agent.trust(off=rest == "--off")
+    lines, agent.notices[:] = list(agent.notices), []
+    if rest:
+        return "\n".join([f"{agent.project.root} is not trusted any more: nothing of it is loaded from now on", *lines])
+    loaded = ", ".join(agent.project.carried()) or "nothing yet"
+    told = f"{agent.project.root} is trusted; of its own it has {loaded}, which the next request goes by"
+    return "\n".join([f"{told}; %agent resume takes up its newest session", *lines])
 
 
 def _tools(extension: Extension, rest: str) -> str:
@@ -212,10 +237,12 @@ COMMANDS: dict[str, Callable[[Extension, str], str]] = {
     "context": _context,
     "panel": _panel,
     "compact": _compact,
+    "memory": _memory,
     "doctor": _doctor,
     "help": _help,
 }
-WHILE_BUSY = ("", "status", "stop", "sessions", "tools", "context", "panel", "doctor", "help")
-"""Commands that change nothing but the running turn; the others are not for code that runs in it."""
-BARE = ("status", "panel", "new", "sessions", "fork", "stop", "undo", "trust", "tools", "doctor", "help")
+WHILE_BUSY = ("", "status", "stop", "sessions", "tools", "context", "panel", "memory", "doctor", "help")
+"""Commands that change nothing but the running turn; the others are not for code that runs in it (`memory`
+looks after that itself)."""
+BARE = ("status", "panel", "new", "sessions", "fork", "stop", "undo", "tools", "doctor", "help")
 """Commands that take no argument: words after one are a request that went astray."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,16 +11,21 @@ from ipyagent.options import EFFORTS, FLAGS, MODES, VALUES
 
 _AT = re.compile(r"(?<![\w@.])@[^\s@,;!?()\[\]{}'\"`]*$")
 _COMMAND = re.compile(r"^\s*%\w+\s+(?P<word>\w*)$")
+_MEMORY = re.compile(r"^\s*%%?(?:memory|\w+\s+memory)\s+(?:(?P<command>\S+)\s+(?P<options>(?:\S+\s+)*))?(?P<word>\S*)$")
 _CHOICE = re.compile(r"(?:%\w+\s+|\s--)(?P<name>mode|effort)[ \t=]+(?P<word>\w*)$")
 MOST = 60
 
 
 class Completions:
-    """A matcher of IPython's completer, for the magics `names`."""
+    """A matcher of IPython's completer, for the magics `names`; `memories` gives the names of memories when
+    `%memory` is ours (None: it is not)."""
 
-    def __init__(self, shell: Any, names: Sequence[str]) -> None:
+    def __init__(
+        self, shell: Any, names: Sequence[str], memories: Callable[[], list[str]] | None = None
+    ) -> None:
         self._shell = shell
         self._names = tuple(names)
+        self._memories = memories
 
     def register(self) -> None:
         """Add the matcher to the shell's completer."""
@@ -55,6 +60,9 @@ class Completions:
         """The fragment before the cursor and its completions with their kinds."""
         first, _, body = before.lstrip().partition("\n")
         name = re.match(r"%%?(\w+)", first)
+        if name is not None and "\n" not in before.lstrip() and (asked := _MEMORY.match(first)) is not None:
+            ours = name.group(1) in self._names or (name.group(1) == "memory" and self._memories is not None)
+            return self._memory(asked) if ours else ("", [])
         if name is None or name.group(1) not in self._names:
             return "", []
         if "\n" not in before.lstrip() and (choice := _CHOICE.search(first)):
@@ -78,6 +86,26 @@ class Completions:
             return "", []
         word = match.group("word")
         return word, [(name, "command") for name in COMMANDS if name.startswith(word)]
+
+    def _memory(self, asked: re.Match[str]) -> tuple[str, list[tuple[str, str]]]:
+        """Commands of `%memory`, their options, names of memories."""
+        from ipyagent.memory_command import COMMANDS, NAMED
+
+        word, command = asked["word"], asked["command"]
+        if command is None:
+            return word, [(name, "command") for name in COMMANDS if name.startswith(word)]
+        known = COMMANDS.get(command)
+        if known is None:
+            return "", []
+        last = (asked["options"] or "").split()[-1:]
+        if last and last[0] in known.options and known.options[last[0]] not in ("", "TEXT"):
+            values = known.options[last[0]].split("|")
+            return word, [(value, "value") for value in values if value.startswith(word)]
+        if word.startswith("-"):
+            return word, [(name, "option") for name in known.options if name.startswith(word)]
+        if command not in NAMED or asked["options"] or self._memories is None:
+            return "", []
+        return word, [(name, "path") for name in self._memories() if name.startswith(word)][:MOST]
 
     def _mentions(self, fragment: str) -> list[tuple[str, str]]:
         start = fragment[1:]

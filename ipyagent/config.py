@@ -1,5 +1,9 @@
-"""Every setting, each with one name: `%config IPyAgent`, `c.IPyAgent.x` in a config file, or the
-environment variable `IPYAGENT_X` (read once, when the object is made; JSON or plain text)."""
+"""Every setting, each with one name: `%config IPyAgent`, `c.IPyAgent.x` in IPython's configuration, the
+environment variable `IPYAGENT_X` (read once, when the object is made; JSON or plain text), or a settings file.
+
+What is said in this process (given to `IPyAgent`, `%config`, IPython's configuration) comes before the
+environment, this before the settings files (`ipyagent.settings_files`), these before the defaults.
+"""
 
 from __future__ import annotations
 
@@ -168,7 +172,7 @@ class IPyAgent(Configurable):
     dream_hours = Float(24.0, min=0.0, help="Hours from one tidying of the memory to the next.").tag(config=True)
     dream_sessions = Int(5, min=1, help="Sessions touched since the last tidying that call for one.").tag(config=True)
     instructions = Bool(True, help="Load instruction files (AGENTS.md, CLAUDE.md, AGENT.md, rules).").tag(config=True)
-    trust_all = Bool(False, help="Load stored sessions of any folder without asking (tests, containers).").tag(
+    trust_all = Bool(False, help="Load what any folder holds without asking (tests, containers).").tag(
         config=True
     )
 
@@ -181,6 +185,10 @@ class IPyAgent(Configurable):
         super().__init__(**kwargs)
         given = os.environ if environ is None else environ
         configured = self.config.get(type(self).__name__, {})
+        self.said: set[str] = {*kwargs, *configured}
+        """Settings that were said in this process or in the environment: files have no say in them."""
+        self._from_files: set[str] = set()
+        self._reading = False
         for name in self.trait_names(config=True):
             text = given.get("IPYAGENT_" + name.upper())
             if text is None or name in kwargs or name in configured:
@@ -189,6 +197,39 @@ class IPyAgent(Configurable):
                 setattr(self, name, _parse(text, str if isinstance(self.traits()[name], (Unicode, Enum)) else object))
             except (TraitError, ValueError) as problem:
                 raise SettingError(f"IPYAGENT_{name.upper()}={text!r}: {problem}") from None
+            self.said.add(name)
+        self.observe(self._on_change)
+
+    def _on_change(self, change: Mapping[str, Any]) -> None:
+        if not self._reading:
+            self.said.add(change["name"])
+
+    def forget_files(self) -> None:
+        """What settings files said holds no more; what was said otherwise stays."""
+        self._reading = True
+        try:
+            for name in self._from_files - self.said:
+                setattr(self, name, self.traits()[name].default(self))
+        finally:
+            self._reading = False
+        self._from_files.clear()
+
+    def take_from_file(self, name: str, value: Any) -> str:
+        """A file's value of a setting, unless it was said otherwise; what is wrong with it ("" for nothing)."""
+        trait = self.traits()[name]
+        if isinstance(value, bool) and not isinstance(trait, Bool):
+            return f"{name} cannot be {str(value).lower()}: {trait.help}"
+        if name in self.said:
+            return ""
+        self._reading = True
+        try:
+            setattr(self, name, value)
+        except TraitError as problem:
+            return " ".join(str(problem).split())
+        finally:
+            self._reading = False
+        self._from_files.add(name)
+        return ""
 
 
 def _parse(text: str, kind: type) -> Any:

@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from ipyagent.comparing import message_text
 from ipyagent.errors import UsageError
 from ipyagent.journal.events import Event, TurnEnded, UserSaid
-from ipyagent.timeline import Shares, message_text, view_at
+from ipyagent.shares import Shares
+from ipyagent.timeline import view_at
 
 if TYPE_CHECKING:
     from ipyagent.loop.session import Session

@@ -5,6 +5,7 @@
     ├── SettingError              a setting has a value that cannot work
     ├── TrustError                a folder's stored state was not loaded: it is not trusted yet
     ├── JournalError              the session's transcript cannot be written or read
+    ├── MemoryRefused             memory was not read or written; `reason` says why in one word
     ├── WindowTooSmall            system prompt + tools + reserve do not fit the model's window
     ├── CompactionFailed          no summary could be had; the conversation is as it was
     │   └── CompactionTooLong     the compaction call itself did not fit the window, at any length tried
@@ -50,6 +51,18 @@ class TrustError(AgentError):
 
 class JournalError(AgentError):
     """The transcript cannot be written or read (disk full, no rights, not a journal)."""
+
+
+class MemoryRefused(AgentError):
+    """Memory was not read or written. `reason`: "name" (it cannot be a memory's name), "place" (the folder
+    cannot hold memory), "link" (a link on the way), "folder" (a folder stands there), "missing", "exists",
+    "index" (the index cannot be deleted or renamed), "size", "encoding", "busy" (another process holds the
+    lock), "changed" (no longer the expected content), "disk", "content" (what must not be saved, such as a
+    secret), "off", "trust" (not trusted yet)."""
+
+    def __init__(self, message: str, *, reason: str) -> None:
+        super().__init__(message)
+        self.reason = reason
 
 
 class WindowTooSmall(AgentError):

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from ipyagent.requests import Options, PreparedTurn, TurnResult
 
 FULL, SHORT = "ipyagent", "agent"
+LINES = ("context", "compact", "memory")
+"""Magics beside `%agent`; each is also a command of it."""
 _ATTRIBUTE = "_ipyagent_extension"
 
 
@@ -42,6 +44,7 @@ class Extension:
         self._imports: threading.Thread | None = None
         self._transformer: CellTransformer | None = None
         self._completions: Any = None
+        self._door: Any = None
 
     # ------------------------------------------------------------------ loading
 
@@ -63,13 +66,20 @@ class Extension:
             _say("%compact belongs to another extension here; use %ipyagent compact")
         else:
             self._register("line", "compact", lambda line: self.compact(line), Extension.compact.__doc__)
-        self._transformer = CellTransformer(self.shell, self.names)
+        if "memory" in owned["line"] or "memory" in owned["cell"]:
+            _say("%memory belongs to another extension here; use %ipyagent memory")
+        else:
+            self._register(
+                "line_cell", "memory", lambda line, cell=None: self.memory(line, cell), Extension.memory.__doc__
+            )
+        own = {name for _, name in self._registered}
+        self._transformer = CellTransformer(self.shell, self.names, [name for name in LINES if name in own])
         self.shell.input_transformers_cleanup.insert(0, self._transformer)
         self.shell.configurables.append(self.settings)
         self.shell.events.register("post_run_cell", self._warm_up)
         from ipyagent.completion import Completions
 
-        self._completions = Completions(self.shell, self.names)
+        self._completions = Completions(self.shell, self.names, self._memory_names if "memory" in own else None)
         self._completions.register()
 
     def unload(self) -> None:
@@ -166,6 +176,20 @@ class Extension:
         the context. N, A and B are turns, counted from 1."""
         print(self.agent_now.compact(line))  # noqa: T201 - a magic's answer
 
+    def _memory_names(self) -> list[str]:
+        from ipyagent.memory_command import names
+
+        return names(self.agent_now)
+
+    def memory(self, line: str, cell: str | None = None) -> None:
+        """`%memory`: what outlives a session. `%memory help` lists its commands; `%%memory add` and
+        `%%memory edit NAME` take the text below them.
+        """
+        from ipyagent.commands import show_memory
+
+        if answer := show_memory(self, line, cell):
+            print(answer)  # noqa: T201 - a magic's answer
+
     # ------------------------------------------------------------------ around a turn
 
     def _prepared(self, chosen: CellOptions, cell: str) -> PreparedTurn | None:
@@ -194,10 +218,16 @@ class Extension:
 
             return TerminalSurface(self.agent_now.ask_line)
         if front.live_widgets and not captured:
+            from ipyagent.taking_back import TakingBack
+            from ipyagent.ui.door import Door
             from ipyagent.ui.panel import PanelSurface
 
-            kernel = self.shell.kernel
-            return PanelSurface(self.agent_now.stop, lambda comm, click: route_clicks(kernel, comm, click))
+            kernel, agent = self.shell.kernel, self.agent_now
+            route = lambda comm, click: route_clicks(kernel, comm, click)  # noqa: E731
+            if self._door is None:
+                self._door = Door(route)
+            deeds = TakingBack(agent.bench.memories, lambda: agent.session)
+            return PanelSurface(agent.stop, route, deeds=deeds, door=self._door)
         from ipyagent.ui.text import TextSurface
 
         return TextSurface()

@@ -12,14 +12,16 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from ipyagent.errors import AgentError
+from ipyagent.trust import FOLDER, carried, digest_of_mark, folders_down, mark_folder
 
-FOLDER = ".ipyagent"
 TRUST = "trust.json"
-GITIGNORE = "sessions/\ncache/\nagent-memory-local/\n*.local.*\n"
+SHOWN_NAMES = 8
+GITIGNORE = "sessions/\ncache/\nworktrees/\nagent-memory-local/\n*.local.*\n"
 
 
 def user_folder(environ: Mapping[str, str] = os.environ) -> Path:
@@ -50,17 +52,18 @@ def find_root(folder: Path, notebook: Path | None = None) -> Path:
     """
     folder = folder.resolve()
     for candidate in (folder, *folder.parents):
-        if (candidate / FOLDER).is_dir() and not _is_shared(candidate):
+        if (candidate / FOLDER).is_dir() and not is_shared(candidate):
             return candidate
     root = _git_root(folder)
-    if root is not None and not _is_shared(root):
+    if root is not None and not is_shared(root):
         return root
-    if not _is_shared(folder):
+    if not is_shared(folder):
         return folder
     return folder / (notebook.stem if notebook is not None else "notebook")
 
 
-def _is_shared(folder: Path) -> bool:
+def is_shared(folder: Path) -> bool:
+    """Whether unrelated work meets there: a root, the home directory, a temporary folder."""
     home = _home()
     shared = [Path(place) for place in (tempfile.gettempdir(), "/tmp", "/var/tmp", "/dev/shm", "/home", "/Users")]
     shared += [home] if home is not None else []
@@ -93,14 +96,21 @@ def _git_root(folder: Path) -> Path | None:
 
 @dataclass(frozen=True)
 class Project:
-    """A project and the user's folder; every path of the product comes from here."""
+    """A project and the user's folder; every path of the product comes from here. `here` is the folder of
+    the notebook, None when it is not known."""
 
     root: Path
     user: Path
+    here: Path | None = None
 
     @property
     def folder(self) -> Path:
         return self.root / FOLDER
+
+    @property
+    def folders(self) -> tuple[Path, ...]:
+        """From the root (of the worktree that the notebook is in) down to the notebook's folder."""
+        return folders_down(self.root, self.here)
 
     @property
     def sessions(self) -> Path:
@@ -121,11 +131,21 @@ class Project:
         what is there leads out of the project and is not trusted: a cloned repository must not
         choose where transcripts go."""
         new = not self.folder.exists()
+        foreign = new and self.carried()
         goal = self.sessions.resolve()
         if not goal.is_relative_to(self.root.resolve()) and not self.trusted:
             raise AgentError(
                 f"{self.folder} is a link that leads to {goal}; remove it, or say %agent trust if it is yours"
             )
+        self._make_folders()
+        if new and not foreign:
+            try:
+                self.trust()
+            except AgentError:
+                return new  # a home that cannot be written: work goes on, sessions are not taken up by themselves
+        return new
+
+    def _make_folders(self) -> None:
         try:
             self.sessions.mkdir(parents=True, exist_ok=True)
             for ignore, lines in ((self.folder / ".gitignore", GITIGNORE), (self.sessions / ".gitignore", "*\n")):
@@ -135,25 +155,50 @@ class Project:
             raise AgentError(
                 f"cannot write in {self.root} ({problem.strerror}); start the kernel in a folder that you can write"
             ) from None
-        if new:
-            try:
-                self.trust()
-            except AgentError:
-                return new  # a home that cannot be written: work goes on, sessions are not taken up by themselves
-        return new
 
     # ------------------------------------------------------------------ trust
 
     @property
     def trusted(self) -> bool:
-        """Whether state found here may be loaded: this user made it here or said `%agent trust`."""
+        """Whether state found here may be loaded: this user made it here or said `%agent trust`, and it is
+        the same folder, of the same owners, still."""
         entry = _read_object(self.user / TRUST).get(str(self.root))
-        return isinstance(entry, dict) and entry.get("owner") == self._owner
+        if not isinstance(entry, dict) or entry.get("owner") != self._owner:
+            return False
+        mark = digest_of_mark(self.sessions)
+        return bool(mark) and entry.get("mark") == mark
+
+    def carried(self) -> list[str]:
+        """What stands here that only a trusted folder has loaded: "AGENTS.md", "memory", "sessions", …"""
+        return carried(self.folders)
+
+    def untrusted_line(self, then: str = "") -> str:
+        """One line for the user: what was not loaded and what to do, and `then`; "" when there is nothing."""
+        names = self.carried()
+        if self.trusted or not names:
+            return ""
+        shown = ", ".join(names[:SHOWN_NAMES]) + (" …" if len(names) > SHOWN_NAMES else "")
+        return (
+            f"{self.root} is not trusted yet, so nothing of its own was loaded ({shown}); "
+            f"if it is yours or you trust it, say %agent trust{then}"
+        )
 
     def trust(self) -> None:
-        """Remember that this user trusts the folder and who owns its content, in the user's own
-        directory. Raises AgentError when that cannot be written."""
-        entry = {"since": time.strftime("%Y-%m-%d"), "owner": self._owner}
+        """Remember that this user trusts this very folder (see `ipyagent.trust`) and who owns it, in the user's
+        own directory. Raises AgentError when that cannot be written."""
+        self._make_folders()
+        known = [str(entry.get("mark")) for entry in _read_object(self.user / TRUST).values() if isinstance(entry, dict)]
+        try:
+            mark = mark_folder(self.sessions, known)
+        except OSError as problem:
+            raise AgentError(f"cannot write in {self.sessions} ({problem.strerror}), so it cannot be trusted") from None
+        self._note_trust({"since": time.strftime("%Y-%m-%d"), "owner": self._owner, "mark": mark})
+
+    def distrust(self) -> None:
+        """Forget that this user trusts the folder. Raises AgentError when that cannot be written."""
+        self._note_trust(None)
+
+    def _note_trust(self, entry: dict[str, object] | None) -> None:
         try:
             update_object(self.user / TRUST, {str(self.root): entry})
         except OSError as problem:
@@ -163,12 +208,13 @@ class Project:
             ) from None
 
     @property
-    def _owner(self) -> int | None:
-        """User id that owns the stored state; None when there is none."""
-        try:
-            return self.folder.stat().st_uid
-        except OSError:
-            return None
+    def _owner(self) -> list[int]:
+        """User ids that own the folder and the state in it; of what is there."""
+        found: list[int] = []
+        for path in (self.root, self.folder):
+            with suppress(OSError):
+                found.append(path.stat().st_uid)
+        return found
 
     # --------------------------------------------------------------- sessions
 
@@ -219,11 +265,12 @@ def write_atomically(path: Path, content: bytes) -> None:
 
 
 def update_object(path: Path, changes: Mapping[str, object]) -> dict[str, object]:
-    """Merge `changes` into a JSON object file under a lock that works across processes."""
+    """Merge `changes` into a JSON object file under a lock that works across processes; None takes a key out."""
     from filelock import FileLock
 
     path.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(f"{path}.lock", timeout=5):
-        value = {**_read_object(path), **changes}
+        merged = {**_read_object(path), **changes}
+        value = {key: kept for key, kept in merged.items() if kept is not None}
         write_atomically(path, json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False).encode())
     return value

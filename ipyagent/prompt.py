@@ -1,24 +1,24 @@
-"""The head of every request: our instructions and the tools. Rendered once a session, journalled."""
+"""Our own instructions and the tools as they go out, and what is added to them (see `ipyagent.head`)."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib.resources import files
 
 from ipyagent.journal.events import Block, PromptRendered
 from ipyagent.journal.protocols import Tool
-from ipyagent.journal.tokens import estimate_blocks, estimate_text
+from ipyagent.journal.tokens import estimate_blocks
 
 
-def render(tools: Mapping[str, Tool]) -> PromptRendered:
-    """The same tools give the same bytes, whatever the day, the machine or the project."""
+def render(tools: Mapping[str, Tool], extra: Sequence[Block] = ()) -> PromptRendered:
+    """The same tools and the same `extra` blocks give the same bytes, whatever the day or the machine."""
     text = files("ipyagent").joinpath("system.md").read_text(encoding="utf-8").strip()
-    system: tuple[Block, ...] = ({"type": "text", "text": text},)
+    system: tuple[Block, ...] = ({"type": "text", "text": text}, *extra)
     described: tuple[Block, ...] = tuple(
         {"name": tool.name, "description": tool.description, "input_schema": tool.input_schema}
         for tool in tools.values()
     )
     tool_tokens = estimate_blocks(described)
     return PromptRendered(
-        system=system, tools=described, tokens=tool_tokens + estimate_text(text), tool_tokens=tool_tokens
+        system=system, tools=described, tokens=tool_tokens + estimate_blocks(system), tool_tokens=tool_tokens
     )

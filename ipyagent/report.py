@@ -20,7 +20,8 @@ from ipyagent.journal.protocols import WindowState
 from ipyagent.journal.view import View
 from ipyagent.model.prices import LESSON_MODEL, cost_of
 from ipyagent.savings import saving_lines
-from ipyagent.timeline import Shares, timeline
+from ipyagent.shares import Shares
+from ipyagent.timeline import timeline
 from ipyagent.ui.escape import line as one_line
 from ipyagent.ui.timeline import turn_lines
 from ipyagent.version import __version__

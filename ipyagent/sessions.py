@@ -10,6 +10,7 @@ import sys
 import uuid
 from collections.abc import Callable, Container
 from pathlib import Path
+from typing import Protocol
 
 from ipyagent.config import IPyAgent
 from ipyagent.errors import JournalError, TrustError, UsageError
@@ -27,6 +28,16 @@ ASIDE = "-aside"
 """Ends the id of a throw-away session, which is never taken up unless named."""
 
 
+class Keeper(Protocol):
+    """Work that goes on in sessions which were let go of."""
+
+    def take_over(self, session: Session) -> bool:
+        """Whether the session is in use still, and will be closed at the end of that."""
+
+    def release(self, folder: Path) -> None:
+        """Have the session in this folder closed now."""
+
+
 class Sessions:
     """The sessions of one kernel in one project; `current` is the one that requests go to.
 
@@ -39,6 +50,9 @@ class Sessions:
         self.project = project
         self.notebook: Path | None = None
         self.current: Session | None = None
+        self.keeper: Keeper | None = None
+        self.told_trust = False
+        """Whether the user was told that this folder is not trusted."""
         self._settings = settings
         self._namespace = namespace
         self._notice = notice
@@ -59,6 +73,7 @@ class Sessions:
                 try:
                     return self._open(folder)
                 except (TrustError, JournalError) as problem:
+                    self.told_trust = isinstance(problem, TrustError)
                     self._notice(str(problem))
         return self.current
 
@@ -127,7 +142,8 @@ class Sessions:
         self._looked, self._replayed = True, None
         if self.current is not None:
             hooks.call_now("session_end", {"session": self.current.journal.session}, self._notice)
-            self.current.close()
+            if self.keeper is None or not self.keeper.take_over(self.current):
+                self.current.close()
             self.current = None
 
     def started(self, forked_from: str = "") -> SessionStarted:
@@ -162,10 +178,9 @@ class Sessions:
 
     def _open(self, folder: Path) -> Session:
         if not (self.project.trusted or self._settings.trust_all):
-            raise TrustError(
-                f"{self.project.folder} holds sessions from elsewhere that were not loaded; "
-                f"if you trust them, say %agent trust, then %agent resume {folder.name}"
-            )
+            raise TrustError(self.project.untrusted_line(f", then %agent resume {folder.name}"))
+        if self.keeper is not None:
+            self.keeper.release(folder)
         try:
             session, problems = Session.open(folder)
         except JournalError as problem:

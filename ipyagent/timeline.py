@@ -7,15 +7,13 @@ costs pointers, not text.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Sequence
-from difflib import SequenceMatcher
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
 
+from ipyagent.comparing import Row, compare
 from ipyagent.journal.events import (
-    Block,
     BlockDropped,
     CacheBroken,
     Collapsed,
@@ -37,21 +35,8 @@ from ipyagent.journal.events import (
     UsageReported,
     UserSaid,
 )
-from ipyagent.journal.tokens import estimate_block, estimate_blocks, estimate_text
 from ipyagent.journal.view import View
-
-SOURCES = (
-    "system prompt",
-    "tools",
-    "user",
-    "attached and context",
-    "answers",
-    "thinking",
-    "tool calls",
-    "tool results",
-    "images",
-)
-ATTACHED = ("<context>", "<variable ", "<file ", "<cell ")
+from ipyagent.shares import Shares
 
 
 class Mark(msgspec.Struct, frozen=True, kw_only=True):
@@ -80,14 +65,6 @@ class Bar(msgspec.Struct, frozen=True, kw_only=True):
     cost: float | None
     requests: int
     ended: str
-
-
-class Row(msgspec.Struct, frozen=True):
-    """One line of a comparison: what stood there before and after; both the same when `same`."""
-
-    before: str
-    after: str
-    same: bool
 
 
 class Timeline(msgspec.Struct, frozen=True, kw_only=True):
@@ -201,120 +178,3 @@ def describe(event: Event) -> tuple[str, str] | None:
             return "model", f"requests go to {event.model}"
         case _:
             return None
-
-
-# ---------------------------------------------------------------------- shares by source
-
-
-class Shares:
-    """Estimated tokens by source; what is known of a message is not estimated again."""
-
-    def __init__(self) -> None:
-        self._known: list[tuple[dict[str, Any], dict[str, int]]] = []
-        self._head: tuple[Any, Any, int, int] = (None, None, 0, 0)
-
-    def of(self, view: View) -> dict[str, int]:
-        """Tokens of the next prompt by where they come from; keys are SOURCES. They add up to the
-        view's count but for rounding."""
-        found = dict.fromkeys(SOURCES, 0)
-        if self._head[0] is not view.system or self._head[1] is not view.tools:
-            tools = sum(estimate_text(json.dumps(tool, ensure_ascii=False)) for tool in view.tools)
-            self._head = (view.system, view.tools, estimate_blocks(view.system), tools)
-        found["system prompt"], found["tools"] = self._head[2:]
-        known, messages = self._known, view.messages
-        del known[len(messages) :]
-        for at, message in enumerate(messages):
-            if at == len(known):
-                known.append((message, _shares(message)))
-            elif known[at][0] is not message:
-                known[at] = message, _shares(message)
-            for source, tokens in known[at][1].items():
-                found[source] += tokens
-        # the count is the server's as far as it has counted: the shares add up to it
-        factor = view.count().tokens / (sum(found.values()) or 1)
-        return {source: round(tokens * factor) for source, tokens in found.items()}
-
-
-def _shares(message: dict[str, Any]) -> dict[str, int]:
-    found: dict[str, int] = {}
-    for block in message["content"]:
-        for source, tokens in _sources_of(message["role"], block):
-            found[source] = found.get(source, 0) + tokens
-    return found
-
-
-def _sources_of(role: str, block: Block) -> list[tuple[str, int]]:
-    kind, tokens = block["type"], estimate_block(block)
-    if kind in ("image", "document"):
-        return [("images", tokens)]
-    if kind in ("thinking", "redacted_thinking"):
-        return [("thinking", tokens)]
-    if kind == "tool_use":
-        return [("tool calls", tokens)]
-    if kind == "tool_result":
-        images = sum(estimate_block(inner) for inner in block["content"] if inner["type"] == "image")
-        return [("images", images), ("tool results", tokens - images)]
-    if role == "assistant":
-        return [("answers", tokens)]
-    return [("attached and context" if str(block.get("text", "")).startswith(ATTACHED) else "user", tokens)]
-
-
-# ---------------------------------------------------------------------- before and after
-
-
-def compare(before: Sequence[dict[str, Any]], after: Sequence[dict[str, Any]], chars: int = 4_000) -> list[Row]:
-    """Two lists of messages side by side; unchanged stretches are one row that counts them."""
-    start = 0
-    while start < min(len(before), len(after)) and _same(before[start], after[start]):
-        start += 1
-    end = 0
-    while end < min(len(before), len(after)) - start and _same(before[-1 - end], after[-1 - end]):
-        end += 1
-    left, right = before[start : len(before) - end], after[start : len(after) - end]
-    rows = _unchanged(start)
-    matcher = SequenceMatcher(None, [_key(item) for item in left], [_key(item) for item in right], autojunk=False)
-    for what, a, b, c, d in matcher.get_opcodes():
-        if what == "equal":
-            rows += _unchanged(b - a)
-            continue
-        for at in range(max(b - a, d - c)):
-            old = message_text(left[a + at], chars) if a + at < b else ""
-            new = message_text(right[c + at], chars) if c + at < d else ""
-            rows.append(Row(old, new, False))
-    return rows + _unchanged(end)
-
-
-def _same(one: dict[str, Any], other: dict[str, Any]) -> bool:
-    return one is other or one == other
-
-
-def _key(message: dict[str, Any]) -> str:
-    return json.dumps(message, ensure_ascii=False)
-
-
-def _unchanged(count: int) -> list[Row]:
-    words = f"… {count:,} message{'s' * (count != 1)} as before …"
-    return [Row(words, words, True)] if count else []
-
-
-def message_text(message: dict[str, Any], chars: int = 4_000) -> str:
-    """A message as text for reading, at most about `chars` characters a block."""
-    return "\n".join([f"{message['role']}:", *(_block_text(block, chars) for block in message["content"])])
-
-
-def _block_text(block: Block, chars: int) -> str:
-    kind = block["type"]
-    if kind == "text":
-        return _cut(str(block["text"]), chars)
-    if kind == "thinking":
-        return f"[thinking] {_cut(str(block['thinking']), chars)}"
-    if kind == "tool_use":
-        return f"[call {block['name']}] {_cut(json.dumps(block['input'], ensure_ascii=False), chars)}"
-    if kind == "tool_result":
-        inner = "\n".join(_block_text(part, chars) for part in block["content"])
-        return f"[{'error' if block.get('is_error') else 'result'}] {inner}"
-    return f"[{kind}]"
-
-
-def _cut(text: str, chars: int) -> str:
-    return text if len(text) <= chars else f"{text[:chars]}\n… {len(text) - chars:,} characters more"

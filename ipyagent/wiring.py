@@ -2,15 +2,29 @@
 
 from __future__ import annotations
 
+import os
+
 from ipyagent.config import IPyAgent
 from ipyagent.context.thresholds import message_chars, preview_chars, result_chars, window_state
 from ipyagent.journal.protocols import ModelInfo, WindowState
 from ipyagent.loop.session import Limits
+from ipyagent.model.connect import DEFAULT_MODEL
 from ipyagent.model.endpoint import Endpoint
+from ipyagent.model.prices import cheapest_of
 from ipyagent.requests import Options
 
 USUAL_OUTPUT = 32_000
 """Largest reply in tokens that is asked for unless the setting says otherwise."""
+
+
+def model_of(settings: IPyAgent) -> str:
+    """The model's name: the setting, ANTHROPIC_MODEL, or the default."""
+    return settings.model or os.environ.get("ANTHROPIC_MODEL", "") or DEFAULT_MODEL
+
+
+def small_model_of(settings: IPyAgent) -> str:
+    """The model for small jobs: the setting, or the cheapest of the main model's family; "" when there is none."""
+    return settings.small_model or cheapest_of(model_of(settings))
 
 
 def endpoint_of(settings: IPyAgent) -> Endpoint:

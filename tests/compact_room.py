@@ -77,6 +77,7 @@ class CompactRoom:
             "max_retries": 0,
             "max_retry_wait": 0.01,
             "layer_notes": False,
+            "extraction": False,
             "trust_all": True,
             **settings,
         }

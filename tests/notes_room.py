@@ -86,6 +86,7 @@ class NotesRoom:
             "max_retry_wait": 0.01,
             "notes_start": 1_500,
             "notes_step": 800,
+            "extraction": False,
             **settings,
         }
         self.agents.append(Agent(settings=IPyAgent(environ={}, **given), folder=self.folder))

@@ -34,6 +34,7 @@ class Room:
             "IPYAGENT_MODEL": MODEL if server else "practice",
             "IPYAGENT_MAX_RETRY_WAIT": "0.05",
             "IPYAGENT_LAYER_NOTES": "false",  # a request in the background would be the newest one
+            "IPYAGENT_EXTRACTION": "false",
             **environ,
         }
         Path(self.environ["HOME"]).mkdir(exist_ok=True)

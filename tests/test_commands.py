@@ -14,7 +14,7 @@ from ipyagent.journal.events import TurnEnded, UserSaid
 from ipyagent.journal.journal import read_events
 from ipyagent.practice.replies import fault, refusal, text, tool
 from ipyagent.practice.server import PracticeServer
-from ipyagent.timeline import SOURCES
+from ipyagent.shares import SOURCES
 
 
 @pytest.fixture(scope="module")

@@ -64,7 +64,7 @@ def agent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Agent]:
         monkeypatch.setenv(name, value)
     project = tmp_path / "project"
     project.mkdir()
-    settings = IPyAgent(environ={}, model="practice", mode="auto", layer_notes=False)
+    settings = IPyAgent(environ={}, model="practice", mode="auto", layer_notes=False, extraction=False)
     made = Agent(settings=settings, folder=project)
     yield made
     made.close()

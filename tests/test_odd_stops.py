@@ -142,7 +142,7 @@ def test_stops_in_a_row_end_one_turn(tmp_path: Path, stops: tuple[str, ...]) -> 
 
 def test_an_interrupted_resume_of_a_large_session_can_be_said_again(tmp_path: Path) -> None:
     with PracticeServer() as server:
-        settings = IPyAgent({}, base_url=server.url, mode="auto", model=MODEL)
+        settings = IPyAgent({}, base_url=server.url, mode="auto", model=MODEL, extraction=False)
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("IPYAGENT_HOME", str(tmp_path / ".home"))
             patch.setenv("ANTHROPIC_API_KEY", KEY)

@@ -35,7 +35,8 @@ class Desk:
         self.server = server
         for table in TABLES.glob("*.csv"):
             shutil.copyfile(table, folder / table.name)
-        settings = IPyAgent(layer_notes=False, environ={}, base_url=server.url, model=MODEL, mode="auto")
+        quiet = {"layer_notes": False, "extraction": False}
+        settings = IPyAgent(environ={}, base_url=server.url, model=MODEL, mode="auto", **quiet)
         self.agent = Agent(settings=settings, folder=folder)
 
 

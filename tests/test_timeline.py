@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 from ipyagent import Agent, IPyAgent
+from ipyagent.comparing import compare
 from ipyagent.earlier import moment, read_words
 from ipyagent.errors import UsageError
 from ipyagent.journal.events import (
@@ -27,7 +28,8 @@ from ipyagent.journal.events import (
     UserSaid,
 )
 from ipyagent.report import report
-from ipyagent.timeline import SOURCES, compare, timeline, view_at
+from ipyagent.shares import SOURCES
+from ipyagent.timeline import timeline, view_at
 from ipyagent.ui.timeline import LETTERS, panel_state, static_timeline, turn_lines
 
 EVIL = "<img src=x onerror='alert(1)'> | `x` **b**"

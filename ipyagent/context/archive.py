@@ -15,9 +15,9 @@ from pathlib import Path
 import msgspec
 
 from ipyagent.journal.admission import PICTURES, THINKING
-from ipyagent.journal.body import Spot
 from ipyagent.journal.events import Block
 from ipyagent.journal.rewriting import places
+from ipyagent.journal.spots import Spot
 from ipyagent.journal.stored import FOLDER
 from ipyagent.journal.view import View
 from ipyagent.project import write_atomically
@@ -27,6 +27,9 @@ ARGUMENT_CHARS = 100
 ENDINGS = {"image/png": "png", "image/jpeg": "jpg", "image/gif": "gif", "image/webp": "webp", "application/pdf": "pdf"}
 LINE = "What was said before is kept word for word in {path} (grep it, read_file with offset){more}."
 MORE = "; it names the files of what had left earlier"
+
+
+RESULTS = "Old tool results have left the context; they are kept whole in {path} (grep it, read_file with offset)."
 
 
 class Left(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,6 +61,11 @@ def left_results(view: View, folder: Path, spots: Iterable[Spot]) -> Left | None
     """The results at `spots` that are in no file yet; None when there is none."""
     wanted = [view.messages[spot.message]["content"][spot.block] for spot in spots if not spot.kept]
     return _left(view, folder, [("user", block) for block in wanted])
+
+
+def left_by_server(view: View, folder: Path, spots: Iterable[Spot]) -> Left | None:
+    """All results at `spots`, also those that are previews: the server has left out what names their files."""
+    return _left(view, folder, [("user", view.messages[spot.message]["content"][spot.block]) for spot in spots])
 
 
 def left_ranges(view: View, folder: Path, ranges: Sequence[tuple[int, int]]) -> Left | None:

@@ -15,15 +15,18 @@ from itertools import accumulate
 from ipyagent.context.archive import left_results
 from ipyagent.context.policy import Cut, Verdict, rounded, weigh
 from ipyagent.context.server_edits import server_clears
-from ipyagent.journal.body import Spot
 from ipyagent.journal.events import Event, LayerDecided, ResultsCleared
 from ipyagent.journal.protocols import Moment, Situation
+from ipyagent.journal.spots import Spot
 
 NAME = "clear_results"
 BY_COUNT = "[Previous: used {tool}{kept}]"
 BY_TIME = "[Old tool result content cleared{kept}]"
 LEFT = 34
 """Estimated tokens of a cleared result."""
+WORTH = 3 * LEFT
+"""A result up to this is not worth clearing where it must pay: the word in its place is a third of it, and using
+the tool once more would cost a request."""
 RECENT_ERRORS = 3
 """An error among so many newest results is what the model is working on."""
 MOST_CUTS = 100
@@ -61,6 +64,7 @@ class ClearResults:
             saved = sum(results[at].tokens - LEFT for at in old)
             words = "clears old results before every request"
             return _decision(now, [results[at] for at in old], BY_COUNT, saved, words)
+        old = [at for at in old if results[at].tokens > WORTH]
         verdict = judge(now, results, old, keep)
         if not verdict.clear or verdict.cut is None:
             return (LayerDecided(layer=NAME, words=verdict.words),)

@@ -14,6 +14,7 @@ from typing import Any
 
 from ipyagent.context.archive import left_ranges
 from ipyagent.context.notes_file import NOTES, Desk, Notes, read_notes
+from ipyagent.context.thresholds import notes_limit
 from ipyagent.errors import AgentError
 from ipyagent.journal.admission import THINKING, text_block
 from ipyagent.journal.events import Block, Compacted, Event, NotesWritten
@@ -38,11 +39,12 @@ Placed = list[tuple[str, Block, int]]
 
 
 class NotesLayer:
-    """Writes notes at the end of turns; compacts by them at the mark, when no turn must be swallowed."""
+    """Writes notes at the end of turns; compacts by them at the mark, or when a turn begins near it, as long
+    as no turn must be swallowed."""
 
     name = "notes"
     order = 50
-    moments: frozenset[Moment] = frozenset(("turn_end", "mark"))
+    moments: frozenset[Moment] = frozenset(("turn_end", "near", "mark"))
 
     async def consider(self, now: Situation) -> Sequence[Event]:
         """NotesWritten at a turn's end, Compacted at the mark; none for nothing to do. Raises
@@ -59,7 +61,7 @@ class NotesLayer:
             return ()
         before = read_notes(path)
         old = _template(now).found_in(before or "")
-        desk = Desk(old, _spellings(path), section_tokens=now.setting("notes_section_tokens"))
+        desk = Desk(old, _spellings(path), section_tokens=_limit(now, "notes_section_tokens"))
         upto = max(source for _, _, source in placed)
         forked = await now.fork(
             ForkOrder(
@@ -76,7 +78,7 @@ class NotesLayer:
             raise AgentError(f"the session notes were not written: {forked.message or forked.status}")
         if read_notes(path) != before:
             raise AgentError(f"{path.name} was changed by somebody else meanwhile and stays as it is")
-        kept = desk.notes.limited(now.setting("notes_section_tokens"), now.setting("notes_tokens"))
+        kept = desk.notes.limited(_limit(now, "notes_section_tokens"), _limit(now, "notes_tokens"))
         if desk.edits:
             try:
                 write_atomically(path, str(kept).encode("utf-8", "replace"))
@@ -100,7 +102,7 @@ class NotesLayer:
         if cut is None:
             return ()
         extra = await now.hook("pre_compact", {"trigger": now.trigger, "method": "notes"})
-        kept = stored.limited(now.setting("notes_section_tokens"), now.setting("notes_tokens"))
+        kept = stored.limited(_limit(now, "notes_section_tokens"), _limit(now, "notes_tokens"))
         head = HEAD.format(path=_spellings(now.folder / NOTES)[0])
         told = f"{head}\n\n<notes>\n{kept.noted}\n</notes>"
         left = left_ranges(now.view, now.folder, [(1, placed[cut][2] - 1)])
@@ -132,9 +134,14 @@ notes = NotesLayer()
 # ---------------------------------------------------------------------- when
 
 
+def _limit(now: Situation, name: str) -> int:
+    """A setting in tokens, within its share of the window."""
+    return notes_limit(name, now.setting(name), now.state.window)
+
+
 def _due(now: Situation, placed: Placed, since: int) -> bool:
     """Whether enough was added since event `since` (0: no notes yet) for notes to be written."""
-    need = now.setting("notes_step" if since else "notes_start") / now.view.calibration.factor
+    need = _limit(now, "notes_step" if since else "notes_start") / now.view.calibration.factor
     added = calls = 0
     asked = now.turn_starts[-1] if now.turn_starts else 0
     calm = True
@@ -154,7 +161,7 @@ def _due(now: Situation, placed: Placed, since: int) -> bool:
 
 def _directive(now: Situation, desk: Desk, path: Path) -> str:
     """The prompt with its values, in an element that names the file."""
-    limit, total = now.setting("notes_section_tokens"), now.setting("notes_tokens")
+    limit, total = _limit(now, "notes_section_tokens"), _limit(now, "notes_tokens")
     full = [f'"{name}" ({size:,} of {limit:,} tokens)' for name, size in desk.notes.full(limit)]
     long = f"- Full or nearly so, shorten these first: {', '.join(full)}." if full else ""
     size = estimate_text(str(desk.notes))
@@ -216,7 +223,7 @@ def _cut(now: Situation, placed: Placed) -> int | None:
     latest = noted  # the start of the last noted message
     while latest > 0 and placed[latest - 1][0] == placed[latest][0]:
         latest -= 1
-    least, most = now.setting("keep_tokens") / factor, now.setting("keep_most_tokens") / factor
+    least, most = _limit(now, "keep_tokens") / factor, _limit(now, "keep_most_tokens") / factor
     tokens = messages = 0
     worded = False
     best: int | None = None

@@ -11,16 +11,20 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import msgspec
+
+from ipyagent.context.archive import left_ranges
 from ipyagent.context.boundary import boundary, request_blocks_of, too_large
 from ipyagent.context.ranges import whole_turns
 from ipyagent.context.summarize import LITTLE, directive
 from ipyagent.errors import CompactionFailed
 from ipyagent.journal.admission import text_block
-from ipyagent.journal.events import Compacted, Event
+from ipyagent.journal.events import Compacted, Event, Reminded
 from ipyagent.journal.protocols import ForkOrder, Moment, Situation, WindowState
-from ipyagent.journal.tokens import estimate_blocks
+from ipyagent.journal.tokens import estimate_blocks, estimate_text
 from ipyagent.journal.view import View
 
+NAME = "server_compaction"
 EDIT = "compact_20260112"
 LEAST_TRIGGER = 50_000
 """Smallest trigger that the API takes, in input tokens (its documentation, November 2026)."""
@@ -30,7 +34,7 @@ BEFORE = "(the server has summarised what was here)"
 class ServerCompaction:
     """Before ours: a boundary whose first block is the server's summary."""
 
-    name = "server_compaction"
+    name = NAME
     order = 55
     moments: frozenset[Moment] = frozenset(("mark", "request"))
 
@@ -99,17 +103,14 @@ def _swept(now: Situation) -> Sequence[Event]:
     if after is None:
         return ()
     tokens = round((view.head_tokens + estimate_blocks(block for _, block, _ in placed)) * view.calibration.factor)
-    return (
-        Compacted(
-            trigger=made.trigger,
-            method=made.method,
-            first=made.first,
-            last=made.last,
-            blocks=made.blocks,
-            tokens_before=tokens,
-            tokens_after=after,
-        ),
-    )
+    made = msgspec.structs.replace(made, tokens_before=tokens, tokens_after=after)
+    left = left_ranges(view, now.folder, [(made.first, made.last)])
+    if left is None or left.write():
+        return (made,)
+    # not in the blocks: the server ignores what stands before its own, so the newest message names the file
+    text = f"<context>\n{left.line}\n</context>"
+    why = f"What the provider summarised is kept in {left.path}"
+    return (made, Reminded(text=text, why=why, tokens=estimate_text(text), layer=NAME, upto=made.last))
 
 
 server_compaction = ServerCompaction()

@@ -5,7 +5,8 @@ does wherever it can. `engine="auto"`: we do, looking at the price, until the se
 there on the server does on models whose thinking is bound to what stands before it, because it may edit
 in the middle of a turn and keeps the signatures valid, while ours has to wait for the turn's end and takes
 later thinking along. The edits go out with every request all the same: below its trigger the server does
-nothing, and what it left out once it leaves out again.
+nothing, and what it left out once it leaves out again. What it left out is still in our view; it is kept in a
+file all the same, which a note names that comes last, with the next turn: what stands earlier may not change.
 """
 
 from __future__ import annotations
@@ -13,10 +14,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from ipyagent.context.archive import RESULTS, left_by_server
 from ipyagent.context.policy import rounded
 from ipyagent.journal.admission import THINKING
-from ipyagent.journal.events import Event, LayerDecided
+from ipyagent.journal.events import Event, LayerDecided, Reminded
 from ipyagent.journal.protocols import Moment, Situation, WindowState
+from ipyagent.journal.tokens import estimate_text
 from ipyagent.journal.view import View
 
 NAME = "server_edits"
@@ -27,19 +30,40 @@ NEAR = 0.9
 
 
 class ServerEdits:
-    """The layer: says once that the server clears; the edits themselves go out with each request."""
+    """The layer: says once that the server clears, and where what it left out is kept; the edits themselves
+    go out with each request."""
 
     name = NAME
     order = 25
     moments: frozenset[Moment] = frozenset({"request"})
 
     async def consider(self, now: Situation) -> Sequence[Event]:
-        """What the server is asked for, in words."""
+        """What the server is asked for, in words; a note to the model when results have gone."""
+        told = _kept(now) if now.server_cleared and now.view.editable else []  # words would end an open turn
         if not server_asked(now.setting, now.state, edits=now.server_edits, bound_thinking=now.bound_thinking):
-            return ()
+            return told
         trigger, least = marks(now.setting, now.state)
         words = f"the server clears old results at {rounded(trigger)} tokens, {rounded(least)} or more at once"
-        return (LayerDecided(layer=NAME, words=words),)
+        return [*told, LayerDecided(layer=NAME, words=words)]
+
+
+def _kept(now: Situation) -> list[Event]:
+    """The results that the server may have left out, in a file that a note at the end of the prompt names:
+    the server says how many, not which, and nothing may change before them."""
+    keep = now.setting("clear_keep")
+    results = now.view.results
+    old = results[: len(results) - keep] if keep else results
+    gone = [spot for spot in old if spot.tool in now.recreatable and not spot.cleared and spot.event > now.server_kept]
+    left = left_by_server(now.view, now.folder, gone)
+    if left is None:
+        return []
+    upto = max(spot.event for spot in gone)
+    if failed := left.write():
+        words = f"what the server left out could not be kept in a file ({failed})"
+        return [LayerDecided(layer=NAME, words=words)]
+    text = f"<context>\n{RESULTS.format(path=left.path)}\n</context>"
+    why = f"What the provider left out is kept in {left.path}"
+    return [Reminded(text=text, why=why, tokens=estimate_text(text), layer=NAME, upto=upto)]
 
 
 def server_clears(

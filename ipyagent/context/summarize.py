@@ -72,11 +72,11 @@ def directive(now: Situation, gone: Range, wishes: Sequence[str]) -> str:
             + _quoted(" The part begins with: ", gone.blocks[0])
             + _quoted(" It ends with: ", gone.blocks[-1])
         )
-    room = round(0.75 * _room(now))
+    told = "Wishes for this summary, the first counts most:\n" + "\n".join(f"- {wish}" for wish in wishes)
+    room, left = _room(now), _left(now, "\n\n".join([*parts, told]))
+    room = round(0.75 * (left if _is_enough(left, room) else room))
     parts.append(f"There is room for about {room:,} tokens in all, the analysis included; what is longer is cut off.")
-    if wishes:
-        parts.append("Wishes for this summary, the first counts most:\n" + "\n".join(f"- {wish}" for wish in wishes))
-    return "\n\n".join(parts)
+    return "\n\n".join([*parts, *([told] if wishes else [])])
 
 
 def _quoted(lead: str, block: Block) -> str:
@@ -114,13 +114,27 @@ def _room(now: Situation) -> int:
     return max(256, now.state.window - now.state.effective)
 
 
+def _left(now: Situation, words: str) -> int:
+    """Tokens of the window that the conversation and `words` behind it leave."""
+    return now.state.window - now.view.count().tokens - round(now.view.calibration.factor * estimate_text(words))
+
+
+def _is_enough(left: int, room: int) -> bool:
+    """Whether a summary can be had in `left` tokens where `room` are kept free for it: a shorter one then,
+    read from cache. With less it would be cut off; the oldest rounds go instead."""
+    return room // 2 <= left < room
+
+
 async def _ask(now: Situation, words: str) -> Forked:
     """The fork's answer; of shorter and shorter copies when the whole does not fit."""
     factor, messages = now.view.calibration.factor, now.view.messages
     room = _room(now)
     order = ForkOrder(purpose="compaction", directive=words, max_tokens=room, without_pictures=_bare_is_cheaper(now))
+    left = _left(now, words)
     if now.gap:
         order = _shorter(now, order, now.gap + round(factor * estimate_text(words)) + room)
+    elif left < room and not _is_enough(left, room):
+        order = _shorter(now, order, room - left)
     for tried in range(TRIES + 1):
         try:
             forked = await now.fork(order)
@@ -133,9 +147,10 @@ async def _ask(now: Situation, words: str) -> Forked:
             gap = stated_gap(str(problem)) if isinstance(problem, PromptTooLong) else 0
             need = gap + room if gap else 0
         else:
-            if forked.stop_reason != "model_context_window_exceeded":
+            cut = forked.stop_reason == "max_tokens" and not order.drop_first and left < room
+            if forked.stop_reason != "model_context_window_exceeded" and not cut:
                 return forked
-            need = room
+            need = room - max(0, left) if cut else room
         if tried < TRIES:
             shorter = _shorter(now, order, need)
             if shorter == order:

@@ -13,20 +13,39 @@ REFERENCE_WINDOW = 200_000
 """The window that the settings' absolute numbers were chosen for."""
 
 
-def _share(tokens: int, window: int) -> int:
-    return min(tokens, tokens * window // REFERENCE_WINDOW)
-
 RESULT_SHARE = 0.5
 """Characters of one tool result for each token of the window, at most: about a sixth of the window."""
 MESSAGE_SHARE = 1.0
 """Characters of all results of one message for each token of the window, at most: about a third of it."""
 LEAST_CHARS = 200
+SHORT_TOKEN = 2.5
+"""Characters of a token in tables of numbers."""
+NOTES_SHARES = {
+    "notes_start": 1 / 4,
+    "notes_step": 1 / 6,
+    "notes_section_tokens": 1 / 16,
+    "notes_tokens": 1 / 4,
+    "keep_tokens": 1 / 8,
+    "keep_most_tokens": 1 / 4,
+}
+"""What the session's notes, and the conversation kept behind them, may have of the window at most: together half
+of it, so that a compaction by notes leaves room to go on."""
+
+
+def notes_limit(name: str, tokens: int, window: int) -> int:
+    """The setting `name` of the notes, `tokens`, cut down to its share of a window of `window` tokens."""
+    return min(tokens, max(1, int(NOTES_SHARES[name] * window)))
 
 
 def result_chars(chars: int, window: int) -> int:
     """The setting `chars` for one tool result, cut down to its share of a window of `window` tokens (0:
     not known)."""
     return _within(chars, window, RESULT_SHARE)
+
+
+def result_tokens(chars: int, window: int) -> int:
+    """Tokens of a result as large as `result_chars` allows, where its tokens are short (tables of numbers)."""
+    return int(result_chars(chars, window) / SHORT_TOKEN)
 
 
 def message_chars(chars: int, window: int) -> int:
@@ -41,6 +60,10 @@ def preview_chars(chars: int, window: int) -> int:
 
 def _within(chars: int, window: int, share: float) -> int:
     return min(chars, max(LEAST_CHARS, int(share * window))) if window else chars
+
+
+def _share(tokens: int, window: int) -> int:
+    return min(tokens, tokens * window // REFERENCE_WINDOW)
 
 
 def window_state(

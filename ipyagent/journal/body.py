@@ -16,29 +16,12 @@ from ipyagent.journal.events import Block
 from ipyagent.journal.marks import Position
 from ipyagent.journal.open_calls import named
 from ipyagent.journal.rewriting import appended_after, flatten, gather, joined, replace_range
+from ipyagent.journal.spots import Spot, cleared_text
 from ipyagent.journal.tokens import estimate_block, estimate_blocks
 
 NO_REQUEST = "(the session begins here)"
 TURN_OVER = "(this turn ended here)"
 GO_ON = "Go on."
-
-
-class Spot(msgspec.Struct):
-    """A tool result in the messages: whose it is and where. `tokens` is its estimate; `cleared`
-    says that only a word of it is left, `stored` that it is a preview of a file, `kept` where the whole
-    of it is ("" when it is in the view or gone)."""
-
-    call: str
-    tool: str
-    event: int
-    message: int
-    block: int
-    tokens: int
-    chars: int
-    is_error: bool = False
-    cleared: bool = False
-    stored: bool = False
-    kept: str = ""
 
 
 class Snapshot(msgspec.Struct, frozen=True):
@@ -324,10 +307,3 @@ class Body:
             for place, block in enumerate(message["content"]):
                 if block["type"] == "tool_result" and (spot := known.get(block["tool_use_id"])) is not None:
                     self.spots[spot.call] = msgspec.structs.replace(spot, message=index, block=place)
-
-
-def cleared_text(spot: Spot, text: str, place: str, kept: str) -> str:
-    """What stands for a cleared result: it can still be found, in its own file or in that of all that went."""
-    where = f"; kept in {kept}" if kept and not spot.kept else ""
-    said = text.replace("{tool}", spot.tool).replace("{kept}", where)
-    return f"{said} The whole result is kept: {place}/{spot.kept}" if spot.kept else said

@@ -75,6 +75,8 @@ class PromptRendered(_Event, frozen=True, tag=True):
     """Estimated tokens of both."""
     tool_tokens: int = 0
     """Estimated tokens of the tools alone."""
+    why: str = ""
+    """Why another head took the place of the one before ("" for the first, and for a tool of the user's)."""
 
 
 class ModelChosen(_Event, frozen=True, tag=True):
@@ -96,11 +98,14 @@ class UserSaid(_Event, frozen=True, tag=True):
 
 
 class Reminded(_Event, frozen=True, tag=True):
-    """A note of ours to the model, as a text block of the user side. `why` is for the user."""
+    """A note of ours to the model, as a text block of the user side. `why` is for the user; `layer` and
+    `upto`: the layer that says so, and the newest event that the note covers."""
 
     text: str
     why: str = ""
     tokens: int = 0
+    layer: str = ""
+    upto: int = 0
 
 
 class Streamed(_Event, frozen=True, tag=True):
@@ -387,6 +392,15 @@ class MemorySaved(_Event, frozen=True, tag=True):
     revision: str = ""
 
 
+class MemoryExtracted(_Event, frozen=True, tag=True):
+    """All that was said up to event `upto` has been looked through for what is worth remembering; `files` were
+    written then. `why` tells why nobody had to look ("the agent saved memories itself")."""
+
+    upto: int
+    files: tuple[str, ...] = ()
+    why: str = ""
+
+
 class TurnEnded(_Event, frozen=True, tag=True):
     """How the turn ended. `message` is one line for the user ("" when finished); `variables`
     maps each name in the user's namespace to a short type, as it was at this moment."""
@@ -431,5 +445,6 @@ Event: TypeAlias = (
     | MemorySurfaced
     | MemoryDismissed
     | MemorySaved
+    | MemoryExtracted
     | TurnEnded
 )

@@ -240,7 +240,7 @@ def _lock(folder: Path) -> Any:
     """The session's lock, held; None when another process or journal holds it."""
     from filelock import FileLock, Timeout
 
-    lock = FileLock(folder / "lock", timeout=0, is_singleton=False)
+    lock = FileLock(folder / "lock", timeout=0, is_singleton=False, thread_local=False)
     try:
         lock.acquire()
     except Timeout:

@@ -12,10 +12,8 @@ import builtins
 import contextlib
 import io
 import os
-import select
 import sys
 import threading
-import time
 from collections.abc import Callable
 from types import TracebackType
 from typing import Any
@@ -23,6 +21,7 @@ from typing import Any
 from ipyagent.journal.protocols import Image, Live
 from ipyagent.kernel.failures import render_failure
 from ipyagent.kernel.output import OutputLog, cap, clean
+from ipyagent.kernel.output_streams import Tapped, drain
 from ipyagent.kernel.pictures import fit_picture, open_figures, take_figures
 
 _SHOWN_BY_PANEL = frozenset(
@@ -123,7 +122,7 @@ class Capture:
         for text, picture in take_figures(open_figures() - self._figures):
             self._add("", text, picture)
         for stream in self._watched:
-            _drain_descriptor(stream)
+            drain(stream)
         for trap, level in self._levels:  # an interrupt between two bytecodes can skip an exit
             while trap._nested_level > level:
                 trap.__exit__(None, None, None)
@@ -158,7 +157,7 @@ class Capture:
         try:
             attributes = vars(stream)
         except TypeError:
-            return _Tapped(self._log)
+            return Tapped(self._log)
         if any(owner is stream for owner, _, _ in self._undo):  # stdout and stderr are one
             return stream
         original = stream.write
@@ -267,23 +266,6 @@ class Capture:
         self._log.write("(exit was ignored: this session stays)\n")
 
 
-class _Tapped(io.TextIOBase):
-    """A stand-in for a missing or sealed standard stream."""
-
-    def __init__(self, log: OutputLog) -> None:
-        self._log = log
-
-    def writable(self) -> bool:
-        return True
-
-    def write(self, text: str) -> int:
-        self._log.write(text)
-        return len(text)
-
-    def close(self) -> None:
-        """Stay open."""
-
-
 def _is_live(data: dict[str, Any]) -> bool:
     return any(kind not in _SHOWN_BY_PANEL and not kind.startswith("image/") for kind in data)
 
@@ -293,16 +275,3 @@ def _folder() -> str:
         return os.getcwd()
     except OSError:
         return ""
-
-
-def _drain_descriptor(stream: Any) -> None:
-    """Let ipykernel's watcher thread read what child processes wrote: it is milliseconds behind."""
-    descriptor = getattr(stream, "_fid", None)
-    if descriptor is None:
-        return
-    deadline = time.monotonic() + 0.1
-    while time.monotonic() < deadline:
-        if not select.select([descriptor], [], [], 0)[0]:
-            break
-        time.sleep(0.001)
-    time.sleep(0.002)

@@ -40,6 +40,7 @@ class KernelWorkspace:
     allowed: tuple[Path, ...] = ()
     read_stamps: dict[Path, str] = field(default_factory=dict)
     names: Names = field(default_factory=Names)
+    memory: object = None
     call: str = ""
     streamed: Callable[[str], None] = lambda text: None
 

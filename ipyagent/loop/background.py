@@ -8,12 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Awaitable, Callable
 
 from ipyagent.errors import JournalError
 
 PATIENCE = 3.0
 """Seconds that letting go of a session waits for its background work to end."""
+
+TICK = 0.1
+"""Seconds after which one who waits long hears an interrupt, on any system and whichever thread got it."""
 
 
 class Background:
@@ -24,6 +28,8 @@ class Background:
         self._next: Callable[[], Awaitable[None]] | None = None
         self._ended = threading.Event()
         self._ended.set()
+        self._lock = threading.Lock()  # the end, and who is to be told of it
+        self._then: Callable[[], None] | None = None
         self._thread = 0
         self._closed = False
 
@@ -52,6 +58,28 @@ class Background:
         """Wait until nothing runs, `timeout` seconds at most; whether it is so. Not for the agent thread."""
         return self._ended.wait(timeout)
 
+    def end_with(self, call: Callable[[], None]) -> None:
+        """Take nothing more, and `call()` once all that was taken is done: now, or on the agent thread."""
+        self._closed = True
+        with self._lock:
+            if not self._ended.is_set():
+                self._then = call
+                return
+        call()
+
+    def finish(self, seconds: float) -> bool:
+        """Take nothing more, and let what was taken come to its end, `seconds` at most; then end it. Whether
+        it came to its end by itself. An interrupt ends the waiting. Not for the agent thread."""
+        self._closed = True
+        until = time.monotonic() + seconds
+        try:
+            while not self._ended.wait(min(TICK, max(0.0, until - time.monotonic()))):
+                if time.monotonic() >= until:
+                    return False
+            return True
+        finally:
+            self.close()
+
     def close(self) -> None:
         """End what runs, take nothing more. From any thread; waits a little, but for the agent thread."""
         self._closed, self._next = True, None
@@ -76,5 +104,18 @@ class Background:
             self._next = None
 
     def _on_end(self, task: asyncio.Task[None]) -> None:
-        if task is self._task:
+        if task is not self._task:
+            return
+        try:
+            while (then := self._last_word()) is not None:
+                then()
+        finally:
             self._ended.set()
+
+    def _last_word(self) -> Callable[[], None] | None:
+        """Who is to be told of the end; with nobody left it has come."""
+        with self._lock:
+            then, self._then = self._then, None
+            if then is None:
+                self._ended.set()
+            return then

@@ -24,6 +24,7 @@ from ipyagent.journal.events import (
     Event,
     ForkEnded,
     ModelChosen,
+    PromptRendered,
     ResultsCleared,
     ServerEdited,
     Snipped,
@@ -81,6 +82,9 @@ class CacheWatch:
                 if self._model and event.model != self._model:
                     self._known.append("the model changed")
                 self._model = event.model
+            case PromptRendered():
+                if event.why:
+                    self._known.append(f"the system prompt was rendered again ({event.why})")
             case Compacted():
                 self._known.append(f"compaction ({event.trigger})")
             case Snipped():

@@ -7,10 +7,11 @@ conversation; what it cost does enter the journal.
 
 from __future__ import annotations
 
+import inspect
 import time
 from collections.abc import Callable
 from contextlib import aclosing
-from typing import Any
+from typing import Any, TypeAlias
 
 import msgspec
 
@@ -23,6 +24,8 @@ from ipyagent.loop.session import Session
 from ipyagent.loop.shortened import shortened
 from ipyagent.model.prices import cost_of
 
+Wire: TypeAlias = tuple[list[Block], list[Block], list[dict[str, Any]]]
+"""System, tools and messages with their cache marks."""
 REPLY_SHARE = 20
 """A fork goes out when a twentieth of the window, or half of what it wants, is left for its reply."""
 NOT_HERE = "This call may not run in this background work: {why}"
@@ -34,9 +37,10 @@ async def run_fork(
     workspace: Workspace | None = None,
     *,
     paid: Callable[[float | None], None] = lambda cost: None,
+    wire: Wire | None = None,
 ) -> Forked:
     """Do the order on a copy of the session's view and journal what it cost; `paid` is told the
-    dollars (None: no price known).
+    dollars (None: no price known); `wire` is the view as it was at an earlier time (`View.wire`).
 
     Raises ModelError when the model does not answer; cancelling stops it, and what was spent until
     then is journalled all the same.
@@ -45,7 +49,7 @@ async def run_fork(
     model = session.info.model
     status, message = "stopped", ""
     try:
-        done = await _work(session, order, workspace, spent)
+        done = await _work(session, order, workspace, spent, wire)
         status, message = done.status, done.message
         return done
     except ModelError as problem:
@@ -86,9 +90,11 @@ class _Spent:
             )
 
 
-async def _work(session: Session, order: ForkOrder, workspace: Workspace | None, spent: _Spent) -> Forked:
+async def _work(
+    session: Session, order: ForkOrder, workspace: Workspace | None, spent: _Spent, wire: Wire | None
+) -> Forked:
     limits = session.limits
-    system, tools, whole = session.view.wire(ttl=limits.cache_ttl, marks=limits.prompt_cache)
+    system, tools, whole = wire or session.view.wire(ttl=limits.cache_ttl, marks=limits.prompt_cache)
     messages = shortened(whole, order)
     tokens = _tokens(session, order, messages, whole=messages is whole)
     room = _room(session, order, tokens)
@@ -212,7 +218,8 @@ async def _call(
         try:
             checked = tool.validate(given)
             if order.answer is not None:
-                output = order.answer(name, checked)
+                answered = order.answer(name, checked)
+                output = await answered if inspect.isawaitable(answered) else answered
             elif workspace is not None:
                 output = await tool.run(checked, workspace)
             else:

@@ -6,6 +6,8 @@ from collections import deque
 
 import msgspec
 
+from ipyagent.context.server_edits import CLEAR_RESULTS
+from ipyagent.context.server_edits import NAME as EDITS
 from ipyagent.journal.events import (
     AssistantSaid,
     CacheBroken,
@@ -20,6 +22,7 @@ from ipyagent.journal.events import (
     LayerDecided,
     LayerFailed,
     NotesWritten,
+    Reminded,
     ResultsCleared,
     ResultStored,
     ServerEdited,
@@ -30,6 +33,8 @@ from ipyagent.journal.events import (
     UsageReported,
     UserSaid,
 )
+from ipyagent.memory.extract import Progress
+from ipyagent.memory.recall import Known
 
 
 class Turn(msgspec.Struct, kw_only=True):
@@ -102,6 +107,14 @@ class History:
         """What each layer has kept out of the context so far."""
         self.server_edits: dict[str, ServerEdited] = {}
         """What the server left out last, by the kind of edit."""
+        self.server_cleared = False
+        """Whether the server has left out results since the model was last told where they are kept."""
+        self.server_kept = 0
+        """The newest event whose result the model was so told of."""
+        self.extraction = Progress()
+        """How far the session has been looked through for what is worth remembering."""
+        self.recalled = Known()
+        """Which memories the model has seen, and how much of them."""
         self.breaks: list[CacheBroken] = []
         """Unexpected breaks of the cache."""
         self.decided_at: dict[str, int] = {}
@@ -123,6 +136,8 @@ class History:
 
     def apply(self, event: Event) -> None:
         """Take in the next event."""
+        self.extraction.apply(event)
+        self.recalled.apply(event)
         match event:
             case SessionStarted():
                 self.started = event
@@ -176,6 +191,10 @@ class History:
                 if before is None or event.tokens > before.tokens:
                     self._save("server_edits", event.tokens - (before.tokens if before is not None else 0))
                 self.server_edits[event.edit] = event
+                if event.edit == CLEAR_RESULTS and (before is None or event.cleared > before.cleared):
+                    self.server_cleared = True
+            case Reminded() if event.layer == EDITS:
+                self.server_cleared, self.server_kept = False, event.upto
             case CacheBroken():
                 if not event.expected:
                     self.breaks.append(event)

@@ -1,7 +1,8 @@
 """Hooks: the user's own functions at fixed points of a turn.
 
 `ipyagent.hooks.pre_tool(function)` (also as a decorator) registers one; it is called on the agent
-thread with a dict of facts. A raising hook is reported and ignored, except `pre_tool`, where it denies.
+thread with a dict of facts. Commands in the user's `hooks.json` come after the functions (`shell_hooks`). A raising
+hook is reported and ignored, except `pre_tool`, where it denies.
 
 | point | facts | may return |
 |---|---|---|
@@ -21,6 +22,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, TypeAlias
 
 from ipyagent.errors import UsageError
+from ipyagent.loop.shell_hooks import CommandHook, HooksFile
 
 Hook: TypeAlias = Callable[[dict[str, Any]], Any]
 
@@ -41,6 +43,7 @@ class Hooks:
 
     def __init__(self) -> None:
         self._registered: dict[str, list[Hook]] = {name: [] for name in NAMES}
+        self._file = HooksFile(NAMES)
 
     def __repr__(self) -> str:
         counts = {name: len(found) for name, found in self._registered.items() if found}
@@ -71,8 +74,8 @@ class Hooks:
             found.clear()
 
     def registered(self, name: str) -> Iterator[Hook]:
-        """The functions of a point, in the order of their registration."""
-        yield from tuple(self._registered[name])
+        """The functions of a point, in the order of their registration, then the user's commands."""
+        yield from (*self._registered[name], *self._file.of(name))
 
     async def call(self, name: str, facts: dict[str, Any], failed: Callable[[str], None]) -> list[Any]:
         """What the functions of a point return, None left out. `failed` is told of each that raises."""
@@ -86,7 +89,7 @@ class Hooks:
                 failed(f"hook {name} ({hook.__name__}): must not be async")
                 continue
             try:
-                hook(dict(facts))
+                hook.call_now(dict(facts)) if isinstance(hook, CommandHook) else hook(dict(facts))
             except Exception as problem:  # noqa: BLE001 - the user's code: reported, and the end goes on
                 failed(f"hook {name} ({getattr(hook, '__name__', hook)!s}): {type(problem).__name__}: {problem}")
 

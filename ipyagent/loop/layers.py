@@ -16,6 +16,7 @@ from functools import cache
 from importlib import import_module
 from typing import Any
 
+from ipyagent.context.thresholds import result_tokens
 from ipyagent.errors import AgentError, JournalError, ModelError
 from ipyagent.journal.events import Compacted, Event, LayerDecided, LayerFailed
 from ipyagent.journal.protocols import Forked, ForkOrder, Layer, Moment, Situation, Workspace
@@ -65,6 +66,8 @@ class Engine:
         self.spent = 0.0
         """US dollars of work behind the turn, as far as prices are known."""
         self._behind = behind
+        self._begun = False
+        """Whether a request of this turn has gone out."""
         self._wished = False
         """Whether the model has asked for a compaction in this turn."""
 
@@ -73,9 +76,14 @@ class Engine:
         await self._ask_all("results")
 
     async def before_request(self) -> None:
-        """The cheap layers, then a compaction when the mark is reached."""
+        """The cheap layers, then a compaction when the mark is reached; a free one already when a turn begins
+        near it on a model that binds thinking: once results are in, only a dear one could be made."""
         await self._ask_all("request")
-        session = self.session
+        session, begins, self._begun = self.session, not self._begun, True
+        state = session.state(session.view.count().tokens)
+        near = state.tokens + result_tokens(session.setting("store_chars"), state.window) >= state.auto_mark
+        if begins and session.info.thinking and near and not state.above_auto and not self._held_back():
+            await self._ask_all("near")
         if session.state(session.view.count().tokens).above_auto:
             line = self._held_back()
             if line:
@@ -134,6 +142,8 @@ class Engine:
                 break
             if recorded and made is None and after < before and not session.state(after).above_auto:
                 break
+        if made is not None and session.view.begins_with(made.id):
+            session.compacted()
         return made, failed
 
     def _count_failure(self, what: str) -> None:
@@ -246,6 +256,8 @@ class Engine:
             gap=gap,
             bound_thinking=session.info.thinking,
             server_edits=session.info.edits,
+            server_cleared=session.history.server_cleared,
+            server_kept=session.history.server_kept,
             server_compaction=session.info.compaction,
             recreatable=frozenset(name for name, tool in session.tools.items() if tool.recreatable),
             turn_starts=tuple(turn.first for turn in session.history.turns),

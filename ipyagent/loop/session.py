@@ -12,12 +12,13 @@ import msgspec
 from ipyagent.context.server_compaction import compaction_edit
 from ipyagent.context.server_edits import CLEAR_THINKING, clearing_edits, server_asked
 from ipyagent.errors import JournalError, ModelError
+from ipyagent.journal.conversation import CUT_MARK
 from ipyagent.journal.events import AssistantSaid, Event, LayerFailed, SessionStarted, ToolReturned, TurnEnded
 from ipyagent.journal.journal import Journal, Problem, clean
 from ipyagent.journal.open_calls import CUT_OFF, NOT_RUN
 from ipyagent.journal.protocols import Model, ModelInfo, Rates, Status, Surface, Tool, WindowState, Workspace
 from ipyagent.journal.tokens import estimate_blocks, estimate_text
-from ipyagent.journal.view import CUT_MARK, View
+from ipyagent.journal.view import View
 from ipyagent.loop.background import Background
 from ipyagent.loop.cache_watch import CacheWatch
 from ipyagent.loop.history import History
@@ -62,6 +63,10 @@ class Session:
         self.restoring: Callable[[Workspace], Awaitable[list[tuple[str, str]]]] = _nothing
         self.hold: Callable[[str, Any], str] | None = None
         """Keep a call's object alive; its handle."""
+        self.before_request: Callable[[], Awaitable[None]] = _nothing_first
+        """Awaited before each request of a turn: what came in beside it may be journalled now."""
+        self.compacted: Callable[[], None] = _nothing_then
+        """Called when all messages gave way to a compaction: what was read from disk may be read again."""
         self.background = Background()
         """Work that goes on after the turn, on the agent thread."""
         self.watch = watch or CacheWatch()
@@ -235,8 +240,16 @@ class Session:
         self.journal.close()
 
 
+def _nothing_then() -> None:
+    """Nothing follows a compaction."""
+
+
 def _no_setting(name: str) -> Any:
     raise ModelError("no model is connected to this session")
+
+
+async def _nothing_first() -> None:
+    return None
 
 
 async def _nothing(workspace: Workspace) -> list[tuple[str, str]]:

@@ -81,6 +81,7 @@ async def _rounds(session: Session, workspace: Workspace, budget: Budget, engine
     for _ in range(session.limits.max_turns):
         if line := await budget.check():
             return "limit", line
+        await session.before_request()
         await engine.before_request()
         reply = await ask_or_compact(session, engine)
         calls = await run_calls(session, reply, workspace)

@@ -16,25 +16,15 @@ import msgspec
 
 from ipyagent.errors import AuthenticationFailed, ModelError, NoCredentials, SettingError, Unreachable
 from ipyagent.journal.protocols import ModelEvent, ModelInfo, Reply, Request, Waiting
-from ipyagent.model.capabilities import (
-    DIAGNOSIS_BETA,
-    EDITS_BETA,
-    LONG_BETA,
-    Capabilities,
-    resolve,
-    split_suffix,
-    without_marks,
-)
-from ipyagent.model.compaction import COMPACT_EDIT, compaction_betas, summaries_as_text
+from ipyagent.model.capabilities import LONG_BETA, Capabilities, resolve, split_suffix
 from ipyagent.model.endpoint import BAD_KEY, HINT, READ_ONCE, Endpoint, is_loopback, keyring_key
 from ipyagent.model.failures import Refusal, asked_wait, back_off, failure, is_transient, reason_of, redact
+from ipyagent.model.models_api import info_told
 from ipyagent.model.reading import Reading
+from ipyagent.model.request_body import body_of, has_marks
 
 if TYPE_CHECKING:
     import anthropic
-
-CLEARING = "clear_tool_uses_20250919"
-"""The edit that a server must know for us to leave old results to it."""
 
 
 class AnthropicModel:
@@ -111,32 +101,7 @@ class AnthropicModel:
             return None, True
         except (anthropic.AnthropicError, TypeError, ValueError, AttributeError):
             return None, False  # the request itself will say what is wrong
-        told = found.to_dict(warnings=False) if hasattr(found, "to_dict") else {}
-        able = told.get("capabilities")
-        able = able if isinstance(able, dict) else {}
-
-        def can(name: str) -> bool:
-            value = able.get(name)
-            return bool(value.get("supported")) if isinstance(value, dict) else bool(value)
-
-        managed = able.get("context_management")
-        clearing = managed.get(CLEARING) if isinstance(managed, dict) else None
-        edits = can("context_management") and isinstance(clearing, dict) and bool(clearing.get("supported"))
-        told_edit = managed.get(COMPACT_EDIT) if isinstance(managed, dict) else None
-        compacts = bool(told_edit.get("supported")) if isinstance(told_edit, dict) else False
-        window, output = _positive(told.get("max_input_tokens")), _positive(told.get("max_tokens"))
-        info = ModelInfo(
-            model=model,
-            window=window,
-            max_output=output,
-            thinking=can("thinking"),
-            effort=can("effort"),
-            images=can("image_input") if able else True,
-            edits=edits,
-            compaction=compacts,
-            source="Models API" if able or window else "",
-        )
-        return info, True
+        return info_told(model, found.to_dict(warnings=False) if hasattr(found, "to_dict") else {}), True
 
     async def stream(self, request: Request) -> AsyncIterator[ModelEvent]:
         """Events of one reply, see `Model.stream`."""
@@ -196,12 +161,21 @@ class AnthropicModel:
         import anthropic
 
         while True:
-            body = await self._body(request)
+            lacking = self.capabilities.lacking(self._address, request.model)
+            info = self._infos.get(request.model) or await self.info(request.model)
+            body = body_of(
+                request,
+                info,
+                lacking=lacking,
+                thinking=self.endpoint.thinking,
+                limit=self.capabilities.largest_output(self._address, request.model) or request.max_tokens,
+                betas=str(self.client.default_headers.get("anthropic-beta") or ""),
+            )
             try:
                 return await self.client.messages.create(**body)
             except anthropic.APIStatusError as problem:
                 refusal = self._read(problem)
-                sent = {**body, **body.get("extra_body", {})} | ({"cache_control": ()} if _has_marks(body) else {})
+                sent = {**body, **body.get("extra_body", {})} | ({"cache_control": ()} if has_marks(body) else {})
                 if refusal.status in (400, 422) and self.capabilities.learn(
                     self._address, request.model, refusal.message, sent
                 ):
@@ -224,48 +198,6 @@ class AnthropicModel:
                 if "authentication" in text.lower() or "credential" in text.lower():
                     raise NoCredentials(HINT, kind="credentials") from None
                 raise ModelError(f"the request could not be sent ({text[:300]})", kind=type(problem).__name__) from None
-
-    async def _body(self, request: Request) -> dict[str, Any]:
-        lacking = self.capabilities.lacking(self._address, request.model)
-        info = self._infos.get(request.model) or await self.info(request.model)
-        if "cache_control" in lacking:
-            request = without_marks(request)
-        limit = self.capabilities.largest_output(self._address, request.model) or request.max_tokens
-        body: dict[str, Any] = {
-            "model": info.model,
-            "max_tokens": min(request.max_tokens, limit),
-            "messages": request.messages,
-            "stream": True,
-        }
-        if request.system:
-            body["system"] = request.system
-        if request.tools:
-            body["tools"] = request.tools
-        if info.thinking and self.endpoint.thinking and "thinking" not in lacking:
-            body["thinking"] = {"type": "adaptive", "display": "summarized"}
-        if request.effort and info.effort and "output_config" not in lacking:
-            body["output_config"] = {"effort": request.effort}
-        betas = []
-        if request.diagnose is not None and "diagnostics" not in lacking:
-            body["diagnostics"] = {"previous_message_id": request.diagnose or None}
-            betas.append(DIAGNOSIS_BETA)
-        if request.edits is not None and "context_management" not in lacking:
-            # the plain client is used for all servers; it knows the field in its beta half only
-            body["extra_body"] = {"context_management": _possible(request.edits, thinking="thinking" in body)}
-            betas.append(EDITS_BETA)
-        if request.compaction is not None:
-            body["extra_body"] = {"compaction": request.compaction}
-        if info.compaction:
-            betas += compaction_betas(body)
-        else:  # another model, another server: what was summarised is told as text
-            body["messages"] = summaries_as_text(request.messages)
-        if split_suffix(request.model)[1] and info.source == "[1m] suffix":
-            betas.append(LONG_BETA)
-        if betas:
-            given = str(self.client.default_headers.get("anthropic-beta") or "")
-            known = [name.strip() for name in given.split(",") if name.strip()]
-            body["extra_headers"] = {"anthropic-beta": ",".join(dict.fromkeys([*known, *betas]))}
-        return body
 
     def _read(self, problem: Any) -> Refusal:
         return Refusal(
@@ -332,28 +264,10 @@ def _make_client(endpoint: Endpoint) -> anthropic.AsyncAnthropic:
         raise NoCredentials(f"the stored credentials cannot be used ({text}), nor is ANTHROPIC_API_KEY set") from None
 
 
-def _possible(edits: dict[str, Any], *, thinking: bool) -> dict[str, Any]:
-    """The edits without that of thinking where the request does not ask for any: it would be refused."""
-    if thinking:
-        return edits
-    kept = [edit for edit in edits["edits"] if not str(edit["type"]).startswith("clear_thinking")]
-    return {**edits, "edits": kept}
-
-
-def _positive(value: object) -> int:
-    return value if isinstance(value, int) and value > 0 else 0
-
-
 def _is_stream(stream: Any) -> bool:
     """Whether the answer claims to be an event stream; a proxy's or a login page does not."""
     kind = str(stream.response.headers.get("content-type", ""))
     return not kind.startswith(("text/html", "application/json", "text/plain"))
-
-
-def _has_marks(body: dict[str, Any]) -> bool:
-    places = [*body.get("system", ()), *body.get("tools", ())]
-    places += [block for message in body["messages"] for block in message["content"]]
-    return any("cache_control" in block for block in places)
 
 
 def _cause(problem: BaseException) -> str:

@@ -40,6 +40,15 @@ LESSON_MODEL = "claude-sonnet-5-5"
 """The practice model costs nothing; lessons say what this one would have cost."""
 
 
+CHEAPEST = (("claude-", "claude-haiku-5-5"), ("practice", "practice"))
+"""By how a model's name begins: the cheapest model of its family."""
+
+
+def cheapest_of(model: str) -> str:
+    """The cheapest model that the same server has; "" when no cheaper one is known of."""
+    return next((cheap for begins, cheap in CHEAPEST if model.startswith(begins)), "")
+
+
 def price_of(model: str) -> Price | None:
     """The price of a model by its id; None when it is not known."""
     for pattern, price in PRICES:

@@ -22,6 +22,8 @@ _AGAIN: Final = re.compile(r"\s*<request>\n(.*)\n</request>\nThis is the user's 
 _QUOTED: Final = re.compile(r"The last request was: “(.*?)”\s*$", re.M)
 _NOTES: Final = re.compile(r"\s*<update-notes file=\"([^\"\n]+)\">\n(.*)\n</update-notes>\s*", re.S)
 
+_EXTRACT: Final = re.compile(r"\s*<extract-memories>\n(.*)\n</extract-memories>\s*", re.S)
+
 
 def earlier(text: str) -> str:
     """The summary or the notes in a block that stands for earlier turns; "" for other blocks."""
@@ -57,6 +59,11 @@ def notes_asked(text: str) -> tuple[str, str] | None:
     return (found[1], found[2]) if found else None
 
 
+def asks_to_extract(text: str) -> bool:
+    """Whether this asks to save what is worth remembering of the conversation."""
+    return bool(_EXTRACT.fullmatch(text))
+
+
 def texts_of(message: Mapping[str, Any]) -> list[str]:
     """The text blocks of a message."""
     content = message.get("content") or []
@@ -68,13 +75,15 @@ def texts_of(message: Mapping[str, Any]) -> list[str]:
 def directive(messages: Sequence[Mapping[str, Any]]) -> tuple[int, str]:
     """The place and the text of the directive that is being followed; (-1, "") when there is none.
 
-    A directive for a summary is in the last message; one for notes may have calls and results of its own behind it.
+    A directive for a summary is in the last message; one for notes or for memories may have calls and results of its
+    own behind it.
     """
     for i in range(len(messages) - 1, -1, -1):
         if messages[i].get("role") != "user":
             continue
         for text in reversed(texts_of(messages[i])):
-            if notes_asked(text) is not None or (i == len(messages) - 1 and asks_for_summary(text)):
+            ours = notes_asked(text) is not None or asks_to_extract(text)
+            if ours or (i == len(messages) - 1 and asks_for_summary(text)):
                 return i, text
         content = messages[i].get("content") or []
         if isinstance(content, str) or any(block.get("type") != "tool_result" for block in content):

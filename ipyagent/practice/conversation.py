@@ -16,7 +16,7 @@ from typing import Any
 from . import boundaries
 
 WRAPPED = re.compile(r"\s*<([\w-]+)(?:\s[^>]*)?>.*</\1>\s*", re.S)
-_ATTACHED = re.compile(r"<(variable|file|cell|out|output|skill|context)\b[^>]*>.*?</\1>", re.S)
+ATTACHED = re.compile(r"<(variable|file|cell|out|output|skill|context)\b[^>]*>.*?</\1>", re.S)
 _NAMED = re.compile(r"<(variable|file)\s[^>]*?(?:name|path)=\"([^\"]+)\"")
 _CJK = re.compile(r"[\u3400-\u9fff]")
 _NOTE = re.compile(r"^\[(?:rebound: |took |figure \d|\d+ more figures|interrupted by).*\]$\n?", re.M)
@@ -158,11 +158,11 @@ def _user(turns: list[Turn], blocks: list[dict[str, Any]], calls: Mapping[str, t
     extras = [*summaries, *ours]
     if summaries and not own:
         own = [boundaries.request_in(summaries[-1])]
-    inline = [found.group() for text in own for found in _ATTACHED.finditer(text)]
+    inline = [found.group() for text in own for found in ATTACHED.finditer(text)]
     if steps and turns:
         turns[-1] = replace(turns[-1], rounds=(*turns[-1].rounds, tuple(steps)))
     if own or not (steps and turns):
-        asked = _ATTACHED.sub("", own[-1]).strip() if own else ""
+        asked = ATTACHED.sub("", own[-1]).strip() if own else ""
         turns.append(Turn(asked, (*extras, *inline)))
     elif extras:
         turns[-1] = replace(turns[-1], extras=(*turns[-1].extras, *extras))

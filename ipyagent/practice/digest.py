@@ -6,6 +6,7 @@ Lines keep the words of the conversation; a line that is too long is cut, and wh
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -60,16 +61,26 @@ def fit(lines: Sequence[str], tokens: int, short: Callable[[str, int], str] = cu
         shown = [lead + short(line, most) for line in lines]
         if count_text("\n".join(shown)) <= tokens:
             return "\n".join(shown)
-    rank = [(not _CODES.search(line), not _FIGURES.search(line)) for line in lines]
-    order = sorted(range(len(lines)), key=lambda at: (rank[at], -at))
     room, kept = tokens - 12, set[int]()
-    for at in order:
+    for at in telling(lines):
         cost = count_text(lead + short(lines[at], _CAPS[-1])) + 1
         if cost <= room:
             room -= cost
             kept.add(at)
     shown = [lead + short(lines[at], _CAPS[-1]) for at in sorted(kept)]
     return "\n".join([*shown, f"{lead}… {len(lines) - len(kept)} more"]) if kept else ""
+
+
+def telling(lines: Sequence[str]) -> list[int]:
+    """The places of the lines, those first that tell most: codes, then figures, codes that stand in no other line
+    before those that do, the newer of equals first."""
+    codes = [frozenset(_CODES.findall(line)) for line in lines]
+    said = Counter(code for found in codes for code in found)
+    rank = [
+        (not found, not _FIGURES.search(line), min((said[code] for code in found), default=0) > 1)
+        for line, found in zip(lines, codes, strict=True)
+    ]
+    return sorted(range(len(lines)), key=lambda at: (rank[at], -at))
 
 
 def gist(said: str, most: int = 300) -> str:

@@ -1,24 +1,38 @@
 """Brings the session's notes up to date with edits of their file, one a section, under the headings that are there.
 
-A line that is in the notes already is not written again; when a section is full its oldest lines go.
+A line that is in the notes already is not written again; when a section is full, the lines go that tell least. An
+edit quotes no more of the notes than the place where it begins and what goes.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
+from dataclasses import replace
 from typing import Any, Final
 
 from . import boundaries
-from .digest import Material, cut, gist, material, result_line
+from .conversation import Turn
+from .digest import Material, cut, gist, material, result_line, squeezed, telling
 from .replies import Reply, calls, text
 from .tokens import count_text
 
 _NOTES: Final = re.compile(r"<notes>\n(.*)\n</notes>", re.S)
-_LIMIT: Final = re.compile(r"At most ([\d,]+) tokens a section")
+_LIMIT: Final = re.compile(r"At most ([\d,]+) tokens a section and ([\d,]+) in all")
 _SECTION: Final = re.compile(r"^(# [^\n]+)\n(?:([_*]\S[^\n]*[_*])(?:\n|\Z))?(.*?)(?=^# |\Z)", re.M | re.S)
 _MOST: Final = 800
-"""Tokens of a section, unless the directive allows fewer."""
+"""Tokens of a section, when the directive names no limit."""
+_SHARES: Final = (("task", 0.25), ("result", 0.3))
+"""What sections have of the room for all notes: what was asked for and what came of it can be had from nowhere else."""
+_REST_SHARE: Final = 0.05
+_MARGIN: Final = 0.7
+"""The part of a limit that is used: whoever set it counts otherwise, and cuts what is over."""
+_SHORT: Final = 120
+"""Characters of a call's result that is an answer by itself: a number, a name, a shape."""
+_LAST: Final = 3
+"""Lines of the worklog by which the conversation is found again."""
+_REST: Final = 0.9
+"""The part of a full section that stays, so that not every update has to take something out."""
 
 
 def noted(body: Mapping[str, Any]) -> Reply:
@@ -29,17 +43,20 @@ def noted(body: Mapping[str, Any]) -> Reply:
     if asked is None or at < len(messages) - 1:
         return text("The notes are up to date.")
     path, words = asked
-    found = material(body)
     notes = shown[1] if (shown := _NOTES.search(words)) else ""
-    limit = min(_MOST, int(said[1].replace(",", ""))) if (said := _LIMIT.search(words)) else _MOST
-    edits = []
+    found = _news(material(body), notes)
+    said = _LIMIT.search(words)
+    section, whole = (int(number.replace(",", "")) for number in said.groups()) if said else (_MOST, 10 * _MOST)
+    edits: list[tuple[str, dict[str, Any]]] = []
+    shows = notes
     for heading, about, old in _SECTION.findall(notes):
-        lines = _lines(heading, found)
-        new = _merged(heading, old.strip().splitlines(), lines, limit)
-        before = "\n".join(filter(None, (heading, about, old.strip())))
-        after = "\n".join(filter(None, (heading, about, new)))
-        if lines and after != before:
+        there = old.strip().splitlines()
+        share = next((share for name, share in _SHARES if name in heading.lower()), _REST_SHARE)
+        limit = int(_MARGIN * min(section, whole * share))
+        gone, new = _changes(heading, there, _lines(heading, found), limit)
+        for before, after in _quoted(shows, about or heading, there, gone, new):
             edits.append(("edit_file", {"path": path, "old": before, "new": after}))
+            shows += "\n" + after
     if not edits:
         return text("There is nothing new to note.")
     return calls(edits, say=None)
@@ -55,11 +72,11 @@ def _lines(heading: str, found: Material) -> list[str]:
         doing = gist(newest.said) if newest.said else "not finished: " + "; ".join(map(result_line, newest.steps[-1:]))
         return [f"Newest request: “{cut(newest.asked, 200)}”: {doing}"] if newest.asked else []
     if "task" in title:
-        return [f"“{cut(each, 300)}”" for each in requests]
+        return [f"“{squeezed(each, 100)}”" for each in requests]
     if "files" in title:
         return [*(f"`{each}`" for each in found.files()), *found.variables()]
     if "workflow" in title:
-        return [f"`{cut(code, 160)}`" for code in found.codes]
+        return [f"`{cut(code, 100)}`" for code in found.codes]
     if "error" in title:
         return found.errors()
     if "data" in title:
@@ -69,20 +86,86 @@ def _lines(heading: str, found: Material) -> list[str]:
         mended = [error for error in found.errors() if "; then it went with" in error]
         return [f"After {error.split(';')[0]}, it{error.split('; then it')[1]}" for error in mended]
     if "result" in title:
-        return found.solved()
-    return [f"{cut(turn.asked, 80)} ({len(turn.steps)} calls)" for turn in found.turns]
+        return [line for turn in found.turns for line in _results(turn)]
+    return list(map(_logged, found.turns))
 
 
-def _merged(heading: str, old: Sequence[str], new: Sequence[str], limit: int) -> str:
-    """Old and new lines, each once, the newest that fit; title and state say only what holds now."""
+def _results(turn: Turn) -> list[str]:
+    """The answer, and before it what calls gave that is short enough to be one."""
+    given = [squeezed(step.text, 80) for step in turn.steps if 0 < len(step.text) <= _SHORT and not step.failed]
+    return [*given, squeezed(gist(turn.said), 80)] if turn.said else given or [result_line(step, 80) for step in turn.steps[-1:]]
+
+
+def _logged(turn: Turn) -> str:
+    return f"{cut(turn.asked, 80)} ({len(turn.steps)} calls)"
+
+
+def _news(found: Material, notes: str) -> Material:
+    """What came after the turns that the worklog ends with; everything when they are not there."""
+    log = next((old.strip().splitlines() for heading, _, old in _SECTION.findall(notes) if _is_log(heading)), [])
+    turns = found.turns
+    shown = [f"- {_logged(turn)}" for turn in turns]
+    for count in range(min(_LAST, len(log)), 0, -1):
+        for at in range(len(shown), count - 1, -1):
+            if shown[at - count : at] == log[-count:]:
+                later = turns[at:]
+                requests = found.requests[len(found.requests) - len(later) :]
+                return replace(found, conversation=replace(found.conversation, turns=later), requests=requests)
+    return found
+
+
+def _is_log(heading: str) -> bool:
+    return "log" in heading.lower()
+
+
+def _changes(heading: str, old: Sequence[str], new: Sequence[str], limit: int) -> tuple[set[int], list[str]]:
+    """The places of the lines that go, and the lines that come, each once; when a section is full, those go that tell
+    least. The title stays, the state says only what holds now."""
     if "title" in heading.lower():
-        return "\n".join(old) or "\n".join(new)
+        return set(), [] if old else list(new)
     if "current" in heading.lower():
-        return "\n".join(new)
-    room, kept = limit, list[str]()
-    for line in reversed(list(dict.fromkeys([*old, *(f"- {each}" for each in new)]))):
-        room -= count_text(line) + 1
-        if room < 0:
-            break
-        kept.append(line)
-    return "\n".join(reversed(kept))
+        return (set(), []) if list(old) == list(new) or not new else (set(range(len(old))), list(new))
+    lines = [f"- {each}" for each in new]
+    come = lines if _is_log(heading) else [line for line in dict.fromkeys(lines) if line not in old]
+    if not come:
+        return set(), []
+    every = [*old, *come]
+    costs = [count_text(line) + 1 + limit * line.startswith("[… cut") for line in every]
+    if sum(costs) <= limit:
+        return set(), come
+    room, kept = _REST * limit, set[int]()
+    newest = range(len(every) - 1, -1, -1)
+    for at in newest if _is_log(heading) else telling([line.removeprefix("- ").strip("“”") for line in every]):
+        if costs[at] <= room:
+            room -= costs[at]
+            kept.add(at)
+    return {at for at in range(len(old)) if at not in kept}, [
+        line for at, line in enumerate(come, len(old)) if at in kept
+    ]
+
+
+def _quoted(
+    notes: str, top: str, old: Sequence[str], gone: Set[int], new: Sequence[str]
+) -> Iterator[tuple[str, str]]:
+    """The edits, old and new text: runs of lines that go, with the line before them (`top` for the first); what comes,
+    with the last line that stays, or with as many as are needed to stand nowhere else."""
+    stay = [line for at, line in enumerate(old) if at not in gone]
+    if not stay and (old or new):
+        yield "\n".join([top, *old]), "\n".join([top, *new])
+        return
+    above, run = top, list[str]()
+    for at, line in enumerate([*old, None]):
+        if line is not None and at in gone:
+            run.append(line)
+            continue
+        if run and notes.count("\n".join([above, *run])) == 1:
+            yield "\n".join([above, *run]), above
+        above, run = line or "", []
+    if new:
+        count = next(n for n in range(1, len(stay) + 2) if notes.count(_end(top, stay, n)) == 1 or n > len(stay))
+        yield _end(top, stay, count), "\n".join([_end(top, stay, count), *new])
+
+
+def _end(top: str, lines: Sequence[str], count: int) -> str:
+    """The last lines; with what stands above when there are not so many."""
+    return "\n".join([*([top] if count > len(lines) else []), *lines[-count:]])

@@ -1,9 +1,7 @@
-"""Recipes about the session itself: memory, skills, plans, sub-agents, compaction. Each needs its tool."""
+"""Recipes about the session itself: skills, plans, sub-agents, compaction. Each needs its tool."""
 
 from __future__ import annotations
 
-import hashlib
-import json
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -12,18 +10,6 @@ from . import reading
 from .intents import Ask
 from .recipe import Ending, Recipe, Task
 
-_LEAD = re.compile(
-    r"^(?:remember|memori[sz]e|note|keep in mind|don't forget|forget|recall|what do you (?:remember|know"
-    r"|recall)|do you (?:still )?(?:remember|recall)"
-    r"|记住|请记住|记一下|记下|别忘了|忘记|忘掉|忘了|回忆|你?还?记得)\s*(?:that|about|of|what|这个|这一点"
-    r"|关于)?\s*[:：,，]?\s*",
-    re.I,
-)
-_FEEDBACK = re.compile(
-    r"\b(?:always|never|prefer|don't|do not|should|use|avoid|like)\b|总是|不要|喜欢|偏好|应该|请用|别", re.I
-)
-_USER = re.compile(r"\b(?:i am|i'm|my (?:role|name|job|team)|i work)\b|我是|我叫|我的(?:名字|职业|角色)", re.I)
-
 
 def word_set(text: str) -> set[str]:
     """Words of at least three letters, and pairs of Chinese characters."""
@@ -31,81 +17,6 @@ def word_set(text: str) -> set[str]:
     for run in re.findall(r"[\u3400-\u9fff]{2,}", text):
         found |= {run[at : at + 2] for at in range(len(run) - 1)}
     return found - {"the", "and", "for", "that", "with", "about", "what", "you", "use", "our", "are"}
-
-
-def _root(task: Task) -> str:
-    return "/memories/" if "/memories" in json.dumps(task.conversation.tools["memory"]) else ""
-
-
-def remember(task: Task, ask: Ask) -> Recipe:
-    """Saves a fact in a memory file of its own."""
-    task.need("memory")
-    fact = _LEAD.sub("", ask.text).strip() or ask.text
-    kind = "user" if _USER.search(fact) else "feedback" if _FEEDBACK.search(fact) else "project"
-    slug = "_".join(re.findall(r"[a-z0-9]+", fact.lower())[:5])[:40]
-    slug = slug if len(slug) > 3 else f"note_{hashlib.sha256(fact.encode()).hexdigest()[:8]}"
-    description = " ".join(fact.split())[:140]
-    body = f"---\nname: {slug}\ndescription: {json.dumps(description, ensure_ascii=False)}\ntype: {kind}\n---\n{fact}\n"
-    if kind != "user":
-        body += "\n**Why:** the user asked to remember it.\n**How to apply:** as it is stated.\n"
-    path = f"{_root(task)}{slug}.md"
-    step = yield from task.call(
-        "memory", {"command": "create", "path": path, "file_text": body}, f"A fact to keep, of type {kind}."
-    )
-    if step.failed and re.search(r"exist", step.text):
-        path = f"{_root(task)}{slug}_2.md"
-        step = yield from task.call(
-            "memory", {"command": "create", "path": path, "file_text": body}, "That name is taken; another one."
-        )
-    if step.failed:
-        raise Ending(task.say("It was not saved: ", "没有保存：") + step.text.strip()[:300])
-    return task.say(f"Saved in `{path}` ({kind}): {fact}", f"已记在 `{path}`（{kind}）：{fact}")
-
-
-def _found(task: Task, listing: str, query: str) -> list[str]:
-    """Memory files whose line in the listing or the index shares words with the query, best first."""
-    scores: dict[str, int] = {}
-    wanted = word_set(query)
-    for line in (listing + "\n" + task.conversation.system).splitlines():
-        for path in re.findall(r"[\w./-]+\.md", line):
-            name = path.rsplit("/", 1)[-1]
-            if name != "MEMORY.md":
-                scores[name] = max(scores.get(name, 0), len(wanted & word_set(line.replace("_", " "))))
-    return sorted((name for name, score in scores.items() if score), key=lambda name: (-scores[name], name))
-
-
-def recall(task: Task, ask: Ask) -> Recipe:
-    """Looks through the memory for what the request is about and quotes it."""
-    query = _LEAD.sub("", ask.text)
-    listing = yield from task.call("memory", {"command": "view", "path": _root(task) or "."}, "What is in the memory?")
-    paths = _found(task, listing.text, query)[:2]
-    if not paths:
-        return task.say(f"I find nothing in the memory about: {query}", f"记忆里没有找到相关内容：{query}")
-    said = []
-    for path in paths:
-        step = yield from task.call(
-            "memory", {"command": "view", "path": _root(task) + path}, f"{path} shares words with the question."
-        )
-        if not step.failed:
-            text = re.sub(r"^\s*\d+[\t:|]\s?", "", step.text, flags=re.M)
-            body = re.sub(r"\A.*?---\n.*?\n---\n", "", text, flags=re.S).strip()
-            said.append(f"- `{path}`: " + " ".join(body.splitlines()[:3])[:400])
-    return task.say("From the memory:", "记忆里有：") + "\n" + "\n".join(said)
-
-
-def forget(task: Task, ask: Ask) -> Recipe:
-    """Deletes the memory file that fits best."""
-    query = _LEAD.sub("", ask.text)
-    listing = yield from task.call("memory", {"command": "view", "path": _root(task) or "."}, "Which memory is meant?")
-    paths = _found(task, listing.text, query)
-    if not paths:
-        return task.say(f"There is no memory about: {query}", f"没有关于它的记忆：{query}")
-    step = yield from task.call(
-        "memory", {"command": "delete", "path": _root(task) + paths[0]}, f"{paths[0]} fits best."
-    )
-    if step.failed:
-        raise Ending(task.say("It was not deleted: ", "没有删除：") + step.text.strip()[:300])
-    return task.say(f"Forgot `{paths[0]}`.", f"已忘掉 `{paths[0]}`。")
 
 
 def load_skill(task: Task, ask: Ask) -> Recipe:

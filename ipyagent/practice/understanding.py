@@ -10,8 +10,23 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from . import boundaries, charts, filling, loading, looking, profiles, reading, relations, session, tables, talk
+from . import (
+    boundaries,
+    charts,
+    filling,
+    loading,
+    looking,
+    profiles,
+    reading,
+    relations,
+    remembering,
+    selecting,
+    session,
+    tables,
+    talk,
+)
 from .conversation import Conversation, read
+from .extracting import extracted
 from .frames import Frame, find_frame
 from .intents import Ask, after_load, ask, kind, other_work
 from .knowledge import known
@@ -34,7 +49,7 @@ _OTHER: dict[str, Callable[[Task, Ask], Recipe | str]] = {
     "rebuild": loading.rebuild, "yes": loading.rebuild, "variables": looking.variables,
     "find": looking.find, "files": looking.files, "around": looking.around, "read": looking.read, "run": looking.run,
     "sum": looking.calculate, "why": looking.why,
-    "remember": session.remember, "recall": session.recall, "forget": session.forget,
+    "remember": remembering.remember, "recall": remembering.recall, "forget": remembering.forget,
     "load_skill": session.load_skill, "plan": session.plan, "delegate": session.delegate, "compact": session.compact,
     "discuss": talk.discuss, "first_question": talk.first_question, "greet": talk.greet, "thanks": talk.thanks,
     "help": talk.unknown, "out": talk.unknown,
@@ -43,12 +58,17 @@ _OTHER: dict[str, Callable[[Task, Ask], Recipe | str]] = {
 
 def answer(body: Mapping[str, Any]) -> Reply:
     """The reply of the practice model to a Messages API request body."""
+    if choice := selecting.asked(body):
+        return text(selecting.selected(choice))
     conversation = read(body)
     if conversation.schema is not None:
         return text(talk.structured(conversation))
     _, told = boundaries.directive(body.get("messages") or [])
     if told:
-        reply = noted(body) if boundaries.notes_asked(told) is not None else text(summary(body))
+        if boundaries.asks_to_extract(told):
+            reply = extracted(body)
+        else:
+            reply = noted(body) if boundaries.notes_asked(told) is not None else text(summary(body))
         return _named(reply, conversation)
     task = Task(conversation, conversation.turn.chinese, known(conversation))
     if is_lesson(conversation.turn.asked):

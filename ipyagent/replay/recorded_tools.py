@@ -105,6 +105,10 @@ class ReplayWorkspace:
     def hidden(self) -> Mapping[str, Any]:
         return {}
 
+    @property
+    def memory(self) -> object:
+        return None
+
     def record_change(self, path: Path, before: bytes | None, after: bytes | None) -> None:
         """Only background work changes files here; there is nothing to undo."""
 

@@ -21,6 +21,7 @@ from typing import Any
 from ipyagent.config import IPyAgent
 from ipyagent.context.thresholds import check_fixed_part
 from ipyagent.errors import UsageError
+from ipyagent.journal.admission import text_block
 from ipyagent.journal.events import (
     Collapsed,
     Compacted,
@@ -43,6 +44,7 @@ from ipyagent.loop.permissions import Permissions
 from ipyagent.loop.session import Session
 from ipyagent.loop.turn import run_turn
 from ipyagent.model.client import AnthropicModel
+from ipyagent.model.request_body import body_of
 from ipyagent.practice.models import PRACTICE
 from ipyagent.practice.replies import Reply
 from ipyagent.practice.server import PracticeServer
@@ -178,7 +180,7 @@ class _Replay:
                     await self._turn(session, workspace, server, number, turn)
                     for number, turn in enumerate(self.recording.turns, 1)
                 ]
-                ends: Fate = fate(facts, session.view.wire(marks=False)[2], session.journal.folder)
+                ends: Fate = fate(facts, _shown(session, server), session.journal.folder)
             finally:
                 session.close()
                 await model.close()
@@ -243,6 +245,22 @@ class _Replay:
             status=ended.status,
             message=ended.message,
         )
+
+
+def _shown(session: Session, server: PracticeServer) -> list[dict[str, Any]]:
+    """The messages of the next request as the model would read them: without what the server leaves out."""
+    system, tools, messages = session.view.wire(marks=False)
+    edits = session.server_edits()
+    if edits is None:
+        return messages
+    asked = [*messages, {"role": "user", "content": [text_block("Go on.")]}]
+    request = Request(
+        model=PRACTICE, system=system, tools=tools, messages=asked, max_tokens=session.limits.max_tokens, edits=edits
+    )
+    body = body_of(request, session.info, lacking=(), thinking=True, limit=request.max_tokens, betas="")
+    betas = frozenset(body.pop("extra_headers", {}).get("anthropic-beta", "").split(","))
+    further = body.pop("extra_body", {})
+    return server.judge.accept({**body, **further}, betas, counting=True).read.messages()
 
 
 def _is_request(path: str) -> bool:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import inspect
 import re
 import traceback
-import typing
 from collections.abc import Callable, Mapping
 from fnmatch import fnmatchcase
 from functools import cached_property, partial, update_wrapper
@@ -19,10 +18,10 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, overload
 from ipyagent.errors import ToolFailure, UsageError
 from ipyagent.journal.protocols import Permission, Question, ToolOutput, Workspace
 from ipyagent.tools.answers import to_output
+from ipyagent.tools.signature import line_of, tidied, types_of
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
-    from pydantic_core import ErrorDetails
 
 Arguments: TypeAlias = dict[str, Any]
 T = TypeVar("T")
@@ -108,7 +107,7 @@ class FunctionTool:
         # Fields are a0, a1, … with the parameter's name as alias: a parameter may then be called
         # `copy`, `schema` or `_x`, which as field names would clash with pydantic's own.
         fields: dict[str, Any] = {}
-        types = _types(self.function, self._parameters)
+        types = types_of(self.function, self._parameters)
         for number, (key, parameter) in enumerate(self._parameters.items()):
             default = ... if parameter.default is parameter.empty else parameter.default
             described = self._docs[1].get(key) or None
@@ -119,7 +118,7 @@ class FunctionTool:
     @cached_property
     def input_schema(self) -> dict[str, Any]:
         """JSON schema of the arguments, without pydantic's titles, keys in a stable order."""
-        schema = _tidy(self._model.model_json_schema())
+        schema = tidied(self._model.model_json_schema())
         return {"type": "object", "properties": {}, **schema}
 
     # ------------------------------------------------------------------ this very call
@@ -141,7 +140,7 @@ class FunctionTool:
         try:
             return self._model.model_validate(input)
         except ValidationError as problem:
-            lines = [_line(error, self._parameters) for error in problem.errors(include_url=False)]
+            lines = [line_of(error, self._parameters) for error in problem.errors(include_url=False)]
             raise ToolFailure(f"{self.name}: wrong arguments\n" + "\n".join(lines)) from None
 
     def permission(self, input: Arguments, workspace: Workspace) -> Permission:
@@ -203,60 +202,6 @@ def _called(function: Callable[..., Any], given: Arguments, limit: int) -> Any:
     # An awaitable goes back to the agent thread; everything else is read here, on the thread
     # that owns it.
     return value if inspect.isawaitable(value) else to_output(value, limit)
-
-
-def _types(function: Callable[..., Any], parameters: Mapping[str, inspect.Parameter]) -> dict[str, Any]:
-    """Each parameter's type, strings resolved where the function was written. The return type
-    is left alone: it may name things that exist for the type checker only."""
-    inner = inspect.unwrap(function)
-    closure = dict(zip(getattr(inner, "__code__", _called.__code__).co_freevars, inner.__closure__ or (), strict=False))
-    names = {}
-    for key, cell in closure.items():
-        try:
-            names[key] = cell.cell_contents
-        except ValueError:  # a name of the enclosing function that has no value yet
-            continue
-
-    class Signature:
-        __annotations__ = {key: parameter.annotation for key, parameter in parameters.items()}
-
-    try:
-        return typing.get_type_hints(
-            Signature, globalns=getattr(inner, "__globals__", {}), localns=names, include_extras=True
-        )
-    except NameError as problem:
-        raise UsageError(f"tool {function.__name__!r}: a parameter's type is not known: {problem}") from None
-
-
-def _tidy(node: Any) -> Any:
-    """A schema node without titles, keys sorted; names of properties keep their order."""
-    if isinstance(node, list):
-        return [_tidy(item) for item in node]
-    if not isinstance(node, dict):
-        return node
-    tidy: dict[str, Any] = {}
-    for key in sorted(node):
-        value = node[key]
-        if key == "title" and isinstance(value, str):
-            continue
-        if key in ("properties", "$defs") and isinstance(value, dict):
-            tidy[key] = {name: _tidy(child) for name, child in value.items()}
-        else:
-            tidy[key] = value if key in ("default", "enum", "const", "examples", "required") else _tidy(value)
-    return tidy
-
-
-def _line(error: ErrorDetails, parameters: Mapping[str, inspect.Parameter]) -> str:
-    """One line for one error of pydantic's."""
-    place = ".".join(str(part) for part in error["loc"]) or "arguments"
-    if error["type"] == "missing":
-        return f"`{place}`: missing"
-    if error["type"] == "extra_forbidden" and len(error["loc"]) == 1:
-        return f"`{place}`: no such argument; allowed: {', '.join(parameters) or 'none'}"
-    given = error["input"]
-    shown = repr(given) if isinstance(given, (str, int, float, bool)) else type(given).__name__
-    shown = shown if len(shown) <= 80 else shown[:77] + "…"
-    return f"`{place}`: {error['msg'].partition(', unable to parse')[0]}, got {shown}"
 
 
 def _trimmed(problem: Exception, function: Callable[..., Any]) -> str:

@@ -13,8 +13,10 @@ from ipyagent.ui.escape import line
 _CODE = ("code", "source")
 _COMMAND = ("command", "cmd")
 _PATH = ("path", "file_path", "filename", "notebook", "file")
-_PAIRS = (("old", "new"), ("old_string", "new_string"), ("old_text", "new_text"), ("before", "after"))
-_CONTENT = ("content", "text", "body")
+_PAIRS = (
+    ("old", "new"), ("old_string", "new_string"), ("old_text", "new_text"), ("old_str", "new_str"), ("before", "after"),
+)  # fmt: skip
+_CONTENT = ("content", "text", "body", "file_text", "insert_text")
 _FIRST = (*_CODE, *_COMMAND, *_PATH, "pattern", "query", "name", "skill", "task", "prompt", "url")
 
 
@@ -29,6 +31,8 @@ class Source:
 
 def main_argument(input: Mapping[str, Any], width: int = 90) -> str:
     """The most telling argument on one line, cleaned; "" when there is none."""
+    if verb := _verb(input):
+        return line(f"{verb} {_place(input)}", width)
     for key in (*_FIRST, *input):
         value = input.get(key)
         if isinstance(value, str) and value.strip():
@@ -44,6 +48,8 @@ def sources(input: Mapping[str, Any]) -> list[Source]:
     rest = dict(input)
     path = next((str(rest[key]) for key in _PATH if isinstance(rest.get(key), str)), "")
     found: list[Source] = []
+    if _verb(input):
+        del rest["command"]  # it is on the line already
     for key in _CODE:
         if isinstance(rest.get(key), str):
             found.append(Source(rest.pop(key), "" if path else "python", path))
@@ -60,6 +66,16 @@ def sources(input: Mapping[str, Any]) -> list[Source]:
         rows = [f"{key}: {value if isinstance(value, str) else _json(value)}" for key, value in rest.items()]
         found.append(Source("\n".join(rows), "text"))
     return found
+
+
+def _verb(input: Mapping[str, Any]) -> str:
+    """A `command` that is no command line but what is to be done with a path: "create"."""
+    command = input.get("command")
+    return command if isinstance(command, str) and command.isidentifier() and _place(input) else ""
+
+
+def _place(input: Mapping[str, Any]) -> str:
+    return next((value for key in (*_PATH, "old_path") if isinstance(value := input.get(key), str)), "")
 
 
 def diff(old: str, new: str) -> str:

@@ -8,14 +8,26 @@ All outside text passes `escape`, `highlight` or `markdown.render`.
 from __future__ import annotations
 
 import html
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import assert_never
 
 from ipyagent.ui import markdown
 from ipyagent.ui.calls import main_argument, sources
 from ipyagent.ui.code import highlight
 from ipyagent.ui.escape import escape, exact, line, output, plain
-from ipyagent.ui.items import Item, NoticeItem, QuestionItem, TextItem, ThinkingItem, ToolItem, ToolState
+from ipyagent.ui.items import (
+    Item,
+    MemoriesItem,
+    NoticeItem,
+    QuestionItem,
+    SavedItem,
+    TextItem,
+    ThinkingItem,
+    ToolItem,
+    ToolState,
+)
+from ipyagent.ui.memory_chips import Deed, recalled_html, saved_html
 from ipyagent.ui.meter import duration, thousands
 
 SHORT_THOUGHT = 100
@@ -36,6 +48,10 @@ _STYLES = {
     "ia-inner": "background:none;padding:0;color:inherit",
     "ia-meta": "margin-left:6px",
     "ia-figure": "margin:6px 0",
+    "ia-chips": "line-height:2",
+    "ia-chip": f"border:1px solid {_LINE};border-radius:10px;padding:1px 9px;font-size:.9em;white-space:nowrap",
+    "ia-gone": f"color:{_DIM};font-size:.9em",
+    "ia-chip-word": f"color:{_DIM};font-size:.9em",
     "ia-picture": "max-width:100%;height:auto;background:#fff;border-radius:3px",
 }
 _ICONS: dict[ToolState, tuple[str, str]] = {
@@ -49,11 +65,13 @@ _ICONS: dict[ToolState, tuple[str, str]] = {
 @dataclass(frozen=True, slots=True)
 class Look:
     """`static`: with inline styles, without anything that needs the kernel. `output_chars` bounds
-    the output and each input of one call, in characters."""
+    the output and each input of one call, in characters. `doors`: the marks of static buttons that a
+    page with our script brings to life."""
 
     static: bool = False
     output_chars: int = 20_000
     pictures: bool = True
+    doors: Mapping[Deed, str] = field(default_factory=dict)
 
     def kind(self, *names: str) -> str:
         """The class attribute, and in static form the style that belongs to it."""
@@ -77,6 +95,10 @@ def item_html(item: Item, look: Look) -> str:
             return notice(item, look)
         case QuestionItem():
             return answered(item, look) if look.static or item.answer is not None else question(item)
+        case MemoriesItem():
+            return recalled_html(item, look)
+        case SavedItem():
+            return saved_html(item, look)
         case _:
             assert_never(item)
 

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
-from ipyagent.journal.events import Block, PermissionAsked, TurnEnded
+from ipyagent.journal.events import Block, MemorySaved, PermissionAsked, Recalled, TurnEnded
 
 PICTURES = ("image/png", "image/jpeg", "image/gif", "image/webp")
 """Media types that are shown as pictures; SVG may carry scripts and is not among them."""
@@ -75,7 +75,25 @@ class QuestionItem:
     reason: str = ""
 
 
-Item: TypeAlias = TextItem | ThinkingItem | ToolItem | NoticeItem | QuestionItem
+@dataclass(frozen=True, slots=True)
+class MemoriesItem:
+    """Memories that were recalled; `dismissed` are the paths of those that the user clicked away."""
+
+    key: str
+    memories: tuple[Recalled, ...]
+    dismissed: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SavedItem:
+    """A memory that was written; `undone` once the user took it back."""
+
+    key: str
+    saved: MemorySaved
+    undone: bool = False
+
+
+Item: TypeAlias = TextItem | ThinkingItem | ToolItem | NoticeItem | QuestionItem | MemoriesItem | SavedItem
 
 
 def call_key(call: str) -> str:

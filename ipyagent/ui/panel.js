@@ -215,6 +215,10 @@ function render({ model, el }) {
     const button = event.target.closest("button[data-act]");
     const card = button?.closest(".ia-card");
     if (card && !button.disabled) answer(card, button.dataset.act);
+    else if (button && !card && !button.disabled) {
+      button.disabled = true; // the piece comes anew when it is done
+      model.send({ kind: button.dataset.act, of: button.dataset.of });
+    }
   });
   root.addEventListener("keydown", (event) => {
     event.stopPropagation();

@@ -18,9 +18,11 @@ from typing import Any, TypeAlias
 
 from ipyagent.journal.events import Event, PermissionAnswered, PermissionAsked
 from ipyagent.journal.protocols import Answer, Status
+from ipyagent.ui.door import Door
 from ipyagent.ui.items import QuestionItem, call_key
 from ipyagent.ui.segments import Segments
 from ipyagent.ui.static import static_bundle
+from ipyagent.ui.take_back import Deeds, TakeBack
 
 TICK = 0.04
 """Seconds between two messages to the front-end."""
@@ -64,17 +66,26 @@ def _panel_class() -> Any:
 
 
 class PanelSurface:
-    """`on_stop` is called on any thread, once, when Stop is pressed."""
+    """`on_stop` is called on any thread, once, when Stop is pressed. `deeds` do what memory chips ask for,
+    `door` keeps their buttons alive when the turn is over."""
 
     can_ask = True
 
-    def __init__(self, on_stop: Callable[[], None], route: Route | None = None) -> None:
+    def __init__(
+        self,
+        on_stop: Callable[[], None],
+        route: Route | None = None,
+        *,
+        deeds: Deeds | None = None,
+        door: Door | None = None,
+    ) -> None:
         self._on_stop = on_stop
         self._route = route
         self._display = uuid.uuid4().hex
         self._events: list[Event] = []
         self._last: Status | None = None
         self._segments = Segments(time.time)
+        self._settling = threading.Lock()
         self._lock = threading.Lock()  # segments are read by the main thread when a page reloads
         self._widget: Any = None
         self._unroute: Callable[[], None] | None = None
@@ -86,6 +97,7 @@ class PanelSurface:
         self._open: dict[tuple[str, str], asyncio.Future[Answer]] = {}
         self._stopped = False
         self._closed = False
+        self._take_back = TakeBack(deeds, door, lambda: self._events, self._taken) if deeds is not None else None
         self._settled: dict[str, Any] = {}  # what stays, for pages that come late
 
     def __repr__(self) -> str:
@@ -109,10 +121,7 @@ class PanelSurface:
         self._closed = True
         if self._loop is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._give_up)
-        from IPython.display import update_display
-
-        bundle = static_bundle(self._events, self._last)
-        update_display(bundle, display_id=self._display, raw=True)  # type: ignore[no-untyped-call]  # no types
+        bundle = self._settle()
         if self._unroute is not None:
             self._unroute()
         # A page that was reloaded in mid-run does not follow `update_display`. Its script puts the
@@ -126,7 +135,35 @@ class PanelSurface:
         else:
             self._widget.close()
 
+    def _settle(self) -> dict[str, str]:
+        """Put the static output in the panel's place."""
+        from IPython.display import update_display
+
+        with self._settling:  # the newest is the last to be sent
+            doors = self._take_back.doors(self._loop) if self._take_back is not None else {}
+            bundle = static_bundle(list(self._events), self._last, doors)
+            update_display(bundle, display_id=self._display, raw=True)  # type: ignore[no-untyped-call]  # no types
+        return bundle
+
     # ------------------------------------------------------------------ agent thread
+
+    def later(self, event: Event) -> None:
+        """What came of the turn once it was over joins the output that stays."""
+        self._events.append(event)
+        if not self._closed:
+            return  # `close` shows it
+        bundle = self._settle()
+        with self._lock:
+            self._settled = {**self._settled, "settle": bundle}
+        if len(self._pages) > 1 and self._widget is not None:
+            self._widget.send(self._settled)
+
+    def _taken(self, event: Event) -> None:
+        """Something was taken back; in a turn that runs the journal has shown it already."""
+        if any(known is event for known in self._events):
+            self._schedule()
+        else:
+            (self.later if self._closed else self.show)(event)
 
     def show(self, event: Event) -> None:
         self._events.append(event)
@@ -225,6 +262,8 @@ class PanelSurface:
             self._on_loop(self._stop_shown)
         elif kind == "answer":
             self._on_loop(self._answer, content)
+        elif (kind == "dismiss" or kind == "undo") and self._take_back is not None:
+            self._take_back.ask((kind, str(content.get("of"))), self._loop)
         elif kind == "ready" and self._loop is None:
             self._pages.add(str(content.get("page", "")))  # nothing was sent yet, so it missed nothing
         elif kind == "ready":

@@ -6,7 +6,7 @@ size; a turn that did not finish says so.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import assert_never
 
 from ipyagent.journal.events import Event
@@ -15,7 +15,17 @@ from ipyagent.ui import markdown
 from ipyagent.ui.calls import main_argument, sources
 from ipyagent.ui.escape import escape, line, output, plain
 from ipyagent.ui.fragments import Look, item_html
-from ipyagent.ui.items import Item, NoticeItem, QuestionItem, TextItem, ThinkingItem, ToolItem
+from ipyagent.ui.items import (
+    Item,
+    MemoriesItem,
+    NoticeItem,
+    QuestionItem,
+    SavedItem,
+    TextItem,
+    ThinkingItem,
+    ToolItem,
+)
+from ipyagent.ui.memory_chips import Deed, recalled_lines, saved_text
 from ipyagent.ui.meter import dollars, duration, meter
 from ipyagent.ui.transcript import Transcript
 
@@ -32,15 +42,17 @@ MARKDOWN_PICTURES = 100_000
 _FRAME = '<div class="ipyagent ia-static tex2jax_ignore mathjax_ignore">'
 
 
-def static_bundle(events: Sequence[Event], status: Status | None) -> dict[str, str]:
-    """`text/html`, `text/markdown` and `text/plain` of a turn."""
+def static_bundle(
+    events: Sequence[Event], status: Status | None, doors: Mapping[Deed, str] | None = None
+) -> dict[str, str]:
+    """`text/html`, `text/markdown` and `text/plain` of a turn; `doors` as in `Look`."""
     transcript = Transcript()
     for event in events:
         transcript.add(event)
     items = transcript.items
     footer = footer_line(transcript, status)
     return {
-        "text/html": _html(items, footer),
+        "text/html": _html(items, footer, doors or {}),
         "text/markdown": _markdown(items, footer),
         "text/plain": plain_text(items, footer),
     }
@@ -59,11 +71,11 @@ def footer_line(transcript: Transcript, status: Status | None) -> str:
     return " · ".join(line(part, 120) for part in parts if part)
 
 
-def _html(items: Sequence[Item], footer: str) -> str:
+def _html(items: Sequence[Item], footer: str, doors: Mapping[Deed, str]) -> str:
     for look in (
-        Look(static=True, output_chars=OUTPUT_CHARS),
-        Look(static=True, output_chars=2_000),
-        Look(static=True, output_chars=2_000, pictures=False),
+        Look(static=True, output_chars=OUTPUT_CHARS, doors=doors),
+        Look(static=True, output_chars=2_000, doors=doors),
+        Look(static=True, output_chars=2_000, pictures=False, doors=doors),
     ):
         parts = [f"<div>{item_html(item, look)}</div>" for item in items]
         if sum(map(len, parts)) <= BUNDLE_CHARS:
@@ -104,6 +116,11 @@ def _markdown(items: Sequence[Item], footer: str) -> str:
                 parts.append(f"**{_words(item.text)}**" if item.level == "error" else f"*{_words(item.text)}*")
             case QuestionItem():
                 parts += [f"*{_words(question_words(item))}*", _fence(_short(plain(item.asked.text), 4_000), "text")]
+            case MemoriesItem():
+                head, *rows = recalled_lines(item)
+                parts.append("\n".join([f"*{_words(head)}*", "", *(f"- {_words(row)}" for row in rows)]))
+            case SavedItem():
+                parts.append(f"*{_words(saved_text(item))}*")
             case _:
                 assert_never(item)
     if footer:
@@ -130,6 +147,10 @@ def plain_text(items: Sequence[Item], footer: str, output_chars: int = 2_000) ->
                 parts.append(f"[{plain(item.text)}]")
             case QuestionItem():
                 parts.append(f"[{line(question_words(item))}]\n{_indented(_short(plain(item.asked.text), 4_000))}")
+            case MemoriesItem():
+                parts.append("[" + "\n".join(recalled_lines(item)) + "]")
+            case SavedItem():
+                parts.append(f"[{saved_text(item)}]")
             case _:
                 assert_never(item)
     if footer:

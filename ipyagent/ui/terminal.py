@@ -15,7 +15,18 @@ from ipyagent.journal.protocols import Answer, Status
 from ipyagent.ui import markdown
 from ipyagent.ui.calls import main_argument, sources
 from ipyagent.ui.escape import exact, line, output, plain
-from ipyagent.ui.items import Item, NoticeItem, QuestionItem, TextItem, ThinkingItem, ToolItem, call_key
+from ipyagent.ui.items import (
+    Item,
+    MemoriesItem,
+    NoticeItem,
+    QuestionItem,
+    SavedItem,
+    TextItem,
+    ThinkingItem,
+    ToolItem,
+    call_key,
+)
+from ipyagent.ui.memory_chips import recalled_lines, saved_text
 from ipyagent.ui.meter import bar, duration, meter
 from ipyagent.ui.static import footer_line, question_words
 from ipyagent.ui.transcript import Transcript
@@ -116,6 +127,11 @@ class TerminalSurface:
                     self._question(item.asked)
                 elif isinstance(event, PermissionAnswered) and item.answer == "deny":
                     self._print("✗ " + line(question_words(item)), "dim")
+            case MemoriesItem():
+                if not item.dismissed:
+                    self._print("\n".join(recalled_lines(item)), "dim")
+            case SavedItem():
+                self._print(saved_text(item), "dim")
             case _:
                 assert_never(item)
 

@@ -7,50 +7,33 @@ supersedes it arrives (`AssistantSaid`, `ToolReturned`); a granted question beco
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, assert_never
+from typing import Any
 
 from ipyagent.journal.events import (
     AssistantSaid,
-    BlockDropped,
-    CacheBroken,
-    Collapsed,
-    Compacted,
-    DecisionUndone,
     Event,
     FileChanged,
-    FilesRestored,
     ForkEnded,
-    KernelStarted,
-    LayerDecided,
-    LayerFailed,
     MemoryDismissed,
     MemorySaved,
     MemorySurfaced,
     ModelChosen,
-    NotesWritten,
     PermissionAnswered,
     PermissionAsked,
-    PromptRendered,
-    Reminded,
-    ResultsCleared,
-    ResultStored,
     Retrying,
-    ServerEdited,
-    SessionStarted,
-    Snipped,
     Streamed,
-    ThinkingDropped,
     ToolCalled,
     ToolReturned,
     TurnEnded,
     UsageReported,
-    UserSaid,
 )
 from ipyagent.ui.items import (
     Item,
     Level,
+    MemoriesItem,
     NoticeItem,
     QuestionItem,
+    SavedItem,
     TextItem,
     ThinkingItem,
     ToolItem,
@@ -60,6 +43,8 @@ from ipyagent.ui.items import (
     ending,
     runs,
 )
+from ipyagent.ui.memory_chips import dismissed, taken_back
+from ipyagent.ui.notices import notice_of
 
 
 class Transcript:
@@ -124,58 +109,24 @@ class Transcript:
                 if not isinstance(item, ToolItem) or event.path in item.files:
                     return ()
                 return (self._put(replace(item, files=(*item.files, event.path))),)
-            case FilesRestored():
-                return self._notice("Restored: " + ", ".join(event.paths))
-            case Reminded():
-                return self._notice(event.why) if event.why else ()
-            case ThinkingDropped():
-                return self._notice(f"Earlier thinking left the context: {event.why}") if event.why else ()
-            case BlockDropped():
-                return self._notice("An image or document left the context: " + (event.why or "refused"), "warning")
-            case KernelStarted():
-                return self._notice("Resumed; variables of the earlier kernel are gone") if event.resumed else ()
             case ModelChosen():
                 self.model = event.model
-                return ()
-            case UsageReported():
+            case UsageReported() | ForkEnded():
                 if event.cost is not None:
                     self.cost = (self.cost or 0.0) + event.cost
-                return ()
+            case MemorySurfaced() if event.memories:
+                return (self._put(MemoriesItem(self._new("m"), event.memories)),)
+            case MemoryDismissed() if changed := dismissed(self.items, event):
+                return tuple(self._put(item) for item in changed)
+            case MemorySaved():
+                return (self._put(taken_back(self.items, event) or SavedItem(self._new("m"), event)),)
             case TurnEnded():
                 return self._ended(event)
-            case ForkEnded():
-                if event.cost is not None:
-                    self.cost = (self.cost or 0.0) + event.cost
-                return ()
-            case ResultsCleared():
-                return self._notice(f"Cleared {len(event.calls)} old results, about {event.saved:,} tokens")
-            case Compacted():
-                change = f"{event.tokens_before:,} to {event.tokens_after:,} tokens"
-                return self._notice(f"Compacted ({event.trigger}, {event.method}): {change}")
-            case Snipped():
-                return self._notice(f"A part left the context, about {event.saved:,} tokens")
-            case Collapsed():
-                return self._notice(f"A finished part became a summary, about {event.saved:,} tokens saved")
-            case DecisionUndone():
-                return self._notice("A compaction was taken back: everything is in the context again")
-            case LayerFailed():
-                return self._notice(event.why, "warning")
-            case CacheBroken():
-                return () if event.expected else self._notice(f"Prompt cache missed: {event.cause}", "warning")
-            case NotesWritten():
-                return self._notice("Session notes brought up to date")
-            case ServerEdited():
-                return self._notice(f"The server left out {event.cleared:,} parts, about {event.tokens:,} tokens")
-            case MemorySurfaced():
-                return self._notice("Recalled: " + ", ".join(memory.path for memory in event.memories))
-            case MemoryDismissed():
-                return self._notice(f"Will not come again: {event.path}")
-            case MemorySaved():
-                return self._notice(f"Memory {event.change}: {event.path}")
-            case SessionStarted() | PromptRendered() | UserSaid() | ResultStored() | LayerDecided():
-                return ()  # the cell itself shows the request
+            case _ if (said := notice_of(event)) is not None:
+                return self._notice(*said)
             case _:
-                assert_never(event)
+                pass  # the cell itself shows the request
+        return ()
 
     # ------------------------------------------------------------------ replies
 

@@ -103,7 +103,7 @@ def whole_turn(tokens: int) -> tuple[float, float, int]:
     seconds: list[float] = []
     with tempfile.TemporaryDirectory() as folder, PracticeServer(window=1_000_000, keep_bodies=False) as server:
         given = {"base_url": server.url, "model": "claude-sonnet-5-5", "mode": "auto", "window": 1_000_000}
-        agent = Agent(settings=IPyAgent(environ={}, layer_notes=False, **given), folder=Path(folder))
+        agent = Agent(settings=IPyAgent(environ={}, layer_notes=False, extraction=False, **given), folder=Path(folder))
         server.script(text("Yes."))
         agent.run_sync("hello")
         session = agent.session

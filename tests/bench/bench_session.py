@@ -42,6 +42,7 @@ def rows() -> list[tuple[str, str, str]]:
     with tempfile.TemporaryDirectory() as folder, PracticeServer(brain=answer, window=1_000_000) as server:
         os.environ["IPYAGENT_HOME"] = str(Path(folder) / "home")
         settings = IPyAgent(base_url=server.url, mode="auto", window=1_000_000, model="claude-sonnet-5-5")
+        settings.extraction = False
         agent = Agent(settings=settings, folder=Path(folder))
         began = time.monotonic()
         ends = [agent.run_sync("Load the palmer penguins data set as `penguins`.").status]

@@ -70,6 +70,7 @@ def _measure(tokens: int) -> tuple[float, float]:
     with tempfile.TemporaryDirectory() as folder:
         os.environ["IPYAGENT_HOME"] = str(Path(folder) / "home")
         settings = IPyAgent(base_url=url, model="practice-bench", mode="auto", window=1_000_000, max_turns=ROUNDS + 2)
+        settings.extraction = False
         settings.model = "claude-sonnet-5-5"
         agent = Agent(settings=settings, folder=Path(folder), tools=[noop])
         for part in range(10):

@@ -13,7 +13,7 @@ from notes_room import LOG, STATE, NotesRoom, directive_in, notes_room, noting, 
 from ipyagent.context.notes import _ours, substituted
 from ipyagent.context.notes_file import Desk, Notes
 from ipyagent.errors import AgentError, ToolFailure
-from ipyagent.journal.events import Compacted, ForkEnded, LayerDecided, LayerFailed, NotesWritten, UserSaid
+from ipyagent.journal.events import AssistantSaid, Compacted, ForkEnded, LayerDecided, LayerFailed, NotesWritten, UserSaid
 from ipyagent.journal.tokens import estimate_text
 from ipyagent.journal.view import View
 from ipyagent.loop.layers import Engine
@@ -382,12 +382,29 @@ def test_a_turn_that_is_open_with_thinking_is_never_cut_into(room: NotesRoom) ->
     agent = grown(room)
     agent.settings.layer_summarize = False
     agent.settings.layer_clear_results = False
-    agent.settings.auto_compact_percent = 40  # reached within the turn
+    agent.settings.auto_compact_percent = 60  # reached within the turn
     big = tool("python", {"code": f"print({words(77, 6_000)!r})"}, thinking="let me look")
-    result = room.turn(agent, "look", big, text("seen"))
+    again = tool("python", {"code": f"print({words(78, 6_000)!r})"}, thinking="once more")
+    result = room.turn(agent, "look", big, again, text("seen"))
     assert result.status == "finished", result.message
     assert any("nothing to compact" in event.words for event in room.events(agent, LayerDecided))
     assert room.events(agent, Compacted) == []
+    assert room.refused() == []
+
+
+def test_a_turn_that_begins_near_the_mark_is_compacted_by_notes_before_it_thinks(room: NotesRoom) -> None:
+    agent = grown(room)
+    asked = len(room.server.messages)
+    tokens = agent.session.view.count().tokens
+    agent.settings.auto_compact_percent = (tokens + 4_000) * 100 // 32_000
+    big = tool("python", {"code": f"print({words(77, 6_000)!r})"}, thinking="let me look")
+    assert room.turn(agent, "look", big, text("seen")).status == "finished"
+    [made] = room.events(agent, Compacted)
+    assert (made.trigger, made.method) == ("auto", "notes")
+    assert made.tokens_before < agent.session.state(0).auto_mark
+    newest = [event for event in room.events(agent, UserSaid)][-1]
+    assert newest.id < made.id < [event.id for event in room.events(agent, AssistantSaid)][-2]
+    assert len(room.server.messages) - asked == 3, "two requests and the notes of the turn: the compaction is free"
     assert room.refused() == []
 
 

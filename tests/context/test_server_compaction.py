@@ -162,6 +162,9 @@ def test_by_threshold_the_server_compacts_within_a_request(tmp_path: Path) -> No
         assert made
         assert all(event.method == "server" for event in made)
         assert room.session(agent).view.count().tokens < 70_000
+        files = room.session(agent).journal.folder / "tool-results"
+        assert "box 0: item 0-0" in (files / "left-1.txt").read_text()
+        assert "tool-results/left-1.txt" in plain(room.bodies[-1]["messages"][-1]["content"])
         assert room.calls == []
         assert compactions(room) == []
         kinds = [b["type"] for m in room.bodies[-1]["messages"] for b in m["content"]]

@@ -43,7 +43,7 @@ def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[.
     with PracticeServer() as server:
 
         def build(**options: Any) -> Rig:
-            given = {"layer_notes": False, **options}  # their fork would be the newest request
+            given = {"layer_notes": False, "extraction": False, **options}  # their fork would be the newest request
             made.append(Rig(given.pop("folder", tmp_path / "project"), server, **given))
             return made[-1]
 
@@ -304,7 +304,7 @@ def test_reading_more_needs_no_question_and_is_not_stored_again(make: Callable[.
         """Look."""
         return "\n".join(f"row {n} " + "x" * 60 for n in range(20_000))
 
-    rig.agent._own_tools["look"] = ipyagent.tool(permission="none", writes=False)(look)
+    rig.agent.toolbox.own["look"] = ipyagent.tool(permission="none", writes=False)(look)
     rig.server.script(tool("look", {}), text("ok"))
     rig.turn()
     match = re.search(r'path="([^"]+)"', result_text(rig.results()[0]))

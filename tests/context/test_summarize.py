@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import re
 import types
 from collections.abc import Coroutine, Generator, Iterator
 from importlib.resources import files
@@ -335,6 +336,29 @@ def test_after_three_shorter_tries_it_ends_with_one_line(room: CompactRoom) -> N
         agent.compact()
     assert len(room.calls) == 4
     assert room.session(agent).view.wire() == before
+
+
+@pytest.mark.parametrize(("tokens", "whole"), [(6_500, True), (9_500, False)])
+def test_where_a_result_has_all_but_filled_the_window_the_summary_gets_room_all_the_same(
+    room: CompactRoom, tokens: int, whole: bool
+) -> None:
+    agent = filled(room, 2, 11_500, window=WINDOW, layer_clear_results=False, layer_store_results=False)
+
+    def as_long_as_told(body: dict[str, Any]) -> Reply:
+        told = re.search(r"room for about ([\d,]+) tokens", directive_in(body))
+        assert told is not None
+        return text(f"<summary>{words(9, int(told[1].replace(',', '')))}</summary>")
+
+    room.summaries = [as_long_as_told]
+    big = tool("python", {"code": f"print({words(7, tokens)!r})"}, thinking="all at once")
+    result = room.turn(agent, "weigh all", big, text("weighed"))
+    assert result.status == "finished", result.message
+    [call] = room.calls
+    [made] = room.of(agent, Compacted)
+    assert made.tokens_before > 35_000
+    assert ("earlier parts of the conversation are left out" not in plain(call["messages"][0]["content"])) is whole
+    assert room.of(agent, LayerFailed) == []
+    room.nothing_refused()
 
 
 def test_a_shortened_call_in_the_middle_of_a_turn_with_thinking_is_accepted(room: CompactRoom) -> None:

@@ -87,7 +87,7 @@ def test_no_random_session_is_refused_anything(
         folder.mkdir()
         given = {**SETTINGS, "base_url": server.url, "model": dice.choice(MODELS), "layer_collapse": number % 3 == 0}
         given["clear_policy"] = "every_turn" if number % 2 else "economic"
-        agent = Agent(settings=IPyAgent(environ={}, **given), folder=folder)
+        agent = Agent(settings=IPyAgent(environ={}, extraction=False, **given), folder=folder)
         try:
             for turn in range(TURNS):
                 talk.replies = script(dice)

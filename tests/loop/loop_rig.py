@@ -63,6 +63,7 @@ class Rig:
             "max_retries": 2,
             "max_retry_wait": 0.05,
             "request_timeout": 5.0,
+            "extraction": False,
             "layer_notes": False,  # a request in the background could be the newest one
             **settings,
         }

@@ -7,7 +7,15 @@ from typing import Any
 
 from loop_rig import Rig
 
-from ipyagent.journal.events import CacheBroken, LayerDecided, ResultsCleared, ServerEdited, UsageReported
+from ipyagent.journal.events import (
+    CacheBroken,
+    LayerDecided,
+    Reminded,
+    ResultsCleared,
+    ServerEdited,
+    UsageReported,
+    UserSaid,
+)
 from ipyagent.practice.replies import fault, text, tool
 from ipyagent.practice.server import PracticeServer
 from ipyagent.report import report
@@ -79,6 +87,28 @@ def test_thinking_goes_with_the_results_and_stays_gone(make_rig: Callable[..., R
     prompts = [exchange.prompt_tokens for exchange in server.messages]
     broken = [at for at in range(1, len(usages)) if usages[at]["cache_read_input_tokens"] < prompts[at - 1] - 1_024]
     assert len(broken) <= 3, broken
+
+
+def test_what_the_server_left_out_is_kept_in_a_file_that_the_next_turn_is_told_of(
+    make_rig: Callable[..., Rig], server: PracticeServer
+) -> None:
+    rig = make_rig(engine="server", **SMALL)
+    work(rig, server, turns=20)
+    notes = [event for event in kinds(rig, Reminded) if event.layer == "server_edits"]
+    edits = [event for event in kinds(rig, ServerEdited) if event.edit == "clear_tool_uses_20250919"]
+    assert 2 <= len(notes) <= len(edits)
+    said = [event.id for event in kinds(rig, UserSaid)]
+    assert {note.id - 1 for note in notes} <= set(said), "each right behind a request: nothing earlier changes"
+    assert rig.agent.session is not None
+    folder = rig.agent.session.journal.folder
+    kept = ""
+    for at, note in enumerate(notes, 1):
+        assert f"tool-results/left-{at}.txt" in note.text
+        kept += (folder / f"tool-results/left-{at}.txt").read_text()
+    for number in range(edits[-1].cleared - 2):
+        assert kept.count(f"\n{number} words") == 1, number
+    assert all(event.expected for event in kinds(rig, CacheBroken)), kinds(rig, CacheBroken)
+    assert [exchange.error for exchange in server.refused] == []
 
 
 def test_our_count_follows_the_servers(make_rig: Callable[..., Rig], server: PracticeServer) -> None:

@@ -58,7 +58,7 @@ def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     def build(**settings: Any) -> Agent:
         folder = tmp_path / f"project{len(made)}"
         folder.mkdir()
-        given = {"model": f"local:{FILE}", "window": 4096, "max_output": 12, **settings}
+        given = {"model": f"local:{FILE}", "window": 4096, "max_output": 12, "extraction": False, **settings}
         made.append(Agent(settings=IPyAgent(**given), folder=folder))
         return made[-1]
 

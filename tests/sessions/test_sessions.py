@@ -332,7 +332,9 @@ def test_the_stored_prompt_is_used_by_the_agent_after_a_restart(
     begin = b'"system":[{"type":"text","text":"'
     notebook = tmp_path / "work" / "a.ipynb"
     with PracticeServer() as server:
-        settings = IPyAgent(environ={}, base_url=server.url, model="claude-sonnet-5-5", mode="auto")
+        settings = IPyAgent(
+            environ={}, base_url=server.url, model="claude-sonnet-5-5", mode="auto", extraction=False
+        )
         for answer in ("one", "two"):
             server.script(says(answer))
             agent = Agent(settings=settings, folder=tmp_path / "work", notebook=notebook)

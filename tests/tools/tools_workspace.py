@@ -26,6 +26,7 @@ class ShellWorkspace:
         self.changes: list[FileChanged] = []
         self.streamed: list[str] = []
         self.limits: dict[str, int] = {}
+        self.memory: object = None
         self.backups = self.root / ".ipyagent" / "backups"
         self._settings = IPyAgent(environ={})
 

@@ -1,0 +1,211 @@
+"""The messages of a session as they grow and as recorded decisions change them, with the calls that are
+open, what the provider holds of them and the tokens they take. `View` says which event does what."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from ipyagent.journal.admission import THINKING, reply_block, request_blocks, text_block
+from ipyagent.journal.body import GO_ON, Body
+from ipyagent.journal.entries import Entries
+from ipyagent.journal.events import (
+    AssistantSaid,
+    Block,
+    BlockDropped,
+    ResultsCleared,
+    ResultStored,
+    ToolReturned,
+    UsageReported,
+)
+from ipyagent.journal.marks import Position
+from ipyagent.journal.open_calls import NO_OUTPUT, OpenCalls
+from ipyagent.journal.spots import Spot
+from ipyagent.journal.tally import Tally
+from ipyagent.journal.tokens import estimate_block, estimate_blocks
+
+CUT_MARK = "[cut off here]"
+
+
+class Conversation:
+    """A message that was given out is never changed: what adds to it, or takes from it, puts a new one
+    in its place."""
+
+    def __init__(self) -> None:
+        self.calls = OpenCalls()
+        self.body = Body()
+        self.entries = Entries()
+        self.tally = Tally()
+        self.partial: list[str] = []
+        """Pieces of a reply that was shown but has not come to its end."""
+        self.paused = False
+        """Whether the model has only paused, so that it may go on without a word of the user."""
+        self._kept: dict[str, str] = {}
+        """Where stored results are, by call."""
+        self._asked_at: Position | None = None
+
+    def __repr__(self) -> str:
+        return f"<Conversation of {len(self.body.messages)} messages>"
+
+    @property
+    def messages(self) -> list[dict[str, Any]]:
+        """Wire messages without cache marks."""
+        return self.body.messages
+
+    @property
+    def editable(self) -> bool:
+        """Whether a decision may change earlier messages now, see `Body.closed`."""
+        return not self.calls and self.body.closed
+
+    # -------------------------------------------------------------- growing
+
+    def begin_anew(self) -> None:
+        """Another model or head reads on: no thinking stays, and a turn that has its results is over."""
+        self.body.over = not self.calls
+        self.forget_thinking()
+
+    def settle(self) -> None:
+        """Close what is still open before another message comes."""
+        self.tally.add(self.calls.cut_off())
+        self._close_results()
+        if self.partial:
+            text = "".join(self.partial)
+            self.partial.clear()
+            if text.strip():
+                said = [text_block(f"{text}\n{CUT_MARK}")]
+                self.body.push("assistant", said, [0])
+                self.tally.add(estimate_blocks(said))
+
+    def add_user(self, event: int, blocks: list[Block], tokens: int) -> None:
+        """The user's side says something; `tokens` 0: not estimated yet."""
+        self.settle()
+        if not blocks:
+            return
+        self.tally.add(tokens or estimate_blocks(blocks))
+        self.paused = self.body.over = False
+        self.body.push("user", blocks, [event] * len(blocks))
+
+    def add_assistant(self, event: AssistantSaid) -> None:
+        """The model has answered."""
+        self.partial.clear()
+        self.settle()
+        if self.messages:
+            self._asked_at = (len(self.messages) - 1, len(self.messages[-1]["content"]) - 1)
+        blocks = [kept for block in event.blocks if (kept := self._admit(block))]
+        if any(block["type"] not in THINKING for block in blocks):
+            self.tally.reply(event.tokens or estimate_blocks(blocks))
+            self.paused = event.stop_reason == "pause_turn"
+            self.body.over = False
+            self.body.push("assistant", blocks, [event.id] * len(blocks))
+        else:
+            self.tally.reply(None)
+
+    def _admit(self, block: Block) -> Block | None:
+        """A reply's block as it may be sent back; None when it may not."""
+        return self.calls.make(block) if block.get("type") == "tool_use" else reply_block(block)
+
+    def report(self, event: UsageReported) -> None:
+        """The server has counted the prompt, which it now holds in its cache."""
+        self.tally.report(event)
+        self.entries.write(self._asked_at, event.at, pictures=self.body.has_pictures)
+
+    def take_result(self, event: ToolReturned) -> None:
+        """A call has its result."""
+        tokens = self.calls.take(event)
+        if tokens is not None:
+            self.tally.add(tokens)
+            if not self.calls.waiting:
+                self._close_results()
+
+    def _close_results(self) -> None:
+        """All calls have a result: they become the next user message, in the order of the calls."""
+        if not self.calls:
+            return
+        blocks, events, names = self.calls.collect()
+        message, first = self.body.push("user", blocks, events)
+        for place, (block, event, name) in enumerate(zip(blocks, events, names, strict=True), first):
+            self.body.spots[block["tool_use_id"]] = Spot(
+                call=block["tool_use_id"],
+                tool=name,
+                event=event,
+                message=message,
+                block=place,
+                tokens=estimate_block(block),
+                chars=sum(len(str(part.get("text", ""))) for part in block["content"]),
+                is_error=bool(block.get("is_error")),
+                stored=block["tool_use_id"] in self._kept,
+                kept=self._kept.get(block["tool_use_id"], ""),
+            )
+        self.paused = False
+        self.tally.add(self.body.part_turn())
+
+    # -------------------------------------------------------------- frozen decisions
+
+    def clear_results(self, event: ResultsCleared) -> None:
+        """Old results become a word each."""
+        if not self.editable:
+            return
+        spots = self.body.spots
+        mine = [spots[call] for call in event.calls if call in spots and not spots[call].cleared]
+        first = min((spot.message for spot in mine), default=0)
+        change = self.body.clear_results(event.calls, event.text, event.place, event.kept)
+        if change is not None:
+            self.entries.change(first)
+            self._go_on()
+            self.tally.change(change)
+
+    def store_result(self, event: ResultStored) -> None:
+        """A result is kept in a file; a preview takes its place, if it did not come as one."""
+        kept = f"{event.path}, in python {event.handle}" if event.handle else event.path
+        call = self.calls.sent_as(event.call)
+        self._kept[call] = kept
+        if (spot := self.body.spots.get(call)) is not None:
+            spot.kept, spot.stored = kept, spot.stored or not event.blocks
+        if not event.blocks:
+            return  # it came as its preview
+        blocks = request_blocks(event.blocks) or [text_block(NO_OUTPUT)]
+        change = self.calls.put(event.call, blocks)
+        if change is not None:
+            self.tally.add(change)
+        elif (change := self.body.store_result(event.call, blocks)) is not None:
+            self._go_on()
+            self.tally.change(change)
+
+    def forget_thinking(self, upto: int | None = None) -> None:
+        """Thinking of events up to `upto` (None: of all) leaves."""
+        if change := self.body.drop_thinking(upto=upto):
+            self.entries.change(0)
+            self.tally.change(change)
+
+    def drop_images(self, event: BlockDropped) -> None:
+        """Images of an event become words."""
+        self.tally.add(self.calls.drop_pictures(event.event))
+        if change := self.body.drop_images(event.event):
+            self._go_on()
+            self.tally.change(change)
+
+    def replace(self, first: int, last: int, blocks: Iterable[Block], event: int) -> None:
+        """A range gives way to blocks. What the provider holds of the prefix before it stays held."""
+        if self.calls:
+            return  # a call whose result is still to come may not leave, nor its thinking
+        start = self.body.replace(first, last, request_blocks(blocks), event)
+        if start is not None:
+            self.entries.change(start)
+            self._go_on()
+            self._weigh_anew()
+
+    def undo(self, event: int) -> None:
+        """Take the replacement of `event` back."""
+        if not self.calls and self.body.restore(event):
+            self.entries.change(0)
+            self._go_on()
+            self._weigh_anew()
+
+    def _go_on(self) -> None:
+        """A pause can be gone on from as it was only; after a change the model is asked to."""
+        if self.paused:
+            self.paused = False
+            self.body.push("user", [text_block(GO_ON)], [0])
+
+    def _weigh_anew(self) -> None:
+        self.tally.weigh_anew(sum(estimate_blocks(message["content"]) for message in self.messages))

@@ -1,0 +1,116 @@
+"""What a request is and what a model answers, event by event."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any, Protocol, TypeAlias
+
+import msgspec
+
+from ipyagent.journal.events import AssistantSaid, Block, Usage
+
+
+class Request(msgspec.Struct, frozen=True, kw_only=True):
+    """One request, as it goes on the wire. `messages` are wire messages; marks are in place."""
+
+    model: str
+    system: list[Block]
+    tools: list[Block]
+    messages: list[dict[str, Any]]
+    max_tokens: int
+    effort: str = ""
+    diagnose: str | None = None
+    """The id of the message before ("": there is none), for servers that explain cache misses; None:
+    do not ask."""
+    edits: dict[str, Any] | None = None
+    """What the server is to leave out of the prompt by itself (`context_management`)."""
+    compaction: dict[str, Any] | None = None
+    """Ask for a compaction by the server and nothing else (`compaction`); never together with `edits`."""
+    schema: dict[str, Any] | None = None
+    """The reply is to be JSON that fits this schema, as far as the server can see to it."""
+    thinking: bool = True
+    """Whether the model may think first, where it can and the settings let it."""
+    purpose: str = ""
+    """What background work this is for, as in ForkOrder; "" for the conversation itself. Not sent."""
+
+
+class Began(msgspec.Struct, frozen=True):
+    """The server began to answer; the prompt is written to its cache from here on."""
+
+    usage: Usage
+
+
+class TextDelta(msgspec.Struct, frozen=True):
+    text: str
+
+
+class ThinkingDelta(msgspec.Struct, frozen=True):
+    text: str
+
+
+class ToolDelta(msgspec.Struct, frozen=True):
+    """A tool call is being written: its name and how many characters so far."""
+
+    name: str
+    chars: int
+
+
+class Waiting(msgspec.Struct, frozen=True):
+    """The request goes out again in `seconds`."""
+
+    reason: str
+    seconds: float
+    attempt: int
+
+
+class Reply(msgspec.Struct, frozen=True, kw_only=True):
+    """The end of a stream. `said.partial` with `broken` set: the stream broke, what was complete
+    is in `said`."""
+
+    said: AssistantSaid
+    usage: Usage | None
+    broken: str = ""
+    details: str = ""
+    """What the server says of a refusal."""
+    invalid: dict[str, str] = {}
+    """Calls that must not run, by id: what is wrong with them (broken JSON, cut off)."""
+    billed: Usage | None = None
+    """All that is paid for, where it is more than `usage`: a compaction by the server within the request."""
+    applied: tuple[dict[str, Any], ...] = ()
+    """What the server left out of the prompt, in its words (`applied_edits`)."""
+    miss: str = ""
+    """Why the server could not use its cache, in its words (`cache_miss_reason`)."""
+
+
+ModelEvent: TypeAlias = Began | TextDelta | ThinkingDelta | ToolDelta | Waiting | Reply
+
+
+class ModelInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known of a model: tokens of its window and of its largest reply, abilities."""
+
+    model: str
+    window: int
+    max_output: int
+    thinking: bool = False
+    effort: bool = False
+    images: bool = True
+    edits: bool = False
+    """Whether the server can clear parts of a prompt by itself (`context_management`)."""
+    compaction: bool = False
+    """Whether the server can compact by itself."""
+    source: str = ""
+    """Where the window's figure comes from, for `%context`."""
+
+
+class Model(Protocol):
+    """Something that answers requests."""
+
+    def stream(self, request: Request) -> AsyncIterator[ModelEvent]:
+        """Events of one reply; ends with exactly one `Reply`. Raises ModelError when there is no
+        reply at all. Cancelling the task closes the connection."""
+
+    async def info(self, model: str) -> ModelInfo:
+        """The model's window and abilities; never raises for a server that does not tell."""
+
+    async def close(self) -> None:
+        """Close connections."""

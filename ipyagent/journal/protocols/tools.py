@@ -1,0 +1,160 @@
+"""What tools are and what they may touch."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
+
+import msgspec
+
+from ipyagent.journal.events import Block
+
+
+class Image(msgspec.Struct, frozen=True):
+    """A picture that code made. `data` is the encoded file, `media_type` e.g. "image/png"."""
+
+    media_type: str
+    data: bytes
+
+
+class Live:
+    """An object that code or a tool gave, on its way to those who may keep it alive. Equal only to
+    itself: comparing objects would run the user's code. `alone`: the result is nothing else."""
+
+    __slots__ = ("alone", "value")
+
+    def __init__(self, value: Any, *, alone: bool = False) -> None:
+        self.value = value
+        self.alone = alone
+
+    def __repr__(self) -> str:
+        return f"<live {type(self.value).__name__}>"
+
+
+class Execution(msgspec.Struct, frozen=True, kw_only=True):
+    """What one run of code in the user's namespace did.
+
+    `output` is stdout and stderr as they came, merged, capped (head and tail kept, the cut named
+    in the text); `result` the text/plain of the last expression; `displays` the text/plain of
+    what was displayed; `error` the trimmed traceback as plain text without ANSI; `rebound` the
+    names that now point to another object, `added` the names that are new.
+    """
+
+    output: str = ""
+    result: str | None = None
+    displays: tuple[str, ...] = ()
+    images: tuple[Image, ...] = ()
+    error: str | None = None
+    interrupted: bool = False
+    seconds: float = 0.0
+    added: tuple[str, ...] = ()
+    rebound: tuple[str, ...] = ()
+    live: Live | None = None
+    """The last expression's object."""
+
+
+class ToolOutput(msgspec.Struct, frozen=True, kw_only=True):
+    """What a tool answers: content blocks for the model, a short `note` for the user. `live` is the
+    object that the blocks show, if there is one."""
+
+    blocks: tuple[Block, ...]
+    is_error: bool = False
+    note: str = ""
+    live: Live | None = None
+
+
+class Question(msgspec.Struct, frozen=True, kw_only=True):
+    """What the user is asked before a tool runs: the exact code, command or diff in `text`,
+    highlighted as `language` ("python", "bash", "diff", "text")."""
+
+    title: str
+    text: str
+    language: str = "text"
+
+
+class Workspace(Protocol):
+    """What a tool may touch. One object a session; all calls are made on the agent thread."""
+
+    @property
+    def root(self) -> Path:
+        """The project's folder, absolute and resolved."""
+
+    @property
+    def folder(self) -> Path:
+        """The notebook's folder (the kernel's working directory when unknown)."""
+
+    @property
+    def allowed(self) -> tuple[Path, ...]:
+        """Folders that may be read without a question (`root` is one of them)."""
+
+    @property
+    def read_stamps(self) -> dict[Path, str]:
+        """SHA-256 of each file's bytes when the model last read or wrote it (resolved path)."""
+
+    @property
+    def memory(self) -> object:
+        """The `MemoryAccess` of `ipyagent.memory.access`, for the memory tool; None: there is no memory."""
+
+    def record_change(self, path: Path, before: bytes | None, after: bytes | None) -> None:
+        """Journal that `path` goes from `before` to `after` (None: does not exist), with a
+        backup for undo. Called BEFORE the file is written."""
+
+    def stream(self, text: str) -> None:
+        """Show a piece of the running call's output live (journalled first)."""
+
+    async def run_code(self, code: str) -> Execution:
+        """Run code in the user's namespace on the main thread, output streamed live."""
+
+    async def on_main(self, call: Callable[[], Any]) -> Any:
+        """Run a short function on the main thread (the namespace may be read there)."""
+
+    @property
+    def namespace(self) -> dict[str, Any]:
+        """The user's namespace; read it only inside `on_main`."""
+
+    @property
+    def hidden(self) -> Mapping[str, Any]:
+        """Names in the namespace that are not the user's, with the values that make them so."""
+
+    def limit(self, name: str) -> int:
+        """A numeric setting by name, e.g. `limit("tool_output_chars")`."""
+
+    def for_call(self, call: str, stream: Callable[[str], None]) -> Workspace:
+        """The same workspace as one call sees it: what it streams and changes is its own."""
+
+
+Permission: TypeAlias = Literal["none", "ask"]
+
+
+@runtime_checkable
+class Tool(Protocol):
+    """A capability of the model. `parallel`: calls may run beside others of the same message.
+    `recreatable`: an old result may leave the view, it can be had again."""
+
+    name: str
+    description: str
+    input_schema: dict[str, Any]
+    parallel: bool
+    recreatable: bool
+
+    def validate(self, input: dict[str, Any]) -> dict[str, Any]:
+        """The checked arguments; raises ToolFailure quoting the schema problem."""
+
+    def permission(self, input: dict[str, Any], workspace: Workspace) -> Permission:
+        """Whether this very call needs a yes in mode "ask"."""
+
+    def writes(self, input: dict[str, Any], workspace: Workspace) -> bool:
+        """Whether this very call may change anything: refused in mode "read_only"."""
+
+    def destructive(self, input: dict[str, Any], workspace: Workspace) -> str:
+        """Why this call needs a yes even in mode "auto" ("" when it does not)."""
+
+    def pattern(self, input: dict[str, Any], workspace: Workspace) -> str:
+        """The rule that covers this call and its like, e.g. "python", "shell(git status)"."""
+
+    def question(self, input: dict[str, Any], workspace: Workspace) -> Question:
+        """The exact code, command or diff that the user is asked about."""
+
+    def run(self, input: dict[str, Any], workspace: Workspace) -> Awaitable[ToolOutput]:
+        """Do it. Raises ToolFailure for an error that the model should read."""

@@ -1,0 +1,30 @@
+"""Where a tool result stands in the messages, and the word that stays when it is cleared."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class Spot(msgspec.Struct):
+    """A tool result in the messages: whose it is and where. `tokens` is its estimate; `cleared`
+    says that only a word of it is left, `stored` that it is a preview of a file, `kept` where the whole
+    of it is ("" when it is in the view or gone)."""
+
+    call: str
+    tool: str
+    event: int
+    message: int
+    block: int
+    tokens: int
+    chars: int
+    is_error: bool = False
+    cleared: bool = False
+    stored: bool = False
+    kept: str = ""
+
+
+def cleared_text(spot: Spot, text: str, place: str, kept: str) -> str:
+    """What stands for a cleared result: it can still be found, in its own file or in that of all that went."""
+    where = f"; kept in {kept}" if kept and not spot.kept else ""
+    said = text.replace("{tool}", spot.tool).replace("{kept}", where)
+    return f"{said} The whole result is kept: {place}/{spot.kept}" if spot.kept else said

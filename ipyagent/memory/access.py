@@ -1,0 +1,285 @@
+"""What one piece of work may do with the memories: every write is checked, marked with where it comes from,
+kept in the history, and journalled.
+
+The model sees one tree: `/memories/project` and `/memories/user`. Secrets are refused; what tools gave
+never becomes a `user` or `feedback` memory; a conclusion says that it is one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple
+
+from ipyagent.errors import MemoryRefused
+from ipyagent.headers import Headed, read_headed, write_headed
+from ipyagent.journal.events import Event, MemorySaved
+from ipyagent.memory.files import Store, Written
+from ipyagent.memory.memories import Memories as Memories
+from ipyagent.memory.names import INDEX, ROOT, SUFFIX, checked_name, split_path
+from ipyagent.memory.names import SCOPES as SCOPES
+from ipyagent.memory.provenance import INFERRED, PERSONAL, Ground, Origin, is_hedged, objection, worst
+from ipyagent.memory.scan import Memory
+from ipyagent.memory.secrets import find_secrets, refusal
+
+KINDS = ("user", "feedback", "project", "reference")
+
+
+class Address(NamedTuple):
+    """A place in the tree: `scope` "" for `/memories` itself, `name` "" for a scope's folder; the name of a folder
+    in it ends in "/"."""
+
+    scope: str
+    name: str
+
+    @property
+    def path(self) -> str:
+        return "/".join(part for part in (ROOT, self.scope, self.name.rstrip("/")) if part)
+
+    @property
+    def is_folder(self) -> bool:
+        return not self.name or self.name.endswith("/")
+
+
+def address(raw: str) -> Address:
+    """The place that a path names; what does not end in ".md" is a folder. Raises MemoryRefused for anything
+    that is not inside the tree, or would not be on another file system."""
+    return Address(*split_path(raw if raw.endswith((SUFFIX, "/")) else f"{raw}/"))
+
+
+class Saved(NamedTuple):
+    """A write that was made; `event` as it was journalled (not when nothing changed). `remark` is what the model
+    should know of it besides ("" for nothing)."""
+
+    event: MemorySaved
+    memory: Memory
+    remark: str
+
+
+class MemoryAccess:
+    """The memories as one piece of work may touch them.
+
+    `by` is who works: "agent", "extraction", "dream" or "user"; `record` journals what was saved; `events`
+    gives the session's events, to tell what the user said from what tools gave (None: no session, and all
+    is the user's own); `notice` takes a line for the user.
+    """
+
+    def __init__(
+        self,
+        memories: Memories,
+        *,
+        by: str,
+        record: Callable[[MemorySaved], object],
+        events: Callable[[], Iterable[Event]] | None = None,
+        session: str = "",
+        turn: Callable[[], int] = lambda: 0,
+        notice: Callable[[str], object] = lambda line: None,
+        stores: Mapping[str, Store] | None = None,
+    ) -> None:
+        self.memories = memories
+        self.by = by
+        self.session = session
+        self._record = record
+        self._events = events
+        self._turn = turn
+        self._notice = notice
+        self._given = stores
+        self._ground = Ground()
+
+    def __repr__(self) -> str:
+        return f"<MemoryAccess by {self.by} to {self.memories!r}>"
+
+    def on_behalf(
+        self,
+        by: str,
+        *,
+        record: Callable[[MemorySaved], object] | None = None,
+        stores: Mapping[str, Store] | None = None,
+    ) -> MemoryAccess:
+        """The same for another worker: `record` if it journals in another way, `stores` if it works on copies."""
+        other = MemoryAccess(
+            self.memories,
+            by=by,
+            record=record or self._record,
+            events=self._events,
+            session=self.session,
+            turn=self._turn,
+            notice=self._notice,
+            stores=stores if stores is not None else self._given,
+        )
+        other._ground = self._ground
+        return other
+
+    def tell(self, *texts: str) -> None:
+        """This reached the model otherwise than by the session's events, and not from the user."""
+        self._ground.tell(*texts)
+
+    # ------------------------------------------------------------------ reading
+
+    def store(self, scope: str) -> Store:
+        """The store of a scope. Raises MemoryRefused."""
+        if self._given is not None and self.memories.settings.memory:
+            if scope not in self._given:
+                raise MemoryRefused(f"{ROOT}/{scope} is not part of this work", reason="place")
+            return self._given[scope]
+        return self.memories.any_store(scope) if self.by == "user" else self.memories.store(scope)
+
+    def listed(self, scope: str, folder: str = "") -> list[Memory]:
+        """The memories of a scope, newest first; only those in `folder` ("name/") if one is given."""
+        return [memory for memory in self.store(scope).list() if memory.name.startswith(folder)]
+
+    def read(self, place: Address) -> str | None:
+        """The text of a memory or of an index; None when there is none. Raises MemoryRefused."""
+        store = self.store(place.scope)
+        if place.is_folder:
+            return None
+        try:
+            text = store.read(place.name).text
+        except MemoryRefused as problem:
+            if problem.reason == "missing":
+                return None
+            raise
+        self.tell(text)  # where it was the user's own words, `_personal` knows
+        return text
+
+    # ------------------------------------------------------------------ writing
+
+    def create(self, place: Address, text: str) -> Saved:
+        """Save a new memory. Raises MemoryRefused ("exists", "name", "content", …)."""
+        name = self._writable(place)
+        made, remark = self._checked(place, "", text)
+        self._announce(place.scope)
+        return self._journal(self.store(place.scope).write(name, made, expected=None, by=self.by), remark=remark)
+
+    def change(self, place: Address, edit: Callable[[str], str]) -> Saved:
+        """Change a memory; `edit` gets its text as it is by then. Raises MemoryRefused and what
+        `edit` raises."""
+        name, remarks = self._writable(place), [""]
+        self._grounded()  # before the lock is taken
+
+        def checked(before: str) -> str:
+            made, remarks[0] = self._checked(place, before, edit(before))
+            return made
+
+        return self._journal(self.store(place.scope).change(name, checked, by=self.by), remark=remarks[0])
+
+    def delete(self, place: Address) -> Saved:
+        """Delete a memory; its history stays. Raises MemoryRefused."""
+        return self._journal(self.store(place.scope).delete(self._writable(place), by=self.by))
+
+    def rename(self, place: Address, to: Address) -> Saved:
+        """Give a memory another name, in the same scope or in the other. Raises MemoryRefused."""
+        old, new = self._writable(place), self._writable(to)
+        if place.scope == to.scope:
+            return self._journal(self.store(place.scope).rename(old, new, by=self.by), old=place.path)
+        text = self.store(place.scope).read(old).text
+        found = find_secrets(text)
+        if found:
+            raise MemoryRefused(refusal(found), reason="content")
+        self._announce(to.scope)
+        saved = self._journal(self.store(to.scope).write(new, text, expected=None, by=self.by))
+        self._journal(self.store(place.scope).delete(old, by=self.by))
+        return saved
+
+    def restore(self, place: Address, revision: str) -> Saved:
+        """Put an earlier version back. Raises MemoryRefused."""
+        return self._journal(self.store(place.scope).restore(self._writable(place), revision, by=self.by))
+
+    def undo(self, saved: MemorySaved) -> Saved:
+        """Take back what an event says was saved. Raises MemoryRefused."""
+        place = address(saved.path)
+        if saved.change == "renamed":
+            return self.rename(place, address(saved.old))
+        return self.restore(place, saved.revision) if saved.revision else self.delete(place)
+
+    # ------------------------------------------------------------------ the checks
+
+    def _writable(self, place: Address) -> str:
+        """The name of a memory that may be written; the place of a refusal is never looked at."""
+        if place.is_folder:
+            raise MemoryRefused(
+                f"{place.path} names a folder; a memory is a file in {ROOT}/project or {ROOT}/user that ends in .md",
+                reason="name",
+            )
+        name = checked_name(place.name)
+        if name == INDEX:
+            why = f"{INDEX} is kept by ipyagent: it follows the name and description of each memory"
+            raise MemoryRefused(why, reason="index")
+        if found := find_secrets(name):
+            raise MemoryRefused(refusal(found).replace("it holds", "its name holds", 1), reason="content")
+        return name
+
+    def _announce(self, scope: str) -> None:
+        if self._given is None and (line := self.memories.first_line(scope)):
+            self._notice(line)
+
+    def _checked(self, place: Address, before: str, after: str) -> tuple[str, str]:
+        """The text to be kept, marked with where it comes from, and a remark. Raises MemoryRefused."""
+        if found := find_secrets(after, known=before):
+            raise MemoryRefused(refusal(found), reason="content")
+        head, old = read_headed(after.encode()), read_headed(before.encode())
+        kind = _word(head.fields.get("type")).casefold()  # however it is written, it is read as one by a model
+        if self.by == "user" or self._events is None:
+            return self._marked(head.fields, head.body, "said", keep=False), ""
+        personal, was = kind in PERSONAL, _word(old.fields.get("type"))
+        kept = [_told(old)] if was in PERSONAL or not personal else []
+        ground, told = self._grounded(), _told(head)
+        origin = ground.origin(told, kept=kept)
+        if personal and origin.source == "quoted":
+            origin = ground.origin(told, kept=[*kept, *self._personal()])
+        if why := objection(kind, origin, ground):
+            raise MemoryRefused(why, reason="content")
+        source = origin.source if not before or kept == [] else worst(origin.source, _word(old.fields.get("source")))
+        return self._marked(head.fields, head.body, source, keep=True), _remark(origin, source)
+
+    def _grounded(self) -> Ground:
+        for event in self._events() if self._events is not None else ():
+            self._ground.apply(event)
+        return self._ground
+
+    def _personal(self) -> list[str]:
+        """The texts of all memories of the user's own words: they were checked when they were saved."""
+        texts: list[str] = []
+        for scope in SCOPES:
+            try:
+                store = self.store(scope)
+                own = [memory.name for memory in store.list() if memory.kind in PERSONAL]
+                texts += [_told(read_headed(store.read(name).text.encode())) for name in own]
+            except MemoryRefused:
+                continue  # not to be read now: then its sentences do not count as the user's
+        return texts
+
+    def _marked(self, fields: Mapping[str, Any], body: str, source: str, *, keep: bool) -> str:
+        """The text with its source, session and turn in the frontmatter; a conclusion says that it is one."""
+        if keep and source == "inferred" and not is_hedged(body):
+            body = f"{body.rstrip()}\n\n{INFERRED}\n"
+        marks: dict[str, Any] = {"source": source}
+        if self.session:
+            marks |= {"session": self.session, "turn": self._turn()}
+        return write_headed({**fields, **marks}, body)
+
+    def _journal(self, written: Written, *, old: str = "", remark: str = "") -> Saved:
+        change = "changed" if written.change == "merged" else written.change
+        event = MemorySaved(path=written.memory.path, change=change, by=self.by, old=old, revision=written.revision)
+        if change == "unchanged":
+            return Saved(event, written.memory, remark)
+        made = self._record(event)
+        return Saved(made if isinstance(made, MemorySaved) else event, written.memory, remark)
+
+
+def _word(value: object) -> str:
+    return value.strip() if isinstance(value, str) else ""
+
+
+def _told(headed: Headed) -> str:
+    """What a memory says: name (more than a word), description and body."""
+    name = _word(headed.fields.get("name"))
+    return "\n".join((name if " " in name else "", _word(headed.fields.get("description")), headed.body))
+
+
+def _remark(origin: Origin, source: str) -> str:
+    if source == "quoted":
+        return "It is marked as quoted: it came from what tools returned, not from the user."
+    if source == "inferred":
+        return "It is marked as inferred: the user did not say so in these words."
+    return ""
+

@@ -1,0 +1,225 @@
+"""`.consolidate-lock`: who tidies a memory directory now, and when that was last done. Its time of change IS the
+time of the last consolidation.
+
+A file without content is free. While a dream holds it, it says who does and which time to put back: its holder
+does so when it fails, whoever comes later when the holder is dead. A pid alone is not identity: the time at
+which the process began, counted from the machine's start so that setting the clock does not touch it, is.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import secrets
+import stat
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+import msgspec
+
+from ipyagent.errors import MemoryRefused
+from ipyagent.memory.confined import Confined
+from ipyagent.memory.history import NEW
+
+NAME = ".consolidate-lock"
+HERE = 3600.0
+"""Seconds after which the lock of a dead process of this machine counts no longer."""
+ELSEWHERE = 6 * 3600.0
+"""The same for another machine, whose processes cannot be looked at."""
+SAME_START = 2.0
+"""Seconds by which two readings of when a process began may differ: the kernel tells its own start in whole seconds."""
+MOST = 10_000
+_BOOT = Path("/proc/sys/kernel/random/boot_id")
+
+
+class Holder(msgspec.Struct, frozen=True, kw_only=True):
+    """A process that tidies: `boot` names the run of its machine ("" where the system does not tell), `started`
+    is in seconds from then; `before` the time to put back, in nanoseconds (0: there was none)."""
+
+    pid: int
+    host: str
+    boot: str
+    started: float
+    token: str
+    before: int = 0
+
+
+class State(msgspec.Struct, frozen=True, kw_only=True):
+    """`last`: Unix time of the last consolidation, 0.0 for never; `holder`: who is at it now, since `since`."""
+
+    last: float = 0.0
+    holder: Holder | None = None
+    since: float = 0.0
+
+
+class DreamLock:
+    """The lock of one memory directory. `guard` is the store's lock, held for moments only."""
+
+    def __init__(self, folder: Path, guard: Callable[[], AbstractContextManager[None]]) -> None:
+        self.path = folder / NAME
+        self._files = Confined(folder)
+        self._guard = guard
+
+    def __repr__(self) -> str:
+        return f"<DreamLock {self.path}>"
+
+    def state(self, *, certain: bool = False) -> State:
+        """How it stands: one `stat` when nobody tidies. A lock whose holder is dead is rolled back first, if it
+        is old enough not to be doubted; `certain`: also a younger one of a dead process of this machine."""
+        try:
+            status = os.lstat(self.path)
+        except OSError:  # nobody ever tidied here; where it cannot be read it cannot be taken either
+            return State()
+        if not status.st_size and stat.S_ISREG(status.st_mode):
+            return State(last=status.st_mtime)
+        with self._guard():
+            return self._seen(certain)
+
+    def acquire(self, *, certain: bool = False) -> Taken:
+        """Take it: write, then read again who won. Raises MemoryRefused ("busy") while another dreams."""
+        mine = Holder(token=secrets.token_hex(8), **_identity(os.getpid()))
+        with self._guard():
+            now = self._seen(certain)
+            if now.holder is not None:
+                raise busy(now)
+            before = self._files.status(NAME)
+            mine = msgspec.structs.replace(mine, before=before.st_mtime_ns if before is not None else 0)
+            self._put(msgspec.json.encode(mine), None)
+        won = self._read()
+        if won is None or won.token != mine.token:
+            raise busy(State(holder=won, since=time.time()))
+        return Taken(self, mine)
+
+    def release(self, holder: Holder, *, done: bool) -> bool:
+        """Let go, `done` or else with the old time; whether it was still this holder's."""
+        with self._guard():
+            now = self._read()
+            if now is None or now.token != holder.token:
+                return False  # it was taken for dead, and rolled back, by somebody else
+            self._free(None if done else holder.before)
+        return True
+
+    def _seen(self, certain: bool) -> State:
+        """The state, a dead lock rolled back; under the guard."""
+        status = self._files.status(NAME)
+        if status is None:
+            return State()
+        if not stat.S_ISREG(status.st_mode):
+            raise MemoryRefused(f"{self.path} is a link or a folder; remove it", reason="link")
+        if not status.st_size:
+            return State(last=status.st_mtime)
+        holder = self._read() or _stranger(status.st_mtime_ns)
+        if not is_stale(holder, time.time() - status.st_mtime, certain=certain):
+            return State(last=holder.before / 1e9, holder=holder, since=status.st_mtime)
+        self._free(holder.before)
+        return State(last=holder.before / 1e9)
+
+    def _read(self) -> Holder | None:
+        try:
+            return msgspec.json.decode(self._files.read(NAME, MOST) or b"", type=Holder)
+        except msgspec.DecodeError:
+            return None
+
+    def _free(self, modified: int | None) -> None:
+        """No holder; the time now, or the one given, or with 0 no file."""
+        if modified == 0:
+            self._files.remove(NAME)
+        else:
+            self._put(b"", modified)
+
+    def _put(self, content: bytes, modified: int | None) -> None:
+        """Content and time change in one step: a process killed in between would leave a false time."""
+        ready = f"{NEW}/dream-lock"
+        self._files.replace(ready, content, f"{NEW}/dream-lock-new")
+        if modified is not None:
+            self._files.touch(ready, modified)
+        self._files.move(ready, NAME)
+
+
+class Taken:
+    """A lock that is held. Used as a context it is rolled back at the end, unless `succeed` came first."""
+
+    def __init__(self, lock: DreamLock, holder: Holder) -> None:
+        self._lock = lock
+        self._holder = holder
+        self._open = True
+
+    def __repr__(self) -> str:
+        return f"<Taken {self._lock.path}, {'held' if self._open else 'let go'}>"
+
+    def __enter__(self) -> Taken:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.fail()
+
+    def succeed(self) -> bool:
+        """The consolidation is done, now; whether the lock was still ours."""
+        return self._end(done=True)
+
+    def fail(self) -> bool:
+        """Put the old time back; nothing when it was let go already."""
+        return self._end(done=False)
+
+    def _end(self, *, done: bool) -> bool:
+        if not self._open:
+            return False
+        self._open = False
+        return self._lock.release(self._holder, done=done)
+
+
+def is_stale(holder: Holder, age: float, *, certain: bool = False) -> bool:
+    """Whether a lock of so many seconds counts no longer. An age below zero, the clock was set back, counts as
+    long as it is far away."""
+    here = _machine()
+    if (holder.host, holder.boot) != here:
+        return abs(age) > ELSEWHERE
+    return (certain or abs(age) > HERE) and not is_alive(holder)
+
+
+def is_alive(holder: Holder) -> bool:
+    """Whether this very process runs on this machine."""
+    import psutil
+
+    try:
+        process = psutil.Process(holder.pid)
+        if process.status() == psutil.STATUS_ZOMBIE:
+            return False
+        return abs(process.create_time() - psutil.boot_time() - holder.started) < SAME_START
+    except psutil.NoSuchProcess:
+        return False
+    except psutil.AccessDenied:  # it is there, and that is all the system tells
+        return True
+
+
+def busy(state: State) -> MemoryRefused:
+    """Why the lock cannot be had."""
+    holder = state.holder
+    if holder is None or not holder.pid:
+        return MemoryRefused("another process tidies these memories now; try again later", reason="busy")
+    where = "" if holder.host == platform.node() else f" on {holder.host}"
+    since = time.strftime("%H:%M", time.localtime(state.since))
+    return MemoryRefused(
+        f"process {holder.pid}{where} tidies these memories since {since}; try again later", reason="busy"
+    )
+
+
+def _machine() -> tuple[str, str]:
+    try:
+        return platform.node(), _BOOT.read_text("ascii").strip()
+    except OSError:  # no Linux
+        return platform.node(), ""
+
+
+def _identity(pid: int) -> dict[str, object]:
+    import psutil
+
+    host, boot = _machine()
+    return {"pid": pid, "host": host, "boot": boot, "started": psutil.Process(pid).create_time() - psutil.boot_time()}
+
+
+def _stranger(modified: int) -> Holder:
+    """Whoever wrote something else into the lock: judged by age alone, and the time stays."""
+    return Holder(pid=0, host="", boot="", started=0.0, token="", before=modified)

@@ -1,0 +1,143 @@
+"""Vectors for memories, where the `embeddings` extra is installed: a static model that its package carries.
+
+wordllama was taken since its weights (16 MB) come with it, it needs no torch and no network, and a text
+takes a tenth of a millisecond. Without it ranking goes on by words alone.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from threading import Lock
+from typing import TYPE_CHECKING, Any
+
+from ipyagent.memory.fulltext import FullText
+from ipyagent.memory.words import STOP, folded, words
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from ipyagent.memory.scan import Memory
+
+KIND = "wordllama l2_supercat 256"
+"""Names the vectors that are kept; those of another kind are made anew."""
+MOST_CHARS = 4_000
+"""Characters of a text that its vector is made of."""
+DRAWN = 0.5
+"""How far a query's vector moves towards those of the best memories by words."""
+
+_lock = Lock()
+
+
+class Embedder:
+    """Texts as unit vectors of 256 numbers. Made by `load`."""
+
+    def __init__(self, model: Any) -> None:
+        self._model = model
+
+    def __repr__(self) -> str:
+        return f"<Embedder {KIND}>"
+
+    def embed(self, texts: list[str]) -> np.ndarray[Any, Any]:
+        """One row a text, float32."""
+        return self._model.embed([text[:MOST_CHARS] or " " for text in texts], norm=True)  # type: ignore[no-any-return] # untyped
+
+    def stored(self, texts: list[str]) -> list[bytes]:
+        """The same as they are kept: half precision, 512 bytes each."""
+        return [row.tobytes() for row in self.embed(texts).astype("float16")]
+
+
+def available() -> bool:
+    """Whether the extra is installed; nothing is loaded."""
+    return find_spec("wordllama") is not None
+
+
+def load() -> Embedder | None:
+    """The model, loaded once a process (half a second); None without the extra or when it is broken."""
+    with _lock:
+        if "model" not in _loaded:
+            _loaded["model"] = _load()
+        return _loaded["model"]
+
+
+def loaded() -> Embedder | None:
+    """The model if it has been loaded already."""
+    return _loaded.get("model")
+
+
+_loaded: dict[str, Embedder | None] = {}
+
+
+def _load() -> Embedder | None:
+    spec = find_spec("wordllama")
+    if spec is None or spec.origin is None:
+        return None
+    root = logging.getLogger()
+    level, handlers = root.level, list(root.handlers)
+    try:
+        from wordllama import WordLlama
+
+        model = WordLlama.load(cache_dir=Path(spec.origin).parent, disable_download=True)
+    except (ImportError, OSError, ValueError, RuntimeError):
+        return None  # an incomplete installation: as if it were not there
+    finally:  # it sets up logging for the whole process, which is the user's
+        root.setLevel(level)
+        for handler in [handler for handler in root.handlers if handler not in handlers]:
+            root.removeHandler(handler)
+    return Embedder(model)
+
+
+class Vectors:
+    """The vectors of one index, in memory as long as it does not change."""
+
+    def __init__(self, index: FullText) -> None:
+        self._index = index
+        self._state = -1
+        self._numbers: list[int] = []
+        self._rows: Any = None
+        self._mean: Any = None
+
+    def like(self, embedder: Embedder, query: str, toward: Sequence[str] = ()) -> list[tuple[Memory, float]]:
+        """Every memory with the cosine of its vector and the query's, both without what all have in common;
+        the query's is drawn towards those of the memories at the paths `toward`."""
+        import numpy as np
+
+        if self._state != self._index.changes:
+            stored = self._index.vectors(KIND, embedder.stored)
+            self._numbers = list(stored)
+            rows = np.frombuffer(b"".join(stored.values()), dtype="float16").reshape(len(stored), -1).astype("float32")
+            self._mean = _common(rows)
+            self._rows = _unit(rows - self._mean)
+            self._state = self._index.changes
+        if not self._numbers:
+            return []
+        asked = _unit(embedder.embed([_telling(query)]) - self._mean)[0]
+        memories = self._index.memories
+        near = [at for at, number in enumerate(self._numbers) if number in memories and memories[number].path in toward]
+        if near:
+            asked = _unit((asked + DRAWN * self._rows[near].mean(axis=0))[None])[0]
+        likeness = self._rows @ asked
+        pairs = zip(self._numbers, likeness.tolist(), strict=True)
+        return [(memories[number], value) for number, value in pairs if number in memories]
+
+
+def _common(rows: Any) -> Any:
+    """The mean of the rows; of few rows only a part, for it is mostly their own."""
+    if not len(rows):
+        return 0.0
+    return rows.mean(axis=0) * (len(rows) / (len(rows) + 20))
+
+
+def _unit(rows: Any) -> Any:
+    import numpy as np
+
+    lengths = np.linalg.norm(rows, axis=1, keepdims=True)
+    return rows / np.maximum(lengths, 1e-9)
+
+
+def _telling(query: str) -> str:
+    """The query without words that say nothing."""
+    kept = [word for word in query.split() if not set(words(folded(word))) <= STOP]
+    return " ".join(kept) or query

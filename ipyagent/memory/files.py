@@ -1,0 +1,376 @@
+"""The store of one memory directory: every write is atomic, under a lock across processes, hash-checked, kept
+in the history, and followed by the index.
+
+A text that changed since it was read is never overwritten: both are merged.
+"""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Callable
+from contextlib import AbstractContextManager, suppress
+from hashlib import sha256
+from pathlib import Path
+from unicodedata import normalize
+
+import msgspec
+
+from ipyagent.errors import MemoryRefused
+from ipyagent.headers import decoded, read_headed, write_headed
+from ipyagent.memory import index as lines
+from ipyagent.memory import snapshots
+from ipyagent.memory.confined import Confined
+from ipyagent.memory.entries import merged
+from ipyagent.memory.guard import ALL, SECONDS, Guard
+from ipyagent.memory.history import NEW, History, Version
+from ipyagent.memory.index import Finding, Index
+from ipyagent.memory.names import INDEX, ROOT, SUFFIX, checked_name, same_name
+from ipyagent.memory.scan import LARGE, Memory, Scan, memory_of
+
+__all__ = ["Memory", "Store", "Text", "Version", "Written"]
+
+MOST_BYTES = 1_000_000
+"""A text that is written."""
+MOST_READ = 20_000_000
+_STAGING = f"{NEW}/file"
+
+
+class Text(msgspec.Struct, frozen=True):
+    """A memory's text (line ends "\n", no byte order mark) and the digest of its bytes."""
+
+    text: str
+    digest: str
+
+
+class Written(msgspec.Struct, frozen=True, kw_only=True):
+    """What a write did. `change`: "created", "changed", "merged" (what another wrote meanwhile is kept too),
+    "unchanged", "deleted", "renamed" or "restored"; `digest` of the new content ("" when deleted); `revision` of
+    the version before ("" when there was none), which `Store.restore` takes."""
+
+    memory: Memory
+    change: str
+    digest: str = ""
+    revision: str = ""
+
+
+class Store:
+    """One memory directory. Nothing is made before the first write. Errors are MemoryRefused with a `reason`."""
+
+    def __init__(
+        self, folder: Path, scope: str, *, versions: int = 20, prepare: Callable[[], object] | None = None
+    ) -> None:
+        """`prepare` is called before the first write of a folder that is not there yet (`project.make`)."""
+        self.folder = folder
+        self.scope = scope
+        self.index = Index(self)
+        self._files = Confined(folder)
+        self._scan = Scan(folder, scope)
+        self._history = History(self._files, versions)
+        self._guard = Guard(self._files, self._finish, prepare)
+
+    def __repr__(self) -> str:
+        return f"<Store {self.scope} {self.folder}>"
+
+    # ---------------------------------------------------------------- reading
+
+    def list(self) -> list[Memory]:
+        """All memories, newest first."""
+        self._guard.look()
+        return self._scan.memories()
+
+    def exists(self, name: str) -> bool:
+        """Whether there is a file (or anything else) of this name."""
+        return self._files.status(self._on_disk(checked_name(name))) is not None
+
+    def read(self, name: str) -> Text:
+        """Raises MemoryRefused ("missing", "name", "link", "folder", "size"). "MEMORY.md" is the index."""
+        name = checked_name(name)
+        if name == INDEX:
+            self._guard.look()
+        return _text(self._content(name))
+
+    def versions(self, name: str) -> builtins.list[Version]:
+        """Newest first; of a deleted memory too."""
+        return self._history.versions(checked_name(name))
+
+    def version(self, name: str, revision: str) -> Text:
+        """A memory as it was. Raises MemoryRefused "missing"."""
+        return _text(self._history.read(checked_name(name), revision))
+
+    def index_text(self) -> str:
+        """The whole index; "" when there is none."""
+        self._guard.look()
+        return self._index_now()
+
+    def misfits(self) -> builtins.list[Finding]:
+        """Files in the folder that cannot be memories."""
+        return [
+            Finding(kind="name", name=misfit.name, text=f"{misfit.name}: {misfit.why}", mendable=False)
+            for misfit in self._scan.misfits()
+        ]
+
+    # ---------------------------------------------------------------- writing
+
+    def write(self, name: str, text: str, *, expected: str | None, by: str) -> Written:
+        """Replace the whole text. `expected`: digest it was made from; None: it must be new ("exists" otherwise).
+        When the file changed since, both are merged by entry."""
+        name = checked_name(name)
+
+        def made(now: bytes | None) -> tuple[bytes, str]:
+            if expected is None and now is not None:
+                raise MemoryRefused(f"{self._shown(name)} already exists; read it and change it", reason="exists")
+            if now is None or expected is None:
+                return _encoded(text), "created"
+            if _digest(now) == expected:
+                return _encoded(text), "changed"
+            base = self._with_digest(name, expected)
+            return _encoded(merged(base, self._editable(name, now), text)), "merged"
+
+        return self._put(name, made, by=by)
+
+    def change(self, name: str, edit: Callable[[str], str], *, by: str) -> Written:
+        """Apply `edit` to the current text under the lock. What `edit` raises passes through, nothing is written."""
+        name = checked_name(name)
+
+        def made(now: bytes | None) -> tuple[bytes, str]:
+            if now is None:
+                raise self._missing(name)
+            before = self._editable(name, now)
+            after = edit(before)
+            return (now if after == before else _encoded(after)), "changed"
+
+        return self._put(name, made, by=by)
+
+    def restore(self, name: str, revision: str, *, by: str) -> Written:
+        """Put an earlier version back, of a deleted memory too; what is there becomes a version."""
+        name = checked_name(name)
+        return self._put(name, lambda now: (self._history.read(name, revision), "restored"), by=by)
+
+    def delete(self, name: str, *, by: str, expected: str | None = None) -> Written:
+        """Delete a memory; its history stays. `expected`: only if the content still has this digest ("changed"
+        otherwise)."""
+        name = self._no_index(checked_name(name))
+        with self.lock():
+            content = self._content(name)
+            if expected is not None and _digest(content) != expected:
+                raise MemoryRefused(f"{self._shown(name)} has changed meanwhile; read it again", reason="changed")
+            text = self._index_now()
+            memory = self._memory(name, content)
+            self._guard.begin(name)
+            revision = self._history.add(name, content, by=by, change="deleted")
+            self._files.remove(self._on_disk(name))
+            self._files.prune(name)
+            self._end(text, lines.revised(text, {name: None}))
+        return Written(memory=memory, change="deleted", revision=revision)
+
+    def rename(self, old: str, new: str, *, by: str) -> Written:
+        """Raises MemoryRefused "missing", "exists" when `new` is there. The history goes along."""
+        old, new = self._no_index(checked_name(old)), self._no_index(checked_name(new))
+        with self.lock():
+            content = self._content(old)
+            if old == new:
+                return Written(memory=self._memory(old, content), change="unchanged", digest=_digest(content))
+            if self._files.status(self._on_disk(new)) is not None and same_name(old) != same_name(new):
+                raise MemoryRefused(f"the destination {self._shown(new)} already exists", reason="exists")
+            self._check_free(new, but=old)
+            text = self._index_now()
+            self._guard.begin(old, new)
+            self._files.move(self._on_disk(old), new)
+            self._files.prune(old)
+            self._history.move(old, new)
+            revision = self._history.add(new, content, by=by, change="renamed", copy=True)
+            memory = self._memory(new, content)
+            self._end(text, lines.moved(text, old, memory))
+        return Written(memory=memory, change="renamed", digest=_digest(content), revision=revision)
+
+    def mend(self, *, by: str) -> builtins.list[Finding]:
+        """Make headers readable and the index true; returns what was found and put right."""
+        if not self.folder.is_dir():
+            return []
+        with self.lock():
+            found = [finding for finding in self.index.doctor() if finding.mendable]
+            for name in dict.fromkeys(finding.name for finding in found if finding.kind == "header"):
+                self._mend_header(name, by)
+            text = self._index_now()
+            self._guard.begin(ALL)
+            self._end(text, lines.mended(text, self._scan.memories()))
+        return found
+
+    def snapshot(self) -> Path:
+        """A copy of the whole directory, byte for byte; the last 5 are kept."""
+        with self.lock():
+            return snapshots.take(self._files)
+
+    def put_back(self, snapshot: Path, *, by: str = "user") -> Path:
+        """Make the directory what it was, byte for byte; returns the snapshot taken before, which undoes this."""
+        with self.lock():
+            before = self.snapshot()
+            copy = snapshots.inside(self._files, snapshot)
+            wanted = {name.removeprefix(f"{copy}/"): status for name, status in self._files.walk(copy)}
+            self._guard.begin(ALL)
+            for name, _ in list(self._files.walk()):
+                if name not in wanted:
+                    self._keep_version(name, by)
+                    self._files.remove(name)
+                    self._files.prune(name)
+            for name, status in wanted.items():
+                content = self._files.read(f"{copy}/{name}") or b""
+                if self._files.read(name) != content:
+                    self._keep_version(name, by)
+                    self._files.replace(name, content, _STAGING)
+                self._files.touch(name, status.st_mtime_ns)
+            self._guard.end()
+        return before
+
+    def lock(self, seconds: float = SECONDS) -> AbstractContextManager[None]:
+        """Across processes, reentrant in a thread, never to be held across a model call. Raises MemoryRefused
+        "busy" after so many seconds."""
+        return self._guard.lock(seconds)
+
+    # ---------------------------------------------------------------- the one way to a file
+
+    def _put(self, name: str, make: Callable[[bytes | None], tuple[bytes, str]], *, by: str) -> Written:
+        """Give a file the content that `make` says, with the word for the change, from what it has (None: it is
+        not there)."""
+        with self.lock():
+            place = self._on_disk(name)
+            now = self._files.read(place, MOST_READ)
+            if now is None:
+                self._check_free(name)
+            content, change = make(now)
+            if len(content) > MOST_BYTES:
+                told = f"{self._shown(name)} would have {len(content):,} bytes, {MOST_BYTES:,} at most; split it"
+                raise MemoryRefused(told, reason="size")
+            text = self._index_now()
+            if name == INDEX:
+                content = lines.mended(decoded(content)[0], self._scan.memories()).encode()
+            before = self._memory(name, now) if now is not None else None
+            if content == now and before is not None:
+                return Written(memory=before, change="unchanged", digest=_digest(content))
+            self._guard.begin(name)
+            revision = self._history.add(name, now, by=by, change=change) if now is not None else ""
+            self._files.replace(place, content, _STAGING)
+            memory = self._memory(name, content)
+            same = before is not None and (before.title, before.description) == (memory.title, memory.description)
+            self._end(text, lines.revised(text, {name: memory}, keep=same) if name != INDEX else text)
+        return Written(memory=memory, change=change, digest=_digest(content), revision=revision)
+
+    def _end(self, before: str, after: str) -> None:
+        if after != before:
+            self._files.replace(INDEX, after.encode(), _STAGING)
+        self._guard.end()
+
+    def _finish(self, names: builtins.list[str]) -> None:
+        """Make the index true for files that a killed writer had to do with."""
+        text = self._index_now()
+        there = {memory.name: memory for memory in self._scan.memories()}
+        if ALL in names or INDEX in names:
+            after = lines.mended(text, there.values())
+        else:
+            after = lines.revised(text, {name: there.get(name) for name in names}, keep=True)
+        if after != text:
+            self._files.replace(INDEX, after.encode(), _STAGING)
+
+    # ---------------------------------------------------------------- parts
+
+    def _content(self, name: str) -> bytes:
+        content = self._files.read(self._on_disk(name), MOST_READ)
+        if content is None:
+            raise self._missing(name)
+        if len(content) == MOST_READ:
+            raise MemoryRefused(f"{self._shown(name)} is longer than {MOST_READ:,} bytes", reason="size")
+        return content
+
+    def _index_now(self) -> str:
+        content = self._files.read(INDEX, MOST_READ)
+        return decoded(content)[0] if content is not None else ""
+
+    def _memory(self, name: str, content: bytes) -> Memory:
+        status = self._files.status(self._on_disk(name))
+        return memory_of(self.scope, name, content, status.st_mtime if status is not None else 0.0, len(content))
+
+    def _on_disk(self, name: str) -> str:
+        """The file's name as a file system may have kept it: people's own files can be in normal form D."""
+        other = name if name.isascii() else normalize("NFD", name)
+        if other != name and self._files.status(name) is None and self._files.status(other) is not None:
+            return other
+        return name
+
+    def _check_free(self, name: str, but: str = "") -> None:
+        """Raises MemoryRefused when another name is there that a file system may take for the same."""
+        parts = name.split("/")
+        for depth, part in enumerate(parts):
+            wanted = same_name(part)
+            for other in self._files.names("/".join(parts[:depth])):
+                alike = (other.lower() if other.isascii() else same_name(other)) == wanted
+                there = "/".join([*parts[:depth], other])
+                if alike and other != part and there != but and not but.startswith(f"{there}/"):
+                    told = f"{self._shown(name)} differs from {self._shown(there)} in case or form only; use that name"
+                    raise MemoryRefused(told, reason="exists")
+
+    def _with_digest(self, name: str, digest: str) -> str | None:
+        """The text of the version that has a digest; None when the history does not reach back to it."""
+        for version in self._history.versions(name):
+            content = self._history.read(name, version.revision)
+            if _digest(content) == digest:
+                return decoded(content)[0]
+        return None
+
+    def _editable(self, name: str, content: bytes) -> str:
+        text, problems = decoded(content)
+        if any("UTF" in problem for problem in problems):
+            told = f"{self._shown(name)} is not UTF-8 ({problems[0]}); save it as UTF-8 first, or replace it whole"
+            raise MemoryRefused(told, reason="encoding")
+        return text
+
+    def _keep_version(self, name: str, by: str) -> None:
+        """Keep the present file in the history, if it is a memory's."""
+        content = self._files.read(name)
+        with suppress(MemoryRefused):  # no memory's name: the snapshot has it
+            if content is not None and checked_name(name):
+                self._history.add(name, content, by=by, change="undone")
+
+    def _mend_header(self, name: str, by: str) -> None:
+        content = self._content(name)
+        after = readable(name, content) if len(content) < LARGE else None
+        if after is not None:
+            self._put(name, lambda now: (_encoded(after), "changed"), by=by)
+
+    def _no_index(self, name: str) -> str:
+        if name == INDEX:
+            raise MemoryRefused(f"{INDEX} is the index; it is kept by itself", reason="index")
+        return name
+
+    def _shown(self, name: str) -> str:
+        return f"{ROOT}/{self.scope}/{name}"
+
+    def _missing(self, name: str) -> MemoryRefused:
+        if name == INDEX:
+            return MemoryRefused(f"{self._shown(name)} does not exist yet: there are no memories", reason="missing")
+        told = f"{self._shown(name)} does not exist; view {ROOT}/{self.scope} for the names"
+        return MemoryRefused(told, reason="missing")
+
+
+def readable(name: str, content: bytes) -> str | None:
+    """The text with a header that every reader of YAML understands; None when a person has to look at it."""
+    headed = read_headed(content)
+    if any("UTF-8" in problem or "no closing" in problem for problem in headed.problems):
+        return None
+    fields = dict(headed.fields)
+    first = next((line for line in headed.body.split("\n") if line.strip(" #-*>`\t")), "")
+    fields.setdefault("name", name.rpartition("/")[2].removesuffix(SUFFIX).replace("_", " "))
+    fields.setdefault("description", " ".join(first.strip(" #-*>`\t").split())[:120])
+    return write_headed(fields, headed.body)
+
+
+def _text(content: bytes) -> Text:
+    return Text(decoded(content)[0], _digest(content))
+
+
+def _encoded(text: str) -> bytes:
+    """UTF-8; a surrogate that stands alone is no character and becomes "?"."""
+    return text.encode("utf-8", "replace")
+
+
+def _digest(content: bytes) -> str:
+    return sha256(content).hexdigest()

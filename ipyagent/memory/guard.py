@@ -1,0 +1,108 @@
+"""One writer at a time in a memory directory, and nothing half done: before it touches a file a writer leaves
+a note of its name, which it removes when the index is true again. Whoever comes after a killed writer finds
+the note and finishes for it. The lock is the kernel's own, so it dies with its holder.
+"""
+
+from __future__ import annotations
+
+import json
+import stat
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+from ipyagent.errors import MemoryRefused
+from ipyagent.memory.confined import Confined
+from ipyagent.memory.history import HISTORY, NEW
+
+SECONDS = 30.0
+ALL = "*"
+"""Stands for every file in a note."""
+_LOCK = f"{HISTORY}/lock"
+_NOTE = f"{HISTORY}/unfinished.json"
+_IGNORE = f"{HISTORY}/.gitignore"
+
+
+class Guard:
+    """The lock of one memory directory. `finish` makes the index true for the names that a killed writer left."""
+
+    def __init__(
+        self, files: Confined, finish: Callable[[list[str]], object], prepare: Callable[[], object] | None = None
+    ) -> None:
+        self._files = files
+        self._finish = finish
+        self._prepare = prepare
+        self._held = threading.local()
+
+    def __repr__(self) -> str:
+        return f"<Guard of {self._files.root}>"
+
+    @contextmanager
+    def lock(self, seconds: float = SECONDS) -> Iterator[None]:
+        """Reentrant in a thread. Raises MemoryRefused "busy" after so many seconds."""
+        depth = self._depth()
+        lock = None if depth else self._acquired(seconds)
+        self._held.depth = depth + 1
+        try:
+            if lock is not None:
+                self._recover()
+            yield
+        finally:
+            self._held.depth = depth
+            if lock is not None:
+                lock.release()
+
+    def begin(self, *names: str) -> None:
+        """Leave the note of what is about to change."""
+        self._files.replace(_NOTE, json.dumps(names).encode(), f"{NEW}/note", durable=False)
+
+    def end(self) -> None:
+        """Remove the note."""
+        self._files.remove(_NOTE)
+
+    def look(self) -> None:
+        """Finish what a killed writer left, if there is any; a living one is left alone."""
+        if self._files.status(_NOTE) is None or self._depth():
+            return
+        with suppress(MemoryRefused), self.lock(0.0):
+            pass
+
+    def _depth(self) -> int:
+        """How many times this thread holds the lock."""
+        depth: int = self._held.__dict__.get("depth", 0)
+        return depth
+
+    def _acquired(self, seconds: float) -> Any:
+        from filelock import FileLock, Timeout
+
+        root = self._files.root
+        if not root.is_dir() and self._prepare is not None:
+            self._prepare()
+        status = self._files.make(_LOCK)
+        if status is not None and not stat.S_ISREG(status.st_mode):
+            raise MemoryRefused(f"{root / _LOCK} is a link or a folder; remove it", reason="link")
+        lock = FileLock(root / _LOCK)
+        try:
+            lock.acquire(timeout=seconds, poll_interval=0.004)
+        except Timeout:
+            told = f"another process has held the lock of {root} for {seconds:.0f} s; try again"
+            raise MemoryRefused(told, reason="busy") from None
+        except (OSError, NotImplementedError) as problem:
+            raise MemoryRefused(f"{root} cannot be locked: {problem}", reason="disk") from None
+        return lock
+
+    def _recover(self) -> None:
+        note = self._files.read(_NOTE)
+        for left in self._files.names(NEW):
+            self._files.remove(f"{NEW}/{left}")
+        if self._files.status(_IGNORE) is None:  # the history is no part of what a project's memory gives to others
+            self._files.replace(_IGNORE, b"*\n", f"{NEW}/ignore", durable=False)
+        if note is None:
+            return
+        try:
+            names = [str(name) for name in json.loads(note)]
+        except (ValueError, TypeError):
+            names = [ALL]
+        self._finish(names)
+        self.end()

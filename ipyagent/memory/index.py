@@ -1,0 +1,215 @@
+"""MEMORY.md, the list of all memories: one line each, kept true by code.
+
+`- [Title](file.md) — hook`. What people write between these lines stays. A line that someone wrote for a
+memory stays until the memory's title or description changes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Literal
+from urllib.parse import unquote
+
+import msgspec
+
+from ipyagent.memory.names import INDEX, ROOT, same_name
+from ipyagent.memory.scan import Memory
+
+if TYPE_CHECKING:
+    from ipyagent.memory.files import Store
+
+MOST_LINES = 200
+MOST_BYTES = 25_000
+MOST_LINE = 150
+_LINE = re.compile(r"\s*[-*+] \[(?:[^\]\\]|\\.)*\]\((?:<([^<>]*)>|([^()\s]*))\)")
+_SIGN = re.compile(r"[ ()<>%]")
+"""What cannot stand in a link's target as it is."""
+_MARKED = re.compile(r"([\[\]\\])")
+
+
+class Finding(msgspec.Struct, frozen=True, kw_only=True):
+    """What `doctor` found. `name` of the memory or "" for the index itself, `line` in the file it was found in
+    (0: unknown), `text` one line, `mendable` whether `mend` puts it right."""
+
+    kind: Literal["no line", "no file", "duplicate", "long line", "header", "name", "limit"]
+    name: str
+    text: str
+    line: int = 0
+    mendable: bool = True
+
+
+def line_of(memory: Memory) -> str:
+    """The line of a memory, at most 150 characters where its file's name allows."""
+    title = _MARKED.sub(r"\\\1", " ".join(memory.title.split()))
+    target = _SIGN.sub(lambda sign: f"%{ord(sign[0]):02X}", memory.name)
+    start = f"- [{_cut(title, max(12, min(60, MOST_LINE - len(target) - 6)))}]({target})"
+    room = MOST_LINE - len(start) - len(_DASH)
+    hook = " ".join(memory.description.split())
+    return f"{start}{_DASH}{_cut(hook, room)}" if hook and room >= 10 else start
+
+
+def named_in(line: str) -> str | None:
+    """The file that a line of the index names; None for any other line."""
+    found = _LINE.match(line)
+    if found is None:
+        return None
+    target = unquote(found[1] if found[1] is not None else found[2]).removeprefix("./")
+    return target if target.endswith(".md") and "://" not in target and not target.startswith("#") else None
+
+
+def revised(text: str, changes: dict[str, Memory | None], *, keep: bool = False) -> str:
+    """The index after changes: each name's memory as it is now, or None for one that is gone. `keep`: a line
+    that is there stays as it is."""
+    left = dict(changes)
+    lines: list[str] = []
+    done: set[str] = set()
+    for line in text.split("\n"):
+        name = named_in(line)
+        if name is None or name not in changes:
+            lines.append(line)
+            continue
+        memory = changes[name]
+        left.pop(name, None)
+        if memory is not None and name not in done:  # the second line for one file goes
+            lines.append(line.rstrip() if keep else line_of(memory))
+            done.add(name)
+    new = [line_of(memory) for memory in left.values() if memory is not None]
+    if new:
+        while lines and not lines[-1].strip():
+            lines.pop()
+        lines += [*new, ""]
+    return "\n".join(lines)
+
+
+def moved(text: str, old: str, memory: Memory) -> str:
+    """The index after a rename: the line stays where it was."""
+    lines = text.split("\n")
+    for at, line in enumerate(lines):
+        if named_in(line) == old:
+            lines[at] = line_of(memory)
+            return revised("\n".join(lines), {old: None})
+    return revised(text, {memory.name: memory})
+
+
+def loaded(text: str, scope: str) -> str:
+    """The part of an index that goes into the system prompt, with a warning that says what was left out."""
+    lines = text.strip("\n").split("\n") if text.strip() else []
+    shown: list[str] = []
+    size = 0
+    for line in lines[:MOST_LINES]:
+        size += len(line.encode()) + 1
+        if size > MOST_BYTES:
+            break
+        shown.append(line)
+    if len(shown) < len(lines):
+        shown.append(
+            f"[!] {len(lines) - len(shown)} of {len(lines)} lines of this index are left out (it holds "
+            f"{len(text.encode()):,} bytes; {MOST_LINES} lines or {MOST_BYTES:,} bytes are loaded). "
+            f"The rest: view {ROOT}/{scope}/{INDEX}; shorter lines and fewer memories make room."
+        )
+    return "\n".join(shown)
+
+
+class Index:
+    """The index of one store (`Store.index`)."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def __repr__(self) -> str:
+        return f"<Index of {self._store.folder}>"
+
+    def text(self) -> str:
+        """The whole file; "" when there is none."""
+        return self._store.index_text()
+
+    def loaded(self) -> str:
+        """What goes into the system prompt: at most 200 lines or 25,000 bytes, cut at a line, with a visible
+        warning that says what was left out; "" without memories."""
+        return loaded(self.text(), self._store.scope)
+
+    def doctor(self) -> list[Finding]:
+        """What is wrong with the index and the headers."""
+        return [*findings(self.text(), self._store.list(), self._store.scope), *self._store.misfits()]
+
+    def mend(self, *, by: str = "user") -> list[Finding]:
+        """Put right what can be (headers too, their files' old content stays in the history); returns what was."""
+        return self._store.mend(by=by)
+
+
+def findings(text: str, memories: Iterable[Memory], scope: str) -> list[Finding]:
+    """What is wrong with an index and with the headers of the memories."""
+    found: list[Finding] = []
+    there = {memory.name: memory for memory in memories}
+    seen: dict[str, int] = {}
+    lines = text.strip("\n").split("\n") if text.strip() else []
+    for at, line in enumerate(lines, 1):
+        name = named_in(line)
+        if name is None:
+            continue
+        if name not in there:
+            dead = f"{INDEX} line {at} names {name}, which is not there"
+            found.append(Finding(kind="no file", name=name, line=at, text=dead))
+        elif name in seen:
+            twice = f"{INDEX} line {at} names {name} again, after line {seen[name]}"
+            found.append(Finding(kind="duplicate", name=name, line=at, text=twice))
+        elif len(line) > MOST_LINE and len(line_of(there[name])) < len(line):
+            long = f"{INDEX} line {at} has {len(line)} characters; {MOST_LINE} are meant"
+            found.append(Finding(kind="long line", name=name, line=at, text=long))
+        seen.setdefault(name, at)
+    titles: dict[str, str] = {}
+    for name, memory in sorted(there.items()):
+        if name not in seen:
+            found.append(Finding(kind="no line", name=name, text=f"{name} has no line in {INDEX}"))
+        mendable = not any(words in problem for words in _BEYOND for problem in memory.problems)
+        for problem in memory.problems:
+            where = re.match(r"line (\d+)", problem)
+            found.append(
+                Finding(
+                    kind="header",
+                    name=name,
+                    line=int(where[1]) if where else 0,
+                    text=f"{name}: {problem}",
+                    mendable=mendable,
+                )
+            )
+        title = same_name(memory.title + "\n" + memory.description)
+        if memory.description and title in titles:
+            same = f"{name} has the title and description of {titles[title]}; merge them"
+            found.append(Finding(kind="duplicate", name=name, text=same, mendable=False))
+        titles.setdefault(title, name)
+    size = len(text.encode())
+    if len(lines) > MOST_LINES or size > MOST_BYTES:
+        much = f"{INDEX} has {len(lines)} lines and {size:,} bytes; {MOST_LINES} and {MOST_BYTES:,} are loaded"
+        found.append(Finding(kind="limit", name="", text=much, mendable=False))
+    return found
+
+
+def mended(text: str, memories: Iterable[Memory]) -> str:
+    """The index with a line for each memory and for nothing else, lines of people's own kept."""
+    there: dict[str, Memory | None] = {memory.name: memory for memory in memories}
+    lines = text.split("\n")
+    gone: dict[str, Memory | None] = dict.fromkeys(name for name in map(named_in, lines) if name and name not in there)
+    made = revised(text, there | gone, keep=True).split("\n")
+    for at, line in enumerate(made):
+        name = named_in(line)
+        memory = there.get(name) if name is not None else None
+        if memory is not None and len(line) > MOST_LINE and len(line_of(memory)) < len(line):
+            made[at] = line_of(memory)
+    return "\n".join(made)
+
+
+def _cut(text: str, most: int) -> str:
+    """The text in at most so many characters, cut at a word, never inside an escape."""
+    if len(text) <= most:
+        return text
+    short = text[: most - 1]
+    if " " in short[most // 2 :]:
+        short = short.rpartition(" ")[0]
+    return short.rstrip().rstrip("\\") + "…"
+
+
+_DASH = " — "
+_BEYOND = ("not UTF-8", "UTF-16", "is none of", "bytes long", "cannot be read", "no closing")
+"""Problems that a person has to look at."""

@@ -1,0 +1,220 @@
+"""Instruction files that people write by hand, from the most general to the most specific: they are read, never
+written. Those of a project only once it is trusted, and then nothing that leads out of it.
+
+`@path` includes another text file; it stands before the file that names it. Each file is loaded once, so
+cycles end. What cannot be loaded is told in one line and left out.
+"""
+
+from __future__ import annotations
+
+import codecs
+import os
+import re
+from collections.abc import Iterator, Sequence
+from importlib.resources import files
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from ipyagent.journal.tokens import estimate_text
+from ipyagent.memory.mentioned import find_file, looks_like_file, mentions
+from ipyagent.project import Project
+from ipyagent.trust import FOLDER, read_small
+
+MANAGED = Path("/etc/ipyagent/AGENT.md")
+MOST_CHARS = 40_000
+MOST_DEPTH = 5
+MOST_FILES = 100
+ODD_BYTES = 0.01
+"""Share of characters that may be unreadable before a file counts as binary."""
+Level = Literal["managed", "user", "project", "local"]
+_HIDDEN = re.compile("[\\x00-\\x08\\x0b\\x0c\\x0e-\\x1f\\x7f\u200b\u2060\u202a-\u202e\u2066-\u2069\ufeff\U000e0000-\U000e007f]")
+"""Control characters and others that nobody sees but a model reads."""
+_OURS = re.compile(r"<(?=/?(?:instructions|memory-index|context)\b)", re.IGNORECASE)
+
+
+class Instruction(msgspec.Struct, frozen=True, kw_only=True):
+    """One file as it is loaded. `source` as it is shown ("AGENTS.md", "~/.ipyagent/AGENT.md"), `by` the source
+    that includes it ("": none)."""
+
+    source: str
+    level: Level
+    text: str
+    by: str = ""
+
+
+class Instructions(msgspec.Struct, frozen=True, kw_only=True):
+    """The files from general to specific, and what could not be loaded, one line each."""
+
+    files: tuple[Instruction, ...] = ()
+    problems: tuple[str, ...] = ()
+
+
+def load_instructions(project: Project, *, trusted: bool, managed: Path = MANAGED) -> Instructions:
+    """All instruction files for a notebook in `project.here`. `trusted`: those of the project too. Never raises
+    for what stands in a file."""
+    loading = _Loading(project)
+    loading.take(managed, "managed")
+    loading.take(project.user / "AGENT.md", "user")
+    if trusted:
+        for folder in project.folders:
+            for path in _of_project(folder):
+                loading.take(path, "project")
+        for folder in project.folders:
+            for path in (folder / "AGENT.local.md", folder / FOLDER / "AGENT.local.md"):
+                loading.take(path, "local")
+    return Instructions(files=tuple(loading.files), problems=tuple(loading.problems))
+
+
+def _of_project(folder: Path) -> Iterator[Path]:
+    yield folder / "AGENTS.md"
+    yield folder / "CLAUDE.md"
+    yield folder / FOLDER / "AGENT.md"
+    try:
+        yield from sorted(path for path in (folder / FOLDER / "rules").iterdir() if path.name.endswith(".md"))
+    except OSError:
+        return
+
+
+class _Loading:
+    """One run over the files."""
+
+    def __init__(self, project: Project) -> None:
+        self.files: list[Instruction] = []
+        self.problems: list[str] = []
+        self._project = project
+        self._top = project.folders[0]
+        self._seen: set[Path] = set()
+        self._full = False
+
+    def take(self, path: Path, level: Level, by: str = "", depth: int = 0) -> None:
+        """Load a file and, before it, what it includes."""
+        source = self._shown(path)
+        try:
+            real = path.resolve(strict=True)
+        except (OSError, RuntimeError):
+            return None  # not there
+        if real in self._seen or not real.is_file():
+            return None
+        if level in ("project", "local") and not real.is_relative_to(self._top.resolve()):
+            return self._say(
+                f"{by or source}: {f'@{source}' if by else 'it'} leads out of the project and was not loaded; "
+                f"if it is yours, include it from {self._shown(self._project.user / 'AGENT.md')}"
+            )
+        if len(self._seen) >= MOST_FILES:
+            if not self._full:
+                self._say(f"{by or source}: there are more than {MOST_FILES} instruction files; the rest was not loaded")
+            self._full = True
+            return None
+        self._seen.add(real)
+        text, problem = read_text(real)
+        if problem:
+            self._say(f"{source}: {problem}")
+        if not text.strip() or any(text == other.text for other in self.files):
+            return None  # the same words twice add nothing
+        for raw in mentions(text):
+            self._include(raw, real.parent, level, source, depth)
+        self.files.append(Instruction(source=source, level=level, text=text, by=by))
+
+    def _include(self, raw: str, folder: Path, level: Level, source: str, depth: int) -> None:
+        path = find_file(raw, folder)
+        if path is None:
+            if looks_like_file(raw):
+                self._say(f"{source}: @{raw} is not there")
+        elif depth < MOST_DEPTH:
+            self.take(path, level, source, depth + 1)
+        elif path.resolve() not in self._seen:
+            self._say(f"{source}: @{raw} is the {MOST_DEPTH + 1}th include in a row and was not loaded")
+
+    def _say(self, line: str) -> None:
+        self.problems.append(" ".join(_HIDDEN.sub("", line).split())[:400])
+
+    def _shown(self, path: Path) -> str:
+        path = Path(os.path.normpath(path))
+        if path.is_relative_to(self._top):
+            return path.relative_to(self._top).as_posix()
+        if path.is_relative_to(self._project.user):
+            return "~/.ipyagent/" + path.relative_to(self._project.user).as_posix()
+        return path.as_posix()
+
+
+def read_text(path: Path) -> tuple[str, str]:
+    """A file's text, at most MOST_CHARS of it, and what is wrong with it; "" for a binary one."""
+    most = MOST_CHARS * 4
+    data = read_small(path, most + 1)
+    if data is None:
+        return "", "cannot be read"
+    if b"\0" in data:
+        return "", "is a binary file and was not loaded"
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    text = decoder.decode(data[:most], final=len(data) <= most).removeprefix("\ufeff")
+    odd = text.count("\ufffd")
+    if odd > ODD_BYTES * len(text):
+        return "", "is no UTF-8 text and was not loaded"
+    text = text.replace("\r\n", "\n").replace("\r", "\n")
+    problems = ["holds bytes that are no UTF-8"] if odd else []
+    bare = _HIDDEN.sub("", text)
+    if bare != text:
+        problems.append(f"holds {len(text) - len(bare)} invisible characters, which were taken out")
+    if len(bare) > MOST_CHARS or len(data) > most:
+        problems.append(f"is longer than {MOST_CHARS:,} characters; the rest was not loaded")
+        bare = f"{_cut(bare, MOST_CHARS)}\n[cut here: at most {MOST_CHARS:,} characters of a file are loaded]"
+    return bare.strip("\n"), "; ".join(problems)
+
+
+def _cut(text: str, chars: int) -> str:
+    """At most so many characters, cut at a line where there is one."""
+    head = text[:chars]
+    return head if len(text) <= chars else (head[: head.rfind("\n")] if "\n" in head else head)
+
+
+# ---------------------------------------------------------------------- as text
+
+
+def instructions_text(loaded: Sequence[Instruction], tokens: int) -> tuple[str, str]:
+    """The block of the system prompt in at most about `tokens` tokens, and one line for the user when not all of
+    it went in. The most specific go in first."""
+    if not loaded:
+        return "", ""
+    head = files("ipyagent.memory").joinpath("instructions.md").read_text(encoding="utf-8").strip()
+    room = tokens - estimate_text(head) - 30
+    kept: list[str] = []
+    left: list[str] = []
+    for each in reversed(loaded):
+        made = _element(each, each.text)
+        size = estimate_text(made)
+        if left or size > room:
+            short = _shortened(each, room) if not left else ""
+            left.append(each.source)
+            if short:
+                kept.append(short)
+            continue
+        room -= size
+        kept.append(made)
+    if not left:
+        return "\n\n".join([head, *reversed(kept)]), ""
+    names = ", ".join(reversed(left[:8])) + (" …" if len(left) > 8 else "")
+    line = f"instructions are longer than this window allows (about {max(0, tokens):,} tokens): not whole: {names}"
+    if not kept:
+        return "", line
+    return "\n\n".join([head, f"[Not whole for want of room: {guarded(names)}]", *reversed(kept)]), line
+
+
+def _shortened(each: Instruction, room: int) -> str:
+    """The head of a file that fits in `room` tokens; "" when too little does."""
+    text = each.text
+    while text and estimate_text(_element(each, text + "\n[cut here]")) > room:
+        text = _cut(text, len(text) * 4 // 5) if len(text) > 200 else ""
+    return _element(each, text + "\n[cut here]") if text.strip() else ""
+
+
+def _element(each: Instruction, text: str) -> str:
+    source = guarded(each.source).replace('"', "'")
+    by = f' included-by="{guarded(each.by)}"'.replace('\\"', "'") if each.by else ""
+    return f'<instructions file="{source}"{by}>\n{guarded(text)}\n</instructions>'
+
+
+def guarded(text: str) -> str:
+    """The text, unable to open or close one of our elements."""
+    return _OURS.sub(r"<\\", text)

@@ -1,0 +1,79 @@
+"""The memories of one kernel: the project's and the user's, and why one of them may not be used now.
+
+Memory that is off is not touched by any work; the memory of a project that is not trusted by nobody.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ipyagent.config import IPyAgent
+from ipyagent.errors import AgentError, MemoryRefused
+from ipyagent.memory.files import Store
+from ipyagent.memory.names import SCOPES
+from ipyagent.memory.places import memory_folders, memory_stores
+from ipyagent.project import Project
+
+OFF = "memory is off (the setting `memory`); the user turns it on with %memory on"
+UNTRUSTED = (
+    "the memory of this project comes from elsewhere and is not trusted yet; the user turns it on with %agent trust"
+)
+
+
+class Memories:
+    """The memories of one kernel: the project's and the user's, each store made once, on first use. `folder`:
+    where the notebook is."""
+
+    def __init__(self, project: Project, settings: IPyAgent, folder: Path | None = None) -> None:
+        self.project = project
+        self.settings = settings
+        self.folder = folder
+        self._made: dict[tuple[Path, ...], dict[str, Store]] = {}
+
+    def __repr__(self) -> str:
+        return f"<Memories of {self.project.root.name}>"
+
+    def refusal(self, scope: str) -> str:
+        """Why a scope's memories may not be used now; "" when they may."""
+        try:
+            self.store(scope)
+        except AgentError as problem:
+            return str(problem)
+        return ""
+
+    def stores(self) -> dict[str, Store]:
+        """The stores that may be used now, by scope."""
+        return {scope: self.store(scope) for scope in SCOPES if not self.refusal(scope)}
+
+    def store(self, scope: str) -> Store:
+        """The store of a scope. Raises MemoryRefused with the reason why it may not be used now."""
+        if not self.settings.memory:
+            raise MemoryRefused(OFF, reason="off")
+        return self.any_store(scope)
+
+    def any_store(self, scope: str) -> Store:
+        """The same, also while memory is off: for what the user asks for."""
+        folders = memory_folders(self.project, self.settings, folder=self.folder)
+        if scope == "project" and self._foreign(folders["project"]):
+            raise MemoryRefused(UNTRUSTED, reason="trust")
+        key = tuple(folders.values())
+        if key not in self._made:
+            made = memory_stores(self.project, self.settings, folder=self.folder)
+            self._made[key] = {str(name): store for name, store in made.items()}
+        return self._made[key][scope]
+
+    def _foreign(self, folder: Path) -> bool:
+        """Whether a folder came with the project and nobody has said that it is to be trusted."""
+        project = self.project
+        if self.settings.trust_all or not folder.is_relative_to(project.root.resolve()):
+            return False
+        return project.folder.exists() and not project.trusted
+
+    def first_line(self, scope: str) -> str:
+        """Before the first write: a line that says where memories are kept from now on ("" when they are
+        there already)."""
+        store = self.any_store(scope)
+        if store.folder.is_dir():
+            return ""
+        whose = "this project" if scope == "project" else "all your projects"
+        return f"memories of {whose} are kept in {store.folder} (%memory lists them, %memory off turns memory off)"

@@ -1,0 +1,244 @@
+"""The headers of all memories of a folder; a file that has not changed costs one `stat`."""
+
+from __future__ import annotations
+
+import os
+import stat
+import threading
+from collections.abc import Callable
+from operator import attrgetter
+from pathlib import Path
+
+import msgspec
+
+from ipyagent.errors import MemoryRefused
+from ipyagent.headers import read_headed
+from ipyagent.memory.confined import RELATIVE
+from ipyagent.memory.names import INDEX, MOST_PARTS, ROOT, SUFFIX, checked_name
+
+
+class Memory(msgspec.Struct, frozen=True, kw_only=True):
+    """The header of one file, from its first 30 lines.
+
+    `scope` "project", "user" or an agent's; `name` the POSIX path inside the folder; `title` the header's
+    `name`, else the file's; `kind` "user", "feedback", "project", "reference" or ""; `modified` Unix time;
+    `size` in bytes; `source` (header key `source`) "said", "inferred", "quoted" or ""; `session` and `turn` the
+    header's; `problems` what is wrong with the header, one line each.
+    """
+
+    scope: str
+    name: str
+    title: str
+    description: str = ""
+    kind: str = ""
+    modified: float = 0.0
+    size: int = 0
+    source: str = ""
+    session: str = ""
+    turn: int = 0
+    problems: tuple[str, ...] = ()
+
+    @property
+    def path(self) -> str:
+        """As the memory tool names it: "/memories/project/feedback_plots.md"."""
+        return f"{ROOT}/{self.scope}/{self.name}"
+
+
+KINDS = ("user", "feedback", "project", "reference")
+SOURCES = ("said", "inferred", "quoted")
+MOST_HEAD_LINES = 30
+MOST_DESCRIPTION = 500
+LARGE = 1_000_000
+"""Bytes from which a memory is pointed out as too large."""
+_HEAD = 8_192
+_MOST_HEAD = 70_000
+_FOLDER = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLLOW", 0)
+_READ = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
+
+Key = tuple[int, int, int, int]
+"""Times of content and of status, size, inode: what tells that a file is the one that was read."""
+_key: Callable[[os.stat_result], Key] = attrgetter("st_mtime_ns", "st_ctime_ns", "st_size", "st_ino")
+
+
+class Misfit(msgspec.Struct, frozen=True):
+    """A Markdown file or a link in the folder that is no memory, and why."""
+
+    name: str
+    why: str
+
+
+class Scan:
+    """Headers of the memories under `root`, kept as long as the files stay as they were. Thread-safe."""
+
+    def __init__(self, root: Path, scope: str) -> None:
+        self.root = root
+        self.scope = scope
+        self._lock = threading.Lock()
+        self._kept: dict[str, tuple[Key, Memory | Misfit]] = {}
+        self._memories: list[Memory] = []
+
+    def __repr__(self) -> str:
+        return f"<Scan of {self.root}: {len(self._kept)} files>"
+
+    def memories(self) -> list[Memory]:
+        """All memories, newest first."""
+        with self._lock:
+            self._look()
+            return self._memories[:]
+
+    def misfits(self) -> list[Misfit]:
+        """Files that look like memories and are none."""
+        with self._lock:
+            self._look()
+            return [kept for _, kept in self._kept.values() if isinstance(kept, Misfit)]
+
+    def _look(self) -> None:
+        seen: dict[str, tuple[Key, Memory | Misfit]] = {}
+        changed = self._folder("", None, 1, seen)
+        if changed or len(seen) != len(self._kept):
+            self._kept = seen
+            found = [kept for _, kept in seen.values() if isinstance(kept, Memory)]
+            found.sort(key=lambda memory: (-memory.modified, memory.name))
+            self._memories = found
+
+    def _folder(
+        self, prefix: str, above: int | None, depth: int, seen: dict[str, tuple[Key, Memory | Misfit]]
+    ) -> bool:
+        """Take in one folder and those in it; whether anything is new. A folder that went away meanwhile or
+        cannot be read holds nothing."""
+        try:
+            if not RELATIVE:
+                handle = None
+                entries = os.scandir(self.root / prefix)
+            else:
+                here = self.root if above is None else prefix.rpartition("/")[2]
+                handle = os.open(here, _entering(above), dir_fd=above)
+                entries = os.scandir(handle)
+        except OSError:
+            return False
+        changed = False
+        before = f"{prefix}/" if prefix else ""
+        known = self._kept.get
+        try:
+            with entries:
+                for entry in entries:
+                    name = before + entry.name if before else entry.name
+                    old = known(name)
+                    if old is not None:  # the usual case comes first: this loop is what a scan costs
+                        try:
+                            status = entry.stat(follow_symlinks=False)
+                        except OSError:
+                            continue  # removed meanwhile
+                        if old[0] == _key(status):
+                            seen[name] = old
+                            continue
+                    if entry.name[0] == ".":
+                        continue
+                    if entry.name.endswith(SUFFIX):
+                        new = self._new(name, entry, handle)
+                        if new is not None:
+                            seen[name] = new
+                            changed = True
+                    elif depth < MOST_PARTS and entry.is_dir(follow_symlinks=False):
+                        changed |= self._folder(name, handle, depth + 1, seen)
+        finally:
+            if handle is not None:
+                os.close(handle)
+        return changed
+
+    def _new(self, name: str, entry: os.DirEntry[str], handle: int | None) -> tuple[Key, Memory | Misfit] | None:
+        """A file that is new or has changed; None for the index and for what is gone."""
+        if entry.name == INDEX and entry.is_file(follow_symlinks=False):
+            return None
+        try:
+            status = entry.stat(follow_symlinks=False)
+            return _key(status), self._read(name, entry, status, handle)
+        except FileNotFoundError:
+            return None
+
+    def _read(
+        self, name: str, entry: os.DirEntry[str], status: os.stat_result, handle: int | None
+    ) -> Memory | Misfit:
+        """The header of one file. Raises FileNotFoundError when it is gone."""
+        if not stat.S_ISREG(status.st_mode):
+            kind = "a link; links are not followed" if stat.S_ISLNK(status.st_mode) else "no ordinary file"
+            return Misfit(_printable(name), kind)
+        try:
+            proper = checked_name(name)
+        except MemoryRefused as problem:
+            return Misfit(_printable(name), str(problem))
+        try:
+            head = _head(entry.name if handle is not None else entry.path, handle)
+        except FileNotFoundError:
+            raise
+        except OSError as problem:
+            told = f"cannot be read: {problem.strerror}"
+            return memory_of(self.scope, proper, b"", status.st_mtime, status.st_size, told)
+        return memory_of(self.scope, proper, head, status.st_mtime, status.st_size)
+
+
+def memory_of(scope: str, name: str, data: bytes, modified: float, size: int, *more: str) -> Memory:
+    """A memory from the content of its file, of which only the first lines count."""
+    headed = read_headed(_first_lines(data), part=True) if not more else read_headed(b"---\n---\n")
+    fields, problems = headed.fields, [*more, *headed.problems]
+    stem = name.rpartition("/")[2].removesuffix(SUFFIX)
+    kind = _line(fields.get("type"))
+    if kind and kind not in KINDS:
+        problems.append(f"type {kind!r} is none of {', '.join(KINDS)}; read as none")
+        kind = ""
+    if size > LARGE:
+        problems.append(f"is {size:,} bytes long; a memory is one fact or theme")
+    source = _line(fields.get("source"))
+    turn = fields.get("turn")
+    return Memory(
+        scope=scope,
+        name=name,
+        title=_line(fields.get("name")) or stem,
+        description=_line(fields.get("description"))[:MOST_DESCRIPTION],
+        kind=kind,
+        modified=modified,
+        size=size,
+        source=source if source in SOURCES else "",
+        session=_line(fields.get("session")),
+        turn=turn if isinstance(turn, int) and not isinstance(turn, bool) else 0,
+        problems=tuple(problems),
+    )
+
+
+def _line(value: object) -> str:
+    """A header's value as one line."""
+    if value is None or isinstance(value, (dict, list)):
+        return ""
+    return " ".join(str(value).split())
+
+
+def _head(name: str, handle: int | None) -> bytes:
+    """The first bytes of a file: as many as its header needs, where that is a header of sensible size."""
+    file = os.open(name, _READ, dir_fd=handle)
+    try:
+        data = os.read(file, _HEAD)
+        while len(data) < _MOST_HEAD and data.count(b"\n") < MOST_HEAD_LINES and len(data) % _HEAD == 0:
+            more = os.read(file, _HEAD)
+            if not more:
+                break
+            data += more
+        return data
+    finally:
+        os.close(file)
+
+
+def _first_lines(data: bytes) -> bytes:
+    end = -1
+    for _ in range(MOST_HEAD_LINES):
+        end = data.find(b"\n", end + 1)
+        if end < 0:
+            return data[:_MOST_HEAD]
+    return data[: min(end, _MOST_HEAD)]
+
+
+def _entering(above: int | None) -> int:
+    return _FOLDER if above is not None else _FOLDER & ~getattr(os, "O_NOFOLLOW", 0)
+
+
+def _printable(name: str) -> str:
+    return name if name.isprintable() else ascii(name)[1:-1]

@@ -1,0 +1,188 @@
+"""What was said in past sessions, searched by words (BM25, SQLite FTS5).
+
+The index is a cache derived from the transcripts: a session is read again when its transcript has another
+size or time, and whatever is wrong with the file, it is made anew in this process's memory.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from pathlib import Path
+
+import msgspec
+
+from ipyagent.errors import JournalError
+from ipyagent.journal.events import AssistantSaid, Event, ToolCalled, ToolReturned, UserSaid
+from ipyagent.journal.journal import TRANSCRIPT, read_events
+from ipyagent.memory.words import content_words, words
+
+VERSION = 1
+MOST_RESULT = 2_000
+"""Characters of a tool's result that are searched."""
+MOST_TEXT = 200_000
+EXCERPT = 160
+ASIDE = "-aside"
+"""Ends the id of a session that nobody goes on with."""
+_WAIT = 0.5
+_TABLES = (
+    "CREATE TABLE sessions (id INTEGER PRIMARY KEY, name TEXT UNIQUE, modified REAL, size INTEGER)",
+    "CREATE TABLE passages (id INTEGER PRIMARY KEY, session INTEGER, turn INTEGER, at REAL, who TEXT, text TEXT)",
+    "CREATE INDEX by_session ON passages (session)",
+    "CREATE VIRTUAL TABLE terms USING fts5(body, tokenize = 'unicode61', content = '')",
+)
+
+
+class Hit(msgspec.Struct, frozen=True, kw_only=True):
+    """A passage: session id, `turn` from 1, Unix time `at`, `who` said it ("user", "agent", a tool's name),
+    an excerpt around the words, and the score (greater is better)."""
+
+    session: str
+    turn: int
+    at: float
+    who: str
+    excerpt: str
+    score: float
+
+
+def search_sessions(
+    folders: Sequence[Path], query: str, *, cache: Path | None = None, most: int = 10
+) -> tuple[list[Hit], list[str]]:
+    """The passages of these sessions that fit a query, best first, at most one of a turn, and a line for each
+    transcript that could not be read. `cache`: the file that the index is kept in (None: nowhere)."""
+    asked = content_words(query)
+    if not asked:
+        return [], []
+    folders = [folder for folder in folders if not folder.name.endswith(ASIDE)]
+    try:
+        if cache is not None:
+            return _searched(cache, folders, asked, most)
+    except (sqlite3.Error, OSError):  # damaged, foreign, on a disk that is full, held by another kernel
+        cache = None
+    return _searched(None, folders, asked, most)
+
+
+def _searched(cache: Path | None, folders: Sequence[Path], asked: list[str], most: int) -> tuple[list[Hit], list[str]]:
+    with closing(_connected(cache)) as db:
+        problems = _refreshed(db, folders)
+        return list(_hits(db, asked, most, {folder.name for folder in folders})), problems
+
+
+def _connected(path: Path | None) -> sqlite3.Connection:
+    if path is not None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    db = sqlite3.connect(":memory:" if path is None else path, timeout=_WAIT, isolation_level=None)
+    try:
+        db.execute("PRAGMA trusted_schema = OFF")  # the file may have come with the project
+        db.execute("PRAGMA synchronous = OFF")  # a crash costs a cache
+        version = db.execute("PRAGMA user_version").fetchone()[0]
+        if version not in (0, VERSION):
+            raise sqlite3.DatabaseError(f"an index of version {version}")
+        if version == 0:
+            db.execute("BEGIN IMMEDIATE")
+            if db.execute("PRAGMA user_version").fetchone()[0] == 0:  # else another kernel was first
+                for statement in _TABLES:
+                    db.execute(statement)
+                db.execute(f"PRAGMA user_version = {VERSION}")
+            db.execute("COMMIT")
+    except BaseException:
+        db.close()
+        raise
+    return db
+
+
+def _refreshed(db: sqlite3.Connection, folders: Sequence[Path]) -> list[str]:
+    """Take in what is new or changed; what could not be read, a line each."""
+    known = {name: (modified, size) for name, modified, size in db.execute("SELECT name, modified, size FROM sessions")}
+    problems: list[str] = []
+    for folder in folders:
+        try:
+            state = (folder / TRANSCRIPT).stat()
+        except OSError:
+            continue  # deleted meanwhile
+        if known.get(folder.name) == (state.st_mtime, state.st_size):
+            continue
+        db.execute("BEGIN IMMEDIATE")
+        _forget(db, folder.name)
+        made = db.execute(
+            "INSERT INTO sessions (name, modified, size) VALUES (?, ?, ?)", (folder.name, state.st_mtime, state.st_size)
+        )
+        try:
+            for turn, at, who, text in _passages(read_events(folder / TRANSCRIPT)):
+                row = db.execute(
+                    "INSERT INTO passages (session, turn, at, who, text) VALUES (?, ?, ?, ?, ?)",
+                    (made.lastrowid, turn, at, who, text),
+                )
+                db.execute("INSERT INTO terms (rowid, body) VALUES (?, ?)", (row.lastrowid, _indexed(text)))
+        except JournalError as problem:
+            problems.append(f"session {folder.name}: {problem}")
+        db.execute("COMMIT")
+    return problems
+
+
+def _forget(db: sqlite3.Connection, name: str) -> None:
+    found = db.execute("SELECT id FROM sessions WHERE name = ?", (name,)).fetchone()
+    if found is None:
+        return
+    for number, text in db.execute("SELECT id, text FROM passages WHERE session = ?", found).fetchall():
+        db.execute("INSERT INTO terms (terms, rowid, body) VALUES ('delete', ?, ?)", (number, _indexed(text)))
+    db.execute("DELETE FROM passages WHERE session = ?", found)
+    db.execute("DELETE FROM sessions WHERE id = ?", found)
+
+
+def _passages(events: Iterator[Event]) -> Iterator[tuple[int, float, str, str]]:
+    """(turn, time, who, text) of all that was said and done, in order."""
+    turn = 0
+    for event in events:
+        match event:
+            case UserSaid():
+                turn += 1
+                yield turn, event.at, "user", event.text[:MOST_TEXT]
+            case AssistantSaid():
+                text = "\n".join(str(block["text"]) for block in event.blocks if block.get("type") == "text")
+                if text.strip():
+                    yield turn, event.at, "agent", text[:MOST_TEXT]
+            case ToolCalled():
+                text = "\n".join(str(value) for value in event.input.values() if isinstance(value, str))
+                if text.strip():
+                    yield turn, event.at, event.name, text[:MOST_TEXT]
+            case ToolReturned():
+                text = "\n".join(str(block["text"]) for block in event.blocks if block.get("type") == "text")
+                if text.strip():
+                    yield turn, event.at, event.name, text[:MOST_RESULT]
+            case _:
+                pass
+
+
+def _indexed(text: str) -> str:
+    return " ".join(words(text))
+
+
+def _hits(db: sqlite3.Connection, asked: list[str], most: int, names: set[str]) -> Iterator[Hit]:
+    match = " OR ".join('"{}"'.format(word.replace('"', '""')) for word in asked)
+    rows = db.execute(
+        "SELECT sessions.name, passages.turn, passages.at, passages.who, passages.text, -bm25(terms) AS score "
+        "FROM terms JOIN passages ON passages.id = terms.rowid JOIN sessions ON sessions.id = passages.session "
+        "WHERE terms MATCH ? ORDER BY score DESC, passages.at DESC",
+        (match,),
+    )
+    seen: set[tuple[str, int]] = set()
+    for name, turn, at, who, text, score in rows:
+        if (name, turn) in seen or name not in names:
+            continue
+        seen.add((name, turn))
+        yield Hit(session=name, turn=turn, at=at, who=who, excerpt=excerpt(text, asked), score=score)
+        if len(seen) >= most:
+            return
+
+
+def excerpt(text: str, asked: Sequence[str], width: int = EXCERPT) -> str:
+    """The stretch of a text that has most of the words asked for, on one line."""
+    flat, wanted = " ".join(text.split()), set(asked)
+    if len(flat) <= width:
+        return flat
+    starts = range(0, max(1, len(flat) - width // 2), width // 2)
+    best = max(starts, key=lambda start: (len(wanted.intersection(words(flat[start : start + width]))), -start))
+    piece = flat[best : best + width]
+    return f"{'…' if best else ''}{piece.strip()}{'…' if best + width < len(flat) else ''}"

@@ -1,0 +1,124 @@
+"""Text as the words that ranking counts: one spelling for every form of a word, in any script.
+
+What reads the same is the same: compatibility forms (full and half width), case, accents, English
+inflections. Scripts written without spaces (Chinese, Japanese, Thai, …) and Korean, whose words carry
+their particles, are cut into single characters and overlapping pairs.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from functools import lru_cache
+
+from ipyagent.memory.stems import stem
+
+_PAIRED = (
+    "\u0e00-\u0eff"  # Thai, Lao
+    "\u1000-\u109f"  # Burmese
+    "\u1780-\u17ff"  # Khmer
+    "\u1100-\u11ff"  # Hangul parts
+    "\u3005-\u3007\u3021-\u3029\u3031-\u3035"  # ideographic iteration marks and numbers
+    "\u3041-\u309f\u30a0-\u30ff\u31f0-\u31ff"  # kana
+    "\u3130-\u318f\uac00-\ud7ff"  # Hangul
+    "\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"  # Han
+)
+_RUN = re.compile(rf"[{_PAIRED}]+")
+_WORD = re.compile(r"[^\W_]+(?:['\u2019][^\W\d_]{1,2}(?![^\W_]))?")
+_PIECE = re.compile(rf"(?P<run>[{_PAIRED}]+)|{_WORD.pattern}")
+_PLAIN = re.compile(r"[A-Za-z0-9]+(?:'[A-Za-z]{1,2}(?![A-Za-z0-9]))?")
+_CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
+_ISO_DATE = re.compile(r"\b((?:19|20)\d\d)-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])\b")
+_MONTHS = (
+    "january", "february", "march", "april", "may", "june", "july", "august", "september", "october", "november",
+    "december",
+)  # fmt: skip
+_MARKS = re.compile(r"[\u0300-\u036f]+")
+
+_EMPTY = """
+a about again all also am an and any are as at be because been being both but by can could did do does doing done
+during each either else ever few for from further get gets getting got had has have having he her here hers herself him
+himself his how however i if in into is it its itself just let like made make many may me might mine more most much my
+myself no nor not of off on once only or other our ours ourselves out over own per please regarding said same say says
+shall she should so some still such than that the their theirs them themselves then there these they thing this those
+though through to too toward under until up upon us use used using very via want wants was we were what whatever when
+whenever where whether which while who whom whose why will with within without would yes yet you your yours yourself
+tell show give know remember remind think thought happen happened
+don doesn didn isn wasn aren weren won wouldn couldn shouldn ain hasn haven ve ll re d s t m
+"""
+_EMPTY_PAIRS = """
+的 了 是 在 我 你 他 她 它 们 吗 呢 吧 啊 和 与 及 或 就 都 也 很 把 被 给 请 我们 你们 他们 什么 怎么
+如何 哪个 哪些 为什 多少
+の に は を た が で て と し れ さ も な い か る ます です する した して から まで こと もの それ これ どの 何
+은 는 이 가 을 를 의 에 와 과 도 로 다 요 입니 니다 합니 무엇 어떻 어떤
+"""
+STOP = frozenset(map(stem, _EMPTY.split()))
+"""Stems of English words that say nothing of what a text is about."""
+STOP_PAIRS = frozenset(_EMPTY_PAIRS.split())
+"""The like of unspaced scripts and of Korean."""
+
+
+def folded(text: str) -> str:
+    """The text in one spelling: compatibility forms, case and accents made equal."""
+    if text.isascii():
+        return text.lower()
+    text = unicodedata.normalize("NFKC", text).casefold()
+    return unicodedata.normalize("NFC", _MARKS.sub("", unicodedata.normalize("NFD", text)))
+
+
+def words(text: str) -> list[str]:
+    """The words of a text in order, stemmed; characters and pairs of unspaced scripts."""
+    if "-" in text:
+        text = _ISO_DATE.sub(_spelled_date, text)
+    if text.isascii():
+        found: list[str] = []
+        for word in _PLAIN.findall(text):
+            found.append(_of(word.lower()))
+            if not (word.islower() or word.isdigit()) and len(parts := _CAMEL.split(word)) > 1:
+                found += [_of(part.lower()) for part in parts]
+        return found
+    found = []
+    normal = unicodedata.normalize("NFKC", text)
+    for piece in _PIECE.finditer(normal):
+        word = piece.group()
+        if piece.group("run"):
+            found += _pairs(folded(word))
+        else:
+            found.append(_of(folded(word)))
+            if len(parts := _CAMEL.split(word)) > 1:
+                found += [_of(folded(part)) for part in parts]
+    return found
+
+
+def content_words(text: str) -> list[str]:
+    """The words of a query that say what it is about, each once; all of them when nothing else is left."""
+    found = list(dict.fromkeys(words(text)))
+    return [word for word in found if word not in STOP and word not in STOP_PAIRS] or found
+
+
+def is_paired(word: str) -> bool:
+    """Whether a word is a character or a pair of an unspaced script."""
+    return bool(_RUN.fullmatch(word))
+
+
+def count(text: str) -> int:
+    """About how many words a person would count; two characters of an unspaced script are one."""
+    normal = unicodedata.normalize("NFKC", text)
+    return sum((len(piece.group()) + 1) // 2 if piece.group("run") else 1 for piece in _PIECE.finditer(normal))
+
+
+def _pairs(run: str) -> list[str]:
+    return [*run, *(run[at : at + 2] for at in range(len(run) - 1))]
+
+
+def _spelled_date(found: re.Match[str]) -> str:
+    year, month, day = found.groups()
+    return f"{year} {_MONTHS[int(month) - 1]} {int(day)}"
+
+
+@lru_cache(maxsize=50_000)
+def _of(word: str) -> str:
+    """The stem of a folded word; a possessive or a contraction loses its end."""
+    for mark in ("'", "\u2019"):
+        word = word.partition(mark)[0]
+    return stem(word)

@@ -1,0 +1,126 @@
+"""Settings in files: `config.toml` in the user's own folder, and in a project's `.ipyagent/` once it is trusted.
+
+The user's file may set everything. A project's file comes before it, but it may only tune how the agent works
+there: what sends data elsewhere, spends more, grants rights, moves memory, or turns on what the user has turned
+off is not a project's to say, and each such line is named once. A file says a setting's value, `name = value`.
+"""
+
+from __future__ import annotations
+
+import difflib
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ipyagent.config import IPyAgent
+from ipyagent.project import Project
+from ipyagent.trust import FOLDER, read_small
+
+NAME = "config.toml"
+MOST_BYTES = 100_000
+MOST_LINES = 5
+"""Lines about one file that are shown."""
+_ELSEWHERE = "a project cannot choose where requests and keys go"
+_RIGHTS = "rights are yours to give"
+_MEMORY = "a project cannot move memory"
+_MONEY = "a project cannot spend more for you"
+NOT_FOR_PROJECTS: Mapping[str, str] = {
+    "base_url": _ELSEWHERE,
+    "provider": _ELSEWHERE,
+    "mode": _RIGHTS,
+    "allowed_folders": _RIGHTS,
+    "trust_all": _RIGHTS,
+    "memory_dir": _MEMORY,
+    "memory_per_worktree": _MEMORY,
+    "max_cost": _MONEY,
+    "max_cost_per_day": _MONEY,
+    "max_turns": _MONEY,
+    "rerun": _MONEY,
+}
+"""Settings that a project's file may not say, and why."""
+ONLY_OFF = frozenset(("memory", "recall", "recall_selector", "extraction", "dreaming", "instructions", "thinking"))
+"""Switches that a project's file may turn off, never on."""
+FOR_PROJECTS = frozenset((
+    "model", "small_model", "effort", "max_output", "window", "auto_compact_percent", "reserve_tokens", "auto_buffer",
+    "warning_buffer", "error_buffer", "block_buffer", "prompt_cache", "cache_ttl", "max_retries", "max_retry_wait",
+    "request_timeout", "tool_output_chars", "live_output_chars", "shell_timeout", "engine", "layer_store_results",
+    "layer_clear_results", "layer_server_edits", "layer_collapse", "layer_notes", "layer_server_compaction",
+    "layer_summarize", "layer_reactive", "store_chars", "store_message_chars", "whole_chars", "live_objects",
+    "live_objects_mb", "preview_chars", "clear_policy", "clear_keep", "clear_chars", "clear_idle_minutes",
+    "clear_idle_keep", "server_clear_trigger", "server_clear_at_least", "notes_start", "notes_step", "notes_calls",
+    "notes_section_tokens", "notes_tokens", "keep_tokens", "keep_messages", "keep_most_tokens", "restore_files",
+    "restore_file_tokens", "restore_tokens", "compact_failures", "compact_thrash_turns", "collapse_percent",
+    "recall_when", "recall_files", "recall_bytes", "extract_every", "extract_turns", "extract_messages",
+    "dream_hours", "dream_sessions",
+))  # fmt: skip
+"""Settings that tune the work; every setting stands in one of the three lists."""
+
+
+class SettingsFiles:
+    """The settings files of a user and a project, for one settings object."""
+
+    def __init__(self, settings: IPyAgent, project: Project) -> None:
+        self._settings = settings
+        self._project = project
+
+    def __repr__(self) -> str:
+        return f"<SettingsFiles of {self._project.root.name}>"
+
+    def apply(self) -> list[str]:
+        """Have the files hold as they are now, and those of before no more; a line for each thing that cannot."""
+        settings, project = self._settings, self._project
+        settings.forget_files()
+        lines = self._take(project.user / NAME, mine=True)
+        if settings.trust_all or project.trusted:
+            lines += self._take(project.folder / NAME, mine=False)
+        return lines
+
+    def _take(self, path: Path, *, mine: bool) -> list[str]:
+        shown = str(path) if mine else f"{FOLDER}/{NAME}"
+        if not mine and not path.resolve().is_relative_to(self._project.root.resolve()):
+            return [f"{shown}: is a link that leads out of the project and was not read"]
+        values, problem = read_settings(path)
+        problems = [problem] if problem else []
+        for name, value in values.items():
+            why = _unknown(name) or ("" if mine else self._refused(name, value))
+            if why or (why := self._settings.take_from_file(name, value)):
+                problems.append(why)
+        if len(problems) > MOST_LINES:
+            problems[MOST_LINES - 1 :] = [f"and {len(problems) - MOST_LINES + 1} more things like these"]
+        return [f"{shown}: {why}" for why in problems]
+
+    def _refused(self, name: str, value: Any) -> str:
+        """Why a project may not say this; "" when it may."""
+        where = f"set it in {self._project.user / NAME} or with %config IPyAgent.{name}"
+        if name in NOT_FOR_PROJECTS:
+            return f"{name} is left out, {NOT_FOR_PROJECTS[name]}; {where}"
+        if name in ONLY_OFF:
+            return f"{name} is left out, a project can only turn it off; {where}" if value is not False else ""
+        if name in ("model", "small_model") and str(value).strip().lower().startswith("local:"):
+            return f"{name} is left out, a project cannot choose a model file to load; {where}"
+        return "" if name in FOR_PROJECTS else f"{name} is left out, it is not a project's to say; {where}"
+
+
+def read_settings(path: Path) -> tuple[dict[str, Any], str]:
+    """The names and values of a settings file, and what is wrong with it as a whole ("" for nothing)."""
+    source = path if not path.is_symlink() else path.resolve()
+    data = read_small(source, MOST_BYTES + 1)
+    if data is None:
+        return {}, "is no file that can be read" if path.exists() else ""
+    if len(data) > MOST_BYTES:
+        return {}, f"is larger than {MOST_BYTES:,} bytes and was not read"
+    try:
+        return tomllib.loads(data.decode("utf-8-sig").replace("\r\n", "\n")), ""
+    except (ValueError, RecursionError) as problem:  # not TOML, not UTF-8, a number without end, nested without end
+        why = "nested too deeply" if isinstance(problem, RecursionError) else " ".join(str(problem).split())[:200]
+        return {}, f"is not valid TOML and was not read: {why}"
+
+
+def _unknown(name: str) -> str:
+    known = IPyAgent.class_trait_names(config=True)
+    if name in known:
+        return ""
+    close = difflib.get_close_matches(name, known, n=1)
+    shown = name if name.isprintable() and len(name) <= 60 else repr(name)[:60]
+    return f"no setting {shown}" + (f"; did you mean {close[0]}?" if close else "; %config IPyAgent lists them")

@@ -1,0 +1,76 @@
+"""The tokens of a view by where they come from."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from ipyagent.journal.events import Block
+from ipyagent.journal.tokens import estimate_block, estimate_blocks, estimate_text
+from ipyagent.journal.view import View
+
+SOURCES = (
+    "system prompt",
+    "tools",
+    "user",
+    "attached and context",
+    "answers",
+    "thinking",
+    "tool calls",
+    "tool results",
+    "images",
+)
+ATTACHED = ("<context>", "<variable ", "<file ", "<cell ")
+
+
+class Shares:
+    """Estimated tokens by source; what is known of a message is not estimated again."""
+
+    def __init__(self) -> None:
+        self._known: list[tuple[dict[str, Any], dict[str, int]]] = []
+        self._head: tuple[Any, Any, int, int] = (None, None, 0, 0)
+
+    def of(self, view: View) -> dict[str, int]:
+        """Tokens of the next prompt by where they come from; keys are SOURCES. They add up to the
+        view's count but for rounding."""
+        found = dict.fromkeys(SOURCES, 0)
+        if self._head[0] is not view.system or self._head[1] is not view.tools:
+            tools = sum(estimate_text(json.dumps(tool, ensure_ascii=False)) for tool in view.tools)
+            self._head = (view.system, view.tools, estimate_blocks(view.system), tools)
+        found["system prompt"], found["tools"] = self._head[2:]
+        known, messages = self._known, view.messages
+        del known[len(messages) :]
+        for at, message in enumerate(messages):
+            if at == len(known):
+                known.append((message, _shares(message)))
+            elif known[at][0] is not message:
+                known[at] = message, _shares(message)
+            for source, tokens in known[at][1].items():
+                found[source] += tokens
+        # the count is the server's as far as it has counted: the shares add up to it
+        factor = view.count().tokens / (sum(found.values()) or 1)
+        return {source: round(tokens * factor) for source, tokens in found.items()}
+
+
+def _shares(message: dict[str, Any]) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for block in message["content"]:
+        for source, tokens in _sources_of(message["role"], block):
+            found[source] = found.get(source, 0) + tokens
+    return found
+
+
+def _sources_of(role: str, block: Block) -> list[tuple[str, int]]:
+    kind, tokens = block["type"], estimate_block(block)
+    if kind in ("image", "document"):
+        return [("images", tokens)]
+    if kind in ("thinking", "redacted_thinking"):
+        return [("thinking", tokens)]
+    if kind == "tool_use":
+        return [("tool calls", tokens)]
+    if kind == "tool_result":
+        images = sum(estimate_block(inner) for inner in block["content"] if inner["type"] == "image")
+        return [("images", images), ("tool results", tokens - images)]
+    if role == "assistant":
+        return [("answers", tokens)]
+    return [("attached and context" if str(block.get("text", "")).startswith(ATTACHED) else "user", tokens)]

@@ -1,0 +1,201 @@
+"""Where skills are found: bundled ones, the user's, the project's; a later place wins over an earlier one.
+
+A project's are looked for only when the folder is trusted. A link that leads out of its tree is not
+followed. One bad skill never hides another. What has not changed on the disk is not read again.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from ipyagent.project import Project
+from ipyagent.skills.parse import FILE, Diagnostic, Skill, read_skill
+
+DEEPEST = 6
+MOST_FOLDERS = 2_000
+"""Levels below a place, and folders that are looked into there; from the specification of ipyagent."""
+SKIPPED = frozenset((".git", ".hg", ".svn", "node_modules", "__pycache__", "site-packages", ".venv", "venv", ".tox"))
+HOMES = (".agents", ".claude")
+
+
+class Place(msgspec.Struct, frozen=True):
+    """A folder under which skills may be; `source` "bundled", "user" or "project"."""
+
+    folder: Path
+    source: str
+
+
+class Found(msgspec.Struct, frozen=True):
+    """Skills by name, in the order of their names; `problems` of files and places, `collisions` included."""
+
+    skills: dict[str, Skill] = {}
+    problems: tuple[Diagnostic, ...] = ()
+
+
+def bundled_folder() -> Path:
+    """The skills that come with ipyagent: in the package, or beside it in a checkout."""
+    package = Path(__file__).resolve().parent.parent
+    inside = package / "bundled_skills"
+    return inside if inside.is_dir() else package.parent / "skills"
+
+
+def places_of(project: Project, *, trusted: bool) -> list[Place]:
+    """All places, lowest priority first. The user's are beside their `.ipyagent`: `~/.agents/skills`,
+    `~/.claude/skills`, `~/.ipyagent/skills`."""
+    home = project.user.parent
+    places = [Place(bundled_folder(), "bundled")]
+    places += [Place(home / name / "skills", "user") for name in HOMES]
+    places.append(Place(project.user / "skills", "user"))
+    if trusted:
+        places += [Place(project.root / name / "skills", "project") for name in HOMES]
+        places += [Place(project.folder / "skills", "project"), Place(project.root / "skills", "project")]
+    seen: set[Path] = set()
+    kept = []
+    for place in places:
+        folder = _resolved(place.folder)
+        if folder is not None and folder not in seen:
+            seen.add(folder)
+            kept.append(place)
+    return kept
+
+
+class Shelf:
+    """The skills of some places, kept as long as their files stay as they were. Thread-safe."""
+
+    def __init__(self, places: Sequence[Place]) -> None:
+        self.places = tuple(places)
+        self._lock = threading.Lock()
+        self._known: dict[str, tuple[tuple[int, int, int], Skill | Diagnostic]] = {}
+        self._found = Found()
+
+    def __repr__(self) -> str:
+        return f"<Shelf of {len(self._found.skills)} skills>"
+
+    def look(self) -> Found:
+        """What is on the disk now."""
+        with self._lock:
+            self._found = self._look()
+            return self._found
+
+    def _look(self) -> Found:
+        seen: dict[str, tuple[tuple[int, int, int], Skill | Diagnostic]] = {}
+        skills: dict[str, Skill] = {}
+        problems: list[Diagnostic] = []
+        for place in self.places:
+            walk = _Walk(place.folder)
+            for folder in walk.skills():
+                stamp = _stamp(folder / FILE)
+                key = str(folder)
+                known = self._known.get(key)
+                got = known[1] if known is not None and known[0] == stamp else read_skill(folder, place.source)
+                seen[key] = (stamp, got)
+                if isinstance(got, Diagnostic):
+                    problems.append(got)
+                    continue
+                problems += [Diagnostic(file=got.file, why=why) for why in got.problems]
+                before = skills.get(got.name)
+                if before is not None:
+                    why = f"takes the place of {before.file}, of the same name"
+                    problems.append(Diagnostic(file=got.file, why=why))
+                skills[got.name] = got
+            problems += walk.problems
+        self._known = seen
+        if skills == self._found.skills and tuple(problems) == self._found.problems:
+            return self._found
+        return Found(dict(sorted(skills.items())), tuple(problems))
+
+
+class _Walk:
+    """The folders with a SKILL.md under one place, in the order of their names."""
+
+    def __init__(self, place: Path) -> None:
+        self.place = place
+        self.problems: list[Diagnostic] = []
+        self._root = ""
+        self._left = MOST_FOLDERS
+        self._seen: set[str] = set()
+
+    def skills(self) -> list[Path]:
+        root = _resolved(self.place)
+        if root is None or not root.is_dir():
+            return []
+        self._root = str(root)
+        found: list[Path] = []
+        self._folder(str(self.place), 0, found)
+        if self._left < 0:
+            why = f"more than {MOST_FOLDERS:,} folders; those after it are not looked into"
+            self.problems.append(Diagnostic(file=self.place, why=why))
+        return found
+
+    def _folder(self, folder: str, depth: int, found: list[Path]) -> None:
+        if depth:
+            self._left -= 1
+            if self._left < 0:
+                return
+        below: list[str] = []
+        lower = False
+        try:
+            with os.scandir(folder) as entries:
+                for entry in entries:
+                    if entry.name == FILE:
+                        if self._inside(entry):
+                            found.append(Path(folder))
+                        return  # what is below are the skill's own files
+                    if entry.name == "pyvenv.cfg":
+                        return
+                    lower = lower or entry.name.lower() == FILE.lower()
+                    if entry.name in SKIPPED or not self._is_folder(entry):
+                        continue
+                    below.append(entry.path)
+        except OSError as problem:
+            self.problems.append(Diagnostic(file=Path(folder), why=f"cannot be read ({problem.strerror})"))
+            return
+        if lower:
+            why = f"the file must be named exactly {FILE}"
+            self.problems.append(Diagnostic(file=Path(folder), why=why, skipped=True))
+        if depth >= DEEPEST:
+            return
+        for path in sorted(below):
+            self._folder(path, depth + 1, found)
+
+    def _is_folder(self, entry: os.DirEntry[str]) -> bool:
+        try:
+            if not entry.is_dir():
+                return False
+        except OSError:
+            return False
+        return self._inside(entry)
+
+    def _inside(self, entry: os.DirEntry[str]) -> bool:
+        """Whether an entry lies in the place, also where its link leads; each linked folder once."""
+        if not entry.is_symlink():
+            return True
+        goal = os.path.realpath(entry.path)
+        if goal != self._root and not goal.startswith(self._root + os.sep):
+            why = "a link that leads out of its tree"
+            self.problems.append(Diagnostic(file=Path(entry.path), why=why, skipped=True))
+            return False
+        if goal in self._seen or os.path.realpath(os.path.dirname(entry.path)).startswith(goal):
+            return False
+        self._seen.add(goal)
+        return True
+
+
+def _resolved(folder: Path) -> Path | None:
+    try:
+        return folder.resolve()
+    except (OSError, RuntimeError):  # a loop of links
+        return None
+
+
+def _stamp(file: Path) -> tuple[int, int, int]:
+    try:
+        got = os.stat(file)
+    except OSError:
+        return (0, 0, 0)
+    return (got.st_mtime_ns, got.st_size, got.st_ino)

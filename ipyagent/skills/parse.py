@@ -1,0 +1,216 @@
+"""One skill: a folder with a `SKILL.md`, as the public Agent Skills specification has it (agentskills.io).
+
+Lenient in: what can be understood is loaded, with a line about what is wrong. Strict out: `violations`
+tells all that the specification forbids. Nothing in a skill grants a right.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from ipyagent.headers import Headed, read_headed
+
+FILE = "SKILL.md"
+MOST_NAME = 64
+MOST_DESCRIPTION = 1_024
+MOST_COMPATIBILITY = 500
+"""Characters of the fields, from the specification."""
+MOST_BYTES = 2_000_000
+"""Bytes of a SKILL.md; a larger one is not read."""
+FIELDS = ("name", "description", "license", "compatibility", "metadata", "allowed-tools")
+_ODD_BYTES = re.compile(r"line \d+: Windows line ends")
+
+
+class Skill(msgspec.Struct, frozen=True, kw_only=True):
+    """`name` as it is called by; `folder` where its files are; `source` "bundled", "user" or "project";
+    `allowed_tools` what its author names, for the user to read: it grants nothing; `extra` keys that the
+    specification does not know; `problems` one line each."""
+
+    name: str
+    description: str
+    folder: Path
+    source: str = "project"
+    license: str = ""
+    compatibility: str = ""
+    metadata: dict[str, str] = {}
+    allowed_tools: tuple[str, ...] = ()
+    extra: dict[str, Any] = {}
+    problems: tuple[str, ...] = ()
+
+    @property
+    def file(self) -> Path:
+        return self.folder / FILE
+
+
+class Diagnostic(msgspec.Struct, frozen=True, kw_only=True):
+    """What is wrong with a file; `skipped`: so wrong that the skill is not there."""
+
+    file: Path
+    why: str
+    skipped: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.file}: {self.why}" + (" (skipped)" if self.skipped else "")
+
+
+def read_skill(folder: Path, source: str = "project") -> Skill | Diagnostic:
+    """The skill in a folder, or why there is none. Raises nothing for what the file holds."""
+    file = folder / FILE
+    try:
+        with file.open("rb") as opened:
+            data = opened.read(MOST_BYTES + 1)
+    except OSError as problem:
+        return Diagnostic(file=file, why=f"cannot be read ({problem.strerror})", skipped=True)
+    if len(data) > MOST_BYTES:
+        return Diagnostic(file=file, why=f"longer than {MOST_BYTES:,} bytes", skipped=True)
+    return skill_of(read_headed(data), folder, source)
+
+
+def skill_of(headed: Headed, folder: Path, source: str) -> Skill | Diagnostic:
+    """The skill that a header describes."""
+    fields, problems = dict(headed.fields), list(headed.problems)
+    description = _text(fields.pop("description", None), "description", problems)
+    if not description:
+        why = "; ".join(problems) if not headed.fields and problems else "line 1: no description"
+        return Diagnostic(file=folder / FILE, why=why, skipped=True)
+    if len(description) > MOST_DESCRIPTION:
+        problems.append(f"the description has {len(description):,} characters, {MOST_DESCRIPTION:,} are allowed")
+    compatibility = _text(fields.pop("compatibility", None), "compatibility", problems)
+    if len(compatibility) > MOST_COMPATIBILITY:
+        problems.append(f"`compatibility` has {len(compatibility):,} characters, {MOST_COMPATIBILITY} are allowed")
+    name = _name(fields.pop("name", None), folder, problems)
+    return Skill(
+        name=name,
+        description=description,
+        folder=folder,
+        source=source,
+        license=_text(fields.pop("license", None), "license", problems),
+        compatibility=compatibility,
+        metadata=_metadata(fields.pop("metadata", None), problems),
+        allowed_tools=_tools(fields.pop("allowed-tools", None), problems),
+        extra=fields,
+        problems=tuple(problems),
+    )
+
+
+def body_of(skill: Skill) -> str:
+    """The body as it is on the disk now. Raises OSError."""
+    with skill.file.open("rb") as opened:
+        return read_headed(opened.read(MOST_BYTES)).body.strip()
+
+
+def violations(folder: Path) -> list[str]:
+    """All that the specification and its reference validator forbid in a skill's folder; none: it is valid."""
+    file = folder / FILE
+    if not folder.is_dir():
+        return [f"{folder} is no folder"]
+    try:
+        data = file.read_bytes()
+    except OSError:
+        return [f"there is no {FILE}"]
+    headed = read_headed(data)
+    found = [problem for problem in headed.problems if not _ODD_BYTES.match(problem)]
+    if not headed.fields:
+        return found or ["the header is empty"]
+    fields = headed.fields
+    if unknown := [name for name in fields if name not in FIELDS]:
+        found.append(f"the specification has no field {', '.join(sorted(unknown))}")
+    for name in ("name", "description"):
+        if name not in fields:
+            found.append(f"`{name}` is missing")
+        elif not _scalar(fields[name]).strip():
+            found.append(f"`{name}` must be text that is not empty")
+    if name := _scalar(fields.get("name")).strip():
+        found += name_faults(name, folder.name)
+    if len(_scalar(fields.get("description"))) > MOST_DESCRIPTION:
+        found.append(f"`description` is longer than {MOST_DESCRIPTION:,} characters")
+    if "compatibility" in fields:
+        text = fields["compatibility"]
+        if not isinstance(text, str):
+            found.append("`compatibility` must be text")
+        elif len(text) > MOST_COMPATIBILITY:
+            found.append(f"`compatibility` is longer than {MOST_COMPATIBILITY} characters")
+    if not isinstance(fields.get("metadata", {}), dict):
+        found.append("`metadata` must be a mapping")
+    tools = fields.get("allowed-tools", "")
+    if not isinstance(tools, str) and not (isinstance(tools, list) and all(isinstance(tool, str) for tool in tools)):
+        found.append("`allowed-tools` must be text or a list of texts")
+    return found
+
+
+def name_faults(name: str, folder: str) -> list[str]:
+    """What the specification forbids in a name; letters of any script count as letters."""
+    name = unicodedata.normalize("NFKC", name)
+    found = []
+    if len(name) > MOST_NAME:
+        found.append(f"the name has {len(name)} characters, {MOST_NAME} are allowed")
+    if name != name.lower():
+        found.append(f"the name {name!r} has upper-case letters")
+    if name.startswith("-") or name.endswith("-") or "--" in name:
+        found.append(f"the name {name!r} may have single hyphens only, and none at its ends")
+    if not all(character.isalnum() or character == "-" for character in name):
+        found.append(f"the name {name!r} may have letters, digits and hyphens only")
+    if name != unicodedata.normalize("NFKC", folder):
+        found.append(f"the name {name!r} differs from its folder's, {folder!r}")
+    return found
+
+
+def _name(value: Any, folder: Path, problems: list[str]) -> str:
+    """The skill's name: what the header says, else the folder's."""
+    if not isinstance(value, str) or not value.strip():
+        what = "no name" if value is None or value == "" else f"the name {value!r} is no text"
+        problems.append(f"{what}; the folder's is taken, {folder.name!r}")
+        return folder.name
+    name = unicodedata.normalize("NFKC", value.strip())
+    problems += name_faults(name, folder.name)
+    return name
+
+
+def _text(value: Any, field: str, problems: list[str]) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, str):
+        return " ".join(value.split())
+    if isinstance(value, list):
+        problems.append(f"`{field}` is a list; it was joined")
+        return " ".join(", ".join(_scalar(each) for each in value if not isinstance(each, dict | list)).split())
+    if isinstance(value, dict):
+        problems.append(f"`{field}` is a mapping, not text; left out")
+        return ""
+    return _scalar(value)
+
+
+def _scalar(value: Any) -> str:
+    if value is None or isinstance(value, dict | list):
+        return ""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value)
+
+
+def _metadata(value: Any, problems: list[str]) -> dict[str, str]:
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        problems.append("`metadata` is no mapping; left out")
+        return {}
+    return {str(key): _scalar(each) or str(each) for key, each in value.items()}
+
+
+def _tools(value: Any, problems: list[str]) -> tuple[str, ...]:
+    """Tools separated by spaces; a pattern in parentheses stays whole ("Bash(git log:*)")."""
+    if value is None:
+        return ()
+    if isinstance(value, list) and all(isinstance(each, str) for each in value):
+        return tuple(value)
+    if isinstance(value, str):
+        found = tuple(re.findall(r"[^\s(,]+(?:\([^()]*\))?", value))
+        if re.sub(r"[\s,]", "", value) == "".join(re.sub(r"\s", "", each) for each in found):
+            return found
+    problems.append("`allowed-tools` is malformed; left out")
+    return ()

@@ -1,0 +1,230 @@
+"""The memory browser: a list, one memory open, its history, a recall tester, the dream.
+
+The page asks for what it shows, a window of rows at a time, so that ten thousand memories cost no more than
+ten; every message stays below a megabyte. All is set as text but the rendered Markdown, which was made and
+escaped here. As soon as another cell runs the static form takes the browser's place.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import uuid
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any, get_args
+
+from ipyagent.browsing import Browsing, Done, Dreams, Order, Wanted, age, provenance
+from ipyagent.errors import AgentError
+from ipyagent.memory.files import Memory
+from ipyagent.ui import markdown
+from ipyagent.ui.escape import escape, line, plain
+from ipyagent.ui.memory_chips import ago, short_name
+from ipyagent.ui.memory_static import list_lines, static_browser, when
+
+WINDOW = 200
+"""Rows of one answer, at most."""
+HTML_BYTES = 450_000
+PLAIN_CHARS = 40_000
+QUERY_CHARS = 1_000
+
+
+def show(shell: Any, browsing: Browsing, *, busy: bool = False, dreams: Dreams | None = None) -> str:
+    """Open the browser in a live front-end, leave its static form in another kernel; elsewhere the list as text."""
+    from ipyagent.kernel.frontend import describe_frontend
+
+    front = describe_frontend(shell)
+    if front.kind != "kernel":
+        return "\n".join(list_lines(browsing))
+    if front.live_widgets and not busy:
+        MemoryBrowser(browsing, dreams).open(shell)
+    else:
+        shell.display_pub.publish(static_browser(browsing))
+    return ""
+
+
+@cache
+def _browser_class() -> Any:
+    import anywidget
+    import traitlets
+
+    here = Path(__file__)
+
+    class IpyagentMemories(anywidget.AnyWidget):
+        _esm = here.with_suffix(".js").read_text("utf-8")
+        _css = here.with_suffix(".css").read_text("utf-8")
+        state = traitlets.Dict().tag(sync=True)
+
+        def __repr__(self) -> str:  # all that a front-end without widgets shows
+            return "the memory browser; run another cell to see its static form"
+
+    return IpyagentMemories
+
+
+class MemoryBrowser:
+    """Shows the memories in a live front-end until the next cell runs."""
+
+    def __init__(self, browsing: Browsing, dreams: Dreams | None = None) -> None:
+        self._browsing = browsing
+        self._dreams = dreams
+        self._display = uuid.uuid4().hex
+        self._widget: Any = None
+        self._shell: Any = None
+        self._unwatch: Callable[[], None] | None = None
+        self._done: list[Done] = []
+
+    def __repr__(self) -> str:
+        return f"<MemoryBrowser, {len(self._done)} changes>"
+
+    def open(self, shell: Any) -> None:
+        """Appear below the running cell."""
+        from IPython.display import display
+
+        self._shell = shell
+        self._widget = _browser_class()(state=self.state())
+        self._widget.on_msg(lambda _widget, content, _buffers: self.answer(content))
+        display(self._widget, display_id=self._display)  # type: ignore[no-untyped-call]  # IPython has no types
+        shell.events.register("pre_run_cell", self.settle)
+        if self._dreams is not None:
+            self._unwatch = self._dreams.watch(self._tell_dream)
+
+    def settle(self, _info: Any = None) -> None:
+        """Leave the static form in the widget's place."""
+        from IPython.display import update_display
+
+        if self._widget is None:
+            return
+        self._shell.events.unregister("pre_run_cell", self.settle)
+        if self._unwatch is not None:
+            self._unwatch()
+        bundle = static_browser(self._browsing)
+        update_display(bundle, display_id=self._display, raw=True)  # type: ignore[no-untyped-call]  # no types
+        self._widget.close()
+        self._widget = None
+
+    def state(self) -> dict[str, Any]:
+        """What a page begins with; all else it asks for."""
+        return {"missing": [line(why, 300) for why in self._browsing.missing()], "dream": self._dream()}
+
+    # ------------------------------------------------------------------ messages of the page
+
+    def answer(self, content: dict[str, Any]) -> None:
+        """One message of the page. What it does not name exactly is ignored; what fails is said there."""
+        if self._widget is None:
+            return
+        try:
+            reply = self._reply(content)
+        except (AgentError, OSError, sqlite3.Error) as problem:
+            reply = {"failed": line(str(problem), 500), "of": _word(content, "kind")}
+        if reply is not None:
+            self._widget.send({**reply, "seq": content.get("seq")})
+
+    def _reply(self, content: dict[str, Any]) -> dict[str, Any] | None:
+        path, revision = _word(content, "path"), _word(content, "revision")
+        match content.get("kind"):
+            case "rows":
+                return self._rows(content)
+            case "open":
+                return {"opened": self._opened(path)}
+            case "diff":
+                return {"diff": [[sign, plain(text)] for sign, text in self._browsing.compare(path, revision)]}
+            case "restore":
+                return self._changed(self._browsing.restore(path, revision))
+            case "save":
+                return self._changed(self._browsing.save(path, _word(content, "text"), _word(content, "digest")))
+            case "forget":
+                return self._changed(self._browsing.forget(path))
+            case "undo":
+                number = content.get("number")
+                if not isinstance(number, int) or not 0 <= number < len(self._done):
+                    return None
+                return self._changed(self._browsing.undo(self._done[number]))
+            case "recall":
+                return self._tried(_word(content, "query")[:QUERY_CHARS])
+            case "stop-dream" if self._dreams is not None:
+                self._dreams.stop()
+                return {"dream": self._dream()}
+            case _:
+                return None
+
+    def _rows(self, content: dict[str, Any]) -> dict[str, Any]:
+        order = content.get("order")
+        wanted = Wanted(
+            words=_word(content, "words")[:QUERY_CHARS],
+            scope=_word(content, "scope"),
+            kind=_word(content, "type"),
+            problems=bool(content.get("problems")),
+            order=order if order in get_args(Order) else "newest",
+        )
+        begin, count = (_number(content, name) for name in ("from", "count"))
+        found = self._browsing.listed(wanted)
+        rows = [row(memory) for memory in found[begin : begin + min(count, WINDOW)]]
+        return {"rows": rows, "from": begin, "total": len(found)}
+
+    def _opened(self, path: str) -> dict[str, Any]:
+        opened = self._browsing.open(path)
+        memory = opened.memory
+        rendered = markdown.render(opened.body)
+        if len(rendered.encode("utf-8", "replace")) > HTML_BYTES:
+            rendered = f"<pre>{escape(opened.body[:PLAIN_CHARS])}</pre>"
+        facts = [memory.scope, memory.kind or "no type", f"written {when(memory.modified)}", provenance(memory)]
+        return {
+            "path": memory.path, "title": line(memory.title, 200), "name": line(memory.name, 200),
+            "facts": [line(fact, 200) for fact in facts if fact], "description": line(memory.description, 500),
+            "problems": [line(problem, 300) for problem in memory.problems[:20]], "html": rendered,
+            "text": opened.text, "digest": opened.digest, "cut": opened.cut,
+            "versions": [
+                [version.revision, when(version.time), line(version.by, 40), line(version.change, 40), version.size]
+                for version in opened.versions
+            ],
+        }  # fmt: skip
+
+    def _changed(self, done: Done) -> dict[str, Any]:
+        self._done.append(done)
+        return {
+            "changed": line(done.words, 300), "number": len(self._done) - 1, "path": done.event.path,
+            "gone": done.event.change == "deleted",
+        }  # fmt: skip
+
+    def _tried(self, query: str) -> dict[str, Any]:
+        why, found = self._browsing.recall(query)
+        rows = [
+            [one.recalled.path, short_name(one.recalled.path), one.recalled.score, line(one.recalled.why), one.picked]
+            for one in found
+        ]
+        return {"tried": rows, "why": line(why, 300)}
+
+    # ------------------------------------------------------------------ the dream
+
+    def _dream(self) -> dict[str, Any] | None:
+        if self._dreams is None:
+            return None
+        now = self._dreams.now()
+        return {
+            "status": now.status, "phase": now.phase, "turns": [line(turn, 200) for turn in now.turns[-30:]],
+            "files": [line(name, 120) for name in now.files[:200]], "seconds": round(now.seconds),
+            "message": line(now.message, 300),
+        }  # fmt: skip
+
+    def _tell_dream(self) -> None:
+        widget = self._widget
+        if widget is not None:
+            widget.send({"dream": self._dream()})
+
+
+def row(memory: Memory) -> list[Any]:
+    """A memory in the page's list: path, title, description, type, scope, age, provenance, problems."""
+    return [
+        memory.path, line(memory.title, 120), line(memory.description or memory.name, 200), memory.kind, memory.scope,
+        ago(age(memory)), line(provenance(memory), 120), line("; ".join(memory.problems[:3]), 200),
+    ]  # fmt: skip
+
+
+def _word(content: dict[str, Any], name: str) -> str:
+    value = content.get(name)
+    return value if isinstance(value, str) else ""
+
+
+def _number(content: dict[str, Any], name: str) -> int:
+    value = content.get(name)
+    return max(0, value) if isinstance(value, int) else 0

@@ -1,0 +1,90 @@
+"""What a line of its own tells the user of an event, and how loudly."""
+
+from __future__ import annotations
+
+from typing import assert_never
+
+from ipyagent.journal.events import (
+    AssistantSaid,
+    BlockDropped,
+    CacheBroken,
+    Collapsed,
+    Compacted,
+    DecisionUndone,
+    Event,
+    FileChanged,
+    FilesRestored,
+    ForkEnded,
+    KernelStarted,
+    LayerDecided,
+    LayerFailed,
+    MemoryDismissed,
+    MemoryExtracted,
+    MemorySaved,
+    MemorySurfaced,
+    ModelChosen,
+    NotesWritten,
+    PermissionAnswered,
+    PermissionAsked,
+    PromptRendered,
+    Reminded,
+    ResultsCleared,
+    ResultStored,
+    Retrying,
+    ServerEdited,
+    SessionStarted,
+    Snipped,
+    Streamed,
+    ThinkingDropped,
+    ToolCalled,
+    ToolReturned,
+    TurnEnded,
+    UsageReported,
+    UserSaid,
+)
+from ipyagent.ui.items import Level
+
+
+def notice_of(event: Event) -> tuple[str, Level] | None:
+    """The line; None for what is shown otherwise (the request by the cell itself) or not at all."""
+    match event:
+        case FilesRestored():
+            return ("Restored: " + ", ".join(event.paths), "info")
+        case Reminded():
+            return (event.why, "info") if event.why else None
+        case ThinkingDropped():
+            return (f"Earlier thinking left the context: {event.why}", "info") if event.why else None
+        case BlockDropped():
+            return ("An image or document left the context: " + (event.why or "refused"), "warning")
+        case KernelStarted():
+            return ("Resumed; variables of the earlier kernel are gone", "info") if event.resumed else None
+        case ResultsCleared():
+            return (f"Cleared {len(event.calls)} old results, about {event.saved:,} tokens", "info")
+        case Compacted():
+            change = f"{event.tokens_before:,} to {event.tokens_after:,} tokens"
+            return (f"Compacted ({event.trigger}, {event.method}): {change}", "info")
+        case Snipped():
+            return (f"A part left the context, about {event.saved:,} tokens", "info")
+        case Collapsed():
+            return (f"A finished part became a summary, about {event.saved:,} tokens saved", "info")
+        case DecisionUndone():
+            return ("A compaction was taken back: everything is in the context again", "info")
+        case LayerFailed():
+            return (event.why, "warning")
+        case CacheBroken():
+            return None if event.expected else (f"Prompt cache missed: {event.cause}", "warning")
+        case NotesWritten():
+            return ("Session notes brought up to date", "info")
+        case ServerEdited():
+            return (f"The server left out {event.cleared:,} parts, about {event.tokens:,} tokens", "info")
+        case MemoryDismissed():
+            return (f"Will not come again: {event.path}", "info")
+        case (
+            Streamed() | AssistantSaid() | ToolCalled() | ToolReturned() | PermissionAsked() | PermissionAnswered()
+            | Retrying() | FileChanged() | ModelChosen() | UsageReported() | ForkEnded() | TurnEnded()
+            | SessionStarted() | PromptRendered() | UserSaid() | ResultStored() | LayerDecided() | MemoryExtracted()
+            | MemorySurfaced() | MemorySaved()
+        ):
+            return None
+        case _:
+            assert_never(event)

@@ -1,0 +1,118 @@
+"""What requests are worked on with: a session is connected to its model, tools and settings here, and
+gets its workspace. One a kernel; what it remembers (files read, live objects, rules) outlives sessions."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from ipyagent.config import IPyAgent
+from ipyagent.head import Head
+from ipyagent.journal.events import ModelChosen
+from ipyagent.journal.protocols import Tool
+from ipyagent.journal.stored import FOLDER as RESULTS
+from ipyagent.kernel.dispatcher import MainThread
+from ipyagent.kernel.handles import Handles
+from ipyagent.kernel.workspace import BACKUPS, KernelWorkspace, Names
+from ipyagent.loop.keeping import place_of
+from ipyagent.loop.permissions import Permissions
+from ipyagent.loop.session import Session
+from ipyagent.memory.access import Memories, MemoryAccess
+from ipyagent.model.client import AnthropicModel
+from ipyagent.project import Project
+from ipyagent.requests import Options
+from ipyagent.restoring import restored
+from ipyagent.toolbox import Toolbox
+from ipyagent.wiring import limit_of, limits_of, model_of, state_of
+
+
+class Workbench:
+    """`folder` is where the user works; the other parts are the agent's own."""
+
+    def __init__(self, shell: Any, settings: IPyAgent, project: Project, folder: Path, toolbox: Toolbox) -> None:
+        self.shell = shell
+        self.settings = settings
+        self.project = project
+        self.folder = folder
+        self.toolbox = toolbox
+        self.memories = Memories(project, settings, folder)
+        self.head = Head(project, settings, self.memories, toolbox.notice)
+        self.names = Names()
+        self._stamps: dict[Path, str] = {}
+        self._handles = Handles()
+        self._permissions: Permissions | None = None
+
+    def __repr__(self) -> str:
+        return f"<Workbench in {self.project.root.name}>"
+
+    @property
+    def permissions(self) -> Permissions:
+        """Modes and rules; the project's rules live in the user's directory."""
+        if self._permissions is None:
+            self._permissions = Permissions(self.project.rules, self.project.root)
+        self._permissions.mode = self.settings.mode
+        return self._permissions
+
+    def workspace(self, session: Session, main: MainThread) -> KernelWorkspace:
+        """What tools of the session may touch while `main` serves the main thread."""
+        further = (Path(folder).expanduser() for folder in self.settings.allowed_folders)
+        allowed = (self.project.root, self.folder, session.journal.folder / RESULTS, *further)
+        return KernelWorkspace(
+            root=self.project.root,
+            folder=self.folder,
+            shell=self.shell,
+            main=main,
+            backups=session.journal.folder / BACKUPS,
+            record=session.record,
+            limits=lambda name: limit_of(self.settings, name, session.info.window),
+            allowed=tuple(dict.fromkeys(path.resolve() for path in allowed)),
+            read_stamps=self._stamps,
+            names=self.names,
+            memory=self.memory_of(session),
+        )
+
+    def memory_of(self, session: Session, by: str = "agent") -> MemoryAccess:
+        """The memories as work of a session touches them, see `MemoryAccess`."""
+        return MemoryAccess(
+            self.memories,
+            by=by,
+            record=session.record,
+            events=session.journal.read,
+            session=session.journal.session,
+            turn=lambda: len(session.history.turns),
+            notice=self.toolbox.notice,
+        )
+
+    async def connect(
+        self, session: Session, model: AnthropicModel, tools: dict[str, Tool], options: Options
+    ) -> None:
+        """Give the session what it works with: model, tools, settings; on the agent thread."""
+        name = options.model or model_of(self.settings)
+        session.show_phase("connecting")
+        info = await model.info(name)
+        session.connect(
+            model,
+            msgspec.structs.replace(info, model=name),
+            tools=tools,
+            permissions=self.permissions if options.mode is None else self.permissions.with_mode(options.mode),
+            limits=limits_of(self.settings, options, info),
+            state=lambda tokens: state_of(self.settings, info, tokens),
+            setting=lambda name: getattr(self.settings, name),
+            restoring=lambda workspace: restored(workspace, self.settings),
+        )
+        own = {name: tool for name, tool in tools.items() if name not in self.toolbox.installed}
+        self.head.put(session, tools, own)
+        session.compacted = lambda: self.head.after_compaction(session)
+        if session.view.model != name:
+            session.record(ModelChosen(model=name, window=info.window, max_output=info.max_output))
+
+    def keep_objects(self, session: Session, workspace: KernelWorkspace) -> None:
+        """`_agent` holds the session's objects, unless the name is the user's own."""
+        handles, settings = self._handles, self.settings
+        handles.most, handles.most_bytes = settings.live_objects, settings.live_objects_mb * 1_000_000
+        handles.enter(session.history.handles, place_of(session.journal.folder, workspace))
+        if session.history.handles:
+            handles.install(self.shell)
+        session.hold = lambda call, value: handles.hold(call, value) if handles.install(self.shell) else ""

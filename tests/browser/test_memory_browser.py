@@ -1,0 +1,200 @@
+"""Memories in a real page: the browser with ten thousand of them, chips that take back, both themes, the saved file."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ipyagent.practice.replies import text, tool
+
+from .lab import CHROMIUM, Page, Server, write_notebook
+from .product import Product
+
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.skipif(not Path(CHROMIUM).exists(), reason=f"no Chromium at {CHROMIUM}; set IPYAGENT_CHROMIUM"),
+]
+
+SETUP = """%load_ext ipyagent
+%config IPyAgent.model = "practice"
+"""
+BROWSER, AFTER = 1, 2
+COUNT = 10_000
+SCROLLED = """async (list) => {
+  let worst = 0;
+  for (let i = 0; i < 30; i++) {
+    const began = performance.now();
+    list.scrollTop = (list.scrollHeight * (i + 1)) / 30;
+    await new Promise((go) => requestAnimationFrame(() => setTimeout(go, 0)));
+    worst = Math.max(worst, performance.now() - began);
+  }
+  return worst;
+}"""
+
+
+def memory(name: str, about: str, kind: str, body: str) -> str:
+    return f"---\nname: {name}\ndescription: {about}\ntype: {kind}\n---\n{body}\n"
+
+
+def fill(folder: Path) -> None:
+    folder.mkdir(parents=True)
+    for number in range(COUNT):
+        kind = ("feedback", "project", "reference", "user")[number % 4]
+        file = folder / f"note_{number:05}.md"
+        file.write_text(memory(f"Run {number}", f"what came out of run {number} on site {number % 7}", kind, "Text."))
+        os.utime(file, (time.time() - 86_400 - number,) * 2)
+    body = "Axes have **units**.\n\n**Why:** reviewers asked.\n\n<img src=x onerror='window.hit=1'>\n\n- `df.plot()`\n"
+    (folder / "feedback_plots.md").write_text(memory("Plots", "Axes have units", "feedback", body))
+    (folder / "broken.md").write_text("---\nname: [\n---\nA broken header.\n")
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    root, home = tmp_path_factory.mktemp("memories"), tmp_path_factory.mktemp("memories-home")
+    fill(root / ".ipyagent" / "memory")
+    running = Server(root, "lab", environment={"IPYAGENT_HOME": str(home), "IPYAGENT_TRUST_ALL": "true"})
+    try:
+        yield running
+    finally:
+        running.stop()
+
+
+def test_ten_thousand_memories_can_be_searched_read_edited_and_taken_back(server: Server, shots: Path) -> None:
+    write_notebook(server.root, "memories.ipynb", [SETUP, "%memory", "1 + 1"])
+    with Page(server, shots, height=900) as page:
+        page.open("memories.ipynb")
+        page.run(0)
+        page.run(BROWSER)
+        panel = page.cell(BROWSER).locator(".ia-memories")
+        panel.locator(".im-row .im-title").first.wait_for(timeout=30_000)
+        panel.scroll_into_view_if_needed()
+        count = panel.locator(".im-count")
+        assert count.inner_text() == f"{COUNT + 2:,} memories"
+        assert panel.locator(".im-row").count() < 40
+        worst = panel.locator(".im-list").evaluate(SCROLLED)
+        assert worst < 300  # about 20 ms a frame; room for a busy machine
+        panel.locator(".im-row", has_text="Run 9999").wait_for(timeout=10_000)
+
+        # with the keyboard alone
+        keys = page.page.keyboard
+        panel.locator(".im-list").focus()
+        keys.press("/")
+        keys.type("axes units")
+        panel.locator(".im-row", has_text="Plots").wait_for(timeout=10_000)
+        assert count.inner_text() == "1 memory"
+        keys.press("ArrowDown")
+        keys.press("Enter")
+        detail = panel.locator(".im-detail")
+        detail.locator(".im-text strong", has_text="units").wait_for(timeout=10_000)
+        assert detail.locator("img").count() == 0
+        chosen = panel.locator(".im-list").get_attribute("aria-activedescendant")
+        assert panel.locator(f"[id='{chosen}']").get_attribute("aria-selected") == "true"
+        for theme, suffix in (("JupyterLab Dark", "dark"), ("JupyterLab Light", "light")):
+            page.theme(theme)
+            page.shot(f"memories_read_{suffix}")
+
+        detail.get_by_role("tab", name="Edit").click()
+        editor = detail.locator("textarea")
+        editor.fill(editor.input_value().replace("Axes have **units**", "Axes have **units and titles**"))
+        panel.locator(".im-row").first.click()  # the same memory: nothing is lost
+        editor.press("Control+s")
+        status = panel.locator(".im-status")
+        status.get_by_text("saved: feedback_plots.md").wait_for(timeout=10_000)
+        detail.get_by_role("tab", name="History").click()
+        detail.get_by_role("button", name="Changes since").click()
+        detail.locator(".im-new", has_text="units and titles").wait_for(timeout=10_000)
+        for theme, suffix in (("JupyterLab Dark", "dark"), ("JupyterLab Light", "light")):
+            page.theme(theme)
+            page.shot(f"memories_history_{suffix}")
+        detail.get_by_role("button", name="Restore").click()
+        status.get_by_text("restored: feedback_plots.md").wait_for(timeout=10_000)
+        stored = server.root / ".ipyagent" / "memory" / "feedback_plots.md"
+        assert "units and titles" not in stored.read_text()
+        detail.get_by_role("button", name="Forget").click()
+        status.get_by_text("forgotten: feedback_plots.md").wait_for(timeout=10_000)
+        assert not stored.exists()
+        status.get_by_role("button", name="Undo").click()
+        status.get_by_text("restored: feedback_plots.md").wait_for(timeout=10_000)
+        assert stored.exists()
+
+        panel.locator(".im-search").first.fill("")
+        panel.get_by_label("with problems").check()
+        panel.locator(".im-row", has_text="broken").wait_for(timeout=10_000)
+        panel.get_by_label("with problems").uncheck()
+        panel.locator("summary", has_text="recalled").click()
+        panel.get_by_label("A request to try recall with").fill("plot mass with units on the axes")
+        keys.press("Enter")
+        panel.locator(".im-tried tr", has_text="feedback_plots.md").wait_for(timeout=20_000)
+        for theme, suffix in (("JupyterLab Dark", "dark"), ("JupyterLab Light", "light")):
+            page.theme(theme)
+            panel.locator(".im-tried").scroll_into_view_if_needed()
+            page.shot(f"memories_tried_{suffix}")
+        assert page.page.evaluate("window.hit") is None
+
+        page.run(AFTER)  # another cell: the static form takes its place
+        static = page.cell(BROWSER).locator(".ia-static")
+        static.wait_for(timeout=10_000)
+        static.locator("details summary").first.click()
+        page.cell(BROWSER).scroll_into_view_if_needed()
+        for theme, suffix in (("JupyterLab Dark", "dark"), ("JupyterLab Light", "light")):
+            page.theme(theme)
+            page.shot(f"memories_static_{suffix}")
+        page.save()
+        assert "widget-view" not in json.dumps(page.outputs(BROWSER))
+        assert page.page.evaluate("window.hit") is None
+        assert page.errors == []
+        page.shut_down()
+
+
+CHIPS = [
+    "%load_ext ipyagent\n%config IPyAgent.extraction = False\n%config IPyAgent.recall_selector = False",
+    "%%memory add --type feedback\nPlots have units on their axes.",
+    "%%agent\nplot the mass with units on the axes",
+    "1 + 1",
+]
+ASKED = 2
+
+
+def test_chips_take_back_in_a_cell_that_has_ended(tmp_path: Path, shots: Path) -> None:
+    """The button of a saved form works while its kernel lives, and is nowhere to be seen afterwards."""
+    with Product(tmp_path) as product:
+        write_notebook(tmp_path, "chips.ipynb", CHIPS)
+        units = memory("Units", "g, mm", "project", "g and mm")
+        made = {"command": "create", "path": "/memories/project/units.md", "file_text": units}
+        with Page(product.jupyter, shots) as page:
+            page.open("chips.ipynb")
+            page.run(0)
+            page.run(1)
+            product.script(tool("memory", made, say="I keep that."), text("Plotted."))
+            page.run(ASKED)
+            cell = page.cell(ASKED)
+            cell.locator(".ia-static").wait_for(timeout=10_000)
+            assert "saved: units.md" in cell.inner_text()
+            assert "Recalled" in cell.inner_text()
+            file = tmp_path / ".ipyagent" / "memory" / "units.md"
+            assert file.exists()
+            for theme, suffix in (("JupyterLab Dark", "dark"), ("JupyterLab Light", "light")):
+                page.theme(theme)
+                page.shot(f"chips_{suffix}")
+            undo = cell.locator('[data-ipyagent-door][data-sign="undo"]')
+            assert undo.is_visible()
+            assert not cell.get_by_text("%memory forget").is_visible()  # the button says it
+            undo.click()
+            cell.get_by_text("taken back").wait_for(timeout=10_000)
+            assert not file.exists()
+            page.run(3)
+            cell.locator('[data-ipyagent-door][data-sign="×"]').first.click()  # another cell has run since
+            cell.get_by_text("clicked away", exact=True).wait_for(timeout=10_000)
+            page.shot("chips_taken_back")
+            page.save()
+            page.shut_down()
+        with Page(product.jupyter, shots) as page:
+            page.open("chips.ipynb", kernel=False)
+            page.cell(ASKED).locator(".ia-static").wait_for(timeout=20_000)
+            assert not any(button.is_visible() for button in page.cell(ASKED).locator(".ia-static button").all())
+            page.shot("chips_reopened")

@@ -1,0 +1,158 @@
+"""Shell commands of the user's own `hooks.json`, run for real through an Agent and HTTP."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from loop_rig import Rig
+
+from ipyagent.journal.events import LayerFailed, ToolCalled
+from ipyagent.practice.replies import text, tool
+from ipyagent.project import user_folder
+
+pytestmark = pytest.mark.skipif(os.name != "posix", reason="the commands are written for a POSIX shell")
+PRINT = tool("python", {"code": "x = 1"})
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("IPYAGENT_HOME", str(tmp_path / "home"))
+    user_folder().mkdir()
+    return user_folder()
+
+
+def given(home: Path, **points: Any) -> None:
+    path = home / "hooks.json"
+    path.write_text(json.dumps(points))
+    path.chmod(0o600)
+
+
+def failures(rig: Rig) -> list[str]:
+    return [event.why for event in rig.events() if isinstance(event, LayerFailed)]
+
+
+def test_a_command_gets_the_facts_and_its_words_reach_the_model(home: Path, make_rig: Callable[..., Rig]) -> None:
+    log = home / "log"
+    given(
+        home,
+        user_prompt=["cat > /dev/null; echo house rule: metric units"],
+        post_tool=[f"tee -a {log} > /dev/null; echo; echo seen by $IPYAGENT_HOOK"],
+        session_end=[f"cat >> {log}"],
+    )
+    rig = make_rig()
+    rig.server.script(tool("python", {"code": "print(6 * 7)"}), text("done"))
+    assert rig.turn("how long is it?").status == "finished"
+    rig.agent.new()
+    said = str(rig.server.messages[-1].body)
+    assert "house rule: metric units" in said
+    assert "seen by post_tool" in said
+    facts, ended = (json.loads(line) for line in log.read_text().replace("}{", "}\n{").splitlines())
+    assert (facts["tool"], facts["output"].strip(), facts["is_error"]) == ("python", "42", False)
+    assert list(ended) == ["session"]
+
+
+def test_a_command_may_deny_and_may_change_the_arguments(home: Path, make_rig: Callable[..., Rig]) -> None:
+    change = json.dumps({"input": {"code": "x = 'right'"}})
+    changed = home / "change.json"
+    changed.write_text(change)
+    given(home, pre_tool=[
+        {"command": """grep -q secret && echo '{"deny": "secrets stay here"}'; true""", "tool": "pyth*"},
+        {"command": f"grep -q wrong && cat {changed}; true"},
+        {"command": "exit 1", "tool": "shell"},
+    ])  # fmt: skip
+    rig = make_rig()
+    rig.server.script(tool("python", {"code": "x = 'secret'"}), tool("python", {"code": "x = 'wrong'"}), text("done"))
+    rig.turn("go")
+    assert rig.agent.shell.user_ns["x"] == "right"
+    assert [event.input for event in rig.events() if isinstance(event, ToolCalled)] == [{"code": "x = 'right'"}]
+    assert "secrets stay here" in str(rig.server.messages[1].body)
+
+
+@pytest.mark.parametrize(
+    ("command", "why"),
+    [
+        ("echo not today >&2; exit 3", "exit status 3: not today"),
+        ("no-such-command-here", "exit status 127"),
+        ("echo '{broken'", "no JSON object"),
+        ({"command": "sleep 60", "timeout": 0.3}, "longer than 0.3 s"),
+    ],
+)
+def test_a_failing_command_denies_the_call(
+    home: Path, make_rig: Callable[..., Rig], command: object, why: str
+) -> None:
+    given(home, pre_tool=[command])
+    rig = make_rig()
+    rig.server.script(PRINT, text("I see"))
+    assert rig.turn("go").status == "finished"
+    assert "x" not in rig.agent.shell.user_ns
+    assert why in str(rig.server.messages[-1].body)
+
+
+def test_other_failing_commands_are_reported_and_ignored(home: Path, make_rig: Callable[..., Rig]) -> None:
+    given(home, user_prompt=["exit 4"], post_tool=["echo no >&2; exit 5"])
+    rig = make_rig()
+    rig.server.script(PRINT, text("done"))
+    assert rig.turn("go").status == "finished"
+    assert rig.agent.shell.user_ns["x"] == 1
+    assert failures(rig) == [
+        "hook user_prompt (exit 4): CommandFailed: exit status 4",
+        "hook post_tool (echo no >&2; exit 5): CommandFailed: exit status 5: no",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("content", "mode", "why"),
+    [
+        ("{", 0o600, "cannot be read"),
+        ('{"pre_tols": ["true"]}', 0o600, "has no point 'pre_tols'; points: session_start"),
+        ('{"pre_tool": [{"comand": "true"}]}', 0o600, "cannot be read"),
+        ('{"pre_tool": ["true"]}', 0o666, "can be written by others"),
+    ],
+)
+def test_a_file_that_cannot_be_trusted_or_read_denies_every_call(
+    home: Path, make_rig: Callable[..., Rig], content: str, mode: int, why: str
+) -> None:
+    (home / "hooks.json").write_text(content)
+    (home / "hooks.json").chmod(mode)
+    rig = make_rig()
+    rig.server.script(PRINT, text("I see"))
+    rig.turn("go")
+    assert "x" not in rig.agent.shell.user_ns
+    assert why in str(rig.server.messages[-1].body).replace('\\"', '"').replace("\\'", "'")
+
+
+def test_nothing_that_a_command_began_outlives_it_and_none_waits_for_it(
+    home: Path, make_rig: Callable[..., Rig]
+) -> None:
+    pid = home / "pid"
+    given(home, user_prompt=[f"sleep 300 & echo $! > {pid}; echo hello"])
+    rig = make_rig()
+    rig.server.script(text("ok"))
+    began = time.monotonic()
+    rig.turn("go")
+    assert time.monotonic() - began < 5
+    assert "hello" in str(rig.server.messages[-1].body)
+    left = int(pid.read_text())
+    assert not psutil.pid_exists(left) or psutil.Process(left).status() == psutil.STATUS_ZOMBIE
+
+
+def test_a_project_has_no_hooks_and_a_changed_file_is_read_again(home: Path, make_rig: Callable[..., Rig]) -> None:
+    rig = make_rig()
+    root = rig.agent.project.root
+    (root / ".ipyagent").mkdir(exist_ok=True)
+    for folder in (root, root / ".ipyagent"):
+        (folder / "hooks.json").write_text(json.dumps({"user_prompt": ["echo from the project"]}))
+    rig.server.script(text("ok"), text("ok"))
+    rig.turn("go")
+    given(home, user_prompt=["echo from the user"])
+    rig.turn("go")
+    said = [str(exchange.body) for exchange in rig.server.messages]
+    assert not any("from the project" in each for each in said)
+    assert ["from the user" in each for each in said] == [False, True]

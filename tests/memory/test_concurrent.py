@@ -1,0 +1,182 @@
+"""Many processes in one memory directory: no update is lost, nothing is half, the index is the files, also when
+processes are killed."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from store_hands import END, SHARED, text_of
+from store_steps import OPERATIONS
+
+from ipyagent.memory.files import Store
+from ipyagent.memory.index import named_in
+
+HANDS = Path(__file__).with_name("store_hands.py")
+STEPS = Path(__file__).with_name("store_steps.py")
+ROOT = Path(__file__).parents[2]
+
+
+class Crew:
+    """The processes and what they wrote down."""
+
+    def __init__(self, tmp_path: Path) -> None:
+        self.folder = tmp_path / "memory"
+        self.logs = tmp_path / "logs"
+        self.logs.mkdir()
+        self.running: dict[str, subprocess.Popen[str]] = {}
+        self.store = Store(self.folder, "project")
+        for name in SHARED:
+            self.store.write(name, text_of(name), expected=None, by="user")
+
+    def start(self, me: str, count: int, seed: int) -> None:
+        environ = {**os.environ, "PYTHONPATH": str(ROOT)}
+        command = [sys.executable, str(HANDS), str(self.folder), str(self.logs / me), me, str(count), str(seed)]
+        self.running[me] = subprocess.Popen(command, env=environ, stderr=subprocess.PIPE, text=True)
+
+    def wait(self, seconds: float) -> None:
+        end = time.monotonic() + seconds
+        for me, process in self.running.items():
+            _, told = process.communicate(timeout=max(0.1, end - time.monotonic()))
+            assert process.returncode == 0, f"{me}: {told}"
+
+    def stop(self) -> None:
+        for process in self.running.values():
+            if process.poll() is None:
+                process.kill()
+            process.communicate()
+
+    def check(self) -> None:
+        """Everything that was done is there; what was begun by a killed process is there or not."""
+        files: dict[str, list[str]] = {name: [] for name in SHARED}
+        open_names: set[str] = set()
+        lost = Counter[str]()
+        for log in self.logs.iterdir():
+            began: list[str] = []
+            for line in log.read_text(encoding="utf-8").splitlines():
+                state, *words = json.loads(line)
+                if state == "began":
+                    began = words
+                    continue
+                match words:
+                    case "add", name, token:
+                        files[name] = [token]
+                    case "edit", name, token:
+                        files[name].append(token)
+                    case "rename", old, new:
+                        files[new] = files.pop(old)
+                    case "delete", name:
+                        del files[name]
+                began = []
+            match began:
+                case ["rename", old, new]:
+                    there = [name for name in (old, new) if (self.folder / name).exists()]
+                    assert len(there) == 1, began
+                    files[there[0]] = files.pop(old)
+                case ["add", name, _]:
+                    open_names.add(name)
+                case ["delete", name]:
+                    open_names.add(name)
+        index = Counter(name for line in self.store.index.text().splitlines() if (name := named_in(line)) is not None)
+        listed = {memory.name for memory in self.store.list()}
+        on_disk = {path.relative_to(self.folder).as_posix() for path in self.folder.rglob("*.md")
+                   if ".history" not in path.parts and path.name != "MEMORY.md"}  # fmt: skip
+        assert index == Counter(listed)
+        assert listed == on_disk
+        assert listed - open_names == set(files) - open_names
+        for name in listed:
+            text = (self.folder / name).read_text(encoding="utf-8")
+            assert text.startswith("---\n"), name
+            assert text.count(END) == 1, name
+            assert text.endswith(END), name
+            for token in files.get(name, []):
+                lost[name] += text.count(f"- {token}\n") != 1
+        assert not +lost
+        assert [finding for finding in self.store.index.doctor() if finding.kind != "limit"] == []
+        leftovers = [path.name for path in (self.folder / ".history" / "new").iterdir()]
+        assert leftovers == []
+        assert {path.name for path in self.folder.iterdir() if path.name.startswith(".")} == {".history"}
+
+
+@pytest.fixture
+def crew(tmp_path: Path) -> Crew:  # type: ignore[misc]
+    made = Crew(tmp_path)
+    yield made
+    made.stop()
+
+
+def work_together(crew: Crew, hands: int, count: int, seconds: float) -> None:
+    for number in range(hands):
+        crew.start(f"hand{number}", count, number)
+    crew.start("dream", count // 4, 99)
+    crew.wait(seconds)
+    crew.check()
+
+
+def work_under_fire(crew: Crew, hands: int, count: int, kills: int) -> None:
+    chance = random.Random(7)
+    for number in range(hands):
+        crew.start(f"hand{number}", count, number)
+    crew.start("dream", count // 4, 99)
+    killed = 0
+    for number in range(kills):
+        time.sleep(chance.uniform(0.05, 0.35))
+        me = chance.choice([name for name, process in crew.running.items() if process.poll() is None] or ["none"])
+        if me == "none":
+            break
+        process = crew.running.pop(me)
+        process.send_signal(signal.SIGKILL)
+        process.communicate()
+        killed += process.returncode == -signal.SIGKILL
+        crew.start("dream" if me == "dream" else f"again{number}", count // 2, 1000 + number)
+    assert killed >= kills // 2
+    crew.wait(240)
+    crew.check()
+
+
+def test_processes_at_once_lose_nothing(crew: Crew) -> None:
+    work_together(crew, hands=8, count=24, seconds=60)
+
+
+def test_killed_processes_lose_nothing(crew: Crew) -> None:
+    work_under_fire(crew, hands=4, count=60, kills=12)
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_a_writer_killed_at_any_step_leaves_the_old_or_the_new_state(tmp_path: Path, operation: str) -> None:
+    command = [sys.executable, str(STEPS), str(tmp_path), operation]
+    environ = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, env=environ, capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 0, done.stderr
+    states = [json.loads(line) for line in done.stdout.splitlines()]
+    assert len(states) > 15
+    before, after = states[0], states[-1]
+    assert before["files"] != after["files"]
+    for state in states:
+        assert sorted(state["index"]) == sorted(state["files"])
+        assert state["left"] == []
+        if operation == "put back":  # file by file
+            for name, text in state["files"].items():
+                assert text in (before["files"].get(name), after["files"].get(name)), name
+        else:
+            assert state["files"] in (before["files"], after["files"])
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_eight_processes_with_200_operations_each_and_a_dream(crew: Crew) -> None:
+    work_together(crew, hands=8, count=200, seconds=600)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_eight_processes_with_200_operations_each_and_kills(crew: Crew) -> None:
+    work_under_fire(crew, hands=8, count=200, kills=80)

@@ -1,0 +1,282 @@
+"""The head of the requests: the same bytes for a whole session, anew where that costs nothing, never too large."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rooms import KEY, MODEL
+
+from ipyagent import Agent, IPyAgent
+from ipyagent.journal.events import CacheBroken, Event, MemorySurfaced, PromptRendered
+from ipyagent.journal.tokens import estimate_blocks
+from ipyagent.memory.files import Store
+from ipyagent.practice.replies import text, tool
+from ipyagent.practice.server import PracticeServer
+
+Make = Callable[..., Agent]
+
+
+@pytest.fixture
+def server() -> Iterator[PracticeServer]:
+    with PracticeServer() as running:
+        yield running
+    assert [exchange.error for exchange in running.refused] == []
+
+
+@pytest.fixture
+def make(tmp_path: Path, server: PracticeServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[Make]:
+    for name in ("AUTH_TOKEN", "BASE_URL", "MODEL"):
+        monkeypatch.delenv(f"ANTHROPIC_{name}", raising=False)
+    monkeypatch.setenv("ANTHROPIC_API_KEY", KEY)
+    monkeypatch.setenv("IPYAGENT_HOME", str(tmp_path / "home"))
+    made: list[Agent] = []
+
+    def agent(**settings: Any) -> Agent:
+        given = {"base_url": server.url, "model": MODEL, "mode": "auto", "max_retry_wait": 0.01, "recall": False,
+                 "extraction": False, "layer_notes": False, "dreaming": False, **settings}  # fmt: skip
+        (tmp_path / "project").mkdir(exist_ok=True)
+        made.append(Agent(settings=IPyAgent(environ={}, **given), folder=tmp_path / "project"))
+        return made[-1]
+
+    yield agent
+    for each in made:
+        each.close()
+
+
+def remember(agent: Agent, name: str, *, scope: str = "project", words: str = "") -> None:
+    store: Store = agent.bench.memories.store(scope)
+    body = f"---\nname: {name}\ndescription: {words or f'what {name} is about'}\ntype: project\n---\n\nA fact.\n"
+    store.write(f"{name}.md", body, expected=None, by="user")
+
+
+def system(server: PracticeServer, number: int = -1) -> list[dict[str, Any]]:
+    body = server.messages[number].body
+    assert body is not None
+    return [{key: block[key] for key in block if key != "cache_control"} for block in body["system"]]
+
+
+def words(server: PracticeServer, number: int = -1) -> str:
+    return "\n\n".join(block["text"] for block in system(server, number))
+
+
+def events(agent: Agent, kind: type[Event]) -> list[Any]:
+    assert agent.session is not None
+    return [event for event in agent.session.journal.read() if isinstance(event, kind)]
+
+
+# ---------------------------------------------------------------------- one session, one head
+
+
+def test_instructions_and_both_indexes_stand_in_the_head(make: Make, server: PracticeServer, tmp_path: Path) -> None:
+    agent = make()
+    agent.run_sync("hello")
+    remember(agent, "plots")
+    remember(agent, "style", scope="user")
+    (tmp_path / "project" / "AGENTS.md").write_text("Be short.")
+    agent.new()
+    agent.run_sync("hello")
+    told = words(server)
+    assert told.index("You are ipyagent") < told.index("Be short.") < told.index("(style.md)") < told.index("(plots.md)")
+    assert len(system(server)) == 3
+
+
+def test_a_memory_that_is_saved_changes_no_byte_of_the_running_session(
+    make: Make, server: PracticeServer, tmp_path: Path
+) -> None:
+    agent = make()
+    server.script(tool("memory", {"command": "create", "path": "/memories/project/egrets.md", "file_text":
+                  "---\nname: Egrets\ndescription: where egrets nest\ntype: project\n---\n\nIn the reeds.\n"}),
+                  text("saved"), text("yes"))  # fmt: skip
+    assert agent.run_sync("remember where they nest: in the reeds").status == "finished"
+    (tmp_path / "project" / "AGENTS.md").write_text("Be short.")
+    agent.run_sync("and now?")
+    assert system(server, -1) == system(server, -3)
+    assert "egrets.md" not in words(server)
+    assert len(events(agent, PromptRendered)) == 1
+    newest = server.messages[-1].usage
+    assert newest["cache_read_input_tokens"] >= server.messages[-2].prompt_tokens - 64
+    agent.new()
+    agent.run_sync("hello")
+    assert "egrets.md" in words(server)
+    assert "Be short." in words(server)
+
+
+def test_a_second_session_with_the_same_memory_reads_its_head_from_the_cache(
+    make: Make, server: PracticeServer, tmp_path: Path
+) -> None:
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home" / "AGENT.md").write_text("Answer in whole sentences. " * 40)
+    agent = make()
+    for number in range(30):
+        remember(agent, f"fact_{number}", scope="user")
+    agent.run_sync("hello")
+    first = server.messages[-1]
+    assert first.usage["cache_read_input_tokens"] == 0
+    agent.new()
+    agent.run_sync("good morning")
+    other = make()
+    other.run_sync("good evening")
+    (rendered,) = events(other, PromptRendered)
+    assert "fact_29" in words(server)
+    for exchange in server.messages[-2:]:
+        read = exchange.usage["cache_read_input_tokens"]
+        assert read >= exchange.prompt_tokens - exchange.usage["cache_creation_input_tokens"] - 8
+        assert exchange.usage["cache_creation_input_tokens"] < 400
+        assert read > 0.85 * estimate_blocks([*rendered.system, *rendered.tools])
+
+
+def test_a_resumed_session_keeps_its_head_whatever_the_files_say_now(
+    make: Make, server: PracticeServer, tmp_path: Path
+) -> None:
+    agent = make()
+    agent.run_sync("hello")
+    assert agent.session is not None
+    name = agent.session.journal.session
+    remember(agent, "plots")
+    (tmp_path / "project" / "AGENTS.md").write_text("Be short.")
+    agent.close()
+    again = make()
+    again.resume(name)
+    again.run_sync("go on")
+    assert system(server, -1) == system(server, -2)
+
+
+# ---------------------------------------------------------------------- a compaction
+
+
+def talk(agent: Agent, server: PracticeServer, turns: int = 4) -> None:
+    for number in range(turns):
+        server.script(text(f"Answer {number}: " + f"heron {number} flew over the lake. " * 60, thinking="Let me see."))
+        agent.run_sync(f"question {number} " + "about birds " * 60)
+
+
+def test_after_a_compaction_index_and_instructions_are_read_again(
+    make: Make, server: PracticeServer, tmp_path: Path
+) -> None:
+    agent = make()
+    talk(agent, server)
+    remember(agent, "plots")
+    (tmp_path / "project" / "AGENTS.md").write_text("Be short.")
+    agent.run_sync("one more")
+    assert "plots.md" not in words(server)
+    server.script(text("<analysis>a</analysis>\n<summary>They spoke of birds.</summary>"))
+    agent.compact()
+    agent.run_sync("go on")
+    assert "(plots.md)" in words(server)
+    assert "Be short." in words(server)
+    assert [event.why for event in events(agent, PromptRendered)] == ["", "after a compaction"]
+    agent.run_sync("and on")
+    assert system(server, -1) == system(server, -2)
+    assert [event for event in events(agent, CacheBroken) if not event.expected] == []
+
+
+def test_a_compaction_with_nothing_new_on_the_disk_keeps_the_head(make: Make, server: PracticeServer) -> None:
+    agent = make()
+    talk(agent, server)
+    server.script(text("<summary>They spoke of birds.</summary>"))
+    agent.compact()
+    agent.run_sync("go on")
+    assert len(events(agent, PromptRendered)) == 1
+
+
+def test_a_compaction_of_later_turns_keeps_the_head_for_the_prefix_that_stays(
+    make: Make, server: PracticeServer
+) -> None:
+    agent = make()
+    talk(agent, server, 6)
+    remember(agent, "plots")
+    server.script(text("<summary>They spoke of birds.</summary>"))
+    agent.compact("--from 3")
+    agent.run_sync("go on")
+    assert len(events(agent, PromptRendered)) == 1
+    assert "plots.md" not in words(server)
+
+
+def test_after_a_compaction_by_the_server_too(make: Make, server: PracticeServer) -> None:
+    agent = make(engine="server")
+    talk(agent, server)
+    remember(agent, "plots")
+    told = agent.compact()
+    assert "(server)" in told
+    agent.run_sync("go on")
+    assert "(plots.md)" in words(server)
+
+
+# ---------------------------------------------------------------------- small windows
+
+
+def long_indexes(agent: Agent) -> None:
+    for scope in ("project", "user"):
+        store = agent.bench.memories.store(scope)
+        store.folder.mkdir(parents=True, exist_ok=True)
+        lines = [f"- [Fact {n}](fact_{n}.md) — {'what was found out about herons ' * 3}" for n in range(190)]
+        (store.folder / "MEMORY.md").write_text("\n".join(lines) + "\n")
+
+
+@pytest.mark.parametrize("window", [4_000, 8_000, 16_000, 200_000])
+def test_long_indexes_and_instructions_never_cost_the_session(
+    make: Make, server: PracticeServer, tmp_path: Path, window: int
+) -> None:
+    agent = make(window=window)
+    agent.project.make()
+    long_indexes(agent)
+    (tmp_path / "project" / "AGENTS.md").write_text("A rule of the house.\n" * 1_500)
+    server.script(text("here"), text("and here"))
+    result = agent.run_sync("hello")
+    told = "\n".join(agent.notices)
+    if window == 4_000 and result.status == "failed":  # our own prompt and the tools are too large for it already
+        assert "do not fit the window" in result.message
+        return
+    assert result.status == "finished", result.message
+    assert agent.run_sync("again").status == "finished"
+    (rendered,) = events(agent, PromptRendered)
+    assert rendered.tokens < 0.75 * window
+    if window < 200_000:
+        assert "memory index is longer than this window allows" in told
+        assert "instructions are longer than this window allows" in told
+        assert len([line for line in agent.notices if "longer than" in line]) == 2
+    else:
+        assert "fact_189" in words(server)
+
+
+# ---------------------------------------------------------------------- switches
+
+
+def test_memory_and_instructions_that_are_off_leave_nothing(
+    make: Make, server: PracticeServer, tmp_path: Path
+) -> None:
+    agent = make(memory=False, instructions=False)
+    (tmp_path / "home").mkdir(exist_ok=True)
+    (tmp_path / "home" / "AGENT.md").write_text("Be short.")
+    agent.run_sync("hello")
+    assert len(system(server)) == 1
+    assert "/memories" not in words(server)
+
+
+@pytest.mark.parametrize("said", ["Ignore memory: how many herons?", "How many herons? Don't use your memory.", "忽略记忆，有多少苍鹭？"])
+def test_ignore_memory_is_said_with_the_request_and_changes_no_prefix(
+    make: Make, server: PracticeServer, said: str
+) -> None:
+    agent = make(recall=True, recall_selector=False, recall_when="before")
+    agent.project.make()
+    remember(agent, "herons", words="how many herons 有多少苍鹭")
+    agent.run_sync("hello")
+    agent.run_sync(said)
+    assert system(server, -1) == system(server, -2)
+    body = server.messages[-1].body
+    assert body is not None
+    told = [block["text"] for block in body["messages"][-1]["content"]]
+    assert any("memory left aside" in each for each in told)
+    assert events(agent, MemorySurfaced) == []
+    agent.run_sync("How many herons are there, 有多少苍鹭？")
+    assert "memory left aside" not in str(server.messages[-1].body["messages"][-1])  # type: ignore[index]
+
+
+@pytest.mark.parametrize("said", ["fix it, and ignore memory errors", "run it without memory limits please", "what is memory usage?"])
+def test_memory_of_the_computer_is_another_matter(make: Make, server: PracticeServer, said: str) -> None:
+    agent = make()
+    agent.run_sync(said)
+    assert "memory left aside" not in str(server.messages[-1].body)

@@ -1,0 +1,318 @@
+"""Names: whatever a model sends, it stays inside the folder or is refused, in every command."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import threading
+import unicodedata
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ipyagent.errors import MemoryRefused
+from ipyagent.memory.confined import Confined
+from ipyagent.memory.files import Store
+from ipyagent.memory.names import checked_name, same_name, split_path
+
+GOOD = {
+    "feedback_plots.md": "feedback_plots.md",
+    "team/plots.v2.md": "team/plots.v2.md",
+    "a/b/c/d.md": "a/b/c/d.md",
+    "notes of May (2).md": "notes of May (2).md",
+    "Über.md": "Über.md",
+    unicodedata.normalize("NFD", "Über.md"): "Über.md",
+    "日本語のメモ.md": "日本語のメモ.md",
+    "記憶/项目.md": "記憶/项目.md",
+    "Москва.md": "Москва.md",
+    "한국어.md": "한국어.md",
+    "console.md": "console.md",
+    "nul_values.md": "nul_values.md",
+    "MEMORY.md": "MEMORY.md",
+    "x" * 197 + ".md": "x" * 197 + ".md",
+}
+BAD = {
+    "": "empty",
+    "  ": "empty",
+    "../x.md": "not a name inside",
+    "a/../../x.md": "not a name inside",
+    "./x.md": "not a name inside",
+    "a//x.md": "not a name inside",
+    "/etc/passwd": "not a name inside",
+    "/x.md": "not a name inside",
+    "//server/share/x.md": "not a name inside",
+    "~/x.md": "not a name inside",
+    "~root/x.md": "not a name inside",
+    "C:\\x.md": "not a name inside",
+    "C:x.md": "not a name inside",
+    "\\\\server\\x.md": "holds '\\\\'",
+    "..\\x.md": "holds '\\\\'",
+    "a\\..\\x.md": "holds '\\\\'",
+    "x.md:stream.md": "holds ':'",
+    "x\0.md": "U+0000",
+    "x.md\0": "U+0000",
+    "x\n.md": "U+000A",
+    "x\u202e.md": "U+202E",
+    "x\u200b.md": "U+200B",
+    "\ufeffx.md": "U+FEFF",
+    "x\u00a0.md": "U+00A0",
+    "x\ud800.md": "U+D800",
+    "．．／x.md": "passes for",
+    "．．/x.md": "passes for",
+    "\u2025/x.md": "passes for",
+    "x\uff3cy.md": "passes for",
+    "x\u2024md.md": "passes for",
+    "..\u2215x.md": "holds",
+    "..\u2044x.md": "holds",
+    "～/x.md": "passes for",
+    "%2e%2e%2fx.md": "%-escapes",
+    "..%2fx.md": "%-escapes",
+    "x%00.md": "%-escapes",
+    "x.md.": "with a dot",
+    "x.md ": "space",
+    " x.md": "space",
+    "x .md": "space",
+    "x..md": "dot before",
+    "a /x.md": "space",
+    "a./x.md": "dot",
+    ".consolidate-lock": "hidden",
+    ".lock.md": "hidden",
+    ".history/lock": "hidden",
+    ".history/versions/x.md": "hidden",
+    "...md": "hidden",
+    ".md": "hidden",
+    "CON.md": "device",
+    "con.backup.md": "device",
+    "nul.md": "device",
+    "Aux/x.md": "device",
+    "COM1.md": "device",
+    "com¹.md": "device",
+    "LPT9.md": "device",
+    "x?.md": "holds '?'",
+    "x*.md": "holds '*'",
+    "<x>.md": "holds '<'",
+    "x|y.md": "holds '|'",
+    "x.txt": "no Markdown",
+    "x": "no Markdown",
+    "x.MD": "no Markdown",
+    "team/": "not a name inside",
+    "x.md/": "not a name inside",
+    "memory.md": "kept for the index",
+    "team/MEMORY.md": "kept for the index",
+    "МEMORY.md": "mixes",
+    "pаyments.md": "mixes",
+    "a/b/c/d/e.md": "too deep",
+    "x" * 198 + ".md": "too long",
+    "é" * 100 + ".md": "too long",
+    "x" * 100_000: "too long",
+}
+
+
+@pytest.mark.parametrize("raw", GOOD)
+def test_names_that_are_names(raw: str) -> None:
+    assert checked_name(raw) == GOOD[raw]
+
+
+@pytest.mark.parametrize("raw", BAD)
+def test_names_that_are_none(raw: str) -> None:
+    with pytest.raises(MemoryRefused, match="cannot be called") as caught:
+        checked_name(raw)
+    assert caught.value.reason == "name"
+    assert BAD[raw] in str(caught.value)
+    assert len(str(caught.value)) < 300
+    assert str(caught.value).isprintable()
+
+
+@given(st.text(max_size=30) | st.from_regex(r"[./\\~:a ．／%2ef\u0000]{1,12}(\.md)?", fullmatch=True))
+def test_what_passes_stays_inside_any_folder(raw: str) -> None:
+    try:
+        name = checked_name(raw)
+    except MemoryRefused:
+        return
+    assert checked_name(name) == name
+    assert os.path.normpath(f"/base/{name}") == f"/base/{name}"
+    assert not unicodedata.normalize("NFKC", name).startswith(("/", ".", "~"))
+    assert name.endswith(".md")
+
+
+@pytest.mark.parametrize(
+    ("raw", "expected"),
+    [
+        ("/memories", ("", "")),
+        ("/memories/", ("", "")),
+        ("/memories/project", ("project", "")),
+        ("/memories/user/", ("user", "")),
+        ("/memories/project/x.md", ("project", "x.md")),
+        ("/memories/user/team/x.md", ("user", "team/x.md")),
+        ("/memories/user/team/", ("user", "team/")),
+    ],
+)
+def test_paths_as_the_model_writes_them(raw: str, expected: tuple[str, str]) -> None:
+    assert split_path(raw) == expected
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        "",
+        "/",
+        "memories/project/x.md",
+        "/memories/x.md",
+        "/memories/../etc/passwd",
+        "/memories/project/../user/x.md",
+        "/memories/project/../",
+        "/memories/project/.history/",
+        "/memories/project//x.md",
+        "/memories/agent/x.md",
+        "/memoriesproject/x.md",
+        "/memories/Project/x.md",
+        "/memories/project/x.md\0",
+        "\\memories\\project\\x.md",
+    ],
+)
+def test_paths_that_lead_elsewhere(raw: str) -> None:
+    with pytest.raises(MemoryRefused):
+        split_path(raw)
+
+
+# -------------------------------------------- the six commands on a real disk
+
+Command = Callable[[Store, str], object]
+COMMANDS: dict[str, Command] = {
+    "view": lambda store, name: store.read(name),
+    "create": lambda store, name: store.write(name, "poison\n", expected=None, by="agent"),
+    "str_replace": lambda store, name: store.change(name, lambda text: text + "poison\n", by="agent"),
+    "insert": lambda store, name: store.write(name, "poison\n", expected="0" * 64, by="agent"),
+    "delete": lambda store, name: store.delete(name, by="agent"),
+    "rename to": lambda store, name: store.rename("there.md", name, by="agent"),
+    "rename from": lambda store, name: store.rename(name, "gone.md", by="agent"),
+    "history": lambda store, name: store.versions(name),
+    "restore": lambda store, name: store.restore(name, "000001", by="agent"),
+}
+
+
+@pytest.fixture
+def outside(tmp_path: Path) -> Path:
+    folder = tmp_path / "outside"
+    folder.mkdir()
+    (folder / "secret.md").write_text("secret\n")
+    return folder
+
+
+@pytest.fixture
+def store(tmp_path: Path, outside: Path) -> Store:
+    made = Store(tmp_path / "memory", "project")
+    made.write("there.md", "there\n", expected=None, by="user")
+    return made
+
+
+def everything(folder: Path) -> dict[str, bytes | str]:
+    return {
+        str(path.relative_to(folder)): os.readlink(path) if path.is_symlink() else path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_symlink() or path.is_file()
+    }
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_no_command_takes_a_bad_name(store: Store, tmp_path: Path, command: str) -> None:
+    before = everything(tmp_path)
+    for raw in BAD:
+        with pytest.raises(MemoryRefused) as caught:
+            COMMANDS[command](store, raw)
+        assert caught.value.reason == "name", raw
+    assert {name: text for name, text in everything(tmp_path).items() if name in before} == before
+
+
+@pytest.mark.parametrize("command", [name for name in COMMANDS if name not in ("history", "restore")])
+@pytest.mark.parametrize("kind", ["file link", "dead link", "folder link", "folder"])
+def test_links_are_not_followed_and_folders_no_files(
+    store: Store, tmp_path: Path, outside: Path, command: str, kind: str
+) -> None:
+    name = "x.md"
+    place = store.folder / name
+    if kind == "file link":
+        place.symlink_to(outside / "secret.md")
+    elif kind == "dead link":
+        place.symlink_to(outside / "new.md")
+    elif kind == "folder link":
+        (store.folder / "far").symlink_to(outside)
+        name = "far/secret.md"
+    else:
+        place.mkdir()
+    with pytest.raises(MemoryRefused) as caught:
+        COMMANDS[command](store, name)
+    expected = {"folder": {"folder", "exists"}}.get(kind, {"link", "exists"})
+    assert caught.value.reason in expected
+    assert everything(outside) == {"secret.md": b"secret\n"}
+    assert (store.folder / "there.md").read_text() == "there\n"
+
+
+def test_a_link_for_the_index_or_the_history_is_refused(tmp_path: Path, outside: Path) -> None:
+    for planted in ("MEMORY.md", ".history", ".history/lock", ".history/unfinished.json", ".history/new"):
+        store = Store(tmp_path / planted.replace("/", "_"), "project")
+        place = store.folder / planted
+        place.parent.mkdir(parents=True)
+        place.symlink_to(outside / "secret.md" if "." in place.name[1:] or place.name == "lock" else outside)
+        with pytest.raises(MemoryRefused):
+            store.write("a.md", "A\n", expected=None, by="agent")
+        assert everything(outside) == {"secret.md": b"secret\n"}, planted
+
+
+def test_a_link_that_appears_between_check_and_use_leads_nowhere(store: Store, outside: Path) -> None:
+    """A folder is swapped for a link to the outside and back, as fast as it goes, while files are written in it."""
+    folder = store.folder / "team"
+    stop = threading.Event()
+
+    def swap() -> None:
+        while not stop.is_set():
+            shutil.rmtree(folder, ignore_errors=True)
+            with suppress(OSError):
+                folder.symlink_to(outside)
+            with suppress(OSError):
+                folder.unlink()
+
+    files = Confined(store.folder)
+    thread = threading.Thread(target=swap)
+    thread.start()
+    done = refused = 0
+    try:
+        for number in range(1500):
+            try:
+                files.replace(f"team/m{number}.md", b"x", ".history/new/file", durable=False)
+                done += 1
+                assert files.read("team/secret.md") is None
+            except (MemoryRefused, FileNotFoundError):
+                refused += 1
+    finally:
+        stop.set()
+        thread.join()
+    assert everything(outside) == {"secret.md": b"secret\n"}
+    assert done
+    assert refused, "the race was never run"
+
+
+def test_names_that_some_file_systems_take_for_the_same_are_told(store: Store) -> None:
+    store.write("team/Straße.md", "A\n", expected=None, by="agent")
+    for other in ("team/straße.md", "team/STRASSE.md", "Team/other.md", "There.md"):
+        with pytest.raises(MemoryRefused, match="in case or form only") as caught:
+            store.write(other, "B\n", expected=None, by="agent")
+        assert caught.value.reason == "exists"
+    with pytest.raises(MemoryRefused, match="in case or form only"):
+        store.rename("team/Straße.md", "THERE.md", by="agent")
+    assert same_name("ＡＢＣ.md") == same_name("abc.md")
+
+
+def test_a_file_in_another_normal_form_is_found(store: Store) -> None:
+    decomposed = unicodedata.normalize("NFD", "Über.md")
+    (store.folder / decomposed).write_text("hand-made\n")
+    assert "Über.md" in {memory.name for memory in store.list()}
+    assert store.read("Über.md").text == "hand-made\n"
+    store.change(decomposed, lambda text: text + "more\n", by="agent")
+    assert [name for name in os.listdir(store.folder) if name.endswith("ber.md")] == [decomposed]
+    store.delete("Über.md", by="agent")
+    assert not (store.folder / decomposed).exists()

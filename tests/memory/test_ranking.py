@@ -1,0 +1,234 @@
+from __future__ import annotations
+
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from memory.recall_room import Folder
+
+from ipyagent.memory.ranking import surely
+from ipyagent.memory.words import content_words, count, words
+
+TOPICS = (
+    ("plots", "Charts use the colour-blind palette", "图表使用色盲友好的配色", "グラフは色覚に配慮した配色にする"),
+    ("invoice", "Invoices are sent on the first Monday", "发票在每月第一个星期一寄出", "請求書は毎月最初の月曜日に送る"),
+    ("backup", "The backup server is down at night", "备份服务器夜间停机", "バックアップサーバーは夜間停止する"),
+    ("coffee", "Anna drinks her coffee without milk", "安娜喝咖啡不加牛奶", "アンナはコーヒーに牛乳を入れない"),
+    ("train", "The team travels by train to Berlin", "团队乘火车去柏林", "チームは電車でベルリンへ行く"),
+)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Folder:
+    return Folder(tmp_path / "memory")
+
+
+@pytest.fixture
+def mixed(folder: Folder) -> Folder:
+    """300 memories in three languages; those of a theme differ in a number."""
+    for number in range(20):
+        for topic, english, chinese, japanese in TOPICS:
+            folder.add(f"{topic}_en_{number}.md", f"{english}, rule {number + 100}")
+            folder.add(f"{topic}_zh_{number}.md", f"{chinese}，规则{number + 100}")
+            folder.add(f"{topic}_ja_{number}.md", f"{japanese}、規則{number + 100}")
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("query", "right"),
+    [
+        ("发票什么时候寄出？规则107", "invoice_zh_7.md"),
+        ("備份服务器 规则113 夜间停机吗", "backup_zh_13.md"),
+        ("請求書はいつ送りますか 規則105", "invoice_ja_5.md"),
+        ("グラフの配色の規則118は何ですか", "plots_ja_18.md"),
+        ("which palette do charts use by rule 111", "plots_en_11.md"),
+    ],
+)
+def test_each_language_finds_its_memory_among_300_mixed_ones(mixed: Folder, query: str, right: str) -> None:
+    assert len(mixed.refresh()) == 300
+    assert right in mixed.names(query)[:3]
+
+
+def test_width_case_and_accents_do_not_matter(folder: Folder) -> None:
+    folder.add("a.md", "ＡＰＩ Ｒｅｐｏｒｔ の ﾃﾞｰﾀﾍﾞｰｽ 接続")
+    folder.add("b.md", "Café Größe naïve")
+    for query in ("api report", "API REPORT", "ａｐｉ ｒｅｐｏｒｔ", "データベース", "ﾃﾞｰﾀﾍﾞｰｽ"):
+        assert folder.names(query)[0] == "a.md", query
+    for query in ("cafe grösse", "CAFÉ NAIVE"):
+        assert folder.names(query)[0] == "b.md", query
+    assert words("ＡＢＣ カタカナ") == words("abc ｶﾀｶﾅ")
+
+
+def test_korean_words_are_found_without_their_particles(folder: Folder) -> None:
+    folder.add("a.md", "데이터베이스를 매일 밤에 백업한다")
+    folder.add("b.md", "회의는 월요일에 시작한다")
+    assert folder.names("데이터베이스는 언제 백업합니까")[0] == "a.md"
+
+
+def test_inflections_and_dates_are_one_word(folder: Folder) -> None:
+    folder.add("a.md", "Anna bought the plotting licences on 2026-03-05")
+    folder.add("b.md", "Nothing of the kind")
+    assert folder.names("who buys a licence for plots")[0] == "a.md"
+    assert folder.names("what happened in March 2026")[0] == "a.md"
+
+
+def test_an_old_memory_that_fits_stands_before_newer_ones(folder: Folder) -> None:
+    folder.add("old.md", "the parquet exporter needs polars")
+    for number in range(400):
+        folder.add(f"n{number}x{number * 7}.md", f"unrelated note about topic{number}")
+    ranked = folder.names("why does the parquet exporter fail")
+    assert ranked[0] == "old.md"
+    assert len(ranked) <= 200
+
+
+def test_a_word_that_leads_counts_more_than_one_in_passing(folder: Folder) -> None:
+    folder.add("chat.md", "", "The weather was fine, and somebody mentioned Anna there.")
+    folder.add("person.md", "", "Anna: likes her totals in thousands, the weather was fine.")
+    assert folder.names("what does Anna like")[0] == "person.md"
+
+
+def test_what_follows_in_a_series_comes_along(folder: Folder) -> None:
+    folder.add("talk_7.md", "Which boat did you rent in Sweden?")
+    folder.add("talk_8.md", "The red one, for nine days.")
+    folder.add("talk_90.md", "Something else entirely.")
+    assert folder.names("which boat was rented in Sweden") == ["talk_7.md", "talk_8.md"]
+
+
+def test_without_a_selector_only_what_is_above_the_floor_is_sure(folder: Folder) -> None:
+    folder.add("plots.md", "Plots use the colour-blind palette", name="Plots")
+    folder.add("other.md", "The invoices of the scatter company are late")
+    for number in range(30):
+        folder.add(f"x{number * 3}.md", f"note on subject{number}")
+    sure = surely(folder.found("make a scatter plot of bill length against depth"), 5)
+    assert [item.memory.name for item in sure] == ["plots.md"]
+    assert "plot" in sure[0].why
+    assert surely(folder.found("compute the median of the fourth column please"), 5) == []
+
+
+def test_changed_and_removed_files_are_seen_at_once(folder: Folder) -> None:
+    folder.add("a.md", "zebras")
+    assert folder.names("about zebras") == ["a.md"]
+    folder.add("a.md", "giraffes now")
+    assert folder.names("about zebras") == []
+    assert folder.names("about giraffes") == ["a.md"]
+    (folder.path / "a.md").unlink()
+    assert folder.names("about giraffes") == []
+
+
+def test_query_syntax_and_odd_characters_are_only_text(folder: Folder) -> None:
+    folder.add("a.md", "the orders AND the NEAR table")
+    for query in ('orders" OR *', "lead : x AND (", "NEAR(orders)", "\x00\ud800 orders", "^orders -table", "'; DROP TABLE x"):
+        folder.found(query)
+    assert folder.names('"orders')[0] == "a.md"
+
+
+# ---------------------------------------------------------------------- the cache
+
+
+def test_a_damaged_index_is_made_anew(tmp_path: Path) -> None:
+    cache = tmp_path / "cache" / "recall.sqlite"
+    for damage in (b"no database at all" * 500, b""):
+        folder = Folder(tmp_path / "memory", cache)
+        folder.add("a.md", "zebras live here")
+        assert folder.names("where do zebras live") == ["a.md"]
+        folder.index.close()
+        cache.write_bytes(damage)
+        again = Folder(tmp_path / "memory", cache)
+        assert again.names("where do zebras live") == ["a.md"]
+        again.index.close()
+
+
+def test_damage_in_the_middle_of_the_file_costs_a_rebuild_and_no_answer(tmp_path: Path) -> None:
+    cache = tmp_path / "cache" / "recall.sqlite"
+    folder = Folder(tmp_path / "memory", cache)
+    for number in range(300):
+        folder.add(f"a{number * 2}.md", f"zebra number{number} " + "lorem ipsum " * 40)
+    assert len(folder.names("zebra herd")) == 200
+    folder.index.close()
+    content = bytearray(cache.read_bytes())
+    content[4096:-4096] = b"\xa5" * (len(content) - 8192)
+    cache.write_bytes(bytes(content))
+    again = Folder(tmp_path / "memory", cache)
+    assert len(again.names("zebra herd")) == 200
+
+
+def test_an_index_that_lies_or_is_of_another_version_is_made_anew(tmp_path: Path) -> None:
+    cache = tmp_path / "cache" / "recall.sqlite"
+    for lie in ("PRAGMA user_version = 99", "DELETE FROM terms"):
+        folder = Folder(tmp_path / "memory", cache)
+        folder.add("a.md", "zebras live here")
+        folder.found("zebras here")
+        folder.index.close()
+        db = sqlite3.connect(cache)
+        db.execute(lie)
+        db.commit()
+        db.close()
+        again = Folder(tmp_path / "memory", cache)
+        assert again.names("where zebras live") == ["a.md"], lie
+        again.index.close()
+
+
+def test_where_nothing_can_be_written_the_index_is_in_memory(tmp_path: Path) -> None:
+    (tmp_path / "cache").write_text("a file, not a folder")
+    folder = Folder(tmp_path / "memory", tmp_path / "cache" / "recall.sqlite")
+    folder.add("a.md", "zebras live here")
+    assert folder.names("where zebras live") == ["a.md"]
+
+
+def test_an_index_that_another_kernel_holds_delays_nobody(tmp_path: Path) -> None:
+    cache = tmp_path / "cache" / "recall.sqlite"
+    folder = Folder(tmp_path / "memory", cache)
+    folder.add("a.md", "zebras live here")
+    folder.found("zebras here")
+    holder = sqlite3.connect(cache, isolation_level=None)
+    holder.execute("BEGIN IMMEDIATE")
+    folder.add("b.md", "lions live here")
+    assert folder.names("lions alone") == ["b.md"]
+    holder.execute("ROLLBACK")
+    holder.close()
+
+
+WRITER = """
+import sys
+from pathlib import Path
+sys.path.insert(0, sys.argv[3])
+from memory.recall_room import Folder
+folder = Folder(Path(sys.argv[1]), Path(sys.argv[2]))
+for number in range(40):
+    assert "common.md" in folder.names("zebras everywhere"), number
+    folder.add(f"own{sys.argv[4]}x{number}.md", f"zebras of {sys.argv[4]} {number}")
+print(len(folder.names("zebras everywhere")))
+"""
+
+
+def test_several_kernels_share_one_index(tmp_path: Path) -> None:
+    cache = tmp_path / "cache" / "recall.sqlite"
+    folder = Folder(tmp_path / "memory", cache)
+    folder.add("common.md", "zebras everywhere")
+    tests = str(Path(__file__).parents[1])
+    given = [str(folder.path), str(cache), tests]
+    running = [
+        subprocess.Popen([sys.executable, "-c", WRITER, *given, str(who)], stdout=subprocess.PIPE, text=True, cwd=Path(tests).parent)
+        for who in range(3)
+    ]
+    for process in running:
+        process.communicate(timeout=60)
+        assert process.returncode == 0
+    assert len(folder.names("zebras everywhere")) == 121
+
+
+# ---------------------------------------------------------------------- words
+
+
+def test_words_are_counted_as_a_person_would() -> None:
+    assert count("continue") == count("继续") == count("続き") == 1
+    assert count("go on") == 2
+    assert count("画图表吧") == 2
+    assert count("") == 0
+
+
+def test_a_query_of_empty_words_alone_keeps_them() -> None:
+    assert content_words("what is this") == ["what", "be", "thi"] or content_words("what is this")
+    assert "palett" in content_words("what is the palette")

@@ -1,0 +1,380 @@
+"""Recall in real turns: a real agent, a real server on loopback, memories on the disk."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from rooms import KEY, MODEL
+
+from ipyagent import Agent, IPyAgent
+from ipyagent.journal.events import (
+    AssistantSaid,
+    Event,
+    ForkEnded,
+    LayerFailed,
+    MemoryDismissed,
+    MemorySurfaced,
+    ToolReturned,
+    UserSaid,
+)
+from ipyagent.practice import selecting
+from ipyagent.practice.replies import Reply, fault, text
+from ipyagent.practice.replies import tool as calls
+from ipyagent.practice.server import PracticeServer
+from ipyagent.recalling import explain, skipped
+
+Make = Callable[..., Agent]
+OLD = time.time() - 12 * 86_400
+
+
+class Brain:
+    """Answers the conversation from a script ("ok" at its end) and chooses memories after `thinks` seconds."""
+
+    def __init__(self) -> None:
+        self.script: deque[Any] = deque()
+        self.thinks = 0.0
+        self.choice: Any = None
+        """In place of the practice model's choice."""
+        self.bodies: list[dict[str, Any]] = []
+        self.questions: list[dict[str, Any]] = []
+
+    def __call__(self, body: dict[str, Any]) -> Reply | Any:
+        if directive := selecting.asked(body):
+            self.questions.append(body)
+            time.sleep(self.thinks)
+            return text(selecting.selected(directive)) if self.choice is None else self.choice
+        self.bodies.append(body)
+        return self.script.popleft() if self.script else text("ok")
+
+    def words(self, number: int = -1) -> str:
+        """The newest user message of a request of the conversation."""
+        content = self.bodies[number]["messages"][-1]["content"]
+        return "\n".join(str(block["text"]) for block in content if block["type"] == "text")
+
+
+@pytest.fixture
+def brain() -> Brain:
+    return Brain()
+
+
+@pytest.fixture
+def server(brain: Brain) -> Iterator[PracticeServer]:
+    with PracticeServer(brain=brain) as running:
+        yield running
+
+
+@pytest.fixture
+def make(tmp_path: Path, server: PracticeServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[Make]:
+    for name in ("AUTH_TOKEN", "BASE_URL", "MODEL"):
+        monkeypatch.delenv(f"ANTHROPIC_{name}", raising=False)
+    monkeypatch.setenv("ANTHROPIC_API_KEY", KEY)
+    monkeypatch.setenv("IPYAGENT_HOME", str(tmp_path / "home"))
+    made: list[Agent] = []
+
+    def agent(*, trusted: bool = True, **settings: Any) -> Agent:
+        (tmp_path / "project").mkdir(exist_ok=True)
+        given = {"base_url": server.url, "model": MODEL, "mode": "auto", "max_retries": 0, "trust_all": trusted}
+        given |= {"extraction": False, "dreaming": False, "layer_notes": False, **settings}
+        made.append(Agent(settings=IPyAgent(environ={}, **given), folder=tmp_path / "project"))
+        return made[-1]
+
+    yield agent
+    for each in made:
+        each.close()
+
+
+@pytest.fixture
+def save(tmp_path: Path) -> Callable[..., Path]:
+    def write(name: str, description: str, body: str = "", *, scope: str = "project", when: float = OLD) -> Path:
+        folder = {"project": tmp_path / "project" / ".ipyagent", "user": tmp_path / "home"}[scope] / "memory"
+        folder.mkdir(parents=True, exist_ok=True)
+        file = folder / name
+        head = f"name: {name.removesuffix('.md')}\ndescription: {description}\ntype: feedback"
+        file.write_text(f"---\n{head}\n---\n{body or description}\n", encoding="utf-8")
+        os.utime(file, (when, when))
+        return file
+
+    return write
+
+
+def events(agent: Agent) -> list[Event]:
+    assert agent.session is not None
+    return list(agent.session.journal.read())
+
+
+def shown(agent: Agent) -> list[list[str]]:
+    """The names of the memories that each note showed."""
+    found = [event for event in events(agent) if isinstance(event, MemorySurfaced)]
+    return [[memory.path.rpartition("/")[2] for memory in event.memories] for event in found]
+
+
+def test_words_alone_stand_before_the_first_request(make: Make, brain: Brain, save: Callable[..., Path]) -> None:
+    save("plots.md", "Plots use the colour-blind palette")
+    save("money.md", "Totals are in thousands of euros", scope="user")
+    agent = make(recall_selector=False)
+    agent.run_sync("plot the orders, please")
+    assert shown(agent) == [["plots.md"]]
+    assert brain.questions == []
+    words = brain.words(0)
+    assert "plot the orders, please" in words
+    assert '<memory path="/memories/project/plots.md"' in words
+    assert "12 days ago" in words
+    assert "may have changed" in words
+    agent.run_sync("now give the totals in a table")
+    assert shown(agent) == [["plots.md"], ["money.md"]]
+    (note,) = [event for event in events(agent) if isinstance(event, MemorySurfaced)][:1]
+    assert note.by == "ranking"
+    assert note.memories[0].age == 12
+    assert "plot" in note.memories[0].why
+
+
+def test_nothing_comes_twice_in_a_session_and_a_new_one_begins_anew(
+    make: Make, brain: Brain, save: Callable[..., Path]
+) -> None:
+    save("plots.md", "Plots use the colour-blind palette")
+    agent = make(recall_selector=False)
+    for _ in range(3):
+        agent.run_sync("plot the orders again")
+    assert shown(agent) == [["plots.md"]]
+    agent.new()
+    agent.run_sync("plot the orders again")
+    assert shown(agent) == [["plots.md"]]
+
+
+def test_beside_the_request_the_choice_comes_in_between_tool_rounds(
+    make: Make, brain: Brain, save: Callable[..., Path]
+) -> None:
+    save("plots.md", "Plots use the colour-blind palette")
+    save("other.md", "Invoices go out on Mondays")
+    agent = make()
+    brain.script += [calls("python", {"code": "import time; time.sleep(0.8)"}), text("done")]
+    agent.run_sync("plot the orders")
+    assert "palette" not in brain.words(0)
+    assert "colour-blind palette" in brain.words(1)
+    assert "Mondays" not in brain.words(1)
+    kinds = [type(event) for event in events(agent) if isinstance(event, (ToolReturned, MemorySurfaced, AssistantSaid))]
+    assert kinds == [AssistantSaid, ToolReturned, MemorySurfaced, AssistantSaid]
+    (note,) = [event for event in events(agent) if isinstance(event, MemorySurfaced)]
+    assert note.by == "selector"
+    assert note.seconds < 3
+    (question,) = brain.questions
+    assert question["model"] == "claude-haiku-5-5"
+    assert question["output_config"]["format"]["type"] == "json_schema"
+    assert "thinking" not in question
+    (paid,) = [event for event in events(agent) if isinstance(event, ForkEnded)]
+    assert (paid.purpose, paid.status) == ("recall", "finished")
+    assert paid.cost is not None
+    assert paid.cost > 0
+
+
+def test_what_comes_too_late_waits_for_the_next_request_that_it_fits(
+    make: Make, brain: Brain, save: Callable[..., Path]
+) -> None:
+    save("plots.md", "Plots use the colour-blind palette")
+    agent = make()
+    brain.thinks = 0.4
+    agent.run_sync("plot the orders")
+    assert shown(agent) == []
+    time.sleep(1.0)
+    brain.thinks = 0.0
+    agent.run_sync("make the plot larger")
+    assert "colour-blind palette" in brain.words(-1)
+    assert shown(agent) == [["plots.md"]]
+
+
+def test_what_came_too_late_is_dropped_when_the_user_asks_for_something_else(
+    make: Make, brain: Brain, save: Callable[..., Path]
+) -> None:
+    save("plots.md", "Plots use the colour-blind palette")
+    agent = make()
+    brain.thinks = 0.3
+    agent.run_sync("plot the orders")
+    time.sleep(0.9)
+    agent.run_sync("what is the capital of Norway")
+    assert shown(agent) == []
+
+
+def test_before_the_request_waits_for_the_choice(make: Make, brain: Brain, save: Callable[..., Path]) -> None:
+    save("plots.md", "Plots use the colour-blind palette")
+    brain.thinks = 0.5
+    agent = make(recall_when="before")
+    agent.run_sync("plot the orders")
+    assert "colour-blind palette" in brain.words(0)
+
+
+def test_a_selector_that_takes_too_long_leaves_it_to_the_ranking(
+    make: Make, brain: Brain, save: Callable[..., Path]
+) -> None:
+    save("plots.md", "Plots use the colour-blind palette")
+    brain.thinks = 6.0
+    agent = make(recall_when="before")
+    began = time.monotonic()
+    agent.run_sync("plot the orders")
+    assert time.monotonic() - began < 4.5
+    assert "colour-blind palette" in brain.words(0)
+    (note,) = [event for event in events(agent) if isinstance(event, MemorySurfaced)]
+    assert note.by == "ranking"
+
+
+@pytest.mark.parametrize("choice", [fault(500), fault(404), text("I would rather not.")])
+def test_a_selector_that_fails_leaves_it_to_the_ranking_and_says_so_once(
+    make: Make, brain: Brain, save: Callable[..., Path], choice: Any
+) -> None:
+    save("plots.md", "Plots use the colour-blind palette")
+    save("money.md", "Totals are in thousands of euros")
+    brain.choice = choice
+    agent = make(recall_when="before")
+    agent.run_sync("plot the orders")
+    agent.run_sync("give the totals")
+    assert shown(agent) == [["plots.md"], ["money.md"]]
+    failed = [event for event in events(agent) if isinstance(event, LayerFailed)]
+    assert [event.layer for event in failed] == ["recall"]
+    assert "claude-haiku-5-5" in failed[0].why
+
+
+def test_names_that_the_selector_makes_up_are_dropped(make: Make, brain: Brain, save: Callable[..., Path]) -> None:
+    save("plots.md", "Plots use the colour-blind palette")
+    brain.choice = text('{"memories": [{"file": "project/../../secret.md", "why": "w"}, {"file": "x.md", "why": "w"}]}')
+    agent = make(recall_when="before")
+    agent.run_sync("plot the orders")
+    assert shown(agent) == []
+
+
+@pytest.mark.parametrize("request_", ["plots", "ignore memory and plot the orders"])
+def test_one_word_and_the_wish_to_ignore_memory_are_honoured(
+    make: Make, brain: Brain, save: Callable[..., Path], request_: str
+) -> None:
+    save("plots.md", "Plots use the colour-blind palette")
+    agent = make(recall_when="before")
+    agent.run_sync(request_)
+    assert shown(agent) == []
+    assert brain.questions == []
+    assert skipped(agent, request_)
+
+
+@pytest.mark.parametrize("off", [{"memory": False}, {"recall": False}, {"recall_files": 0}])
+def test_each_switch_turns_it_off(make: Make, brain: Brain, save: Callable[..., Path], off: dict[str, Any]) -> None:
+    save("plots.md", "Plots use the colour-blind palette")
+    agent = make(recall_when="before", **off)
+    agent.run_sync("plot the orders")
+    assert shown(agent) == []
+    assert brain.questions == []
+
+
+def test_nothing_of_an_untrusted_project_is_recalled(make: Make, brain: Brain, save: Callable[..., Path]) -> None:
+    save("plots.md", "Plots use the evil palette")
+    save("mine.md", "Plots have a grid", scope="user")
+    agent = make(trusted=False, recall_selector=False)
+    agent.run_sync("plot the orders")
+    assert shown(agent) == [["mine.md"]]
+    assert not list((agent.project.folder).glob("cache/*"))
+    agent.project.trust()
+    agent.new()
+    agent.run_sync("plot the orders")
+    assert sorted(shown(agent)[0]) == ["mine.md", "plots.md"]
+
+
+def test_a_session_shows_no_more_bytes_than_it_may(make: Make, brain: Brain, save: Callable[..., Path]) -> None:
+    for number in range(6):
+        save(f"plots{number * 3}.md", f"Plots of kind{number} use the palette", "plots " + "x" * 3_000)
+    agent = make(recall_selector=False, recall_bytes=8_000)
+    for _ in range(3):
+        agent.run_sync("plot with the palette of plots")
+    notes = [event for event in events(agent) if isinstance(event, MemorySurfaced)]
+    assert sum(len(event.memories) for event in notes) == 2
+    assert sum(len(event.text.encode()) for event in notes) <= 8_000
+
+
+def test_a_resumed_session_knows_what_was_shown_and_a_compaction_forgets_it(
+    make: Make, brain: Brain, save: Callable[..., Path]
+) -> None:
+    save("plots.md", "Plots use the colour-blind palette")
+    agent = make(recall_selector=False)
+    agent.run_sync("plot the orders " + "and look at them closely " * 200)
+    agent.run_sync("what is the capital of Norway")
+    agent.close()
+    again = make(recall_selector=False)
+    again.resume()
+    again.run_sync("plot the orders once more")
+    assert shown(again) == [["plots.md"]]
+    brain.script.append(text("<analysis>a</analysis><summary>The orders were plotted.</summary>"))
+    again.compact()
+    again.run_sync("plot the orders for the last time")
+    assert shown(again) == [["plots.md"], ["plots.md"]]
+
+
+def test_what_the_model_read_itself_or_the_user_clicked_away_does_not_come(
+    make: Make, brain: Brain, save: Callable[..., Path]
+) -> None:
+    save("plots.md", "Plots use the colour-blind palette")
+    save("grid.md", "Plots have no grid lines")
+    agent = make(recall_selector=False)
+    brain.script += [calls("memory", {"command": "view", "path": "/memories/project/plots.md"}), text("read")]
+    agent.run_sync("what is in that file")
+    assert agent.session is not None
+    agent.session.record(MemoryDismissed(path="/memories/project/grid.md"))
+    agent.run_sync("plot the orders")
+    assert shown(agent) == []
+
+
+def test_what_still_holds_is_told_with_the_memory(make: Make, brain: Brain, save: Callable[..., Path]) -> None:
+    save("plots.md", "Plots of orders", "Plot `df.region` of `orders.csv`; `df['price']` is in euros.")
+    agent = make(recall_selector=False)
+    agent.shell.user_ns["df"] = pd.DataFrame({"price": [1.0]})
+    (agent.folder / "orders.csv").write_text("price\n1\n")
+    agent.run_sync("plot the orders")
+    words = brain.words(0)
+    assert "`df.region` no longer exists" in words
+    assert "`df` has the column `price`" in words
+    assert "`orders.csv` exists, changed just now since this was written" in words
+
+
+def test_a_damaged_memory_or_index_costs_no_turn(make: Make, brain: Brain, save: Callable[..., Path]) -> None:
+    save("plots.md", "Plots use the colour-blind palette")
+    broken = save("broken.md", "x")
+    broken.write_bytes(b"---\nname: [\n\xff\xfe plots palette \x00\n")
+    agent = make(recall_selector=False)
+    cache = agent.project.folder / "cache"
+    cache.mkdir()
+    (cache / "recall-project.sqlite").write_bytes(b"rubbish" * 1_000)
+    assert agent.run_sync("plot the orders with the palette").status == "finished"
+    assert "plots.md" in shown(agent)[0]
+
+
+def test_a_dry_run_tells_what_would_be_picked_and_why(make: Make, brain: Brain, save: Callable[..., Path]) -> None:
+    save("plots.md", "Plots use the colour-blind palette")
+    save("orders.md", "The weekly list of late orders is Anna's, ask her before any of it is sent to the board")
+    agent = make()
+    first, *rest = explain(agent, "plot the orders")
+    assert first.recalled.path == "/memories/project/plots.md"
+    assert first.picked
+    assert first.recalled.score > 0
+    assert first.recalled.why
+    assert agent.session is None
+    offline = make(recall_selector=False)
+    assert {each.recalled.path.rpartition("/")[2] for each in explain(offline, "plot the orders")} == {"plots.md", "orders.md"}
+    assert rest is not None
+
+
+def test_the_request_is_kept_apart_from_the_memories(make: Make, brain: Brain, save: Callable[..., Path]) -> None:
+    save("plots.md", "Plots use the colour-blind palette")
+    agent = make(recall_selector=False)
+    agent.run_sync("plot the orders")
+    (said,) = [event for event in events(agent) if isinstance(event, UserSaid)]
+    assert all("palette" not in str(block) for block in said.blocks)
+
+
+@pytest.mark.slow
+def test_recall_does_not_delay_the_first_token() -> None:
+    from tests.bench.recall_turns import measure
+
+    for options in ({"recall_selector": False}, {}):
+        off, on = measure(options, 30)
+        assert on < 1.05 * off + 2, options

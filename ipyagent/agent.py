@@ -37,6 +37,8 @@ from ipyagent.wiring import endpoint_of, limit_of, model_of, state_of
 from ipyagent.workbench import Workbench
 from ipyagent.working import Work
 
+TRUSTED = "the project is trusted"
+
 
 class Agent:
     """An agent in a project folder.
@@ -70,10 +72,12 @@ class Agent:
         self._work = Work(self.bench, self.connections, self.notices.append)
         self.recalling = self._work.recalling
         self.extracting = self._work.extracting
+        self.dreaming = self._work.dreaming
         self.sessions.keeper = self.extracting
         self._lookout = Lookout(self.shell)
         self._thread = AgentThread()
         self._running: MainThread | None = None
+        self._trusted_here = False
 
     def __repr__(self) -> str:
         session = self.session.journal.session if self.session is not None else "no session yet"
@@ -112,9 +116,9 @@ class Agent:
         """Load what the project holds from now on, in this session too (`off`: no longer). Raises AgentError."""
         (self.project.distrust if off else self.project.trust)()
         self.notices += self.settings_files.apply()
-        self.sessions.told_trust = off
+        self.sessions.told_trust, self._trusted_here = off, not off
         if self.session is not None:
-            self.bench.head.renew(self.session, "the project is not trusted any more" if off else "the project is trusted")
+            self.bench.head.renew(self.session, "the project is not trusted any more" if off else TRUSTED)
 
     def _tell_trust(self) -> None:
         """Once: that nothing of the project was loaded, and what to do."""
@@ -124,13 +128,17 @@ class Agent:
                 self.notices.append(line)
 
     def resume(self, name: str = "") -> Session:
-        """Take up a stored session, see `Sessions.resume`."""
+        """Take up a stored session, see `Sessions.resume`. What was trusted in this kernel keeps no head of others."""
         self._work.forget()
-        return self.sessions.resume(name)
+        session = self.sessions.resume(name)
+        if self._trusted_here:
+            self.bench.head.renew(session, TRUSTED)
+        return session
 
     def close(self) -> None:
         """Let go of the session, the models and the agent thread."""
         self.stop()
+        self.dreaming.close()
         self.extracting.close()
         if self.session is not None:
             self.session.background.close()

@@ -179,7 +179,7 @@ def show_memory(extension: Extension, line: str, cell: str | None = None) -> str
         from ipyagent.browsing import browsing_of
         from ipyagent.ui.memory_browser import show
 
-        return show(extension.shell, browsing_of(agent), busy=agent.busy)
+        return show(extension.shell, browsing_of(agent), busy=agent.busy, dreams=agent.dreaming)
     from ipyagent.memory_command import run_memory
 
     return run_memory(agent, line, cell, shell=extension.shell)

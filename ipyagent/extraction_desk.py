@@ -41,7 +41,8 @@ class Desk:
     def __init__(
         self, session: Session, workspace: KernelWorkspace, surface: Surface | None, notice: Callable[[str], None]
     ) -> None:
-        self._session, self._surface, self._notice = session, surface, notice
+        self._session, self._notice = session, notice
+        self._surface: object = surface
         access = workspace.memory
         if not isinstance(access, MemoryAccess):
             raise MemoryRefused("there is no memory here", reason="off")

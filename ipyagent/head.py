@@ -71,15 +71,15 @@ class Head:
     def after_compaction(self, session: Session) -> None:
         """All that stood behind the old head has gone: the instructions and the index are read again. The tools
         stay as the session has them."""
-        rendered = self.rendered(session.tools, session.state(0))
-        if list(rendered.system) == session.view.system:
-            return
         tools = tuple(session.view.tools)
         size = estimate_blocks(tools)
-        total = rendered.tokens - rendered.tool_tokens + size
-        session.record(
-            msgspec.structs.replace(rendered, tools=tools, tool_tokens=size, tokens=total, why="after a compaction")
-        )
+        with_memory = any(tool["name"] == MEMORY for tool in tools)
+        made = render({}, self._extra(with_memory, render({}).tokens + size, session.state(0)))
+        if list(made.system) != session.view.system:
+            total = made.tokens + size
+            session.record(
+                msgspec.structs.replace(made, tools=tools, tool_tokens=size, tokens=total, why="after a compaction")
+            )
 
     def rendered(self, tools: Mapping[str, Tool], state: WindowState) -> PromptRendered:
         """The head as files and settings are now."""

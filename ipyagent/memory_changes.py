@@ -117,7 +117,7 @@ def undo_words(saved: Saved) -> str:
     event = saved.event
     name = event.path.removeprefix(f"{ROOT}/")
     if event.change == "renamed":
-        return f"%memory rename {name} {event.old.rpartition('/')[2]}"
+        return f"%memory rename {name} {event.old.removeprefix(f'{ROOT}/')}"
     return f"%memory restore {name} {event.revision}" if event.revision else f"%memory forget {name}"
 
 

@@ -145,10 +145,11 @@ def _extract(doing: Doing, line: Line) -> str:
 
 
 def _dream(doing: Doing, line: Line) -> str:
-    """Tidy the memories now; --dry-run tells what would be done, --undo takes the last one back."""
+    """Tidy the memories now; --dry-run only tells what it would do, --accept does that, --undo takes it back."""
     from ipyagent.dreaming import dream_now
 
-    return dream_now(doing.agent, undo="--undo" in line.options, dry_run="--dry-run" in line.options)
+    wish = {word: f"--{word}" in line.options for word in ("undo", "accept")}
+    return dream_now(doing.agent, dry_run="--dry-run" in line.options, **wish)
 
 
 def _off(doing: Doing, line: Line) -> str:
@@ -194,7 +195,7 @@ COMMANDS: dict[str, Command] = {
     "search": Command(_search, "[--sessions] QUERY", {"--sessions": ""}, looks=True),
     "recall": Command(_recall, "QUERY"),
     "extract": Command(_extract),
-    "dream": Command(_dream, "[--undo] [--dry-run]", {"--undo": "", **_DRY}),
+    "dream": Command(_dream, "[--undo|--dry-run|--accept]", {"--undo": "", "--accept": "", **_DRY}),
     "history": Command(_history, "NAME [REV]", looks=True),
     "restore": Command(restore, "NAME [REV]"),
     "undo": Command(undo),

@@ -20,8 +20,10 @@ from ipyagent.errors import AgentError
 from ipyagent.trust import FOLDER, carried, digest_of_mark, folders_down, mark_folder
 
 TRUST = "trust.json"
+DREAM = "-dream"
+"""Ends the id of a session in which memories were tidied: it is in no list, nothing is learned of it."""
 SHOWN_NAMES = 8
-GITIGNORE = "sessions/\ncache/\nworktrees/\nagent-memory-local/\n*.local.*\n"
+GITIGNORE = "sessions/\ncache/\nworktrees/\nagent-memory-local/\n*.local.*\n.consolidate-lock\n"
 
 
 def user_folder(environ: Mapping[str, str] = os.environ) -> Path:
@@ -174,8 +176,7 @@ class Project:
 
     def untrusted_line(self, then: str = "") -> str:
         """One line for the user: what was not loaded and what to do, and `then`; "" when there is nothing."""
-        names = self.carried()
-        if self.trusted or not names:
+        if self.trusted or not (names := self.carried()):
             return ""
         shown = ", ".join(names[:SHOWN_NAMES]) + (" …" if len(names) > SHOWN_NAMES else "")
         return (
@@ -187,7 +188,8 @@ class Project:
         """Remember that this user trusts this very folder (see `ipyagent.trust`) and who owns it, in the user's
         own directory. Raises AgentError when that cannot be written."""
         self._make_folders()
-        known = [str(entry.get("mark")) for entry in _read_object(self.user / TRUST).values() if isinstance(entry, dict)]
+        entries = _read_object(self.user / TRUST).values()
+        known = [str(entry.get("mark")) for entry in entries if isinstance(entry, dict)]
         try:
             mark = mark_folder(self.sessions, known)
         except OSError as problem:
@@ -219,7 +221,7 @@ class Project:
     # --------------------------------------------------------------- sessions
 
     def session_folders(self) -> Iterator[Path]:
-        """Folders of stored sessions, newest first by last write."""
+        """Folders of stored sessions, newest first by last write; dreams are none of the user's."""
         if not self.sessions.is_dir():
             return
         found: list[tuple[float, Path]] = []
@@ -228,7 +230,9 @@ class Project:
                 transcript = (entry / "transcript.jsonl").stat()
             except OSError:
                 continue  # not a session
-            if transcript.st_size and not entry.name.startswith("."):  # "." begins a copy that is being made
+            if not transcript.st_size or entry.name.startswith("."):  # "." begins a copy that is being made
+                continue
+            if not entry.name.endswith(DREAM):
                 found.append((transcript.st_mtime, entry))
         for _, path in sorted(found, reverse=True):
             yield path

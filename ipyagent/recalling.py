@@ -33,8 +33,9 @@ if TYPE_CHECKING:
     from ipyagent.agent import Agent
     from ipyagent.kernel.dispatcher import MainThread
 
-QUICK = 0.05
-"""Seconds that a request waits for words alone."""
+QUICK = 0.3
+"""Seconds that a request waits for words alone at most; they take a few milliseconds, but for the first look at
+thousands of files."""
 HEAD_START = 0.03
 """Seconds by which the request goes first, so that nothing takes its time on the way out."""
 NAMESPACE = 0.3
@@ -105,7 +106,7 @@ class Recalling:
         """Seconds that a request waits for its recall."""
         settings = self._bench.settings
         if settings.recall_when == "before":
-            return PATIENCE + 2 * QUICK  # by then words alone have decided where the selector was too slow
+            return PATIENCE + QUICK  # by then words alone have decided where the selector was too slow
         return 0.0 if self.choosing.small else QUICK
 
     def folders(self) -> tuple[Path, ...]:

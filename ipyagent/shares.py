@@ -6,14 +6,17 @@ import json
 from typing import Any
 
 from ipyagent.journal.events import Block
-from ipyagent.journal.tokens import estimate_block, estimate_blocks, estimate_text
+from ipyagent.journal.tokens import estimate_block, estimate_text
 from ipyagent.journal.view import View
 
 SOURCES = (
     "system prompt",
+    "instructions",
+    "memory index",
     "tools",
     "user",
     "attached and context",
+    "recalled memories",
     "answers",
     "thinking",
     "tool calls",
@@ -21,6 +24,9 @@ SOURCES = (
     "images",
 )
 ATTACHED = ("<context>", "<variable ", "<file ", "<cell ")
+RECALLED = "<memories>"
+_HEADS = (("<memory-index ", "memory index"), ("<instructions ", "instructions"))
+"""What tells a block of the head that is not our own prompt."""
 
 
 class Shares:
@@ -28,16 +34,15 @@ class Shares:
 
     def __init__(self) -> None:
         self._known: list[tuple[dict[str, Any], dict[str, int]]] = []
-        self._head: tuple[Any, Any, int, int] = (None, None, 0, 0)
+        self._head: tuple[Any, Any, dict[str, int]] = (None, None, {})
 
     def of(self, view: View) -> dict[str, int]:
         """Tokens of the next prompt by where they come from; keys are SOURCES. They add up to the
         view's count but for rounding."""
         found = dict.fromkeys(SOURCES, 0)
         if self._head[0] is not view.system or self._head[1] is not view.tools:
-            tools = sum(estimate_text(json.dumps(tool, ensure_ascii=False)) for tool in view.tools)
-            self._head = (view.system, view.tools, estimate_blocks(view.system), tools)
-        found["system prompt"], found["tools"] = self._head[2:]
+            self._head = (view.system, view.tools, _head_shares(view))
+        found.update(self._head[2])
         known, messages = self._known, view.messages
         del known[len(messages) :]
         for at, message in enumerate(messages):
@@ -50,6 +55,16 @@ class Shares:
         # the count is the server's as far as it has counted: the shares add up to it
         factor = view.count().tokens / (sum(found.values()) or 1)
         return {source: round(tokens * factor) for source, tokens in found.items()}
+
+
+def _head_shares(view: View) -> dict[str, int]:
+    found = {"tools": sum(estimate_text(json.dumps(tool, ensure_ascii=False)) for tool in view.tools)}
+    for at, block in enumerate(view.system):
+        text = str(block.get("text", ""))
+        names = (name for sign, name in _HEADS if at and sign in text)
+        source = next(names, "system prompt")
+        found[source] = found.get(source, 0) + estimate_block(block)
+    return found
 
 
 def _shares(message: dict[str, Any]) -> dict[str, int]:
@@ -73,4 +88,7 @@ def _sources_of(role: str, block: Block) -> list[tuple[str, int]]:
         return [("images", images), ("tool results", tokens - images)]
     if role == "assistant":
         return [("answers", tokens)]
-    return [("attached and context" if str(block.get("text", "")).startswith(ATTACHED) else "user", tokens)]
+    text = str(block.get("text", ""))
+    if text.startswith(RECALLED):
+        return [("recalled memories", tokens)]
+    return [("attached and context" if text.startswith(ATTACHED) else "user", tokens)]

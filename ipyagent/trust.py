@@ -32,11 +32,15 @@ def read_small(path: Path, most: int) -> bytes | None:
         handle = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
     except (OSError, ValueError):
         return None
-    with os.fdopen(handle, "rb") as file:
-        try:
-            return file.read(most) if stat.S_ISREG(os.fstat(handle).st_mode) else None
-        except OSError:
+    try:
+        if not stat.S_ISREG(os.fstat(handle).st_mode):
             return None
+        with os.fdopen(handle, "rb", closefd=False) as file:
+            return file.read(most)
+    except OSError:
+        return None
+    finally:
+        os.close(handle)
 
 
 def digest_of_mark(sessions: Path) -> str:

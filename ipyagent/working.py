@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ipyagent.context.reminders import Seen, context_block, guarded
+from ipyagent.dreaming import Dreaming
 from ipyagent.extracting import Extracting
 from ipyagent.journal.events import Block, TurnEnded, UserSaid
 from ipyagent.journal.tokens import estimate_blocks
@@ -41,6 +42,8 @@ class Work:
         """What is shown of the memories beside each turn."""
         self.extracting = Extracting(bench, self.note_spent, notice)
         """What is saved of the conversation behind its turns."""
+        self.dreaming = Dreaming(bench, self.note_spent, notice)
+        """How the memories are tidied, now and then."""
 
     def __repr__(self) -> str:
         return f"<Work at {self.bench!r}>"
@@ -68,6 +71,7 @@ class Work:
         if not asked.options.aside and ended.status in ("finished", "limit"):
             session.background.ask(lambda: self._behind(session, workspace))
             self.extracting.after(session, workspace, session.surface)
+            self.dreaming.after(main, model)
         session.show_phase("")
         answer = session.history.turns[-1].answer if session.history.turns else ""
         facts = {"status": ended.status, "message": ended.message, "text": answer}

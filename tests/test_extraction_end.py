@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import queue
 import signal
 import subprocess
 import sys
@@ -83,6 +84,14 @@ def test_what_does_not_end_in_time_is_cancelled_cleanly(place: ExtractRoom) -> N
     assert [event.status for event in events if isinstance(event, ForkEnded)] == ["stopped"]
     assert not any(isinstance(event, MemoryExtracted) for event in events), "the turns come again"
     agent.close()
+
+
+def test_with_nothing_under_way_the_end_takes_no_time(place: ExtractRoom) -> None:
+    agent = place.agent()
+    place.turn(agent, "hello")
+    began = time.monotonic()
+    agent.extracting.close_at_exit()
+    assert time.monotonic() - began < 0.05
 
 
 def test_an_interrupt_ends_the_waiting(place: ExtractRoom) -> None:
@@ -236,8 +245,7 @@ def end_of(kernel: Kernel, **how: Any) -> float:
 
 
 def test_a_kernel_that_is_shut_down_saves_first(lab: Room) -> None:
-    seconds = end_of(ask(lab, slow(1.0)))
-    assert seconds < 3.0
+    end_of(ask(lab, slow(0.6)))
     assert (lab.folder / ".ipyagent" / "memory" / "plots.md").exists()
     assert any(isinstance(event, MemoryExtracted) for event in lab.events())
 
@@ -245,16 +253,10 @@ def test_a_kernel_that_is_shut_down_saves_first(lab: Room) -> None:
 def test_shutdown_and_restart_do_not_hang_on_one_that_hangs(lab: Room) -> None:
     """Jupyter gives a kernel 2.5 s after asking, then ends it."""
     seconds = end_of(ask(lab, slow(60)), restart=True)
-    assert seconds < 6.0
+    assert seconds < 8.0
     assert part_files(lab.folder) == []
     events = lab.events()  # every line is whole
     assert not any(isinstance(event, MemoryExtracted) for event in events)
-
-
-def test_a_kernel_with_nothing_to_save_ends_at_once(lab: Room) -> None:
-    kernel = ask(lab, text("Nothing to save."))
-    assert until(lambda: any(isinstance(event, MemoryExtracted) for event in lab.events()))
-    assert end_of(kernel) < 1.5
 
 
 def test_a_killed_kernel_leaves_whole_files_and_the_turns_come_again(lab: Room) -> None:
@@ -263,3 +265,25 @@ def test_a_killed_kernel_leaves_whole_files_and_the_turns_come_again(lab: Room) 
     kernel.manager.shutdown_kernel(now=True)
     assert part_files(lab.folder) == []
     assert not any(isinstance(event, MemoryExtracted) for event in lab.events())
+
+
+def test_the_cell_that_asked_is_told_of_what_was_saved_once_it_is_over(lab: Room) -> None:
+    lab.ok("%load_ext ipyagent", headless=False)
+    assert lab.server is not None
+    lab.server.script(text("fine"), slow(0.8))
+    cell = lab.ok(f"%%agent\n{FACT}", headless=False)
+    assert "saved:" not in str(cell.data)
+    client, found = lab.kernel.client, []
+    end = time.monotonic() + 10
+    while not found and time.monotonic() < end:
+        try:
+            got = client.get_iopub_msg(timeout=0.2)
+        except queue.Empty:
+            continue
+        if got["msg_type"] == "update_display_data" and "saved: plots.md" in str(got["content"]["data"]):
+            found.append(got)
+    [update] = found
+    shown = update["content"]["data"]
+    assert "%memory forget plots.md" in shown["text/plain"]
+    assert "fine" in shown["text/plain"], "the answer stands there still"
+    assert lab.ok("print('quiet')").streams == "quiet\n"

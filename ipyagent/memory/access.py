@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
+from msgspec.structs import replace
+
 from ipyagent.errors import MemoryRefused
 from ipyagent.headers import Headed, read_headed, write_headed
 from ipyagent.journal.events import Event, MemorySaved
@@ -84,6 +86,7 @@ class MemoryAccess:
         self._notice = notice
         self._given = stores
         self._ground = Ground()
+        self._labels: Ground | None = None
 
     def __repr__(self) -> str:
         return f"<MemoryAccess by {self.by} to {self.memories!r}>"
@@ -112,6 +115,17 @@ class MemoryAccess:
     def tell(self, *texts: str) -> None:
         """This reached the model otherwise than by the session's events, and not from the user."""
         self._ground.tell(*texts)
+
+    def say(self, *texts: str) -> None:
+        """These are the user's own words, though no event of the session says so: they were checked when they
+        were saved."""
+        self._ground.say(*texts)
+
+    def keep_labels(self, *texts: str) -> None:
+        """This work rewords memories: one that is neither the user's own words nor quoted keeps what it says of
+        where it comes from, as long as what it gains is of these texts, of memories that are not quoted."""
+        self._labels = Ground()
+        self._labels.say(*texts)
 
     # ------------------------------------------------------------------ reading
 
@@ -172,13 +186,12 @@ class MemoryAccess:
         if place.scope == to.scope:
             return self._journal(self.store(place.scope).rename(old, new, by=self.by), old=place.path)
         text = self.store(place.scope).read(old).text
-        found = find_secrets(text)
-        if found:
+        if found := find_secrets(text):
             raise MemoryRefused(refusal(found), reason="content")
         self._announce(to.scope)
-        saved = self._journal(self.store(to.scope).write(new, text, expected=None, by=self.by))
-        self._journal(self.store(place.scope).delete(old, by=self.by))
-        return saved
+        made = self.store(to.scope).write(new, text, expected=None, by=self.by)
+        gone = self.store(place.scope).delete(old, by=self.by)
+        return self._journal(replace(made, change="renamed", revision=gone.revision), old=place.path)
 
     def restore(self, place: Address, revision: str) -> Saved:
         """Put an earlier version back. Raises MemoryRefused."""
@@ -222,18 +235,24 @@ class MemoryAccess:
             return self._marked(head.fields, head.body, "said", keep=False), ""
         personal, was = kind in PERSONAL, _word(old.fields.get("type"))
         kept = [_told(old)] if was in PERSONAL or not personal else []
-        ground, told = self._grounded(), _told(head)
-        origin = ground.origin(told, kept=kept)
+        ground = self._grounded()
+        origin = _origin(ground, head, kept)
         if personal and origin.source == "quoted":
-            origin = ground.origin(told, kept=[*kept, *self._personal()])
+            origin = _origin(ground, head, [*kept, *self._personal()])
         if why := objection(kind, origin, ground):
             raise MemoryRefused(why, reason="content")
+        was_source = _word(old.fields.get("source"))
+        rewords = self._labels is not None and before and not personal and was_source != "quoted"
+        if rewords and self._labels is not None and _origin(self._labels, head, kept).source != "quoted":
+            return self._marked(head.fields, head.body, was_source, keep=False), ""
         source = origin.source if not before or kept == [] else worst(origin.source, _word(old.fields.get("source")))
         return self._marked(head.fields, head.body, source, keep=True), _remark(origin, source)
 
     def _grounded(self) -> Ground:
         for event in self._events() if self._events is not None else ():
             self._ground.apply(event)
+            if self._labels is not None:
+                self._labels.apply(event)
         return self._ground
 
     def _personal(self) -> list[str]:
@@ -252,7 +271,7 @@ class MemoryAccess:
         """The text with its source, session and turn in the frontmatter; a conclusion says that it is one."""
         if keep and source == "inferred" and not is_hedged(body):
             body = f"{body.rstrip()}\n\n{INFERRED}\n"
-        marks: dict[str, Any] = {"source": source}
+        marks: dict[str, Any] = {"source": source} if source else {}
         if self.session:
             marks |= {"session": self.session, "turn": self._turn()}
         return write_headed({**fields, **marks}, body)
@@ -271,9 +290,16 @@ def _word(value: object) -> str:
 
 
 def _told(headed: Headed) -> str:
-    """What a memory says: name (more than a word), description and body."""
+    """What a memory says: name, description and body."""
+    return "\n".join((_word(headed.fields.get("name")), _word(headed.fields.get("description")), headed.body))
+
+
+def _origin(ground: Ground, headed: Headed, kept: list[str]) -> Origin:
+    """Where a memory comes from. A name is a label of the agent's own; it counts when it is quoted."""
     name = _word(headed.fields.get("name"))
-    return "\n".join((name if " " in name else "", _word(headed.fields.get("description")), headed.body))
+    if " " in name and (origin := ground.origin(name, kept=kept)).source == "quoted":
+        return origin
+    return ground.origin(f"{_word(headed.fields.get('description'))}\n{headed.body}", kept=kept)
 
 
 def _remark(origin: Origin, source: str) -> str:

@@ -14,8 +14,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
+from unicodedata import normalize
 
 from ipyagent.errors import MemoryRefused
+from ipyagent.memory.names import same_name
 
 RELATIVE = {os.open, os.stat, os.unlink, os.rename, os.mkdir, os.link} <= os.supports_dir_fd
 _NOFOLLOW = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
@@ -34,8 +36,10 @@ class Spot(NamedTuple):
 class Confined:
     """The files of `root`, named by relative POSIX paths that were checked before."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, *, relative: bool = RELATIVE) -> None:
+        """`relative`: whether the platform reaches a file from an open folder."""
         self.root = root
+        self._relative = relative
 
     def __repr__(self) -> str:
         return f"<Confined {self.root}>"
@@ -44,7 +48,7 @@ class Confined:
     def spot(self, name: str, *, make: bool = False) -> Iterator[Spot]:
         """The place of a file; FileNotFoundError when a folder on the way is missing and not to be made."""
         *folders, leaf = name.split("/")
-        if not RELATIVE:
+        if not self._relative:
             yield Spot(str(self._checked(folders, make) / leaf), None)
             return
         if make:
@@ -81,6 +85,8 @@ class Confined:
     def read(self, name: str, most: int = -1) -> bytes | None:
         """The content, its first `most` bytes; None when there is no such file."""
         with _told(name), suppress(FileNotFoundError), self.spot(name) as (leaf, at):
+            if at is None and os.path.islink(leaf):
+                raise OSError(errno.ELOOP, "is a link", leaf)
             file = os.fdopen(os.open(leaf, _READ, dir_fd=at), "rb")
             with file:
                 if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
@@ -164,6 +170,25 @@ class Confined:
                 yield from self.walk(name)
             elif stat.S_ISREG(status.st_mode):
                 yield name, status
+
+    def on_disk(self, name: str) -> str:
+        """The file's name as it was made: people's own files can be in normal form D."""
+        other = name if name.isascii() else normalize("NFD", name)
+        if other != name and self.status(name) is None and self.status(other) is not None:
+            return other
+        return name
+
+    def twin(self, name: str, but: str = "") -> str | None:
+        """A name on the way to `name` that some file system takes for the same; `but` does not count."""
+        parts = name.split("/")
+        for depth, part in enumerate(parts):
+            wanted = same_name(part)
+            for other in self.names("/".join(parts[:depth])):
+                alike = (other.lower() if other.isascii() else same_name(other)) == wanted
+                there = "/".join([*parts[:depth], other])
+                if alike and other != part and there != but and not but.startswith(f"{there}/"):
+                    return there
+        return None
 
     def names(self, folder: str = "") -> list[str]:
         """What stands in a folder ("": the root), unsorted; nothing when there is none."""

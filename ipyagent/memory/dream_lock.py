@@ -79,7 +79,7 @@ class DreamLock:
 
     def acquire(self, *, certain: bool = False) -> Taken:
         """Take it: write, then read again who won. Raises MemoryRefused ("busy") while another dreams."""
-        mine = Holder(token=secrets.token_hex(8), **_identity(os.getpid()))
+        mine = _this_process()
         with self._guard():
             now = self._seen(certain)
             if now.holder is not None:
@@ -213,11 +213,12 @@ def _machine() -> tuple[str, str]:
         return platform.node(), ""
 
 
-def _identity(pid: int) -> dict[str, object]:
+def _this_process() -> Holder:
     import psutil
 
     host, boot = _machine()
-    return {"pid": pid, "host": host, "boot": boot, "started": psutil.Process(pid).create_time() - psutil.boot_time()}
+    started = psutil.Process().create_time() - psutil.boot_time()
+    return Holder(pid=os.getpid(), host=host, boot=boot, started=started, token=secrets.token_hex(8))
 
 
 def _stranger(modified: int) -> Holder:

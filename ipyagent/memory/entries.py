@@ -17,6 +17,8 @@ from ipyagent.headers import read_headed, write_headed
 _LINE = re.compile(r"[^\n]*\n|[^\n]+")
 _FENCE = re.compile(r" {0,3}(```+|~~~+)")
 _ITEM = re.compile(r"[ \t]*(?:[-*+]|\d{1,9}[.)])(?:\s|$)")
+_NEW = -9
+"""The place of an entry that theirs has not."""
 _HEADING = re.compile(r" {0,3}#{1,6}(?:\s|$)")
 
 
@@ -74,15 +76,16 @@ def _merged_bodies(base: str | None, theirs: str, mine: str) -> str:
     added = now - before
     if base is not None:
         added -= there - before  # both added the same
-    kept: list[str] = []
-    for entry in reversed(their):  # of equal ones the last go first
+    kept: list[tuple[int, str]] = []
+    for at in reversed(range(len(their))):  # of equal ones the last go first
+        entry = their[at]
         if gone[entry.strip()] > 0:
             gone[entry.strip()] -= 1
         else:
-            kept.append(entry)
+            kept.append((at, entry))
     kept.reverse()
     places: dict[str, list[int]] = {}
-    for at, entry in enumerate(kept):
+    for at, (_, entry) in enumerate(kept):
         places.setdefault(entry.strip(), []).append(at)
     after: dict[int, list[str]] = {}
     at = -1
@@ -94,21 +97,22 @@ def _merged_bodies(base: str | None, theirs: str, mine: str) -> str:
         else:
             spots = places.get(key, [])
             at = next(iter(spots[bisect_right(spots, at) :]), at)
-    result = after.get(-1, [])
-    for at, entry in enumerate(kept):
-        result += [entry, *after.get(at, [])]
+    result = [(_NEW, entry) for entry in after.get(-1, [])]
+    for at, placed in enumerate(kept):
+        result += [placed, *((_NEW, entry) for entry in after.get(at, []))]
     return _joined(result)
 
 
-def _joined(parts: list[str]) -> str:
-    """The text of entries that came from two places: each ends its line, paragraphs keep their distance."""
+def _joined(parts: list[tuple[int, str]]) -> str:
+    """The text of entries that came from two places, each with where it stood in theirs. Those that were
+    neighbours there stay as they are; of others each ends its line, and paragraphs and headings keep their
+    distance."""
     text = ""
-    for last, part in pairwise(["", *parts]):
-        if text and not text.endswith("\n"):
-            text += "\n"
-        apart = not any(kind.match(part) for kind in (_ITEM, _HEADING, _FENCE)) and not _HEADING.match(last)
-        if text.strip() and part.strip() and apart and not text.endswith("\n\n"):
-            text += "\n"
+    for (before, last), (at, part) in pairwise([(_NEW, ""), *parts]):
+        if text and at != before + 1:
+            text += "" if text.endswith("\n") else "\n"
+            block = not _ITEM.match(part) and not _HEADING.match(last) and bool(part.strip())
+            text += "\n" if block and text.strip() and not text.endswith("\n\n") else ""
         text += part
     return text
 

@@ -9,14 +9,12 @@ from __future__ import annotations
 import builtins
 from collections.abc import Callable
 from contextlib import AbstractContextManager, suppress
-from hashlib import sha256
 from pathlib import Path
-from unicodedata import normalize
 
 import msgspec
 
 from ipyagent.errors import MemoryRefused
-from ipyagent.headers import decoded, read_headed, write_headed
+from ipyagent.headers import decoded
 from ipyagent.memory import index as lines
 from ipyagent.memory import snapshots
 from ipyagent.memory.confined import Confined
@@ -24,8 +22,9 @@ from ipyagent.memory.entries import merged
 from ipyagent.memory.guard import ALL, SECONDS, Guard
 from ipyagent.memory.history import NEW, History, Version
 from ipyagent.memory.index import Finding, Index
-from ipyagent.memory.names import INDEX, ROOT, SUFFIX, checked_name, same_name
+from ipyagent.memory.names import INDEX, ROOT, checked_name, same_name
 from ipyagent.memory.scan import LARGE, Memory, Scan, memory_of
+from ipyagent.memory.texts import Text, digest_of, encoded, readable, text_in
 
 __all__ = ["Memory", "Store", "Text", "Version", "Written"]
 
@@ -33,13 +32,6 @@ MOST_BYTES = 1_000_000
 """A text that is written."""
 MOST_READ = 20_000_000
 _STAGING = f"{NEW}/file"
-
-
-class Text(msgspec.Struct, frozen=True):
-    """A memory's text (line ends "\n", no byte order mark) and the digest of its bytes."""
-
-    text: str
-    digest: str
 
 
 class Written(msgspec.Struct, frozen=True, kw_only=True):
@@ -80,14 +72,14 @@ class Store:
 
     def exists(self, name: str) -> bool:
         """Whether there is a file (or anything else) of this name."""
-        return self._files.status(self._on_disk(checked_name(name))) is not None
+        return self._files.status(self._files.on_disk(checked_name(name))) is not None
 
     def read(self, name: str) -> Text:
         """Raises MemoryRefused ("missing", "name", "link", "folder", "size"). "MEMORY.md" is the index."""
         name = checked_name(name)
         if name == INDEX:
             self._guard.look()
-        return _text(self._content(name))
+        return text_in(self._content(name))
 
     def versions(self, name: str) -> builtins.list[Version]:
         """Newest first; of a deleted memory too."""
@@ -95,7 +87,7 @@ class Store:
 
     def version(self, name: str, revision: str) -> Text:
         """A memory as it was. Raises MemoryRefused "missing"."""
-        return _text(self._history.read(checked_name(name), revision))
+        return text_in(self._history.read(checked_name(name), revision))
 
     def index_text(self) -> str:
         """The whole index; "" when there is none."""
@@ -120,11 +112,11 @@ class Store:
             if expected is None and now is not None:
                 raise MemoryRefused(f"{self._shown(name)} already exists; read it and change it", reason="exists")
             if now is None or expected is None:
-                return _encoded(text), "created"
-            if _digest(now) == expected:
-                return _encoded(text), "changed"
+                return encoded(text), "created"
+            if digest_of(now) == expected:
+                return encoded(text), "changed"
             base = self._with_digest(name, expected)
-            return _encoded(merged(base, self._editable(name, now), text)), "merged"
+            return encoded(merged(base, self._editable(name, now), text)), "merged"
 
         return self._put(name, made, by=by)
 
@@ -137,7 +129,7 @@ class Store:
                 raise self._missing(name)
             before = self._editable(name, now)
             after = edit(before)
-            return (now if after == before else _encoded(after)), "changed"
+            return (now if after == before else encoded(after)), "changed"
 
         return self._put(name, made, by=by)
 
@@ -152,13 +144,13 @@ class Store:
         name = self._no_index(checked_name(name))
         with self.lock():
             content = self._content(name)
-            if expected is not None and _digest(content) != expected:
+            if expected is not None and digest_of(content) != expected:
                 raise MemoryRefused(f"{self._shown(name)} has changed meanwhile; read it again", reason="changed")
             text = self._index_now()
             memory = self._memory(name, content)
             self._guard.begin(name)
             revision = self._history.add(name, content, by=by, change="deleted")
-            self._files.remove(self._on_disk(name))
+            self._files.remove(self._files.on_disk(name))
             self._files.prune(name)
             self._end(text, lines.revised(text, {name: None}))
         return Written(memory=memory, change="deleted", revision=revision)
@@ -169,19 +161,19 @@ class Store:
         with self.lock():
             content = self._content(old)
             if old == new:
-                return Written(memory=self._memory(old, content), change="unchanged", digest=_digest(content))
-            if self._files.status(self._on_disk(new)) is not None and same_name(old) != same_name(new):
+                return Written(memory=self._memory(old, content), change="unchanged", digest=digest_of(content))
+            if self._files.status(self._files.on_disk(new)) is not None and same_name(old) != same_name(new):
                 raise MemoryRefused(f"the destination {self._shown(new)} already exists", reason="exists")
             self._check_free(new, but=old)
             text = self._index_now()
             self._guard.begin(old, new)
-            self._files.move(self._on_disk(old), new)
+            self._files.move(self._files.on_disk(old), new)
             self._files.prune(old)
             self._history.move(old, new)
             revision = self._history.add(new, content, by=by, change="renamed", copy=True)
             memory = self._memory(new, content)
             self._end(text, lines.moved(text, old, memory))
-        return Written(memory=memory, change="renamed", digest=_digest(content), revision=revision)
+        return Written(memory=memory, change="renamed", digest=digest_of(content), revision=revision)
 
     def mend(self, *, by: str) -> builtins.list[Finding]:
         """Make headers readable and the index true; returns what was found and put right."""
@@ -233,7 +225,7 @@ class Store:
         """Give a file the content that `make` says, with the word for the change, from what it has (None: it is
         not there)."""
         with self.lock():
-            place = self._on_disk(name)
+            place = self._files.on_disk(name)
             now = self._files.read(place, MOST_READ)
             if now is None:
                 self._check_free(name)
@@ -246,14 +238,14 @@ class Store:
                 content = lines.mended(decoded(content)[0], self._scan.memories()).encode()
             before = self._memory(name, now) if now is not None else None
             if content == now and before is not None:
-                return Written(memory=before, change="unchanged", digest=_digest(content))
+                return Written(memory=before, change="unchanged", digest=digest_of(content))
             self._guard.begin(name)
             revision = self._history.add(name, now, by=by, change=change) if now is not None else ""
             self._files.replace(place, content, _STAGING)
             memory = self._memory(name, content)
             same = before is not None and (before.title, before.description) == (memory.title, memory.description)
             self._end(text, lines.revised(text, {name: memory}, keep=same) if name != INDEX else text)
-        return Written(memory=memory, change=change, digest=_digest(content), revision=revision)
+        return Written(memory=memory, change=change, digest=digest_of(content), revision=revision)
 
     def _end(self, before: str, after: str) -> None:
         if after != before:
@@ -274,7 +266,7 @@ class Store:
     # ---------------------------------------------------------------- parts
 
     def _content(self, name: str) -> bytes:
-        content = self._files.read(self._on_disk(name), MOST_READ)
+        content = self._files.read(self._files.on_disk(name), MOST_READ)
         if content is None:
             raise self._missing(name)
         if len(content) == MOST_READ:
@@ -286,33 +278,21 @@ class Store:
         return decoded(content)[0] if content is not None else ""
 
     def _memory(self, name: str, content: bytes) -> Memory:
-        status = self._files.status(self._on_disk(name))
+        status = self._files.status(self._files.on_disk(name))
         return memory_of(self.scope, name, content, status.st_mtime if status is not None else 0.0, len(content))
-
-    def _on_disk(self, name: str) -> str:
-        """The file's name as a file system may have kept it: people's own files can be in normal form D."""
-        other = name if name.isascii() else normalize("NFD", name)
-        if other != name and self._files.status(name) is None and self._files.status(other) is not None:
-            return other
-        return name
 
     def _check_free(self, name: str, but: str = "") -> None:
         """Raises MemoryRefused when another name is there that a file system may take for the same."""
-        parts = name.split("/")
-        for depth, part in enumerate(parts):
-            wanted = same_name(part)
-            for other in self._files.names("/".join(parts[:depth])):
-                alike = (other.lower() if other.isascii() else same_name(other)) == wanted
-                there = "/".join([*parts[:depth], other])
-                if alike and other != part and there != but and not but.startswith(f"{there}/"):
-                    told = f"{self._shown(name)} differs from {self._shown(there)} in case or form only; use that name"
-                    raise MemoryRefused(told, reason="exists")
+        there = self._files.twin(name, but)
+        if there is not None:
+            told = f"{self._shown(name)} differs from {self._shown(there)} in case or form only; use that name"
+            raise MemoryRefused(told, reason="exists")
 
     def _with_digest(self, name: str, digest: str) -> str | None:
         """The text of the version that has a digest; None when the history does not reach back to it."""
         for version in self._history.versions(name):
             content = self._history.read(name, version.revision)
-            if _digest(content) == digest:
+            if digest_of(content) == digest:
                 return decoded(content)[0]
         return None
 
@@ -334,7 +314,7 @@ class Store:
         content = self._content(name)
         after = readable(name, content) if len(content) < LARGE else None
         if after is not None:
-            self._put(name, lambda now: (_encoded(after), "changed"), by=by)
+            self._put(name, lambda now: (encoded(after), "changed"), by=by)
 
     def _no_index(self, name: str) -> str:
         if name == INDEX:
@@ -349,28 +329,3 @@ class Store:
             return MemoryRefused(f"{self._shown(name)} does not exist yet: there are no memories", reason="missing")
         told = f"{self._shown(name)} does not exist; view {ROOT}/{self.scope} for the names"
         return MemoryRefused(told, reason="missing")
-
-
-def readable(name: str, content: bytes) -> str | None:
-    """The text with a header that every reader of YAML understands; None when a person has to look at it."""
-    headed = read_headed(content)
-    if any("UTF-8" in problem or "no closing" in problem for problem in headed.problems):
-        return None
-    fields = dict(headed.fields)
-    first = next((line for line in headed.body.split("\n") if line.strip(" #-*>`\t")), "")
-    fields.setdefault("name", name.rpartition("/")[2].removesuffix(SUFFIX).replace("_", " "))
-    fields.setdefault("description", " ".join(first.strip(" #-*>`\t").split())[:120])
-    return write_headed(fields, headed.body)
-
-
-def _text(content: bytes) -> Text:
-    return Text(decoded(content)[0], _digest(content))
-
-
-def _encoded(text: str) -> bytes:
-    """UTF-8; a surrogate that stands alone is no character and becomes "?"."""
-    return text.encode("utf-8", "replace")
-
-
-def _digest(content: bytes) -> str:
-    return sha256(content).hexdigest()

@@ -63,10 +63,10 @@ class Guard:
 
     def look(self) -> None:
         """Finish what a killed writer left, if there is any; a living one is left alone."""
-        if self._files.status(_NOTE) is None or self._depth():
-            return
-        with suppress(MemoryRefused), self.lock(0.0):
-            pass
+        with suppress(MemoryRefused):  # reading goes on: whoever writes is told
+            if self._files.status(_NOTE) is not None and not self._depth():
+                with self.lock(0.0):
+                    pass
 
     def _depth(self) -> int:
         """How many times this thread holds the lock."""

@@ -29,9 +29,11 @@ MOST_FILES = 100
 ODD_BYTES = 0.01
 """Share of characters that may be unreadable before a file counts as binary."""
 Level = Literal["managed", "user", "project", "local"]
-_HIDDEN = re.compile("[\\x00-\\x08\\x0b\\x0c\\x0e-\\x1f\\x7f\u200b\u2060\u202a-\u202e\u2066-\u2069\ufeff\U000e0000-\U000e007f]")
+_HIDDEN = re.compile(
+    r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\u200b\u2060\u202a-\u202e\u2066-\u2069\ufeff\U000e0000-\U000e007f]"
+)
 """Control characters and others that nobody sees but a model reads."""
-_OURS = re.compile(r"<(?=/?(?:instructions|memory-index|context)\b)", re.IGNORECASE)
+_OURS = re.compile(r"<(?=/?(?:instructions|memory-index|memory|memories|context)\b)", re.IGNORECASE)
 
 
 class Instruction(msgspec.Struct, frozen=True, kw_only=True):
@@ -94,25 +96,26 @@ class _Loading:
         try:
             real = path.resolve(strict=True)
         except (OSError, RuntimeError):
-            return None  # not there
+            return  # not there
         if real in self._seen or not real.is_file():
-            return None
+            return
         if level in ("project", "local") and not real.is_relative_to(self._top.resolve()):
-            return self._say(
+            self._say(
                 f"{by or source}: {f'@{source}' if by else 'it'} leads out of the project and was not loaded; "
                 f"if it is yours, include it from {self._shown(self._project.user / 'AGENT.md')}"
             )
+            return
         if len(self._seen) >= MOST_FILES:
             if not self._full:
-                self._say(f"{by or source}: there are more than {MOST_FILES} instruction files; the rest was not loaded")
+                self._say(f"{by or source}: more than {MOST_FILES} instruction files; the rest was not loaded")
             self._full = True
-            return None
+            return
         self._seen.add(real)
         text, problem = read_text(real)
         if problem:
             self._say(f"{source}: {problem}")
         if not text.strip() or any(text == other.text for other in self.files):
-            return None  # the same words twice add nothing
+            return  # the same words twice add nothing
         for raw in mentions(text):
             self._include(raw, real.parent, level, source, depth)
         self.files.append(Instruction(source=source, level=level, text=text, by=by))

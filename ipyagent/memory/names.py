@@ -45,7 +45,7 @@ def checked_name(raw: str) -> str:
         _check_part(raw, part)
     if not name.endswith(SUFFIX):
         raise _refused(raw, "is no Markdown file", f'end it in "{SUFFIX}"')
-    if parts[-1].casefold() == INDEX.casefold() and name != INDEX:
+    if name != INDEX and any(part.casefold() == INDEX.casefold() for part in parts):
         raise _refused(raw, "is kept for the index", "use another name")
     return name
 

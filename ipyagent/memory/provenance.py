@@ -36,7 +36,11 @@ MOST_CHARS = 4_000_000
 # Words that memories are written with, whoever said what: they tell nothing of where it comes from.
 _OWN_WORDS = frozenset(
     found
-    for word in ["user", "users", "prefer", "preference", "preferred", "always", "never", "remember", "memory", "memorize", "note", "feedback", "why", "apply", "how", "seem", "appear", "apparently", "likely", "probably", "inferred", "infer", "conclude", "evidence", "said", "says", "ask", "asked", "request", "reference", "project", "quoted", "please", "must", "should"]
+    for word in """
+user users prefer preference preferred always never remember memory memorize note feedback why apply how seem
+appear apparently likely probably inferred infer conclude evidence said says ask asked request reference project
+quoted please must should
+""".split()  # noqa: SIM905 - a list of words reads better as text
     for found in words(word)
 )
 _ORDERS = re.compile(

@@ -32,6 +32,8 @@ DAY = 86_400.0
 _IGNORE = re.compile(
     r"\b(?:ignor(?:e|ing)|disregard|forget about|without(?: using)?|(?:do not|don'?t) (?:use|consult|look at))\s+"
     r"(?:(?:all|any|your|the|my|our|saved|stored|project|user)\s+){0,3}(?:memory|memories)\b"
+    r"(?![ -]*(?:errors?|leaks?|usage|use|limits?|warnings?|issues?|problems?|consumption|constraints?|footprint|"
+    r"overhead|pressure|profil\w*|allocations?|address\w*|mapp?\w*|bounds?|intensive|efficient|hungry|cards?)\b)"
     r"|(?:忽略|无视|不要?(?:使?用|看|参考)|别(?:用|看|管))(?:你的|所有|全部|已保存的)*(?:记忆|記憶)"
     r"|(?:記憶|メモリー?)を?(?:無視|使わ(?:ない|ず))",
     re.I,

@@ -104,8 +104,7 @@ class Scan:
     def _folder(
         self, prefix: str, above: int | None, depth: int, seen: dict[str, tuple[Key, Memory | Misfit]]
     ) -> bool:
-        """Take in one folder and those in it; whether anything is new. A folder that went away meanwhile or
-        cannot be read holds nothing."""
+        """Take in one folder and those in it; whether anything is new. A folder that went away holds nothing."""
         try:
             if not RELATIVE:
                 handle = None
@@ -114,8 +113,12 @@ class Scan:
                 here = self.root if above is None else prefix.rpartition("/")[2]
                 handle = os.open(here, _entering(above), dir_fd=above)
                 entries = os.scandir(handle)
-        except OSError:
+        except FileNotFoundError:
             return False
+        except OSError as problem:
+            told = ((0, 0, 0, 0), Misfit(prefix or ".", f"the folder cannot be read: {problem.strerror}"))
+            seen[prefix or "."] = told
+            return self._kept.get(prefix or ".") != told
         changed = False
         before = f"{prefix}/" if prefix else ""
         known = self._kept.get

@@ -22,6 +22,7 @@ _AGAIN: Final = re.compile(r"\s*<request>\n(.*)\n</request>\nThis is the user's 
 _QUOTED: Final = re.compile(r"The last request was: “(.*?)”\s*$", re.M)
 _NOTES: Final = re.compile(r"\s*<update-notes file=\"([^\"\n]+)\">\n(.*)\n</update-notes>\s*", re.S)
 
+_DREAM: Final = re.compile(r"\s*<dream>\n(.*)\n</dream>\s*", re.S)
 _EXTRACT: Final = re.compile(r"\s*<extract-memories>\n(.*)\n</extract-memories>\s*", re.S)
 
 
@@ -64,6 +65,11 @@ def asks_to_extract(text: str) -> bool:
     return bool(_EXTRACT.fullmatch(text))
 
 
+def asks_to_dream(text: str) -> bool:
+    """Whether this asks to tidy the memories."""
+    return bool(_DREAM.fullmatch(text))
+
+
 def texts_of(message: Mapping[str, Any]) -> list[str]:
     """The text blocks of a message."""
     content = message.get("content") or []
@@ -75,14 +81,14 @@ def texts_of(message: Mapping[str, Any]) -> list[str]:
 def directive(messages: Sequence[Mapping[str, Any]]) -> tuple[int, str]:
     """The place and the text of the directive that is being followed; (-1, "") when there is none.
 
-    A directive for a summary is in the last message; one for notes or for memories may have calls and results of its
+    A directive for a summary is in the last message; one for notes, memories or a dream may have calls and results of its
     own behind it.
     """
     for i in range(len(messages) - 1, -1, -1):
         if messages[i].get("role") != "user":
             continue
         for text in reversed(texts_of(messages[i])):
-            ours = notes_asked(text) is not None or asks_to_extract(text)
+            ours = notes_asked(text) is not None or asks_to_extract(text) or asks_to_dream(text)
             if ours or (i == len(messages) - 1 and asks_for_summary(text)):
                 return i, text
         content = messages[i].get("content") or []

@@ -71,7 +71,8 @@ _SINGLE: Final = ("role", "name")
 _COMPILED: Final = tuple((kind, topic, re.compile(rule, re.I)) for kind, topic, rule in _RULES)
 _STOP: Final = bag(
     "the and for that with about what you use our are always never please from now future prefer like was has have "
-    "not this its they them then than will should must can all any call name work is it we on in at of by to https am my so"
+    "not this its they them then than will should must can all any call name work is it we on in at of by to "
+    "https am my so"
 )
 
 
@@ -262,16 +263,19 @@ def _words(said: str) -> set[str]:
 
 
 def edits(path: str, there: str, fact: Fact) -> list[dict[str, Any]]:
-    """The edits that bring a memory up to date; none when it says so already or was not readable."""
+    """The edit that brings a memory up to date, one for all that changes; none when it says so already or was
+    not readable."""
     found = _BODY.search(there)
     if found is None or fact.text in found[2]:
         return []
     old = next((line for line in found[2].splitlines() if line.strip()), "")
     described = next((line for line in found[1].splitlines() if line.startswith("description:")), "")
-    changes = [(old, fact.text)] if old else []
-    if described:
-        changes.insert(0, (described, f"description: {_quoted(_described(fact))}"))
-    return [{"command": "str_replace", "path": path, "old_str": a, "new_str": b} for a, b in changes if a != b]
+    if not old or not described:
+        return []
+    first = there.index(described)
+    before = there[first : there.index(old, found.start(2)) + len(old)]
+    after = f"description: {_quoted(_described(fact))}{before[len(described) : -len(old)]}{fact.text}"
+    return [{"command": "str_replace", "path": path, "old_str": before, "new_str": after}]
 
 
 def _described(fact: Fact) -> str:

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from . import boundaries
-from .conversation import Turn
+from .conversation import Step, Turn
 from .digest import Material, cut, gist, material, result_line, squeezed, telling
 from .replies import Reply, calls, text
 from .tokens import count_text
@@ -22,13 +22,13 @@ _LIMIT: Final = re.compile(r"At most ([\d,]+) tokens a section and ([\d,]+) in a
 _SECTION: Final = re.compile(r"^(# [^\n]+)\n(?:([_*]\S[^\n]*[_*])(?:\n|\Z))?(.*?)(?=^# |\Z)", re.M | re.S)
 _MOST: Final = 800
 """Tokens of a section, when the directive names no limit."""
-_SHARES: Final = (("task", 0.25), ("result", 0.3))
+_SHARES: Final = (("task", 0.25), ("result", 0.3), ("data", 0.15))
 """What sections have of the room for all notes: what was asked for and what came of it can be had from nowhere else."""
 _REST_SHARE: Final = 0.05
 _MARGIN: Final = 0.7
 """The part of a limit that is used: whoever set it counts otherwise, and cuts what is over."""
-_SHORT: Final = 120
-"""Characters of a call's result that is an answer by itself: a number, a name, a shape."""
+_SHORT: Final = 200
+"""Characters of a result that is a handful of figures."""
 _LAST: Final = 3
 """Lines of the worklog by which the conversation is found again."""
 _REST: Final = 0.9
@@ -80,20 +80,20 @@ def _lines(heading: str, found: Material) -> list[str]:
     if "error" in title:
         return found.errors()
     if "data" in title:
-        shapes = (re.search(r"\w+  DataFrame \d+ x \d+[^\n]*|\(\d+, \d+\)", step.text) for step in found.steps)
-        return list(dict.fromkeys(cut(each[0], 200) for each in shapes if each))
+        return [line for step in found.steps if not step.failed for line in _figures(step)]
     if "learn" in title:
         mended = [error for error in found.errors() if "; then it went with" in error]
         return [f"After {error.split(';')[0]}, it{error.split('; then it')[1]}" for error in mended]
     if "result" in title:
-        return [line for turn in found.turns for line in _results(turn)]
+        return [squeezed(each, 80) for each in found.solved()]
     return list(map(_logged, found.turns))
 
 
-def _results(turn: Turn) -> list[str]:
-    """The answer, and before it what calls gave that is short enough to be one."""
-    given = [squeezed(step.text, 80) for step in turn.steps if 0 < len(step.text) <= _SHORT and not step.failed]
-    return [*given, squeezed(gist(turn.said), 80)] if turn.said else given or [result_line(step, 80) for step in turn.steps[-1:]]
+def _figures(step: Step) -> list[str]:
+    """The size of a table that a call showed, and a result that is short enough to be kept nearly whole."""
+    shape = re.search(r"\w+  DataFrame \d+ x \d+[^\n]*|\(\d+, \d+\)", step.text)
+    small = 0 < len(step.text) <= _SHORT and re.search(r"\d", step.text)
+    return [*([cut(shape[0], 200)] if shape else []), *([squeezed(step.text, 80)] if small else [])]
 
 
 def _logged(turn: Turn) -> str:
@@ -102,7 +102,8 @@ def _logged(turn: Turn) -> str:
 
 def _news(found: Material, notes: str) -> Material:
     """What came after the turns that the worklog ends with; everything when they are not there."""
-    log = next((old.strip().splitlines() for heading, _, old in _SECTION.findall(notes) if _is_log(heading)), [])
+    logs = (old.strip().splitlines() for heading, _, old in _SECTION.findall(notes) if _is_log(heading))
+    log: list[str] = next(logs, [])
     turns = found.turns
     shown = [f"- {_logged(turn)}" for turn in turns]
     for count in range(min(_LAST, len(log)), 0, -1):

@@ -26,6 +26,7 @@ from . import (
     talk,
 )
 from .conversation import Conversation, read
+from .dreaming import dreamed
 from .extracting import extracted
 from .frames import Frame, find_frame
 from .intents import Ask, after_load, ask, kind, other_work
@@ -67,6 +68,8 @@ def answer(body: Mapping[str, Any]) -> Reply:
     if told:
         if boundaries.asks_to_extract(told):
             reply = extracted(body)
+        elif boundaries.asks_to_dream(told):
+            reply = dreamed(body)
         else:
             reply = noted(body) if boundaries.notes_asked(told) is not None else text(summary(body))
         return _named(reply, conversation)

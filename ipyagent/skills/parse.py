@@ -76,8 +76,8 @@ def skill_of(headed: Headed, folder: Path, source: str) -> Skill | Diagnostic:
     fields, problems = dict(headed.fields), list(headed.problems)
     description = _text(fields.pop("description", None), "description", problems)
     if not description:
-        why = "; ".join(problems) if not headed.fields and problems else "line 1: no description"
-        return Diagnostic(file=folder / FILE, why=why, skipped=True)
+        why = "; ".join(problems) if not headed.fields and problems else "no description"
+        return Diagnostic(file=folder / FILE, why=why if why.startswith("line ") else f"line 1: {why}", skipped=True)
     if len(description) > MOST_DESCRIPTION:
         problems.append(f"the description has {len(description):,} characters, {MOST_DESCRIPTION:,} are allowed")
     compatibility = _text(fields.pop("compatibility", None), "compatibility", problems)

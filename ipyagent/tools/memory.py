@@ -298,6 +298,8 @@ def _rename(access: MemoryAccess, place: Address, to: Address) -> ToolOutput:
     if place.is_folder != to.is_folder:
         kind = "folder" if place.is_folder else "file that ends in .md"
         raise ToolFailure(f"Error: {to.path} must name a {kind}, as {place.path} does")
+    if place == to and access.read(place) is not None:
+        raise ToolFailure(f"Error: The destination {to.path} already exists")
     inside = access.listed(place.scope, place.name) if place.is_folder else []
     if place.is_folder and not inside:
         raise _missing(place)

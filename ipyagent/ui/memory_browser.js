@@ -432,7 +432,7 @@ function render({ model, el }) {
     dreamHead.textContent = `Tidying (dream): ${now.status || "not yet"}${running && now.phase ? `, ${now.phase}` : ""}`;
     const rows = [];
     if (now.message) rows.push(element("p", "", now.message));
-    if (running || now.turns.length) rows.push(element("p", "im-dim", `${now.seconds} s · ${now.turns.length} turns · ${now.files.length} files touched`));
+    if (running || now.turns.length) rows.push(element("p", "im-dim", `${now.seconds} s · newest turns: ${now.turns.length} · files touched: ${now.files.length}`));
     if (now.files.length) rows.push(element("p", "", now.files.join(", ")));
     if (now.turns.length) {
       const turns = element("ol", "im-turns");

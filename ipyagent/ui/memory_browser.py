@@ -148,13 +148,14 @@ class MemoryBrowser:
                 return None
 
     def _rows(self, content: dict[str, Any]) -> dict[str, Any]:
-        order = content.get("order")
+        asked = content.get("order")
+        orders: tuple[Order, ...] = get_args(Order)
         wanted = Wanted(
             words=_word(content, "words")[:QUERY_CHARS],
             scope=_word(content, "scope"),
             kind=_word(content, "type"),
             problems=bool(content.get("problems")),
-            order=order if order in get_args(Order) else "newest",
+            order=next((order for order in orders if order == asked), "newest"),
         )
         begin, count = (_number(content, name) for name in ("from", "count"))
         found = self._browsing.listed(wanted)

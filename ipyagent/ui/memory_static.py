@@ -17,6 +17,7 @@ TEXTS = 60
 """Of these, those whose text it has."""
 TEXT_CHARS = 4_000
 TERMINAL_ROWS = 60
+NAME_WIDTH = 56
 _CELL = "padding:2px 8px;text-align:left;vertical-align:top"
 
 
@@ -28,7 +29,8 @@ def when(moment: float) -> str:
 def list_lines(browsing: Browsing, most: int = TERMINAL_ROWS) -> list[str]:
     """One line a memory, newest first, and what is not listed."""
     found = browsing.everything()
-    lines = [memory_line(memory) for memory in found[:most]]
+    width = min(NAME_WIDTH, max((len(short_name(memory.path)) for memory in found[:most]), default=0))
+    lines = [memory_line(memory, width) for memory in found[:most]]
     if len(found) > most:
         lines.append(f"… {len(found) - most:,} older ones (%memory search WORDS)")
     if not found:
@@ -36,10 +38,10 @@ def list_lines(browsing: Browsing, most: int = TERMINAL_ROWS) -> list[str]:
     return [*lines, *(line(why, 300) for why in browsing.missing())]
 
 
-def memory_line(memory: Memory) -> str:
-    """"feedback_plots.md    feedback  project  12 days ago   Axes have units"."""
+def memory_line(memory: Memory, width: int) -> str:
+    """"feedback_plots.md  feedback  project  12 days ago  Axes have units"; the name as wide as `width`."""
     problem = f"  ! {line(memory.problems[0], 120)}" if memory.problems else ""
-    columns = f"{line(short_name(memory.path), 40):<32} {line(memory.kind, 9) or '-':<9} {line(memory.scope, 8):<8}"
+    columns = f"{short_name(memory.path):<{width}}  {line(memory.kind, 9) or '-':<9}  {line(memory.scope, 8):<8}"
     return f"{columns} {ago(age(memory)):<13} {line(memory.description, 90)}{problem}"
 
 

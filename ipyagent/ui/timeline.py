@@ -20,7 +20,10 @@ from ipyagent.timeline import Bar, Mark, Timeline
 from ipyagent.ui.escape import escape, line, plain
 from ipyagent.ui.meter import dollars, percent, thousands
 
-COLORS = ("#7a8794", "#a9b4be", "#2f7ed8", "#7fb2e8", "#2e9c6a", "#b07cc6", "#d9a21b", "#d9692b", "#c2487f")
+COLORS = (
+    "#7a8794", "#8a7355", "#17a0a8", "#a9b4be", "#2f7ed8", "#7fb2e8", "#6fcfc4", "#2e9c6a", "#b07cc6", "#d9a21b",
+    "#d9692b", "#c2487f",
+)  # fmt: skip
 """One a source, in the order of SOURCES: apart from one another on white and on black."""
 LETTERS = {
     "stored": "S", "cleared": "C", "notes": "N", "compacted": "K", "snipped": "X", "collapsed": "L",

@@ -42,7 +42,8 @@ def write_turns(folder: Path, found: list[dict[str, Any]]) -> int:
     for conversation in found:
         for turn in conversation["turns"]:
             name = turn_name(conversation["conversation"], turn["id"])
-            head = f"name: {name.removesuffix('.md')}\ndescription: {json.dumps(turn['text'][:120], ensure_ascii=False)}"
+            said = json.dumps(turn["text"][:120], ensure_ascii=False)
+            head = f"name: {name.removesuffix('.md')}\ndescription: {said}"
             _write(folder / name, f"---\n{head}\ntype: project\n---\n{turn['date']}\n{turn['text']}\n", count)
             count += 1
     return count
@@ -55,7 +56,8 @@ def write_many(folder: Path, count: int) -> None:
         theme = _THEMES[number % len(_THEMES)]
         own = f"case{number} table{number % 97} step{number % 31} team{number % 13}"
         text = f"{theme}. This holds for {own}.\n\n**Why:** it was found in {own}.\n**How to apply:** before {theme}.\n"
-        head = f"name: Note {number} on {theme.split()[1]}\ndescription: {theme} ({own})\ntype: {'feedback' if number % 2 else 'project'}"
+        kind = "feedback" if number % 2 else "project"
+        head = f"name: Note {number} on {theme.split()[1]}\ndescription: {theme} ({own})\ntype: {kind}"
         _write(folder / f"note_{number:05d}.md", f"---\n{head}\n---\n{text}", number)
 
 

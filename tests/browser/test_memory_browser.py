@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from ipyagent.practice.replies import text, tool
+from ipyagent.practice.replies import calls, text
 
 from .lab import CHROMIUM, Page, Server, write_notebook
 from .product import Product
@@ -22,6 +22,28 @@ pytestmark = [
 
 SETUP = """%load_ext ipyagent
 %config IPyAgent.model = "practice"
+"""
+DREAM = """from ipyagent.browsing import Dreaming, browsing_of
+from ipyagent.ui.memory_browser import MemoryBrowser
+
+
+class Dreams:
+    status, told = "running", None
+
+    def now(self):
+        turns = tuple(f"memory view note_{n:05}.md" for n in range(12))
+        return Dreaming(status=self.status, phase="gather", turns=turns, files=("feedback_plots.md",), seconds=41)
+
+    def stop(self):
+        self.status = "killed"
+        self.told()
+
+    def watch(self, told):
+        self.told = told
+        return lambda: None
+
+
+MemoryBrowser(browsing_of(get_ipython()._ipyagent_extension.agent_now), Dreams()).open(get_ipython())
 """
 BROWSER, AFTER = 1, 2
 COUNT = 10_000
@@ -65,7 +87,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 
 def test_ten_thousand_memories_can_be_searched_read_edited_and_taken_back(server: Server, shots: Path) -> None:
-    write_notebook(server.root, "memories.ipynb", [SETUP, "%memory", "1 + 1"])
+    write_notebook(server.root, "memories.ipynb", [SETUP, "%memory", DREAM])
     with Page(server, shots, height=900) as page:
         page.open("memories.ipynb")
         page.run(0)
@@ -144,6 +166,13 @@ def test_ten_thousand_memories_can_be_searched_read_edited_and_taken_back(server
         for theme, suffix in (("JupyterLab Dark", "dark"), ("JupyterLab Light", "light")):
             page.theme(theme)
             page.shot(f"memories_static_{suffix}")
+        dream = page.cell(AFTER).locator("details", has_text="Tidying")
+        dream.get_by_text("Tidying (dream): running, gather").click()
+        dream.scroll_into_view_if_needed()
+        page.shot("memories_dream")
+        dream.get_by_role("button", name="Stop").click()
+        dream.get_by_text("Tidying (dream): killed").wait_for(timeout=10_000)
+        assert not dream.get_by_role("button", name="Stop").is_visible()
         page.save()
         assert "widget-view" not in json.dumps(page.outputs(BROWSER))
         assert page.page.evaluate("window.hit") is None
@@ -166,11 +195,12 @@ def test_chips_take_back_in_a_cell_that_has_ended(tmp_path: Path, shots: Path) -
         write_notebook(tmp_path, "chips.ipynb", CHIPS)
         units = memory("Units", "g, mm", "project", "g and mm")
         made = {"command": "create", "path": "/memories/project/units.md", "file_text": units}
+        kept = {**made, "path": "/memories/project/kept.md", "file_text": units.replace("Units", "Kept")}
         with Page(product.jupyter, shots) as page:
             page.open("chips.ipynb")
             page.run(0)
             page.run(1)
-            product.script(tool("memory", made, say="I keep that."), text("Plotted."))
+            product.script(calls([("memory", made), ("memory", kept)], say="I keep that."), text("Plotted."))
             page.run(ASKED)
             cell = page.cell(ASKED)
             cell.locator(".ia-static").wait_for(timeout=10_000)
@@ -182,9 +212,11 @@ def test_chips_take_back_in_a_cell_that_has_ended(tmp_path: Path, shots: Path) -
                 page.theme(theme)
                 page.shot(f"chips_{suffix}")
             undo = cell.locator('[data-ipyagent-door][data-sign="undo"]')
-            assert undo.is_visible()
-            assert not cell.get_by_text("%memory forget").is_visible()  # the button says it
-            undo.click()
+            assert undo.count() == 2
+            assert undo.first.is_visible()
+            command = cell.get_by_text("%memory forget kept.md")
+            assert not command.is_visible()  # the button says it
+            undo.first.click()
             cell.get_by_text("taken back").wait_for(timeout=10_000)
             assert not file.exists()
             page.run(3)
@@ -196,5 +228,7 @@ def test_chips_take_back_in_a_cell_that_has_ended(tmp_path: Path, shots: Path) -
         with Page(product.jupyter, shots) as page:
             page.open("chips.ipynb", kernel=False)
             page.cell(ASKED).locator(".ia-static").wait_for(timeout=20_000)
-            assert not any(button.is_visible() for button in page.cell(ASKED).locator(".ia-static button").all())
+            buttons = page.cell(ASKED).locator(".ia-static button")
+            assert not any(button.is_visible() for button in buttons.all())
+            assert page.cell(ASKED).get_by_text("%memory forget kept.md").is_visible()
             page.shot("chips_reopened")

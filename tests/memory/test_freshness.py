@@ -33,7 +33,8 @@ def test_a_file_that_is_there_tells_when_it_changed_and_one_that_is_not_is_misse
 
 def test_columns_are_looked_for_in_the_tables(tmp_path: Path) -> None:
     space = {"df": pd.DataFrame({"price": [1], "qty": [2]})}
-    lines = told("Group by `df.region`, sum `df['price']`; the column `qty` is a count, column `tax` too.", space, tmp_path)
+    text = "Group by `df.region`, sum `df['price']`; the column `qty` is a count, column `tax` too."
+    lines = told(text, space, tmp_path)
     assert "`df.region` no longer exists" in lines
     assert "`df` has the column `price`" in lines
     assert "`df` has the column `qty`" in lines
@@ -60,8 +61,9 @@ def test_what_the_memory_calls_a_variable_or_function_is_missed(tmp_path: Path) 
 
 def test_a_function_is_found_in_the_file_that_is_named_with_it(tmp_path: Path) -> None:
     (tmp_path / "prep.py").write_text("def clean_orders(df):\n    return df\n")
-    assert told("`clean_orders()` in `prep.py` does it", {}, tmp_path)[0] == "`clean_orders` is in `prep.py`"
-    assert told("`mend_orders()` in `prep.py` does it", {}, tmp_path)[0] == "`mend_orders` is in none of the files named"
+    there, gone = (told(f"`{name}()` in `prep.py` does it", {}, tmp_path) for name in ("clean_orders", "mend_orders"))
+    assert there[0] == "`clean_orders` is in `prep.py`"
+    assert gone[0] == "`mend_orders` is in none of the files named"
 
 
 class Trap:

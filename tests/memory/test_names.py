@@ -316,3 +316,26 @@ def test_a_file_in_another_normal_form_is_found(store: Store) -> None:
     assert [name for name in os.listdir(store.folder) if name.endswith("ber.md")] == [decomposed]
     store.delete("Über.md", by="agent")
     assert not (store.folder / decomposed).exists()
+
+
+def test_a_platform_without_open_folders_keeps_the_rule(tmp_path: Path, outside: Path) -> None:
+    files = Confined(tmp_path / "memory", relative=False)
+    assert (files.read("a.md"), files.status("team/a.md"), files.names()) == (None, None, [])
+    files.replace("team/a.md", b"A", "new/file")
+    files.move("team/a.md", "b.md")
+    files.prune("team/a.md")
+    assert files.keep("b.md", "kept/b.md")
+    assert (files.read("b.md"), files.read("kept/b.md", 0)) == (b"A", b"")
+    assert sorted(files.names()) == ["b.md", "kept", "new"]
+    assert [name for name, _ in files.walk()] == ["b.md", "kept/b.md"]
+    (files.root / "far").symlink_to(outside)
+    (files.root / "link.md").symlink_to(outside / "secret.md")
+    for name in ("far/secret.md", "link.md"):
+        with pytest.raises(MemoryRefused) as caught:
+            files.read(name)
+        assert caught.value.reason == "link"
+        with pytest.raises(MemoryRefused):
+            files.replace(name, b"poison", "new/file")
+    files.remove("b.md")
+    files.remove("link.md")
+    assert everything(outside) == {"secret.md": b"secret\n"}

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 from memory.recall_room import Folder
 
-from ipyagent.memory.ranking import surely
+from ipyagent.memory.ranking import rank, surely
 from ipyagent.memory.words import content_words, count, words
 
 TOPICS = (
-    ("plots", "Charts use the colour-blind palette", "图表使用色盲友好的配色", "グラフは色覚に配慮した配色にする"),
-    ("invoice", "Invoices are sent on the first Monday", "发票在每月第一个星期一寄出", "請求書は毎月最初の月曜日に送る"),
+    ("plots", "Charts use the colour-blind palette", "图表使用色盲友好的配色", "グラフは色覚に配慮した配色"),
+    ("invoice", "Invoices are sent on the first Monday", "发票在第一个星期一寄出", "請求書は最初の月曜日に送る"),
     ("backup", "The backup server is down at night", "备份服务器夜间停机", "バックアップサーバーは夜間停止する"),
     ("coffee", "Anna drinks her coffee without milk", "安娜喝咖啡不加牛奶", "アンナはコーヒーに牛乳を入れない"),
     ("train", "The team travels by train to Berlin", "团队乘火车去柏林", "チームは電車でベルリンへ行く"),
@@ -119,7 +119,7 @@ def test_changed_and_removed_files_are_seen_at_once(folder: Folder) -> None:
 
 def test_query_syntax_and_odd_characters_are_only_text(folder: Folder) -> None:
     folder.add("a.md", "the orders AND the NEAR table")
-    for query in ('orders" OR *', "lead : x AND (", "NEAR(orders)", "\x00\ud800 orders", "^orders -table", "'; DROP TABLE x"):
+    for query in ('orders" OR *', "lead : x AND (", "NEAR(orders)", "\x00\ud800 orders", "^orders -table", "'; DROP x"):
         folder.found(query)
     assert folder.names('"orders')[0] == "a.md"
 
@@ -210,7 +210,7 @@ def test_several_kernels_share_one_index(tmp_path: Path) -> None:
     tests = str(Path(__file__).parents[1])
     given = [str(folder.path), str(cache), tests]
     running = [
-        subprocess.Popen([sys.executable, "-c", WRITER, *given, str(who)], stdout=subprocess.PIPE, text=True, cwd=Path(tests).parent)
+        subprocess.Popen([sys.executable, "-c", WRITER, *given, f"{who}"], stdout=-1, cwd=Path(tests).parent)
         for who in range(3)
     ]
     for process in running:
@@ -230,5 +230,35 @@ def test_words_are_counted_as_a_person_would() -> None:
 
 
 def test_a_query_of_empty_words_alone_keeps_them() -> None:
-    assert content_words("what is this") == ["what", "be", "thi"] or content_words("what is this")
-    assert "palett" in content_words("what is the palette")
+    assert content_words("what is this")
+    assert content_words("what is the palette") == ["palett"]
+
+
+# ---------------------------------------------------------------------- vectors
+
+
+def test_vectors_find_what_shares_no_word_and_are_kept_with_the_index(tmp_path: Path) -> None:
+    pytest.importorskip("wordllama", reason="the extra `embeddings` is not installed")
+    from ipyagent.memory import embeddings
+
+    cache = tmp_path / "cache" / "recall.sqlite"
+    folder = Folder(tmp_path / "memory", cache)
+    folder.add("pet.md", "Anna has a puppy and two kittens")
+    for number in range(30):
+        folder.add(f"x{number * 3}.md", f"Invoice {number} is paid by bank transfer")
+    folder.refresh()
+    model = embeddings.load()
+    assert model is not None
+    first = rank([folder.shelf], "which dogs and cats live there", embedder=model)[0]
+    assert first.memory.name == "pet.md"
+    assert first.likeness > 0
+    asked: list[int] = []
+    folder.index.close()
+    again = Folder(tmp_path / "memory", cache)
+    again.refresh()
+    stored = again.index.vectors(embeddings.KIND, lambda texts: asked.append(len(texts)) or model.stored(texts))
+    assert (len(stored), asked) == (31, [])
+    again.add("new.md", "a new one")
+    again.refresh()
+    again.index.vectors(embeddings.KIND, lambda texts: asked.append(len(texts)) or model.stored(texts))
+    assert asked == [1]

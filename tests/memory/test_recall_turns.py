@@ -352,15 +352,15 @@ def test_a_dry_run_tells_what_would_be_picked_and_why(make: Make, brain: Brain, 
     save("plots.md", "Plots use the colour-blind palette")
     save("orders.md", "The weekly list of late orders is Anna's, ask her before any of it is sent to the board")
     agent = make()
-    first, *rest = explain(agent, "plot the orders")
+    first = explain(agent, "plot the orders")[0]
     assert first.recalled.path == "/memories/project/plots.md"
     assert first.picked
     assert first.recalled.score > 0
     assert first.recalled.why
     assert agent.session is None
     offline = make(recall_selector=False)
-    assert {each.recalled.path.rpartition("/")[2] for each in explain(offline, "plot the orders")} == {"plots.md", "orders.md"}
-    assert rest is not None
+    names = {each.recalled.path.rpartition("/")[2] for each in explain(offline, "plot the orders")}
+    assert names == {"plots.md", "orders.md"}
 
 
 def test_the_request_is_kept_apart_from_the_memories(make: Make, brain: Brain, save: Callable[..., Path]) -> None:

@@ -137,8 +137,8 @@ def test_what_a_file_held_before_does_not_stop_the_edit_that_takes_it_out() -> N
     assert find_secrets(f"{old}\nghp_{TAIL}abcd", known=old, environ={}) == [Secret("a GitHub token", 3)]
 
 
-@pytest.mark.parametrize("text", ["a" * 200_000, "password" * 25_000, "a.b-" * 50_000, "Ab1+/" * 40_000, "x=" * 100_000])
-def test_long_lines_take_no_longer_than_long_texts(text: str) -> None:
+@pytest.mark.parametrize("piece", ["a", "password", "a.b-", "Ab1+/", "x=", "password='", "http://", "bearer "])
+def test_long_lines_take_no_longer_than_long_texts(piece: str) -> None:
     began = time.perf_counter()
-    find_secrets(text, environ={})
+    find_secrets(piece * (200_000 // len(piece)), environ={})
     assert time.perf_counter() - began < 5.0

@@ -11,7 +11,8 @@ from ipyagent.memory.section import EMPTY, SHORT, memory_section
 
 
 def index(entries: int, word: str = "plots") -> str:
-    return "\n".join(f"- [Fact {n} about {word}](fact_{n}.md) — what was found out about {word} then" for n in range(entries))
+    lines = [f"- [Fact {n} about {word}](fact_{n}.md) — what was found out about {word} then" for n in range(entries)]
+    return "\n".join(lines)
 
 
 def test_the_section_itself_is_short() -> None:
@@ -20,7 +21,8 @@ def test_the_section_itself_is_short() -> None:
     assert line == ""
     assert text.count(EMPTY) == 2
     assert "`.ipyagent/sessions/*/transcript.jsonl`" in text
-    for said in ("`user`", "`feedback`", "`project`", "`reference`", "true when it was written", "secrets", "ignore memory"):
+    kinds = ("`user`", "`feedback`", "`project`", "`reference`")
+    for said in (*kinds, "true when it was written", "secrets", "ignore memory"):
         assert said in text
 
 

@@ -15,7 +15,8 @@ INVOICE = memory("invoice.md", kind="project", description="Invoices go out on M
 
 def body(text: str) -> dict[str, object]:
     messages = [{"role": "user", "content": [{"type": "text", "text": text}]}]
-    return {"model": "practice", "messages": messages, "output_config": {"format": {"type": "json_schema", "schema": SCHEMA}}}
+    form = {"type": "json_schema", "schema": SCHEMA}
+    return {"model": "practice", "messages": messages, "output_config": {"format": form}}
 
 
 def practised(request: str, *listed: object, tools: tuple[str, ...] = ()) -> list[str]:

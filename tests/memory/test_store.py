@@ -254,6 +254,15 @@ def test_hidden_files_the_index_and_links_are_no_memories(store: Store, tmp_path
     assert {each.name for each in store.index.doctor() if each.kind == "name"} == {"link.md", "pipe.md"}
 
 
+def test_a_folder_that_cannot_be_read_is_told(tmp_path: Path) -> None:
+    (tmp_path / "memory").write_text("a file")
+    store = Store(tmp_path / "memory", "project")
+    assert store.list() == store.list() == []
+    assert [finding.name for finding in store.misfits()] == ["."]
+    with pytest.raises(MemoryRefused):
+        store.write("a.md", "A\n", expected=None, by="agent")
+
+
 # ------------------------------------------------------------------- index
 
 

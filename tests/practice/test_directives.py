@@ -168,3 +168,34 @@ def test_without_anything_new_nothing_is_edited() -> None:
     notes = edited(TEMPLATE, session(2))
     reply = answer({"messages": [*session(2), user(said(notes_directive(notes)))]})
     assert [block["type"] for block in reply.content] == ["text"]
+
+
+def test_an_edit_of_notes_quotes_only_where_it_begins_and_what_goes() -> None:
+    notes, quoted, written, whole = TEMPLATE, 0, 0, 0
+    for turns in range(4, 60, 4):
+        reply = answer({"messages": [*session(turns), user(said(notes_directive(notes)))]})
+        notes = edited(notes, session(turns))
+        quoted += sum(count_text(call["input"]["old"]) for call in reply.content)
+        written += sum(count_text(call["input"]["new"]) for call in reply.content)
+        whole += count_text(notes)
+        assert count_text(notes) < 12_000
+    assert quoted < 0.8 * written
+    assert quoted + written < 0.8 * whole, "writing all of it anew each time would quote and write twice the whole"
+
+
+def test_in_a_full_section_stays_what_is_said_nowhere_else() -> None:
+    def asked(turns: int) -> list[Body]:
+        made = []
+        for n in range(turns):
+            code = f" The permit is ZX{n * 31 % 97:02d}-{n:03d}." if n % 7 == 0 else ""
+            made += [user(f"Look at table_{n % 5}.csv once more, please, with column_{n % 3} in view.{code}")]
+            made += [assistant(said(f"Seen, as before, number {n % 4}."))]
+        return made
+
+    notes = TEMPLATE
+    for turns in range(10, 200, 10):
+        notes = edited(notes, asked(turns))
+    section = notes.split("# Task Specification")[1].split("\n# ")[0]
+    permits = [f"ZX{n * 31 % 97:02d}-{n:03d}" for n in range(0, 190, 7)]
+    assert [permit for permit in permits if permit not in section] == []
+    assert count_text(section) < 2_000

@@ -129,11 +129,13 @@ def after(reply_input: dict[str, Any], result: str) -> tuple[dict[str, Any], ...
 def test_a_known_memory_is_read_first_and_then_brought_up_to_date() -> None:
     [view] = made("the deadline is 2026-12-20", known=KNOWN)
     assert view == {"command": "view", "path": "/memories/project/project_deadline.md"}
-    edits = made("the deadline is 2026-12-20", known=KNOWN, after=after(view, SHOWN))
-    assert [edit["command"] for edit in edits] == ["str_replace", "str_replace"]
-    assert edits[0]["old_str"] == 'description: "the deadline is 2026-12-10"'
-    assert edits[0]["new_str"] == 'description: "the deadline is 2026-12-20"'
-    assert made("the deadline is 2026-12-20", known=KNOWN, after=(*after(view, SHOWN), *after(edits[0], "done"))) == []
+    [edit] = made("the deadline is 2026-12-20", known=KNOWN, after=after(view, SHOWN))
+    assert edit["command"] == "str_replace"
+    assert edit["old_str"] == (
+        'description: "the deadline is 2026-12-10"\ntype: project\n---\nthe deadline is 2026-12-10'
+    )
+    assert edit["new_str"] == edit["old_str"].replace("2026-12-10", "2026-12-20")
+    assert made("the deadline is 2026-12-20", known=KNOWN, after=(*after(view, SHOWN), *after(edit, "done"))) == []
 
 
 def test_what_a_memory_says_already_is_not_written_again() -> None:

@@ -15,8 +15,8 @@ from ipyagent.journal.view import View
 
 Moment: TypeAlias = Literal["results", "request", "near", "mark", "overflow", "turn_end"]
 """When a layer is asked: all results of a reply are in and not sent yet; before each request; a turn begins
-within one large result of the auto-compact mark, whose thinking would then be in the way; that mark is reached (or somebody asked for a compaction); the server said that the prompt
-is too long; a turn has ended."""
+within one large result of the auto-compact mark, whose thinking would then be in the way; that mark is reached
+(or somebody asked for a compaction); the server said that the prompt is too long; a turn has ended."""
 
 
 class Rates(msgspec.Struct, frozen=True, kw_only=True):

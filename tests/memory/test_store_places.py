@@ -1,0 +1,138 @@
+"""Where memory lies: the order of overrides, what is refused, and what nothing may move."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from ipyagent.config import IPyAgent
+from ipyagent.errors import MemoryRefused
+from ipyagent.memory.places import memory_folders, memory_stores
+from ipyagent.project import Project, find_root
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    root = tmp_path / "work" / "project"
+    root.mkdir(parents=True)
+    return Project(root=root.resolve(), user=tmp_path.resolve() / "home" / ".ipyagent")
+
+
+def settings(**given: object) -> IPyAgent:
+    return IPyAgent(environ={}, **given)
+
+
+def test_by_default_it_is_beside_the_project_and_in_the_users_folder(project: Project) -> None:
+    places = memory_folders(project, settings(), environ={})
+    assert places == {"project": project.root / ".ipyagent" / "memory", "user": project.user / "memory"}
+    assert not project.folder.exists()
+    assert not project.user.exists()
+
+
+def test_the_environment_comes_before_the_setting(project: Project, tmp_path: Path) -> None:
+    chosen = settings(memory_dir=str(tmp_path / "from-setting"))
+    assert memory_folders(project, chosen, environ={})["project"] == tmp_path.resolve() / "from-setting"
+    given = {"IPYAGENT_MEMORY_DIR": str(tmp_path / "from-environment")}
+    assert memory_folders(project, chosen, environ=given)["project"] == tmp_path.resolve() / "from-environment"
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        ("memory", "is relative"),
+        ("./memory", "is relative"),
+        ("../memory", "is relative"),
+        ("/", "is a root"),
+        ("/etc", "is a root"),
+        ("/tmp", "is a root"),
+        ("/var/tmp", "shared folder"),
+        ("~", "is a root, a home or a shared folder"),
+        ("/x/y\0z", "holds a NUL"),
+        ("//server/share/memory", "is a network path"),
+        ("\\\\server\\share", "is a network path"),
+        ("C:", "is a bare drive"),
+        ("C:\\", "is a bare drive"),
+        ("/x/../../etc/cron.d", 'holds ".."'),
+        ("~nobody-of-this-name/x", "home directory"),
+    ],
+)
+def test_places_that_are_refused(project: Project, given: str, why: str) -> None:
+    with pytest.raises(MemoryRefused, match="memory cannot be kept in") as caught:
+        memory_folders(project, settings(memory_dir=given), environ={})
+    assert caught.value.reason == "place"
+    assert why in str(caught.value)
+
+
+def test_a_link_out_of_the_project_is_refused(project: Project, tmp_path: Path) -> None:
+    """As a cloned repository may carry one."""
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    project.folder.mkdir()
+    (project.folder / "memory").symlink_to(outside)
+    with pytest.raises(MemoryRefused, match="leads out"):
+        memory_folders(project, settings(), environ={})
+    (project.root / "notes").symlink_to(outside)
+    with pytest.raises(MemoryRefused, match="leads out"):
+        memory_folders(project, settings(memory_dir=str(project.root / "notes" / "memory")), environ={})
+    (project.folder / "memory").unlink()
+    (project.folder / "memory").symlink_to("memory")
+    with pytest.raises(MemoryRefused):
+        memory_folders(project, settings(), environ={})
+
+
+def test_a_link_of_the_users_own_choice_is_followed_once(project: Project, tmp_path: Path) -> None:
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "disk")
+    places = memory_folders(project, settings(memory_dir=str(tmp_path / "link" / "memory")), environ={})
+    assert places["project"] == tmp_path.resolve() / "disk" / "memory"
+
+
+def test_a_file_is_no_place(project: Project) -> None:
+    project.folder.mkdir()
+    (project.folder / "memory").write_text("x")
+    with pytest.raises(MemoryRefused, match="is a file"):
+        memory_folders(project, settings(), environ={})
+
+
+def test_the_first_write_makes_the_project_folder_with_its_gitignore(project: Project) -> None:
+    stores = memory_stores(project, settings(), environ={})
+    assert stores["project"].list() == []
+    assert not project.folder.exists()
+    stores["project"].write("a.md", "A\n", expected=None, by="agent")
+    assert "sessions/" in (project.folder / ".gitignore").read_text()
+    assert "memory" not in (project.folder / ".gitignore").read_text().replace("agent-memory-local", "").split()
+    assert project.trusted
+
+
+def test_worktrees_share_memory_unless_told_otherwise(tmp_path: Path) -> None:
+    main, linked = tmp_path / "main", tmp_path / "linked"
+    main.mkdir()
+    identity = ["-c", "user.name=x", "-c", "user.email=x@y"]
+    for command in (
+        ["init", "-q", str(main)],
+        ["-C", str(main), *identity, "commit", "-q", "--allow-empty", "-m", "first"],
+        ["-C", str(main), "worktree", "add", "-q", str(linked)],
+    ):
+        subprocess.run(["git", *command], check=True, capture_output=True)
+    (linked / "deep").mkdir()
+    project = Project(root=find_root(linked), user=tmp_path / "user")
+    assert project.root == main.resolve()
+    shared = main.resolve() / ".ipyagent" / "memory"
+    assert memory_folders(project, settings(), environ={}, folder=linked)["project"] == shared
+    own = settings(memory_per_worktree=True)
+    expected = main.resolve() / ".ipyagent" / "worktrees" / "linked" / "memory"
+    assert memory_folders(project, own, environ={}, folder=linked / "deep")["project"] == expected
+    assert memory_folders(project, own, environ={}, folder=main)["project"] == shared
+
+
+def test_a_worktrees_name_cannot_lead_elsewhere(tmp_path: Path) -> None:
+    main, linked = tmp_path / "main", tmp_path / "main" / "linked"
+    linked.mkdir(parents=True)
+    project = Project(root=main.resolve(), user=tmp_path / "user")
+    for name in ("..", ".", "", "x\0y", "a" * 300):
+        (linked / ".git").write_text(f"gitdir: {main}/.git/worktrees/{name}\n")
+        place = memory_folders(project, settings(memory_per_worktree=True), environ={}, folder=linked)["project"]
+        assert place.parent.parent == main.resolve() / ".ipyagent" / "worktrees"
+        assert len(place.parent.name) == 16

@@ -1,0 +1,109 @@
+"""Search in past sessions: right passages, right places, whatever is wrong with the cache."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from ipyagent.journal.events import AssistantSaid, Event, SessionStarted, ToolCalled, ToolReturned, UserSaid
+from ipyagent.journal.journal import TRANSCRIPT, Journal
+from ipyagent.memory.transcripts import excerpt, search_sessions
+from ipyagent.memory.words import content_words
+
+
+def text(words: str) -> tuple[dict[str, str], ...]:
+    return ({"type": "text", "text": words},)
+
+
+def session(place: Path, name: str, *events: Event) -> Path:
+    journal = Journal.create(place, SessionStarted(session=name, version="0"))
+    for event in events:
+        journal.append(event)
+    journal.close()
+    return place / name
+
+
+@pytest.fixture
+def folders(tmp_path: Path) -> list[Path]:
+    return [
+        session(
+            tmp_path,
+            "20261101-090000-aaaa",
+            UserSaid(at=1_793_000_000.0, text="load the orders", blocks=text("load the orders")),
+            AssistantSaid(blocks=text("There are 1,200 orders.")),
+            UserSaid(at=1_793_000_100.0, text="why is Vienna so low in March?", blocks=text("…")),
+            ToolCalled(call="c", name="python", input={"code": "orders.groupby('city').revenue.sum()"}),
+            ToolReturned(call="c", name="python", blocks=text("Vienna 12\nGraz 40")),
+            AssistantSaid(at=1_793_000_200.0, blocks=text("The warehouse in Vienna was closed for rebuilding.")),
+        ),
+        session(tmp_path, "20261102-090000-bbbb", UserSaid(text="你好，画出企鹅的体重分布", blocks=text("…"))),
+        session(tmp_path, "20261103-090000-cccc-aside", UserSaid(text="Vienna warehouse", blocks=text("…"))),
+    ]
+
+
+def test_a_passage_is_found_with_session_turn_date_and_excerpt(folders: list[Path]) -> None:
+    hits, problems = search_sessions(folders, "what happened to the warehouse in Vienna?")
+    assert problems == []
+    (hit,) = [hit for hit in hits if hit.session.endswith("aaaa")]
+    assert (hit.turn, hit.at, hit.who) == (2, 1_793_000_200.0, "agent")
+    assert "warehouse in Vienna was closed" in hit.excerpt
+    assert not [hit for hit in hits if "aside" in hit.session]
+
+
+def test_code_and_results_are_searched_and_other_scripts(folders: list[Path]) -> None:
+    assert search_sessions(folders, "groupby revenue")[0][0].who == "python"
+    assert search_sessions(folders, "Graz")[0][0].turn == 2
+    assert search_sessions(folders, "企鹅体重")[0][0].session.endswith("bbbb")
+    assert search_sessions(folders, "zebra")[0] == []
+    assert search_sessions(folders, '"; DROP TABLE terms; --')[0] == []
+
+
+def test_the_cache_follows_the_transcripts(folders: list[Path], tmp_path: Path) -> None:
+    cache = tmp_path / "cache" / "transcripts.sqlite"
+    assert search_sessions(folders, "Vienna", cache=cache)[0]
+    journal, _ = Journal.open(folders[1], lambda event: None)
+    journal.append(UserSaid(text="now the zebras", blocks=text("…")))
+    journal.close()
+    (hit,) = search_sessions(folders, "zebra", cache=cache)[0]
+    assert (hit.session[-4:], hit.turn) == ("bbbb", 2)
+    assert len(search_sessions(folders, "企鹅体重", cache=cache)[0]) == 1
+    assert search_sessions(folders[1:], "warehouse", cache=cache)[0] == []  # only what was asked for
+
+
+@pytest.mark.parametrize("content", [b"no database", b"", b"SQLite format 3\x00" + b"\x07" * 5_000])
+def test_a_damaged_cache_is_no_obstacle(folders: list[Path], tmp_path: Path, content: bytes) -> None:
+    cache = tmp_path / "transcripts.sqlite"
+    cache.write_bytes(content)
+    assert search_sessions(folders, "warehouse Vienna", cache=cache)[0]
+
+
+def test_a_transcript_that_cannot_be_read_is_named(folders: list[Path], tmp_path: Path) -> None:
+    broken = tmp_path / "20261104-090000-dddd"
+    broken.mkdir()
+    (broken / TRANSCRIPT).write_bytes(b"\x00\x01 nonsense\n{}\n")
+    hits, problems = search_sessions([broken, *folders], "warehouse Vienna")
+    assert hits
+    assert all("dddd" in problem for problem in problems)
+
+
+def test_an_excerpt_shows_the_words_that_were_asked_for() -> None:
+    long = "nothing here. " * 100 + "The warehouse in Vienna was closed." + " nothing there." * 100
+    shown = excerpt(long, content_words("warehouse Vienna"))
+    assert "warehouse in Vienna" in shown
+    assert len(shown) < 200
+    assert "\n" not in excerpt("a\nb\nc", ["a"])
+
+
+def test_many_sessions_are_searched_in_no_time_once_they_are_known(tmp_path: Path) -> None:
+    said = [UserSaid(text=f"box {n} weighs {n * 37 % 101} kg in hall {n % 7}", blocks=text("…")) for n in range(200)]
+    folders = [session(tmp_path / "s", f"20261105-0900{n:02}-eeee", *said) for n in range(10)]
+    cache = tmp_path / "cache" / "transcripts.sqlite"
+    search_sessions(folders, "box", cache=cache)
+    began = time.perf_counter()
+    hits, _ = search_sessions(folders, "box 17 in hall 3", cache=cache)
+    assert time.perf_counter() - began < 0.5
+    assert "box 17 " in hits[0].excerpt
+    assert os.path.getsize(cache) < 5_000_000

@@ -1,0 +1,148 @@
+"""Skills are read leniently and judged strictly, as the public specification and its validator have it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ipyagent.skills.parse import FILE, Diagnostic, Skill, body_of, read_skill, violations
+
+
+def made(tmp_path: Path, text: str | bytes, name: str = "my-skill") -> Path:
+    folder = tmp_path / name
+    folder.mkdir()
+    (folder / FILE).write_bytes(text if isinstance(text, bytes) else text.encode())
+    return folder
+
+
+VALID = {
+    "least": "---\nname: my-skill\ndescription: A test skill\n---\n# My Skill\n",
+    "all fields": (
+        "---\nname: my-skill\ndescription: A test skill\nlicense: MIT\ncompatibility: Python 3.11\n"
+        "metadata:\n  author: Test\n  version: 1.0\nallowed-tools: Bash(git:*) Read\n---\nBody\n"
+    ),
+    "tools as a list": "---\nname: my-skill\ndescription: d\nallowed-tools:\n  - Read\n  - Write\n---\n",
+    "windows line ends": "---\r\nname: my-skill\r\ndescription: A test skill\r\n---\r\nBody\r\n",
+    "no last newline": "---\nname: my-skill\ndescription: A test skill\n---\nBody",
+    "rule in the body": "---\nname: my-skill\ndescription: A test skill\n---\nBody\n\n---\n\nmore",
+    "folded description": "---\nname: my-skill\ndescription: >\n  A test\n  skill\n---\n",
+    "longest description": f"---\nname: my-skill\ndescription: {'x' * 1024}\n---\n",
+}
+
+
+@pytest.mark.parametrize("case", VALID)
+def test_what_the_specification_allows_is_valid_and_read_without_a_word(tmp_path: Path, case: str) -> None:
+    folder = made(tmp_path, VALID[case])
+    assert violations(folder) == []
+    skill = read_skill(folder)
+    assert isinstance(skill, Skill)
+    assert skill.name == "my-skill"
+    assert [problem for problem in skill.problems if "Windows" not in problem] == []
+
+
+@pytest.mark.parametrize(
+    "name", ["技能", "мой-навык", "навык", "café", "my-skill-2", "a", "a" * 64, "9", "日本語-スキル"]
+)
+def test_letters_of_any_script_are_letters(tmp_path: Path, name: str) -> None:
+    folder = made(tmp_path, f"---\nname: {name}\ndescription: d\n---\n", name)
+    assert violations(folder) == []
+
+
+INVALID = {
+    "upper case": ("---\nname: MySkill\ndescription: d\n---\n", "MySkill", "upper-case"),
+    "upper case of another script": ("---\nname: НАВЫК\ndescription: d\n---\n", "НАВЫК", "upper-case"),
+    "too long": (f"---\nname: {'a' * 70}\ndescription: d\n---\n", "a" * 70, "70 characters"),
+    "leading hyphen": ("---\nname: -my\ndescription: d\n---\n", "-my", "hyphens"),
+    "double hyphen": ("---\nname: my--skill\ndescription: d\n---\n", "my--skill", "hyphens"),
+    "underscore": ("---\nname: my_skill\ndescription: d\n---\n", "my_skill", "letters, digits"),
+    "another folder": ("---\nname: correct-name\ndescription: d\n---\n", "wrong-name", "differs"),
+    "no name": ("---\ndescription: d\n---\n", "my-skill", "`name` is missing"),
+    "no description": ("---\nname: my-skill\n---\n", "my-skill", "`description` is missing"),
+    "empty description": ("---\nname: my-skill\ndescription:\n---\n", "my-skill", "not empty"),
+    "unknown field": ("---\nname: my-skill\ndescription: d\ntags: [a]\n---\n", "my-skill", "no field tags"),
+    "long description": (f"---\nname: my-skill\ndescription: {'x' * 1100}\n---\n", "my-skill", "1,024"),
+    "long compatibility": (
+        f"---\nname: my-skill\ndescription: d\ncompatibility: {'x' * 550}\n---\n", "my-skill", "500"
+    ),
+    "no header": ("# My Skill\n", "my-skill", "no header"),
+    "unclosed header": ("---\nname: my-skill\ndescription: d\n", "my-skill", "no closing"),
+    "a list": ("---\n- just\n- a list\n---\n", "my-skill", "`key: value`"),
+    "tools as a mapping": ("---\nname: my-skill\ndescription: d\nallowed-tools: {a: 1}\n---\n", "my-skill", "allowed"),
+    "twice": ("---\nname: my-skill\nname: my-skill\ndescription: d\n---\n", "my-skill", "twice"),
+}
+
+
+@pytest.mark.parametrize("case", INVALID)
+def test_what_the_specification_forbids_is_told(tmp_path: Path, case: str) -> None:
+    text, name, said = INVALID[case]
+    assert any(said in line for line in violations(made(tmp_path, text, name))), violations(tmp_path / name)
+
+
+def test_a_folder_without_its_file_is_no_skill(tmp_path: Path) -> None:
+    assert violations(tmp_path / "none") == [f"{tmp_path / 'none'} is no folder"]
+    assert violations(tmp_path) == [f"there is no {FILE}"]
+
+
+LENIENT = {
+    "unquoted colon": ("name: my-skill\ndescription: Use this when: data comes", "my-skill", "colon"),
+    "byte order mark": ("\ufeffNAME", "my-skill", "byte order mark"),
+    "other folder": ("name: other\ndescription: d", "other", "differs"),
+    "bad characters": ("name: My_Skill\ndescription: d", "My_Skill", "letters, digits"),
+    "numeric name": ("name: 123\ndescription: d", "my-skill", "the folder's is taken"),
+    "no name": ("description: d", "my-skill", "the folder's is taken"),
+    "list as description": ("name: my-skill\ndescription: [one, two]", "my-skill", "joined"),
+    "malformed tools": ("name: my-skill\ndescription: d\nallowed-tools: {Bash: '*'}", "my-skill", "malformed"),
+    "a tag that builds": ("name: my-skill\ndescription: d\nx: !!python/object/apply:os.system [id]", "my-skill", "tag"),
+}
+
+
+@pytest.mark.parametrize("case", LENIENT)
+def test_what_can_be_understood_is_loaded_with_a_warning(tmp_path: Path, case: str) -> None:
+    header, name, warned = LENIENT[case]
+    text = f"---\n{header}\n---\nBody\n"
+    if header.startswith("\ufeff"):
+        text = "\ufeff---\nname: my-skill\ndescription: d\n---\nBody\n"
+    skill = read_skill(made(tmp_path, text))
+    assert isinstance(skill, Skill)
+    assert skill.name == name
+    assert any(warned in problem for problem in skill.problems), skill.problems
+    assert body_of(skill) == "Body"
+    if "tools" in case:
+        assert skill.allowed_tools == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("---\nname: my-skill\n---\n", "no description"),
+        ("---\nname: my-skill\ndescription: ''\n---\n", "no description"),
+        ("no header at all", "no header"),
+        (b"\xff\xfe\x00\x01 not text", "no header"),
+        ("---\nname: my-skill\ndescription: d", "no closing"),
+    ],
+)
+def test_what_is_hopeless_is_skipped_with_the_file_and_the_line(tmp_path: Path, text: str | bytes, why: str) -> None:
+    got = read_skill(made(tmp_path, text))
+    assert isinstance(got, Diagnostic)
+    assert got.skipped
+    assert got.file.name == FILE
+    assert why in got.why
+    assert "line 1" in got.why
+
+
+def test_a_bomb_does_not_go_off(tmp_path: Path) -> None:
+    lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x]"]
+    lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 12)]
+    got = read_skill(made(tmp_path, "---\n" + "\n".join(lines) + "\nname: my-skill\ndescription: d\n---\n"))
+    assert isinstance(got, Diagnostic)
+    assert "values" in got.why
+
+
+def test_unknown_keys_are_kept_and_tools_are_for_reading_only(tmp_path: Path) -> None:
+    skill = read_skill(
+        made(tmp_path, "---\nname: my-skill\ndescription: d\ntags: [a, b]\nallowed-tools: Bash(git log:*) Read\n---\n")
+    )
+    assert isinstance(skill, Skill)
+    assert skill.extra == {"tags": ["a", "b"]}
+    assert skill.allowed_tools == ("Bash(git log:*)", "Read")

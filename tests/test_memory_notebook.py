@@ -1,0 +1,169 @@
+"""Notebook 02 runs as shipped, and what it prints is what the memory files and the journals say."""
+
+from __future__ import annotations
+
+import re
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import nbformat as formats
+import pytest
+from kernels import ROOT
+from test_quickstart import environ
+
+from ipyagent.headers import read_headed
+from ipyagent.journal.events import Event, MemoryExtracted, MemorySaved, MemorySurfaced, UserSaid
+from ipyagent.journal.journal import TRANSCRIPT, read_events
+from ipyagent.memory.files import Store
+
+nbformat: Any = formats  # its functions are untyped
+NOTEBOOK = ROOT / "notebooks" / "02_memory.ipynb"
+SECONDS = 60
+"""What it may take: five kernels are started in it."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """The executed notebook, its folder and home, and the sessions' events, oldest session first."""
+
+    notebook: Any
+    folder: Path
+    home: Path
+    sessions: list[list[Event]]
+    seconds: float
+
+    def text(self, cell: str) -> str:
+        """All text of a cell's outputs."""
+        (found,) = [one for one in self.notebook.cells if one.get("id") == cell]
+        return "".join(
+            output.get("text") or f"{output.get('data', {}).get('text/plain', '')}\n" for output in found.outputs
+        )
+
+    @property
+    def memory(self) -> Path:
+        return self.folder / ".ipyagent" / "memory"
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    from nbclient import NotebookClient
+
+    place = tmp_path_factory.mktemp("memory")
+    (place / "project").mkdir()
+    notebook = nbformat.read(NOTEBOOK, as_version=4)
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in environ(place).items():
+            patch.setenv(name, value)
+        for name in ("ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL", "IPYAGENT_MODEL", "IPYAGENT_MODE"):
+            patch.delenv(name, raising=False)
+        began = time.monotonic()
+        NotebookClient(notebook, timeout=60, resources={"metadata": {"path": str(place / "project")}}).execute()
+        seconds = time.monotonic() - began
+    nbformat.validate(notebook)
+    found = [list(read_events(path)) for path in (place / "project").rglob(TRANSCRIPT)]
+    return Run(notebook, place / "project", place / "home", sorted(found, key=lambda events: events[0].at), seconds)
+
+
+def of(events: list[Event], kind: type[Any]) -> list[Any]:
+    return [event for event in events if isinstance(event, kind)]
+
+
+def test_the_shipped_notebook_has_no_outputs() -> None:
+    notebook = nbformat.read(NOTEBOOK, as_version=4)
+    code = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    assert all(cell.outputs == [] and cell.execution_count is None for cell in code)
+
+
+def test_it_runs_in_time_without_key_or_network(run: Run) -> None:
+    assert run.seconds < SECONDS
+    outputs = [output for cell in run.notebook.cells for output in cell.get("outputs", ())]
+    assert not any(output.output_type == "error" for output in outputs)
+    assert not any(output.get("name") == "stderr" for output in outputs)
+
+
+def test_what_is_asked_for_is_saved_at_once_with_its_source(run: Run) -> None:
+    asked = of(run.sessions[0], MemorySaved)[0]
+    assert (asked.change, asked.by) == ("created", "agent")
+    name = asked.path.rpartition("/")[2]
+    assert f"saved: {name} (undo: %memory forget {name})" in run.text("remember")
+    shown = run.text("files")
+    assert f"--- {name}" in shown
+    head = read_headed(shown.partition(f"--- {name}\n")[2].encode())
+    assert head.fields["source"] == "said"
+    assert head.fields["type"] == "feedback"
+    assert head.fields["turn"] == 1
+    assert (run.folder / ".ipyagent" / "sessions" / head.fields["session"]).is_dir()
+    assert f"]({name}) — " in shown
+
+
+def test_what_was_only_mentioned_is_saved_behind_the_turn(run: Run) -> None:
+    behind = of(run.sessions[0], MemorySaved)[1]
+    assert behind.by == "extraction"
+    assert behind.path.startswith("/memories/user/")
+    assert (run.home / "memory" / behind.path.rpartition("/")[2]).is_file()
+    assert behind.path.rpartition("/")[2] in run.text("behind")
+    written = [event for event in of(run.sessions[0], MemoryExtracted) if event.files]
+    assert len(written) == 1
+    assert "saved: 1 by agent, 1 by extraction" in run.text("stats")
+
+
+def test_a_kernel_that_heard_nothing_is_shown_the_memory_and_the_cell_says_why(run: Run) -> None:
+    assert run.text("elsewhere").strip() == "False"
+    monday, tuesday = run.sessions[:2]
+    assert not any("Remember" in event.text for event in of(tuesday, UserSaid))
+    (surfaced,) = of(tuesday, MemorySurfaced)
+    (memory,) = surfaced.memories
+    assert memory.path == of(monday, MemorySaved)[0].path
+    name = memory.path.rpartition("/")[2]
+    assert f"{name}, today: {memory.description} ({memory.why})" in run.text("recalled")
+    tried = run.text("try-recall")
+    assert re.search(rf"would be shown to the model.*\n +\d\.\d\d  {re.escape(memory.path)}", tried)
+    assert tried.rstrip().endswith("nothing would be shown to the model")
+
+
+def test_two_kernels_at_once_lose_nothing_and_the_index_is_true(run: Run) -> None:
+    assert run.text("both").startswith("24 saved in ")
+    files = sorted(file.name for file in run.memory.glob("*.md") if file.name != "MEMORY.md")
+    index = (run.memory / "MEMORY.md").read_text("utf-8")
+    lines = [line for line in index.splitlines() if line.startswith("- [")]
+    assert len(files) == len(lines) == 25
+    assert run.text("both-figures").splitlines() == [
+        "25 files, 25 lines in the index",
+        "every file has its line: True",
+        "8 files of four facts: nobody's was overwritten",
+    ]
+    assert all(f"]({name})" in index for name in files)
+    assert run.text("doctor").count("duplicate") == 4
+    texts = [(run.memory / name).read_text("utf-8") for name in files]
+    for side in ("northern", "southern"):
+        assert sum(f"\n{side} team counts colony" in text for text in texts) == 8
+
+
+def test_of_two_edits_of_one_version_the_second_is_refused(run: Run) -> None:
+    said = run.text("same")
+    assert said.startswith("left:  changed: ")
+    assert "right: UsageError: " in said
+    assert said.rstrip().endswith("Say g and mm.")
+
+
+def test_the_saved_browser_lists_every_memory(run: Run) -> None:
+    (cell,) = [one for one in run.notebook.cells if one.get("id") == "browser"]
+    (output,) = cell.outputs
+    for name in (*run.memory.glob("[!M]*.md"), *(run.home / "memory").glob("[!M]*.md")):
+        assert name.name in output["data"]["text/plain"]
+        assert name.name in output["data"]["text/html"]
+    assert "widget-view" not in str(output)
+
+
+def test_what_was_forgotten_is_there_again(run: Run) -> None:
+    name = of(run.sessions[0], MemorySaved)[0].path.rpartition("/")[2]
+    said = run.text("forget")
+    assert f"forgotten: project/{name}" in said
+    assert "\nFalse\n" in said
+    versions = [version.revision for version in Store(run.memory, "project").versions(name)]
+    assert all(f"  {revision}  until " in said for revision in versions)
+    assert len(versions) == 2
+    assert run.text("restore").rstrip().endswith("Say g and mm.")
+    assert (run.memory / name).read_text("utf-8").endswith("Say g and mm.\n")

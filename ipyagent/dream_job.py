@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -240,7 +240,7 @@ class DreamJob:
 
         copy = staging.copy
         access = MemoryAccess(
-            self._bench.memories, by=BY, record=staged, events=session.journal.read, stores={copy.scope: copy}
+            self._bench.memories, by=BY, record=staged, events=lambda: _heard(session), stores={copy.scope: copy}
         )
         texts = {memory: copy.read(memory.name).text for memory in copy.list() if memory.source != "quoted"}
         access.say(*(text for each, text in texts.items() if each.kind in PERSONAL or each.source == "said"))
@@ -282,6 +282,11 @@ class _Watching(Unseen):
 
     def show(self, event: Event) -> None:
         self._see(event)
+
+
+def _heard(session: Session) -> Iterator[Event]:
+    """What the tools gave: the order is ours, and what it quotes of memories is no word of anybody else's."""
+    return (event for event in session.journal.read() if not isinstance(event, UserSaid))
 
 
 async def commit(staging: Staging, session: str, changes: tuple[Change, ...], taken: Taken) -> Committed:

@@ -148,8 +148,8 @@ def _dream(doing: Doing, line: Line) -> str:
     """Tidy the memories now; --dry-run only tells what it would do, --accept does that, --undo takes it back."""
     from ipyagent.dreaming import dream_now
 
-    wish = {word: f"--{word}" in line.options for word in ("undo", "accept")}
-    return dream_now(doing.agent, dry_run="--dry-run" in line.options, **wish)
+    undo_it, accept = "--undo" in line.options, "--accept" in line.options
+    return dream_now(doing.agent, undo=undo_it, dry_run="--dry-run" in line.options, accept=accept)
 
 
 def _off(doing: Doing, line: Line) -> str:

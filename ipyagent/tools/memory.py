@@ -13,15 +13,13 @@ from ipyagent.errors import AgentError, MemoryRefused, ToolFailure
 from ipyagent.journal.protocols import ToolOutput, Workspace
 from ipyagent.memory.access import KINDS, Address, MemoryAccess, Saved, address
 from ipyagent.memory.memories import OFF
-from ipyagent.memory.names import INDEX, ROOT, SCOPES
-from ipyagent.tools.answers import capped, clean, text_output
+from ipyagent.memory.names import ROOT
+from ipyagent.tools.answers import clean, text_output
+from ipyagent.tools.memory_view import MISSING, lines_of, numbered, viewed
 from ipyagent.tools.schema import tool
 
-MOST_LINES = 999_999
-DEPTH = 2
 SNIPPET = 4
 """Lines shown before and after a change."""
-MISSING = "The path {path} does not exist. Please provide a valid path."
 
 
 def _writes(arguments: dict[str, Any], workspace: Workspace) -> bool:
@@ -33,13 +31,13 @@ async def memory(
     command: Literal["view", "create", "str_replace", "insert", "delete", "rename"],
     path: str = "",
     view_range: list[int] | None = None,
-    file_text: str | None = None,
-    old_str: str | None = None,
-    new_str: str | None = None,
-    insert_line: int | None = None,
-    insert_text: str | None = None,
-    old_path: str | None = None,
-    new_path: str | None = None,
+    file_text: str = "",
+    old_str: str = "",
+    new_str: str = "",
+    insert_line: int = -1,
+    insert_text: str = "",
+    old_path: str = "",
+    new_path: str = "",
     *,
     workspace: Workspace,
 ) -> ToolOutput:
@@ -65,14 +63,14 @@ async def memory(
     try:
         match command:
             case "view":
-                return _view(access, _place(path), view_range, workspace.limit("tool_output_chars"))
+                return viewed(access, _place(path), view_range, workspace.limit("tool_output_chars"))
             case "create":
                 return _create(access, _place(path), _given("file_text", file_text))
             case "str_replace":
-                return _replace(access, _place(path), _given("old_str", old_str), new_str or "")
+                return _replace(access, _place(path), _given("old_str", old_str), clean(new_str))
             case "insert":
-                if insert_line is None:
-                    raise ToolFailure("insert needs `insert_line`")
+                if insert_line == -1:
+                    raise ToolFailure("Error: this command needs `insert_line`")
                 return _insert(access, _place(path), insert_line, _given("insert_text", insert_text))
             case "delete":
                 return _delete(access, _place(path))
@@ -88,106 +86,14 @@ def _place(path: str) -> Address:
     return address(path)
 
 
-def _given(name: str, value: str | None) -> str:
-    if value is None:
+def _given(name: str, value: str) -> str:
+    if not value:
         raise ToolFailure(f"Error: this command needs `{name}`")
     return clean(value)
 
 
 def _missing(place: Address) -> ToolFailure:
     return ToolFailure(f"Error: {MISSING.format(path=place.path)}")
-
-
-# ---------------------------------------------------------------------- view
-
-
-def _view(access: MemoryAccess, place: Address, lines: list[int] | None, most: int) -> ToolOutput:
-    folder = _listing(access, place) if place.is_folder else None
-    if folder is not None:
-        if lines:
-            raise ToolFailure("Error: `view_range` is not allowed when `path` is a directory")
-        return text_output(capped(folder, most), note=f"{folder.count(chr(10))} entries")
-    text = access.read(place)
-    if text is None:
-        raise ToolFailure(MISSING.format(path=place.path))
-    content = _lines(text)
-    if len(content) > MOST_LINES:
-        raise ToolFailure(f"File {place.path} exceeds maximum line limit of {MOST_LINES:,} lines.")
-    first, last = _span(lines, len(content))
-    shown = _numbered(content[first - 1 : last], first)
-    access_note = f"{last - first + 1} of {len(content)} lines" if lines else f"{len(content)} lines"
-    return text_output(
-        capped(f"Here's the content of {place.path} with line numbers:\n{shown}", most), note=access_note
-    )
-
-
-def _listing(access: MemoryAccess, place: Address) -> str | None:
-    """What a folder holds, two levels deep, with sizes; None when the place is no folder."""
-    scopes = [place.scope] if place.scope else list(SCOPES)
-    entries: dict[str, int] = {}
-    for scope in scopes:
-        base = f"{ROOT}/{scope}"
-        try:
-            listed = access.listed(scope, place.name)
-        except AgentError as problem:
-            if place.scope:
-                raise
-            entries[f"{base} ({problem})"] = 0
-            continue
-        if place.name and not listed:
-            return None  # folders exist only by what is in them
-        top = place.path
-        index = access.read(Address(scope, INDEX)) if not place.name else None
-        for path, size in [(memory.path, memory.size) for memory in listed] + (
-            [(f"{base}/{INDEX}", len(index.encode()))] if index else []
-        ):
-            parts = path.removeprefix(top).strip("/").split("/")
-            for level in range(min(len(parts), DEPTH) + 1):
-                at = "/".join((top, *parts[:level]))
-                entries[at] = entries.get(at, 0) + size
-        entries.setdefault(base if not place.name else top, 0)
-    entries.setdefault(place.path, 0)
-    listing = "\n".join(f"{_size(entries[path])}\t{path}" for path in sorted(entries))
-    return (
-        f"Here're the files and directories up to {DEPTH} levels deep in {place.path}, "
-        f"excluding hidden items and node_modules:\n{listing}"
-    )
-
-
-def _size(count: int) -> str:
-    """As `du -h` writes sizes."""
-    if not count:
-        return "0"
-    size = float(count) / 1024
-    for unit in ("K", "M"):
-        if size < 1024:
-            return f"{max(size, 0.1):.1f}{unit}"
-        size /= 1024
-    return f"{size:.1f}G"
-
-
-def _lines(text: str) -> list[str]:
-    found = text.split("\n")
-    return found[:-1] if len(found) > 1 and not found[-1] else found
-
-
-def _span(lines: list[int] | None, count: int) -> tuple[int, int]:
-    """First and last line of a view, from 1."""
-    if not lines:
-        return 1, count
-    if len(lines) != 2:
-        raise ToolFailure("Error: `view_range` is two line numbers: [first, last], -1 for the end")
-    first, last = lines[0], count if lines[1] == -1 else lines[1]
-    if not 1 <= first <= max(count, 1) or last < first:
-        raise ToolFailure(
-            f"Error: Invalid `view_range` parameter: {lines}. It should be within the range of lines of the file: "
-            f"[1, {count}]"
-        )
-    return first, min(last, count)
-
-
-def _numbered(lines: list[str], first: int) -> str:
-    return "\n".join(f"{number:>6}\t{line}" for number, line in enumerate(lines, first))
 
 
 # ---------------------------------------------------------------------- write
@@ -239,13 +145,13 @@ def _brief(text: str) -> str:
 
 def _insert(access: MemoryAccess, place: Address, line: int, text: str) -> ToolOutput:
     def edit(before: str) -> str:
-        lines = _lines(before) if before else []
+        lines = lines_of(before) if before else []
         if not 0 <= line <= len(lines):
             raise ToolFailure(
                 f"Error: Invalid `insert_line` parameter: {line}. It should be within the range of lines of the file: "
                 f"[0, {len(lines)}]"
             )
-        return "\n".join([*lines[:line], *_lines(text), *lines[line:]]) + "\n"
+        return "\n".join([*lines[:line], *lines_of(text), *lines[line:]]) + "\n"
 
     return _changed(access, place, edit, text, f"The file {place.path} has been edited.")
 
@@ -264,13 +170,13 @@ def _changed(
 
 def _snippet(text: str, part: str) -> str:
     """The lines around what was put in, numbered."""
-    lines = _lines(text)
+    lines = lines_of(text)
     at = text.find(part) if part else -1
     if at < 0:
         return ""
     first = text.count("\n", 0, at)
     start, end = max(0, first - SNIPPET), min(len(lines), first + part.count("\n") + 1 + SNIPPET)
-    return f"Here's the snippet with line numbers:\n{_numbered(lines[start:end], start + 1)}"
+    return f"Here's the snippet with line numbers:\n{numbered(lines[start:end], start + 1)}"
 
 
 def _delete(access: MemoryAccess, place: Address) -> ToolOutput:

@@ -194,7 +194,7 @@ def test_notes_name_the_file_that_holds_what_they_replace(tmp_path: Path) -> Non
         agent = room.agent(keep_tokens=500)
         for number in range(8):
             room.turn(agent, f"heron {number}: {words(number, 900)}", text(f"answer {number}"))
-        agent.settings.auto_compact_percent = 25
+        agent.settings.auto_compact_percent = 40
         agent.settings.window = 24_000
         room.turn(agent, "and now", text("after"))
         [made] = room.events(agent, Compacted)

@@ -356,7 +356,7 @@ def test_what_is_not_noted_yet_is_kept_and_enough_before_it(room: NotesRoom) -> 
     assert agent.session is not None
     noted = agent.session.history.notes
     assert noted is not None
-    agent.settings.auto_compact_percent = 25
+    agent.settings.auto_compact_percent = 32
     room.turn(agent, "newest", text("after"))
     [made] = room.events(agent, Compacted)
     assert made.last < noted.upto

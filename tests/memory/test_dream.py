@@ -1,0 +1,134 @@
+"""When a dream is due, what it is told, how far it has come."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from ipyagent.journal.events import AssistantSaid, MemorySaved, ToolCalled, Usage, UsageReported
+from ipyagent.memory.dream import SHOWN_TURNS, DreamProgress, Gates, advanced, order, system
+from ipyagent.memory.dream_lock import DreamLock
+from ipyagent.memory.files import Store
+
+HOUR = 3600.0
+
+
+class Door:
+    """Gates of one directory that was tidied some hours ago; `count` sessions were touched since."""
+
+    def __init__(self, folder: Path, hours: float | None, count: int = 9) -> None:
+        store = Store(folder, "project")
+        store.write("a.md", "---\nname: a\n---\nA.\n", expected=None, by="user")
+        self.lock = DreamLock(folder, store.lock)
+        if hours is not None:
+            self.lock.acquire().succeed()
+            when = time.time() - hours * HOUR
+            os.utime(self.lock.path, (when, when))
+        self.gates, self.count, self.asked = Gates(), count, list[float]()
+
+    def touched(self, since: float) -> int:
+        self.asked.append(since)
+        return self.count
+
+    def closed(self) -> str:
+        return self.gates.early(self.lock, hours=24) or self.gates.closed(
+            self.lock, hours=24, sessions=5, touched=self.touched
+        )
+
+
+def test_a_day_must_have_passed_and_no_session_is_looked_at_before(tmp_path: Path) -> None:
+    door = Door(tmp_path, 23.9)
+    assert "23.9 hours ago" in door.closed()
+    assert door.asked == []
+
+
+def test_after_a_day_with_enough_sessions_it_is_due(tmp_path: Path) -> None:
+    door = Door(tmp_path, 24.1)
+    assert door.closed() == ""
+    assert door.asked == [pytest.approx(time.time() - 24.1 * HOUR, abs=60)]
+
+
+def test_never_tidied_counts_every_session(tmp_path: Path) -> None:
+    door = Door(tmp_path, None)
+    assert door.closed() == ""
+    assert door.asked == [0.0]
+
+
+def test_too_few_sessions_close_it_and_they_are_counted_every_ten_minutes_only(tmp_path: Path) -> None:
+    door = Door(tmp_path, 30, count=4)
+    assert door.closed() == "4 sessions since the last dream; 5 call for one"
+    door.count = 9
+    assert "10 minutes" in door.closed()
+    assert len(door.asked) == 1
+
+
+def test_while_another_dreams_it_is_closed(tmp_path: Path) -> None:
+    door = Door(tmp_path, 30)
+    with door.lock.acquire():
+        assert door.closed() == f"process {os.getpid()} dreams now"
+    assert door.asked == []
+    assert door.closed() == ""
+
+
+def test_a_last_time_ahead_counts_by_how_far_it_is_away(tmp_path: Path) -> None:
+    door = Door(tmp_path, -2)
+    assert "2.0 hours" in door.closed()
+    door = Door(tmp_path, -400)
+    assert door.closed() == ""
+    assert door.asked == [pytest.approx(time.time() - 24 * HOUR, abs=60)]
+
+
+def test_the_order_lists_memories_findings_and_sessions_and_cannot_be_ended_by_them(tmp_path: Path) -> None:
+    store = Store(tmp_path, "project")
+    text = "---\nname: a\ndescription: one </memories></dream> two\ntype: project\n---\nA.\n"
+    store.write("a.md", text, expected=None, by="user")
+    told = order(
+        store.list(), scope="project", findings=["dead </dream> line"], sessions=["s1", "s2"], last=0.0, now=time.time()
+    )
+    assert told.startswith("<dream>\n")
+    assert told.count("</dream>") == told.count("</memories>") == 1
+    assert "- [project] /memories/project/a.md (" in told
+    assert "the last time was never" in told
+    assert "s1, s2" in told
+    assert "{{" not in told
+
+
+def test_prompts_are_short() -> None:
+    assert len(system()) < 1_100
+    assert len(order([], scope="project", findings=[], sessions=[], last=0.0, now=0.0)) < 2_600
+
+
+def test_progress_goes_from_reading_to_writing() -> None:
+    now = DreamProgress(began=time.time())
+    said = AssistantSaid(
+        blocks=(
+            {"type": "text", "text": "Orient"},
+            {"type": "tool_use", "id": "1", "name": "memory", "input": {"command": "view", "path": "/memories/a.md"}},
+        )
+    )
+    now = advanced(now, said)
+    assert (now.phase, now.step) == ("starting", "orient")
+    assert now.turns[-1].text == "Orient"
+    assert now.turns[-1].calls == ("memory view /memories/a.md",)
+    now = advanced(now, ToolCalled(call="1", name="memory", input={"command": "view"}))
+    assert now.step == "orient"
+    now = advanced(now, ToolCalled(call="2", name="grep", input={}))
+    assert (now.phase, now.step) == ("starting", "gather")
+    now = advanced(now, ToolCalled(call="3", name="memory", input={"command": "delete"}))
+    assert (now.phase, now.step) == ("updating", "consolidate")
+    now = advanced(now, MemorySaved(path="/memories/project/a.md", change="deleted", by="dream"))
+    assert now.files == ("/memories/project/a.md",)
+    now = advanced(now, UsageReported(usage=Usage(), cost=0.25))
+    assert now.cost == 0.25
+    assert advanced(now, UsageReported(usage=Usage(), cost=None)).cost is None
+    assert now.running
+
+
+def test_progress_shows_the_last_thirty_turns() -> None:
+    now = DreamProgress()
+    for number in range(40):
+        now = advanced(now, AssistantSaid(blocks=({"type": "text", "text": str(number)},)))
+    assert [turn.text for turn in now.turns] == [str(number) for number in range(40 - SHOWN_TURNS, 40)]

@@ -168,6 +168,10 @@ class Browsing:
             versions=tuple(store.versions(memory.name)),
         )
 
+    def body(self, memory: Memory) -> str:
+        """The text of a listed memory without its header. Raises AgentError."""
+        return _body(self._access().store(memory.scope).read(memory.name).text)
+
     def compare(self, path: str, revision: str) -> list[Change]:
         """What has changed since a revision, line by line; lines that stayed far from a change are left out.
         Raises AgentError."""

@@ -51,7 +51,7 @@ def run(chosen: argparse.Namespace) -> tuple[int, str]:
 
 
 def _done(agent: Agent, chosen: Any) -> tuple[int, str]:
-    from ipyagent.dreaming import dream_now
+    from ipyagent.dream_work import dream_now
 
     if chosen.if_due and (why := agent.dreaming.closed()):
         return DONE, f"nothing to do: {why}"

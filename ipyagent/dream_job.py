@@ -18,6 +18,7 @@ import msgspec
 
 from ipyagent.context.thresholds import check_fixed_part
 from ipyagent.dream_desk import CACHE, dream_tools
+from ipyagent.dream_words import done_line, saved_events, waiting_line
 from ipyagent.errors import AgentError, MemoryRefused
 from ipyagent.journal.events import Event, MemorySaved, ModelChosen, PromptRendered, SessionStarted, UserSaid
 from ipyagent.journal.journal import new_session_id
@@ -33,7 +34,6 @@ from ipyagent.memory.access import MemoryAccess
 from ipyagent.memory.dream import (
     MOST_REPLIES,
     MOST_SECONDS,
-    PURPOSE,
     DreamProgress,
     advanced,
     held_because,
@@ -42,10 +42,10 @@ from ipyagent.memory.dream import (
     touched,
 )
 from ipyagent.memory.dream_lock import DreamLock, Taken
-from ipyagent.memory.files import Store, Written
-from ipyagent.memory.names import ROOT
+from ipyagent.memory.dream_record import BY, Change
+from ipyagent.memory.files import Store
 from ipyagent.memory.provenance import PERSONAL
-from ipyagent.memory.staging import BY, Change, Committed, Staging
+from ipyagent.memory.staging import Committed, Staging
 from ipyagent.model.client import AnthropicModel
 from ipyagent.project import DREAM
 from ipyagent.requests import Options
@@ -56,7 +56,6 @@ if TYPE_CHECKING:
     from ipyagent.workbench import Workbench
 
 T = TypeVar("T")
-SHOWN = 6
 ORDER_GIVEN = "(the memories are tidied)"
 """Stands for the user's words, which there are none of."""
 
@@ -236,6 +235,7 @@ class DreamJob:
 
         def staged(event: MemorySaved) -> MemorySaved:
             self.progress = touched(self.progress, event.path)
+            self._tell(self.progress)
             return event
 
         copy = staging.copy
@@ -320,54 +320,6 @@ async def whole(call: Callable[[], T]) -> T:
     if cancelled:
         raise asyncio.CancelledError(value)
     return value
-
-
-def saved_events(committed: Committed) -> list[MemorySaved]:
-    """What was committed, as events."""
-    made = []
-    for change, written in zip(committed.done, committed.written, strict=True):
-        made.append(_event(change, written))
-    return [event for event in made if event.change != "unchanged"]
-
-
-def _event(change: Change, written: Written) -> MemorySaved:
-    path = written.memory.path
-    old = f"{path[: -len(change.name)]}{change.old}" if change.old else ""
-    return MemorySaved(path=path, change=written.change, by=PURPOSE, old=old, revision=written.revision)
-
-
-def done_line(committed: Committed | None) -> str:
-    """What a dream did, in a line."""
-    if committed is None or not (committed.done or committed.kept):
-        return "all was in order, nothing changed"
-    kept = f"; saved meanwhile, so left as they are: {_few(list(committed.kept))}" if committed.kept else ""
-    if not committed.done:
-        return f"nothing changed{kept}"
-    return f"{counted(committed.done)}{kept}; undo: %memory dream --undo"
-
-
-def waiting_line(changes: tuple[Change, ...], why: str, dry_run: bool) -> str:
-    """What a dream would do, and how it is done."""
-    reason = f" ({why})" if why else ""
-    yes = "do it: %memory dream --accept"
-    if dry_run:
-        return f"would do: {counted(changes)}{reason}; {yes}"
-    return f"waits for your yes, {why}: {counted(changes)}; {yes}, or drop it: %memory dream --undo"
-
-
-def counted(changes: tuple[Change, ...]) -> str:
-    """Changes by kind, with some of the names: "1 changed (a.md), 2 deleted (b.md, c.md)"."""
-    parts = []
-    for kind in ("created", "changed", "renamed", "deleted"):
-        names = [change.name for change in changes if change.kind == kind]
-        if names:
-            parts.append(f"{len(names)} {kind} ({_few(names)})")
-    return ", ".join(parts)
-
-
-def _few(names: list[str]) -> str:
-    shown = ", ".join(name.removeprefix(f"{ROOT}/") for name in names[:SHOWN])
-    return f"{shown} …" if len(names) > SHOWN else shown
 
 
 def _modified(folder: Path) -> float:

@@ -1,4 +1,4 @@
-"""Dreams of one kernel: when they run, who watches, how they are stopped, taken back and allowed.
+"""Dreams of one kernel: when they run, who watches, how they are stopped.
 
 After a turn a dream begins only when every gate is open, on the agent thread, and holds up nothing; with the
 practice model only when the user asks. It never runs in a project that is not trusted.
@@ -13,24 +13,22 @@ import threading
 import time
 import weakref
 from collections.abc import Callable
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from ipyagent.browsing import Dreaming as Shown
-from ipyagent.dream_job import DreamJob, counted, done_line, saved_events
-from ipyagent.errors import AgentError, JournalError, UsageError
+from ipyagent.dream_job import DreamJob
+from ipyagent.errors import AgentError, UsageError
 from ipyagent.kernel.dispatcher import MainThread
 from ipyagent.loop.budget import spent_today
 from ipyagent.memory.dream import DreamProgress, Gates
 from ipyagent.memory.dream_lock import DreamLock
+from ipyagent.memory.dream_record import waiting_in
 from ipyagent.memory.files import Store
-from ipyagent.memory.staging import Committed, Staging, undo, waiting_in
 from ipyagent.model.client import AnthropicModel
 from ipyagent.model.connect import PRACTICE
 from ipyagent.wiring import model_of
 
 if TYPE_CHECKING:
-    from ipyagent.agent import Agent
     from ipyagent.workbench import Workbench
 
 SCOPE = "project"
@@ -50,6 +48,7 @@ class Dreaming:
         self._spent = spent
         self._notice = notice
         self._gates = Gates()
+        self._known: tuple[object, DreamLock] | None = None
         self._progress: DreamProgress | None = None
         self._task: asyncio.Task[None] | None = None  # the one that dreams, of a turn's end or of a command
         self._ended = threading.Event()
@@ -115,14 +114,24 @@ class Dreaming:
         if name == PRACTICE:
             return
         try:
-            store = self._bench.memories.store(SCOPE)
-            early = self._gates.early(DreamLock(store.folder, store.lock), hours=settings.dream_hours)
+            if self._gates.early(self._known_lock(), hours=settings.dream_hours):
+                return
+            store = self._bench.memories.store(SCOPE)  # the project may be trusted no longer
         except AgentError:  # not trusted, or no place for a memory: `%memory` says so
             return
-        if not early and store.folder.is_dir():
+        if store.folder.is_dir():
             self._begin()
             work = self._due(store, main, model, name)
             self._task = asyncio.get_running_loop().create_task(work, name="ipyagent dream")
+
+    def _known_lock(self) -> DreamLock:
+        """The lock of the directory that the settings name; found anew when they change. Raises MemoryRefused."""
+        settings = self._bench.settings
+        key = (settings.memory_dir, settings.memory_per_worktree, os.environ.get("IPYAGENT_MEMORY_DIR"))
+        if self._known is None or self._known[0] != key:
+            store = self._bench.memories.store(SCOPE)
+            self._known = key, DreamLock(store.folder, store.lock)
+        return self._known[1]
 
     def closed(self) -> str:
         """Which gate is closed now, in words; "" when a dream is due. Raises MemoryRefused."""
@@ -235,74 +244,3 @@ def _at_exit(dreaming: Dreaming) -> None:
         register(end)
     except RuntimeError:
         return  # the process ends already
-
-
-# ---------------------------------------------------------------------- what the user asks for
-
-
-def dream_now(
-    agent: Agent, *, undo: bool = False, dry_run: bool = False, accept: bool = False, model: str = ""
-) -> str:
-    """`%memory dream`: dream now; `dry_run`: only tell what it would do; `accept`: do what a dream that waits
-    would do; `undo`: take the last one back, or drop one that waits. Raises UsageError, AgentError,
-    KeyboardInterrupt."""
-    if undo + dry_run + accept > 1:
-        raise UsageError("--undo, --dry-run and --accept exclude one another")
-    agent.check_free()
-    store = agent.bench.memories.store(SCOPE)
-    if undo:
-        return _undone(agent, store)
-    if accept:
-        return _accepted(agent, store)
-    if not store.list():
-        return "there are no memories to tidy"
-    made = dream(agent, dry_run=dry_run, model=model)
-    if made.status == "failed":
-        raise AgentError(f"the dream failed, the memories are as they were: {made.message}")
-    price = f"; it cost ${made.cost:.4f}" if made.cost else ""
-    return f"{made.message}{price}"
-
-
-def dream(agent: Agent, *, dry_run: bool = False, model: str = "") -> DreamProgress:
-    """Dream now, on the main thread; how it ended. Raises UsageError, AgentError, KeyboardInterrupt."""
-    name = model or agent.model
-    client = agent.connections.get(name, agent.endpoint())
-    dreaming = agent.dreaming
-    with agent.occupied() as main:
-        return main.blocking_door(lambda: dreaming.run(main, client, name, dry_run=dry_run))
-
-
-def _undone(agent: Agent, store: Store) -> str:
-    if (waiting := waiting_in(store)) is not None:
-        try:
-            Staging.of(store, waiting).drop()
-        except UsageError:  # its copy is gone: only the note was left
-            Staging(store, waiting.copy, {}).drop()
-        return "dropped: the dream that waited for your yes; the memories are as they were"
-    record, since = undo(store)
-    redo = "%memory dream --undo again takes this back"
-    kept = f"; saved since and left as they are: {', '.join(since[:8])}" if since else ""
-    what = f": {counted(record.changes)}" if record.changes else ""
-    words = "brought back" if record.undone else "undone"
-    return f"{words}{what}{kept}; {redo}"
-
-
-def _accepted(agent: Agent, store: Store) -> str:
-    waiting = waiting_in(store)
-    if waiting is None:
-        raise UsageError("no dream waits for a yes; %memory dream dreams")
-    staging = Staging.of(store, waiting)
-    with DreamLock(store.folder, store.lock).acquire(certain=True) as taken:
-        made = staging.commit(waiting.session, waiting.changes)
-        taken.succeed()
-    staging.drop()
-    _journal(agent, made)
-    return done_line(made)
-
-
-def _journal(agent: Agent, committed: Committed) -> None:
-    if agent.session is None:
-        return
-    with suppress(JournalError):  # the session was let go: what was done stands all the same
-        for event in saved_events(committed):
-            agent.session.record(event)

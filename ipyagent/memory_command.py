@@ -146,7 +146,7 @@ def _extract(doing: Doing, line: Line) -> str:
 
 def _dream(doing: Doing, line: Line) -> str:
     """Tidy the memories now; --dry-run only tells what it would do, --accept does that, --undo takes it back."""
-    from ipyagent.dreaming import dream_now
+    from ipyagent.dream_work import dream_now
 
     undo_it, accept = "--undo" in line.options, "--accept" in line.options
     return dream_now(doing.agent, undo=undo_it, dry_run="--dry-run" in line.options, accept=accept)

@@ -87,6 +87,7 @@ class NotesRoom:
             "notes_start": 1_500,
             "notes_step": 800,
             "extraction": False,
+            "memory": False,  # a head of its own size would move the marks
             **settings,
         }
         self.agents.append(Agent(settings=IPyAgent(environ={}, **given), folder=self.folder))

@@ -19,9 +19,10 @@ import msgspec
 
 from ipyagent.journal.events import AssistantSaid, Event, MemorySaved, ToolCalled, UsageReported
 from ipyagent.memory.dream_lock import DreamLock
+from ipyagent.memory.dream_record import Change
 from ipyagent.memory.extract import Listed, manifest
 from ipyagent.memory.index import MOST_LINES
-from ipyagent.memory.staging import Change, deleted_share
+from ipyagent.memory.staging import deleted_share
 
 PURPOSE = "dream"
 TAG = "dream"

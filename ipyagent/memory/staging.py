@@ -2,7 +2,7 @@
 the one that was copied: memories that people or agents saved meanwhile win.
 
 What is written comes before what is deleted, and when one write gave way nothing is deleted: no text is lost,
-wherever it ends. What there was before is kept whole, and comes back byte for byte.
+wherever it ends.
 """
 
 from __future__ import annotations
@@ -14,67 +14,32 @@ import time
 from collections.abc import Iterable
 from contextlib import suppress
 from difflib import unified_diff
-from hashlib import sha256
 from pathlib import Path
-from typing import Literal
 
 import msgspec
 
 from ipyagent.errors import MemoryRefused, UsageError
 from ipyagent.memory.confined import Confined
+from ipyagent.memory.dream_record import (
+    BY,
+    DREAMS,
+    RECORD,
+    WAITING,
+    Change,
+    Kind,
+    Record,
+    Waiting,
+    all_digests,
+    digest_of,
+    digests,
+    keep,
+    waiting_in,
+)
 from ipyagent.memory.files import Store, Written
-from ipyagent.memory.history import HISTORY, NEW
+from ipyagent.memory.history import NEW
 from ipyagent.memory.names import INDEX, SUFFIX
-from ipyagent.memory.snapshots import SNAPSHOTS
 
-DREAMS = f"{HISTORY}/dreams"
-RECORD = f"{DREAMS}/last.json"
-WAITING = f"{DREAMS}/waiting.json"
-BY = "dream"
-MOST_RECORD = 50_000_000
 _COPY = re.compile(r"[0-9a-f]{12}")
-
-Kind = Literal["created", "changed", "renamed", "deleted"]
-
-
-class Change(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a dream made of one memory. `before` and `after` are digests, "" where there is no file; `old` is the
-    name before a rename; `lines` how many lines come and go."""
-
-    name: str
-    kind: Kind
-    old: str = ""
-    before: str = ""
-    after: str = ""
-    lines: tuple[int, int] = (0, 0)
-
-    def __str__(self) -> str:
-        plus, minus = self.lines
-        of_it = f" (+{plus} -{minus} lines)" if self.kind == "changed" else f" from {self.old}" if self.old else ""
-        return f"{self.kind} {self.name}{of_it}"
-
-
-class Waiting(msgspec.Struct, frozen=True, kw_only=True):
-    """A dream that was dreamed and waits for the user's yes: the copy's name, what it would do, and `why`."""
-
-    copy: str
-    session: str
-    at: float
-    why: str
-    base: dict[str, str]
-    changes: tuple[Change, ...]
-
-
-class Record(msgspec.Struct, frozen=True, kw_only=True):
-    """The dream that was committed last: the snapshot from before it, and the digest of every file after it."""
-
-    session: str
-    at: float
-    snapshot: str
-    after: dict[str, str]
-    changes: tuple[Change, ...] = ()
-    undone: bool = False
-    """What was done last is the undoing of it; undoing that brings it back."""
 
 
 class Committed(msgspec.Struct, frozen=True, kw_only=True):
@@ -113,7 +78,7 @@ class Staging:
                 files.replace(f"{DREAMS}/{name}/{file}", content, f"{NEW}/copy", durable=False)
                 files.touch(f"{DREAMS}/{name}/{file}", status.st_mtime_ns)
                 if file.endswith(SUFFIX) and file != INDEX:
-                    base[file] = _digest(content)
+                    base[file] = digest_of(content)
         return cls(store, name, base)
 
     @classmethod
@@ -148,7 +113,7 @@ class Staging:
     def wait(self, session: str, why: str, changes: tuple[Change, ...]) -> Waiting:
         """Keep the copy for the user's yes."""
         made = Waiting(copy=self.name, session=session, at=time.time(), why=why, base=self.base, changes=changes)
-        _keep(self.store, WAITING, msgspec.json.encode(made))
+        keep(self.store, WAITING, msgspec.json.encode(made))
         return made
 
     def commit(self, session: str, changes: Iterable[Change]) -> Committed:
@@ -158,12 +123,12 @@ class Staging:
         written: list[Written] = []
         kept: list[str] = []
         with store.lock():
-            there = _all(store)
+            there = all_digests(store)
             planned = {name: digest for name, digest in there.items() if name not in {change.old for change in changes}}
             planned |= {change.name: change.after for change in changes}
             planned = {name: digest for name, digest in planned.items() if digest}
             record = Record(session=session, at=time.time(), snapshot=store.snapshot().name, after=planned)
-            _keep(store, RECORD, msgspec.json.encode(record))  # before the first change: a killed commit is undone too
+            keep(store, RECORD, msgspec.json.encode(record))  # before the first change: a killed commit is undone too
             for change in changes:
                 if change.kind == "deleted" and kept:
                     kept.append(change.name)
@@ -179,8 +144,8 @@ class Staging:
             files = Confined(store.folder)
             if waiting_in(store) is not None:  # it was made of what is no more
                 files.remove(WAITING)
-            record = msgspec.structs.replace(record, after=_all(store), changes=tuple(done))
-            _keep(store, RECORD, msgspec.json.encode(record))
+            record = msgspec.structs.replace(record, after=all_digests(store), changes=tuple(done))
+            keep(store, RECORD, msgspec.json.encode(record))
         return Committed(written=tuple(written), done=tuple(done), kept=tuple(kept))
 
     def drop(self) -> None:
@@ -221,69 +186,6 @@ def deleted_share(base: int, changes: Iterable[Change]) -> float:
     return sum(change.kind == "deleted" for change in changes) / base if base else 0.0
 
 
-def waiting_in(store: Store) -> Waiting | None:
-    """The dream that waits for a yes; None when there is none."""
-    content = _kept(store, WAITING)
-    with suppress(msgspec.DecodeError, msgspec.ValidationError):
-        return msgspec.json.decode(content, type=Waiting) if content else None
-    return None
-
-
-def record_in(store: Store) -> Record | None:
-    """The dream that was committed last; None when there was none."""
-    content = _kept(store, RECORD)
-    with suppress(msgspec.DecodeError, msgspec.ValidationError):
-        return msgspec.json.decode(content, type=Record) if content else None
-    return None
-
-
-def undo(store: Store) -> tuple[Record, tuple[str, ...]]:
-    """Make the memory what it was before the last dream, byte for byte; what others saved or deleted since stays so:
-    the names of that. Undoing again brings the dream's work back. Raises UsageError, MemoryRefused."""
-    with store.lock():
-        record = record_in(store)
-        if record is None:
-            raise UsageError("there was no dream here that could be undone")
-        snapshot = store.folder / SNAPSHOTS / record.snapshot
-        if not snapshot.is_dir():
-            raise UsageError(f"the snapshot from before that dream is gone ({record.snapshot}); see %memory history")
-        files = Confined(store.folder)
-        old = {name: _digest(Confined(snapshot).read(name) or b"") for name, _ in Confined(snapshot).walk()}
-        now = _all(store)
-        newer = [name for name, digest in now.items() if digest not in (old.get(name), record.after.get(name))]
-        since: dict[str, bytes | None] = {name: files.read(name) for name in newer}
-        since |= {name: None for name in record.after if name in old and name not in now}
-        since.pop(INDEX, None)  # it follows the files
-        before = store.put_back(snapshot, by=BY)
-        for name, content in since.items():
-            if content is not None:
-                files.replace(name, content, f"{NEW}/dream")
-            elif store.exists(name):
-                store.delete(name, by=BY)
-        if since:
-            store.mend(by=BY)
-        made = Record(
-            session=record.session,
-            at=time.time(),
-            snapshot=before.name,
-            after=_all(store),
-            changes=record.changes,
-            undone=not record.undone,
-        )
-        _keep(store, RECORD, msgspec.json.encode(made))
-    return record, tuple(since)
-
-
-def digests(store: Store) -> dict[str, str]:
-    """The digest of each memory, the index apart."""
-    return {name: digest for name, digest in _all(store).items() if name.endswith(SUFFIX) and name != INDEX}
-
-
-def _all(store: Store) -> dict[str, str]:
-    files = Confined(store.folder)
-    return {name: _digest(files.read(name) or b"") for name, _ in files.walk()}
-
-
 def _unchanged(store: Store, name: str, digest: str) -> None:
     if store.read(name).digest != digest:
         raise MemoryRefused(f"{name} has changed meanwhile", reason="changed")
@@ -299,19 +201,3 @@ def _sweep(store: Store, files: Confined) -> None:
 
 def _folder(store: Store, name: str) -> Path:
     return store.folder / DREAMS / name
-
-
-def _keep(store: Store, name: str, content: bytes) -> None:
-    with store.lock():
-        Confined(store.folder).replace(name, content, f"{NEW}/dream")
-
-
-def _kept(store: Store, name: str) -> bytes | None:
-    try:
-        return Confined(store.folder).read(name, MOST_RECORD)
-    except MemoryRefused:
-        return None
-
-
-def _digest(content: bytes) -> str:
-    return sha256(content).hexdigest()

@@ -81,8 +81,8 @@ def texts_of(message: Mapping[str, Any]) -> list[str]:
 def directive(messages: Sequence[Mapping[str, Any]]) -> tuple[int, str]:
     """The place and the text of the directive that is being followed; (-1, "") when there is none.
 
-    A directive for a summary is in the last message; one for notes, memories or a dream may have calls and results of its
-    own behind it.
+    A directive for a summary is in the last message; one for notes, memories or a dream may have calls and results of
+    its own behind it.
     """
     for i in range(len(messages) - 1, -1, -1):
         if messages[i].get("role") != "user":

@@ -101,7 +101,7 @@ def _entry(browsing: Browsing, memory: Memory, whole: bool) -> str:
 def _text(browsing: Browsing, memory: Memory) -> str:
     """The rendered text; "" for one that went or cannot be read, whose problem the list tells."""
     try:
-        body = browsing.open(memory.path).body
+        body = browsing.body(memory)
     except (AgentError, OSError):
         return ""
     cut = f"\n\n… {len(body) - TEXT_CHARS:,} more characters" if len(body) > TEXT_CHARS else ""

@@ -18,8 +18,9 @@ import pytest
 
 from ipyagent.errors import MemoryRefused
 from ipyagent.memory.dream_lock import ELSEWHERE, HERE, NAME, DreamLock, Holder, is_alive
+from ipyagent.memory.dream_record import digests, undo
 from ipyagent.memory.files import Store
-from ipyagent.memory.staging import Staging, digests, undo
+from ipyagent.memory.staging import Staging
 
 HOLDER = Path(__file__).with_name("dream_holder.py")
 LAST = 1_790_000_000_123_456_789

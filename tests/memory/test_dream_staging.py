@@ -9,10 +9,11 @@ import pytest
 
 from ipyagent.errors import UsageError
 from ipyagent.memory.dream import held_because
+from ipyagent.memory.dream_record import DREAMS, digests, record_in, undo, waiting_in
 from ipyagent.memory.files import Store
 from ipyagent.memory.index import named_in
 from ipyagent.memory.names import INDEX
-from ipyagent.memory.staging import DREAMS, Staging, digests, record_in, undo, waiting_in
+from ipyagent.memory.staging import Staging
 
 
 def memory_text(body: str, name: str = "fact") -> str:

@@ -114,7 +114,7 @@ class Dreaming:
         if name == PRACTICE:
             return
         try:
-            if self._gates.early(self._known_lock(), hours=settings.dream_hours):
+            if self._gates.early(self._known_lock(), hours=settings.dream_hours, glance=True):
                 return
             store = self._bench.memories.store(SCOPE)  # the project may be trusted no longer
         except AgentError:  # not trusted, or no place for a memory: `%memory` says so

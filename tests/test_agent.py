@@ -163,6 +163,39 @@ def test_two_agents_of_a_process_share_nothing_but_the_project(make: Make, serve
     assert one.run_sync("alpha").text == "heron"
 
 
+def test_stopping_one_of_two_agents_lets_the_other_finish(make: Make, server: PracticeServer) -> None:
+    """Both turns own SIGINT at once: the signal that ends one's code is not the other's, whoever ends first."""
+    started, code = threading.Event(), "started.set()\nimport time\nwhile True: time.sleep(60)"
+
+    def brain(body: Any) -> Any:
+        newest = str(body["messages"][-1])
+        if "tool_result" in newest:
+            return text("it was stopped")
+        return calls("python", {"code": code}) if "alpha" in newest else text("egret", delay=0.8)
+
+    for first in (True, False):
+        one, two = make("project", recall=False, memory=False), make("project", recall=False, memory=False)
+        server.brain = brain
+        started.clear()
+        one.shell.user_ns["started"] = started
+
+        def stop(agent: Agent = one) -> None:
+            started.wait(10)
+            agent.stop()
+
+        threading.Thread(target=stop, daemon=True).start()
+
+        async def both(order: list[tuple[Agent, str]]) -> dict[str, str]:
+            async def last(agent: Agent, words: str) -> str:
+                return str([event async for event in agent.run(words)][-1].status)
+
+            ended = await asyncio.gather(*(last(agent, words) for agent, words in order))
+            return dict(zip((words for _, words in order), ended, strict=True))
+
+        turns = [(one, "alpha"), (two, "beta")]
+        assert asyncio.run(both(turns if first else turns[::-1])) == {"alpha": "stopped", "beta": "finished"}
+
+
 def test_agents_work_in_threads_of_their_own(make: Make, server: PracticeServer) -> None:
     server.brain = lambda body: text("ok")
     agents = [make("one"), make("two"), make("three")]

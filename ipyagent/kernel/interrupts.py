@@ -31,6 +31,10 @@ _inside: contextvars.ContextVar[object] = contextvars.ContextVar("ipyagent_insid
 """The job whose awaited code this context belongs to: in its own task and in every task that one makes."""
 
 
+_owners: list[Interrupts] = []
+"""Who owns SIGINT on the process's main thread, the newest last: turns of several agents may overlap."""
+
+
 class Interrupts:
     """The interrupts of one turn, for the thread that makes it.
 
@@ -49,7 +53,7 @@ class Interrupts:
         self._own_signal = False
         self._spared: Job[Any] | None = None
         self._next_kick: asyncio.TimerHandle | None = None
-        self._owns = False
+        self._before: Any = None
 
     @contextlib.contextmanager
     def own_sigint(self) -> Iterator[None]:
@@ -58,18 +62,26 @@ class Interrupts:
         if threading.current_thread() is not threading.main_thread():
             yield
             return
-        before = signal.signal(signal.SIGINT, self._on_sigint)
+        self._before = signal.signal(signal.SIGINT, self._on_sigint) or signal.default_int_handler
+        _owners.append(self)
         try:
-            self._owns = True
             yield
         finally:
-            self._owns = False
+            self._give_back()
+
+    def _give_back(self) -> None:
+        """Turns on one thread may end in any order: the handler from before goes to whoever came after."""
+        at = _owners.index(self)
+        if at + 1 < len(_owners):
+            _owners[at + 1]._before = self._before
+        else:
             # Python first runs our handler for a signal that is still pending, then exchanges them
-            signal.signal(signal.SIGINT, before if before is not None else signal.default_int_handler)
+            signal.signal(signal.SIGINT, self._before)
+        del _owners[at]
 
     def reclaim(self) -> None:
         """Own SIGINT again where user code took it, within `own_sigint` only."""
-        if self._owns and signal.getsignal(signal.SIGINT) != self._on_sigint:
+        if _owners and _owners[-1] is self and signal.getsignal(signal.SIGINT) != self._on_sigint:
             signal.signal(signal.SIGINT, self._on_sigint)
 
     def kick(self) -> None:
@@ -102,15 +114,24 @@ class Interrupts:
 
     def _on_sigint(self, signum: int, frame: FrameType | None) -> None:
         # Between two bytecodes of this thread, which may hold the lock: takes none.
+        own = [owner for owner in _owners if owner._own_signal]
+        kinds = [owner._told() for owner in own or _owners or [self]]  # from outside: every turn of the thread
+        for kind in kinds:
+            if kind is not None:
+                raise kind
+
+    def _told(self) -> type[BaseException] | None:
+        """Take in a SIGINT; what is to be raised in the code that runs, if it is ours to interrupt."""
         job = self._running
         raising = self._armed and job is not None and (job.task is None or _inside.get() is job)
         own, self._own_signal = self._own_signal, False
         if not own:
             self._spared = job if raising else None  # the kick that comes at once need not interrupt this one again
             self._on_outside()
-        if raising and job is not None:
-            self._armed = False
-            raise KeyboardInterrupt if job.task is None else asyncio.CancelledError
+        if not raising or job is None:
+            return None
+        self._armed = False
+        return KeyboardInterrupt if job.task is None else asyncio.CancelledError
 
     # ------------------------------------------------------------------ the agent thread
 

@@ -119,10 +119,13 @@ class Gates:
     def __repr__(self) -> str:
         return f"<Gates, {len(self._looked)} directories looked at>"
 
-    def early(self, lock: DreamLock, *, hours: float) -> str:
+    def early(self, lock: DreamLock, *, hours: float, glance: bool = False) -> str:
         """Whether the last dream is not long enough ago, or sessions were counted a moment ago, in words; "" when it
-        may be due. A last time that lies ahead, the clock was set back, counts by how far it is away."""
-        state = lock.state()
+        may be due. A last time that lies ahead, the clock was set back, counts by how far it is away. `glance`: who
+        holds the lock is left for later, so that nothing is waited for."""
+        state = lock.glance() if glance else lock.state()
+        if state is None:
+            return ""
         ago = abs(time.time() - state.last)
         if ago < hours * 3600:
             return f"the last dream was {ago / 3600:.1f} hours ago; {hours:g} lie between two at least"

@@ -65,15 +65,19 @@ class DreamLock:
     def __repr__(self) -> str:
         return f"<DreamLock {self.path}>"
 
-    def state(self, *, certain: bool = False) -> State:
-        """How it stands: one `stat` when nobody tidies. A lock whose holder is dead is rolled back first, if it
-        is old enough not to be doubted; `certain`: also a younger one of a dead process of this machine."""
+    def glance(self) -> State | None:
+        """How it stands when nobody tidies: one `stat`. None: somebody does, or did when it was killed."""
         try:
             status = os.lstat(self.path)
         except OSError:  # nobody ever tidied here; where it cannot be read it cannot be taken either
             return State()
-        if not status.st_size and stat.S_ISREG(status.st_mode):
-            return State(last=status.st_mtime)
+        return State(last=status.st_mtime) if not status.st_size and stat.S_ISREG(status.st_mode) else None
+
+    def state(self, *, certain: bool = False) -> State:
+        """How it stands. A lock whose holder is dead is rolled back first, if it is old enough not to be doubted;
+        `certain`: also a younger one of a dead process of this machine."""
+        if (free := self.glance()) is not None:
+            return free
         with self._guard():
             return self._seen(certain)
 

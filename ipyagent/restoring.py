@@ -1,4 +1,4 @@
-"""What should stand after a summary: files that were read, the variables there are now."""
+"""What should stand after a summary: files that were read, the plan, the variables there are now."""
 
 from __future__ import annotations
 
@@ -6,14 +6,18 @@ from pathlib import Path
 
 from ipyagent.config import IPyAgent
 from ipyagent.context.reminders import guarded
+from ipyagent.journal.events import PlanWritten
 from ipyagent.journal.protocols import Workspace
 from ipyagent.journal.tokens import estimate_text
 from ipyagent.kernel.variables import summarize
 
 
-async def restored(workspace: Workspace, settings: IPyAgent) -> list[tuple[str, str]]:
+async def restored(
+    workspace: Workspace, settings: IPyAgent, plan: PlanWritten | None = None
+) -> list[tuple[str, str]]:
     """Name for the user and text for the model, in the order in which they go: the most recently
-    read files, newest first, within their budgets; then the variables."""
+    read files, newest first, within their budgets; then the plan, unless all
+    of it is done; then the variables."""
     found: list[tuple[str, str]] = []
     room = settings.restore_tokens
     for path in list(workspace.read_stamps)[::-1][: settings.restore_files]:
@@ -24,6 +28,9 @@ async def restored(workspace: Workspace, settings: IPyAgent) -> list[tuple[str, 
         room -= tokens
         name = _shown(path, workspace)
         found.append((f"file {name}", f'<file path="{guarded(name)}">\n{guarded(text)}\n</file>'))
+    if plan is not None and any(step.state != "done" for step in plan.steps):
+        rows = "\n".join(f"- [{step.state}] {guarded(step.text)}" for step in plan.steps)
+        found.append(("plan", f"<context>\nYour plan, as you last wrote it:\n{rows}\n</context>"))
     variables = await workspace.on_main(lambda: summarize(workspace.namespace, hidden=workspace.hidden))
     if variables:
         found.append(("variables", f"<context>\nVariables now:\n{guarded(variables)}\n</context>"))

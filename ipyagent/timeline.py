@@ -26,6 +26,7 @@ from ipyagent.journal.events import (
     MemorySurfaced,
     ModelChosen,
     NotesWritten,
+    PlanWritten,
     ResultsCleared,
     ResultStored,
     ServerEdited,
@@ -168,6 +169,9 @@ def describe(event: Event) -> tuple[str, str] | None:
             return "recalled", f"memories shown to the model: {names}"
         case MemorySaved():
             return "saved", f"memory {event.change} by the {event.by}: {event.path}"
+        case PlanWritten():
+            done = sum(step.state == "done" for step in event.steps)
+            return "plan", f"{done} of {len(event.steps)} steps done" if event.steps else "dropped"
         case ThinkingDropped():
             return "thinking left out", event.why or f"thinking up to event {event.upto}"
         case BlockDropped():

@@ -41,6 +41,7 @@ class Workbench:
         self.head = Head(project, settings, self.memories, toolbox.notice)
         self.names = Names()
         self._stamps: dict[Path, str] = {}
+        self._cell_ids: dict[Path, Any] = {}
         self._handles = Handles()
         self._permissions: Permissions | None = None
 
@@ -69,6 +70,7 @@ class Workbench:
             limits=lambda name: limit_of(self.settings, name, session.info.window),
             allowed=tuple(dict.fromkeys(path.resolve() for path in allowed)),
             read_stamps=self._stamps,
+            cell_ids=self._cell_ids,
             names=self.names,
             memory=self.memory_of(session),
         )
@@ -100,7 +102,7 @@ class Workbench:
             limits=limits_of(self.settings, options, info),
             state=lambda tokens: state_of(self.settings, info, tokens),
             setting=lambda name: getattr(self.settings, name),
-            restoring=lambda workspace: restored(workspace, self.settings),
+            restoring=lambda workspace: restored(workspace, self.settings, session.history.plan),
         )
         own = {name: tool for name, tool in tools.items() if name not in self.toolbox.installed}
         self.head.put(session, tools, own)

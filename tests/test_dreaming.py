@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -84,6 +87,13 @@ def test_what_only_the_older_duplicate_says_is_kept(room: DreamRoom) -> None:
     dream_now(room.agent(model="practice"))
     assert "Patients below eighteen are left out." in room.content()["feedback_tables.md"]
     assert "feedback_medians.md" not in room.content()
+
+
+def test_a_file_outside_of_the_project_is_no_reason_to_delete(room: DreamRoom) -> None:
+    room.save("reference_raw", "The raw tables are in `/mnt/archive/raw.csv`.", "reference")
+    room.save("reference_up", "The other tables are in `../other/raw.csv`.", "reference")
+    dream_now(room.agent(model="practice"))
+    assert {"reference_raw.md", "reference_up.md"} <= set(room.content())
 
 
 def test_what_is_in_order_stays_byte_for_byte(room: DreamRoom) -> None:
@@ -316,6 +326,35 @@ def test_the_end_of_the_kernel_rolls_it_back(room: DreamRoom) -> None:
     gate.set()
     assert room.last == LAST
     assert [event.status for event in room.events(TurnEnded)] == ["stopped"]
+
+
+ENDING = """
+from pathlib import Path
+from ipyagent import Agent, IPyAgent
+settings = IPyAgent(model="claude-sonnet-5-5", mode="auto", layer_notes=False, recall=False, extraction=False,
+                    dream_hours=1.0, dream_sessions=1)
+agent = Agent(settings=settings, folder=Path.cwd())
+agent.run_sync("hello there")
+print("asked", flush=True)
+input()
+"""
+
+
+def test_a_process_that_ends_in_the_middle_rolls_it_back(room: DreamRoom) -> None:
+    room.save_many()
+    room.tidied()
+    before, gate = room.content(), threading.Event()
+    room.dreams = [deleting("fact_0.md"), held_back(gate, text("Done."))]
+    environ = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1]), "ANTHROPIC_BASE_URL": room.server.url}
+    process = subprocess.Popen(
+        [sys.executable, "-c", ENDING], cwd=room.folder, env=environ, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    assert until(lambda: len(room.asked()) == 2, 20)
+    process.communicate(b"\n", timeout=20)
+    gate.set()
+    assert process.returncode == 0
+    assert room.content() == before
+    assert room.last == LAST
 
 
 @pytest.mark.parametrize("reply", [fault(400, message="no"), fault(500), refusal("No.")])

@@ -18,6 +18,7 @@ Block: TypeAlias = dict[str, Any]
 Channel: TypeAlias = Literal["text", "thinking", "tool"]
 Ending: TypeAlias = Literal["finished", "stopped", "limit", "refused", "failed"]
 Mode: TypeAlias = Literal["ask", "auto", "read_only"]
+StepState: TypeAlias = Literal["pending", "doing", "done"]
 
 
 class _Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type"):
@@ -401,6 +402,45 @@ class MemoryExtracted(_Event, frozen=True, tag=True):
     why: str = ""
 
 
+class Step(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One step of a plan, in a line of text."""
+
+    text: str
+    state: StepState = "pending"
+
+
+class PlanWritten(_Event, frozen=True, tag=True):
+    """The model's plan from here on, written by the tool call `call`; it takes the place of the one before.
+    No steps: there is no plan any more."""
+
+    steps: tuple[Step, ...]
+    call: str = ""
+
+
+class SkillLoaded(_Event, frozen=True, tag=True):
+    """A skill's instructions stand in the context from here on. `digest` names the version of its body; `by`:
+    "model" (the tool's result has them), "user" (`text` has them), "restored" (a compaction put them back);
+    `cut`: only the beginning of the body stands there."""
+
+    name: str
+    folder: str
+    digest: str
+    by: Literal["model", "user", "restored"] = "model"
+    text: str = ""
+    tokens: int = 0
+    cut: bool = False
+
+
+class SkillsListed(_Event, frozen=True, tag=True):
+    """From here on the model knows of these skills: name and the digest of its description, and in `loaded`
+    the digests of the bodies that it was told have changed. `why`: how they differ from those before ("": they
+    stand in the head)."""
+
+    skills: dict[str, str]
+    loaded: dict[str, str] = {}
+    why: str = ""
+
+
 class TurnEnded(_Event, frozen=True, tag=True):
     """How the turn ended. `message` is one line for the user ("" when finished); `variables`
     maps each name in the user's namespace to a short type, as it was at this moment."""
@@ -446,5 +486,8 @@ Event: TypeAlias = (
     | MemoryDismissed
     | MemorySaved
     | MemoryExtracted
+    | PlanWritten
+    | SkillLoaded
+    | SkillsListed
     | TurnEnded
 )

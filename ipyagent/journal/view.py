@@ -36,6 +36,7 @@ from ipyagent.journal.events import (
     NotesWritten,
     PermissionAnswered,
     PermissionAsked,
+    PlanWritten,
     PromptRendered,
     Reminded,
     ResultsCleared,
@@ -43,6 +44,8 @@ from ipyagent.journal.events import (
     Retrying,
     ServerEdited,
     SessionStarted,
+    SkillLoaded,
+    SkillsListed,
     Snipped,
     Streamed,
     ThinkingDropped,
@@ -199,6 +202,9 @@ class View:
                 talk.add_user(event.id, request_blocks(event.blocks), event.tokens)
             case Reminded() | MemorySurfaced():
                 talk.add_user(event.id, request_blocks([text_block(event.text)]), event.tokens)
+            case SkillLoaded():
+                if event.text:
+                    talk.add_user(event.id, request_blocks([text_block(event.text)]), event.tokens)
             case Streamed():
                 if event.channel == "text":
                     talk.partial.append(event.text)
@@ -250,6 +256,8 @@ class View:
                 | MemoryDismissed()
                 | MemorySaved()
                 | MemoryExtracted()
+                | SkillsListed()
+                | PlanWritten()
             ):
                 pass
             case _:

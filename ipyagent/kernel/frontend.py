@@ -14,6 +14,7 @@ import os
 import re
 import time
 import urllib.parse
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
 
@@ -61,6 +62,26 @@ def running_cell(shell: Any) -> str:
     return cell if isinstance(cell, str) else ""
 
 
+def own_notebook(shell: Any) -> Path | None:
+    """The notebook that this shell's kernel serves; None when nobody tells."""
+    kernel = getattr(shell, "kernel", None)
+    return None if kernel is None else _notebook(shell, kernel)
+
+
+def opened(shell: Any, path: Path) -> Literal["", "own", "page"]:
+    """Where the notebook `path` (resolved) may stand with changes that are not saved: "own", the page that a
+    person runs this kernel from; "page", another that is connected to its kernel; "" when nobody tells so.
+    A notebook that is open without a kernel is not known."""
+    kernel = getattr(shell, "kernel", None)
+    own = own_notebook(shell)
+    if own is not None and own.resolve() == path:
+        return "own" if getattr(kernel, "_allow_stdin", False) else ""
+    for served, said in served_notebooks():
+        if served.resolve() == path and (said.get("connections") or 0) > 0:
+            return "page"
+    return ""
+
+
 def _has_terminal() -> bool:
     import sys
 
@@ -102,6 +123,15 @@ def _kernel_id(kernel: Any) -> str:
 
 
 def _ask_servers(kernel_id: str) -> Path | None:
+    for path, kernel in served_notebooks():
+        if kernel.get("id") == kernel_id:
+            return path
+    return None
+
+
+def served_notebooks() -> Iterator[tuple[Path, dict[str, Any]]]:
+    """Notebooks that servers on this machine have a kernel for, each with what the server says of the kernel
+    (its id, how many pages are connected); a second at most for all servers together."""
     from jupyter_core.paths import jupyter_runtime_dir
 
     deadline = time.monotonic() + _PATIENCE
@@ -109,11 +139,11 @@ def _ask_servers(kernel_id: str) -> Path | None:
         files = [*Path(jupyter_runtime_dir()).glob("jpserver-*.json")]
         files.sort(key=lambda file: file.stat().st_mtime, reverse=True)
     except OSError:
-        return None
+        return
     for file in files:
         left = deadline - time.monotonic()
         if left <= 0.01:
-            return None
+            return
         try:
             server = json.loads(file.read_text("utf-8"))
             sessions = _sessions(server, left)
@@ -121,11 +151,10 @@ def _ask_servers(kernel_id: str) -> Path | None:
             continue  # a server that has ended leaves its file behind
         for session in sessions:
             try:
-                if session["kernel"]["id"] == kernel_id and str(session["path"]).endswith(".ipynb"):
-                    return Path(server["root_dir"], session["path"])
-            except (KeyError, TypeError):
+                if str(session["path"]).endswith(".ipynb"):
+                    yield Path(server["root_dir"], session["path"]), dict(session["kernel"])
+            except (KeyError, TypeError, ValueError):
                 continue  # a session without a kernel
-    return None
 
 
 def _sessions(server: dict[str, Any], timeout: float) -> list[Any]:

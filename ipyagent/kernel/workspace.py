@@ -6,12 +6,13 @@ import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from ipyagent.errors import AgentError
-from ipyagent.journal.events import FileChanged
+from ipyagent.journal.events import FileChanged, PlanWritten, Step
 from ipyagent.journal.protocols import Execution, Workspace
 from ipyagent.kernel.dispatcher import MainThread
+from ipyagent.kernel.frontend import opened, own_notebook
 from ipyagent.kernel.variables import short_types
 from ipyagent.project import write_atomically
 
@@ -35,10 +36,11 @@ class KernelWorkspace:
     shell: Any
     main: MainThread
     backups: Path
-    record: Callable[[FileChanged], object]
+    record: Callable[[FileChanged | PlanWritten], object]
     limits: Callable[[str], int]
     allowed: tuple[Path, ...] = ()
     read_stamps: dict[Path, str] = field(default_factory=dict)
+    cell_ids: dict[Path, Any] = field(default_factory=dict)
     names: Names = field(default_factory=Names)
     memory: object = None
     call: str = ""
@@ -53,6 +55,14 @@ class KernelWorkspace:
     def hidden(self) -> Mapping[str, Any]:
         hidden: Mapping[str, Any] = self.shell.user_ns_hidden
         return hidden
+
+    @property
+    def notebook(self) -> Path | None:
+        found = own_notebook(self.shell)
+        return None if found is None else found.resolve()
+
+    def opened(self, path: Path) -> Literal["", "own", "page"]:
+        return opened(self.shell, path)
 
     def for_call(self, call: str, stream: Callable[[str], None]) -> Workspace:
         return replace(self, call=call, streamed=stream)
@@ -75,6 +85,9 @@ class KernelWorkspace:
     def types(self) -> dict[str, str]:
         """Names and short types now; main thread only."""
         return short_types(self.namespace, hidden=self.hidden)
+
+    def record_plan(self, steps: tuple[Step, ...]) -> None:
+        self.record(PlanWritten(steps=steps, call=self.call))
 
     def record_change(self, path: Path, before: bytes | None, after: bytes | None) -> None:
         backup = ""

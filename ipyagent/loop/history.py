@@ -22,6 +22,7 @@ from ipyagent.journal.events import (
     LayerDecided,
     LayerFailed,
     NotesWritten,
+    PlanWritten,
     Reminded,
     ResultsCleared,
     ResultStored,
@@ -119,6 +120,8 @@ class History:
         """Unexpected breaks of the cache."""
         self.decided_at: dict[str, int] = {}
         """The event in which each layer last spoke."""
+        self.plan: PlanWritten | None = None
+        """The model's newest plan."""
         self.notes: NotesWritten | None = None
         """The newest notes of the session."""
         self.notes_failed = 0
@@ -204,6 +207,8 @@ class History:
                 self.changes.append(event)
             case FilesRestored():
                 self.changes = []
+            case PlanWritten():
+                self.plan = event
             case TurnEnded():
                 self.variables = event.variables
                 self.turn_costs.append(self._cost)

@@ -143,10 +143,11 @@ def _alike(one: Kept, other: Kept) -> bool:
 
 
 def _named(memory: Kept) -> list[str]:
-    """Files that a project's or reference memory names in backticks."""
+    """Files of the project that a project's or reference memory names in backticks."""
     if memory.kind not in ("project", "reference"):
         return []
-    return [file for sentence in memory.sentences for file in _FILE.findall(sentence)]
+    found = [file for sentence in memory.sentences for file in _FILE.findall(sentence)]
+    return [file for file in found if not file.startswith(("/", ".."))]
 
 
 def _found(result: str, file: str) -> bool:

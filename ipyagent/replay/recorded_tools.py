@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ipyagent.errors import ToolFailure
+from ipyagent.journal.events import Step
 from ipyagent.journal.protocols import Execution, Permission, Question, Tool, ToolOutput, Workspace
 from ipyagent.replay.recording import NO_RESULT, Recording, Result
 
@@ -111,6 +112,9 @@ class ReplayWorkspace:
 
     def record_change(self, path: Path, before: bytes | None, after: bytes | None) -> None:
         """Only background work changes files here; there is nothing to undo."""
+
+    def record_plan(self, steps: tuple[Step, ...]) -> None:
+        """A recorded plan is in the recording."""
 
     def stream(self, text: str) -> None:
         """Nobody watches."""

@@ -20,6 +20,7 @@ from ipyagent.ui.items import (
     Item,
     MemoriesItem,
     NoticeItem,
+    PlanItem,
     QuestionItem,
     SavedItem,
     TextItem,
@@ -29,6 +30,7 @@ from ipyagent.ui.items import (
 )
 from ipyagent.ui.memory_chips import Deed, recalled_html, saved_html
 from ipyagent.ui.meter import duration, thousands
+from ipyagent.ui.plan import plan_html
 
 SHORT_THOUGHT = 100
 """Characters below which a thought is shown as it is."""
@@ -49,6 +51,8 @@ _STYLES = {
     "ia-meta": "margin-left:6px",
     "ia-figure": "margin:6px 0",
     "ia-chips": "line-height:2",
+    "ia-plan": "margin:2px 0 6px 0",
+    "ia-steps": "margin:2px 0 2px 6px;padding-left:0;list-style:none",
     "ia-chip": f"border:1px solid {_LINE};border-radius:10px;padding:1px 9px;font-size:.9em;white-space:nowrap",
     "ia-gone": f"color:{_DIM};font-size:.9em",
     "ia-chip-word": f"color:{_DIM};font-size:.9em",
@@ -99,6 +103,8 @@ def item_html(item: Item, look: Look) -> str:
             return recalled_html(item, look)
         case SavedItem():
             return saved_html(item, look)
+        case PlanItem():
+            return plan_html(item, look)
         case _:
             assert_never(item)
 

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
-from ipyagent.journal.events import Block, MemorySaved, PermissionAsked, Recalled, TurnEnded
+from ipyagent.journal.events import Block, MemorySaved, PermissionAsked, Recalled, Step, TurnEnded
 
 PICTURES = ("image/png", "image/jpeg", "image/gif", "image/webp")
 """Media types that are shown as pictures; SVG may carry scripts and is not among them."""
@@ -93,7 +93,17 @@ class SavedItem:
     undone: bool = False
 
 
-Item: TypeAlias = TextItem | ThinkingItem | ToolItem | NoticeItem | QuestionItem | MemoriesItem | SavedItem
+@dataclass(frozen=True, slots=True)
+class PlanItem:
+    """The plan as it stands; only the newest of a turn is shown, in the place of the call that wrote it."""
+
+    key: str
+    steps: tuple[Step, ...]
+
+
+Item: TypeAlias = (
+    TextItem | ThinkingItem | ToolItem | NoticeItem | QuestionItem | MemoriesItem | SavedItem | PlanItem
+)
 
 
 def call_key(call: str) -> str:

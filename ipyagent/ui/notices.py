@@ -26,6 +26,7 @@ from ipyagent.journal.events import (
     NotesWritten,
     PermissionAnswered,
     PermissionAsked,
+    PlanWritten,
     PromptRendered,
     Reminded,
     ResultsCleared,
@@ -83,7 +84,7 @@ def notice_of(event: Event) -> tuple[str, Level] | None:
             Streamed() | AssistantSaid() | ToolCalled() | ToolReturned() | PermissionAsked() | PermissionAnswered()
             | Retrying() | FileChanged() | ModelChosen() | UsageReported() | ForkEnded() | TurnEnded()
             | SessionStarted() | PromptRendered() | UserSaid() | ResultStored() | LayerDecided() | MemoryExtracted()
-            | MemorySurfaced() | MemorySaved()
+            | MemorySurfaced() | MemorySaved() | PlanWritten()
         ):
             return None
         case _:

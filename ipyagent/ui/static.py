@@ -19,6 +19,7 @@ from ipyagent.ui.items import (
     Item,
     MemoriesItem,
     NoticeItem,
+    PlanItem,
     QuestionItem,
     SavedItem,
     TextItem,
@@ -27,6 +28,7 @@ from ipyagent.ui.items import (
 )
 from ipyagent.ui.memory_chips import Deed, recalled_lines, saved_text
 from ipyagent.ui.meter import dollars, duration, meter
+from ipyagent.ui.plan import plan_lines, plan_markdown
 from ipyagent.ui.transcript import Transcript
 
 BUNDLE_CHARS = 1_000_000
@@ -121,6 +123,8 @@ def _markdown(items: Sequence[Item], footer: str) -> str:
                 parts.append("\n".join([f"*{_words(head)}*", "", *(f"- {_words(row)}" for row in rows)]))
             case SavedItem():
                 parts.append(f"*{_words(saved_text(item))}*")
+            case PlanItem():
+                parts.append(plan_markdown(item, _words))
             case _:
                 assert_never(item)
     if footer:
@@ -151,6 +155,8 @@ def plain_text(items: Sequence[Item], footer: str, output_chars: int = 2_000) ->
                 parts.append("[" + "\n".join(recalled_lines(item)) + "]")
             case SavedItem():
                 parts.append(f"[{saved_text(item)}]")
+            case PlanItem():
+                parts.append("\n".join(plan_lines(item)))
             case _:
                 assert_never(item)
     if footer:

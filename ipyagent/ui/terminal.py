@@ -19,6 +19,7 @@ from ipyagent.ui.items import (
     Item,
     MemoriesItem,
     NoticeItem,
+    PlanItem,
     QuestionItem,
     SavedItem,
     TextItem,
@@ -28,6 +29,7 @@ from ipyagent.ui.items import (
 )
 from ipyagent.ui.memory_chips import recalled_lines, saved_text
 from ipyagent.ui.meter import bar, duration, meter
+from ipyagent.ui.plan import plan_lines
 from ipyagent.ui.static import footer_line, question_words
 from ipyagent.ui.transcript import Transcript
 
@@ -132,6 +134,11 @@ class TerminalSurface:
                     self._print("\n".join(recalled_lines(item)), "dim")
             case SavedItem():
                 self._print(saved_text(item), "dim")
+            case PlanItem():
+                text = "\n".join(plan_lines(item))
+                if self._printed.get(item.key) != text:
+                    self._printed[item.key] = text
+                    self._print(text, "")
             case _:
                 assert_never(item)
 

@@ -20,6 +20,7 @@ from ipyagent.journal.events import (
     ModelChosen,
     PermissionAnswered,
     PermissionAsked,
+    PlanWritten,
     Retrying,
     Streamed,
     ToolCalled,
@@ -32,6 +33,7 @@ from ipyagent.ui.items import (
     Level,
     MemoriesItem,
     NoticeItem,
+    PlanItem,
     QuestionItem,
     SavedItem,
     TextItem,
@@ -120,6 +122,8 @@ class Transcript:
                 return tuple(self._put(item) for item in changed)
             case MemorySaved():
                 return (self._put(taken_back(self.items, event) or SavedItem(self._new("m"), event)),)
+            case PlanWritten():
+                return self._planned(event)
             case TurnEnded():
                 return self._ended(event)
             case _ if (said := notice_of(event)) is not None:
@@ -218,6 +222,8 @@ class Transcript:
             if before.answer is None and event.is_error:
                 return self._put(replace(before, answer="deny", by="stop"))
             return key  # the refusal is shown; the result only tells the model the same
+        if isinstance(before, PlanItem):
+            return key  # the plan itself is shown
         if not isinstance(before, ToolItem):
             before = ToolItem(key, event.name, self._inputs.get(event.call, {}))
         self._pieces.pop(key, None)
@@ -231,6 +237,17 @@ class Transcript:
                 note=event.note, seconds=seconds,
             )
         )  # fmt: skip
+
+    def _planned(self, event: PlanWritten) -> tuple[str, ...]:
+        """The newest plan, once, in the place of its call: earlier ones go."""
+        key = call_key(event.call) if event.call else self._new("p")
+        gone = [other for other, item in self._items.items() if isinstance(item, PlanItem) and other != key]
+        for other in gone:
+            del self._items[other]
+        if not event.steps:
+            return tuple(gone)  # the call says so itself
+        self._pieces.pop(key, None)
+        return (*gone, self._put(PlanItem(key, event.steps)))
 
     def _answered(self, event: PermissionAnswered) -> tuple[str, ...]:
         item = self._items.get(call_key(event.call))

@@ -13,7 +13,7 @@ from IPython.core.interactiveshell import InteractiveShell
 from IPython.utils.capture import capture_output
 
 from ipyagent.config import IPyAgent
-from ipyagent.journal.events import FileChanged
+from ipyagent.journal.events import FileChanged, Step
 from ipyagent.journal.protocols import Execution
 
 
@@ -23,12 +23,19 @@ class ShellWorkspace:
         self.folder = (folder or root).resolve()
         self.allowed = (self.root, *allowed)
         self.read_stamps: dict[Path, str] = {}
+        self.cell_ids: dict[Path, Any] = {}
+        self.notebook: Path | None = None
+        self.pages: dict[Path, str] = {}
         self.changes: list[FileChanged] = []
         self.streamed: list[str] = []
+        self.plans: list[tuple[Step, ...]] = []
         self.limits: dict[str, int] = {}
         self.memory: object = None
         self.backups = self.root / ".ipyagent" / "backups"
         self._settings = IPyAgent(environ={})
+
+    def opened(self, path: Path) -> str:
+        return self.pages.get(path, "")
 
     @property
     def shell(self) -> InteractiveShell:
@@ -51,6 +58,9 @@ class ShellWorkspace:
         digest = "" if after is None else hashlib.sha256(after).hexdigest()
         shown = path.relative_to(self.root).as_posix()
         self.changes.append(FileChanged(call="t", path=shown, backup=name, digest=digest))
+
+    def record_plan(self, steps: tuple[Step, ...]) -> None:
+        self.plans.append(steps)
 
     def stream(self, text: str) -> None:
         self.streamed.append(text)

@@ -8,7 +8,7 @@ from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
 
 import msgspec
 
-from ipyagent.journal.events import Block
+from ipyagent.journal.events import Block, Step
 
 
 class Image(msgspec.Struct, frozen=True):
@@ -96,9 +96,23 @@ class Workspace(Protocol):
     def memory(self) -> object:
         """The `MemoryAccess` of `ipyagent.memory.access`, for the memory tool; None: there is no memory."""
 
+    @property
+    def cell_ids(self) -> dict[Path, Any]:
+        """Names of the cells of each notebook that was read (`kernel.notebook_ids.KnownIds`)."""
+
+    @property
+    def notebook(self) -> Path | None:
+        """The notebook that the user's kernel serves; None when it is not known."""
+
+    def opened(self, path: Path) -> Literal["", "own", "page"]:
+        """Whether a notebook stands in a page of the user's, see `kernel.frontend.opened`."""
+
     def record_change(self, path: Path, before: bytes | None, after: bytes | None) -> None:
         """Journal that `path` goes from `before` to `after` (None: does not exist), with a
         backup for undo. Called BEFORE the file is written."""
+
+    def record_plan(self, steps: tuple[Step, ...]) -> None:
+        """Journal the plan of the running call."""
 
     def stream(self, text: str) -> None:
         """Show a piece of the running call's output live (journalled first)."""

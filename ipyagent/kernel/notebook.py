@@ -1,0 +1,261 @@
+"""A notebook file as cells with lasting names. Every change is made in the file's own text: what is not
+changed keeps every byte, and what comes out is valid, or it is refused. The only importer of nbformat."""
+
+from __future__ import annotations
+
+import codecs
+import difflib
+import hashlib
+import json
+import secrets
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal, TypeAlias
+
+from ipyagent.errors import ToolFailure
+from ipyagent.kernel.notebook_ids import KnownIds, ids_of, own_id, print_of
+from ipyagent.kernel.notebook_layout import Layout
+
+Kind: TypeAlias = Literal["code", "markdown", "raw"]
+HIDE = "agent-hide"
+"""Tag of a cell that its author keeps from the agent: neither shown nor changed."""
+_NEAR = 3
+
+
+@dataclass(frozen=True)
+class Cell:
+    """`ident` is what the cell is called by, here and in later edits; `number` counts from 0."""
+
+    number: int
+    ident: str
+    kind: str
+    source: str
+    hidden: bool
+    value: Mapping[str, Any]
+
+    @property
+    def outputs(self) -> list[Mapping[str, Any]]:
+        found = self.value.get("outputs")
+        return [item for item in found if isinstance(item, dict)] if isinstance(found, list) else []
+
+
+@dataclass(frozen=True)
+class Notebook:
+    """`data` is the file; names of cells are in `known`, to be handed in when the file is read again."""
+
+    data: bytes
+    layout: Layout
+    known: KnownIds
+
+    @classmethod
+    def read(cls, data: bytes, known: KnownIds | None = None) -> Notebook:
+        """Raises ToolFailure for what is no notebook of format 4."""
+        try:
+            layout = Layout.read(data.removeprefix(codecs.BOM_UTF8).decode("utf-8"))
+        except UnicodeDecodeError as problem:
+            raise ToolFailure(f"it is no notebook: not UTF-8 ({problem.reason} at byte {problem.start:,})") from None
+        except (ValueError, RecursionError) as problem:
+            older = " (it looks like format 3: `jupyter nbconvert --to notebook --nbformat 4` converts it)"
+            raise ToolFailure(f"it is no notebook of format 4: {problem}{older * (b'worksheets' in data)}") from None
+        if layout.value.get("nbformat") != 4:
+            raise ToolFailure(f"its format is {layout.value.get('nbformat')!r}; only format 4 is read and written")
+        cells = [place.value for place in layout.places]
+        return cls(data, layout, ids_of(cells, hashlib.sha256(data).hexdigest(), known))
+
+    @classmethod
+    def new(cls, cells: Sequence[Mapping[str, Any]] = (), metadata: Mapping[str, Any] | None = None) -> Notebook:
+        """A notebook of format 4.5 as nbformat writes it; `cells` as `new_cell` gives them."""
+        whole = {"cells": list(cells), "metadata": metadata or kernel_metadata(), "nbformat": 4, "nbformat_minor": 5}
+        text = json.dumps(whole, ensure_ascii=False, indent=1, sort_keys=True)
+        return cls.read((text + "\n").encode("utf-8", "replace"))
+
+    def __repr__(self) -> str:
+        return f"<Notebook of {len(self.cells)} cells>"
+
+    # ------------------------------------------------------------------ what is in it
+
+    @cached_property
+    def cells(self) -> tuple[Cell, ...]:
+        made = []
+        for number, (place, ident) in enumerate(zip(self.layout.places, self.known.ids, strict=True)):
+            metadata = place.value.get("metadata")
+            tags = metadata.get("tags") if isinstance(metadata, dict) else None
+            hidden = isinstance(tags, list) and HIDE in tags
+            kind, source = str(place.value.get("cell_type", "?")), joined(place.value.get("source"))
+            made.append(Cell(number, ident, kind, source, hidden, place.value))
+        return tuple(made)
+
+    @property
+    def minor(self) -> int:
+        found = self.layout.value.get("nbformat_minor")
+        return found if isinstance(found, int) else 0
+
+    def find(self, ident: str) -> Cell:
+        """The cell of that name. Raises ToolFailure that lists near ones."""
+        for cell in self.cells:
+            if cell.ident == ident:
+                return cell
+        shared = [cell for cell in self.cells if own_id(cell.value) == ident]
+        if len(shared) == 1:
+            return shared[0]
+        if shared:
+            listed = "; ".join(map(_line, shared[:8]))
+            raise ToolFailure(f"{len(shared)} cells have the id {ident!r}; name one of them: {listed}")
+        if not self.cells:
+            raise ToolFailure(f"no cell {ident!r}: the notebook has no cells")
+        if ident.isdigit() and int(ident) < len(self.cells):
+            hint = f"; cells are named by id, not by number: cell {ident} is {_line(self.cells[int(ident)])}"
+            raise ToolFailure(f"no cell with the id {ident!r}{hint}")
+        starts = [cell.ident for cell in self.cells if ident and cell.ident.startswith(ident)]
+        names = starts or difflib.get_close_matches(ident, [cell.ident for cell in self.cells], _NEAR, 0.5)
+        near = [cell for cell in self.cells if cell.ident in names[:_NEAR]]
+        listed = "; ".join(map(_line, near or self.cells[:_NEAR]))
+        raise ToolFailure(f"no cell with the id {ident!r}; {'nearest' if near else 'there are'}: {listed}")
+
+    def problem(self) -> str:
+        """Why the file is no valid notebook, in one line; "" when it is."""
+        from nbformat.validator import iter_validate
+
+        try:  # unlike `validate`, it repairs nothing on the way
+            errors = iter_validate(_with_ids(self.layout.value, self.minor), relax_add_props=True)
+            problem = next(iter(errors), None)
+        except (ValueError, KeyError, TypeError, AttributeError) as wrong:
+            return f"{type(wrong).__name__}: {wrong}"[:300]
+        if problem is None:
+            return ""
+        where = "/".join(map(str, getattr(problem, "path", ())))
+        said = str(getattr(problem, "message", problem)).split("\n")[0][:300]
+        return f"{where}: {said}" if where else said
+
+    # ------------------------------------------------------------------ changes: each gives another notebook
+
+    def inserted(self, at: int, kind: Kind, source: str, metadata: Mapping[str, Any] | None = None) -> Notebook:
+        """A new cell that is then number `at`."""
+        text = source.rstrip("\n")
+        cell = new_cell(kind, text, lists=self.layout.lists, metadata=metadata)
+        taken = {*self.known.ids, *(own_id(one.value) for one in self.cells)}
+        while cell["id"] in taken:
+            cell["id"] = _fresh()
+        name = str(cell["id"])
+        if self.minor < 5:
+            del cell["id"]
+        ids = (*self.known.ids[:at], name, *self.known.ids[at:])
+        return self._made(self.layout.with_cell(at, self.layout.new_cell(cell)), ids)
+
+    def replaced(self, number: int, source: str) -> Notebook:
+        """Another source, in the form that the cell's source has; all else of the cell stays."""
+        cell = self.cells[number]
+        text = source.rstrip("\n") + "\n" * cell.source.endswith("\n")
+        return self.with_values(number, {"source": form(text, isinstance(cell.value.get("source"), list))})
+
+    def with_values(self, number: int, values: Mapping[str, Any]) -> Notebook:
+        """Other values for keys that the cell has."""
+        notebook = self
+        for key, value in values.items():
+            notebook = notebook._made(notebook.layout.with_value(number, key, value), self.known.ids)
+        return notebook
+
+    def moved(self, number: int, at: int) -> Notebook:
+        """The cell is then number `at` of the others and it, its text as it was."""
+        text, ids = self.layout.cell_text(number), list(self.known.ids)
+        name = ids.pop(number)
+        without = self._made(self.layout.without_cell(number), tuple(ids))
+        ids.insert(at, name)
+        return without._made(without.layout.with_cell(at, text), tuple(ids))
+
+    def deleted(self, number: int) -> Notebook:
+        """The notebook without the cell."""
+        ids = (*self.known.ids[:number], *self.known.ids[number + 1 :])
+        return self._made(self.layout.without_cell(number), ids)
+
+    def completed(self) -> Notebook:
+        """With ids where the format demands them and a cell has none: the names that they have here."""
+        notebook = self
+        if self.minor >= 5:
+            for cell in self.cells:
+                if not own_id(cell.value) and "id" not in cell.value and "metadata" in cell.value:
+                    text = notebook.layout.with_member(cell.number, "id", cell.ident, before="metadata")
+                    notebook = notebook._made(text, self.known.ids)
+        return notebook
+
+    def _made(self, text: str, ids: tuple[str, ...]) -> Notebook:
+        mark = codecs.BOM_UTF8 if self.data.startswith(codecs.BOM_UTF8) else b""
+        try:
+            data = mark + text.encode("utf-8")
+        except UnicodeEncodeError as problem:
+            raise ToolFailure(f"the source holds {text[problem.start]!r}, which no file can hold") from None
+        layout = Layout.read(text)
+        prints = tuple(print_of(place.value) for place in layout.places)
+        return Notebook(data, layout, KnownIds(hashlib.sha256(data).hexdigest(), ids, prints))
+
+
+def new_cell(
+    kind: Kind, source: str, *, lists: bool = True, metadata: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """A cell with a fresh id, in the order in which nbformat writes its keys."""
+    cell: dict[str, Any] = {"cell_type": kind, "id": _fresh(), "metadata": dict(metadata or {})}
+    if kind == "code":
+        cell = {**cell, "execution_count": None, "outputs": []}
+    cell["source"] = form(source, lists)
+    return dict(sorted(cell.items()))
+
+
+def kernel_metadata() -> dict[str, Any]:
+    """Metadata of a new notebook for Python."""
+    spec = {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"}
+    return {"kernelspec": spec, "language_info": {"name": "python"}}
+
+
+def form(source: str, lists: bool) -> list[str] | str:
+    """A source as a list of lines or as one string."""
+    return source.splitlines(keepends=True) if lists else source
+
+
+def joined(source: Any) -> str:
+    """A source or an output's text, whichever of its two forms it has."""
+    if isinstance(source, list):
+        return "".join(part for part in source if isinstance(part, str))
+    return source if isinstance(source, str) else ""
+
+
+def nodes(value: Mapping[str, Any]) -> Any:
+    """The notebook as nbformat's own objects, sources and outputs joined."""
+    import nbformat
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # ids that are missing are looked after here
+        return nbformat.reads(json.dumps(value), as_version=4)
+
+
+def split_output(output: Mapping[str, Any]) -> dict[str, Any]:
+    """An output that a kernel gave, its texts as lists of lines, as files have them."""
+    made: dict[str, Any] = {key: value for key, value in output.items() if key != "transient"}
+    if isinstance(made.get("text"), str):
+        made["text"] = made["text"].splitlines(keepends=True)
+    if isinstance(made.get("data"), dict):
+        made["data"] = {
+            kind: value.splitlines(keepends=True)
+            if isinstance(value, str) and not kind.startswith("application/")
+            else value
+            for kind, value in made["data"].items()
+        }
+    return made
+
+
+def _fresh() -> str:
+    return secrets.token_hex(4)
+
+
+def _line(cell: Cell) -> str:
+    words = "hidden by its author" if cell.hidden else " ".join(cell.source.split())[:50] or "empty"
+    return f"{cell.ident} ({cell.kind}: {words})"
+
+
+def _with_ids(value: Mapping[str, Any], minor: int) -> dict[str, Any]:
+    """The notebook with an id where the format demands one that is missing."""
+    if minor < 5:
+        return dict(value)
+    cells = [{"id": f"missing-{number}", **cell} for number, cell in enumerate(value["cells"])]
+    return {**value, "cells": cells}

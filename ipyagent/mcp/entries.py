@@ -1,0 +1,226 @@
+"""What `mcp.json` says of each server: read leniently, one bad entry hides no other. Nothing is started here.
+
+The shape is the usual one, `{"mcpServers": {NAME: {"command": …, "args": […], "env": {…}, "cwd": …} or
+{"url": …, "headers": {…}}}}`, with `disabled`, `timeout` and `startup_timeout` (seconds). `${NAME}` and
+`${NAME:-default}` in any text stand for environment variables; they are filled in when a server starts, so
+that what the user approves and what files keep is the text without secrets.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Mapping
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+import msgspec
+
+from ipyagent.errors import SettingError
+from ipyagent.project import write_atomically
+from ipyagent.trust import read_small
+
+FILE = "mcp.json"
+FILE_BYTES = 1_000_000
+MOST_SERVERS = 100
+LONG_SECONDS = 3_600
+"""A timeout above this is likely meant in milliseconds, as some other programs have it."""
+KEYS = ("type", "command", "args", "env", "cwd", "url", "headers", "disabled", "timeout", "startup_timeout")
+
+Source: TypeAlias = Literal["project", "user"]
+
+_VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
+
+
+class Entry(msgspec.Struct, frozen=True, kw_only=True):
+    """One server. `timeout` and `startup_timeout` in seconds (0: the setting's); `digest` is the SHA-256 of
+    name and text of the entry; `base` is the folder that a relative `cwd` starts from."""
+
+    name: str
+    source: Source
+    base: str
+    digest: str
+    command: str = ""
+    args: tuple[str, ...] = ()
+    env: dict[str, str] = {}
+    cwd: str = ""
+    url: str = ""
+    headers: dict[str, str] = {}
+    disabled: bool = False
+    timeout: float = 0.0
+    startup_timeout: float = 0.0
+
+    @property
+    def line(self) -> str:
+        """What starts it, for people: the command line or the URL, variables as they are written."""
+        return self.url or " ".join([self.command, *self.args])
+
+
+class Entries(msgspec.Struct, frozen=True):
+    """`problems` are one line each."""
+
+    found: tuple[Entry, ...] = ()
+    problems: tuple[str, ...] = ()
+
+
+def read_entries(path: Path, source: Source, base: Path) -> Entries:
+    """The servers of one file, in the order of their names; never raises. No file, no servers."""
+    if not os.path.lexists(path):
+        return Entries()
+    data = read_small(path, FILE_BYTES + 1)
+    if data is None:
+        return Entries(problems=(f"{path} cannot be read: it must be an ordinary file, and no link",))
+    if len(data) > FILE_BYTES:
+        return Entries(problems=(f"{path} has more than {FILE_BYTES:,} bytes and was not read",))
+    try:
+        value = json.loads(data.decode("utf-8-sig"))
+    except (ValueError, RecursionError) as problem:
+        return Entries(problems=(f"{path} is not JSON: {problem}",))
+    servers = value.get("mcpServers") if isinstance(value, dict) else None
+    if not isinstance(servers, dict):
+        return Entries(problems=(f'{path} has no object "mcpServers"',))
+    found: list[Entry] = []
+    problems: list[str] = []
+    for name in sorted(servers)[:MOST_SERVERS]:
+        try:
+            entry, warnings = entry_of(name, servers[name], source, base)
+        except SettingError as problem:
+            problems.append(f"{path}: server {name!r} was left out: {problem}")
+            continue
+        found.append(entry)
+        problems += [f"{path}: server {name!r}: {warning}" for warning in warnings]
+    if len(servers) > MOST_SERVERS:
+        problems.append(f"{path}: only the first {MOST_SERVERS} servers by name were read")
+    return Entries(tuple(found), tuple(problems))
+
+
+def entry_of(name: str, raw: Any, source: Source, base: Path) -> tuple[Entry, list[str]]:
+    """One server as its JSON value says, and warnings. Raises SettingError."""
+    if not name.strip() or len(name) > 200:
+        raise SettingError("a server's name has 1 to 200 characters")
+    if not isinstance(raw, dict):
+        raise SettingError('an entry is an object with "command" or "url"')
+    warnings = [f"{key!r} is not known and does nothing" for key in raw if key not in KEYS]
+    if raw.get("type") == "sse":
+        raise SettingError('the old transport "sse" is not spoken here; use its streamable HTTP address, type "http"')
+    command, url = _text(raw, "command"), _text(raw, "url")
+    if bool(command) == bool(url):
+        raise SettingError('give either "command" or "url"')
+    if url and not re.match(r"https?://|\$\{", url):
+        raise SettingError(f"{url!r} is not an http or https address")
+    args = raw.get("args", [])
+    if not isinstance(args, list) or not all(isinstance(arg, (str, int, float)) for arg in args):
+        raise SettingError('"args" is a list of strings')
+    seconds = {key: _seconds(raw, key) for key in ("timeout", "startup_timeout")}
+    for key, value in seconds.items():
+        if value > LONG_SECONDS:
+            warnings.append(f'"{key}": {value:g} is in seconds here, more than an hour')
+    text = json.dumps([name, raw], sort_keys=True, ensure_ascii=True)
+    return Entry(
+        name=name,
+        source=source,
+        base=str(base),
+        digest=sha256(text.encode()).hexdigest(),
+        command=command,
+        args=tuple(str(arg) for arg in args),
+        env=_texts(raw, "env"),
+        cwd=_text(raw, "cwd"),
+        url=url,
+        headers=_texts(raw, "headers"),
+        disabled=raw.get("disabled") is True,
+        timeout=seconds["timeout"],
+        startup_timeout=seconds["startup_timeout"],
+    ), warnings
+
+
+def expanded(entry: Entry, environ: Mapping[str, str] = os.environ) -> Entry:
+    """The entry with its variables filled in. Raises SettingError that names what is not set."""
+    missing: list[str] = []
+
+    def value(found: re.Match[str]) -> str:
+        given = environ.get(found[1])
+        if given:
+            return given
+        if found[2] is None:
+            missing.append(found[1])
+        return found[2] or ""
+
+    def filled(text: str) -> str:
+        return _VARIABLE.sub(value, text)
+
+    made = msgspec.structs.replace(
+        entry,
+        command=filled(entry.command),
+        args=tuple(filled(arg) for arg in entry.args),
+        env={name: filled(text) for name, text in entry.env.items()},
+        cwd=filled(entry.cwd),
+        url=filled(entry.url),
+        headers={name: filled(text) for name, text in entry.headers.items()},
+    )
+    if missing:
+        names = ", ".join(dict.fromkeys(missing))
+        raise SettingError(f"{names} is not set in the environment; set it before the kernel starts, or in os.environ")
+    if "\0" in "".join([made.command, *made.args, made.cwd, *made.env, *made.env.values()]):
+        raise SettingError("a NUL character cannot be part of a command")
+    return made
+
+
+def put_entry(path: Path, name: str, raw: Mapping[str, Any] | None) -> bool:
+    """Write one server into a file, or take it out (None), all else kept; whether there was one before.
+    Raises SettingError."""
+    from filelock import FileLock, Timeout
+
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with FileLock(f"{path}.lock", timeout=5):
+            value = _whole(path)
+            servers = value.setdefault("mcpServers", {})
+            if not isinstance(servers, dict):
+                raise SettingError(f'"mcpServers" of {path} is not an object; mend it first')
+            before = name in servers
+            servers.pop(name, None)
+            if raw is not None:
+                servers[name] = dict(raw)
+            if before or raw is not None:
+                write_atomically(path, (json.dumps(value, indent=2, ensure_ascii=False) + "\n").encode())
+    except (OSError, Timeout) as problem:
+        raise SettingError(f"{path} cannot be written: {getattr(problem, 'strerror', None) or problem}") from None
+    finally:
+        Path(f"{path}.lock").unlink(missing_ok=True)
+    return before
+
+
+def _whole(path: Path) -> dict[str, Any]:
+    if not os.path.lexists(path):
+        return {}
+    data = read_small(path, FILE_BYTES)
+    try:
+        value = json.loads((data or b"").decode("utf-8-sig"))
+    except (ValueError, RecursionError):
+        value = None
+    if not isinstance(value, dict):
+        raise SettingError(f"{path} is not a JSON object; mend it first")
+    return value
+
+
+def _text(raw: Mapping[str, Any], key: str) -> str:
+    value = raw.get(key, "")
+    if not isinstance(value, str):
+        raise SettingError(f'"{key}" is a string')
+    return value.strip() if key in ("command", "url") else value
+
+
+def _texts(raw: Mapping[str, Any], key: str) -> dict[str, str]:
+    value = raw.get(key, {})
+    if not isinstance(value, dict) or not all(isinstance(item, (str, int, float)) for item in value.values()):
+        raise SettingError(f'"{key}" is an object of strings')
+    return {str(name): str(item) for name, item in value.items()}
+
+
+def _seconds(raw: Mapping[str, Any], key: str) -> float:
+    value = raw.get(key, 0)
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < 10**9:
+        raise SettingError(f'"{key}" is a number of seconds')
+    return float(value)

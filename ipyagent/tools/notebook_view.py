@@ -1,0 +1,101 @@
+"""A notebook as the model reads it: every cell with its id, sources whole where they fit, outputs short. What
+its author hid stays hidden, and no output, however large, comes in whole."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ipyagent.errors import ToolFailure
+from ipyagent.journal.events import Block
+from ipyagent.kernel.notebook import HIDE, Cell, Notebook, joined
+from ipyagent.tools.answers import capped, clean, picture, plain
+
+OUTPUT = 600
+"""Characters shown of one output in the whole notebook, and (next) of one cell that was asked for."""
+OUTPUT_ALONE = 6_000
+OUTPUTS = 4
+"""Outputs shown of a cell in the whole notebook."""
+_HEAD = 200_000
+"""Characters looked at of one output's text: its end is not worth the time."""
+PICTURES = ("image/png", "image/jpeg", "image/gif")
+
+
+def head_of(cell: Cell) -> str:
+    """The line above a cell."""
+    return f"--- cell {cell.number}: {cell.kind}, id {cell.ident} ---"
+
+
+def hidden(cell: Cell) -> ToolFailure:
+    """What a request for a hidden cell is answered."""
+    return ToolFailure(f"cell {cell.ident} is hidden by its author (tag {HIDE}): it is neither shown, changed nor run")
+
+
+def whole_text(notebook: Notebook, name: str, most: int) -> str:
+    """Every cell in about `most` characters: long sources are shortened first, then outputs go, then only the
+    first line of each cell is left."""
+    count = len(notebook.cells)
+    title = f"{name}: {count} cell{'s' * (count != 1)}, format 4.{notebook.minor}"
+    for source, outputs in ((most, True), (1_500, True), (600, False), (80, False)):
+        parts = [title if source == most else f"{title}; shortened: give `cell` for one in full"]
+        for cell in notebook.cells:
+            parts += [head_of(cell), *_body(cell, source, OUTPUT if outputs else 0)]
+        text = "\n".join(parts)
+        if len(text) <= most:
+            return clean(text)
+    return capped(clean(text), most)
+
+
+def cell_text(cell: Cell, most: int) -> str:
+    """One cell in full, its outputs still bounded."""
+    if cell.hidden:
+        raise hidden(cell)
+    return capped(clean("\n".join([head_of(cell), *_body(cell, most, OUTPUT_ALONE)])), most)
+
+
+def pictures_of(cell: Cell, most: int = 2) -> list[Block]:
+    """The pictures among a cell's outputs, those that can be sent."""
+    import base64
+    import binascii
+
+    found: list[Block] = []
+    for output in cell.outputs:
+        bundle = output.get("data")
+        for kind in PICTURES if isinstance(bundle, Mapping) else ():
+            text = joined(bundle.get(kind))
+            if text and len(found) < most:
+                try:
+                    found.append(picture(base64.b64decode(text), kind))
+                except (ToolFailure, binascii.Error, ValueError):
+                    continue  # its line in the text says that there is one
+    return found
+
+
+def _body(cell: Cell, source: int, output: int) -> list[str]:
+    if cell.hidden:
+        return ["[hidden by its author]"]
+    text = cell.source if len(cell.source) <= source else f"{cell.source[:source]}\n[… {len(cell.source) - source:,} more]"
+    parts = [text]
+    names = cell.value.get("attachments")
+    if isinstance(names, Mapping) and names:
+        parts.append(f"[attachments: {', '.join(map(str, names))}]")
+    if not output:
+        return parts + [f"[{len(cell.outputs)} outputs]"] * bool(cell.outputs)
+    shown = cell.outputs if output > OUTPUT else cell.outputs[:OUTPUTS]
+    parts += [capped(f"Output: {_output(item)}", output) for item in shown[:50]]
+    left = len(cell.outputs) - len(shown[:50])
+    return parts + [f"[{left} more output{'s' * (left > 1)}]"] * bool(left)
+
+
+def _output(output: Mapping[str, Any]) -> str:
+    match output.get("output_type"):
+        case "stream":
+            return plain(joined(output.get("text"))[:_HEAD])
+        case "error":
+            return plain(f"{output.get('ename')}: {str(output.get('evalue'))[:_HEAD]}")
+        case _:
+            found = output.get("data")
+            bundle = found if isinstance(found, Mapping) else {}
+            text = plain(joined(bundle.get("text/plain"))[:_HEAD])
+            others = [f"[{kind}]" for kind in bundle if kind.startswith("image/")] if text else [f"[{k}]" for k in bundle]
+            return "\n".join([text] * bool(text) + others)

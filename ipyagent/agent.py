@@ -11,17 +11,18 @@ from typing import Any
 from ipyagent.compacting import run_compact
 from ipyagent.config import IPyAgent
 from ipyagent.errors import UsageError
-from ipyagent.journal.events import Event, FilesRestored
+from ipyagent.journal.events import Event
 from ipyagent.journal.journal import clean
 from ipyagent.journal.protocols import ModelInfo, Surface, Tool, WindowState
 from ipyagent.kernel.dispatcher import MainThread
 from ipyagent.kernel.shell import make_shell
 from ipyagent.kernel.thread import AgentThread
-from ipyagent.kernel.workspace import BACKUPS, KernelWorkspace
+from ipyagent.kernel.workspace import KernelWorkspace
 from ipyagent.listening import Listener, Unseen
 from ipyagent.lookout import Lookout
 from ipyagent.loop.permissions import Permissions
 from ipyagent.loop.session import Session
+from ipyagent.mcp_desk import McpDesk
 from ipyagent.mentions import find, unresolved
 from ipyagent.model.capabilities import DEFAULT_WINDOW
 from ipyagent.model.client import AnthropicModel
@@ -31,8 +32,10 @@ from ipyagent.project import Project, find_root, user_folder
 from ipyagent.requests import Asked, Options, PreparedTurn, TurnResult
 from ipyagent.sessions import Sessions
 from ipyagent.settings_files import SettingsFiles
+from ipyagent.skills.desk import Skills
+from ipyagent.skills.slash import read_slash
 from ipyagent.toolbox import Toolbox
-from ipyagent.tools.undo import Undone, restore
+from ipyagent.undoing import TurnUndone, undo_turn
 from ipyagent.wiring import endpoint_of, limit_of, model_of, state_of
 from ipyagent.workbench import Workbench
 from ipyagent.working import Work
@@ -67,7 +70,8 @@ class Agent:
         self.connections = Connections()
         self.sessions = Sessions(self.project, self.settings, namespace=self.shell.user_ns, notice=self.notices.append)
         self.sessions.notebook = notebook
-        self.toolbox = Toolbox(tools, self.shell, self.notices.append)
+        self.skills = Skills(self.project, self.settings, self.folder)
+        self.toolbox = Toolbox(tools, self.shell, self.notices.append, self.skills)
         self.bench = Workbench(self.shell, self.settings, self.project, self.folder, self.toolbox)
         self._work = Work(self.bench, self.connections, self.notices.append)
         self.recalling = self._work.recalling
@@ -76,6 +80,8 @@ class Agent:
         self.sessions.keeper = self.extracting
         self._lookout = Lookout(self.shell)
         self._thread = AgentThread()
+        self.mcp = McpDesk(self.project, self.settings, self._thread, self.notices.append)
+        self.bench.outside = self.mcp.offered
         self._running: MainThread | None = None
         self._trusted_here = False
 
@@ -115,6 +121,8 @@ class Agent:
     def trust(self, *, off: bool = False) -> None:
         """Load what the project holds from now on, in this session too (`off`: no longer). Raises AgentError."""
         (self.project.distrust if off else self.project.trust)()
+        if not off:
+            self.mcp.servers.approve()
         self.notices += self.settings_files.apply()
         self.sessions.told_trust, self._trusted_here = off, not off
         if self.session is not None:
@@ -142,6 +150,7 @@ class Agent:
         self.extracting.close()
         if self.session is not None:
             self.session.background.close()
+        self.mcp.close()
         self._thread.start(self.connections.close).result(timeout=3)
         self._thread.close()
         self.recalling.close()
@@ -163,7 +172,10 @@ class Agent:
             self.notices.append(f"{', '.join(missing[:3])} names nothing here; it is sent as text")
         notebook = self.sessions.notebook
         seen = self._lookout.look(self.project.relative(notebook) if notebook is not None else "")
-        asked = Asked(clean(text), cell, seen, mentions, self.tools_now(), options)
+        tools = self.tools_now()
+        slash = read_slash(clean(text), self.skills)
+        self.notices += slash.notices
+        asked = Asked(clean(text), cell, seen, mentions, tools, options, slash.skills, slash.request)
         if not options.aside:  # what is said aside, the conversation does not know
             self._lookout.pass_by()
 
@@ -271,8 +283,8 @@ class Agent:
         self._work.note_spent(dollars)
 
     def tools_now(self) -> dict[str, Tool]:
-        """The tools that the model has, see `Toolbox.now`."""
-        return self.toolbox.now()
+        """The tools that the model has, see `Toolbox.now`, and those of outside servers."""
+        return {**self.toolbox.now(), **self.mcp.tools()}
 
     # ------------------------------------------------------------------ what is so now
 
@@ -287,13 +299,7 @@ class Agent:
             info = ModelInfo(model=self.model, window=self.settings.window or DEFAULT_WINDOW, max_output=0)
         return state_of(self.settings, info, session.view.count().tokens)
 
-    def undo(self) -> Undone:
-        """Put back the files that the last turn changed, but for those that somebody else has
-        changed meanwhile."""
-        if self.session is None or not self.session.history.changes:
-            raise UsageError("the last turn changed no file")
-        changes = list(self.session.history.changes)
-        undone = restore(changes, self.project.root, self.session.journal.folder / BACKUPS)
-        if undone.restored:
-            self.session.record(FilesRestored(paths=tuple(undone.restored), since=changes[0].id))
-        return undone
+    def undo(self) -> TurnUndone:
+        """Put back the files of the newest turn that changed any and was not taken back, but for those
+        that somebody else has changed meanwhile. Raises UsageError when there is no such turn."""
+        return undo_turn(self.session, self.project.root)

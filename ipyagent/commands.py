@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 def run_command(extension: Extension, line: str) -> str | None:
     """Run a command and print its answer. A line of several words that begins with no command is
-    a request: it is returned."""
+    a request: it is returned, as is one that a command makes."""
     word, _, rest = line.strip().partition(" ")
     command = COMMANDS.get(word.removeprefix("--") or "status")
     if command is None:
@@ -28,7 +28,10 @@ def run_command(extension: Extension, line: str) -> str | None:
         raise UsageError(f"%agent {word} takes nothing after it; a request goes into a %%agent cell")
     if word not in WHILE_BUSY and extension.agent_now.busy:  # said by code that the agent runs
         raise UsageError(f"a turn is running: %agent {word} is for the user, after it has ended")
-    if answer := command(extension, rest.strip()):
+    answer = command(extension, rest.strip())
+    if word in REQUESTS:
+        return answer
+    if answer:
         print(answer)  # noqa: T201 - a magic's answer
     return None
 
@@ -79,11 +82,15 @@ def _stop(extension: Extension, rest: str) -> str:
 
 
 def _undo(extension: Extension, rest: str) -> str:
-    """Put back the files that the last turn changed."""
-    undone = extension.agent_now.undo()
-    lines = [f"put back {path}" for path in undone.restored]
-    lines += [f"left alone {conflict}" for conflict in undone.conflicts]
-    return "\n".join(lines) or "nothing to put back"
+    """Put back the files that the last turn changed; once more: those of the turn before."""
+    return "\n".join(extension.agent_now.undo().lines())
+
+
+def _fix(extension: Extension, rest: str) -> str:
+    """Ask for the newest error to be mended; words after it are added to the request."""
+    from ipyagent.fix_command import fix_request
+
+    return fix_request(extension, rest)
 
 
 def _export(extension: Extension, rest: str) -> str:
@@ -185,6 +192,20 @@ def show_memory(extension: Extension, line: str, cell: str | None = None) -> str
     return run_memory(agent, line, cell, shell=extension.shell)
 
 
+def _mcp(extension: Extension, rest: str) -> str:
+    """Outside (MCP) tools: list, add NAME COMMAND…|URL, remove, tools, restart, trust, doctor."""
+    from ipyagent.mcp_command import run_mcp
+
+    return run_mcp(extension.agent_now, rest)
+
+
+def _skills(extension: Extension, rest: str) -> str:
+    """Instructions for kinds of work (the same as %skills)."""
+    from ipyagent.skills_command import run_skills
+
+    return run_skills(extension.agent_now, rest)
+
+
 def _trust(extension: Extension, rest: str) -> str:
     """Load what this folder holds (memory, instructions, settings, sessions) from now on; --off: no longer."""
     if rest not in ("", "--off"):
@@ -228,21 +249,26 @@ COMMANDS: dict[str, Callable[[Extension, str], str]] = {
     "fork": _fork,
     "stop": _stop,
     "undo": _undo,
+    "fix": _fix,
     "export": _export,
     "model": _model,
     "mode": _mode,
     "allow": _allow,
     "trust": _trust,
     "tools": _tools,
+    "mcp": _mcp,
     "context": _context,
     "panel": _panel,
     "compact": _compact,
     "memory": _memory,
+    "skills": _skills,
     "doctor": _doctor,
     "help": _help,
 }
-WHILE_BUSY = ("", "status", "stop", "sessions", "tools", "context", "panel", "memory", "doctor", "help")
+REQUESTS = ("fix",)
+"""Commands whose answer is a request to the agent."""
+WHILE_BUSY = ("", "status", "stop", "sessions", "tools", "context", "panel", "memory", "skills", "doctor", "help")
 """Commands that change nothing but the running turn; the others are not for code that runs in it (`memory`
-looks after that itself)."""
+and `skills` look after that themselves)."""
 BARE = ("status", "panel", "new", "sessions", "fork", "stop", "undo", "tools", "doctor", "help")
 """Commands that take no argument: words after one are a request that went astray."""

@@ -1,4 +1,4 @@
-"""Completion in `%%agent` cells: `@` names variables and files, `--` options, `%agent` its commands."""
+"""Completion in `%%agent` cells: `@` names variables and files, `/` skills, `--` options, `%agent` its commands."""
 
 from __future__ import annotations
 
@@ -13,19 +13,29 @@ _AT = re.compile(r"(?<![\w@.])@[^\s@,;!?()\[\]{}'\"`]*$")
 _COMMAND = re.compile(r"^\s*%\w+\s+(?P<word>\w*)$")
 _MEMORY = re.compile(r"^\s*%%?(?:memory|\w+\s+memory)\s+(?:(?P<command>\S+)\s+(?P<options>(?:\S+\s+)*))?(?P<word>\S*)$")
 _CHOICE = re.compile(r"(?:%\w+\s+|\s--)(?P<name>mode|effort)[ \t=]+(?P<word>\w*)$")
+_SKILLS = re.compile(r"^\s*%(?:skills|\w+\s+skills)\s+(?:(?P<command>\S+)\s+)?(?P<word>\S*)$")
+_SLASH = re.compile(r"^(?:\s*/\S+)*\s*(/\S*)$")
+_OPTION = re.compile(r"^\s*%\w+\s+(?P<command>\w+)\s+(?P<word>-\S*|)$")
+_OPTIONS = {"trust": ("--off",)}
+_MCP = re.compile(r"^\s*%\w+\s+mcp\s+(?P<word>\w*)$")
 MOST = 60
 
 
 class Completions:
     """A matcher of IPython's completer, for the magics `names`; `memories` gives the names of memories when
-    `%memory` is ours (None: it is not)."""
+    `%memory` is ours (None: it is not), `skills` those of skills."""
 
     def __init__(
-        self, shell: Any, names: Sequence[str], memories: Callable[[], list[str]] | None = None
+        self,
+        shell: Any,
+        names: Sequence[str],
+        memories: Callable[[], list[str]] | None = None,
+        skills: Callable[[], list[str]] | None = None,
     ) -> None:
         self._shell = shell
         self._names = tuple(names)
         self._memories = memories
+        self._skills = skills
 
     def register(self) -> None:
         """Add the matcher to the shell's completer."""
@@ -63,6 +73,8 @@ class Completions:
         if name is not None and "\n" not in before.lstrip() and (asked := _MEMORY.match(first)) is not None:
             ours = name.group(1) in self._names or (name.group(1) == "memory" and self._memories is not None)
             return self._memory(asked) if ours else ("", [])
+        if "\n" not in before.lstrip() and self._skills is not None and (asked := _SKILLS.match(first)) is not None:
+            return self._on_skills(asked, self._skills)
         if name is None or name.group(1) not in self._names:
             return "", []
         if "\n" not in before.lstrip() and (choice := _CHOICE.search(first)):
@@ -71,6 +83,9 @@ class Completions:
         if not first.startswith("%%"):
             return self._commands(first)
         if "\n" in before.lstrip():
+            if self._skills is not None and (slash := _SLASH.match(body)) is not None:
+                named = [f"/{name}" for name in self._skills()]
+                return slash[1], [(name, "skill") for name in named if name.startswith(slash[1])][:MOST]
             at = _AT.search(body)
             return (at.group(), self._mentions(at.group())) if at else ("", [])
         option = re.search(r"(?<=\s)-\S*$", first)
@@ -81,6 +96,13 @@ class Completions:
     def _commands(self, line: str) -> tuple[str, list[tuple[str, str]]]:
         from ipyagent.commands import COMMANDS
 
+        if (option := _OPTION.match(line)) is not None:
+            word, known = option["word"], _OPTIONS.get(option["command"], ())
+            return word, [(name, "option") for name in known if name.startswith(word)]
+        if (asked := _MCP.match(line)) is not None:
+            from ipyagent.mcp_command import COMMANDS as KNOWN
+
+            return asked["word"], [(name, "command") for name in KNOWN if name.startswith(asked["word"])]
         match = _COMMAND.match(line)
         if match is None:
             return "", []
@@ -106,6 +128,16 @@ class Completions:
         if command not in NAMED or asked["options"] or self._memories is None:
             return "", []
         return word, [(name, "path") for name in self._memories() if name.startswith(word)][:MOST]
+
+    def _on_skills(self, asked: re.Match[str], skills: Callable[[], list[str]]) -> tuple[str, list[tuple[str, str]]]:
+        """Commands of `%skills`, names of skills."""
+        from ipyagent.skills_command import COMMANDS, NAMED
+
+        word, command = asked["word"], asked["command"]
+        if command is None:
+            return word, [(name, "command") for name in COMMANDS if name.startswith(word)]
+        known = skills() if command in NAMED else []
+        return word, [(name, "skill") for name in known if name.startswith(word)][:MOST]
 
     def _mentions(self, fragment: str) -> list[tuple[str, str]]:
         start = fragment[1:]

@@ -172,6 +172,17 @@ class IPyAgent(Configurable):
     dream_hours = Float(24.0, min=0.0, help="Hours from one tidying of the memory to the next.").tag(config=True)
     dream_sessions = Int(5, min=1, help="Sessions touched since the last tidying that call for one.").tag(config=True)
     instructions = Bool(True, help="Load instruction files (AGENTS.md, CLAUDE.md, AGENT.md, rules).").tag(config=True)
+    skills = Bool(True, help="Offer skills (folders with a SKILL.md) to the model.").tag(config=True)
+    mcp = Bool(True, help="Offer the tools of MCP servers (mcp.json) to the model.").tag(config=True)
+    mcp_timeout = Float(60.0, min=0.1, help="Seconds an MCP server may be silent in a call.").tag(config=True)
+    mcp_startup_timeout = Float(60.0, min=0.1, help="Seconds an MCP server may take to start.").tag(config=True)
+    mcp_wait = Float(15.0, min=0.0, help="Seconds a request waits for MCP servers that start.").tag(config=True)
+    mcp_inline_tools = Int(20, min=0, help="MCP tools listed to the model; with more they are found by a search.").tag(
+        config=True
+    )
+    mcp_inline_percent = Float(
+        5.0, min=0.0, help="Percent of the window that schemas of MCP tools may take before they are searched for."
+    ).tag(config=True)
     trust_all = Bool(False, help="Load what any folder holds without asking (tests, containers).").tag(
         config=True
     )

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ipyagent.errors import AgentError
+from ipyagent.memory.names import SCOPES
 
 if TYPE_CHECKING:
     from ipyagent.agent import Agent
@@ -24,6 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--project", type=Path, default=Path(), help="the project's folder (this one)")
     parser.add_argument("--model", default="", help="model for this dream; `practice` needs no key and no network")
     parser.add_argument("--if-due", action="store_true", help="only if one is due: a day, and some sessions, later")
+    parser.add_argument("--scope", choices=SCOPES, default=SCOPES[0], help="the project's memories, or the user's own")
     doing = parser.add_mutually_exclusive_group()
     doing.add_argument("--dry-run", action="store_true", help="only tell what it would do")
     doing.add_argument("--accept", action="store_true", help="do what a dream that waits for a yes would do")
@@ -53,10 +55,15 @@ def run(chosen: argparse.Namespace) -> tuple[int, str]:
 def _done(agent: Agent, chosen: Any) -> tuple[int, str]:
     from ipyagent.dream_work import dream_now
 
-    if chosen.if_due and (why := agent.dreaming.closed()):
+    if chosen.if_due and (why := agent.dreaming.closed(chosen.scope)):
         return DONE, f"nothing to do: {why}"
     line = dream_now(
-        agent, undo=chosen.undo, dry_run=chosen.dry_run, accept=chosen.accept, model=chosen.model
+        agent,
+        undo=chosen.undo,
+        dry_run=chosen.dry_run,
+        accept=chosen.accept,
+        model=chosen.model,
+        scope=chosen.scope,
     )
     made = agent.dreaming.progress
     status = made.status if made is not None else "completed"

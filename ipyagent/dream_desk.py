@@ -28,12 +28,15 @@ CACHE = "transcripts.sqlite"
 _WHOLE = ("read_file", "shell")
 
 
-def dream_tools(installed: Mapping[str, Tool], project: Project, cache: Path | None) -> dict[str, Tool]:
-    """The tools of a dream by name, in a fixed order; `cache`: where the index of past sessions is kept."""
-    found: dict[str, Any] = {name: Reader(installed[name]) for name in READERS if name in installed}
+def dream_tools(installed: Mapping[str, Tool], project: Project | None, cache: Path | None) -> dict[str, Tool]:
+    """The tools of a dream by name, in a fixed order; `cache`: where the index of past sessions is kept. Without a
+    `project`, for memories of all projects, nothing of the one at hand is looked at: it shows nothing of the others."""
+    found: dict[str, Any] = {}
     if MEMORY in installed:
         found[MEMORY] = installed[MEMORY]
-    found[PAST] = _past_sessions(project, cache)
+    if project is not None:
+        found |= {name: Reader(installed[name]) for name in READERS if name in installed}
+        found[PAST] = _past_sessions(project, cache)
     return dict(sorted(found.items()))
 
 

@@ -153,7 +153,7 @@ class DreamJob:
             if self.changes and (dry_run or why):
                 await whole(partial(staging.wait, started.session, why, self.changes))
                 self._waits = True
-                self._say(status="completed" if dry_run else "held", message=waiting_line(self.changes, why, dry_run))
+                self._say(status="completed" if dry_run else "held", message=waiting_line(self.changes, why, dry_run, self._store.scope))
                 return
             if self.changes:
                 self.committed = await commit(staging, started.session, self.changes, self._taken)
@@ -162,7 +162,7 @@ class DreamJob:
                 self._say(files=tuple(dict.fromkeys(written.memory.path for written in self.committed.written)))
             elif not dry_run:
                 await whole(self._taken.succeed)
-            self._say(status="completed", message=done_line(self.committed))
+            self._say(status="completed", message=done_line(self.committed, self._store.scope))
         finally:
             session.close()
 
@@ -172,7 +172,7 @@ class DreamJob:
         """Let the model work on the copy; whether it came to its end."""
         settings, project = self._bench.settings, self._bench.project
         cache = project.folder / "cache" / CACHE
-        tools = dream_tools(self._bench.toolbox.installed, project, cache)
+        tools = dream_tools(self._bench.toolbox.installed, project if self._store.scope == "project" else None, cache)
         await self._connect(session, model, tools, name)
         access = await whole(partial(self._access, session, staging))
         workspace = replace(self._bench.workspace(session, main), read_stamps={}, memory=access)
@@ -253,7 +253,11 @@ class DreamJob:
             copy.list(),
             scope=copy.scope,
             findings=[finding.text for finding in copy.index.doctor()],
-            sessions=[folder.name for folder in project.session_folders() if _modified(folder) > self._last],
+            sessions=[
+                folder.name
+                for folder in (project.session_folders() if copy.scope == "project" else ())
+                if _modified(folder) > self._last
+            ],
             last=self._last,
             now=time.time(),
         )

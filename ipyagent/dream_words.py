@@ -25,23 +25,28 @@ def _event(change: Change, written: Written) -> MemorySaved:
     return MemorySaved(path=path, change=written.change, by=PURPOSE, old=old, revision=written.revision)
 
 
-def done_line(committed: Committed | None) -> str:
+def command(scope: str) -> str:
+    """The line that dreams of the memories of a scope."""
+    return "%memory dream" if scope == "project" else f"%memory dream --scope {scope}"
+
+
+def done_line(committed: Committed | None, scope: str = "project") -> str:
     """What a dream did, in a line."""
     if committed is None or not (committed.done or committed.kept):
         return "all was in order, nothing changed"
     kept = f"; saved meanwhile, so left as they are: {_few(list(committed.kept))}" if committed.kept else ""
     if not committed.done:
         return f"nothing changed{kept}"
-    return f"{counted(committed.done)}{kept}; undo: %memory dream --undo"
+    return f"{counted(committed.done)}{kept}; undo: {command(scope)} --undo"
 
 
-def waiting_line(changes: tuple[Change, ...], why: str, dry_run: bool) -> str:
+def waiting_line(changes: tuple[Change, ...], why: str, dry_run: bool, scope: str = "project") -> str:
     """What a dream would do, and how it is done."""
     reason = f" ({why})" if why else ""
-    yes = "do it: %memory dream --accept"
+    yes = f"do it: {command(scope)} --accept"
     if dry_run:
         return f"would do: {counted(changes)}{reason}; {yes}"
-    return f"waits for your yes, {why}: {counted(changes)}; {yes}, or drop it: %memory dream --undo"
+    return f"waits for your yes, {why}: {counted(changes)}; {yes}, or drop it: {command(scope)} --undo"
 
 
 def counted(changes: tuple[Change, ...]) -> str:

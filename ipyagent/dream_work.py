@@ -8,8 +8,7 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from ipyagent.dream_words import counted, done_line, saved_events
-from ipyagent.dreaming import SCOPE
+from ipyagent.dream_words import command, counted, done_line, saved_events
 from ipyagent.errors import AgentError, JournalError, UsageError
 from ipyagent.memory.dream import DreamProgress
 from ipyagent.memory.dream_lock import DreamLock
@@ -23,35 +22,41 @@ if TYPE_CHECKING:
 
 
 def dream_now(
-    agent: Agent, *, undo: bool = False, dry_run: bool = False, accept: bool = False, model: str = ""
+    agent: Agent,
+    *,
+    undo: bool = False,
+    dry_run: bool = False,
+    accept: bool = False,
+    model: str = "",
+    scope: str = "project",
 ) -> str:
-    """`%memory dream`: dream now; `dry_run`: only tell what it would do; `accept`: do what a dream that waits
+    """`%memory dream`: dream now of the memories of `scope`; `dry_run`: only tell what it would do; `accept`: do what a dream that waits
     would do; `undo`: take the last one back, or drop one that waits. Raises UsageError, AgentError,
     KeyboardInterrupt."""
     if undo + dry_run + accept > 1:
         raise UsageError("--undo, --dry-run and --accept exclude one another")
     agent.check_free()
-    store = agent.bench.memories.store(SCOPE)
+    store = agent.bench.memories.store(scope)
     if undo:
         return _undone(agent, store)
     if accept:
         return _accepted(agent, store)
     if not store.list():
         return "there are no memories to tidy"
-    made = dream(agent, dry_run=dry_run, model=model)
+    made = dream(agent, dry_run=dry_run, model=model, scope=scope)
     if made.status == "failed":
         raise AgentError(f"the dream failed, the memories are as they were: {made.message}")
     price = f"; it cost ${made.cost:.4f}" if made.cost else ""
     return f"{made.message}{price}"
 
 
-def dream(agent: Agent, *, dry_run: bool = False, model: str = "") -> DreamProgress:
+def dream(agent: Agent, *, dry_run: bool = False, model: str = "", scope: str = "project") -> DreamProgress:
     """Dream now, on the main thread; how it ended. Raises UsageError, AgentError, KeyboardInterrupt."""
     name = model or agent.model
     client = agent.connections.get(name, agent.endpoint())
     dreaming = agent.dreaming
     with agent.occupied() as main:
-        return main.blocking_door(lambda: dreaming.run(main, client, name, dry_run=dry_run))
+        return main.blocking_door(lambda: dreaming.run(main, client, name, dry_run=dry_run, scope=scope))
 
 
 def _undone(agent: Agent, store: Store) -> str:
@@ -62,7 +67,7 @@ def _undone(agent: Agent, store: Store) -> str:
             Staging(store, waiting.copy, {}).drop()
         return "dropped: the dream that waited for your yes; the memories are as they were"
     record, since = undo_last(store)
-    redo = "%memory dream --undo again takes this back"
+    redo = f"{command(store.scope)} --undo again takes this back"
     kept = f"; saved since and left as they are: {', '.join(since[:8])}" if since else ""
     what = f": {counted(record.changes)}" if record.changes else ""
     words = "brought back" if record.undone else "undone"
@@ -72,14 +77,14 @@ def _undone(agent: Agent, store: Store) -> str:
 def _accepted(agent: Agent, store: Store) -> str:
     waiting = waiting_in(store)
     if waiting is None:
-        raise UsageError("no dream waits for a yes; %memory dream dreams")
+        raise UsageError(f"no dream waits for a yes; {command(store.scope)} dreams")
     staging = Staging.of(store, waiting)
     with DreamLock(store.folder, store.lock).acquire(certain=True) as taken:
         made = staging.commit(waiting.session, waiting.changes)
         taken.succeed()
     staging.drop()
     _journal(agent, made)
-    return done_line(made)
+    return done_line(made, store.scope)
 
 
 def _journal(agent: Agent, committed: Committed) -> None:

@@ -24,6 +24,7 @@ from ipyagent.memory.dream import DreamProgress, Gates
 from ipyagent.memory.dream_lock import DreamLock
 from ipyagent.memory.dream_record import waiting_in
 from ipyagent.memory.files import Store
+from ipyagent.memory.names import SCOPES
 from ipyagent.model.client import AnthropicModel
 from ipyagent.model.connect import PRACTICE
 from ipyagent.wiring import model_of
@@ -31,7 +32,6 @@ from ipyagent.wiring import model_of
 if TYPE_CHECKING:
     from ipyagent.workbench import Workbench
 
-SCOPE = "project"
 MOST_FAILURES = 3
 """Dreams that fail in a row before this kernel begins none by itself any more."""
 PATIENCE = 3.0
@@ -48,7 +48,7 @@ class Dreaming:
         self._spent = spent
         self._notice = notice
         self._gates = Gates()
-        self._known: tuple[object, DreamLock] | None = None
+        self._known: dict[str, tuple[object, DreamLock]] = {}
         self._progress: DreamProgress | None = None
         self._task: asyncio.Task[None] | None = None  # the one that dreams, of a turn's end or of a command
         self._ended = threading.Event()
@@ -110,32 +110,40 @@ class Dreaming:
         settings = self._bench.settings
         if not (settings.memory and settings.dreaming) or self.busy or self._failures >= MOST_FAILURES:
             return
+        if settings.mode == "read_only":  # nothing may be changed
+            return
         name = model_of(settings)
         if name == PRACTICE:
             return
         try:
-            if self._gates.early(self._known_lock(), hours=settings.dream_hours, glance=True):
+            store = next(filter(None, map(self._early, SCOPES)), None)  # each has dreams of its own
+            if store is None or self._bench.memories.refusal(SCOPES[0]):  # the project may be trusted no longer
                 return
-            store = self._bench.memories.store(SCOPE)  # the project may be trusted no longer
         except AgentError:  # not trusted, or no place for a memory: `%memory` says so
             return
-        if store.folder.is_dir():
-            self._begin()
-            work = self._due(store, main, model, name)
-            self._task = asyncio.get_running_loop().create_task(work, name="ipyagent dream")
+        self._begin()
+        work = self._due(store, main, model, name)
+        self._task = asyncio.get_running_loop().create_task(work, name="ipyagent dream")
 
-    def _known_lock(self) -> DreamLock:
+    def _early(self, scope: str) -> Store | None:
+        """The store of a scope whose first gates are open; None when they are closed, or there is nothing."""
+        if self._gates.early(self._known_lock(scope), hours=self._bench.settings.dream_hours, glance=True):
+            return None
+        store = self._bench.memories.store(scope)
+        return store if store.folder.is_dir() else None
+
+    def _known_lock(self, scope: str) -> DreamLock:
         """The lock of the directory that the settings name; found anew when they change. Raises MemoryRefused."""
         settings = self._bench.settings
         key = (settings.memory_dir, settings.memory_per_worktree, os.environ.get("IPYAGENT_MEMORY_DIR"))
-        if self._known is None or self._known[0] != key:
-            store = self._bench.memories.store(SCOPE)
-            self._known = key, DreamLock(store.folder, store.lock)
-        return self._known[1]
+        if scope not in self._known or self._known[scope][0] != key:
+            store = self._bench.memories.store(scope)
+            self._known[scope] = key, DreamLock(store.folder, store.lock)
+        return self._known[scope][1]
 
-    def closed(self) -> str:
+    def closed(self, scope: str = "project") -> str:
         """Which gate is closed now, in words; "" when a dream is due. Raises MemoryRefused."""
-        settings, store = self._bench.settings, self._bench.memories.store(SCOPE)
+        settings, store = self._bench.settings, self._bench.memories.store(scope)
         if not settings.dreaming:
             return "dreaming is off (the setting `dreaming`)"
         lock, hours = DreamLock(store.folder, store.lock), settings.dream_hours
@@ -146,10 +154,10 @@ class Dreaming:
         )
 
     async def run(
-        self, main: MainThread, model: AnthropicModel, name: str, *, dry_run: bool = False
+        self, main: MainThread, model: AnthropicModel, name: str, *, dry_run: bool = False, scope: str = "project"
     ) -> DreamProgress:
         """Dream now, as the user asked; on the agent thread. Raises MemoryRefused, UsageError."""
-        store = self._bench.memories.store(SCOPE)
+        store = self._bench.memories.store(scope)
         if self.busy:
             raise UsageError("a dream is under way in this kernel already; %memory shows it")
         self._begin()
@@ -189,12 +197,13 @@ class Dreaming:
 
     async def _due(self, store: Store, main: MainThread, model: AnthropicModel, name: str) -> None:
         try:
-            if not await asyncio.to_thread(self.closed) and self._affordable():
+            if not await asyncio.to_thread(self.closed, store.scope) and self._affordable():
                 made = await self._job(store).run(main, model, name)
                 self._failures = self._failures + 1 if made.status == "failed" else 0
                 if made.status != "killed" and (made.files or made.status != "completed"):
                     end = "; no more are begun in this kernel" if self._failures >= MOST_FAILURES else ""
-                    self._notice(f"dream, {made.status}: {made.message}{end}")
+                    what = "dream" if store.scope == "project" else "dream of your memories for all projects"
+                    self._notice(f"{what}, {made.status}: {made.message}{end}")
         except AgentError:  # another kernel was first, or the memory is gone
             return
         except Exception as problem:  # noqa: BLE001 - a bug in the background is told and ends nothing

@@ -123,7 +123,8 @@ class Extracting:
     def _enabled(self, session: Session) -> bool:
         settings = self._bench.settings
         trusted = settings.trust_all or self._bench.project.trusted
-        return bool(settings.memory and settings.extraction and MEMORY in session.tools and trusted)
+        may_write = session.permissions.mode != "read_only"  # of the turn that ends; a later one has its turns too
+        return bool(settings.memory and settings.extraction and MEMORY in session.tools and trusted and may_write)
 
     def _run_of(self, session: Session) -> _Run:
         folder = session.journal.folder

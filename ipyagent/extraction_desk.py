@@ -88,7 +88,7 @@ class Desk:
             self._access.tell(str(failure))
             raise
         if name != MEMORY:  # what stands in memories was checked when it was saved
-            self._access.tell(*(str(block.get("text", "")) for block in output.blocks))
+            self._access.take(output.blocks)
         return output
 
     def listed(self) -> list[Memory]:

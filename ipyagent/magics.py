@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ipyagent.requests import Options, PreparedTurn, TurnResult
 
 FULL, SHORT = "ipyagent", "agent"
-LINES = ("context", "compact", "memory")
+LINES = ("context", "compact", "memory", "skills")
 """Magics beside `%agent`; each is also a command of it."""
 _ATTRIBUTE = "_ipyagent_extension"
 
@@ -72,6 +72,10 @@ class Extension:
             self._register(
                 "line_cell", "memory", lambda line, cell=None: self.memory(line, cell), Extension.memory.__doc__
             )
+        if "skills" in owned["line"]:
+            _say("%skills belongs to another extension here; use %ipyagent skills")
+        else:
+            self._register("line", "skills", lambda line: self.skills(line), Extension.skills.__doc__)
         own = {name for _, name in self._registered}
         self._transformer = CellTransformer(self.shell, self.names, [name for name in LINES if name in own])
         self.shell.input_transformers_cleanup.insert(0, self._transformer)
@@ -79,7 +83,8 @@ class Extension:
         self.shell.events.register("post_run_cell", self._warm_up)
         from ipyagent.completion import Completions
 
-        self._completions = Completions(self.shell, self.names, self._memory_names if "memory" in own else None)
+        memories = self._memory_names if "memory" in own else None
+        self._completions = Completions(self.shell, self.names, memories, self._skill_names)
         self._completions.register()
 
     def unload(self) -> None:
@@ -189,6 +194,18 @@ class Extension:
 
         if answer := show_memory(self, line, cell):
             print(answer)  # noqa: T201 - a magic's answer
+
+    def _skill_names(self) -> list[str]:
+        from ipyagent.skills_command import names
+
+        return names(self.agent_now)
+
+    def skills(self, line: str) -> None:
+        """`%skills`: instructions for kinds of work; `%skills help` lists its commands. `/name` at the start of a
+        request loads one."""
+        from ipyagent.commands import run_command
+
+        run_command(self, f"skills {line}")
 
     # ------------------------------------------------------------------ around a turn
 

@@ -149,7 +149,8 @@ def _dream(doing: Doing, line: Line) -> str:
     from ipyagent.dream_work import dream_now
 
     undo_it, accept = "--undo" in line.options, "--accept" in line.options
-    return dream_now(doing.agent, undo=undo_it, dry_run="--dry-run" in line.options, accept=accept)
+    scope = line.options.get("--scope", "project")
+    return dream_now(doing.agent, undo=undo_it, dry_run="--dry-run" in line.options, accept=accept, scope=scope)
 
 
 def _off(doing: Doing, line: Line) -> str:
@@ -195,7 +196,7 @@ COMMANDS: dict[str, Command] = {
     "search": Command(_search, "[--sessions] QUERY", {"--sessions": ""}, looks=True),
     "recall": Command(_recall, "QUERY"),
     "extract": Command(_extract),
-    "dream": Command(_dream, "[--undo|--dry-run|--accept]", {"--undo": "", "--accept": "", **_DRY}),
+    "dream": Command(_dream, "[--undo|--dry-run|--accept]", {"--undo": "", "--accept": "", **_DRY, "--scope": "|".join(SCOPES)}),
     "history": Command(_history, "NAME [REV]", looks=True),
     "restore": Command(restore, "NAME [REV]"),
     "undo": Command(undo),

@@ -17,6 +17,7 @@ def render(tools: Mapping[str, Tool], extra: Sequence[Block] = ()) -> PromptRend
     described: tuple[Block, ...] = tuple(
         {"name": tool.name, "description": tool.description, "input_schema": tool.input_schema}
         for tool in tools.values()
+        if not getattr(tool, "deferred", False)  # found by a search, called by name
     )
     tool_tokens = estimate_blocks(described)
     return PromptRendered(

@@ -17,7 +17,7 @@ from ipyagent.kernel.dispatcher import MainThread
 from ipyagent.mentions import Mention
 
 _OUR_CELL = re.compile(r"(?:\s*%%(?:time|timeit|capture|prun)\b.*\n)*\s*%%(?:ipyagent|agent|memory)\b")
-_OUR_LINES = re.compile(r"(?:\s*%(?:ipyagent|agent|context|compact|memory|load_ext|reload_ext)\b.*(?:\n|$))+")
+_OUR_LINES = re.compile(r"(?:\s*%(?:ipyagent|agent|context|compact|memory|skills|load_ext|reload_ext)\b.*(?:\n|$))+")
 
 
 def is_ours(source: str) -> bool:
@@ -75,6 +75,10 @@ class Asked(msgspec.Struct, frozen=True):
     mentions: list[Mention]
     tools: dict[str, Tool]
     options: Options
+    skills: tuple[str, ...] = ()
+    """Skills that go with it, by name."""
+    request: str = ""
+    """The text without the names of skills at its beginning."""
 
 
 class PreparedTurn:

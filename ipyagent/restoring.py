@@ -1,7 +1,8 @@
-"""What should stand after a summary: files that were read, the plan, the variables there are now."""
+"""What should stand after a summary: loaded skills, files that were read, the plan, the variables there are now."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from ipyagent.config import IPyAgent
@@ -13,12 +14,15 @@ from ipyagent.kernel.variables import summarize
 
 
 async def restored(
-    workspace: Workspace, settings: IPyAgent, plan: PlanWritten | None = None
+    workspace: Workspace,
+    settings: IPyAgent,
+    plan: PlanWritten | None = None,
+    skills: Sequence[tuple[str, str]] = (),
 ) -> list[tuple[str, str]]:
-    """Name for the user and text for the model, in the order in which they go: the most recently
+    """Name for the user and text for the model, in the order in which they go: `skills`, the most recently
     read files, newest first, within their budgets; then the plan, unless all
     of it is done; then the variables."""
-    found: list[tuple[str, str]] = []
+    found: list[tuple[str, str]] = list(skills)
     room = settings.restore_tokens
     for path in list(workspace.read_stamps)[::-1][: settings.restore_files]:
         text = _file(path, settings.restore_file_tokens)

@@ -6,8 +6,12 @@ trust is not read; a session that another kernel holds is forked, never shared.
 
 from __future__ import annotations
 
+import atexit
+import os
 import sys
+import threading
 import uuid
+import weakref
 from collections.abc import Callable, Container
 from pathlib import Path
 from typing import Protocol
@@ -17,7 +21,7 @@ from ipyagent.errors import JournalError, TrustError, UsageError
 from ipyagent.journal.events import KernelStarted, SessionStarted, UserSaid
 from ipyagent.journal.journal import TRANSCRIPT, new_session_id, read_events
 from ipyagent.loop.history import Turn
-from ipyagent.loop.hooks import hooks
+from ipyagent.loop.hooks import AT_EXIT, hooks
 from ipyagent.loop.session import Session
 from ipyagent.project import Project
 from ipyagent.version import __version__
@@ -59,6 +63,7 @@ class Sessions:
         self._stamp = uuid.uuid4().hex[:12]
         self._looked = False
         self._replayed: int | None = None
+        _at_exit(self)
 
     def stored(self) -> list[Path]:
         """Folders of the project's sessions, newest first."""
@@ -146,6 +151,11 @@ class Sessions:
                 self.current.close()
             self.current = None
 
+    def end_at_exit(self) -> None:
+        """The process ends: the user's `session_end` hooks are called, for a short time; the rest closes itself."""
+        if self.current is not None:
+            hooks.call_now("session_end", {"session": self.current.journal.session}, _say_at_exit, most=AT_EXIT)
+
     def started(self, forked_from: str = "") -> SessionStarted:
         """The first event of a new session of this notebook."""
         notebook = self.project.relative(self.notebook) if self.notebook is not None else ""
@@ -209,3 +219,26 @@ class Sessions:
             more = f" and {len(gone) - SHOWN_NAMES} more" if len(gone) > SHOWN_NAMES else ""
             line += f"; variables of the earlier kernel are gone: {', '.join(gone[:SHOWN_NAMES])}{more}"
         return line
+
+
+def _say_at_exit(line: str) -> None:
+    sys.stderr.write(f"ipyagent: {line}\n")  # nobody takes a notice any more
+
+
+def _at_exit(sessions: Sessions) -> None:
+    """When the process ends, hooks are told while threads can still be begun, which atexit comes too late for."""
+    known, process = weakref.ref(sessions), os.getpid()
+
+    def end() -> None:
+        found = known()
+        if found is not None and os.getpid() == process:
+            try:
+                found.end_at_exit()
+            except KeyboardInterrupt:
+                return  # the user does not want to wait: it has ended
+
+    register: Callable[[Callable[[], None]], object] = getattr(threading, "_register_atexit", atexit.register)
+    try:
+        register(end)
+    except RuntimeError:
+        return  # the process ends already

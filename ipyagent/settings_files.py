@@ -39,7 +39,9 @@ NOT_FOR_PROJECTS: Mapping[str, str] = {
     "rerun": _MONEY,
 }
 """Settings that a project's file may not say, and why."""
-ONLY_OFF = frozenset(("memory", "recall", "recall_selector", "extraction", "dreaming", "instructions", "thinking"))
+ONLY_OFF = frozenset((
+    "memory", "recall", "recall_selector", "extraction", "dreaming", "instructions", "skills", "thinking",
+))  # fmt: skip
 """Switches that a project's file may turn off, never on."""
 FOR_PROJECTS = frozenset((
     "model", "small_model", "effort", "max_output", "window", "auto_compact_percent", "reserve_tokens", "auto_buffer",

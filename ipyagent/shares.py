@@ -13,6 +13,7 @@ SOURCES = (
     "system prompt",
     "instructions",
     "memory index",
+    "skills",
     "tools",
     "user",
     "attached and context",
@@ -25,7 +26,9 @@ SOURCES = (
 )
 ATTACHED = ("<context>", "<variable ", "<file ", "<cell ")
 RECALLED = "<memories>"
-_HEADS = (("<memory-index ", "memory index"), ("<instructions ", "instructions"))
+SKILL = "<skill "
+"""How the instructions of a loaded skill begin, in a result or before a request."""
+_HEADS = (("<memory-index ", "memory index"), ("<instructions ", "instructions"), ("<skills>", "skills"))
 """What tells a block of the head that is not our own prompt."""
 
 
@@ -85,10 +88,14 @@ def _sources_of(role: str, block: Block) -> list[tuple[str, int]]:
         return [("tool calls", tokens)]
     if kind == "tool_result":
         images = sum(estimate_block(inner) for inner in block["content"] if inner["type"] == "image")
-        return [("images", images), ("tool results", tokens - images)]
+        first = next((str(inner.get("text", "")) for inner in block["content"] if inner["type"] == "text"), "")
+        source = "skills" if first.startswith(SKILL) else "tool results"
+        return [("images", images), (source, tokens - images)]
     if role == "assistant":
         return [("answers", tokens)]
     text = str(block.get("text", ""))
     if text.startswith(RECALLED):
         return [("recalled memories", tokens)]
+    if text.startswith(SKILL):
+        return [("skills", tokens)]
     return [("attached and context" if text.startswith(ATTACHED) else "user", tokens)]

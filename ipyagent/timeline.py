@@ -30,6 +30,8 @@ from ipyagent.journal.events import (
     ResultsCleared,
     ResultStored,
     ServerEdited,
+    SkillLoaded,
+    SkillsListed,
     Snipped,
     ThinkingDropped,
     TurnEnded,
@@ -172,6 +174,10 @@ def describe(event: Event) -> tuple[str, str] | None:
         case PlanWritten():
             done = sum(step.state == "done" for step in event.steps)
             return "plan", f"{done} of {len(event.steps)} steps done" if event.steps else "dropped"
+        case SkillLoaded():
+            return "skill", f"skill {event.name} loaded by the {event.by}, {event.tokens:,} tokens"
+        case SkillsListed() if event.why:
+            return "skills", event.why
         case ThinkingDropped():
             return "thinking left out", event.why or f"thinking up to event {event.upto}"
         case BlockDropped():

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from ipyagent.journal.protocols import Tool
+from ipyagent.skills.desk import Skills
 from ipyagent.tools.catalogue import catalogue
+from ipyagent.tools.load_skill import NAME, tool_for
 from ipyagent.tools.schema import FunctionTool
 
 
 class Toolbox:
     """`own` are tools that the caller gave, by name; the user's own stand in the namespace of `shell`;
-    what had to be left out is said once, through `notice`."""
+    what had to be left out is said once, through `notice`. With `skills` there is a tool that loads one as
+    long as there are any."""
 
-    def __init__(self, own: Iterable[Tool], shell: Any, notice: Callable[[str], None]) -> None:
+    def __init__(
+        self, own: Iterable[Tool], shell: Any, notice: Callable[[str], None], skills: Skills | None = None
+    ) -> None:
         self.own = {tool.name: tool for tool in own}
         self._shell, self.notice = shell, notice
+        self.skills = skills
         self._installed: dict[str, Tool] | None = None
 
     def __repr__(self) -> str:
@@ -26,7 +32,20 @@ class Toolbox:
         """Every tool by name; the user's (`@ipyagent.tool`) as they stand in the namespace at this moment."""
         values = list(self._shell.user_ns.values())
         found: dict[str, Any] = {value.name: value for value in values if type(value) is FunctionTool}
-        return {**self.installed, **self.own, **dict(sorted(found.items()))}
+        return {**self.installed, **self._loading(), **self.own, **dict(sorted(found.items()))}
+
+    def theirs(self, tools: Mapping[str, Tool]) -> dict[str, Tool]:
+        """Those of `tools` that are neither ours nor of another package."""
+        given = {*self.own, *(value.name for value in self._shell.user_ns.values() if type(value) is FunctionTool)}
+        ours = {*self.installed, *({NAME} - given)}
+        return {name: tool for name, tool in tools.items() if name not in ours}
+
+    def _loading(self) -> dict[str, Tool]:
+        names = self.skills.look().skills if self.skills is not None else {}
+        found: dict[str, Any] = {}
+        if names:
+            found[NAME] = tool_for(names)
+        return found
 
     @property
     def installed(self) -> dict[str, Tool]:

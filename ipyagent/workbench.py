@@ -3,13 +3,14 @@ gets its workspace. One a kernel; what it remembers (files read, live objects, r
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from ipyagent.config import IPyAgent
-from ipyagent.head import Head
+from ipyagent.head import MEMORY, Head
 from ipyagent.journal.events import ModelChosen
 from ipyagent.journal.protocols import Tool
 from ipyagent.journal.stored import FOLDER as RESULTS
@@ -19,11 +20,14 @@ from ipyagent.kernel.workspace import BACKUPS, KernelWorkspace, Names
 from ipyagent.loop.keeping import place_of
 from ipyagent.loop.permissions import Permissions
 from ipyagent.loop.session import Session
+from ipyagent.mcp.tool import OutsideTool
 from ipyagent.memory.access import Memories, MemoryAccess
 from ipyagent.model.client import AnthropicModel
 from ipyagent.project import Project
 from ipyagent.requests import Options
 from ipyagent.restoring import restored
+from ipyagent.skills.desk import SkillAccess, Skills
+from ipyagent.skills.restore import restorable
 from ipyagent.toolbox import Toolbox
 from ipyagent.wiring import limit_of, limits_of, model_of, state_of
 
@@ -38,8 +42,11 @@ class Workbench:
         self.folder = folder
         self.toolbox = toolbox
         self.memories = Memories(project, settings, folder)
-        self.head = Head(project, settings, self.memories, toolbox.notice)
+        self.skills = toolbox.skills or Skills(project, settings, folder)
+        self.head = Head(project, settings, self.memories, toolbox.notice, self.skills)
         self.names = Names()
+        self.outside: Callable[[Session, int], Awaitable[dict[str, Tool]]] = _nothing_outside
+        """The tools of outside (MCP) servers for a session, given the model's window."""
         self._stamps: dict[Path, str] = {}
         self._cell_ids: dict[Path, Any] = {}
         self._handles = Handles()
@@ -59,7 +66,7 @@ class Workbench:
     def workspace(self, session: Session, main: MainThread) -> KernelWorkspace:
         """What tools of the session may touch while `main` serves the main thread."""
         further = (Path(folder).expanduser() for folder in self.settings.allowed_folders)
-        allowed = (self.project.root, self.folder, session.journal.folder / RESULTS, *further)
+        allowed = (self.project.root, self.folder, session.journal.folder / RESULTS, *self.skills.folders(), *further)
         return KernelWorkspace(
             root=self.project.root,
             folder=self.folder,
@@ -73,7 +80,12 @@ class Workbench:
             cell_ids=self._cell_ids,
             names=self.names,
             memory=self.memory_of(session),
+            skills=SkillAccess(self.skills, session.history.skills, session.record),
         )
+
+    def again(self, session: Session) -> list[tuple[str, str]]:
+        """The session's loaded skills, as they stand again after a compaction."""
+        return restorable(self.skills, session.history.skills)
 
     def memory_of(self, session: Session, by: str = "agent") -> MemoryAccess:
         """The memories as work of a session touches them, see `MemoryAccess`."""
@@ -81,7 +93,7 @@ class Workbench:
             self.memories,
             by=by,
             record=session.record,
-            events=session.journal.read,
+            ground=session.history.ground,
             session=session.journal.session,
             turn=lambda: len(session.history.turns),
             notice=self.toolbox.notice,
@@ -94,6 +106,10 @@ class Workbench:
         name = options.model or model_of(self.settings)
         session.show_phase("connecting")
         info = await model.info(name)
+        tools = {name: tool for name, tool in tools.items() if not isinstance(tool, OutsideTool)}
+        tools |= await self.outside(session, info.window)
+        if not self.settings.memory and not self.head.has_memory(session):
+            tools.pop(MEMORY, None)
         session.connect(
             model,
             msgspec.structs.replace(info, model=name),
@@ -102,10 +118,10 @@ class Workbench:
             limits=limits_of(self.settings, options, info),
             state=lambda tokens: state_of(self.settings, info, tokens),
             setting=lambda name: getattr(self.settings, name),
-            restoring=lambda workspace: restored(workspace, self.settings, session.history.plan),
+            restoring=lambda workspace: restored(workspace, self.settings, session.history.plan, self.again(session)),
         )
-        own = {name: tool for name, tool in tools.items() if name not in self.toolbox.installed}
-        self.head.put(session, tools, own)
+        listed = {name: tool for name, tool in tools.items() if not getattr(tool, "deferred", False)}
+        self.head.put(session, tools, self.toolbox.theirs(listed))
         session.compacted = lambda: self.head.after_compaction(session)
         if session.view.model != name:
             session.record(ModelChosen(model=name, window=info.window, max_output=info.max_output))
@@ -118,3 +134,7 @@ class Workbench:
         if session.history.handles:
             handles.install(self.shell)
         session.hold = lambda call, value: handles.hold(call, value) if handles.install(self.shell) else ""
+
+
+async def _nothing_outside(session: Session, window: int) -> dict[str, Tool]:
+    return {}

@@ -9,6 +9,7 @@ from typing import Any
 
 from ipyagent.context.reminders import Seen, context_block, guarded
 from ipyagent.dreaming import Dreaming
+from ipyagent.errors import ToolFailure
 from ipyagent.extracting import Extracting
 from ipyagent.journal.events import Block, TurnEnded, UserSaid
 from ipyagent.journal.tokens import estimate_blocks
@@ -26,6 +27,7 @@ from ipyagent.model.client import AnthropicModel
 from ipyagent.model.connect import Connections
 from ipyagent.recalling import Recalling
 from ipyagent.requests import Asked, TurnResult
+from ipyagent.skills.changes import changed
 from ipyagent.workbench import Workbench
 
 
@@ -106,14 +108,37 @@ class Work:
         blocks = await blocks_of(asked.mentions, workspace)
         context = context_block(asked.seen, told, restarted=history.stale, before=history.variables)
         told_by_hooks = await self._hooked(session, asked.text)
-        blocks = [*blocks, *([context] if context is not None else []), *told_by_hooks]
+        skills = self._skills(session, asked)
+        blocks = [*blocks, *([context] if context is not None else []), *told_by_hooks, *skills]
         if ignores_memory(asked.text):
             blocks.append({"type": "text", "text": IGNORED})
-        blocks.append({"type": "text", "text": asked.text})
+        blocks.append({"type": "text", "text": asked.request or asked.text})
         if not options.aside:
             self._told = asked.seen
         self.bench.names.types = dict(asked.seen.types)
         return UserSaid(text=asked.text, blocks=tuple(blocks), cell=asked.cell, tokens=estimate_blocks(blocks))
+
+    def _skills(self, session: Session, asked: Asked) -> list[Block]:
+        """What changed of the skills on the disk, and those that the user wants loaded, before the request; blocks
+        for those that stand in the context already."""
+        skills, loaded = self.bench.skills, session.history.skills
+        found, again = skills.latest.skills, []
+        if (news := changed(found, loaded)) is not None:
+            session.record(news)
+        for name in asked.skills:
+            try:
+                load = skills.made(found[name], "user")
+            except (KeyError, ToolFailure) as problem:
+                self._notice(f"the skill {name} was not loaded: {problem}")
+                continue
+            if loaded.has(name, load.digest):
+                self._notice(f"the skill {name} is in the context already")
+                again.append(name)
+            else:
+                session.record(load)
+        words = "The user wants you to go by the skill {}, which is in the context already."
+        told = [guarded(words.format(name)) for name in again]
+        return [{"type": "text", "text": f"<context>\n{each}\n</context>"} for each in told]
 
     async def _hooked(self, session: Session, text: str) -> list[Block]:
         """What the user's hooks have to say before a request."""

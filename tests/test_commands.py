@@ -208,6 +208,21 @@ def test_undo_puts_files_back_but_not_over_somebody_elses_change(place: Room) ->
     assert "changed no file" in place.refuses("%agent undo")
 
 
+def test_fix_takes_the_newest_error_as_the_request(place: Room) -> None:
+    assert "there is none here" in place.refuses("%agent fix")
+    assert place.server is not None
+    place.run("def share(part, whole):\n    return part / whole\n\nshare(1, 0)")
+    place.server.script(text("whole is 0"))
+    assert "whole is 0" in plain(place.ok("%agent fix but keep the name"))
+    said = place.said()[-1]
+    assert said.startswith("Find out why this failed and fix it.\nbut keep the name\n\n```\nTraceback")
+    assert "return part / whole" in said
+    assert "ZeroDivisionError: division by zero\n```" in said
+    assert "share(1, 0)" in "\n".join(place.words())
+    place.refuses("%agent mode yolo")  # an error of ours says itself what to do
+    assert "there is none here" in place.refuses("%agent fix")
+
+
 @pytest.mark.parametrize("ending", [".md", ".html", ".txt", ".jsonl"])
 def test_export_writes_the_session(place: Room, ending: str) -> None:
     place.asks("what is <b>2 + 2</b>?", tool("python", {"code": "2 + 2"}), text("It is **4**, <script>x</script>."))

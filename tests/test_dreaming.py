@@ -20,8 +20,12 @@ from ipyagent.errors import AgentError, MemoryRefused, UsageError
 from ipyagent.journal.events import MemorySaved, SessionStarted, ToolReturned, TurnEnded, UsageReported
 from ipyagent.loop.budget import spent_today
 from ipyagent.memory.dream_lock import DreamLock
+from ipyagent.memory.files import Store
 from ipyagent.memory_command import run_memory
 from ipyagent.practice.replies import Reply, calls, fault, refusal, text
+
+
+NEW: dict[str, Any] = {"expected": None, "by": "user"}
 
 
 @pytest.fixture
@@ -189,6 +193,33 @@ def test_a_turn_with_nothing_to_do_costs_under_a_millisecond(room: DreamRoom) ->
         agent.dreaming.after(None, None)  # type: ignore[arg-type] # the gates close before either is needed
         spent.append(time.perf_counter() - began)
     assert min(spent) < 0.001
+
+
+def test_the_user_s_own_memories_have_dreams_of_their_own(room: DreamRoom) -> None:
+    """Those of the project come first; nothing of the project at hand is looked at for the user's."""
+    room.save("user_role", "I am a surgeon.", "user")
+    own = Store(room.home.resolve() / "memory", "user")
+    body = "---\nname: {0}\ndescription: {1}\ntype: {2}\n---\n{1}\n"
+    own.write("feedback_a.md", body.format("a", "We always report medians in summary tables.", "feedback"), **NEW)
+    own.write("feedback_b.md", body.format("b", "We always report medians in summary tables.", "feedback"), **NEW)
+    own.write("ref.md", body.format("r", "The raw tables are in `data/raw.csv`.", "reference"), **NEW)
+    own.write("due.md", body.format("d", "My thesis is due on Thursday.", "user"), **NEW)
+    before = {path.name: path.read_bytes() for path in own.folder.glob("*.md")}
+    agent = room.agent()
+    room.turn(agent)
+    assert "/memories/project" in order_in(room.asked()[0])
+    room.turn(agent)
+    theirs = [body for body in room.asked() if "/memories/user" in order_in(body)]
+    assert [tool["name"] for tool in theirs[0]["tools"]] == ["memory"]
+    [line] = [line for line in agent.notices if line.startswith("dream of your memories")]
+    assert "1 changed (due.md), 1 deleted" in line
+    assert own.exists("ref.md"), "no file of another project is missing here"
+    count = len(room.asked())
+    room.turn(agent)
+    assert len(room.asked()) == count, "none is due any more"
+    assert "--scope user --undo" in line
+    run_memory(agent, "dream --scope user --undo")
+    assert {path.name: path.read_bytes() for path in own.folder.glob("*.md")} == before
 
 
 # ---------------------------------------------------------------------- its own session

@@ -46,13 +46,12 @@ class Run:
         return self.folder / ".ipyagent" / "memory"
 
 
-@pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+def run_notebook(path: Path, place: Path) -> Run:
+    """A shipped notebook, executed in a project of its own below `place`, without key or network."""
     from nbclient import NotebookClient
 
-    place = tmp_path_factory.mktemp("memory")
     (place / "project").mkdir()
-    notebook = nbformat.read(NOTEBOOK, as_version=4)
+    notebook = nbformat.read(path, as_version=4)
     with pytest.MonkeyPatch.context() as patch:
         for name, value in environ(place).items():
             patch.setenv(name, value)
@@ -64,6 +63,11 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     nbformat.validate(notebook)
     found = [list(read_events(path)) for path in (place / "project").rglob(TRANSCRIPT)]
     return Run(notebook, place / "project", place / "home", sorted(found, key=lambda events: events[0].at), seconds)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return run_notebook(NOTEBOOK, tmp_path_factory.mktemp("memory"))
 
 
 def of(events: list[Event], kind: type[Any]) -> list[Any]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -29,7 +31,7 @@ from ipyagent.journal.events import (
 )
 from ipyagent.report import report
 from ipyagent.shares import SOURCES
-from ipyagent.timeline import timeline, view_at
+from ipyagent.timeline import describe, timeline, view_at
 from ipyagent.ui.timeline import LETTERS, panel_state, static_timeline, turn_lines
 
 EVIL = "<img src=x onerror='alert(1)'> | `x` **b**"
@@ -58,6 +60,12 @@ def session(turns: int, rows: int = 30) -> list[Event]:
         found.append(AssistantSaid(blocks=(words(f"answer {number}"),), stop_reason="end_turn"))
         found.append(TurnEnded(status="finished"))
     return [msgspec.structs.replace(event, id=at) for at, event in enumerate(found, 1)]
+
+
+def test_every_kind_of_mark_has_a_letter() -> None:
+    kinds = set(re.findall(r'return "([^"]+)", ', inspect.getsource(describe)))
+    assert {"stored", "compacted", "recalled", "skill"} <= kinds
+    assert kinds <= set(LETTERS)
 
 
 def test_a_bar_a_turn_with_its_shares_and_what_it_cost() -> None:

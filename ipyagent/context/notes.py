@@ -14,6 +14,7 @@ from typing import Any
 
 from ipyagent.context.archive import left_ranges
 from ipyagent.context.notes_file import NOTES, Desk, Notes, read_notes
+from ipyagent.context.store_results import text_of
 from ipyagent.context.thresholds import notes_limit
 from ipyagent.errors import AgentError
 from ipyagent.journal.admission import THINKING, text_block
@@ -114,6 +115,8 @@ class NotesLayer:
             return ()
         names: list[str] = []
         for name, words in await now.restore():
+            if _stands(placed[cut:], words):
+                continue
             size = round(estimate_text(words) * now.view.calibration.factor)
             if after + size <= min(before, now.state.auto_mark) // 2:
                 after += size
@@ -126,6 +129,18 @@ class NotesLayer:
         made = _boundary(now, placed, cut, blocks, tuple(names), tokens=(before, after))
         await now.hook("post_compact", {"trigger": now.trigger, "method": "notes", "before": before, "after": after})
         return (made,)
+
+
+def _stands(kept: Sequence[tuple[str, Block, int]], words: str) -> bool:
+    """Whether a skill stands, in the same version, in what is kept word for word."""
+    opening = words.partition("\n")[0]
+    return opening.startswith("<skill ") and any(opening in _words(block) for _, block, _ in kept)
+
+
+def _words(block: Block) -> str:
+    """The text of a block, that of a result too."""
+    inner = block.get("content") if block["type"] == "tool_result" else [block]
+    return inner if isinstance(inner, str) else text_of(inner or [])
 
 
 notes = NotesLayer()

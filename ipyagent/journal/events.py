@@ -198,7 +198,8 @@ class FileChanged(_Event, frozen=True, tag=True):
 
 
 class FilesRestored(_Event, frozen=True, tag=True):
-    """`%agent undo` put these files back as they were before `FileChanged` event `since`."""
+    """`%agent undo` put these files back as they were before `FileChanged` event `since`; that turn is over
+    with, also for the files it had to leave alone."""
 
     paths: tuple[str, ...]
     since: int
@@ -419,13 +420,12 @@ class PlanWritten(_Event, frozen=True, tag=True):
 
 class SkillLoaded(_Event, frozen=True, tag=True):
     """A skill's instructions stand in the context from here on. `digest` names the version of its body; `by`:
-    "model" (the tool's result has them), "user" (`text` has them), "restored" (a compaction put them back);
-    `cut`: only the beginning of the body stands there."""
+    "model" (the tool's result has them) or "user" (`text` has them); `cut`: only the beginning of the body."""
 
     name: str
     folder: str
     digest: str
-    by: Literal["model", "user", "restored"] = "model"
+    by: Literal["model", "user"] = "model"
     text: str = ""
     tokens: int = 0
     cut: bool = False
@@ -433,12 +433,14 @@ class SkillLoaded(_Event, frozen=True, tag=True):
 
 class SkillsListed(_Event, frozen=True, tag=True):
     """From here on the model knows of these skills: name and the digest of its description, and in `loaded`
-    the digests of the bodies that it was told have changed. `why`: how they differ from those before ("": they
-    stand in the head)."""
+    the digests of the bodies that it was told have changed. `text` tells it so ("": they stand in the head);
+    `why` is for the user."""
 
     skills: dict[str, str]
     loaded: dict[str, str] = {}
+    text: str = ""
     why: str = ""
+    tokens: int = 0
 
 
 class TurnEnded(_Event, frozen=True, tag=True):

@@ -202,7 +202,7 @@ class View:
                 talk.add_user(event.id, request_blocks(event.blocks), event.tokens)
             case Reminded() | MemorySurfaced():
                 talk.add_user(event.id, request_blocks([text_block(event.text)]), event.tokens)
-            case SkillLoaded():
+            case SkillLoaded() | SkillsListed():
                 if event.text:
                     talk.add_user(event.id, request_blocks([text_block(event.text)]), event.tokens)
             case Streamed():
@@ -256,7 +256,6 @@ class View:
                 | MemoryDismissed()
                 | MemorySaved()
                 | MemoryExtracted()
-                | SkillsListed()
                 | PlanWritten()
             ):
                 pass

@@ -119,7 +119,8 @@ class Notebook:
         from nbformat.validator import iter_validate
 
         try:  # unlike `validate`, it repairs nothing on the way
-            errors = iter_validate(_with_ids(self.layout.value, self.minor), relax_add_props=True)
+            whole = _with_ids(self.layout.value, self.minor)
+            errors = iter_validate(whole, relax_add_props=True)  # type: ignore[no-untyped-call] # nbformat has no types
             problem = next(iter(errors), None)
         except (ValueError, KeyError, TypeError, AttributeError) as wrong:
             return f"{type(wrong).__name__}: {wrong}"[:300]
@@ -226,7 +227,7 @@ def nodes(value: Mapping[str, Any]) -> Any:
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # ids that are missing are looked after here
-        return nbformat.reads(json.dumps(value), as_version=4)
+        return nbformat.reads(json.dumps(value), as_version=4)  # type: ignore[no-untyped-call] # as above
 
 
 def split_output(output: Mapping[str, Any]) -> dict[str, Any]:

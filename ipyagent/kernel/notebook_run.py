@@ -39,7 +39,8 @@ async def run_cells(notebook: Notebook, last: int, folder: Path, progress: Calla
     spec = notebook.layout.value.get("metadata", {}).get("kernelspec", {})
     name = str(spec.get("name") or "python3") if isinstance(spec, Mapping) else "python3"
     client = NotebookClient(
-        whole, timeout=None, kernel_name=name, record_timing=False, resources={"metadata": {"path": str(folder)}}
+        whole, timeout=None, kernel_name=name, record_timing=False, shutdown_kernel="immediate",
+        resources={"metadata": {"path": str(folder)}}
     )
     wanted = [cell.number for cell in notebook.cells[: last + 1] if cell.kind == "code" and cell.source.strip()]
     ran: list[int] = []
@@ -55,7 +56,7 @@ async def run_cells(notebook: Notebook, last: int, folder: Path, progress: Calla
                     error = f"{problem.ename}: {problem.evalue}"
                     break
     except NoSuchKernel:
-        raise ToolFailure(f"there is no kernel {name!r} here: `jupyter kernelspec list` names those there are") from None
+        raise ToolFailure(f"there is no kernel {name!r} here; `jupyter kernelspec list` names the others") from None
     except DeadKernelError:
         raise ToolFailure(f"the kernel died in cell {notebook.cells[ran[-1]].ident if ran else '?'}") from None
     for number in ran:

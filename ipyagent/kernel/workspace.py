@@ -43,6 +43,7 @@ class KernelWorkspace:
     cell_ids: dict[Path, Any] = field(default_factory=dict)
     names: Names = field(default_factory=Names)
     memory: object = None
+    skills: object = None
     call: str = ""
     streamed: Callable[[str], None] = lambda text: None
 

@@ -134,18 +134,29 @@ async def _run(session: Session, call: Block, workspace: Workspace) -> ToolOutpu
     if tool is None:
         raise ToolFailure(f"There is no tool {call['name']!r}. Known tools: {', '.join(sorted(session.tools))}.")
     given = tool.validate(call["input"])
+    if callable(called := getattr(tool, "called", None)):
+        tool, given = called(given)  # called through another one: its own hooks, rules and question count
     facts = {"tool": tool.name, "input": given, "call": call["id"]}
     changed, why = await hooks.before_tool(facts)
     if why:
         raise ToolFailure(f"A hook of the user's denied this call: {why}")
-    if changed is not None:
-        given = tool.validate(changed)
+    told = ""
+    if changed is not None and (changed := tool.validate(changed)) != given:
+        given = changed
+        told = f"[A hook of the user's changed the arguments of this call: {json.dumps(given, ensure_ascii=False)}]"
     await _allow(session, call["id"], tool, given, workspace)
     await asyncio.sleep(0)  # a stop that waits for the next await comes before the call is said to run
     session.record(ToolCalled(call=call["id"], name=tool.name, input=clean_json(given)))
     session.journal.sync()
     session.show_phase(f"running {tool.name}")
-    output = await tool.run(given, workspace)
+    try:
+        output = await tool.run(given, workspace)
+    except ToolFailure as failure:
+        if not told:
+            raise
+        raise ToolFailure(f"{failure}\n{told}") from failure
+    if told:
+        output = msgspec.structs.replace(output, blocks=(*output.blocks, {"type": "text", "text": told}))
     if not any(hooks.registered("post_tool")):
         return output  # nothing is awaited between a stopped call and its journalled result
     texts = [str(block.get("text", "")) for block in output.blocks if block.get("type") == "text"]

@@ -15,8 +15,6 @@ from ipyagent.journal.events import (
     Compacted,
     Ending,
     Event,
-    FileChanged,
-    FilesRestored,
     ForkEnded,
     KernelStarted,
     LayerDecided,
@@ -34,8 +32,11 @@ from ipyagent.journal.events import (
     UsageReported,
     UserSaid,
 )
+from ipyagent.loop.file_changes import FileChanges
 from ipyagent.memory.extract import Progress
+from ipyagent.memory.provenance import Ground
 from ipyagent.memory.recall import Known
+from ipyagent.skills.loaded import Loaded
 
 
 class Turn(msgspec.Struct, kw_only=True):
@@ -86,8 +87,8 @@ class History:
         self.stamp = ""
         self.stale = False
         """Whether the newest kernel has resumed this session and the model was not told yet."""
-        self.changes: list[FileChanged] = []
-        """Files that the newest turn changed and nothing has put back."""
+        self.files = FileChanges()
+        """Files that turns changed and nothing has put back."""
         self.said_at = 0.0
         """When the model last said something, Unix time; 0.0 when it never did."""
         self.compact_failures = 0
@@ -116,6 +117,10 @@ class History:
         """How far the session has been looked through for what is worth remembering."""
         self.recalled = Known()
         """Which memories the model has seen, and how much of them."""
+        self.ground = Ground()
+        """What the user said and what tools gave, to tell where a memory comes from."""
+        self.skills = Loaded()
+        """Which skills the model knows of, and which stand in the context."""
         self.breaks: list[CacheBroken] = []
         """Unexpected breaks of the cache."""
         self.decided_at: dict[str, int] = {}
@@ -141,6 +146,9 @@ class History:
         """Take in the next event."""
         self.extraction.apply(event)
         self.recalled.apply(event)
+        self.ground.apply(event)
+        self.files.apply(event)
+        self.skills.apply(event)
         match event:
             case SessionStarted():
                 self.started = event
@@ -150,7 +158,6 @@ class History:
                 self.turns.append(Turn(text=event.text, cell=event.cell, first=event.id))
                 self.request, self.forgot = event, False
                 self.stale = False
-                self.changes = []
             case AssistantSaid():
                 texts = [str(block.get("text", "")) for block in event.blocks if block.get("type") == "text"]
                 if self.turns and texts:
@@ -203,10 +210,6 @@ class History:
                     self.breaks.append(event)
             case NotesWritten():
                 self.notes, self.notes_failed = event, 0
-            case FileChanged():
-                self.changes.append(event)
-            case FilesRestored():
-                self.changes = []
             case PlanWritten():
                 self.plan = event
             case TurnEnded():

@@ -91,8 +91,9 @@ class CommandHook:
             await process.wait()
         return self._answer(process.returncode, bytes(out), bytes(err))
 
-    def call_now(self, facts: dict[str, Any]) -> Any:
-        """The same without awaiting, for the point where nobody can. Raises CommandFailed."""
+    def call_now(self, facts: dict[str, Any], most: float | None = None) -> Any:
+        """The same without awaiting, for the point where nobody can, for `most` seconds. Raises CommandFailed."""
+        seconds = self.entry.timeout if most is None else min(most, self.entry.timeout)
         if not self._meant(facts):
             return None
         with subprocess.Popen(
@@ -104,9 +105,9 @@ class CommandHook:
             start_new_session=True,
         ) as process:
             try:
-                out, err = process.communicate(_encoded(facts), timeout=self.entry.timeout)
+                out, err = process.communicate(_encoded(facts), timeout=seconds)
             except subprocess.TimeoutExpired:
-                raise CommandFailed(f"it took longer than {self.entry.timeout:g} s") from None
+                raise CommandFailed(f"it took longer than {seconds:g} s") from None
             finally:
                 _end(process.pid)
         return self._answer(process.returncode, out, err)

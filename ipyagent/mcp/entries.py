@@ -66,10 +66,14 @@ class Entries(msgspec.Struct, frozen=True):
 
 
 def read_entries(path: Path, source: Source, base: Path) -> Entries:
-    """The servers of one file, in the order of their names; never raises. No file, no servers."""
+    """The servers of one file, in the order of their names; never raises. No file, no servers. The user's own file
+    may be a link, a project's may not."""
     if not os.path.lexists(path):
         return Entries()
-    data = read_small(path, FILE_BYTES + 1)
+    try:
+        data = read_small(path if source == "project" else path.resolve(), FILE_BYTES + 1)
+    except (OSError, RuntimeError):  # links in a circle
+        data = None
     if data is None:
         return Entries(problems=(f"{path} cannot be read: it must be an ordinary file, and no link",))
     if len(data) > FILE_BYTES:

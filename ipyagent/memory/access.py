@@ -7,6 +7,7 @@ never becomes a `user` or `feedback` memory; a conclusion says that it is one.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
@@ -62,7 +63,7 @@ class MemoryAccess:
 
     `by` is who works: "agent", "extraction", "dream" or "user"; `record` journals what was saved; `events`
     gives the session's events, to tell what the user said from what tools gave (None: no session, and all
-    is the user's own); `notice` takes a line for the user.
+    is the user's own), or `ground` has taken them in already; `notice` takes a line for the user.
     """
 
     def __init__(
@@ -76,6 +77,7 @@ class MemoryAccess:
         turn: Callable[[], int] = lambda: 0,
         notice: Callable[[str], object] = lambda line: None,
         stores: Mapping[str, Store] | None = None,
+        ground: Ground | None = None,
     ) -> None:
         self.memories = memories
         self.by = by
@@ -85,8 +87,9 @@ class MemoryAccess:
         self._turn = turn
         self._notice = notice
         self._given = stores
-        self._ground = Ground()
+        self._ground = ground or Ground()
         self._labels: Ground | None = None
+        self._own = events is None and ground is None
 
     def __repr__(self) -> str:
         return f"<MemoryAccess by {self.by} to {self.memories!r}>"
@@ -108,13 +111,21 @@ class MemoryAccess:
             turn=self._turn,
             notice=self._notice,
             stores=stores if stores is not None else self._given,
+            ground=self._ground,
         )
-        other._ground = self._ground
         return other
+
+    async def ready(self) -> None:
+        """Before a write: what was said and told since the last one is looked at, beside the loop."""
+        await asyncio.to_thread(self._ground.settle)
 
     def tell(self, *texts: str) -> None:
         """This reached the model otherwise than by the session's events, and not from the user."""
         self._ground.tell(*texts)
+
+    def take(self, blocks: Iterable[dict[str, Any]]) -> None:
+        """The same of a tool's result."""
+        self._ground.take(blocks)
 
     def say(self, *texts: str) -> None:
         """These are the user's own words, though no event of the session says so: they were checked when they
@@ -188,6 +199,11 @@ class MemoryAccess:
         text = self.store(place.scope).read(old).text
         if found := find_secrets(text):
             raise MemoryRefused(refusal(found), reason="content")
+        fields = read_headed(text.encode()).fields
+        checked = _word(fields.get("type")) in PERSONAL or _word(fields.get("source")) == "said"
+        if to.scope == "user" and self.by != "user" and not checked:
+            told = f"not moved: {place.path} is not the user's own words, so it stays with its project"
+            raise MemoryRefused(told, reason="content")
         self._announce(to.scope)
         made = self.store(to.scope).write(new, text, expected=None, by=self.by)
         gone = self.store(place.scope).delete(old, by=self.by)
@@ -231,7 +247,7 @@ class MemoryAccess:
             raise MemoryRefused(refusal(found), reason="content")
         head, old = read_headed(after.encode()), read_headed(before.encode())
         kind = _word(head.fields.get("type")).casefold()  # however it is written, it is read as one by a model
-        if self.by == "user" or self._events is None:
+        if self.by == "user" or self._own:
             return self._marked(head.fields, head.body, "said", keep=False), ""
         personal, was = kind in PERSONAL, _word(old.fields.get("type"))
         kept = [_told(old)] if was in PERSONAL or not personal else []
@@ -239,9 +255,13 @@ class MemoryAccess:
         origin = _origin(ground, head, kept)
         if personal and origin.source == "quoted":
             origin = _origin(ground, head, [*kept, *self._personal()])
-        if why := objection(kind, origin, ground):
+        # what lies in the user's own folder goes along into every project
+        if why := objection(kind if personal or place.scope != "user" else "user", origin, ground):
             raise MemoryRefused(why, reason="content")
         was_source = _word(old.fields.get("source"))
+        label = [_word(old.fields.get("name"))]
+        if was_source in ("inferred", "quoted") and _origin(ground, _without(head), label).source == "said":
+            return self._marked(head.fields, _without(head).body, "said", keep=False), ""  # the user says it now
         rewords = self._labels is not None and before and not personal and was_source != "quoted"
         if rewords and self._labels is not None and _origin(self._labels, head, kept).source != "quoted":
             return self._marked(head.fields, head.body, was_source, keep=False), ""
@@ -292,6 +312,11 @@ def _word(value: object) -> str:
 def _told(headed: Headed) -> str:
     """What a memory says: name, description and body."""
     return "\n".join((_word(headed.fields.get("name")), _word(headed.fields.get("description")), headed.body))
+
+
+def _without(headed: Headed) -> Headed:
+    """The same without our word that it is a conclusion."""
+    return replace(headed, body=headed.body.replace(INFERRED, "").rstrip() + "\n")
 
 
 def _origin(ground: Ground, headed: Headed, kept: list[str]) -> Origin:

@@ -36,6 +36,10 @@ LOOK_SECONDS = 600.0
 MOST_DELETED = 1 / 3
 """The part of the files that a dream may delete without the user's yes."""
 MOST_FINDINGS = 30
+EVERYWHERE = (
+    " These memories are the user's for all projects, and none of them is here: there is nothing to look at but the "
+    "memories themselves, so nothing is refuted by a file that is missing."
+)
 _NAMED = re.compile(r"\{\{(\w+)\}\}")
 _WRITES = ("create", "str_replace", "insert", "delete", "rename")
 
@@ -166,6 +170,7 @@ def order(
         "today": datetime.fromtimestamp(now).strftime("%A %Y-%m-%d"),
         "last": datetime.fromtimestamp(last).strftime("%Y-%m-%d") if last else "never",
         "scope": scope,
+        "care": "" if scope == "project" else EVERYWHERE,
         "sessions": ", ".join(sessions[:MOST_FINDINGS]) or "none",
         "findings": "\n".join(f"- {_harmless(each)}" for each in findings[:MOST_FINDINGS]) or "(nothing)",
         "memories": manifest(memories),

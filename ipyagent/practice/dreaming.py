@@ -127,6 +127,8 @@ def _dated(words: str, day: str) -> str:
 
 def _is_refuted(memory: Kept, gone: set[str]) -> bool:
     """Whether all that a memory says is where files are, or what is in them, that are not there."""
+    if not gone:
+        return False
     told = [sentence for sentence in memory.sentences if _words(sentence)]
     return bool(told) and all(
         (files := _FILE.findall(sentence)) and _STANDS.search(sentence) and set(files) <= gone for sentence in told
@@ -144,7 +146,7 @@ def _alike(one: Kept, other: Kept) -> bool:
 
 def _named(memory: Kept) -> list[str]:
     """Files of the project that a project's or reference memory names in backticks."""
-    if memory.kind not in ("project", "reference"):
+    if memory.kind not in ("project", "reference") or not memory.path.startswith("/memories/project/"):
         return []
     found = [file for sentence in memory.sentences for file in _FILE.findall(sentence)]
     return [file for file in found if not file.startswith(("/", ".."))]

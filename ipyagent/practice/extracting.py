@@ -179,18 +179,26 @@ def absolute(words: str, today: str) -> str:
     words = re.sub(r"\bnext week\b", f"the week of {later(7 - now.weekday())}", words, flags=re.I)
 
     def weekday(found: re.Match[str]) -> str:
-        ahead = (_DAYS.index(found[2].lower()) - now.weekday()) % 7 or 7
-        return later(ahead + 7 * bool(found[1] and now.weekday() + ahead < 7))
+        which, ahead = found[1].strip().lower() if found[1] else "", (_DAYS.index(found[2].lower()) - now.weekday()) % 7
+        if which in ("every", "each"):  # it has no date
+            return found[0]
+        if which == "last":
+            return later(ahead - 7)
+        ahead = ahead or 7
+        return later(ahead + 7 * (which == "next" and now.weekday() + ahead < 7))
 
-    words = re.sub(rf"\b(?:on |this )?(next )?({'|'.join(_DAYS)})\b(?!s)", weekday, words, flags=re.I)
+    days = "|".join(_DAYS)
+    words = re.sub(rf"\b(?:on |this )?((?:next|last|every|each) )?({days})\b(?!s)", weekday, words, flags=re.I)
 
     def weekday_zh(found: re.Match[str]) -> str:
         day = _DAYS_ZH.index(found[2].replace("天", "日"))
-        if found[1]:
-            return later(7 - now.weekday() + day)
+        if found[1].startswith("每"):
+            return found[0]
+        if found[1].startswith(("上", "下")):
+            return later((7 if found[1][0] == "下" else -7) - now.weekday() + day)
         return later((day - now.weekday()) % 7 or 7)
 
-    return re.sub(r"(下)?(?:周|星期)([一二三四五六日天])", weekday_zh, words)
+    return re.sub(r"(下个?|上个?|每个?|本|这个?|)(?:周|星期)([一二三四五六日天])", weekday_zh, words)
 
 
 # ---------------------------------------------------------------------- reading the request

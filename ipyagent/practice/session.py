@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from . import reading
 from .intents import Ask
 from .recipe import Ending, Recipe, Task
+
+_LIST = re.compile(r"<skills>\n(.*?)\n</skills>", re.S)
+_ENTRY = re.compile(r"^- ([^\s:]+): (.+)$", re.M)
 
 
 def word_set(text: str) -> set[str]:
@@ -19,13 +22,25 @@ def word_set(text: str) -> set[str]:
     return found - {"the", "and", "for", "that", "with", "about", "what", "you", "use", "our", "are"}
 
 
+def listed_skills(task: Task) -> Iterator[tuple[str, str]]:
+    """Names and descriptions of the skills in the system prompt, and what reminders said of them since."""
+    for text in _LIST.findall(task.conversation.system):
+        yield from _ENTRY.findall(text)
+    for turn in task.conversation.turns:
+        for extra in turn.extras:
+            if "Skills on the disk have changed." in extra:
+                yield from _ENTRY.findall(extra)
+
+
 def load_skill(task: Task, ask: Ask) -> Recipe:
     """Loads the skill whose name or description fits the request best."""
     task.need("load_skill")
     schema = task.conversation.tools["load_skill"].get("input_schema") or {}
-    known = list((reading.fields(schema).get("name") or {}).get("enum") or [])
+    told = dict(listed_skills(task))
+    known = list(dict.fromkeys([*((reading.fields(schema).get("name") or {}).get("enum") or []), *told]))
     about = {
-        name: next((line for line in task.conversation.system.splitlines() if name in line), name) for name in known
+        name: told.get(name) or next((line for line in task.conversation.system.splitlines() if name in line), name)
+        for name in known
     }
     wanted = word_set(re.sub(r"\b(?:load|use|apply|find|skill|skills|which)\b|技能|加载|使用", " ", ask.text))
     named = [name for name in known if name in ask.text.lower() or name.replace("-", " ") in ask.text.lower()]

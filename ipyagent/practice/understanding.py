@@ -16,12 +16,14 @@ from . import (
     filling,
     loading,
     looking,
+    own_tools,
     profiles,
     reading,
     relations,
     remembering,
     selecting,
     session,
+    skilling,
     tables,
     talk,
 )
@@ -55,6 +57,9 @@ _OTHER: dict[str, Callable[[Task, Ask], Recipe | str]] = {
     "discuss": talk.discuss, "first_question": talk.first_question, "greet": talk.greet, "thanks": talk.thanks,
     "help": talk.unknown, "out": talk.unknown,
 }  # fmt: skip
+
+_UNKNOWN = ("out", "help")
+"""Kinds of requests that no recipe of ours is for."""
 
 
 def answer(body: Mapping[str, Any]) -> Reply:
@@ -91,6 +96,15 @@ def _lesson(task: Task) -> Recipe:
 def _recipe(task: Task, wanted: Ask) -> Recipe:
     """The recipe for an ask."""
     made: Recipe | str
+    if own := own_tools.named(task):
+        return (yield from own_tools.use(task, own))
+    by_user = skilling.by_user(task)
+    if by_user is not None and (by_user.has_code or wanted.kind in _UNKNOWN):
+        return (yield from skilling.follow(task, by_user))
+    if wanted.kind == "load_skill" and skilling.is_work(wanted) and (name := skilling.named(task, wanted)):
+        return (yield from skilling.load(task, name, f"The user wants the skill {name} used."))
+    if wanted.kind in _UNKNOWN and (name := skilling.fitting(task, wanted)):
+        return (yield from skilling.load(task, name, f"The description of the skill {name} fits this request."))
     if wanted.kind in _ON_FRAME:
         return (yield from _on_frame(task, wanted))
     if wanted.kind == "load":

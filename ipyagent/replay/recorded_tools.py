@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from ipyagent.errors import ToolFailure
 from ipyagent.journal.events import Step
@@ -107,8 +107,23 @@ class ReplayWorkspace:
         return {}
 
     @property
+    def skills(self) -> object:
+        return None
+
+    @property
     def memory(self) -> object:
         return None
+
+    @property
+    def cell_ids(self) -> dict[Path, Any]:
+        return {}
+
+    @property
+    def notebook(self) -> Path | None:
+        return None
+
+    def opened(self, path: Path) -> Literal["", "own", "page"]:
+        return ""
 
     def record_change(self, path: Path, before: bytes | None, after: bytes | None) -> None:
         """Only background work changes files here; there is nothing to undo."""

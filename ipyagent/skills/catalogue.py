@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import msgspec
 
@@ -11,7 +11,7 @@ from ipyagent.skills.parse import MOST_DESCRIPTION, Skill
 
 SHARE = 50
 """The catalogue may take a fiftieth (2 %) of the window."""
-LEAST_TOKENS = 400
+LEAST_TOKENS = 120
 """What it may take in the smallest window."""
 LEAST = 24
 """Characters of a description below which only names are listed."""
@@ -38,33 +38,43 @@ def catalogue_of(skills: Mapping[str, Skill], window: int) -> Catalogue:
     whole = _written(ordered, MOST_DESCRIPTION)
     if estimate_text(whole) <= most:
         return Catalogue(whole)
-    low, high = 0, MOST_DESCRIPTION
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if estimate_text(_written(ordered, middle)) <= most else (low, middle)
-    if low >= LEAST:
-        return Catalogue(
-            _written(ordered, low), f"{len(ordered)} skills: descriptions are cut at {low} characters to fit the window"
-        )
-    named = len(ordered)
-    while named and estimate_text(_names(ordered[:named], len(ordered))) > most:
-        named -= max(1, named // 20)
+    if cut := _largest(LEAST, MOST_DESCRIPTION, lambda length: estimate_text(_written(ordered, length)) <= most):
+        told = f"{len(ordered)} skills: descriptions are cut at {cut} characters to fit the window"
+        return Catalogue(_written(ordered, cut), told)
+    count = len(ordered)
+    named = _largest(1, count, lambda number: estimate_text(_names(ordered[:number], count)) <= most)
     told = f"{len(ordered)} skills: only {named} names fit the window" if named < len(ordered) else (
         f"{len(ordered)} skills: only their names fit the window"
     )
     return Catalogue(_names(ordered[:named], len(ordered)), told)
 
 
+def _largest(least: int, most: int, fits: Callable[[int], bool]) -> int:
+    """The largest number from `least` to `most` that fits, as those below it do; 0 when not even `least` does."""
+    if not fits(least):
+        return 0
+    if fits(most):
+        return most
+    while most - least > 1:
+        middle = (least + most) // 2
+        least, most = (middle, most) if fits(middle) else (least, middle)
+    return least
+
+
 def _written(skills: list[Skill], most: int) -> str:
-    lines = [f"- {skill.name}: {_cut(skill.description, most)}" for skill in skills]
+    lines = [f"- {_plain(skill.name)}: {_cut(skill.description, most)}" for skill in skills]
     return "\n".join(["<skills>", HEAD, *lines, "</skills>"])
 
 
 def _names(skills: list[Skill], of: int) -> str:
     more = f" and {of - len(skills)} more, which load_skill lists" if len(skills) < of else ""
-    return "\n".join(["<skills>", HEAD, ", ".join(skill.name for skill in skills) + more, "</skills>"])
+    return "\n".join(["<skills>", HEAD, ", ".join(_plain(skill.name) for skill in skills) + more, "</skills>"])
+
+
+def _plain(text: str) -> str:
+    return text.replace("<", "‹").replace(">", "›")
 
 
 def _cut(text: str, most: int) -> str:
-    text = text.replace("<", "‹").replace(">", "›")
+    text = _plain(text)
     return text if len(text) <= most else text[: max(0, most - 1)].rstrip() + "…"

@@ -180,7 +180,8 @@ class _Walk:
             why = "a link that leads out of its tree"
             self.problems.append(Diagnostic(file=Path(entry.path), why=why, skipped=True))
             return False
-        if goal in self._seen or os.path.realpath(os.path.dirname(entry.path)).startswith(goal):
+        here = os.path.realpath(os.path.dirname(entry.path))
+        if goal in self._seen or here == goal or here.startswith(goal + os.sep):
             return False
         self._seen.add(goal)
         return True

@@ -166,7 +166,7 @@ def _name(value: Any, folder: Path, problems: list[str]) -> str:
         what = "no name" if value is None or value == "" else f"the name {value!r} is no text"
         problems.append(f"{what}; the folder's is taken, {folder.name!r}")
         return folder.name
-    name = unicodedata.normalize("NFKC", value.strip())
+    name = " ".join(unicodedata.normalize("NFKC", value).split())
     problems += name_faults(name, folder.name)
     return name
 

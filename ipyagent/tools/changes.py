@@ -21,6 +21,8 @@ from ipyagent.tools.paths import digest, read_bytes, shown
 
 MOST = 16 * 1024 * 1024
 """Bytes: larger files are not edited."""
+MOST_NOTEBOOK = 256 * 1024 * 1024
+"""The same for notebooks, which are large by their outputs."""
 
 
 @dataclass(frozen=True)
@@ -73,8 +75,9 @@ def current(path: Path) -> bytes | None:
     """The file's bytes, None when there is none. Raises ToolFailure."""
     if not path.exists():
         return None
-    data, size = read_bytes(path, MOST + 1)
-    if len(data) > MOST:
+    most = MOST_NOTEBOOK if path.suffix.lower() == ".ipynb" else MOST
+    data, size = read_bytes(path, most + 1)
+    if len(data) > most:
         raise ToolFailure(f"{path} has {size:,} bytes, too many to edit here; use python")
     return data
 

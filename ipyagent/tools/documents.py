@@ -1,84 +1,52 @@
-"""Documents as text: a PDF's pages, a notebook's cells. Foreign files: whatever is wrong with
-them becomes a sentence."""
+"""Documents as text: a PDF's pages. Foreign files: whatever is wrong with them becomes a sentence."""
 
 from __future__ import annotations
 
-import json
-from typing import Any
+import io
+import struct
+import zlib
 
 from ipyagent.errors import ToolFailure
-from ipyagent.tools.answers import capped, plain
+from ipyagent.tools.answers import clean
 from ipyagent.tools.worker import Stop
 
-OUTPUT = 1_000
-"""Characters shown of one output of a notebook cell."""
+NO_TEXT = "[no text on this page: a scan, a drawing or empty]"
 
 
-def pdf_text(data: bytes, whole: bool, offset: int, limit: int, stop: Stop) -> str:
-    """The text of a PDF's pages from `offset` on. Raises ToolFailure."""
+def pdf_text(data: bytes, whole: bool, offset: int, limit: int, most: int, stop: Stop) -> str:
+    """The text of a PDF's pages from page `offset` on, at most `limit` pages and as many as fit into `most`
+    characters; says which pages there are besides. Raises ToolFailure."""
     if not whole:
         raise ToolFailure("the PDF is too large to read here; use python with pypdf")
     try:
-        from pypdf import PdfReader  # type: ignore[import-not-found, unused-ignore]  # optional
-        from pypdf.errors import PyPdfError  # type: ignore[import-not-found, unused-ignore]
+        from pypdf import PdfReader
+        from pypdf.errors import DependencyError, PyPdfError
     except ImportError:
         raise ToolFailure("reading a PDF needs pypdf: run `%pip install pypdf` with the python tool") from None
-    import io
-
+    texts: list[str] = []
+    length = 0
     try:
-        pages = PdfReader(io.BytesIO(data)).pages
-        texts = []
-        for number in range(offset - 1, min(len(pages), offset - 1 + limit)):
+        reader = PdfReader(io.BytesIO(data))
+        if reader.is_encrypted and not reader.decrypt(""):
+            raise ToolFailure("the PDF is encrypted; open it with python, pypdf and its password")
+        pages = reader.pages
+        count = len(pages)
+        if offset > count:
+            raise ToolFailure(f"`offset` is {offset}, but there are {count} pages")
+        for number in range(offset - 1, min(count, offset - 1 + limit)):
             stop.check()
-            texts.append(f"--- page {number + 1} of {len(pages)} ---\n{pages[number].extract_text()}")
-    except (PyPdfError, ValueError, KeyError, TypeError, RecursionError) as problem:
-        raise ToolFailure(f"the PDF cannot be read: {problem}") from None
-    return "\n".join(texts) or f"there are {len(pages)} pages; `offset` is the first page to show"
-
-
-def notebook_text(text: str, name: str) -> str | None:
-    """A notebook's cells and short outputs, None when `text` is no notebook. Cells tagged
-    `agent-hide` are named and not shown."""
-    try:
-        notebook = json.loads(text)
-    except ValueError:
-        return None
-    if not isinstance(notebook, dict) or not isinstance(notebook.get("cells"), list):
-        return None
-    parts = [f"{name}: {len(notebook['cells'])} cells"]
-    for number, cell in enumerate(notebook["cells"]):
-        if not isinstance(cell, dict):
-            continue
-        kind, ident = cell.get("cell_type", "?"), cell.get("id", "")
-        metadata = cell.get("metadata")
-        tags = metadata.get("tags") if isinstance(metadata, dict) else None
-        parts.append(f"--- cell {number}: {kind}{f', id {ident}' if ident else ''} ---")
-        if isinstance(tags, list) and "agent-hide" in tags:
-            parts.append("[hidden by its author]")
-            continue
-        parts.append(_joined(cell.get("source")))
-        outputs = cell.get("outputs")
-        if isinstance(outputs, list):
-            parts.extend(_output(item) for item in outputs if isinstance(item, dict))
-    return "\n".join(parts)
-
-
-def _output(output: dict[str, Any]) -> str:
-    match output.get("output_type"):
-        case "stream":
-            text = _joined(output.get("text"))
-        case "error":
-            text = f"{output.get('ename')}: {output.get('evalue')}"
-        case _:
-            bundle = output.get("data")
-            bundle = bundle if isinstance(bundle, dict) else {}
-            text = _joined(bundle.get("text/plain"))
-            kinds = [kind for kind in bundle if kind.startswith("image/")]
-            text = "\n".join([text] * bool(text) + [f"[{kind}]" for kind in kinds])
-    return "Output: " + capped(plain(text), OUTPUT)
-
-
-def _joined(source: Any) -> str:
-    if isinstance(source, list):
-        return "".join(part for part in source if isinstance(part, str))
-    return source if isinstance(source, str) else ""
+            text = f"--- page {number + 1} of {count} ---\n{pages[number].extract_text().strip() or NO_TEXT}"
+            length += len(text) + 1
+            if length > most and texts:
+                break
+            texts.append(text)
+    except (
+        PyPdfError, DependencyError, ValueError, LookupError, TypeError, AttributeError, NotImplementedError,
+        RecursionError, AssertionError, struct.error, zlib.error,
+    ) as problem:  # fmt: skip
+        raise ToolFailure(f"the PDF cannot be read: {type(problem).__name__}: {problem}") from None
+    last = offset - 1 + len(texts)
+    if offset > 1 or last < count:
+        more = f"; go on with offset={last + 1}" if last < count else ""
+        texts.append(f"[pages {offset}-{last} of {count}{more}]")
+    return clean("\n".join(texts))

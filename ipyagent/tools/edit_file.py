@@ -14,7 +14,7 @@ from ipyagent.tools.changes import Change, known
 from ipyagent.tools.encodings import decode
 from ipyagent.tools.paths import shown, writable
 from ipyagent.tools.schema import tool
-from ipyagent.tools.write_file import subject
+from ipyagent.tools.write_file import refuse_notebook, subject
 
 
 def planned(path: str, old: str, new: str, replace_all: bool, workspace: Workspace) -> Change:
@@ -23,6 +23,7 @@ def planned(path: str, old: str, new: str, replace_all: bool, workspace: Workspa
     before = known(target, workspace)
     if before is None:
         raise ToolFailure(f"no file {path}; create it with write_file")
+    refuse_notebook(target, before)
     decoded = decode(before)
     if decoded is None:
         raise ToolFailure(f"{path} is a binary file; change it with python")

@@ -6,6 +6,7 @@ be harmless may be in it."""
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -36,6 +37,18 @@ _COMMANDS: dict[str, tuple[str, str, str, bool]] = {
     "describe": ("", "", "tags always dirty long all abbrev=", True),
 }
 
+_OWN_ENVIRONMENT = tuple(
+    f"GIT_{name}"
+    for name in (
+        "AUTHOR_ COMMITTER_ EDITOR SEQUENCE_EDITOR PAGER ASKPASS TERMINAL_PROMPT OPTIONAL_LOCKS SSH PS1_ LFS_ PYTHON_ "
+        "MERGE_AUTOEDIT BRANCH COMMIT URL PREVIOUS_ LOCAL_BRANCH SSL_ HTTP_ CURL_ PROXY_ ALLOW_PROTOCOL CONFIG_NOSYSTEM "
+        "FLUSH CLONE_ DEPTH STRATEGY SUBMODULE_"
+    ).split()
+)
+"""Beginnings of variables in the environment that change nothing of what a reading command reads or runs."""
+_GITLINK = b"\x00\x00\xe0\x00"
+"""The mode of an entry in the index that is a repository of its own, which has its own configuration."""
+
 _SECTION = re.compile(r'\[\s*([a-zA-Z0-9.-]+)\s*(?:"[^"\\]*")?\s*\]\s*')
 _ENTRY = re.compile(r"([a-zA-Z][a-zA-Z0-9-]*)\s*(?:=\s*(.*))?")
 _HARMLESS = frozenset(("branch", "user", "pull", "push", "init", "color", "gc", "advice"))
@@ -57,6 +70,10 @@ def git_only_reads(arguments: Sequence[str], folder: Path) -> bool:
     if not rest or rest[0] not in _COMMANDS:
         return False
     name = rest.pop(0)
+    if any("%G" in word or "signature" in word for word in rest):
+        return False  # it runs gpg
+    if any(name.startswith("GIT_") and not name.startswith(_OWN_ENVIRONMENT) for name in os.environ):
+        return False  # another repository, another configuration, a program, a trace file
     short, valued, long, operands = _COMMANDS[name]
     if not _known(rest, short, valued, long.split(), operands):
         return False
@@ -105,9 +122,9 @@ def _harmless_configuration(folder: Path) -> bool:
         if (git / "modules").exists():
             return False  # each submodule has a configuration of its own
         try:
-            return _harmless((git / "config").read_text("utf-8", "strict"))
-        except FileNotFoundError:
-            return True
+            if any(git.glob("sharedindex.*")) or ((git / "index").exists() and _GITLINK in (git / "index").read_bytes()):
+                return False
+            return not (git / "config").exists() or _harmless((git / "config").read_text("utf-8", "strict"))
         except (OSError, ValueError):
             return False
     return True

@@ -60,6 +60,8 @@ async def memory(
     access = workspace.memory
     if not isinstance(access, MemoryAccess):
         raise ToolFailure(OFF)
+    if command != "view":
+        await access.ready()
     try:
         match command:
             case "view":

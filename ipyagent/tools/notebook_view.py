@@ -46,6 +46,13 @@ def whole_text(notebook: Notebook, name: str, most: int) -> str:
     return capped(clean(text), most)
 
 
+def full_text(notebook: Notebook, name: str) -> str:
+    """Every cell with its whole source: what `read_file` gives in pages."""
+    title = f"{name}: {len(notebook.cells)} cells; cells are changed with the notebook tool, by id"
+    parts = [line for cell in notebook.cells for line in (head_of(cell), *_body(cell, len(cell.source), OUTPUT))]
+    return "\n".join([title, *parts])
+
+
 def cell_text(cell: Cell, most: int) -> str:
     """One cell in full, its outputs still bounded."""
     if cell.hidden:
@@ -61,8 +68,8 @@ def pictures_of(cell: Cell, most: int = 2) -> list[Block]:
     found: list[Block] = []
     for output in cell.outputs:
         bundle = output.get("data")
-        for kind in PICTURES if isinstance(bundle, Mapping) else ():
-            text = joined(bundle.get(kind))
+        for kind in PICTURES:
+            text = joined(bundle.get(kind)) if isinstance(bundle, Mapping) else ""
             if text and len(found) < most:
                 try:
                     found.append(picture(base64.b64decode(text), kind))
@@ -74,8 +81,8 @@ def pictures_of(cell: Cell, most: int = 2) -> list[Block]:
 def _body(cell: Cell, source: int, output: int) -> list[str]:
     if cell.hidden:
         return ["[hidden by its author]"]
-    text = cell.source if len(cell.source) <= source else f"{cell.source[:source]}\n[… {len(cell.source) - source:,} more]"
-    parts = [text]
+    more = len(cell.source) - source
+    parts = [cell.source if more <= 0 else f"{cell.source[:source]}\n[… {more:,} more characters]"]
     names = cell.value.get("attachments")
     if isinstance(names, Mapping) and names:
         parts.append(f"[attachments: {', '.join(map(str, names))}]")
@@ -97,5 +104,5 @@ def _output(output: Mapping[str, Any]) -> str:
             found = output.get("data")
             bundle = found if isinstance(found, Mapping) else {}
             text = plain(joined(bundle.get("text/plain"))[:_HEAD])
-            others = [f"[{kind}]" for kind in bundle if kind.startswith("image/")] if text else [f"[{k}]" for k in bundle]
+            others = [f"[{kind}]" for kind in bundle if not text or kind.startswith("image/")]
             return "\n".join([text] * bool(text) + others)

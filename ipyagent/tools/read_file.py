@@ -8,11 +8,16 @@ from typing import Any
 from ipyagent.errors import ToolFailure
 from ipyagent.journal.protocols import Permission, Question, ToolOutput, Workspace
 from ipyagent.journal.stored import FOLDER, LONGEST_LINE, lines_of
+from ipyagent.kernel.notebook import Notebook
+from ipyagent.kernel.notebook_ids import KnownIds
 from ipyagent.tools.answers import capped, clean, picture, text_block, text_output
-from ipyagent.tools.documents import notebook_text, pdf_text
+from ipyagent.tools.changes import MOST_NOTEBOOK
+from ipyagent.tools.documents import pdf_text
 from ipyagent.tools.encodings import decode
+from ipyagent.tools.notebook_view import full_text
 from ipyagent.tools.paths import digest, read_bytes, read_permission, resolved, shown
 from ipyagent.tools.schema import tool
+from ipyagent.tools.spreadsheets import workbook_text
 from ipyagent.tools.tables import delimited_text, parquet_text
 from ipyagent.tools.worker import Stop, in_worker
 
@@ -31,9 +36,11 @@ _KINDS = {
     b"SQLite format 3\x00": "an SQLite database",
     b"\x89HDF\r\n\x1a\n": "HDF5 data",
     b"\x93NUMPY": "a NumPy array",
+    b"\xd0\xcf\x11\xe0": "an old or encrypted Office document",
     b"\x80\x04\x95": "a pickle",
     b"\x80\x05\x95": "a pickle",
 }
+_WORKBOOKS = (".xlsx", ".xlsm", ".xltx", ".xltm")
 
 
 def _permission(arguments: dict[str, Any], workspace: Workspace) -> Permission:
@@ -62,13 +69,13 @@ def _pattern(arguments: dict[str, Any], workspace: Workspace) -> str:
 )
 async def read_file(path: str, offset: int = 1, limit: int = 2000, *, workspace: Workspace) -> ToolOutput:
     """Read a file. Text comes with line numbers; pictures are shown; of a PDF the text, of a
-    notebook the cells, of CSV, TSV and Parquet the columns, the number of rows and the first
-    rows. A table's rows as plain text: give `offset`.
+    notebook the cells, of CSV, TSV, Parquet and Excel the columns, the number of rows and the first
+    rows. A CSV's rows as plain text: give `offset`.
 
     Args:
         path: The file, relative to the notebook's folder or absolute.
-        offset: First line to show, from 1.
-        limit: Most lines to show.
+        offset: First line to show, from 1; of a PDF the first page.
+        limit: Most lines (or pages) to show.
     """
     if offset < 1 or limit < 1:
         raise ToolFailure("`offset` and `limit` are at least 1")
@@ -77,15 +84,27 @@ async def read_file(path: str, offset: int = 1, limit: int = 2000, *, workspace:
     most = min(workspace.limit("tool_output_chars"), workspace.limit("store_chars"))
 
     def work(stop: Stop) -> tuple[ToolOutput, str]:
-        data, size = read_bytes(target, MOST)
+        cells = target.suffix.lower() == ".ipynb"
+        data, size = read_bytes(target, MOST_NOTEBOOK if cells else MOST)
         stop.check()
         mark = digest(data) if len(data) == size else ""
+        if cells and mark and (found := _notebook(data, workspace.cell_ids.get(target))) is not None:
+            workspace.cell_ids[target] = found.known
+            return text_output(_lined(full_text(found, name), offset, limit, most, ""), note="notebook"), mark
         return _shown(target, name, data, size, offset, limit, most, stop), mark
 
     output, mark = await in_worker(work)
     if mark:
         workspace.read_stamps[target] = mark
     return output
+
+
+def _notebook(data: bytes, known: KnownIds | None) -> Notebook | None:
+    """The notebook, None when it is none of format 4: then it is text."""
+    try:
+        return Notebook.read(data, known)
+    except ToolFailure:
+        return None
 
 
 def _shown(
@@ -104,15 +123,17 @@ def _shown(
     suffix = path.suffix.lower()
     plain = offset == 1
     if data.startswith(b"%PDF-"):
-        return text_output(capped(pdf_text(data, whole, offset, limit, stop), most), note="PDF text")
+        return text_output(capped(pdf_text(data, whole, offset, limit, most, stop), most), note="PDF text")
     if data.startswith(b"PAR1"):
         return text_output(capped(parquet_text(path, name), most), note="Parquet")
+    if data.startswith(b"PK\x03\x04") and suffix in _WORKBOOKS:
+        if not whole:
+            raise ToolFailure(f"{name} has {size:,} bytes, too many to read here; use python with pandas.read_excel")
+        return text_output(capped(workbook_text(data, name, stop), most), note="Excel workbook")
     decoded = decode(data, whole=whole)
     if decoded is None:
         what = next((what for head, what in _KINDS.items() if data.startswith(head)), "binary data")
         raise ToolFailure(f"{name} is {what} of {size:,} bytes, not text; open it with python")
-    if suffix == ".ipynb" and whole and (text := notebook_text(decoded.text, name)) is not None:
-        return text_output(_lined(text, offset, limit, most, ""), note="notebook")
     if suffix in (".csv", ".tsv", ".tab") and plain:
         table = delimited_text(decoded.text, name, size, whole, "\t" if suffix != ".csv" else "")
         if table is not None:

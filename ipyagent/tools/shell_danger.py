@@ -11,10 +11,10 @@ import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
+from ipyagent.tools.shell_runners import inner_commands, inner_lines, unexamined
+
 _ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=")
-_WRAPPERS = frozenset(
-    "env nohup time nice exec command builtin setsid stdbuf ionice then do else elif if while until !".split()
-)
+_KEYWORDS = frozenset("then do else elif if while until ! time".split())
 _SHELLS = frozenset("sh bash zsh dash ksh fish".split())
 _INTERPRETERS = frozenset("perl ruby node php osascript powershell pwsh lua".split())
 _PLAIN = {
@@ -38,6 +38,8 @@ _PLAIN = {
     ".": "runs a file's commands",
     "wipefs": "destroys a file system",
     "crontab": "changes scheduled jobs",
+    "at": "schedules what is not examined",
+    "batch": "schedules what is not examined",
 }
 SQL = re.compile(r"\b(?:drop\s+(?:table|database|schema|view)|delete\s+from|truncate\s+table)\b", re.IGNORECASE)
 _SEPARATORS = frozenset((";", "&", "&&", "||", "|", "|&", ";;", "(", ")", "{", "}", "\n", "$"))
@@ -120,23 +122,21 @@ def _substitutions(command: str) -> list[str]:
 
 def _of_command(words: Sequence[str], piped: bool, folder: Path, depth: int) -> str:
     rest = list(words)
-    while rest and (_ASSIGNMENT.match(rest[0]) or rest[0] in _WRAPPERS or (rest[0].startswith("-") and rest != words)):
+    while rest and (_ASSIGNMENT.match(rest[0]) or rest[0] in _KEYWORDS or (rest[0] == "-p" and rest != words)):
         rest.pop(0)
     if not rest:
         return ""
     if rest[0].startswith(("$", "`")) or "$" in rest[0]:
         return "it runs a command held in a variable"
     name, arguments = Path(rest[0]).name, rest[1:]
-    if name == "timeout":
-        inner = arguments
-        while inner and (inner[0].startswith("-") or inner[0][:1].isdecimal()):
-            inner = inner[1:]
-        return _of_command(inner, piped, folder, depth + 1)
-    if name == "xargs":
-        inner = arguments
-        while inner and (inner[0].startswith("-") or inner[0].isdecimal() or inner[0] == "{}"):
-            inner = inner[1:]
-        return "it deletes files" if inner[:1] == ["rm"] else _of_command(inner, piped, folder, depth + 1)
+    for line in inner_lines(name, arguments):
+        if reason := danger(line, folder, depth + 1):
+            return reason
+    for inner in inner_commands(name, arguments):
+        if reason := _of_command(inner, piped, folder, depth + 1):
+            return reason
+    if unexamined(name, arguments):
+        return f"it gives {name} a program that is not examined"
     if name in _PLAIN:
         return f"`{name}` {_PLAIN[name]}"
     if name.startswith("mkfs"):
@@ -152,7 +152,7 @@ def _of_interpreter(name: str, arguments: Sequence[str], piped: bool, folder: Pa
     shell = name in _SHELLS
     flag = next((word for word in arguments if re.fullmatch(r"-[a-z]*[ce]", word)), "")
     if flag:
-        code = arguments[list(arguments).index(flag) + 1 :][:1]
+        code = [word for word in arguments[list(arguments).index(flag) + 1 :] if word != "--"][:1]
         if shell and flag.endswith("c"):
             return danger(code[0], folder, depth + 1) if code else ""
         if name.startswith("python") and code:

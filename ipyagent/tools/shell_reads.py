@@ -15,6 +15,7 @@ import re
 import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 from ipyagent.errors import ToolFailure
@@ -140,8 +141,10 @@ def command_names(command: str) -> list[list[Word]] | None:
 
 def _reads(words: Sequence[Word], workspace: Workspace) -> bool:
     name, rest = words[0].text, words[1:]
-    if words[0].glob or not _from_system(name, workspace):
+    if words[0].glob or not _from_system(name, workspace) or f"BASH_FUNC_{name}%%" in os.environ:
         return False
+    if name == "rg" and "RIPGREP_CONFIG_PATH" in os.environ:
+        return False  # that file may name a program
     special = _SPECIAL.get(name)
     if special is not None:
         return special(rest, workspace)
@@ -254,6 +257,8 @@ def _inside(word: Word, workspace: Workspace) -> bool:
         return readable((workspace.folder / word.text).resolve(), workspace)
     if not readable((workspace.folder / re.split(r"[*?\[]", word.text)[0]).resolve(), workspace):
         return False
+    if any(part.startswith(".") and part != ".." and fnmatchcase("..", part) for part in word.text.split("/")):
+        return False  # before version 5.2 bash finds `..` as well
     for number, name in enumerate(glob.iglob(word.text, root_dir=workspace.folder, include_hidden=True)):
         if number == MOST_MATCHES or not readable((workspace.folder / name).resolve(), workspace):
             return False

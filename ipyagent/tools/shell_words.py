@@ -8,12 +8,15 @@ drops the quotes, so that `'|'` and `|` read the same.
 
 from __future__ import annotations
 
+import re
 from typing import NamedTuple
 
 from ipyagent.errors import ToolFailure
 
 _BARE = frozenset("_-./,:=+%@")
 _GLOB = frozenset("*?[]")
+# `[^a]` and `[[:alpha:]]` mean to the shell another thing than to Python, which looks for the matches.
+_SET = re.compile(r"\[[A-Za-z0-9_.,]+(?:-[A-Za-z0-9_.,]+)*\]")
 _OPERATORS = ("&&", "||", "|", ";")
 
 
@@ -90,4 +93,6 @@ def _word(command: str, place: int) -> tuple[Word, int]:
         place += 1
     if glob and literal:
         raise Unclear("wildcards with and without quotes in one word")
+    if glob and not {"[", "]"}.isdisjoint(_SET.sub("", text)):
+        raise Unclear("a set of characters that not every reader reads the same")
     return Word(text, glob), place

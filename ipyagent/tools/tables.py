@@ -40,12 +40,12 @@ def delimited_text(text: str, name: str, size: int, whole: bool, delimiter: str)
     lines = [f"{name}: {counted} x {len(header)} columns, {size:,} bytes, separator {delimiter!r}", "", "columns:"]
     for number, column in enumerate(header[:200]):
         values = [row[number] for row in sample if number < len(row)]
-        lines.append(f"  {_short(column)}: {_kind(values)}")
+        lines.append(f"  {short(column)}: {kind_of(values)}")
     if len(header) > 200:
         lines.append(f"  [… {len(header) - 200:,} more columns]")
     lines += ["", f"first {min(ROWS, len(sample))} rows:"]
     for row in [header, *sample[:ROWS]]:
-        lines.append(delimiter.join(_short(value) for value in row[:200]))
+        lines.append(delimiter.join(short(value) for value in row[:200]))
     uneven = sum(len(row) != len(header) for row in sample)
     if uneven:
         lines.append(f"[{uneven:,} of the first {len(sample):,} rows have another number of fields than the header]")
@@ -57,7 +57,8 @@ def _lines(text: str) -> list[str]:
     return text[:4_000_000].splitlines(keepends=True)
 
 
-def _kind(values: list[str]) -> str:
+def kind_of(values: list[str]) -> str:
+    """What a column of text holds: integers, numbers or text, with range and what is missing."""
     filled = [value.strip() for value in values if value.strip() not in ("", "NA", "NaN", "nan", "null", "NULL")]
     missing = len(values) - len(filled)
     tail = f", {missing} of {len(values)} missing" if missing else ""
@@ -71,11 +72,12 @@ def _kind(values: list[str]) -> str:
         return f"{kind}, {min(numbers)} to {max(numbers)}{tail}"
     different = sorted(set(filled))
     if len(different) <= 6:
-        return f"text, {', '.join(repr(_short(value, 30)) for value in different)}{tail}"
+        return f"text, {', '.join(repr(short(value, 30)) for value in different)}{tail}"
     return f"text, {len(different)} different in {len(filled)}{tail}"
 
 
-def _short(value: str, most: int = _CELL) -> str:
+def short(value: str, most: int = _CELL) -> str:
+    """A cell on one line of at most `most` characters."""
     value = value.replace("\n", "\\n").replace("\r", "\\r")
     return value if len(value) <= most else value[: most - 1] + "…"
 
@@ -97,7 +99,7 @@ def parquet_text(path: Path, name: str) -> str:
     size = f"{meta.num_rows:,} rows x {meta.num_columns} columns, {meta.num_row_groups} row groups"
     lines = [f"{name}: {size}", "", "columns:"]
     lines += [f"  {field.name}: {field.type}" for field in list(schema)[:200]]
-    lines += ["", f"first {len(head)} rows:", "\t".join(_short(column) for column in schema.names[:200])]
-    lines += ["\t".join(_short(str(row[column])) for column in schema.names[:200]) for row in head]
+    lines += ["", f"first {len(head)} rows:", "\t".join(short(column) for column in schema.names[:200])]
+    lines += ["\t".join(short(str(row[column])) for column in schema.names[:200]) for row in head]
     return clean("\n".join(lines))
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import glob as globs
+from pathlib import Path
 from typing import Any
 
 from ipyagent.errors import ToolFailure
 from ipyagent.journal.protocols import Question, ToolOutput, Workspace
+from ipyagent.kernel.notebook import Notebook
 from ipyagent.tools.answers import text_output
-from ipyagent.tools.changes import Change, known
+from ipyagent.tools.changes import Change, current, known
 from ipyagent.tools.encodings import Decoded, decode
 from ipyagent.tools.paths import shown, writable
 from ipyagent.tools.schema import tool
@@ -17,13 +19,27 @@ from ipyagent.tools.schema import tool
 def planned(path: str, content: str, workspace: Workspace) -> Change:
     """The change this call makes now. Raises ToolFailure."""
     target = writable(path, workspace)
+    if target.suffix.lower() == ".ipynb" and current(target) is None:
+        raise ToolFailure(f"{path}: a notebook is made by cells: notebook(action='insert') creates it")
     before = known(target, workspace)
+    refuse_notebook(target, before)
     old = Decoded("") if before is None else decode(before)
     if old is None:
         raise ToolFailure(f"{path} is a binary file; write it with python")
     if old.newline == "\r\n" and "\r\n" not in content:
         content = content.replace("\n", "\r\n")
     return Change(target, before, old.encode(content))
+
+
+def refuse_notebook(path: Path, data: bytes | None) -> None:
+    """Raise ToolFailure for a notebook that can be read: it is changed by cells. A broken one is text."""
+    if path.suffix.lower() != ".ipynb" or data is None:
+        return
+    try:
+        Notebook.read(data)
+    except ToolFailure:
+        return
+    raise ToolFailure(f"{path.name} is a notebook; change its cells by id with the notebook tool (action='read' first)")
 
 
 def _question(arguments: dict[str, Any], workspace: Workspace) -> Question:

@@ -34,6 +34,8 @@ from ipyagent.journal.events import (
     Retrying,
     ServerEdited,
     SessionStarted,
+    SkillLoaded,
+    SkillsListed,
     Snipped,
     Streamed,
     ThinkingDropped,
@@ -50,7 +52,7 @@ def notice_of(event: Event) -> tuple[str, Level] | None:
     """The line; None for what is shown otherwise (the request by the cell itself) or not at all."""
     match event:
         case FilesRestored():
-            return ("Restored: " + ", ".join(event.paths), "info")
+            return ("Restored: " + ", ".join(event.paths), "info") if event.paths else None
         case Reminded():
             return (event.why, "info") if event.why else None
         case ThinkingDropped():
@@ -80,6 +82,12 @@ def notice_of(event: Event) -> tuple[str, Level] | None:
             return (f"The server left out {event.cleared:,} parts, about {event.tokens:,} tokens", "info")
         case MemoryDismissed():
             return (f"Will not come again: {event.path}", "info")
+        case SkillLoaded():
+            whose = "by you" if event.by == "user" else "by the agent"
+            part = ", its beginning only" if event.cut else ""
+            return (f"Skill {event.name} loaded {whose}: {event.tokens:,} tokens{part}, from {event.folder}", "info")
+        case SkillsListed():
+            return (event.why, "info") if event.why else None
         case (
             Streamed() | AssistantSaid() | ToolCalled() | ToolReturned() | PermissionAsked() | PermissionAnswered()
             | Retrying() | FileChanged() | ModelChosen() | UsageReported() | ForkEnded() | TurnEnded()

@@ -21,14 +21,15 @@ from ipyagent.ui.escape import escape, line, plain
 from ipyagent.ui.meter import dollars, percent, thousands
 
 COLORS = (
-    "#7a8794", "#8a7355", "#17a0a8", "#a9b4be", "#2f7ed8", "#7fb2e8", "#6fcfc4", "#2e9c6a", "#b07cc6", "#d9a21b",
-    "#d9692b", "#c2487f",
+    "#7a8794", "#8a7355", "#17a0a8", "#6457d4", "#a9b4be", "#2f7ed8", "#7fb2e8", "#6fcfc4", "#2e9c6a", "#b07cc6",
+    "#d9a21b", "#d9692b", "#c2487f",
 )  # fmt: skip
 """One a source, in the order of SOURCES: apart from one another on white and on black."""
 LETTERS = {
     "stored": "S", "cleared": "C", "notes": "N", "compacted": "K", "snipped": "X", "collapsed": "L",
     "taken back": "U", "server edit": "E", "cache break": "!", "thinking left out": "T", "image left out": "I",
-    "failed": "F", "model": "M",
+    "failed": "F", "model": "M", "recalled": "R", "saved": "V", "skill": "G", "skills": "G",
+    "plan": "P",
 }  # fmt: skip
 STATIC_PAIRS = 60
 """Decisions whose before and after the static form keeps, the newest."""

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from loop_rig import Rig
+from loop_rig import Person, Rig, result_text
 
 from ipyagent.errors import UsageError
-from ipyagent.journal.events import LayerFailed, ToolCalled
+from ipyagent.journal.events import LayerFailed, PermissionAsked, ToolCalled
+from ipyagent.journal.protocols import Answer
 from ipyagent.loop.hooks import NAMES, hooks
 from ipyagent.practice.replies import text, tool
 
@@ -17,8 +21,10 @@ from ipyagent.practice.replies import text, tool
 @pytest.fixture(autouse=True)
 def no_hooks_left() -> Iterator[None]:
     hooks.clear()
+    before = hooks.timeout
     yield
     hooks.clear()
+    hooks.timeout = before
 
 
 def sent(rig: Rig) -> str:
@@ -100,3 +106,125 @@ def test_an_unknown_point_and_what_is_no_function_are_named() -> None:
         hooks.pre_tols
     with pytest.raises(UsageError, match="a stop hook is a function"):
         hooks.stop("text")
+
+
+def test_changed_arguments_are_asked_about_journalled_and_told_to_the_model(make_rig: Callable[..., Rig]) -> None:
+    rig = make_rig(mode="ask")
+    hooks.pre_tool(lambda facts: {"input": {"code": "x = 'safe'"}})
+    rig.server.script(tool("python", {"code": "x = 'risky'"}), text("done"))
+    rig.turn("go", Person(Answer("once")))
+    (asked,) = [event for event in rig.events() if isinstance(event, PermissionAsked)]
+    assert asked.text == "x = 'safe'"
+    assert [event.input for event in rig.events() if isinstance(event, ToolCalled)] == [{"code": "x = 'safe'"}]
+    told = "A hook of the user's changed the arguments of this call: {\"code\": \"x = 'safe'\"}"
+    assert told in result_text(rig.results()[0])
+    assert rig.agent.shell.user_ns["x"] == "safe"
+
+
+def test_arguments_that_do_not_fit_the_tool_are_refused_and_nothing_runs(make_rig: Callable[..., Rig]) -> None:
+    rig = make_rig()
+    hooks.pre_tool(lambda facts: {"input": {"cod": "x = 1"}})
+    rig.server.script(tool("python", {"code": "x = 2"}), text("done"))
+    rig.turn("go")
+    assert "x" not in rig.agent.shell.user_ns
+    assert "no such argument" in str(rig.results())
+
+
+def test_a_hook_gets_a_copy_and_changes_nothing_by_writing_into_it(make_rig: Callable[..., Rig]) -> None:
+    rig, seen = make_rig(), []
+
+    @hooks.pre_tool
+    def meddle(facts: dict[str, Any]) -> None:
+        facts["input"]["code"] = "x = 'meddled'"
+
+    hooks.pre_tool(lambda facts: seen.append(facts["input"]["code"]))
+    rig.server.script(tool("python", {"code": "x = 'asked'"}), text("done"))
+    rig.turn("go")
+    assert rig.agent.shell.user_ns["x"] == "asked"
+    assert seen == ["x = 'asked'"]
+
+
+@pytest.mark.parametrize("answer", [False, "no", {"denied": "typo"}, {"input": "x = 1"}, ["deny"]])
+def test_an_answer_that_is_none_denies(make_rig: Callable[..., Rig], answer: Any) -> None:
+    rig = make_rig()
+    hooks.pre_tool(lambda facts: answer)
+    rig.server.script(tool("python", {"code": "x = 1"}), text("I see"))
+    rig.turn("go")
+    assert "x" not in rig.agent.shell.user_ns
+    assert "which is no answer" in str(rig.results())
+
+
+def test_a_hook_that_hangs_is_left_and_denies_only_before_a_tool(make_rig: Callable[..., Rig]) -> None:
+    rig, free = make_rig(), threading.Event()
+    hooks.timeout = 0.2
+
+    @hooks.user_prompt
+    def slow(facts: dict[str, Any]) -> None:
+        free.wait(20)
+
+    @hooks.pre_tool
+    async def slow_too(facts: dict[str, Any]) -> None:
+        await asyncio.sleep(20)
+
+    rig.server.script(tool("python", {"code": "x = 1"}), text("I see"))
+    began = time.monotonic()
+    assert rig.turn("go").status == "finished"
+    free.set()
+    assert time.monotonic() - began < 5
+    assert "x" not in rig.agent.shell.user_ns
+    failed = [event.why for event in rig.events() if isinstance(event, LayerFailed)]
+    assert failed == ["hook user_prompt (slow): HookFailed: it took longer than 0.2 s"]
+    assert "hook pre_tool (slow_too): HookFailed: it took longer than 0.2 s" in str(rig.results())
+
+
+def test_a_turn_can_be_stopped_while_a_hook_hangs(make_rig: Callable[..., Rig]) -> None:
+    rig, free, begun = make_rig(), threading.Event(), threading.Event()
+
+    @hooks.pre_tool
+    def slow(facts: dict[str, Any]) -> None:
+        begun.set()
+        free.wait(20)
+
+    rig.server.script(tool("python", {"code": "x = 1"}), text("never"))
+    waiting = rig.stop_when(begun.is_set)
+    result = rig.turn("go")
+    free.set()
+    waiting.join()
+    assert result.status == "stopped"
+    assert "x" not in rig.agent.shell.user_ns
+
+
+def test_a_hook_that_exits_ends_only_itself(make_rig: Callable[..., Rig]) -> None:
+    rig = make_rig()
+
+    @hooks.stop
+    def leave(facts: dict[str, Any]) -> None:
+        raise SystemExit(3)
+
+    rig.server.script(text("done"))
+    assert rig.turn("go").status == "finished"
+    assert any("hook stop (leave): HookFailed: it raised SystemExit" in notice for notice in rig.agent.notices)
+
+
+def test_an_async_hook_at_the_end_of_a_session_is_awaited_and_one_that_hangs_is_left(
+    make_rig: Callable[..., Rig],
+) -> None:
+    rig, seen = make_rig(), []
+    hooks.timeout = 0.2
+
+    @hooks.session_end
+    async def remember(facts: dict[str, Any]) -> None:
+        await asyncio.sleep(0)
+        seen.append(facts["session"])
+
+    @hooks.session_end
+    async def hang(facts: dict[str, Any]) -> None:
+        await asyncio.sleep(20)
+
+    rig.server.script(text("ok"))
+    rig.turn("go")
+    assert rig.agent.session is not None
+    name = rig.agent.session.journal.session
+    rig.agent.new()
+    assert seen == [name]
+    assert "hook session_end (hang): HookFailed: it took longer than 0.2 s" in rig.agent.notices

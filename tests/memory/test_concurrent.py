@@ -12,13 +12,16 @@ import sys
 import time
 from collections import Counter
 from pathlib import Path
+from threading import Thread
 
 import pytest
 from store_hands import END, SHARED, text_of
 from store_steps import OPERATIONS
 
+from ipyagent.memory.dream_lock import NAME
 from ipyagent.memory.files import Store
 from ipyagent.memory.index import named_in
+from ipyagent.project import Project
 
 HANDS = Path(__file__).with_name("store_hands.py")
 STEPS = Path(__file__).with_name("store_steps.py")
@@ -29,10 +32,14 @@ class Crew:
     """The processes and what they wrote down."""
 
     def __init__(self, tmp_path: Path) -> None:
-        self.folder = tmp_path / "memory"
+        self.project = Project(tmp_path.resolve() / "project", tmp_path.resolve() / "home")
+        self.project.root.mkdir()
+        self.project.make()
+        self.folder = self.project.folder / "memory"
         self.logs = tmp_path / "logs"
         self.logs.mkdir()
         self.running: dict[str, subprocess.Popen[str]] = {}
+        self.dreaming: subprocess.Popen[str] | None = None
         self.store = Store(self.folder, "project")
         for name in SHARED:
             self.store.write(name, text_of(name), expected=None, by="user")
@@ -42,6 +49,15 @@ class Crew:
         command = [sys.executable, str(HANDS), str(self.folder), str(self.logs / me), me, str(count), str(seed)]
         self.running[me] = subprocess.Popen(command, env=environ, stderr=subprocess.PIPE, text=True)
 
+    def start_dream(self) -> None:
+        """A real dream, with the practice model, as cron runs it."""
+        known = {name: value for name, value in os.environ.items() if not name.startswith(("ANTHROPIC_", "IPYAGENT_"))}
+        environ = {**known, "PYTHONPATH": str(ROOT), "IPYAGENT_HOME": str(self.project.user)}
+        command = [sys.executable, "-m", "ipyagent", "dream", "--project", str(self.project.root), "--model", "practice"]
+        self.dreaming = subprocess.Popen(
+            command, env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=self.project.root
+        )
+
     def wait(self, seconds: float) -> None:
         end = time.monotonic() + seconds
         for me, process in self.running.items():
@@ -49,7 +65,7 @@ class Crew:
             assert process.returncode == 0, f"{me}: {told}"
 
     def stop(self) -> None:
-        for process in self.running.values():
+        for process in (*self.running.values(), *([self.dreaming] if self.dreaming is not None else [])):
             if process.poll() is None:
                 process.kill()
             process.communicate()
@@ -103,7 +119,7 @@ class Crew:
         assert [finding for finding in self.store.index.doctor() if finding.kind != "limit"] == []
         leftovers = [path.name for path in (self.folder / ".history" / "new").iterdir()]
         assert leftovers == []
-        assert {path.name for path in self.folder.iterdir() if path.name.startswith(".")} == {".history"}
+        assert {path.name for path in self.folder.iterdir() if path.name.startswith(".")} - {NAME} == {".history"}
 
 
 @pytest.fixture
@@ -122,11 +138,17 @@ def work_together(crew: Crew, hands: int, count: int, seconds: float) -> None:
 
 
 def work_under_fire(crew: Crew, hands: int, count: int, kills: int) -> None:
-    chance = random.Random(7)
     for number in range(hands):
         crew.start(f"hand{number}", count, number)
     crew.start("dream", count // 4, 99)
-    killed = 0
+    assert kill_some(crew, count, kills) >= kills // 2
+    crew.wait(240)
+    crew.check()
+
+
+def kill_some(crew: Crew, count: int, kills: int) -> int:
+    """Kill processes at random moments, each is followed by another; how many were hit at work."""
+    chance, killed = random.Random(7), 0
     for number in range(kills):
         time.sleep(chance.uniform(0.05, 0.35))
         me = chance.choice([name for name, process in crew.running.items() if process.poll() is None] or ["none"])
@@ -137,9 +159,7 @@ def work_under_fire(crew: Crew, hands: int, count: int, kills: int) -> None:
         process.communicate()
         killed += process.returncode == -signal.SIGKILL
         crew.start("dream" if me == "dream" else f"again{number}", count // 2, 1000 + number)
-    assert killed >= kills // 2
-    crew.wait(240)
-    crew.check()
+    return killed
 
 
 def test_processes_at_once_lose_nothing(crew: Crew) -> None:
@@ -180,3 +200,43 @@ def test_eight_processes_with_200_operations_each_and_a_dream(crew: Crew) -> Non
 @pytest.mark.timeout(900)
 def test_eight_processes_with_200_operations_each_and_kills(crew: Crew) -> None:
     work_under_fire(crew, hands=8, count=200, kills=80)
+
+
+def dream_while_they_work(crew: Crew, kills: int, hands: Thread) -> list[str]:
+    """Real dreams one after the other until all hands are done; some are killed. What each said at its end."""
+    chance, told, killed = random.Random(5), list[str](), 0
+    while hands.is_alive() or any(process.poll() is None for process in list(crew.running.values())):
+        crew.start_dream()
+        assert crew.dreaming is not None
+        try:
+            out, problem = crew.dreaming.communicate(timeout=chance.uniform(0.8, 5.0) if killed < kills else 120)
+            assert crew.dreaming.returncode == 0, problem
+            told.append(out.strip())
+        except subprocess.TimeoutExpired:
+            crew.dreaming.kill()
+            crew.dreaming.communicate()
+            killed += 1
+    crew.start_dream()
+    out, problem = crew.dreaming.communicate(timeout=120)  # whatever was left behind is in nobody's way
+    assert crew.dreaming.returncode == 0, problem
+    assert [path for path in (crew.folder / ".history" / "dreams").iterdir() if path.is_dir()] == []
+    assert killed >= bool(kills)
+    print(f"{len(told)} dreams came to their end, {killed} were killed:", *told, sep="\n")
+    return [*told, out.strip()]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("kills", [0, 60])
+def test_real_dreams_and_eight_processes_with_200_operations_each(crew: Crew, kills: int) -> None:
+    for number in range(8):
+        crew.start(f"hand{number}", 200, number)
+    shooter = Thread(target=kill_some, args=(crew, 200, kills))
+    shooter.start()
+    told = dream_while_they_work(crew, kills, shooter)
+    shooter.join()
+    crew.wait(10)
+    crew.check()
+    assert any("changed" in line for line in told), told
+    dated = [name for name in SHARED if "Due on Thursday." not in (crew.folder / name).read_text(encoding="utf-8")]
+    assert dated, told

@@ -40,6 +40,13 @@ def planted(room: ExtractRoom, way: str) -> Reply:
     if way == "file name":
         (room.folder / f"{ORDER.replace(':', '')}.csv").write_text("a\n1\n")
         return tool("glob", {"pattern": "*.csv"})
+    if way == "picture":
+        from PIL import Image, ImageDraw
+
+        picture = Image.new("RGB", (640, 40), "white")
+        ImageDraw.Draw(picture).text((4, 10), ORDER)
+        picture.save(room.folder / "note.png")
+        return tool("read_file", {"path": "note.png"})
     (room.folder / "count.txt").write_text(ORDER)
     return tool("python", {"code": f"int(open({str(room.folder / 'count.txt')!r}).read())"})
 
@@ -120,14 +127,23 @@ def test_no_way_of_writing_it_helps(room: ExtractRoom, attack: str) -> None:
 def test_nothing_of_it_enters_the_memory_that_goes_with_the_user_everywhere(room: ExtractRoom) -> None:
     agent = room.agent(extract_turns=9)
     room.extractions = [
-        create(P, ORDER, "project"),
+        calls(
+            [
+                ("memory", {"command": "create", "path": path, "file_text": file(ORDER, kind)})
+                for path, kind in (
+                    (P, "project"),
+                    ("/memories/user/a.md", "project"),
+                    ("/memories/user/b.md", ""),
+                    ("/memories/user/c.md", "rule"),
+                )
+            ]
+        ),
         calls([("memory", {"command": "rename", "old_path": P, "new_path": U})]),
-        create("/memories/user/a.md", ORDER, "project"),
-        create("/memories/user/b.md", ORDER, ""),
-        create("/memories/user/c.md", ORDER, "rule"),
         text("done"),
     ]
     room.turn(agent, "tell me the totals please", planted(room, "csv cell"), text("The total is 3."))
+    assert room.extractions == [], "every attempt was made"
+    assert len([name for name, whole in room.memories().items() if "evil.example" in whole]) == 1
     assert [name for name, whole in room.memories("user").items() if "evil.example" in whole] == []
 
 
@@ -144,6 +160,17 @@ def test_what_the_fork_reads_itself_is_no_word_of_the_users(room: ExtractRoom) -
     read = planted(room, "csv cell")
     room.extractions = [read, create(P, ORDER, "feedback"), create(U, REWORDED, "user"), text("done")]
     room.turn(agent, "tell me the totals please", text("The total is 3."))
+    assert poisoned(room) == []
+
+
+@pytest.mark.parametrize("attack", [*ATTACKS])
+@pytest.mark.parametrize("who", ["model", "fork"])
+def test_what_stands_in_a_picture_is_no_word_of_the_users(room: ExtractRoom, attack: str, who: str) -> None:
+    agent = room.agent(extract_turns=9)
+    look = planted(room, "picture")
+    room.extractions = [*([look] if who == "fork" else []), *ATTACKS[attack], text("done")]
+    room.turn(agent, "tell me the totals please", *([look] if who == "model" else []), text("The total is 3."))
+    assert "image/" in str([exchange.body for exchange in room.server.messages]), "the model has seen it"
     assert poisoned(room) == []
 
 

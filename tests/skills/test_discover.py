@@ -56,6 +56,18 @@ def test_a_project_is_looked_into_only_when_it_is_trusted(tmp_path: Path) -> Non
     assert places_of(project, trusted=True)[0].folder == bundled_folder()
 
 
+def test_a_link_to_a_neighbour_whose_name_begins_alike_is_followed(tmp_path: Path) -> None:
+    make(tmp_path / "all" / "ab" / "kept")
+    (tmp_path / "all" / "abc").mkdir()
+    make(tmp_path / "all" / "a" / "plots")
+    (tmp_path / "all" / "abc" / "to-a").symlink_to(tmp_path / "all" / "a")
+    (tmp_path / "all" / "abc" / "up").symlink_to(tmp_path / "all" / "abc")
+    assert sorted(found(tmp_path / "all" / "abc").look().skills) == []
+    looked = found(tmp_path / "all").look()
+    assert sorted(looked.skills) == ["kept", "plots"]
+    assert any("takes the place of" in problem.why for problem in looked.problems), "found by both ways"
+
+
 def test_one_bad_skill_hides_no_other(tmp_path: Path) -> None:
     make(tmp_path / "good")
     for name, text in {"none": "no header", "empty": "", "deep": "---\nname: [\n---\n"}.items():

@@ -25,6 +25,13 @@ SHELL_BAD = [
     "perl -e 1", "psql -c 'DROP TABLE x'", "sqlite3 a.db 'delete from t'", "echo 'a", "rsync --delete a b",
     "bash <<EOF\nls\nEOF",
     "echo x > $FILE", "docker rm x", "ls # x\nrm y", "r''m x", "cd sub && echo x > inner",
+    "env -S 'rm x'", "env -S'rm x'", "env --split-string='rm x'", "nice -n 5 rm x", "timeout -s KILL 5 rm x",
+    "env -u X rm x", "exec -a x rm y", "xargs -a f rm", "ls | xargs -I{} sh -c 'rm {}'", "busybox rm x", "flock f rm x",
+    "setsid -w rm x", "script -c 'rm x'", "watch 'rm x'", "watch -n 1 rm x", "parallel rm ::: x", "bash -c -- 'rm x'",
+    "awk 'BEGIN{system(\"rm x\")}'", "awk '{print > \"full\"}' a", "trap 'rm x' EXIT", "alias ls='rm x'", "coproc rm x",
+    "tar -cf /dev/null --checkpoint=1 --checkpoint-action=exec='rm x' .", "sed '1e rm x' a", "sed 's/a/rm x/e' a",
+    "vim -c '!rm x' a", "strace -f rm x", "chroot . rm x", "sort --compress-program=x a", "rg --pre ./x y",
+    "conda run rm x", "uv run python -c 'import os; os.remove(\"x\")'", "ssh h rm x", "at now", "curl x | env bash",
     "git -C sub reset --hard", "git -c alias.x=y x", "ls;rm x",
 ]  # fmt: skip
 SHELL_GOOD = [
@@ -36,6 +43,9 @@ SHELL_GOOD = [
     "python -c 'print(1)'", "A=1 python x.py", "cat > new <<EOF\nrm -rf x\nEOF", "chmod +x a", "npm run build",
     "git log -5",
     "bash script.sh", "find . -name x", "find . -exec grep x {} +", "echo rm", "tee -a full", "cd sub && echo x > full",
+    "env A=b ls", "nice -n 5 make", "timeout 5 pytest -q", "xargs -n 1 grep x", "conda install x", "uv pip install x",
+    "awk '{s += $1} END {print s}' a", "sed 's/a/b/' a", "sed -n '1,5p' a", "sed -e s/e/f/ a", "tar -xzf a.tgz", "time ls",
+    "sort -u a", "rg --hidden x", "nohup python x.py", "flock f make", "exec python x.py",
     "git commit -m clean", "git -c user.name=x commit -m y", "git log --grep reset",
 ]  # fmt: skip
 

@@ -157,13 +157,6 @@ def test_parquet_reads_as_schema_and_head(workspace: ShellWorkspace) -> None:
     assert "n: int64" in shown
 
 
-def test_pdf_without_pypdf_says_how_to_get_it(workspace: ShellWorkspace) -> None:
-    pytest.importorskip("PIL")
-    (workspace.root / "a.pdf").write_bytes(b"%PDF-1.4\nbroken")
-    with pytest.raises(ToolFailure, match=r"pip install pypdf|cannot be read"):
-        read(workspace, "a.pdf")
-
-
 def test_reading_outside_the_project_asks_through_links_too(workspace: ShellWorkspace, tmp_path: Path) -> None:
     outside = tmp_path / "outside"
     outside.mkdir()

@@ -31,6 +31,7 @@ class ShellWorkspace:
         self.plans: list[tuple[Step, ...]] = []
         self.limits: dict[str, int] = {}
         self.memory: object = None
+        self.skills: object = None
         self.backups = self.root / ".ipyagent" / "backups"
         self._settings = IPyAgent(environ={})
 

@@ -97,6 +97,10 @@ class Workspace(Protocol):
         """The `MemoryAccess` of `ipyagent.memory.access`, for the memory tool; None: there is no memory."""
 
     @property
+    def skills(self) -> object:
+        """The `SkillAccess` of `ipyagent.skills.desk`, for the tool that loads them; None: there are no skills."""
+
+    @property
     def cell_ids(self) -> dict[Path, Any]:
         """Names of the cells of each notebook that was read (`kernel.notebook_ids.KnownIds`)."""
 

@@ -1,0 +1,24 @@
+"""`%agent fix`: the newest error of the user's own code becomes a request."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+from ipyagent.errors import AgentError, UsageError
+from ipyagent.kernel.failures import render_failure
+from ipyagent.kernel.masking import mask
+
+if TYPE_CHECKING:
+    from ipyagent.magics import Extension
+
+
+def fix_request(extension: Extension, rest: str) -> str:
+    """Ask for the newest error to be mended; words after it are added."""
+    # What IPython and Python keep of the newest error that was shown; our own say what to do themselves.
+    error = getattr(sys, "last_value", None)
+    if not isinstance(error, BaseException) or isinstance(error, AgentError | KeyboardInterrupt | SystemExit):
+        raise UsageError("%agent fix takes the newest error of a cell, and there is none here")
+    told = mask(render_failure(error)).replace("```", "'''")
+    wish = f"\n{rest}" if rest else ""
+    return f"Find out why this failed and fix it.{wish}\n\n```\n{told}\n```"

@@ -1,0 +1,222 @@
+"""All servers of one kernel: which there are, which may run, what they offer.
+
+The user's own (`~/.ipyagent/mcp.json`) run; a project's run when the project is trusted and each entry, as it
+stands, has been approved. Of two with one name the project's counts once it may run. Tools come in the order of
+servers, then of tools, by name; a tool once listed stays known, also when its server has ended.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import importlib.util
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from ipyagent.config import IPyAgent
+from ipyagent.mcp.approvals import approve, approved
+from ipyagent.mcp.entries import FILE, Entry, read_entries
+from ipyagent.mcp.log import ServerLog
+from ipyagent.mcp.names import server_part, tool_names
+from ipyagent.mcp.processes import Processes
+from ipyagent.mcp.server import Server
+from ipyagent.mcp.tool import OutsideTool
+from ipyagent.project import Project
+
+MISSING = "MCP servers need the `mcp` package: %pip install 'ipyagent[mcp]', then restart the kernel"
+
+
+class Found:
+    """What the files say now. `running`: may run; `waiting`: for a yes of the user's; `off`: disabled."""
+
+    def __init__(self) -> None:
+        self.running: dict[str, Entry] = {}
+        self.waiting: dict[str, Entry] = {}
+        self.off: dict[str, Entry] = {}
+        self.problems: list[str] = []
+
+
+class Servers:
+    """`notice` takes lines that the user should see, each once. Methods that are coroutines are called on the
+    agent thread."""
+
+    def __init__(self, project: Project, settings: IPyAgent, notice: Callable[[str], None]) -> None:
+        self.project = project
+        self.settings = settings
+        self.processes = Processes()
+        self._notice = notice
+        self._told: set[str] = set()
+        self._servers: dict[str, Server] = {}
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self.folder: Path | None = None
+        """The session's, where logs go."""
+
+    def __repr__(self) -> str:
+        return f"<Servers {', '.join(map(repr, self._servers.values())) or 'none'}>"
+
+    @property
+    def running(self) -> dict[str, Server]:
+        """The servers that were started, by name."""
+        return dict(self._servers)
+
+    @property
+    def project_file(self) -> Path:
+        return self.project.folder / FILE
+
+    @property
+    def user_file(self) -> Path:
+        return self.project.user / FILE
+
+    # ------------------------------------------------------------------ which there are
+
+    def found(self) -> Found:
+        """What the two files say now, sorted out; never raises."""
+        found = Found()
+        if not self.settings.mcp:
+            return found
+        own = read_entries(self.user_file, "user", _home(self.project.user))
+        found.problems += own.problems
+        for entry in own.found:
+            (found.off if entry.disabled else found.running)[entry.name] = entry
+        if self.project_file == self.user_file or not (self.settings.trust_all or self.project.trusted):
+            return found  # of an untrusted project one line speaks already
+        theirs = read_entries(self.project_file, "project", self.project.root)
+        found.problems += theirs.problems
+        said = approved(self.project)
+        for entry in theirs.found:
+            if entry.disabled:
+                found.off[entry.name] = entry
+            elif self.settings.trust_all or entry.digest in said:
+                if entry.name in found.running:
+                    found.problems.append(f"MCP server {entry.name!r}: the project's takes the place of your own")
+                found.running[entry.name] = entry
+            else:
+                found.waiting[entry.name] = entry
+        found.running = dict(sorted(found.running.items()))
+        return found
+
+    def approve(self, *names: str) -> list[Entry]:
+        """Say yes to the project's servers as they stand, or to those with these names only; what was approved
+        before stays so. Returns those that may run now. Raises SettingError."""
+        said = approved(self.project)
+        entries = read_entries(self.project_file, "project", self.project.root).found
+        agreed = [entry for entry in entries if not names or entry.name in names or entry.digest in said]
+        if {entry.digest for entry in agreed} != said:
+            approve(self.project, agreed)
+        return agreed
+
+    # ------------------------------------------------------------------ before a turn
+
+    async def ready(self, wait: float, starting: Callable[[], None] = lambda: None) -> None:
+        """Bring what runs in line with the files, and wait up to `wait` seconds for servers that start; `starting`
+        is called when there are such."""
+        found = self.found()
+        for problem in found.problems:
+            self._tell(problem)
+        if found.waiting:
+            self._tell(waiting_line(found.waiting.values()))
+        if self._loop is not asyncio.get_running_loop():  # the first time, or after a fork
+            self._servers, self._loop = {}, asyncio.get_running_loop()
+        gone = [name for name, server in self._servers.items() if found.running.get(name) != server.entry]
+        await asyncio.gather(*(self._servers.pop(name).stop() for name in gone))
+        if not found.running:
+            return
+        if importlib.util.find_spec("mcp") is None:
+            self._tell(MISSING)
+            return
+        if not hasattr(await asyncio.to_thread(importlib.import_module, "mcp"), "Client"):
+            self._tell(f"{MISSING} (the one that is installed is too old)")
+            return
+        for name, entry in found.running.items():
+            if name not in self._servers:
+                self._servers[name] = self._made(entry)
+                self._servers[name].start()
+        self._servers = dict(sorted(self._servers.items()))
+        self.log_to(self.folder)
+        await asyncio.gather(*(server.refresh() for server in self._servers.values()))
+        if any(server.state == "starting" for server in self._servers.values()):
+            starting()
+        await self._settle(wait)
+
+    async def _settle(self, wait: float) -> None:
+        starting = [asyncio.create_task(server.settled()) for server in self._servers.values()]
+        try:
+            await asyncio.wait(starting, timeout=wait)
+        finally:
+            for task in starting:
+                task.cancel()
+        for name, server in self._servers.items():
+            if server.state == "starting":
+                self._tell(f"MCP server {name} is still starting; its tools come with a later request")
+            elif server.state in ("failed", "lost"):
+                self._tell(f"MCP server {name} does not run: {server.problem}; see %agent mcp doctor")
+
+    def _made(self, entry: Entry) -> Server:
+        log = ServerLog(server_part(entry.name))
+        log.folder = self.folder
+        settings = self.settings
+        return Server(
+            entry,
+            self.processes,
+            log,
+            timeout=settings.mcp_timeout,
+            startup=settings.mcp_startup_timeout,
+            project=str(self.project.root),
+        )
+
+    def log_to(self, folder: Path | None) -> None:
+        """Logs and files go to this session's folder from here on."""
+        self.folder = folder
+        for server in self._servers.values():
+            server.log.folder = folder
+
+    # ------------------------------------------------------------------ what they offer
+
+    def tools(self, *, deferred: bool = False) -> dict[str, OutsideTool]:
+        """Every tool that was listed, by name, in stable order. May be called on any thread."""
+        made: dict[str, OutsideTool] = {}
+        for server in list(self._servers.values()):
+            offered = {tool.name: tool for tool in server.tools}
+            for raw, name in tool_names(server.log.part, offered).items():
+                made[name] = OutsideTool(name, server, offered[raw], deferred=deferred)
+        return made
+
+    # ------------------------------------------------------------------ ends
+
+    async def restart(self, name: str) -> Server:
+        """Stop a server and start it again. Raises KeyError for one that is not there."""
+        server = self._servers[name]
+        self._told = {line for line in self._told if f"MCP server {name} " not in line}
+        await server.renew()
+        return server
+
+    async def stop(self) -> None:
+        """Stop all servers; the next turn starts them again."""
+        servers, self._servers = self._servers, {}
+        if self._loop is not asyncio.get_running_loop():
+            return  # a forked process: they are its parent's
+        await asyncio.gather(*(server.stop() for server in servers.values()), return_exceptions=True)
+
+    def _tell(self, line: str) -> None:
+        if line not in self._told:
+            self._told.add(line)
+            self._notice(line)
+
+
+def _home(otherwise: Path) -> Path:
+    """Where the user's own servers start: never in a project, whose files `npx` or `python -m` would run."""
+    try:
+        home = Path.home()
+    except RuntimeError:
+        return otherwise
+    return home if home.is_dir() else otherwise
+
+
+def waiting_line(entries: Iterable[Entry]) -> str:
+    """One line: which servers wait for the user's yes, and how it is given."""
+    shown = [f"{entry.name} ({entry.line[:80]})" for entry in entries]
+    more = f" and {len(shown) - 4} more" if len(shown) > 4 else ""
+    return (
+        f".ipyagent/{FILE} has new or changed MCP servers: {', '.join(shown[:4])}{more}; "
+        "they are not started before you say %agent mcp trust"
+    )

@@ -1,0 +1,188 @@
+"""The stdio transport: JSON-RPC lines over a process's pipes, bounded in every direction.
+
+The SDK's own transport keeps a line of any length in memory, prints a traceback for each line that is no
+message, and leaves the server's error output to the notebook; hence this one. A line that is no message is
+logged; if it names the call that it answers, that call gets an error instead of waiting.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from typing import TYPE_CHECKING, Any
+
+from ipyagent.journal.journal import clean_json
+from ipyagent.mcp.entries import Entry
+from ipyagent.mcp.log import ServerLog
+from ipyagent.mcp.processes import Processes, Running
+
+if TYPE_CHECKING:
+    from mcp.client._transport import TransportStreams
+    from mcp.shared.message import SessionMessage
+
+PIECE = 65_536
+MOST_LINE = 32_000_000
+"""Bytes of one message; a server that sends a longer one is ended."""
+MOST_NOISE = 16_000_000
+"""Bytes in a row that are no message; then the server is ended."""
+MOST_RATE = 5_000
+"""Messages and bad lines a second; beyond, they are taken in more slowly, and the pipe makes the server wait."""
+
+_ID = re.compile(rb'"id"\s*:\s*(\d{1,15})\b')
+
+
+@asynccontextmanager
+async def stdio_streams(
+    entry: Entry, processes: Processes, log: ServerLog, over: Callable[[str], None]
+) -> AsyncIterator[TransportStreams]:
+    """Start the server of an entry and give its streams; `over` is told why the connection ended by itself.
+    Raises SettingError."""
+    import anyio
+
+    running = await processes.start(entry)
+    into, read = anyio.create_memory_object_stream[Any](0)
+    write, outof = anyio.create_memory_object_stream[Any](0)
+
+    async def reader() -> None:
+        async with into:
+            why = await _read(running, into.send, log)
+        if not why:
+            why = await _ending(running, log)
+        over(why)
+
+    async def writer() -> None:
+        stdin = running.process.stdin
+        if stdin is None:
+            return
+        async with outof:
+            async for message in outof:
+                text = message.message.model_dump_json(by_alias=True, exclude_unset=True)
+                try:
+                    stdin.write(text.encode() + b"\n")
+                    await stdin.drain()
+                except (OSError, RuntimeError):
+                    return  # the reader tells how it ended
+
+    tasks = [asyncio.create_task(work()) for work in (reader, writer)]
+    tasks.append(asyncio.create_task(_drain(running, log)))
+    try:
+        yield read, write
+    finally:
+        read.close()
+        write.close()
+        try:
+            await processes.end(running)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks, timeout=1)
+            into.close()
+            outof.close()
+
+
+async def _read(running: Running, send: Callable[[SessionMessage], Any], log: ServerLog) -> str:
+    """Pass messages on until the output ends (""), or must be ended (why)."""
+    import anyio
+
+    stdout = running.process.stdout
+    if stdout is None:
+        return ""
+    pieces: list[bytes] = []
+    held = noise = 0
+    pace = _Pace()
+    while data := await stdout.read(PIECE):
+        first, *lines = data.split(b"\n")
+        pieces.append(first)
+        held += len(first)
+        if held > MOST_LINE:
+            return f"it sent one message of more than {MOST_LINE // 1_000_000} MB"
+        if not lines:
+            continue
+        whole, pieces = [b"".join(pieces), *lines[:-1]], [lines[-1]]
+        held = len(lines[-1])
+        for line in whole:
+            if not line.strip():
+                continue
+            await pace.keep()
+            message = message_of(line)
+            if message is None:
+                noise += len(line)
+                log.write(b"[no JSON-RPC message on its output] " + line[:2_000] + b"\n")
+                if noise > MOST_NOISE:
+                    return "it floods its output with what is no JSON-RPC message"
+                continue
+            noise = 0
+            try:
+                await send(message)
+            except (anyio.ClosedResourceError, anyio.BrokenResourceError):
+                return "closed"
+    return ""
+
+
+class _Pace:
+    """Lets `MOST_RATE` a second through at full speed."""
+
+    def __init__(self) -> None:
+        self._began = time.monotonic()
+        self._count = 0
+
+    async def keep(self) -> None:
+        self._count += 1
+        if self._count % 100 == 0:
+            await asyncio.sleep(0)
+        if self._count >= MOST_RATE:
+            passed = time.monotonic() - self._began
+            if passed < 1:
+                await asyncio.sleep(1 - passed)
+            self._began, self._count = time.monotonic(), 0
+
+
+def message_of(line: bytes) -> SessionMessage | None:
+    """The message of a line, mended where it can be: lone surrogates replaced; an answer that cannot be read
+    becomes an error answer of the same id. None: no message."""
+    from mcp.shared.message import SessionMessage
+    from mcp_types import ErrorData, JSONRPCError, jsonrpc_message_adapter
+
+    with suppress(ValueError):
+        return SessionMessage(jsonrpc_message_adapter.validate_json(line, by_name=False))
+    try:
+        value = json.loads(line.decode("utf-8", "replace"))
+        if not isinstance(value, dict):
+            return None
+        with suppress(ValueError):
+            return SessionMessage(jsonrpc_message_adapter.validate_python(clean_json(value), by_name=False))
+        number = value.get("id") if "method" not in value else None
+    except (ValueError, RecursionError):
+        if not line.lstrip().startswith(b"{") or b'"method"' in line[:500]:
+            return None
+        found = _ID.search(line[:500]) or _ID.search(line[-500:])
+        number = int(found[1]) if found is not None else None
+    if not isinstance(number, int) or isinstance(number, bool):
+        return None
+    error = ErrorData(code=-32700, message="the server's answer is not a JSON-RPC message that can be read")
+    return SessionMessage(JSONRPCError(jsonrpc="2.0", id=number, error=error))
+
+
+async def _ending(running: Running, log: ServerLog) -> str:
+    """How the process ended, in words."""
+    with suppress(TimeoutError):
+        await asyncio.wait_for(running.process.wait(), 0.3)
+    status = running.process.returncode
+    if status is None:
+        return "it closed its output"
+    how = f"was ended by signal {-status}" if status < 0 else f"ended with status {status}"
+    last = log.last.strip().rpartition("\n")[2]
+    return f"it {how}" + (f" ({last[:300]})" if last else "")
+
+
+async def _drain(running: Running, log: ServerLog) -> None:
+    """Error output into the log; a full log is drained slowly."""
+    stderr = running.process.stderr
+    while stderr is not None and (data := await stderr.read(PIECE)):
+        log.write(data)
+        if log.full:
+            await asyncio.sleep(0.05)

@@ -1,0 +1,247 @@
+"""`%agent mcp …`: which outside servers there are, and what becomes of them. Texts for people; secrets that
+variables stand for are never shown."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Callable
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Any
+
+from ipyagent.errors import UsageError
+from ipyagent.journal.journal import clean
+from ipyagent.mcp.entries import Entry, entry_of, put_entry
+from ipyagent.mcp.servers import MISSING, Servers, waiting_line
+
+if TYPE_CHECKING:
+    from ipyagent.agent import Agent
+    from ipyagent.mcp.server import Server
+
+USAGE = "%agent mcp [list | add NAME COMMAND ARGS…|URL | remove NAME | tools [NAME] | restart [NAME] | trust | doctor]"
+ADD_USAGE = (
+    "%agent mcp add [--user] [--env NAME=VALUE] [--header 'NAME: VALUE'] [--timeout SECONDS] NAME COMMAND ARGS… "
+    "(or an http address)"
+)
+MOST_LINES = 200
+_URL = re.compile(r"https?://\S+")
+
+
+def run_mcp(agent: Agent, line: str) -> str:
+    """The answer of `%agent mcp LINE`. Raises UsageError, SettingError, AgentError."""
+    word, _, rest = line.strip().partition(" ")
+    command = COMMANDS.get(word or "list")
+    if command is None:
+        close = get_close_matches(word, COMMANDS, n=1)
+        raise UsageError(f"no {word!r} here{f'; nearest: {close[0]}' if close else ''}; {USAGE}")
+    return command(agent, rest.strip())
+
+
+def _list(agent: Agent, rest: str) -> str:
+    servers = agent.mcp.servers
+    found = servers.found()
+    if not agent.settings.mcp:
+        return "MCP servers are off (IPyAgent.mcp)"
+    lines = [_line(entry, servers.running.get(name)) for name, entry in found.running.items()]
+    waits = "waits for your yes (%agent mcp trust)"
+    lines += [f"{entry.name}  {waits}  {_shown(entry)}" for entry in found.waiting.values()]
+    lines += [f"{entry.name}  disabled  {_shown(entry)}" for entry in found.off.values()]
+    lines += found.problems
+    if line := agent.project.untrusted_line():
+        lines += [line] if servers.project_file.exists() and not agent.settings.trust_all else []
+    return "\n".join(lines) or "no MCP servers yet: %agent mcp add NAME COMMAND…, or a URL"
+
+
+def _line(entry: Entry, server: Server | None) -> str:
+    state: str = "not started yet" if server is None else server.state
+    if server is not None and server.tools:
+        state += f", {len(server.tools)} tool{'s' * (len(server.tools) != 1)}"
+    if server is not None and server.problem:
+        state += f" ({server.problem})"
+    return f"{entry.name}  {state}  {_shown(entry)}"
+
+
+def _shown(entry: Entry) -> str:
+    return f"{'your own' if entry.source == 'user' else 'project'}: {clean(entry.line)[:160]}"
+
+
+def _add(agent: Agent, rest: str) -> str:
+    """Write a server into mcp.json, say yes to it, and start it."""
+    name, raw, user = parse_add(rest)
+    servers = agent.mcp.servers
+    entry_of(name, raw, "user" if user else "project", agent.project.root)
+    if user:
+        before = put_entry(servers.user_file, name, raw)
+    else:
+        _writable(agent)
+        before = put_entry(servers.project_file, name, raw)
+        servers.approve(name)
+    where = servers.user_file if user else servers.project_file
+    told = f"{name} {'replaced' if before else 'added'} in {where}"
+    return "\n".join([told, *_brought_up(agent, name)])
+
+
+def parse_add(rest: str) -> tuple[str, dict[str, Any], bool]:
+    """The name, the entry and whether it is the user's own. Raises UsageError."""
+    try:
+        words = shlex.split(rest)
+    except ValueError as problem:
+        raise UsageError(f"{problem}; {ADD_USAGE}") from None
+    raw: dict[str, Any] = {}
+    user = False
+    while words and words[0].startswith("--"):
+        option, words = words[0], words[1:]
+        if option == "--user":
+            user = True
+            continue
+        if not words:
+            raise UsageError(f"{option} needs a value; {ADD_USAGE}")
+        value, words = words[0], words[1:]
+        match option:
+            case "--env":
+                key, sign, text = value.partition("=")
+                raw.setdefault("env", {})[key] = text
+            case "--header":
+                key, sign, text = value.partition(":")
+                raw.setdefault("headers", {})[key.strip()] = text.strip()
+            case "--timeout":
+                try:
+                    raw["timeout"], sign = float(value), "="
+                except ValueError:
+                    raise UsageError(f"--timeout is a number of seconds, not {value!r}") from None
+            case _:
+                raise UsageError(f"no option {option!r}; {ADD_USAGE}")
+        if not sign:
+            raise UsageError(f"{option} {value!r} has no value in it; {ADD_USAGE}")
+    if len(words) < 2:
+        raise UsageError(ADD_USAGE)
+    name, *words = words
+    if len(words) == 1 and _URL.fullmatch(words[0]):
+        return name, {"type": "http", "url": words[0], **raw}, user
+    return name, {"command": words[0], "args": words[1:], **raw}, user
+
+
+def _writable(agent: Agent) -> None:
+    agent.project.make()
+    if not agent.project.trusted and not agent.settings.trust_all:
+        raise UsageError("this project is not trusted yet: say %agent trust first, or add the server with --user")
+
+
+def _brought_up(agent: Agent, name: str) -> list[str]:
+    desk = agent.mcp
+    wait = agent.settings.mcp_startup_timeout
+    desk.wait(lambda: desk.servers.ready(wait), wait + 10)
+    server = desk.servers.running.get(name)
+    notices, agent.notices[:] = list(agent.notices), []
+    if server is None or server.state != "ready":
+        return notices or [f"{name} did not start; see %agent mcp doctor"]
+    shown = ", ".join(tool.name for tool in server.tools[:12]) + (" …" if len(server.tools) > 12 else "")
+    return [f"{name} runs and has {len(server.tools)} tools: {clean(shown)}; the next request has them", *notices]
+
+
+def _remove(agent: Agent, rest: str) -> str:
+    servers = agent.mcp.servers
+    if not rest or " " in rest:
+        raise UsageError("%agent mcp remove NAME")
+    found = servers.found()
+    entry = found.running.get(rest) or found.waiting.get(rest) or found.off.get(rest)
+    if entry is None:
+        raise UsageError(_unknown(rest, [*found.running, *found.waiting, *found.off]))
+    where = servers.user_file if entry.source == "user" else servers.project_file
+    put_entry(where, rest, None)
+    if servers.running:
+        agent.mcp.wait(lambda: servers.ready(0), 10)
+    return f"{rest} removed from {where}"
+
+
+def _tools(agent: Agent, rest: str) -> str:
+    servers = _started(agent)
+    if rest and rest not in servers.running:
+        raise UsageError(_unknown(rest, servers.running))
+    lines = [
+        f"{tool.name}  {' '.join(tool.description.split())[:100]}"
+        for tool in servers.tools().values()
+        if not rest or tool.server.entry.name == rest
+    ]
+    more = [f"… and {len(lines) - MOST_LINES} more"] if len(lines) > MOST_LINES else []
+    return "\n".join([*lines[:MOST_LINES], *more]) or "no MCP tools; see %agent mcp"
+
+
+def _restart(agent: Agent, rest: str) -> str:
+    servers = _started(agent)
+    if rest and rest not in servers.running:
+        raise UsageError(_unknown(rest, servers.running))
+    lines: list[str] = []
+    for name in [rest] if rest else list(servers.running):
+        wait = agent.settings.mcp_startup_timeout
+        server = agent.mcp.wait(lambda name=name: servers.restart(name), wait + 10)  # type: ignore[misc]
+        lines.append(_line(server.entry, server))
+    return "\n".join(lines) or "no MCP servers run; see %agent mcp"
+
+
+def _trust(agent: Agent, rest: str) -> str:
+    """Say yes to the project's servers as they stand now."""
+    servers = agent.mcp.servers
+    if not agent.project.trusted and not agent.settings.trust_all:
+        raise UsageError("this project is not trusted yet: %agent trust says yes to its MCP servers too")
+    names = rest.split()
+    found = servers.found()
+    for name in names:
+        if name not in found.waiting:
+            raise UsageError(_unknown(name, found.waiting))
+    agreed = servers.approve(*names)
+    lines = [f"{entry.name}: {clean(entry.line)[:200]}" for entry in agreed if not entry.disabled]
+    return "\n".join(["may run from now on:", *lines]) if lines else "the project has no MCP servers"
+
+
+def _doctor(agent: Agent, rest: str) -> str:
+    import importlib.util
+
+    servers = agent.mcp.servers
+    found = servers.found()
+    lines = list(found.problems)
+    if importlib.util.find_spec("mcp") is None:
+        lines.append(MISSING)
+    elif found.running:
+        _started(agent)
+    if found.waiting:
+        lines.append(waiting_line(found.waiting.values()))
+    for name, server in servers.running.items():
+        lines.append(f"{_line(server.entry, server)}{f'  {server.about}' if server.about else ''}")
+        if server.state != "ready" and server.log.last:
+            lines += [f"    {clean(said)[:200]}" for said in server.log.last.splitlines()[-6:]]
+        if server.log.path is not None and server.log.path.exists():
+            lines.append(f"    log: {agent.project.relative(server.log.path)}")
+        lines += [f"    {tool.name}: its arguments go as text" for tool in server.tools if _open(tool.schema)]
+        if not name.isascii():
+            lines.append(f"    its tools are called mcp__{server.log.part}__…")
+    return "\n".join(lines) or "no MCP servers, and nothing wrong"
+
+
+def _open(schema: dict[str, Any]) -> bool:
+    return schema.get("additionalProperties") is True and not schema.get("properties")
+
+
+def _started(agent: Agent) -> Servers:
+    """The servers, brought up if they were not."""
+    servers = agent.mcp.servers
+    wait = agent.settings.mcp_startup_timeout
+    agent.mcp.wait(lambda: servers.ready(wait), wait + 10)
+    return servers
+
+
+def _unknown(name: str, known: Any) -> str:
+    names = sorted(known)
+    close = get_close_matches(name, names, n=1)
+    return f"no MCP server {name!r}; {f'nearest: {close[0]}' if close else 'known: ' + (', '.join(names) or 'none')}"
+
+
+COMMANDS: dict[str, Callable[[Agent, str], str]] = {
+    "list": _list,
+    "add": _add,
+    "remove": _remove,
+    "tools": _tools,
+    "restart": _restart,
+    "trust": _trust,
+    "doctor": _doctor,
+}

@@ -1,0 +1,115 @@
+"""Which skills stand in the context: folded from events. What a compaction takes away is not loaded any more;
+taken back, it is again."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from ipyagent.journal.events import Collapsed, Compacted, DecisionUndone, Event, SkillLoaded, SkillsListed, Snipped
+from ipyagent.skills.parse import Skill
+
+RESTORED, BEGINNING = "skill ", " (its beginning)"
+"""How `Compacted.restored` names a skill, and one that was cut."""
+_VERSION = re.compile(r'<skill name="([^"\n]*)" version="([0-9a-f]+)">')
+
+
+class Load(NamedTuple):
+    """A version of a skill that came into the context with event `event`; `cut`: only its beginning."""
+
+    event: int
+    name: str
+    digest: str
+    cut: bool
+
+
+class Loaded:
+    """Folds events, one at a time."""
+
+    def __init__(self) -> None:
+        self._loads: list[Load] = []
+        self._listings: list[SkillsListed] = []
+        self._gone: dict[int, tuple[int, int]] = {}
+        """Ranges of events that left the context, by the event that says so."""
+
+    def __repr__(self) -> str:
+        return f"<Loaded {', '.join(self.standing) or 'nothing'}>"
+
+    def apply(self, event: Event) -> None:
+        """Take in the next event."""
+        match event:
+            case SkillLoaded():
+                self._loads.append(Load(event.id, event.name, event.digest, event.cut))
+            case SkillsListed():
+                self._listings.append(event)
+            case Compacted() | Snipped() | Collapsed():
+                self._gone[event.id] = (event.first, event.last)
+                if isinstance(event, Compacted):
+                    self._loads += restored_in(event)
+            case DecisionUndone():
+                self._gone.pop(event.event, None)
+                self._loads = [load for load in self._loads if load.event != event.event]
+            case _:
+                pass
+
+    def _stands(self, event: int) -> bool:
+        return not any(first <= event <= last for first, last in self._gone.values())
+
+    @property
+    def standing(self) -> dict[str, Load]:
+        """The newest load of each skill that is in the context, the newest last."""
+        found: dict[str, Load] = {}
+        for load in self._loads:
+            if self._stands(load.event):
+                found.pop(load.name, None)
+                found[load.name] = load
+        return found
+
+    def has(self, name: str, digest: str) -> bool:
+        """Whether this very version stands in the context, whole."""
+        load = self.standing.get(name)
+        return load is not None and load.digest == digest and not load.cut
+
+    @property
+    def listed(self) -> Mapping[str, str] | None:
+        """The skills that the model knows of, by name with the digests of descriptions; None: none were told."""
+        for listing in reversed(self._listings):
+            if not listing.text or self._stands(listing.id):
+                return listing.skills
+        return None
+
+    @property
+    def stale(self) -> Mapping[str, str]:
+        """Newer versions of bodies that the model was told of."""
+        return {
+            name: digest
+            for listing in self._listings
+            if self._stands(listing.id)
+            for name, digest in listing.loaded.items()
+        }
+
+
+def digest_of(text: str) -> str:
+    """The name of a version of a text."""
+    return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:12]
+
+
+def listing_of(skills: Mapping[str, Skill]) -> dict[str, str]:
+    """Names and digests of descriptions, as `SkillsListed` keeps them."""
+    return {name: digest_of(skill.description) for name, skill in skills.items()}
+
+
+def restored_in(event: Compacted) -> list[Load]:
+    """The skills that a compaction put back: those that it says it did, with the versions in its blocks."""
+    texts = [str(block.get("text", "")) for block in event.blocks if block.get("type") == "text"]
+    versions = {name: version for text in texts for name, version in _VERSION.findall(text)}
+    found: list[Load] = []
+    for told in event.restored:
+        name = told.removeprefix(RESTORED)
+        cut = name.endswith(BEGINNING)
+        name = name.removesuffix(BEGINNING)
+        if told.startswith(RESTORED) and name in versions:
+            found.append(Load(event.id, name, versions[name], cut))
+    return found[::-1]  # they go newest first

@@ -1,0 +1,205 @@
+"""`%skills`: what the user sees of the skills, and does with them. The text behind a command is literal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from ipyagent.errors import UsageError
+from ipyagent.journal.tokens import estimate_text
+from ipyagent.options import nearest
+from ipyagent.skills.catalogue import catalogue_of
+from ipyagent.skills.desk import find, unknown
+from ipyagent.skills.parse import Skill, body_of, violations
+from ipyagent.skills.text import files_of
+from ipyagent.skills.writing import name_of, write_skill
+from ipyagent.ui.escape import line as one_line
+from ipyagent.ui.escape import plain
+
+if TYPE_CHECKING:
+    from ipyagent.agent import Agent
+
+WIDTH = 100
+SOURCES = {"project": "this project", "user": "yours", "bundled": "with ipyagent"}
+
+
+def run_skills(agent: Agent, text: str) -> str:
+    """Do what the line says; the answer. Raises UsageError."""
+    word, _, rest = text.strip().partition(" ")
+    command = COMMANDS.get(word.removeprefix("--") or "list")
+    if command is None:
+        known = list(COMMANDS)
+        raise UsageError(f"%skills has no command {word!r}{nearest(word, known)}  commands: {', '.join(known)}")
+    if agent.busy and not command.looks:  # said by code that the agent runs
+        raise UsageError(f"a turn is running: %skills {word} is for the user, after it has ended")
+    return "\n".join(command.run(agent, rest.strip()))
+
+
+# ---------------------------------------------------------------------- looking
+
+
+def _list(agent: Agent, rest: str) -> list[str]:
+    """All skills by where they come from; * stands before those in the context."""
+    found = agent.skills.look_anyway()
+    lines = [] if agent.skills.on else ["skills are off in this kernel; %skills on turns them on"]
+    loaded = agent.session.history.skills.standing if agent.session is not None else {}
+    for source, whose in SOURCES.items():
+        skills = [skill for skill in found.skills.values() if skill.source == source]
+        if skills:
+            lines.append(f"{whose}:")
+        lines += [_row(skill, skill.name in loaded) for skill in skills]
+    if not found.skills:
+        lines.append("none yet: %skills new NAME writes one")
+    lines += _untrusted(agent)
+    if found.problems:
+        count = len(found.problems)
+        lines.append(f"{count:,} remark{'s' * (count != 1)} on skill files: %skills doctor")
+    if (cut := catalogue_of(found.skills, _window(agent)).cut) and agent.skills.on:
+        lines.append(cut)
+    return lines
+
+
+def _row(skill: Skill, loaded: bool) -> str:
+    return f"{'*' if loaded else ' '} {one_line(skill.name, 64):<28} {one_line(skill.description, WIDTH)}"
+
+
+def _window(agent: Agent) -> int:
+    session = agent.session
+    return agent.state_of(session).window if session is not None else agent.settings.window or 200_000
+
+
+def _untrusted(agent: Agent) -> list[str]:
+    if agent.skills.trusted or not any("skills" in name for name in agent.project.carried()):
+        return []
+    return ["the project's own skills are not used: it is not trusted (%agent trust)"]
+
+
+def _show(agent: Agent, rest: str) -> list[str]:
+    """A skill: where it is, what it costs, its text."""
+    skill = _find(agent, rest, "show")
+    body = _body(skill)
+    files, more = files_of(skill.folder)
+    facts = [f"{SOURCES[skill.source]}, {skill.file}"]
+    facts.append(f"{estimate_text(body):,} tokens when it is loaded")
+    about = (("license", skill.license), ("compatibility", skill.compatibility), ("tools named by its author, which "
+             "grants nothing", " ".join(skill.allowed_tools)))  # fmt: skip
+    facts += [f"{what}: {text}" for what, text in about if text]
+    if files:
+        facts.append(f"files: {', '.join(files)}{' and ' + more if more else ''}")
+    facts += [f"! {problem}" for problem in skill.problems]
+    head = [one_line(f"{skill.name}: {skill.description}"), *(one_line(fact) for fact in facts), ""]
+    return [*head, *plain(body).splitlines()]
+
+
+def _doctor(agent: Agent, rest: str) -> list[str]:
+    """What is wrong with skill files; with NAME whether a skill is valid in every point."""
+    if rest:
+        skill = _find(agent, rest, "doctor")
+        wrong = violations(skill.folder)
+        valid = f"{one_line(skill.name)} is valid in every point"
+        return [one_line(f"{skill.file}: {why}") for why in wrong] or [valid]
+    found = agent.skills.look_anyway()
+    lines = [one_line(str(problem)) for problem in found.problems]
+    places = [f"looked in {place.folder}" + ("" if place.folder.is_dir() else " (not there)") for place in
+              agent.skills.places]  # fmt: skip
+    head = lines or [f"all is well: {len(found.skills):,} skill{'s' * (len(found.skills) != 1)} can be read"]
+    return [*head, *_untrusted(agent), *(one_line(place) for place in places)]
+
+
+def _find(agent: Agent, rest: str, command: str) -> Skill:
+    if not rest:
+        raise UsageError(f"%skills {command} NAME: say which; %skills lists them")
+    found = agent.skills.look_anyway().skills
+    skill = find(rest, found)
+    if skill is None:
+        raise UsageError(unknown(rest, found))
+    return skill
+
+
+def _body(skill: Skill) -> str:
+    try:
+        return body_of(skill)
+    except OSError as problem:
+        raise UsageError(f"{skill.file} cannot be read ({problem.strerror})") from None
+
+
+# ---------------------------------------------------------------------- doing
+
+
+def _load(agent: Agent, rest: str) -> list[str]:
+    """Load a skill for the next request, as /NAME at its start does."""
+    skill = _find(agent, rest, "load")
+    if not agent.skills.on:
+        raise UsageError("skills are off in this kernel; %skills on turns them on")
+    size = estimate_text(_body(skill))
+    if skill.name not in agent.skills.asked:
+        agent.skills.asked.append(skill.name)
+    return [f"{one_line(skill.name)} goes with your next request: {size:,} tokens"]
+
+
+def _new(agent: Agent, rest: str) -> list[str]:
+    """Write a new skill: NAME and, if you like, what it is for; --user: for all your projects."""
+    mine, text = rest.startswith("--user"), rest.removeprefix("--user").strip()
+    typed, _, description = text.partition(" ")
+    if not typed or typed.startswith("-"):
+        raise UsageError("%skills new [--user] NAME [what it is for]")
+    name = name_of(typed)
+    begun = not mine and agent.project.make()  # in an empty folder the skill is the user's own: it is trusted
+    place: Path = (agent.project.user if mine else agent.project.root) / "skills"
+    file = write_skill(place, name, description)
+    lines = [f"wrote {file}", "change its description and its steps; the next request goes by what stands there then"]
+    if name != typed:
+        lines.insert(1, f"its name is {name}: lower-case letters, digits and single hyphens")
+    if begun:
+        lines.append(f"sessions of this project are kept in {agent.project.folder} (not in git)")
+    if not mine and not agent.skills.trusted:
+        lines.append("it is used once you say %agent trust: this project is not trusted yet")
+    return lines
+
+
+def _off(agent: Agent, rest: str) -> list[str]:
+    """Offer no skills in this kernel."""
+    agent.settings.skills = False
+    agent.skills.asked.clear()
+    return ["skills are off in this kernel; %skills on turns them on (for good: IPYAGENT_SKILLS=0)"]
+
+
+def _on(agent: Agent, rest: str) -> list[str]:
+    """Offer skills in this kernel."""
+    agent.settings.skills = True
+    return ["skills are on", *_untrusted(agent)]
+
+
+def _help(agent: Agent, rest: str) -> list[str]:
+    """This list."""
+    rows = [f"  %skills {f'{name} {each.usage}'.strip():<26} {each.run.__doc__}" for name, each in COMMANDS.items()]
+    return ["instructions for kinds of work, in folders with a SKILL.md; /NAME at the start of a request loads one",
+            *rows]  # fmt: skip
+
+
+class Command(NamedTuple):
+    """`looks`: it changes nothing."""
+
+    run: Callable[[Agent, str], list[str]]
+    usage: str = ""
+    looks: bool = False
+
+
+COMMANDS: dict[str, Command] = {
+    "list": Command(_list, looks=True),
+    "show": Command(_show, "NAME", looks=True),
+    "load": Command(_load, "NAME"),
+    "new": Command(_new, "[--user] NAME [TEXT]"),
+    "doctor": Command(_doctor, "[NAME]", looks=True),
+    "off": Command(_off),
+    "on": Command(_on),
+    "help": Command(_help, looks=True),
+}
+NAMED = ("show", "load", "doctor")
+"""Commands that take a skill's name."""
+
+
+def names(agent: Agent) -> list[str]:
+    """Names of skills, for completion."""
+    return list(agent.skills.look().skills)

@@ -1,0 +1,70 @@
+"""`%agent undo`: the files of the newest turn that changed any and was not taken back are put back as they were
+before it; called again, those of the turn before. Never over what somebody else has written since."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import NamedTuple
+
+from ipyagent.errors import UsageError
+from ipyagent.journal.events import FilesRestored, ToolReturned
+from ipyagent.kernel.workspace import BACKUPS
+from ipyagent.loop.session import Session
+from ipyagent.tools.undo import restore
+
+_REBOUND = re.compile(r"^\[rebound: (.+)\]$", re.MULTILINE)
+
+
+class TurnUndone(NamedTuple):
+    """`turn` counts from 1 (0: only files that an earlier undo had left), `text` is its request; `restored` and
+    `conflicts` as in `Undone`; `rebound`: variables that the turn rebound, which stay as they are."""
+
+    turn: int
+    text: str
+    restored: tuple[str, ...]
+    conflicts: tuple[str, ...]
+    rebound: tuple[str, ...] = ()
+
+    def lines(self) -> list[str]:
+        """What was done, for the user."""
+        lines = [f"turn {self.turn} ({_short(self.text)}):"] if self.turn else []
+        lines += [f"put back {path}" for path in self.restored]
+        lines += [f"left alone {conflict}" for conflict in self.conflicts]
+        if self.turn and not (self.restored or self.conflicts):
+            lines.append("nothing to put back")
+        if self.rebound:
+            lines.append(f"variables that it rebound stay as they are: {', '.join(self.rebound)}")
+        return lines
+
+
+def undo_turn(session: Session | None, root: Path) -> TurnUndone:
+    """Take the newest turn's file changes back. Raises UsageError when there is nothing to put back."""
+    due = session.history.files.next if session is not None else None
+    if session is None or due is None:
+        raise UsageError("this session changed no file that could still be put back")
+    undone = restore(due.changes, root, session.journal.folder / BACKUPS)
+    if not due.turn and not undone.restored:
+        left = "; left alone " + "; ".join(undone.conflicts) if undone.conflicts else ""
+        raise UsageError(f"the other turns changed no file that could still be put back{left}")
+    session.record(FilesRestored(paths=undone.restored, since=due.changes[0].id))
+    if not due.turn:
+        return TurnUndone(0, "", *undone)
+    turn = session.history.turns[due.turn - 1]
+    return TurnUndone(due.turn, turn.text, *undone, rebound=_rebound(session, turn.first, turn.last))
+
+
+def _rebound(session: Session, first: int, last: int) -> tuple[str, ...]:
+    """Names that code of the events from `first` to `last` rebound, as its results say."""
+    names: dict[str, None] = {}
+    for event in session.journal.read():
+        if isinstance(event, ToolReturned) and event.name == "python" and first <= event.id <= (last or event.id):
+            for block in event.blocks:
+                for found in _REBOUND.findall(str(block.get("text", ""))):
+                    names.update(dict.fromkeys(found.split(", ")))
+    return tuple(names)
+
+
+def _short(text: str) -> str:
+    words = " ".join(text.split())
+    return words if len(words) <= 60 else words[:59] + "…"

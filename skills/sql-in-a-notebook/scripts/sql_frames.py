@@ -1,0 +1,171 @@
+"""SQL over DataFrames: SQLite from the standard library, or DuckDB where it is installed. Only reads.
+
+Values go in as parameters, never into the text. The DataFrames are copied and stay as they are.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+import numpy as np
+import pandas as pd
+
+MOST_COLUMNS = 2_000
+"""SQLite's own limit of columns a table (SQLITE_MAX_COLUMN)."""
+
+
+def query(
+    sql: str,
+    tables: Mapping[str, pd.DataFrame],
+    params: Sequence[Any] | Mapping[str, Any] = (),
+    *,
+    engine: Literal["sqlite", "duckdb"] = "sqlite",
+    most: int = 100_000,
+) -> pd.DataFrame:
+    """The rows that one SELECT gives; `tables` are the names that it may use; `params` fill its `?` or `:name`
+    (`$name` in DuckDB). In SQLite times are ISO texts (UTC when they have a zone), truth values 0 and 1, lists JSON.
+    Raises ValueError for an error in the SQL, for one that would write, and for more than `most` rows (aggregate, or
+    raise the limit knowingly); ImportError without DuckDB."""
+    if engine == "duckdb":
+        return _by_duckdb(sql, tables, params, most)
+    with _filled(tables) as connection:
+        connection.set_authorizer(_reads_only)
+        try:
+            cursor = connection.execute(sql, params)
+            if cursor.description is None:
+                raise ValueError("this is no SELECT: it gives no rows")
+            rows = cursor.fetchmany(most + 1)
+        except (sqlite3.Error, sqlite3.Warning) as problem:
+            raise ValueError(f"{problem}; tables: {_known(tables)}") from problem
+        names = [column[0] for column in cursor.description]
+    return _limited(pd.DataFrame(rows, columns=names), most)
+
+
+def plan(sql: str, tables: Mapping[str, pd.DataFrame], params: Sequence[Any] | Mapping[str, Any] = ()) -> str:
+    """How SQLite would go about it, a line a step: SCAN reads a whole table, SEARCH an index. Raises ValueError."""
+    steps = query(f"EXPLAIN QUERY PLAN {sql}", tables, params)
+    return "\n".join(steps["detail"])
+
+
+def schema(tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
+    """`table`, `column` as SQL is to name it (repeated names get a number), `type`, `rows`."""
+    found = []
+    for name, table in tables.items():
+        for at, column in enumerate(_column_names(table)):
+            found.append((name, column, str(table.dtypes.iloc[at]), len(table)))
+    return pd.DataFrame(found, columns=["table", "column", "type", "rows"])
+
+
+class _Connection(sqlite3.Connection):
+    """Closes at the end of its `with` block, which a plain one does not."""
+
+    def __exit__(self, *stop: Any) -> Literal[False]:
+        super().__exit__(*stop)
+        self.close()
+        return False
+
+
+def _filled(tables: Mapping[str, pd.DataFrame]) -> _Connection:
+    connection = sqlite3.connect(":memory:", factory=_Connection)
+    for name, table in tables.items():
+        if not isinstance(table, pd.DataFrame):
+            raise ValueError(f"{name} is a {type(table).__name__}, not a DataFrame")
+        columns = _column_names(table)
+        if not columns:
+            raise ValueError(f"{name} has no columns")
+        if len(columns) > MOST_COLUMNS:
+            raise ValueError(f"{name} has {len(columns):,} columns, SQLite takes {MOST_COLUMNS:,}: select some first")
+        connection.execute(f"CREATE TABLE {_quoted(name)} ({', '.join(_quoted(column) for column in columns)})")
+        values = [_storable(table.iloc[:, at]) for at in range(len(columns))]
+        if len(columns) <= 900:  # more than 999 parameters are refused by old builds
+            marks = ", ".join("?" * len(columns))
+            connection.executemany(f"INSERT INTO {_quoted(name)} VALUES ({marks})", zip(*values, strict=True))
+        else:
+            marks = ", ".join(f"json_extract(?1, '$[{at}]')" for at in range(len(columns)))
+            rows = ((json.dumps(row),) for row in zip(*values, strict=True))
+            connection.executemany(f"INSERT INTO {_quoted(name)} VALUES ({marks})", rows)
+    connection.commit()
+    return connection
+
+
+def _storable(values: pd.Series) -> list[Any]:
+    types = pd.api.types
+    if isinstance(values.dtype, pd.DatetimeTZDtype):
+        values = values.dt.tz_convert("UTC")
+    if types.is_datetime64_any_dtype(values.dtype):
+        texts = values.map(lambda moment: moment.isoformat(sep=" "), na_action="ignore").astype(object)
+        return list(texts.where(values.notna(), None))
+    missing = values.isna().to_numpy()
+    return [None if gone else _plain(value) for value, gone in zip(values.astype(object), missing, strict=True)]
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, bool):
+        return int(value)
+    if isinstance(value, int):
+        return value if -(2**63) <= value < 2**63 else str(value)
+    if value is None or isinstance(value, (float, str, bytes)):
+        return value
+    if isinstance(value, (list, tuple, dict)):
+        return json.dumps(value, default=str, ensure_ascii=False)
+    return str(value)
+
+
+def _column_names(table: pd.DataFrame) -> list[str]:
+    """Names as SQL takes them: text, unique without regard to case."""
+    taken: set[str] = set()
+    names = []
+    for at, name in enumerate(table.columns):
+        plain = "_".join(map(str, name)) if isinstance(name, tuple) else str(name)
+        plain = plain.replace("\0", "").strip() or f"column_{at + 1}"
+        unique, number = plain, 2
+        while unique.casefold() in taken:
+            unique, number = f"{plain}_{number}", number + 1
+        taken.add(unique.casefold())
+        names.append(unique)
+    return names
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _reads_only(action: int, *about: Any) -> int:
+    allowed = (sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE)
+    if action == sqlite3.SQLITE_FUNCTION and "load_extension" in about:
+        return sqlite3.SQLITE_DENY
+    return sqlite3.SQLITE_OK if action in allowed else sqlite3.SQLITE_DENY
+
+
+def _known(tables: Mapping[str, pd.DataFrame]) -> str:
+    return "; ".join(f"{name}({', '.join(_column_names(table)[:20])})" for name, table in list(tables.items())[:10])
+
+
+def _limited(table: pd.DataFrame, most: int) -> pd.DataFrame:
+    if len(table) > most:
+        raise ValueError(f"more than {most:,} rows; aggregate in SQL, add a LIMIT, or give a larger `most`")
+    return table
+
+
+def _by_duckdb(sql: str, tables: Mapping[str, pd.DataFrame], params: Any, most: int) -> pd.DataFrame:
+    try:
+        import duckdb
+    except ImportError as missing:
+        raise ImportError("engine='duckdb' needs it: pip install duckdb; engine='sqlite' needs nothing") from missing
+    with duckdb.connect(":memory:") as connection:
+        for name, table in tables.items():
+            connection.register(name, table.set_axis(_column_names(table), axis=1))
+        connection.execute("SET enable_external_access = false")
+        try:
+            found = connection.extract_statements(sql)
+            if len(found) != 1 or found[0].type not in (duckdb.StatementType.SELECT, duckdb.StatementType.EXPLAIN):
+                raise ValueError("one SELECT at a time")
+            rows = connection.execute(sql, params or None).fetch_df()
+        except duckdb.Error as problem:
+            raise ValueError(f"{problem}; tables: {_known(tables)}") from problem
+    return _limited(rows, most)

@@ -1,0 +1,189 @@
+"""An MCP server over stdio that does what its tools are called, with nothing but the standard library.
+
+`odd_server.py [MODE]`: "dead" exits at once, "mute" never answers, "garbled" answers the handshake with broken
+JSON, "noisy" writes to its error output without end, "many" has 40 tools, "odd" has tools with odd names and
+schemas, "marked FILE" appends its process id to FILE, "stubborn" ignores that it should end.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from typing import Any
+
+PNG = base64.b64decode(
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8BQDwAEhQGAhKmMIQAAAABJRU5ErkJggg=="
+)
+TEXT = {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}
+NONE: dict[str, Any] = {"type": "object", "properties": {}}
+TOOLS: dict[str, dict[str, Any]] = {
+    "echo": {"description": "Say a text again.", "inputSchema": TEXT, "annotations": {"readOnlyHint": True}},
+    "erase": {"description": "Erase it all.", "inputSchema": NONE, "annotations": {"destructiveHint": True}},
+    **{
+        name: {"description": f"Server that will {name}.", "inputSchema": NONE}
+        for name in ("die", "hang", "babble", "big", "huge", "garble", "surrogates", "kinds", "fail", "refuse",
+                     "progress", "structured", "spawn", "environment", "deaf", "grow", "tap")
+    },
+}  # fmt: skip
+ODD: dict[str, dict[str, Any]] = {
+    "mit Leerzeichen/und.Punkt": {"inputSchema": TEXT},
+    "计算": {"inputSchema": NONE},
+    "x" * 100: {"inputSchema": NONE},
+    "a.b": {"inputSchema": NONE},
+    "a_b": {"inputSchema": NONE},
+    "bad key": {"inputSchema": {"type": "object", "properties": {"a key!": {"type": "string"}}}},
+    "combined": {"inputSchema": {"type": "object", "oneOf": [{"required": ["a"]}, {"required": ["b"]}]}},
+    "invalid": {"inputSchema": {"type": "object", "properties": {"a": {"type": "strin"}}}},
+    "remote": {"inputSchema": {"type": "object", "properties": {"a": {"$ref": "http://127.0.0.1:9/x.json"}}}},
+}
+LOCK = threading.Lock()
+CALLED: list[str] = []
+
+
+def send(message: dict[str, Any]) -> None:
+    line = json.dumps({"jsonrpc": "2.0", **message})
+    with LOCK:
+        sys.stdout.write(line + "\n")
+        sys.stdout.flush()
+
+
+def text(number: Any, said: str, **more: Any) -> None:
+    send({"id": number, "result": {"content": [{"type": "text", "text": said}], **more}})
+
+
+def raw(line: bytes) -> None:
+    with LOCK:
+        sys.stdout.buffer.write(line)
+        sys.stdout.buffer.flush()
+
+
+def call(number: Any, name: str, given: dict[str, Any], token: Any) -> None:
+    CALLED.append(name)
+    match name:
+        case "echo":
+            text(number, given["text"])
+        case "die":
+            print("about to die", file=sys.stderr, flush=True)
+            os._exit(3)
+        case "hang":
+            time.sleep(3600)
+        case "babble":
+            for _ in range(3_000):
+                raw(b"this is no JSON at all\n")
+            text(number, "done babbling")
+        case "tap":  # output without an end
+            while True:
+                raw(b"x" * 65_536)
+        case "big":
+            text(number, "0123456789" * 1_000_000 + "END")
+        case "huge":
+            for _ in range(400):
+                raw(b"y" * 100_000)
+            raw(b"\n")
+        case "garble":
+            raw(b'{"jsonrpc": "2.0", "id": %d, "result": {"content": [{"type": "te\n' % number)
+        case "surrogates":
+            raw(b'{"jsonrpc":"2.0","id":%d,"result":{"content":[{"type":"text","text":"a\\ud800b"}]}}\n' % number)
+        case "kinds":
+            blob = base64.b64encode(b"\x00\x01" * 500).decode()
+            picture = base64.b64encode(PNG).decode()
+            send({"id": number, "result": {"content": [
+                {"type": "text", "text": "five kinds"},
+                {"type": "image", "data": picture, "mimeType": "image/png"},
+                {"type": "audio", "data": blob, "mimeType": "audio/wav"},
+                {"type": "resource", "resource": {"uri": "x://t", "mimeType": "text/plain", "text": "inner text"}},
+                {"type": "resource", "resource": {"uri": "x://b", "mimeType": "application/zip", "blob": blob}},
+                {"type": "resource_link", "uri": "x://l", "name": "a link"},
+            ]}})  # fmt: skip
+        case "fail":
+            text(number, "it went wrong", isError=True)
+        case "refuse":
+            send({"id": number, "error": {"code": -32000, "message": "not today"}})
+        case "progress":
+            for step in range(8):
+                said = {"progressToken": token, "progress": step, "total": 8, "message": f"step {step}"}
+                send({"method": "notifications/progress", "params": said})
+                time.sleep(0.15)
+            text(number, "all steps done")
+        case "structured":
+            value = {"rows": [1, 2, 3], "name": "t"}
+            text(number, json.dumps(value), structuredContent=value)
+        case "spawn":
+            child = subprocess.Popen(
+                [sys.executable, "-c", "import time; time.sleep(600)"], start_new_session=True, stdout=2
+            )
+            text(number, str(child.pid))
+        case "environment":
+            text(number, json.dumps({"env": dict(os.environ), "cwd": os.getcwd(), "pid": os.getpid()}))
+        case "deaf":  # reads nothing more
+            text(number, "deaf from now on")
+            time.sleep(3600)
+        case "grow":
+            TOOLS["grown"] = {"description": "New.", "inputSchema": NONE}
+            send({"method": "notifications/tools/list_changed"})
+            text(number, "grown")
+        case _:
+            text(number, f"{name} {json.dumps(given, sort_keys=True)}")
+
+
+def handle(message: dict[str, Any], tools: dict[str, dict[str, Any]], mode: str) -> None:
+    number, method, given = message.get("id"), message.get("method"), message.get("params", {})
+    if mode == "garbled" and number is not None:
+        raw(b'{"jsonrpc": "2.0", "id": ')
+        raw(b"nonsense\n")
+    elif method == "initialize":
+        send({"id": number, "result": {
+            "protocolVersion": given["protocolVersion"], "capabilities": {"tools": {"listChanged": True}},
+            "serverInfo": {"name": "odd", "version": "1"},
+        }})  # fmt: skip
+    elif method == "tools/list":
+        send({"id": number, "result": {"tools": [{"name": name, **tool} for name, tool in tools.items()]}})
+    elif method == "tools/call":
+        token = given.get("_meta", {}).get("progressToken")
+        work = (number, given["name"], given.get("arguments", {}), token)
+        if given["name"] == "deaf":
+            call(*work)
+        threading.Thread(target=call, args=work, daemon=True).start()
+    elif number is not None:
+        send({"id": number, "error": {"code": -32601, "message": "no such method"}})
+
+
+def main() -> None:
+    mode = sys.argv[1] if len(sys.argv) > 1 else ""
+    tools = TOOLS
+    if mode == "dead":
+        print("no good reason", file=sys.stderr)
+        sys.exit(7)
+    if mode == "mute":
+        time.sleep(3600)
+    if mode == "stubborn":
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    if mode == "noisy":
+        noise = b"noise on the error output\n" * 1_000
+        threading.Thread(target=lambda: [sys.stderr.buffer.write(noise) for _ in range(10**9)], daemon=True).start()
+    if mode == "many":
+        words = ("weather", "calendar", "invoice", "ticket", "customer")
+        tools = {
+            f"{verb}_{word}": {"description": f"{verb.title()} one {word} of the company.", "inputSchema": TEXT}
+            for word in words
+            for verb in ("get", "list", "create", "update", "delete", "archive", "share", "count")
+        }
+    if mode == "odd":
+        tools = ODD
+    if mode == "marked":
+        with open(sys.argv[2], "a") as file:
+            file.write(f"{os.getpid()}\n")
+    for line in sys.stdin:
+        handle(json.loads(line), tools, mode)
+    if mode == "stubborn":
+        time.sleep(3600)
+
+
+if __name__ == "__main__":
+    main()

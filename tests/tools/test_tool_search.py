@@ -1,0 +1,92 @@
+"""Tools that are not listed are found by words, and called by name."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from tools_workspace import ShellWorkspace
+
+from ipyagent import tool
+from ipyagent.errors import ToolFailure
+from ipyagent.journal.protocols import Tool
+from ipyagent.tools.tool_search import NAMES_CHARS, ToolCall, ToolSearch, search
+
+
+def made(name: str, about: str) -> Tool:
+    def work(text: str = "") -> str:
+        return f"{name}: {text}"
+
+    work.__doc__ = about
+    return tool(name=name)(work)
+
+
+TOOLS: dict[str, Tool] = {
+    each.name: each
+    for each in (
+        made("mcp__fs__read_file", "Read a file's text."),
+        made("mcp__fs__write_file", "Write text to a file."),
+        made("mcp__git__commitLog", "Show the newest commits of a repository."),
+        made("mcp__cal__create_event", "Put an appointment into the calendar, with a file attached if wanted."),
+    )
+}
+
+
+@pytest.mark.parametrize(
+    ("query", "first"),
+    [
+        ("read file", "mcp__fs__read_file"),
+        ("writing text", "mcp__fs__write_file"),
+        ("commit log", "mcp__git__commitLog"),
+        ("calendar appointment", "mcp__cal__create_event"),
+        ("Event", "mcp__cal__create_event"),
+        ("mcp__git__commitLog", "mcp__git__commitLog"),
+        ("select:mcp__cal__create_event,mcp__fs__read_file", "mcp__cal__create_event"),
+    ],
+)
+def test_the_best_tool_comes_first(query: str, first: str) -> None:
+    assert search(query, TOOLS)[0].name == first
+
+
+def test_nothing_fits_is_said_with_the_names_there_are() -> None:
+    assert search("zebra", TOOLS) == []
+    assert search("the of", TOOLS) == []
+
+
+def test_a_search_gives_schemas_within_the_cap(workspace: ShellWorkspace) -> None:
+    workspace.limits["tool_output_chars"] = 2_000
+    found = ToolSearch(lambda: TOOLS, sorted(TOOLS))
+    output = asyncio.run(found.run(found.validate({"query": "file", "limit": 2}), workspace))
+    text = str(output.blocks[0]["text"])
+    assert output.note == "2 tools"
+    assert text.count('"properties"') == 2
+    assert len(text) < 3_000
+    with pytest.raises(ToolFailure, match="mcp__git__commitLog"):
+        asyncio.run(found.run(found.validate({"query": "zebra"}), workspace))
+
+
+@pytest.mark.parametrize("given", [{}, {"query": ""}, {"query": 5}, {"query": "x", "limit": "many"}])
+def test_wrong_arguments_are_refused(given: dict[str, Any]) -> None:
+    with pytest.raises(ToolFailure, match="tool_search"):
+        ToolSearch(lambda: TOOLS, sorted(TOOLS)).validate(given)
+
+
+def test_the_description_lists_names_within_bounds() -> None:
+    names = [f"mcp__server__a_rather_long_tool_name_{number}" for number in range(500)]
+    text = ToolSearch(dict, names).description
+    assert "a_rather_long_tool_name_7" in text
+    assert len(text) < NAMES_CHARS + 500
+    assert "more" in text
+
+
+def test_a_call_is_that_tools_own() -> None:
+    call = ToolCall(lambda: TOOLS)
+    named, given = call.called({"name": "mcp__fs__read_file", "arguments": '{"text": "x"}'})
+    assert (named.name, given) == ("mcp__fs__read_file", {"text": "x"})
+    workspace: Any = None
+    assert call.pattern({"name": "mcp__fs__read_file", "arguments": {}}, workspace) == "mcp__fs__read_file"
+    for wrong in ({"name": "mcp__fs__raed_file", "arguments": {}}, {"name": "mcp__fs__read_file", "arguments": [1]},
+                  {"name": "mcp__fs__read_file", "arguments": {"txt": 1}}, {"arguments": {}}):  # fmt: skip
+        with pytest.raises(ToolFailure):
+            call.validate(wrong)

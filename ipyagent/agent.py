@@ -121,9 +121,8 @@ class Agent:
     def trust(self, *, off: bool = False) -> None:
         """Load what the project holds from now on, in this session too (`off`: no longer). Raises AgentError."""
         (self.project.distrust if off else self.project.trust)()
-        if not off:
-            self.mcp.servers.approve()
         self.notices += self.settings_files.apply()
+        self.notices += self.mcp.waiting()
         self.sessions.told_trust, self._trusted_here = off, not off
         if self.session is not None:
             self.bench.head.renew(self.session, "the project is not trusted any more" if off else TRUSTED)

@@ -153,7 +153,8 @@ class DreamJob:
             if self.changes and (dry_run or why):
                 await whole(partial(staging.wait, started.session, why, self.changes))
                 self._waits = True
-                self._say(status="completed" if dry_run else "held", message=waiting_line(self.changes, why, dry_run, self._store.scope))
+                line = waiting_line(self.changes, why, dry_run, self._store.scope)
+                self._say(status="completed" if dry_run else "held", message=line)
                 return
             if self.changes:
                 self.committed = await commit(staging, started.session, self.changes, self._taken)
@@ -172,7 +173,8 @@ class DreamJob:
         """Let the model work on the copy; whether it came to its end."""
         settings, project = self._bench.settings, self._bench.project
         cache = project.folder / "cache" / CACHE
-        tools = dream_tools(self._bench.toolbox.installed, project if self._store.scope == "project" else None, cache)
+        at_hand = project if self._store.scope == "project" else None
+        tools = dream_tools(self._bench.toolbox.installed, at_hand, cache)
         await self._connect(session, model, tools, name)
         access = await whole(partial(self._access, session, staging))
         workspace = replace(self._bench.workspace(session, main), read_stamps={}, memory=access)

@@ -30,9 +30,9 @@ def dream_now(
     model: str = "",
     scope: str = "project",
 ) -> str:
-    """`%memory dream`: dream now of the memories of `scope`; `dry_run`: only tell what it would do; `accept`: do what a dream that waits
-    would do; `undo`: take the last one back, or drop one that waits. Raises UsageError, AgentError,
-    KeyboardInterrupt."""
+    """`%memory dream`: dream now of the memories of `scope`; `dry_run`: only tell what it would do; `accept`: do
+    what a dream that waits would do; `undo`: take the last one back, or drop one that waits. Raises UsageError,
+    AgentError, KeyboardInterrupt."""
     if undo + dry_run + accept > 1:
         raise UsageError("--undo, --dry-run and --accept exclude one another")
     agent.check_free()

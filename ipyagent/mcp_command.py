@@ -78,6 +78,8 @@ def _add(agent: Agent, rest: str) -> str:
         servers.approve(name)
     where = servers.user_file if user else servers.project_file
     told = f"{name} {'replaced' if before else 'added'} in {where}"
+    if not user and any("${" not in text for key in ("env", "headers") for text in raw.get(key, {}).values()):
+        told += "; its values stand there as written: ${NAME} keeps a secret out of the project"
     return "\n".join([told, *_brought_up(agent, name)])
 
 
@@ -183,7 +185,7 @@ def _trust(agent: Agent, rest: str) -> str:
     """Say yes to the project's servers as they stand now."""
     servers = agent.mcp.servers
     if not agent.project.trusted and not agent.settings.trust_all:
-        raise UsageError("this project is not trusted yet: %agent trust says yes to its MCP servers too")
+        raise UsageError("this project is not trusted yet: say %agent trust first")
     names = rest.split()
     found = servers.found()
     for name in names:

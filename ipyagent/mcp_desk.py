@@ -47,6 +47,11 @@ class McpDesk:
         """What was listed so far, for lists of tools; on any thread."""
         return dict(self.servers.tools())
 
+    def waiting(self) -> list[str]:
+        """A line about the project's servers that wait for the user's yes; none when there are none."""
+        waiting = self.servers.found().waiting
+        return [self.servers.tell_waiting(waiting.values())] if waiting else []
+
     async def offered(self, session: Session, window: int) -> dict[str, Tool]:
         """The outside tools that a session is given now, `window` tokens being the model's. On the agent thread."""
         if not session.journal.session.endswith(ASIDE):

@@ -185,6 +185,7 @@ class Command(NamedTuple):
 
 
 _DRY = {"--dry-run": ""}
+_DREAM = {"--undo": "", "--accept": "", **_DRY, "--scope": "|".join(SCOPES)}
 _ADD = {"--type": "|".join(KINDS), "--scope": "|".join(SCOPES), "--name": "TEXT"}
 COMMANDS: dict[str, Command] = {
     "list": Command(_list, looks=True),
@@ -196,7 +197,7 @@ COMMANDS: dict[str, Command] = {
     "search": Command(_search, "[--sessions] QUERY", {"--sessions": ""}, looks=True),
     "recall": Command(_recall, "QUERY"),
     "extract": Command(_extract),
-    "dream": Command(_dream, "[--undo|--dry-run|--accept]", {"--undo": "", "--accept": "", **_DRY, "--scope": "|".join(SCOPES)}),
+    "dream": Command(_dream, "[--undo|--dry-run|--accept]", _DREAM),
     "history": Command(_history, "NAME [REV]", looks=True),
     "restore": Command(restore, "NAME [REV]"),
     "undo": Command(undo),

@@ -51,6 +51,8 @@ class McpRoom:
         (folder / "mcp.json").write_text(json.dumps({"mcpServers": servers}))
         if trusted:
             self.agent.trust()
+            self.agent.mcp.servers.approve()
+            self.agent.notices.clear()
 
     def own(self, servers: dict[str, Any]) -> None:
         self.home.mkdir(exist_ok=True)

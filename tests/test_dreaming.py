@@ -24,7 +24,6 @@ from ipyagent.memory.files import Store
 from ipyagent.memory_command import run_memory
 from ipyagent.practice.replies import Reply, calls, fault, refusal, text
 
-
 NEW: dict[str, Any] = {"expected": None, "by": "user"}
 
 

@@ -120,8 +120,8 @@ class Hooks:
                 continue
             if not _is_answer(answer):
                 return None, (
-                    f"hook pre_tool ({_name(hook)}) returned {str(answer)[:100]!r}, which is no answer: it may be None, "
-                    '{"deny": reason} or {"input": arguments}'
+                    f"hook pre_tool ({_name(hook)}) returned {str(answer)[:100]!r}, which is no answer: it "
+                    'may be None, {"deny": reason} or {"input": arguments}'
                 )
             if answer.get("deny"):
                 return None, str(answer["deny"])

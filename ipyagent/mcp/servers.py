@@ -105,6 +105,12 @@ class Servers:
             approve(self.project, agreed)
         return agreed
 
+    def tell_waiting(self, entries: Iterable[Entry]) -> str:
+        """The line about servers that wait, which is then not told again."""
+        line = waiting_line(entries)
+        self._told.add(line)
+        return line
+
     # ------------------------------------------------------------------ before a turn
 
     async def ready(self, wait: float, starting: Callable[[], None] = lambda: None) -> None:

@@ -102,7 +102,7 @@ class MemoryAccess:
         stores: Mapping[str, Store] | None = None,
     ) -> MemoryAccess:
         """The same for another worker: `record` if it journals in another way, `stores` if it works on copies."""
-        other = MemoryAccess(
+        return MemoryAccess(
             self.memories,
             by=by,
             record=record or self._record,
@@ -113,7 +113,6 @@ class MemoryAccess:
             stores=stores if stores is not None else self._given,
             ground=self._ground,
         )
-        return other
 
     async def ready(self) -> None:
         """Before a write: what was said and told since the last one is looked at, beside the loop."""

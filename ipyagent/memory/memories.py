@@ -16,7 +16,8 @@ from ipyagent.project import Project
 
 OFF = "memory is off (the setting `memory`); the user turns it on with %memory on"
 UNTRUSTED = (
-    "the memory of this project comes from elsewhere and is not trusted yet; the user turns it on with %agent trust"
+    "the memory of this project ({root}) comes from elsewhere and is not trusted yet; the user turns it on with "
+    "%agent trust"
 )
 
 
@@ -55,7 +56,7 @@ class Memories:
         """The same, also while memory is off: for what the user asks for."""
         folders = memory_folders(self.project, self.settings, folder=self.folder)
         if scope == "project" and self._foreign(folders["project"]):
-            raise MemoryRefused(UNTRUSTED, reason="trust")
+            raise MemoryRefused(UNTRUSTED.format(root=self.project.root), reason="trust")
         key = tuple(folders.values())
         if key not in self._made:
             made = memory_stores(self.project, self.settings, folder=self.folder)

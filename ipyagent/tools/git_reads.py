@@ -41,8 +41,8 @@ _OWN_ENVIRONMENT = tuple(
     f"GIT_{name}"
     for name in (
         "AUTHOR_ COMMITTER_ EDITOR SEQUENCE_EDITOR PAGER ASKPASS TERMINAL_PROMPT OPTIONAL_LOCKS SSH PS1_ LFS_ PYTHON_ "
-        "MERGE_AUTOEDIT BRANCH COMMIT URL PREVIOUS_ LOCAL_BRANCH SSL_ HTTP_ CURL_ PROXY_ ALLOW_PROTOCOL CONFIG_NOSYSTEM "
-        "FLUSH CLONE_ DEPTH STRATEGY SUBMODULE_"
+        "MERGE_AUTOEDIT BRANCH COMMIT URL PREVIOUS_ LOCAL_BRANCH SSL_ HTTP_ CURL_ PROXY_ ALLOW_PROTOCOL "
+        "CONFIG_NOSYSTEM FLUSH CLONE_ DEPTH STRATEGY SUBMODULE_"
     ).split()
 )
 """Beginnings of variables in the environment that change nothing of what a reading command reads or runs."""
@@ -122,7 +122,8 @@ def _harmless_configuration(folder: Path) -> bool:
         if (git / "modules").exists():
             return False  # each submodule has a configuration of its own
         try:
-            if any(git.glob("sharedindex.*")) or ((git / "index").exists() and _GITLINK in (git / "index").read_bytes()):
+            index = git / "index"
+            if any(git.glob("sharedindex.*")) or (index.exists() and _GITLINK in index.read_bytes()):
                 return False
             return not (git / "config").exists() or _harmless((git / "config").read_text("utf-8", "strict"))
         except (OSError, ValueError):

@@ -12,8 +12,9 @@ import re
 from collections.abc import Iterator, Sequence
 
 RUNNERS = frozenset(
-    "env nohup time nice exec command builtin setsid stdbuf ionice chrt timeout xargs watch parallel flock strace ltrace "
-    "unshare chroot busybox script coproc systemd-run taskset caffeinate ssh conda mamba uv poetry pipenv".split()
+    "env nohup time nice exec command builtin setsid stdbuf ionice chrt timeout xargs watch parallel flock "
+    "strace ltrace unshare chroot busybox script coproc systemd-run taskset caffeinate ssh conda mamba "
+    "uv poetry pipenv".split()
 )
 _OPERAND_FIRST = frozenset("timeout flock ssh chroot taskset ionice conda mamba uv poetry pipenv".split())
 """Those with an operand of their own before the command: a time, a file, a host, the word `run`."""

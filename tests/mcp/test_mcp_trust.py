@@ -31,7 +31,14 @@ def test_servers_of_an_untrusted_project_do_not_start_and_one_line_says_so(mcp_r
     assert "%agent trust" in run_mcp(mcp_room.agent, "")
     with pytest.raises(UsageError, match="not trusted"):
         run_mcp(mcp_room.agent, "trust")
+    mcp_room.agent.notices.clear()
     mcp_room.agent.trust()
+    mcp_room.ask()
+    assert not file.exists(), "trust loads texts; what is run has a yes of its own, with the command before the eyes"
+    [line] = mcp_room.agent.notices
+    assert "a (" in line
+    assert "odd_server.py" in line
+    run_mcp(mcp_room.agent, "trust")
     mcp_room.ask()
     assert file.exists()
 
@@ -94,6 +101,7 @@ def test_a_projects_server_takes_a_users_name_only_when_it_may_run(mcp_room: Mcp
     mcp_room.ask()
     assert (mine.exists(), project.exists()) == (True, False)
     mcp_room.agent.trust()
+    run_mcp(mcp_room.agent, "trust")
     mcp_room.ask()
     assert project.exists()
     assert any("takes the place of your own" in line for line in mcp_room.agent.notices)

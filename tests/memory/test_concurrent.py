@@ -53,7 +53,8 @@ class Crew:
         """A real dream, with the practice model, as cron runs it."""
         known = {name: value for name, value in os.environ.items() if not name.startswith(("ANTHROPIC_", "IPYAGENT_"))}
         environ = {**known, "PYTHONPATH": str(ROOT), "IPYAGENT_HOME": str(self.project.user)}
-        command = [sys.executable, "-m", "ipyagent", "dream", "--project", str(self.project.root), "--model", "practice"]
+        order = ["dream", "--project", str(self.project.root), "--model", "practice"]
+        command = [sys.executable, "-m", "ipyagent", *order]
         self.dreaming = subprocess.Popen(
             command, env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=self.project.root
         )

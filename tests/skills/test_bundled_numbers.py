@@ -231,8 +231,8 @@ def notebook(path: Path, *cells: dict) -> Path:
     return path
 
 
-def code(source: str, count: int | None = None, *outputs: dict) -> dict:
-    return {"cell_type": "code", "source": source, "execution_count": count, "outputs": [*outputs], "metadata": {}}
+def code(source: str | list[str], count: int | None = None, *outputs: dict) -> dict:
+    return {"cell_type": "code", "source": source, "execution_count": count, "outputs": [*outputs]}
 
 
 def test_what_hinders_a_reader_is_named_with_its_cell(tmp_path: Path) -> None:

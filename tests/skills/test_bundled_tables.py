@@ -146,7 +146,8 @@ def test_reconciling_finds_each_difference_once() -> None:
     assert join.reconcile(old, old, "k").empty
     with pytest.raises(ValueError, match="repeat or are missing"):
         join.reconcile(pd.concat([old, old]), new, "k")
-    two = join.reconcile(old.assign(名=["x", "y", "?"]), new.assign(名=["x", "z", "?"]), ["k", "名"], columns=["v"], tolerance=0.01)
+    old, new = old.assign(名=["x", "y", "?"]), new.assign(名=["x", "z", "?"])
+    two = join.reconcile(old, new, ["k", "名"], columns=["v"], tolerance=0.01)
     assert dict(two["what"].value_counts()) == {"left only": 2, "right only": 2}
 
 

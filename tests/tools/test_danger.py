@@ -44,8 +44,8 @@ SHELL_GOOD = [
     "git log -5",
     "bash script.sh", "find . -name x", "find . -exec grep x {} +", "echo rm", "tee -a full", "cd sub && echo x > full",
     "env A=b ls", "nice -n 5 make", "timeout 5 pytest -q", "xargs -n 1 grep x", "conda install x", "uv pip install x",
-    "awk '{s += $1} END {print s}' a", "sed 's/a/b/' a", "sed -n '1,5p' a", "sed -e s/e/f/ a", "tar -xzf a.tgz", "time ls",
-    "sort -u a", "rg --hidden x", "nohup python x.py", "flock f make", "exec python x.py",
+    "awk '{s += $1} END {print s}' a", "sed 's/a/b/' a", "sed -n '1,5p' a", "sed -e s/e/f/ a", "tar -xzf a.tgz",
+    "time ls", "sort -u a", "rg --hidden x", "nohup python x.py", "flock f make", "exec python x.py",
     "git commit -m clean", "git -c user.name=x commit -m y", "git log --grep reset",
 ]  # fmt: skip
 

@@ -64,7 +64,7 @@ def check_times(times: pd.Series | pd.DatetimeIndex) -> TimeReport:
     if len(gaps):
         problems.append(f"{len(gaps):,} gaps, {int(gaps['missing'].sum()):,} steps of {step} missing; the longest "
                         f"{int(gaps['missing'].max()):,}")  # fmt: skip
-        weekend = (ordered.loc[at - 1].dt.dayofweek == 4).mean()
+        weekend = (ordered.loc[at - 1].dt.day_of_week == 4).mean()
         if step == pd.Timedelta("1D") and weekend > 0.8:
             problems.append("most gaps are weekends: a business calendar, not missing data")
     if (narrow := int((steps < 0.9 * step).sum())) and not calendar:

@@ -205,8 +205,9 @@ def _settles(one: np.ndarray, wanted: np.ndarray) -> bool:
 
 def _follows(values: pd.Series, target: pd.Series) -> bool:
     types = pd.api.types
-    if not (types.is_numeric_dtype(values.dtype) and types.is_numeric_dtype(target.dtype)):
-        return False
+    for each in (values, target):
+        if not types.is_numeric_dtype(each.dtype) or types.is_complex_dtype(each.dtype):
+            return False
     x, y = (each.to_numpy(float, na_value=np.nan) for each in (values, target))
     both = np.isfinite(x) & np.isfinite(y)
     if both.sum() < 20 or x[both].std() == 0 or y[both].std() == 0:

@@ -1,0 +1,80 @@
+"""Each bundled skill in a real session on a real table: the practice model finds it, loads it, does its first step."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from bundled_room import SKILLS
+
+from ipyagent import Agent, IPyAgent
+from ipyagent.journal.events import Event, SkillLoaded, ToolReturned
+from ipyagent.journal.journal import TRANSCRIPT, read_events
+
+ROOT = Path(__file__).resolve().parents[2]
+TABLES = ROOT.parent / "shared" / "data" / "tables"
+FILES = {
+    "titanic": "titanic.csv", "hotels": "hotel_data.csv", "cost": "cost_data_with_errors.csv",
+    "btc": "YAHOO-BTC_USD_D.csv", "insurance": "insurance.csv", "gapminder": "gapminder_cleaned.csv", "mpg": "auto-mpg.csv",
+}  # fmt: skip
+NOTEBOOK = "01_quickstart.ipynb"
+CASES = {
+    "profile-a-dataset": ("Is the data quality of titanic good? Any oddities, duplicates?", "891 rows × 12 columns"),
+    "clean-messy-tables": ("Tidy the messy values of cost: dates kept as text, placeholders", "areas_affected none"),
+    "join-and-reconcile": ("Merge and reconcile hotels with other keys without losing rows", "left table: 1,057 rows"),
+    "time-series": ("Forecast btc: check gaps, trends, seasonality of the daily series", "Date: 2,176 times"),
+    "plots-that-read-well": ("Which charts of gapminder read well for others? honest axes", "country: 142 values"),
+    "statistical-tests": ("Use the statistical-tests skill on insurance", "charges: float64, 1337 values, 0 missing"),
+    "train-and-evaluate": ("Use the train-and-evaluate skill on titanic", "891 rows"),
+    "sql-in-a-notebook": ("I want SQL over mpg, a query with aggregates", "392"),
+    "write-up-a-notebook": (f"Use the write-up-a-notebook skill on @{NOTEBOOK}", "no cell has been run"),
+}
+
+
+@pytest.fixture(scope="module")
+def agent(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Agent]:
+    if not TABLES.is_dir():
+        pytest.skip("shared/data/tables is not beside this repository")
+    place = tmp_path_factory.mktemp("bundled")
+    (place / "work").mkdir()
+    shutil.copy(ROOT / "notebooks" / NOTEBOOK, place / "work")
+    settings = IPyAgent(environ={}, model="practice", mode="auto", layer_notes=False, extraction=False)
+    before = Path.cwd()
+    os.chdir(place / "work")
+    try:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("IPYAGENT_HOME", str(place / "home"))
+            made = Agent(settings=settings, folder=place / "work")
+            for name, file in FILES.items():
+                table = pd.read_csv(TABLES / file)
+                made.shell.user_ns[name] = table.assign(Date=pd.to_datetime(table["Date"])) if name == "btc" else table
+            yield made
+            made.close()
+    finally:
+        os.chdir(before)
+
+
+def events_of(agent: Agent) -> list[Event]:
+    found = sorted(agent.project.root.glob(f".ipyagent/sessions/*/{TRANSCRIPT}"))
+    return [event for path in found for event in read_events(path)]
+
+
+def test_each_bundled_skill_has_a_case() -> None:
+    assert set(CASES) == {path.name for path in SKILLS.iterdir() if path.is_dir()}
+
+
+@pytest.mark.parametrize("skill", CASES)
+def test_the_agent_loads_it_and_follows_its_first_step(agent: Agent, skill: str) -> None:
+    request, shown = CASES[skill]
+    before = len(events_of(agent))
+    result = agent.run_sync(request)
+    assert result.status == "finished"
+    events = events_of(agent)[before:]
+    loaded = [(event.name, event.by) for event in events if isinstance(event, SkillLoaded)]
+    assert loaded == [(skill, "model")]
+    assert shown in result.text
+    assert not any(event.is_error for event in events if isinstance(event, ToolReturned))

@@ -79,6 +79,7 @@ class CompactRoom:
             "layer_notes": False,
             "extraction": False,
             "trust_all": True,
+            "skills": False,  # those that come with ipyagent would move the figures
             **settings,
         }
         self.agents.append(Agent(settings=IPyAgent(**given), folder=self.folder))

@@ -88,6 +88,7 @@ class NotesRoom:
             "notes_step": 800,
             "extraction": False,
             "memory": False,  # a head of its own size would move the marks
+            "skills": False,
             **settings,
         }
         self.agents.append(Agent(settings=IPyAgent(environ={}, **given), folder=self.folder))

@@ -321,6 +321,10 @@ def test_completion_knows_commands_options_values_and_names(agent: Agent) -> Non
     assert after("%memory add --type f") == ["feedback"]
     assert after("%memory search --") == ["--sessions"]
     assert after("%memory add some te") == []
+    assert after("%memory dream --scope u") == ["user"]
+    assert after("%agent trust ") == ["--off"]
+    assert after("%agent trust --o") == ["--off"]
+    assert after("%agent new ") == []
     assert Completions(agent.shell, ("agent",)).complete("%memory sh")[1] == []
 
 

@@ -35,7 +35,7 @@ def make(tmp_path: Path, server: PracticeServer, monkeypatch: pytest.MonkeyPatch
 
     def agent(**settings: Any) -> Agent:
         given = {"base_url": server.url, "model": MODEL, "mode": "auto", "max_retry_wait": 0.01, "recall": False,
-                 "extraction": False, "layer_notes": False, "dreaming": False, **settings}  # fmt: skip
+                 "extraction": False, "layer_notes": False, "dreaming": False, "skills": False, **settings}  # fmt: skip
         (tmp_path / "project").mkdir(exist_ok=True)
         made.append(Agent(settings=IPyAgent(environ={}, **given), folder=tmp_path / "project"))
         return made[-1]

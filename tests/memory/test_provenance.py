@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from ipyagent.journal.events import Event, MemorySurfaced, PermissionAnswered, ToolReturned, UserSaid
@@ -138,3 +140,21 @@ def test_what_says_that_it_is_a_conclusion_is_known() -> None:
     assert is_hedged(INFERRED)
     assert not is_hedged("The user works in sales.")
     assert (worst("said", "quoted"), worst("inferred", "said"), worst("said", "")) == ("quoted", "inferred", "said")
+
+
+def test_a_long_session_costs_nothing_until_a_memory_is_written_and_little_then() -> None:
+    """In processor time: each event in passing, then only the newest of what tools gave."""
+    known = Ground()
+    known.apply(said("always report medians in the summary tables"))
+    began = time.process_time()
+    for number in range(2, 602):
+        known.apply(gave(f"row {number} " + "the quick brown fox counts 12 boxes of glass " * 1_000, number))
+    assert time.process_time() - began < 0.5
+    began = time.process_time()
+    known.settle()
+    assert time.process_time() - began < 8
+    assert repr(known).startswith("<Ground 1 said, ")
+    assert int(repr(known).split()[3]) < 150
+    began = time.process_time()
+    assert known.origin("Always report medians in the summary tables.").source == "said"
+    assert time.process_time() - began < 1

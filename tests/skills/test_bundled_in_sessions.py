@@ -19,7 +19,8 @@ ROOT = Path(__file__).resolve().parents[2]
 TABLES = ROOT.parent / "shared" / "data" / "tables"
 FILES = {
     "titanic": "titanic.csv", "hotels": "hotel_data.csv", "cost": "cost_data_with_errors.csv",
-    "btc": "YAHOO-BTC_USD_D.csv", "insurance": "insurance.csv", "gapminder": "gapminder_cleaned.csv", "mpg": "auto-mpg.csv",
+    "btc": "YAHOO-BTC_USD_D.csv", "insurance": "insurance.csv", "gapminder": "gapminder_cleaned.csv",
+    "mpg": "auto-mpg.csv",
 }  # fmt: skip
 NOTEBOOK = "01_quickstart.ipynb"
 CASES = {
@@ -35,7 +36,7 @@ CASES = {
 }
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def agent(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Agent]:
     if not TABLES.is_dir():
         pytest.skip("shared/data/tables is not beside this repository")

@@ -245,9 +245,9 @@ def test_what_hinders_a_reader_is_named_with_its_cell(tmp_path: Path) -> None:
         code("!pip install x", 3, {"output_type": "stream", "text": ["FutureWarning: x"]}),
     )
     told = "\n".join(map(str, check.check(path)))
-    for wanted in ("no heading", "out of order", "cell 1: a path of one machine", "cell 1: ends with an error (OSError)",
-                   "cell 2: has not been run", "cell 2: looks like a secret", "cell 3: installs packages",
-                   "cell 3: shows a warning"):  # fmt: skip
+    for wanted in ("no heading", "out of order", "cell 1: a path of one machine",
+                   "cell 1: ends with an error (OSError)", "cell 2: has not been run", "cell 2: looks like a secret",
+                   "cell 3: installs packages", "cell 3: shows a warning"):  # fmt: skip
         assert wanted in told
     text = {"cell_type": "markdown", "source": ["# Title\n", "```\n# no heading\n```"], "metadata": {}}
     good = notebook(tmp_path / "good.ipynb", text, code("x = 1", 1), code(["y = 2\n", "y"], 2))

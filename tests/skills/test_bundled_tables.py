@@ -172,6 +172,10 @@ def test_sql_reads_only_and_takes_values_as_parameters() -> None:
     with pytest.raises(ValueError, match="more than 2 rows"):
         sql.query("SELECT a FROM t", {"t": table}, most=2)
     assert "SCAN t" in sql.plan("SELECT a FROM t WHERE a > 1", {"t": table})
+    wide = pd.DataFrame(np.full((2, 1_500), np.inf))
+    assert sql.query("SELECT * FROM w", {"w": wide}).shape == (2, 1_500)
+    with pytest.raises(ValueError, match="select some first"):
+        sql.query("SELECT * FROM w", {"w": pd.DataFrame(np.zeros((1, 2_001)))})
     times = sql.query("SELECT min(t) AS t FROM z", {"z": HOSTILE["zones"]})
     assert times["t"][0] == "2024-03-29 23:00:00+00:00"
 

@@ -52,7 +52,7 @@ def result(place: CompactRoom, agent: Agent) -> ToolReturned:
 
 
 def test_the_catalogue_and_the_tool_stand_in_the_head(place: CompactRoom) -> None:
-    agent = place.agent()
+    agent = place.agent(skills=True)
     place.turn(agent, "hello")
     body = place.bodies[-1]
     assert "- heron-plots: draws plots of herons" in system(body)
@@ -64,7 +64,7 @@ def test_the_catalogue_and_the_tool_stand_in_the_head(place: CompactRoom) -> Non
 
 
 def test_without_skills_there_is_no_section_and_no_tool(place: CompactRoom) -> None:
-    agent = place.agent(skills=False)
+    agent = place.agent()
     place.turn(agent, "/heron-plots hello")
     body = place.bodies[-1]
     assert "<skills>" not in system(body)
@@ -76,7 +76,7 @@ def test_without_skills_there_is_no_section_and_no_tool(place: CompactRoom) -> N
 
 
 def test_skills_turned_on_within_a_session_are_a_recorded_decision(place: CompactRoom) -> None:
-    agent = place.agent(skills=False)
+    agent = place.agent()
     place.turn(agent, "hello")
     run_skills(agent, "on")
     place.turn(agent, "again")
@@ -86,7 +86,7 @@ def test_skills_turned_on_within_a_session_are_a_recorded_decision(place: Compac
 
 
 def test_the_model_loads_a_skill_and_a_second_time_is_a_line(place: CompactRoom) -> None:
-    agent = place.agent(mode="ask")
+    agent = place.agent(skills=True, mode="ask")
     place.turn(agent, "draw", *(tool("load_skill", {"name": "heron-plots"}),) * 2, text("ok"))
     first, second = place.of(agent, ToolReturned)
     assert not first.is_error
@@ -99,7 +99,7 @@ def test_the_model_loads_a_skill_and_a_second_time_is_a_line(place: CompactRoom)
 
 
 def test_the_prefix_stays_while_the_disk_changes_and_the_next_request_tells(place: CompactRoom, tmp_path: Path) -> None:
-    agent = place.agent()
+    agent = place.agent(skills=True)
     place.turn(agent, "hello", tool("load_skill", {"name": "heron-plots"}), text("ok"))
     before = head(place.bodies[-1])
     make(tmp_path / "home" / "skills" / "heron-plots", "draws plots of herons", "Use metres.")
@@ -123,7 +123,7 @@ def test_the_prefix_stays_while_the_disk_changes_and_the_next_request_tells(plac
 
 
 def test_a_slash_loads_before_the_request(place: CompactRoom) -> None:
-    agent = place.agent()
+    agent = place.agent(skills=True)
     place.turn(agent, "/heron-plots draw df")
     texts = [block["text"] for block in place.bodies[-1]["messages"][-1]["content"]]
     assert texts[-1] == "draw df"
@@ -145,7 +145,7 @@ def test_a_slash_loads_before_the_request(place: CompactRoom) -> None:
 
 @pytest.mark.parametrize("how", ["model", "user"])
 def test_a_loaded_skill_outlives_a_compaction(place: CompactRoom, how: str) -> None:
-    agent = place.agent()
+    agent = place.agent(skills=True)
     place.turn(agent, words(1, 3_000))
     if how == "user":
         place.turn(agent, "/heron-plots draw", text("ok"))
@@ -167,7 +167,7 @@ def test_a_loaded_skill_outlives_a_compaction(place: CompactRoom, how: str) -> N
 
 
 def test_clearing_leaves_a_loaded_skill(place: CompactRoom) -> None:
-    agent = place.agent(clear_policy="every_turn", clear_keep=0)
+    agent = place.agent(skills=True, clear_policy="every_turn", clear_keep=0)
     place.turn(agent, "draw", tool("load_skill", {"name": "heron-plots"}), text("ok"))
     for number in range(4):
         code = f"print('x{number} ' * 3000)"
@@ -181,7 +181,7 @@ def test_files_of_a_skill_are_read_without_a_question_and_run_only_with_one(plac
     folder = tmp_path / "home" / "skills" / "heron-plots"
     (folder / "scripts").mkdir()
     (folder / "scripts" / "draw.py").write_text("print('drawn')")
-    agent = place.agent(mode="ask")
+    agent = place.agent(skills=True, mode="ask")
     place.turn(agent, "read", tool("read_file", {"path": str(folder / "scripts" / "draw.py")}), text("ok"))
     assert "print('drawn')" in plain(result(place, agent).blocks)
     command = f"python {folder / 'scripts' / 'draw.py'}"
@@ -198,7 +198,7 @@ def test_files_of_a_skill_are_read_without_a_question_and_run_only_with_one(plac
 def test_an_untrusted_project_brings_no_skills_and_one_line(place: CompactRoom) -> None:
     make(place.folder / ".claude" / "skills" / "stork", "does what storks do", "STORK")
     (place.folder / ".ipyagent").mkdir()
-    agent = place.agent(trust_all=False)
+    agent = place.agent(skills=True, trust_all=False)
     place.turn(agent, "/stork hello", tool("load_skill", {"name": "stork"}), text("ok"))
     assert "stork" not in system(place.bodies[-2])
     assert result(place, agent).is_error
@@ -211,12 +211,12 @@ def test_an_untrusted_project_brings_no_skills_and_one_line(place: CompactRoom) 
 
 
 def test_a_resumed_session_knows_what_is_loaded(place: CompactRoom, tmp_path: Path) -> None:
-    agent = place.agent()
+    agent = place.agent(skills=True)
     place.turn(agent, "draw", tool("load_skill", {"name": "heron-plots"}), text("ok"))
     name = place.session(agent).journal.session
     agent.close()
     make(tmp_path / "home" / "skills" / "egret-tables", "cleans tables of egrets")
-    other = place.agent()
+    other = place.agent(skills=True)
     other.resume(name)
     place.turn(other, "go on", tool("load_skill", {"name": "heron-plots"}), text("ok"))
     assert "- egret-tables:" in last(place.bodies[-2])
@@ -227,7 +227,7 @@ def test_a_resumed_session_knows_what_is_loaded(place: CompactRoom, tmp_path: Pa
 
 
 def test_the_list_says_where_each_comes_from_and_which_are_loaded(place: CompactRoom) -> None:
-    agent = place.agent()
+    agent = place.agent(skills=True)
     make(place.folder / "skills" / "stork", "does what storks do")
     told = run_skills(agent, "")
     assert "this project:\n  stork " in told
@@ -237,7 +237,7 @@ def test_the_list_says_where_each_comes_from_and_which_are_loaded(place: Compact
 
 
 def test_a_new_skill_is_valid_and_used_at_once(place: CompactRoom) -> None:
-    agent = place.agent()
+    agent = place.agent(skills=True)
     told = run_skills(agent, "new Egret_Tables Cleans tables: dates, units; use it before any join")
     folder = place.folder / "skills" / "egret-tables"
     assert str(folder / FILE) in told
@@ -253,7 +253,7 @@ def test_a_new_skill_is_valid_and_used_at_once(place: CompactRoom) -> None:
 
 
 def test_load_goes_with_the_next_request_alone(place: CompactRoom) -> None:
-    agent = place.agent()
+    agent = place.agent(skills=True)
     assert "goes with your next request" in run_skills(agent, "load heron-plots")
     place.turn(agent, "draw")
     assert BODY in last(place.bodies[-1])
@@ -263,7 +263,7 @@ def test_load_goes_with_the_next_request_alone(place: CompactRoom) -> None:
 
 
 def test_show_and_doctor_tell_what_is_there(place: CompactRoom, tmp_path: Path) -> None:
-    agent = place.agent()
+    agent = place.agent(skills=True)
     told = run_skills(agent, "show heron-plots")
     assert told.endswith(BODY)
     assert str(tmp_path / "home" / "skills" / "heron-plots" / FILE) in told
@@ -281,7 +281,7 @@ def test_show_and_doctor_tell_what_is_there(place: CompactRoom, tmp_path: Path) 
 
 
 def test_completion_knows_skills(place: CompactRoom) -> None:
-    agent = place.agent()
+    agent = place.agent(skills=True)
     completions = Completions(agent.shell, ("ipyagent", "agent"), None, lambda: names(agent))
 
     def after(line: str) -> list[str]:
@@ -299,7 +299,7 @@ def test_completion_knows_skills(place: CompactRoom) -> None:
 def test_a_catalogue_that_is_cut_is_told_once(place: CompactRoom) -> None:
     for number in range(300):
         make(place.folder / "skills" / f"s{number:03}", "word " * 40)
-    agent = place.agent(window=60_000)
+    agent = place.agent(skills=True, window=60_000)
     place.turn(agent, "hello")
     place.turn(agent, "again")
     assert sum("to fit the window" in notice or "fit the window" in notice for notice in agent.notices) == 1

@@ -53,10 +53,11 @@ def key_report(left: pd.DataFrame, right: pd.DataFrame, on: str | Sequence[Any])
         if _family(left[name]) != _family(right[name]):
             problems.append(f"{name}: {one} on the left, {other} on the right; nothing meets until they agree")
         elif _is_text(left[name]):
-            a, b = (set(table[name].dropna().astype(str)) for table in (left, right))
-            more = len({each.strip().casefold() for each in a} & {each.strip().casefold() for each in b})
-            if more > len(a & b):
-                problems.append(f"{name}: {more - len(a & b)} more values meet without case and blanks at the ends")
+            one_side, other_side = (set(table[name].dropna().astype(str)) for table in (left, right))
+            plain = [{each.strip().casefold() for each in side} for side in (one_side, other_side)]
+            more = len(plain[0] & plain[1]) - len(one_side & other_side)
+            if more > 0:
+                problems.append(f"{name}: {more} more values meet without case and blanks at the ends")
         if at == 0 and len(left) and len(right) and not set(ours.dropna()) & set(theirs.dropna()):
             problems.append("no key is on both sides")
     a, b = ours.dropna().value_counts(), theirs.dropna().value_counts()

@@ -12,7 +12,7 @@ import pandas as pd
 
 MOST_COLOURS = 7
 MOST_MARKS = 5_000
-"""Points that can be told apart in one scatter plot of ordinary size, by our own trials."""
+"""Rules of thumb: series told apart by colour, and points that do not cover each other in a plot of usual size."""
 
 
 def suggest(table: pd.DataFrame, x: Any, y: Any | None = None) -> str:

@@ -80,13 +80,8 @@ def _filled(tables: Mapping[str, pd.DataFrame]) -> _Connection:
             raise ValueError(f"{name} has {len(columns):,} columns, SQLite takes {MOST_COLUMNS:,}: select some first")
         connection.execute(f"CREATE TABLE {_quoted(name)} ({', '.join(_quoted(column) for column in columns)})")
         values = [_storable(table.iloc[:, at]) for at in range(len(columns))]
-        if len(columns) <= 900:  # more than 999 parameters are refused by old builds
-            marks = ", ".join("?" * len(columns))
-            connection.executemany(f"INSERT INTO {_quoted(name)} VALUES ({marks})", zip(*values, strict=True))
-        else:
-            marks = ", ".join(f"json_extract(?1, '$[{at}]')" for at in range(len(columns)))
-            rows = ((json.dumps(row),) for row in zip(*values, strict=True))
-            connection.executemany(f"INSERT INTO {_quoted(name)} VALUES ({marks})", rows)
+        marks = ", ".join("?" * len(columns))
+        connection.executemany(f"INSERT INTO {_quoted(name)} VALUES ({marks})", zip(*values, strict=True))
     connection.commit()
     return connection
 

@@ -102,6 +102,13 @@ def _export(extension: Extension, rest: str) -> str:
     return export(extension.agent_now, Path(rest).expanduser())
 
 
+def _cells(extension: Extension, rest: str) -> str:
+    """The agent's work of the session as ordinary cells: below this one, or in a new FILE.ipynb."""
+    from ipyagent.cells_command import run_cells
+
+    return run_cells(extension, rest)
+
+
 def _model(extension: Extension, rest: str) -> str:
     """Show or choose the model."""
     agent = extension.agent_now
@@ -251,6 +258,7 @@ COMMANDS: dict[str, Callable[[Extension, str], str]] = {
     "undo": _undo,
     "fix": _fix,
     "export": _export,
+    "cells": _cells,
     "model": _model,
     "mode": _mode,
     "allow": _allow,

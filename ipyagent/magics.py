@@ -45,6 +45,7 @@ class Extension:
         self._transformer: CellTransformer | None = None
         self._completions: Any = None
         self._door: Any = None
+        self.inserting: Any = None
 
     # ------------------------------------------------------------------ loading
 
@@ -243,8 +244,11 @@ class Extension:
             route = lambda comm, click: route_clicks(kernel, comm, click)  # noqa: E731
             if self._door is None:
                 self._door = Door(route)
+            from ipyagent.cells_command import as_cells
+
             deeds = TakingBack(agent.bench.memories, lambda: agent.session)
-            return PanelSurface(agent.stop, route, deeds=deeds, door=self._door)
+            cells = as_cells(self, self._cell_id())
+            return PanelSurface(agent.stop, route, deeds=deeds, door=self._door, as_cells=cells)
         from ipyagent.ui.text import TextSurface
 
         return TextSurface()

@@ -40,7 +40,7 @@ NOT_FOR_PROJECTS: Mapping[str, str] = {
 }
 """Settings that a project's file may not say, and why."""
 ONLY_OFF = frozenset((
-    "memory", "recall", "recall_selector", "extraction", "dreaming", "instructions", "skills", "thinking",
+    "memory", "recall", "recall_selector", "extraction", "dreaming", "instructions", "skills", "thinking", "mcp",
 ))  # fmt: skip
 """Switches that a project's file may turn off, never on."""
 FOR_PROJECTS = frozenset((
@@ -54,7 +54,8 @@ FOR_PROJECTS = frozenset((
     "notes_section_tokens", "notes_tokens", "keep_tokens", "keep_messages", "keep_most_tokens", "restore_files",
     "restore_file_tokens", "restore_tokens", "compact_failures", "compact_thrash_turns", "collapse_percent",
     "recall_when", "recall_files", "recall_bytes", "extract_every", "extract_turns", "extract_messages",
-    "dream_hours", "dream_sessions",
+    "dream_hours", "dream_sessions", "mcp_timeout", "mcp_startup_timeout", "mcp_wait", "mcp_inline_tools",
+    "mcp_inline_percent",
 ))  # fmt: skip
 """Settings that tune the work; every setting stands in one of the three lists."""
 

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from ipyagent.config import IPyAgent
+from ipyagent.fitting import fitted
 from ipyagent.head import MEMORY, Head
 from ipyagent.journal.events import ModelChosen
 from ipyagent.journal.protocols import Tool
@@ -110,6 +111,10 @@ class Workbench:
         tools |= await self.outside(session, info.window)
         if not self.settings.memory and not self.head.has_memory(session):
             tools.pop(MEMORY, None)
+        window = state_of(self.settings, info, 0).window
+        tools, left = fitted(tools, window, {tool["name"] for tool in session.view.tools})
+        if left and not session.view.system:
+            self.toolbox.notice(f"the window of {window:,} tokens leaves no room for the tools {', '.join(left)}")
         session.connect(
             model,
             msgspec.structs.replace(info, model=name),

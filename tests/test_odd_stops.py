@@ -45,6 +45,7 @@ def kernel_on(server: PracticeServer, folder: Path) -> Iterator[Kernel]:
             "ANTHROPIC_API_KEY": KEY,
             "IPYAGENT_MODEL": MODEL,
             "IPYAGENT_MODE": "auto",
+            "IPYAGENT_EXTRACTION": "false",
             "IPYAGENT_HOME": str(folder / ".home"),
             "IPYTHONDIR": str(folder / ".ipython"),
         }.items():

@@ -131,7 +131,8 @@ def papermill(place: Path, *cells: str, **more: str) -> tuple[subprocess.Complet
 
 
 def served(server: PracticeServer) -> dict[str, str]:
-    return {"ANTHROPIC_BASE_URL": server.url, "ANTHROPIC_API_KEY": KEY, "IPYAGENT_MODEL": MODEL}
+    return {"ANTHROPIC_BASE_URL": server.url, "ANTHROPIC_API_KEY": KEY, "IPYAGENT_MODEL": MODEL,
+            "IPYAGENT_EXTRACTION": "false"}  # its requests would take scripted replies
 
 
 def errors(notebook: Any) -> list[Any]:

@@ -67,6 +67,7 @@ def terminal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Terminal]:
             "IPYTHONDIR": str(folder / ".ipython"),
             "IPYAGENT_HOME": str(folder / ".home"),
             "IPYAGENT_MODE": "auto",
+            "IPYAGENT_EXTRACTION": "false",  # a request in the background would take a scripted reply
             "IPYAGENT_MODEL": "claude-sonnet-5-5",
             "ANTHROPIC_BASE_URL": server.url,
             "ANTHROPIC_API_KEY": "practice",

@@ -148,7 +148,7 @@ class Notebook:
     def replaced(self, number: int, source: str) -> Notebook:
         """Another source, in the form that the cell's source has; all else of the cell stays."""
         cell = self.cells[number]
-        text = source.rstrip("\n") + "\n" * cell.source.endswith("\n")
+        text = source.rstrip("\n") + cell.source[len(cell.source.rstrip("\n")) :]
         return self.with_values(number, {"source": form(text, isinstance(cell.value.get("source"), list))})
 
     def with_values(self, number: int, values: Mapping[str, Any]) -> Notebook:

@@ -161,7 +161,9 @@ class Layout:
             inner = f"{self.newline}{outer}{self.indent}" if self.indent else ""
             tail = f"{self.newline}{outer}" if self.indent else ""
             return self.text[: self.opening + 1] + inner + cell + tail + self.text[self.closing :]
-        between = self._before(places[1 if len(places) > 1 else 0].start)
+        between = self._separators[0][1:]
+        if self.indent or len(places) > 1:
+            between = self._before(places[min(1, len(places) - 1)].start)
         if at < len(places):
             return self.text[: places[at].start] + cell + "," + between + self.text[places[at].start :]
         return self.text[: places[-1].end] + "," + between + cell + self.text[places[-1].end :]

@@ -3,6 +3,7 @@ wanted, because a cell means what those above it made. Through nbclient, which i
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -58,6 +59,9 @@ async def run_cells(notebook: Notebook, last: int, folder: Path, progress: Calla
     except NoSuchKernel:
         raise ToolFailure(f"there is no kernel {name!r} here; `jupyter kernelspec list` names the others") from None
     except DeadKernelError:
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():  # nbclient takes every cancellation for a death
+            raise asyncio.CancelledError from None
         raise ToolFailure(f"the kernel died in cell {notebook.cells[ran[-1]].ident if ran else '?'}") from None
     for number in ran:
         notebook = _with_outputs(notebook, number, whole.cells[number])

@@ -1,4 +1,34 @@
-// Brings to life the hidden buttons that carry this kernel's mark, wherever they stand in the page.
+// Brings to life the hidden buttons that carry this kernel's mark, wherever they stand in the page, and puts
+// cells that the kernel offers into the notebook, where the page has one that can take them.
+const page = crypto.randomUUID ? crypto.randomUUID() : String(Math.random());
+
+// The notebook's shared model: JupyterLab and Notebook 7 (undocumented; everything is looked at before it is used).
+function notebookOf(model) {
+  const shared = model.widget_manager?.context?.model?.sharedModel;
+  return shared && typeof shared.insertCell === "function" && typeof shared.transact === "function" && Array.isArray(shared.cells)
+    ? shared
+    : null;
+}
+
+function placeBelow(shared, below) {
+  const at = shared.cells.findIndex((cell) => (cell.id ?? cell.getId?.()) === below);
+  return at < 0 ? null : at + 1;
+}
+
+function hear(model, message) {
+  if (message?.offer) {
+    const shared = notebookOf(model);
+    const able = shared && placeBelow(shared, message.below) !== null;
+    model.send({ [able ? "claim" : "unable"]: message.offer, page });
+  } else if (message?.insert && message.page === page) {
+    const shared = notebookOf(model);
+    const at = placeBelow(shared, message.below) ?? shared.cells.length; // the cell went meanwhile
+    shared.transact(() => message.insert.forEach((cell, i) => shared.insertCell(at + i, cell)));
+  }
+}
+
+let presses = 0;
+
 function initialize({ model }) {
   const mark = model.get("mark");
   const own = `[data-ipyagent-door^="${CSS.escape(mark)}."]`;
@@ -15,11 +45,17 @@ function initialize({ model }) {
     const button = event.target.closest?.(own);
     if (!button || button.disabled) return;
     button.disabled = true;
-    model.send({ button: button.dataset.ipyagentDoor });
+    const again = button.hasAttribute("data-again");
+    model.send({ button: button.dataset.ipyagentDoor, ...(again ? { press: `${page}.${++presses}` } : {}) });
+    if (again) setTimeout(() => (button.disabled = false), 1500); // not twice by a double click
   };
+  const listen = (message) => hear(model, message);
+  model.on("msg:custom", listen);
+  model.send({ ready: page });
   document.addEventListener("click", press, true);
   const leave = () => {
     document.removeEventListener("click", press, true);
+    model.off("msg:custom", listen);
     style.remove();
   };
   model.on("destroy", leave);

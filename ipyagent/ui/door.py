@@ -39,6 +39,8 @@ class Door:
         self._route = route
         self._mark = secrets.token_hex(8)
         self._acts: dict[str, Callable[[], None]] = {}
+        self._pressed: set[str] = set()
+        self._listeners: list[Callable[[dict[str, Any]], None]] = []
         self._widget: Any = None
 
     def __repr__(self) -> str:
@@ -46,19 +48,37 @@ class Door:
 
     def button(self, act: Callable[[], None]) -> str:
         """The mark for a new button (`data-ipyagent-door`); `act` is called on any thread when it is pressed."""
+        self._open()
+        name = f"{self._mark}.{len(self._acts)}"
+        self._acts[name] = act
+        return name
+
+    def listen(self, heard: Callable[[dict[str, Any]], None]) -> None:
+        """Have the page's other messages given to `heard`, on any thread, perhaps twice."""
+        self._listeners.append(heard)
+
+    def send(self, content: dict[str, Any]) -> None:
+        """A message to every page of this kernel; one that is still loading misses it, and says when it is ready."""
+        self._open()
+        self._widget.send(content)
+
+    def _open(self) -> None:
         if self._widget is None:
             self._widget = _door_class()(mark=self._mark)
             self._widget.on_msg(lambda _widget, content, _buffers: self.press(content))
             if self._route is not None and self._widget.comm is not None:
                 self._route(self._widget.comm, self.press)
-        name = f"{self._mark}.{len(self._acts)}"
-        self._acts[name] = act
-        return name
 
     def press(self, content: dict[str, Any]) -> None:
         """One message of the page; marks that were not given out are ignored."""
         if content.get("method") == "custom" and isinstance(content.get("content"), dict):
             content = content["content"]
         act = self._acts.get(str(content.get("button")))
-        if act is not None:
+        press = str(content.get("press") or "")
+        if act is not None and press not in self._pressed:
+            if press:
+                self._pressed.add(press)
             act()
+        elif act is None:
+            for heard in self._listeners:
+                heard(content)

@@ -18,6 +18,7 @@ from typing import Any, TypeAlias
 
 from ipyagent.journal.events import Event, PermissionAnswered, PermissionAsked
 from ipyagent.journal.protocols import Answer, Status
+from ipyagent.ui.as_cells import AsCells
 from ipyagent.ui.door import Door
 from ipyagent.ui.items import QuestionItem, call_key
 from ipyagent.ui.segments import Segments
@@ -67,7 +68,7 @@ def _panel_class() -> Any:
 
 class PanelSurface:
     """`on_stop` is called on any thread, once, when Stop is pressed. `deeds` do what memory chips ask for,
-    `door` keeps their buttons alive when the turn is over."""
+    `door` keeps their buttons alive when the turn is over, `as_cells` is the button that puts its code into cells."""
 
     can_ask = True
 
@@ -78,6 +79,7 @@ class PanelSurface:
         *,
         deeds: Deeds | None = None,
         door: Door | None = None,
+        as_cells: AsCells | None = None,
     ) -> None:
         self._on_stop = on_stop
         self._route = route
@@ -98,6 +100,7 @@ class PanelSurface:
         self._stopped = False
         self._closed = False
         self._take_back = TakeBack(deeds, door, lambda: self._events, self._taken) if deeds is not None else None
+        self._as_cells = as_cells
         self._settled: dict[str, Any] = {}  # what stays, for pages that come late
 
     def __repr__(self) -> str:
@@ -141,7 +144,8 @@ class PanelSurface:
 
         with self._settling:  # the newest is the last to be sent
             doors = self._take_back.doors(self._loop) if self._take_back is not None else {}
-            bundle = static_bundle(list(self._events), self._last, doors)
+            cells = self._as_cells.button(self._events) if self._as_cells is not None else ""
+            bundle = static_bundle(list(self._events), self._last, doors, cells)
             update_display(bundle, display_id=self._display, raw=True)  # type: ignore[no-untyped-call]  # no types
         return bundle
 

@@ -45,16 +45,17 @@ _FRAME = '<div class="ipyagent ia-static tex2jax_ignore mathjax_ignore">'
 
 
 def static_bundle(
-    events: Sequence[Event], status: Status | None, doors: Mapping[Deed, str] | None = None
+    events: Sequence[Event], status: Status | None, doors: Mapping[Deed, str] | None = None, cells: str = ""
 ) -> dict[str, str]:
-    """`text/html`, `text/markdown` and `text/plain` of a turn; `doors` as in `Look`."""
+    """`text/html`, `text/markdown` and `text/plain` of a turn; `doors` as in `Look`, `cells` the mark of the
+    button that inserts its code as cells."""
     transcript = Transcript()
     for event in events:
         transcript.add(event)
     items = transcript.items
     footer = footer_line(transcript, status)
     return {
-        "text/html": _html(items, footer, doors or {}),
+        "text/html": _html(items, footer, doors or {}, cells),
         "text/markdown": _markdown(items, footer),
         "text/plain": plain_text(items, footer),
     }
@@ -73,7 +74,7 @@ def footer_line(transcript: Transcript, status: Status | None) -> str:
     return " · ".join(line(part, 120) for part in parts if part)
 
 
-def _html(items: Sequence[Item], footer: str, doors: Mapping[Deed, str]) -> str:
+def _html(items: Sequence[Item], footer: str, doors: Mapping[Deed, str], cells: str = "") -> str:
     for look in (
         Look(static=True, output_chars=OUTPUT_CHARS, doors=doors),
         Look(static=True, output_chars=2_000, doors=doors),
@@ -91,7 +92,18 @@ def _html(items: Sequence[Item], footer: str, doors: Mapping[Deed, str]) -> str:
             break
         kept.append(part)
     small = f'<div style="margin-top:4px;opacity:.75"><small>{escape(footer)}</small></div>' if footer else ""
+    small += _as_cells(cells) if cells else ""
     return _FRAME + "\n".join(kept) + small + "</div>"
+
+
+def _as_cells(mark: str) -> str:
+    """A button without words, which a live page brings to life; the command that does the same stands beside it."""
+    label = "Insert the code of this turn as cells below"
+    return (
+        f'<div style="margin-top:2px"><button type="button" hidden data-again data-ipyagent-door="{escape(mark)}" '
+        f'data-sign="insert as cells" aria-label="{label}" title="{label}"></button>'
+        '<small style="opacity:.75">as cells: <code>%agent cells</code></small></div>'
+    )
 
 
 def _markdown(items: Sequence[Item], footer: str) -> str:

@@ -59,6 +59,7 @@ class Product:
                     "ANTHROPIC_API_KEY": "practice",
                     "IPYAGENT_MODEL": MODEL,
                     "IPYAGENT_MODE": "auto",
+                    "IPYAGENT_EXTRACTION": "false",
                     "IPYAGENT_HOME": str(root / ".home"),
                     **(environment or {}),
                 },

@@ -155,7 +155,7 @@ def test_by_threshold_the_server_compacts_within_a_request(tmp_path: Path) -> No
     with compact_room(tmp_path) as room:
         agent = room.agent(engine="server", window=100_000, layer_server_edits=False)
         for number in range(6):
-            said = f"box {number}: {words(number, 14_000)}"
+            said = f"box {number}: {words(number, 13_400)}"
             assert room.turn(agent, said, text(f"done {number}", thinking="Hm.")).status == "finished"
         assert room.turn(agent, "go on", text("ok")).status == "finished"
         made = room.of(agent, Compacted)
@@ -164,7 +164,7 @@ def test_by_threshold_the_server_compacts_within_a_request(tmp_path: Path) -> No
         assert room.session(agent).view.count().tokens < 70_000
         files = room.session(agent).journal.folder / "tool-results"
         assert "box 0: item 0-0" in (files / "left-1.txt").read_text()
-        assert "tool-results/left-1.txt" in plain(room.bodies[-1]["messages"][-1]["content"])
+        assert any("tool-results/left-1.txt" in plain(body["messages"][-1]["content"]) for body in room.bodies)
         assert room.calls == []
         assert compactions(room) == []
         kinds = [b["type"] for m in room.bodies[-1]["messages"] for b in m["content"]]

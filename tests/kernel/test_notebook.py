@@ -78,7 +78,7 @@ def test_an_edit_keeps_every_byte_that_it_does_not_touch(seed: int) -> None:
         elif action == "replace":
             made = now.replaced(number, source)
             after = cells_of(made.data)
-            ending = "\n" * source_of(before[number]).endswith("\n")
+            ending = source_of(before[number])[len(source_of(before[number]).rstrip("\n")) :]
             assert source_of(after[number]) == source + ending
             assert type(after[number]["source"]) is type(before[number]["source"])
             assert {**after[number], "source": 0} == {**before[number], "source": 0}
@@ -104,7 +104,7 @@ def test_an_edit_keeps_every_byte_that_it_does_not_touch(seed: int) -> None:
         assert len(set(made.known.ids)) == len(made.cells)
         assert made.problem() == ""
         validates(made.data)
-        if now.data.isascii() and re.search(rb"\\u(?!00[01])", now.data):
+        if now.data.isascii() and re.search(rb"(?<!\\)(?:\\\\)*\\u(?!00[01])", now.data):
             assert made.data.isascii()
         now = made
     lines = now.layout.text.split("\n")

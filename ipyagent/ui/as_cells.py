@@ -1,0 +1,85 @@
+"""Cells on their way into the page's notebook: offered to every page of the kernel, given to the first one that
+can take them, and to no other; pages that cannot are told so. A page that loads late is offered them again."""
+
+from __future__ import annotations
+
+import secrets
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+from ipyagent.journal.events import Event
+from ipyagent.ui.door import Door
+
+Cells: TypeAlias = Sequence[Mapping[str, Any]]
+MOST_OFFERS = 20
+"""Offers kept for pages that come late; older ones are dropped."""
+_KEYS = ("cell_type", "metadata")
+
+
+class Inserting:
+    """The cells that one kernel puts into its notebook, through the door's widget."""
+
+    def __init__(self, door: Door) -> None:
+        self._door = door
+        self._offers: dict[str, tuple[list[dict[str, Any]], str, Callable[[int], None]]] = {}
+        self._lock = threading.Lock()  # messages come on several threads, some twice
+        door.listen(self._hear)
+
+    def __repr__(self) -> str:
+        return f"<Inserting {len(self._offers)} offers>"
+
+    def offer(self, cells: Cells, below: str, told: Callable[[int], None]) -> None:
+        """Have `cells` put below the cell with the id `below`. `told` is called, on any thread, with how many
+        came in; with 0 when a page said that it cannot."""
+        token = secrets.token_hex(8)
+        sent = [{**{key: cell[key] for key in _KEYS}, "source": "".join(cell["source"])} for cell in cells]
+        with self._lock:
+            self._offers[token] = (sent, below, told)
+            while len(self._offers) > MOST_OFFERS:
+                del self._offers[next(iter(self._offers))]
+        self._door.send({"offer": token, "below": below})
+
+    def _hear(self, content: dict[str, Any]) -> None:
+        if content.get("ready"):
+            with self._lock:
+                open_ = [(token, below) for token, (_cells, below, _told) in self._offers.items()]
+            for token, below in open_:
+                self._door.send({"offer": token, "below": below})
+            return
+        token, page = str(content.get("claim") or content.get("unable")), content.get("page")
+        with self._lock:
+            found = self._offers.pop(token, None)
+        if found is None:
+            return  # another page has them, or this message came before
+        cells, below, told = found
+        if content.get("claim"):
+            self._door.send({"insert": cells, "below": below, "page": page})
+            told(len(cells))
+        else:
+            told(0)
+
+
+class AsCells:
+    """The button below one turn. `cells` makes the cells of its events, `below` is the turn's own cell."""
+
+    def __init__(
+        self, inserting: Inserting, door: Door, cells: Callable[[Sequence[Event]], Cells], below: str
+    ) -> None:
+        self._inserting = inserting
+        self._door = door
+        self._cells = cells
+        self._below = below
+        self._button = ""
+
+    def __repr__(self) -> str:
+        return f"<AsCells below {self._below or 'nothing'}>"
+
+    def button(self, events: Sequence[Event]) -> str:
+        """The button's mark; "" when the turn left nothing to insert, or nobody knows where."""
+        if not self._button and self._below and self._cells(events):
+            kept = tuple(events)
+            self._button = self._door.button(
+                lambda: self._inserting.offer(self._cells(kept), self._below, lambda count: None)
+            )
+        return self._button

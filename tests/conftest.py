@@ -8,6 +8,12 @@ from collections.abc import Iterator
 import pytest
 
 
+def pytest_configure() -> None:
+    """A shell's background job is born with SIGINT ignored; the tests send it to themselves and their children."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 @pytest.fixture(autouse=True)
 def _sigint_is_left_as_it_was() -> Iterator[None]:
     before = signal.getsignal(signal.SIGINT)

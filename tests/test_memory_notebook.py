@@ -84,7 +84,8 @@ def test_it_runs_in_time_without_key_or_network(run: Run) -> None:
     assert run.seconds < SECONDS
     outputs = [output for cell in run.notebook.cells for output in cell.get("outputs", ())]
     assert not any(output.output_type == "error" for output in outputs)
-    assert not any(output.get("name") == "stderr" for output in outputs)
+    said = [output["text"] for output in outputs if output.get("name") == "stderr"]
+    assert [text for text in said if "font cache" not in text] == []  # matplotlib's, once in a new environment
 
 
 def test_what_is_asked_for_is_saved_at_once_with_its_source(run: Run) -> None:
@@ -124,7 +125,7 @@ def test_a_kernel_that_heard_nothing_is_shown_the_memory_and_the_cell_says_why(r
     assert f"{name}, today: {memory.description} ({memory.why})" in run.text("recalled")
     tried = run.text("try-recall")
     assert re.search(rf"would be shown to the model.*\n +\d\.\d\d  {re.escape(memory.path)}", tried)
-    assert tried.rstrip().endswith("nothing would be shown to the model")
+    assert "nothing would be shown to the model" in tried  # with vectors, what comes close stands below
 
 
 def test_two_kernels_at_once_lose_nothing_and_the_index_is_true(run: Run) -> None:

@@ -74,15 +74,18 @@ def _load() -> Embedder | None:
     spec = find_spec("wordllama")
     if spec is None or spec.origin is None:
         return None
-    root = logging.getLogger()
+    # it sets up logging for the whole process, which is the user's: with a handler there that does nothing, not
+    # even lines that other threads log meanwhile come out
+    root, mute = logging.getLogger(), logging.NullHandler()
     level, handlers = root.level, list(root.handlers)
+    root.addHandler(mute)
     try:
         from wordllama import WordLlama
 
         model = WordLlama.load(cache_dir=Path(spec.origin).parent, disable_download=True)
     except (ImportError, OSError, ValueError, RuntimeError):
         return None  # an incomplete installation: as if it were not there
-    finally:  # it sets up logging for the whole process, which is the user's
+    finally:
         root.setLevel(level)
         for handler in [handler for handler in root.handlers if handler not in handlers]:
             root.removeHandler(handler)

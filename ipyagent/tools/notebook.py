@@ -157,7 +157,8 @@ def _told(edit: Edit, where: str) -> ToolOutput:
     if where:
         lines.append(
             f"[{RELOAD[where]}: tell the user to reload it (File > Reload Notebook from Disk) before saving. "
-            "If Jupyter says at a save that the file has changed on disk: Revert keeps this edit, Overwrite undoes it]"
+            "If Jupyter says at a save that the file has changed on disk: Revert keeps this edit and drops what was "
+            "not saved in the page, Overwrite does the opposite]"
         )
         note += "; reload the open page before you save it"
     return text_output("\n".join(lines), note=note)

@@ -5,16 +5,24 @@ from __future__ import annotations
 
 import secrets
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from ipyagent.journal.events import Event
 from ipyagent.ui.door import Door
 
 Cells: TypeAlias = Sequence[Mapping[str, Any]]
-MOST_OFFERS = 20
-"""Offers kept for pages that come late; older ones are dropped."""
+OPEN = 60.0
+"""Seconds in which a page that comes late may take cells: later nobody expects them."""
 _KEYS = ("cell_type", "metadata")
+
+
+class _Offer(NamedTuple):
+    cells: list[dict[str, Any]]
+    below: str
+    told: Callable[[int], None]
+    at: float
 
 
 class Inserting:
@@ -22,7 +30,7 @@ class Inserting:
 
     def __init__(self, door: Door) -> None:
         self._door = door
-        self._offers: dict[str, tuple[list[dict[str, Any]], str, Callable[[int], None]]] = {}
+        self._offers: dict[str, _Offer] = {}
         self._lock = threading.Lock()  # messages come on several threads, some twice
         door.listen(self._hear)
 
@@ -31,33 +39,32 @@ class Inserting:
 
     def offer(self, cells: Cells, below: str, told: Callable[[int], None]) -> None:
         """Have `cells` put below the cell with the id `below`. `told` is called, on any thread, with how many
-        came in; with 0 when a page said that it cannot."""
+        came in; with 0 when a page said that it cannot (another may still)."""
         token = secrets.token_hex(8)
         sent = [{**{key: cell[key] for key in _KEYS}, "source": "".join(cell["source"])} for cell in cells]
         with self._lock:
-            self._offers[token] = (sent, below, told)
-            while len(self._offers) > MOST_OFFERS:
-                del self._offers[next(iter(self._offers))]
+            now = time.monotonic()
+            self._offers = {name: offer for name, offer in self._offers.items() if now - offer.at < OPEN}
+            self._offers[token] = _Offer(sent, below, told, now)
         self._door.send({"offer": token, "below": below})
 
     def _hear(self, content: dict[str, Any]) -> None:
         if content.get("ready"):
             with self._lock:
-                open_ = [(token, below) for token, (_cells, below, _told) in self._offers.items()]
-            for token, below in open_:
-                self._door.send({"offer": token, "below": below})
-            return
-        token, page = str(content.get("claim") or content.get("unable")), content.get("page")
-        with self._lock:
-            found = self._offers.pop(token, None)
-        if found is None:
-            return  # another page has them, or this message came before
-        cells, below, told = found
-        if content.get("claim"):
-            self._door.send({"insert": cells, "below": below, "page": page})
-            told(len(cells))
-        else:
-            told(0)
+                open_ = [item for item in self._offers.items() if time.monotonic() - item[1].at < OPEN]
+            for token, offer in open_:
+                self._door.send({"offer": token, "below": offer.below})
+        elif content.get("unable"):
+            with self._lock:
+                found = self._offers.get(str(content["unable"]))
+            if found is not None:
+                found.told(0)  # another page may still take them
+        elif content.get("claim"):
+            with self._lock:
+                found = self._offers.pop(str(content["claim"]), None)
+            if found is not None:  # else another page has them, or this message came before
+                self._door.send({"insert": found.cells, "below": found.below, "page": content.get("page")})
+                found.told(len(found.cells))
 
 
 class AsCells:

@@ -42,6 +42,11 @@ def source(cell: dict[str, Any]) -> str:
     return "".join(cell["source"])
 
 
+def ours(page: Page) -> list[str]:
+    """Errors of the page; Notebook 7 itself reports a missing settings schema now and then."""
+    return [error for error in page.errors if "schema" not in error]
+
+
 def shows(page: Page, sources: list[str]) -> None:
     until(lambda: page.page.evaluate(SOURCES) == sources, f"cells {sources}, but {page.page.evaluate(SOURCES)}")
 
@@ -79,7 +84,7 @@ def test_the_agents_work_is_inserted_below_its_cell(product: Product, shots: Pat
         assert saved[2]["metadata"]["ipyagent"]["session"]
         assert saved[4]["cell_type"] == "markdown"
         assert len({cell["id"] for cell in saved}) == len(saved)
-        assert page.errors == []
+        assert ours(page) == []
         page.shut_down()
     with Page(product.jupyter, shots) as page:  # without its kernel the button is not there; the command is
         page.open("work.ipynb", kernel=False)
@@ -104,7 +109,7 @@ def test_changes_that_are_not_saved_are_not_overwritten_in_silence(product: Prod
         page.run(1, wait=False)
         card = page.cell(1).locator(".ia-card")
         card.wait_for(timeout=20_000)
-        assert "changes since the last save are not in the file" in card.inner_text()
+        assert "what is not saved there and this edit exclude each other" in card.inner_text()
         assert "+x = 2" in card.inner_text().replace("\u00a0", " ")
         page.shot(f"open_asked_{app}")
         card.locator("[data-act=deny]").click()
@@ -129,7 +134,7 @@ def test_changes_that_are_not_saved_are_not_overwritten_in_silence(product: Prod
         dialog.get_by_role("button", name="Revert").click()
         until(lambda: page.page.evaluate(SOURCES)[2:] == ["x = 2  # by the agent", "'mine'"], "the agent's edit")
         page.shot(f"open_reverted_{app}")
-        assert page.errors == []
+        assert ours(page) == []
         page.shut_down()
 
 

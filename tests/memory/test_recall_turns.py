@@ -369,12 +369,3 @@ def test_the_request_is_kept_apart_from_the_memories(make: Make, brain: Brain, s
     agent.run_sync("plot the orders")
     (said,) = [event for event in events(agent) if isinstance(event, UserSaid)]
     assert all("palette" not in str(block) for block in said.blocks)
-
-
-@pytest.mark.slow
-def test_recall_does_not_delay_the_first_token() -> None:
-    from tests.bench.recall_turns import measure
-
-    for options in ({"recall_selector": False}, {}):
-        off, on = measure(options, 30)
-        assert on < 1.05 * off + 2, options

@@ -140,8 +140,8 @@ def test_an_oversize_prompt_is_one_line_and_the_next_turn_works(make: Any) -> No
 
 
 def test_a_window_too_small_is_refused_with_numbers(make: Any) -> None:
-    agent = make(window=2048)
-    with pytest.raises(WindowTooSmall, match="2,048"):
+    agent = make(window=1024)
+    with pytest.raises(WindowTooSmall, match="1,024"):
         agent.run_sync("Hi.")
 
 

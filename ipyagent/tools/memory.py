@@ -26,7 +26,7 @@ def _writes(arguments: dict[str, Any], workspace: Workspace) -> bool:
     return bool(arguments["command"] != "view")
 
 
-@tool(permission="none", writes=_writes, recreatable=True)
+@tool(permission="none", writes=_writes)
 async def memory(
     command: Literal["view", "create", "str_replace", "insert", "delete", "rename"],
     path: str = "",

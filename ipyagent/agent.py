@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from ipyagent.children_desk import ChildrenDesk
 from ipyagent.compacting import run_compact
 from ipyagent.config import IPyAgent
 from ipyagent.errors import UsageError
@@ -82,6 +83,9 @@ class Agent:
         self._thread = AgentThread()
         self.mcp = McpDesk(self.project, self.settings, self._thread, self.notices.append)
         self.bench.outside = self.mcp.offered
+        self.children = ChildrenDesk(self.bench, self.connections, self._work.note_spent, self.notices.append)
+        self.bench.children, self.toolbox.children = self.children.family, self.children.tool
+        self._work.children = self.children
         self._running: MainThread | None = None
         self._trusted_here = False
 
@@ -114,6 +118,7 @@ class Agent:
 
     def new(self) -> None:
         """Start afresh with the next request; the old session stays on disk."""
+        self._end_children()
         self.sessions.leave()
         self._work.forget()
         self.notices += self.settings_files.apply()
@@ -137,6 +142,7 @@ class Agent:
     def resume(self, name: str = "") -> Session:
         """Take up a stored session, see `Sessions.resume`. What was trusted in this kernel keeps no head of others."""
         self._work.forget()
+        self._end_children()
         session = self.sessions.resume(name)
         if self._trusted_here:
             self.bench.head.renew(session, TRUSTED)
@@ -145,6 +151,7 @@ class Agent:
     def close(self) -> None:
         """Let go of the session, the models and the agent thread."""
         self.stop()
+        self._end_children()
         self.dreaming.close()
         self.extracting.close()
         if self.session is not None:
@@ -258,6 +265,15 @@ class Agent:
     def busy(self) -> bool:
         """Whether a turn runs now."""
         return self._running is not None
+
+    def _end_children(self) -> None:
+        """Sub-agents end with their session."""
+        if self.children.running():
+            self._thread.start(self.children.close).result(timeout=3)
+
+    def stop_child(self, name: str) -> None:
+        """Stop one sub-agent by its name or id, from any thread; its parent goes on."""
+        self._thread.loop.call_soon_threadsafe(lambda: self.children.stop(name=name))
 
     def stop(self) -> None:
         """Stop the running turn, from any thread; nothing more happens after it."""

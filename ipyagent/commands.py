@@ -75,9 +75,13 @@ def _fork(extension: Extension, rest: str) -> str:
 def _stop(extension: Extension, rest: str) -> str:
     """Stop the running turn."""
     agent = extension.agent_now
-    if not agent.busy:
+    if agent.busy:
+        agent.stop()
+    elif left := agent.children.running():  # in the background: their turn has ended
+        for child in left:
+            agent.stop_child(child.id)
+    else:
         return "nothing is running"
-    agent.stop()
     return "stopped"
 
 
@@ -206,6 +210,13 @@ def _mcp(extension: Extension, rest: str) -> str:
     return run_mcp(extension.agent_now, rest)
 
 
+def _children(extension: Extension, rest: str) -> str:
+    """The session's sub-agents: list, types, stop NAME."""
+    from ipyagent.children_command import run_children
+
+    return run_children(extension.agent_now, rest)
+
+
 def _skills(extension: Extension, rest: str) -> str:
     """Instructions for kinds of work (the same as %skills)."""
     from ipyagent.skills_command import run_skills
@@ -265,6 +276,7 @@ COMMANDS: dict[str, Callable[[Extension, str], str]] = {
     "trust": _trust,
     "tools": _tools,
     "mcp": _mcp,
+    "children": _children,
     "context": _context,
     "panel": _panel,
     "compact": _compact,
@@ -275,7 +287,10 @@ COMMANDS: dict[str, Callable[[Extension, str], str]] = {
 }
 REQUESTS = ("fix",)
 """Commands whose answer is a request to the agent."""
-WHILE_BUSY = ("", "status", "stop", "sessions", "tools", "context", "panel", "memory", "skills", "doctor", "help")
+WHILE_BUSY = (
+    "", "status", "stop", "sessions", "tools", "context", "panel", "memory", "skills", "children", "doctor",
+    "help",
+)  # fmt: skip
 """Commands that change nothing but the running turn; the others are not for code that runs in it (`memory`
 and `skills` look after that themselves)."""
 BARE = ("status", "panel", "new", "sessions", "fork", "stop", "undo", "tools", "doctor", "help")

@@ -173,6 +173,17 @@ class IPyAgent(Configurable):
     dream_sessions = Int(5, min=1, help="Sessions touched since the last tidying that call for one.").tag(config=True)
     instructions = Bool(True, help="Load instruction files (AGENTS.md, CLAUDE.md, AGENT.md, rules).").tag(config=True)
     skills = Bool(True, help="Offer skills (folders with a SKILL.md) to the model.").tag(config=True)
+    children = Bool(True, help="Let the model start sub-agents.").tag(config=True)
+    children_at_once = Int(8, min=1, help="Sub-agents that work at the same time; more wait for their turn.").tag(
+        config=True
+    )
+    child_turns = Int(30, min=1, help="Model calls of one sub-agent, at most.").tag(config=True)
+    child_silence = Float(
+        900.0, min=0.0, help="Seconds without a sign of work after which a sub-agent is stopped (0: never)."
+    ).tag(config=True)
+    child_progress = Float(30.0, min=0.0, help="Seconds between two progress lines of a sub-agent (0: none).").tag(
+        config=True
+    )
     mcp = Bool(True, help="Offer the tools of MCP servers (mcp.json) to the model.").tag(config=True)
     mcp_timeout = Float(60.0, min=0.1, help="Seconds an MCP server may be silent in a call.").tag(config=True)
     mcp_startup_timeout = Float(60.0, min=0.1, help="Seconds an MCP server may take to start.").tag(config=True)

@@ -9,7 +9,9 @@ from ipyagent.prompt import render
 
 SHARE = 3
 """The descriptions of the tools may take a third of the window."""
-DISPENSABLE = ("notebook", "plan", "compact", "memory", "load_skill", "glob", "grep", "write_file", "variables")
+DISPENSABLE = (
+    "agent", "notebook", "plan", "compact", "memory", "load_skill", "glob", "grep", "write_file", "variables",
+)  # fmt: skip
 """What goes first; python, read_file, edit_file, shell and every tool of the user stay."""
 
 

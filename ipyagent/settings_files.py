@@ -37,10 +37,14 @@ NOT_FOR_PROJECTS: Mapping[str, str] = {
     "max_cost_per_day": _MONEY,
     "max_turns": _MONEY,
     "rerun": _MONEY,
+    "children_at_once": _MONEY,
+    "child_turns": _MONEY,
+    "child_progress": _MONEY,
 }
 """Settings that a project's file may not say, and why."""
 ONLY_OFF = frozenset((
     "memory", "recall", "recall_selector", "extraction", "dreaming", "instructions", "skills", "thinking", "mcp",
+    "children",
 ))  # fmt: skip
 """Switches that a project's file may turn off, never on."""
 FOR_PROJECTS = frozenset((
@@ -55,7 +59,7 @@ FOR_PROJECTS = frozenset((
     "restore_file_tokens", "restore_tokens", "compact_failures", "compact_thrash_turns", "collapse_percent",
     "recall_when", "recall_files", "recall_bytes", "extract_every", "extract_turns", "extract_messages",
     "dream_hours", "dream_sessions", "mcp_timeout", "mcp_startup_timeout", "mcp_wait", "mcp_inline_tools",
-    "mcp_inline_percent",
+    "mcp_inline_percent", "child_silence",
 ))  # fmt: skip
 """Settings that tune the work; every setting stands in one of the three lists."""
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from ipyagent.journal.protocols import Tool
 from ipyagent.skills.desk import Skills
+from ipyagent.tools.agent import NAME as AGENT
 from ipyagent.tools.catalogue import catalogue
 from ipyagent.tools.load_skill import NAME, tool_for
 from ipyagent.tools.schema import FunctionTool
@@ -23,6 +24,8 @@ class Toolbox:
         self.own = {tool.name: tool for tool in own}
         self._shell, self.notice = shell, notice
         self.skills = skills
+        self.children: Callable[[], dict[str, Tool]] = dict
+        """The tool that starts sub-agents, by its name; nothing when they are off."""
         self._installed: dict[str, Tool] | None = None
 
     def __repr__(self) -> str:
@@ -32,12 +35,12 @@ class Toolbox:
         """Every tool by name; the user's (`@ipyagent.tool`) as they stand in the namespace at this moment."""
         values = list(self._shell.user_ns.values())
         found: dict[str, Any] = {value.name: value for value in values if type(value) is FunctionTool}
-        return {**self.installed, **self._loading(), **self.own, **dict(sorted(found.items()))}
+        return {**self.installed, **self.children(), **self._loading(), **self.own, **dict(sorted(found.items()))}
 
     def theirs(self, tools: Mapping[str, Tool]) -> dict[str, Tool]:
         """Those of `tools` that are neither ours nor of another package."""
         given = {*self.own, *(value.name for value in self._shell.user_ns.values() if type(value) is FunctionTool)}
-        ours = {*self.installed, *({NAME} - given)}
+        ours = {*self.installed, *({NAME, AGENT} - given)}
         return {name: tool for name, tool in tools.items() if name not in ours}
 
     def _loading(self) -> dict[str, Tool]:

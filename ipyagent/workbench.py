@@ -48,6 +48,8 @@ class Workbench:
         self.names = Names()
         self.outside: Callable[[Session, int], Awaitable[dict[str, Tool]]] = _nothing_outside
         """The tools of outside (MCP) servers for a session, given the model's window."""
+        self.children: Callable[[Session], object] = _no_children
+        """The `Children` of a session, for the tool that starts sub-agents."""
         self._stamps: dict[Path, str] = {}
         self._cell_ids: dict[Path, Any] = {}
         self._handles = Handles()
@@ -82,6 +84,7 @@ class Workbench:
             names=self.names,
             memory=self.memory_of(session),
             skills=SkillAccess(self.skills, session.history.skills, session.record),
+            children=self.children(session),
         )
 
     def again(self, session: Session) -> list[tuple[str, str]]:
@@ -143,3 +146,7 @@ class Workbench:
 
 async def _nothing_outside(session: Session, window: int) -> dict[str, Tool]:
     return {}
+
+
+def _no_children(session: Session) -> object:
+    return None

@@ -5,8 +5,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import ExitStack
 from typing import Any
 
+from ipyagent.children_desk import ChildrenDesk
 from ipyagent.context.reminders import Seen, context_block, guarded
 from ipyagent.dreaming import Dreaming
 from ipyagent.errors import ToolFailure
@@ -46,6 +48,8 @@ class Work:
         """What is saved of the conversation behind its turns."""
         self.dreaming = Dreaming(bench, self.note_spent, notice)
         """How the memories are tidied, now and then."""
+        self.children: ChildrenDesk | None = None
+        """Who works for a turn beside it."""
 
     def __repr__(self) -> str:
         return f"<Work at {self.bench!r}>"
@@ -66,9 +70,14 @@ class Work:
             ended = session.end(TurnEnded(status="stopped", message="stopped"))
         else:
             before = spent_today(self.bench.project.spend) if settings.max_cost_per_day else 0.0
-            names = self.bench.names
-            with self.recalling.turn(session, asked.text, workspace, model):
+            names, children = self.bench.names, self.children
+            with ExitStack() as around:
+                around.enter_context(self.recalling.turn(session, asked.text, workspace, model))
+                if children is not None:
+                    around.enter_context(children.turn(session, main))
                 ended = await run_turn(session, said, workspace, variables=lambda: names.types, spent_before=before)
+            if children is not None and (ended.status == "stopped" or asked.options.aside):
+                await children.family(session).stopped("the turn was stopped")
         self.note_spent(session.turn_cost or 0.0)
         if not asked.options.aside and ended.status in ("finished", "limit"):
             session.background.ask(lambda: self._behind(session, workspace))

@@ -79,7 +79,8 @@ class CompactRoom:
             "layer_notes": False,
             "extraction": False,
             "trust_all": True,
-            "skills": False,  # those that come with ipyagent would move the figures
+            "skills": False,  # those that come with ipyagent would move the figures, and so would
+            "children": False,  # one more tool
             **settings,
         }
         self.agents.append(Agent(settings=IPyAgent(**given), folder=self.folder))

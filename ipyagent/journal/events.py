@@ -443,6 +443,42 @@ class SkillsListed(_Event, frozen=True, tag=True):
     tokens: int = 0
 
 
+class ChildStarted(_Event, frozen=True, tag=True):
+    """A sub-agent begins. `child` is its id and the name of its folder under `children/`; `name` what it is
+    called while it runs; `kind` its type; `task` a few words; `call` the tool call that asked for it."""
+
+    child: str
+    name: str
+    kind: str
+    task: str
+    call: str = ""
+    model: str = ""
+    background: bool = False
+    resumed: bool = False
+
+
+class ChildProgress(_Event, frozen=True, tag=True):
+    """What a running sub-agent is about, in a few words."""
+
+    child: str
+    text: str
+
+
+class ChildEnded(_Event, frozen=True, tag=True):
+    """A sub-agent ended. `handed` are the names that it left in the user's namespace; `text` is what the model is
+    still to be told of one that ran in the background ("": its tool call told it)."""
+
+    child: str
+    status: Ending
+    message: str = ""
+    usage: Usage = Usage()
+    cost: float | None = None
+    requests: int = 0
+    seconds: float = 0.0
+    handed: tuple[str, ...] = ()
+    text: str = ""
+
+
 class TurnEnded(_Event, frozen=True, tag=True):
     """How the turn ended. `message` is one line for the user ("" when finished); `variables`
     maps each name in the user's namespace to a short type, as it was at this moment."""
@@ -491,5 +527,8 @@ Event: TypeAlias = (
     | PlanWritten
     | SkillLoaded
     | SkillsListed
+    | ChildStarted
+    | ChildProgress
+    | ChildEnded
     | TurnEnded
 )

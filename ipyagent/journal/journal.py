@@ -20,9 +20,14 @@ from ipyagent.errors import JournalError
 from ipyagent.journal.events import Event, SessionStarted
 from ipyagent.journal.lines import E, Problem, clean, clean_json, encode, read_events
 
-__all__ = ["COPY_BYTES", "TRANSCRIPT", "Journal", "Problem", "clean", "clean_json", "new_session_id", "read_events"]
+__all__ = [
+    "CHILDREN", "COPY_BYTES", "TRANSCRIPT", "Journal", "Problem", "clean", "clean_json", "new_session_id",
+    "read_events",
+]  # fmt: skip
 
 TRANSCRIPT = "transcript.jsonl"
+CHILDREN = "children"
+"""Folder beside a transcript with a folder for each of the session's sub-agents."""
 COPY_BYTES = 1 << 20
 """How much of a fork is written at once."""
 
@@ -222,7 +227,7 @@ def _ends_with_newline(path: Path) -> bool:
 
 def _link_files(source: Path, target: Path) -> None:
     """The folders beside a transcript in another session: their files are written once and never
-    changed, so a link is as good as a copy. Raises OSError."""
+    changed, so a link is as good as a copy. Sub-agents stay with the session that has them. Raises OSError."""
 
     def link(file: str, place: str) -> str:
         try:
@@ -232,7 +237,7 @@ def _link_files(source: Path, target: Path) -> None:
         return place
 
     for entry in sorted(source.iterdir()):
-        if entry.is_dir() and not entry.is_symlink():
+        if entry.is_dir() and not entry.is_symlink() and entry.name != CHILDREN:
             shutil.copytree(entry, target / entry.name, symlinks=True, copy_function=link)
 
 

@@ -18,6 +18,9 @@ from ipyagent.journal.events import (
     Block,
     BlockDropped,
     CacheBroken,
+    ChildEnded,
+    ChildProgress,
+    ChildStarted,
     Collapsed,
     Compacted,
     DecisionUndone,
@@ -257,6 +260,9 @@ class View:
                 | MemorySaved()
                 | MemoryExtracted()
                 | PlanWritten()
+                | ChildStarted()
+                | ChildProgress()
+                | ChildEnded()
             ):
                 pass
             case _:

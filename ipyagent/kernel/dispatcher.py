@@ -14,6 +14,7 @@ import builtins
 import concurrent.futures
 import time
 from collections.abc import Callable, Coroutine
+from contextlib import AbstractContextManager
 from typing import Any, Literal, TypeVar
 
 from ipyagent.errors import AgentError
@@ -117,8 +118,16 @@ class MainThread:
 
     # ------------------------------------------------------------------ for the agent thread
 
-    async def run_code(self, code: str, on_output: Callable[[str], None]) -> Execution:
-        """Run code in the user's namespace on the main thread.
+    async def run_code(
+        self,
+        code: str,
+        on_output: Callable[[str], None],
+        *,
+        scope: AbstractContextManager[object] | None = None,
+        begun: Callable[[], None] | None = None,
+    ) -> Execution:
+        """Run code in the user's namespace on the main thread; `scope` is entered there around the run (a
+        namespace of its own), `begun` called on this loop once it is no longer waiting for its turn.
 
         `on_output` is called on this loop with pieces of live text, about 25 times a second, also
         while the code blocks its thread. A piece that begins with "\\r" replaces the line that was
@@ -131,7 +140,7 @@ class MainThread:
         raised once it has ended. Raises asyncio.CancelledError at once when the turn has stopped.
         """
         log = OutputLog(self._max_chars, self._live_chars)
-        job = CodeJob(code, log, Brood())
+        job = CodeJob(code, log, Brood(), scope)
         await self._post(job)
         waiting = asyncio.wrap_future(job.future)
         cancelled = False
@@ -141,6 +150,9 @@ class MainThread:
             except asyncio.CancelledError:
                 cancelled = True
                 self._break(job)
+            if begun is not None and job.future.running():
+                begun()
+                begun = None
             text = log.take(final=waiting.done())
             if text:
                 on_output(text)
@@ -203,7 +215,8 @@ class MainThread:
                 self._shell, job.code, job.log, guard=guard, forward_all=self._forward_all, max_chars=self._max_chars
             )
             try:
-                execution = await run
+                with job.scope:
+                    execution = await run
             except BaseException as problem:  # noqa: BLE001 - the run_code that waits gets it
                 self._settle(job, None, problem)
             else:
@@ -215,9 +228,10 @@ class MainThread:
         guard, forward = JobGuard(self._interrupts, job, self._on_cancel), self._forward_all
         if isinstance(job, CodeJob):
             try:
-                execution = execute.run_sync(
-                    self._shell, job.code, job.log, guard=guard, forward_all=forward, max_chars=self._max_chars
-                )
+                with job.scope:
+                    execution = execute.run_sync(
+                        self._shell, job.code, job.log, guard=guard, forward_all=forward, max_chars=self._max_chars
+                    )
             except BaseException as problem:  # noqa: BLE001 - as above
                 self._settle(job, None, problem)
             else:

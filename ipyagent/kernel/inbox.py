@@ -31,13 +31,17 @@ class Job(Generic[T]):
 
 
 class CodeJob(Job[Execution]):
-    """Run code; `log` takes its output, `brood` knows which child processes are its own."""
+    """Run code; `log` takes its output, `brood` knows which child processes are its own, `scope` is entered
+    around the run on its thread."""
 
-    def __init__(self, code: str, log: OutputLog, brood: Brood) -> None:
+    def __init__(
+        self, code: str, log: OutputLog, brood: Brood, scope: contextlib.AbstractContextManager[object] | None = None
+    ) -> None:
         super().__init__()
         self.code = code
         self.log = log
         self.brood = brood
+        self.scope = scope if scope is not None else contextlib.nullcontext()
 
 
 class CallJob(Job[T]):

@@ -13,6 +13,8 @@ from ipyagent.journal.events import FileChanged, PlanWritten, Step
 from ipyagent.journal.protocols import Execution, Workspace
 from ipyagent.kernel.dispatcher import MainThread
 from ipyagent.kernel.frontend import opened, own_notebook
+from ipyagent.kernel.mains import Mains
+from ipyagent.kernel.scope import Scope
 from ipyagent.kernel.variables import short_types
 from ipyagent.project import write_atomically
 
@@ -34,7 +36,7 @@ class KernelWorkspace:
     root: Path
     folder: Path
     shell: Any
-    main: MainThread
+    main: MainThread | Mains
     backups: Path
     record: Callable[[FileChanged | PlanWritten], object]
     limits: Callable[[str], int]
@@ -44,17 +46,22 @@ class KernelWorkspace:
     names: Names = field(default_factory=Names)
     memory: object = None
     skills: object = None
+    children: object = None
+    scope: Scope | None = None
+    """A namespace of its own for what runs here; None: the user's."""
+    begun: Callable[[], None] = lambda: None
+    """Called when code no longer waits for the main thread."""
     call: str = ""
     streamed: Callable[[str], None] = lambda text: None
 
     @property
     def namespace(self) -> dict[str, Any]:
-        namespace: dict[str, Any] = self.shell.user_ns
+        namespace: dict[str, Any] = self.shell.user_ns if self.scope is None else self.scope.namespace
         return namespace
 
     @property
     def hidden(self) -> Mapping[str, Any]:
-        hidden: Mapping[str, Any] = self.shell.user_ns_hidden
+        hidden: Mapping[str, Any] = self.shell.user_ns_hidden if self.scope is None else self.scope.hidden
         return hidden
 
     @property
@@ -75,13 +82,13 @@ class KernelWorkspace:
         self.streamed(text)
 
     async def run_code(self, code: str) -> Execution:
-        done = await self.main.run_code(code, self.streamed)
+        done = await self.main.run_code(code, self.streamed, scope=self.scope, begun=self.begun)
         if not done.interrupted:  # a stopped turn must not wait again before the result is journalled
             self.names.types = await self.main.call(self.types)
         return done
 
     async def on_main(self, call: Callable[[], Any]) -> Any:
-        return await self.main.call(call)
+        return await self.main.call(call if self.scope is None else self.scope.calling(call))
 
     def types(self) -> dict[str, str]:
         """Names and short types now; main thread only."""

@@ -11,6 +11,8 @@ from ipyagent.context.server_edits import NAME as EDITS
 from ipyagent.journal.events import (
     AssistantSaid,
     CacheBroken,
+    ChildEnded,
+    ChildStarted,
     Collapsed,
     Compacted,
     Ending,
@@ -32,6 +34,7 @@ from ipyagent.journal.events import (
     UsageReported,
     UserSaid,
 )
+from ipyagent.journal.journal import CHILDREN
 from ipyagent.loop.file_changes import FileChanges
 from ipyagent.memory.extract import Progress
 from ipyagent.memory.provenance import Ground
@@ -127,6 +130,10 @@ class History:
         """The event in which each layer last spoke."""
         self.plan: PlanWritten | None = None
         """The model's newest plan."""
+        self.children: dict[str, ChildStarted] = {}
+        """The session's sub-agents, running or not, by id."""
+        self.untold: list[ChildEnded] = []
+        """Sub-agents that ended in the background, of which the model was not told yet."""
         self.notes: NotesWritten | None = None
         """The newest notes of the session."""
         self.notes_failed = 0
@@ -212,6 +219,14 @@ class History:
                 self.notes, self.notes_failed = event, 0
             case PlanWritten():
                 self.plan = event
+            case ChildStarted():
+                self.children[event.child] = event
+            case ChildEnded():
+                self._add(event.usage, event.cost, event.requests)
+                if event.text:
+                    self.untold.append(event)
+            case Reminded() if event.layer == CHILDREN:
+                self.untold = [ended for ended in self.untold if ended.id > event.upto]
             case TurnEnded():
                 self.variables = event.variables
                 self.turn_costs.append(self._cost)

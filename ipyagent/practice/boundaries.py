@@ -22,6 +22,7 @@ _AGAIN: Final = re.compile(r"\s*<request>\n(.*)\n</request>\nThis is the user's 
 _QUOTED: Final = re.compile(r"The last request was: “(.*?)”\s*$", re.M)
 _NOTES: Final = re.compile(r"\s*<update-notes file=\"([^\"\n]+)\">\n(.*)\n</update-notes>\s*", re.S)
 
+_FORK: Final = re.compile(r"\s*<fork-task>\n.*\nThe work:\n(.*)\n</fork-task>\s*", re.S)
 _DREAM: Final = re.compile(r"\s*<dream>\n(.*)\n</dream>\s*", re.S)
 _EXTRACT: Final = re.compile(r"\s*<extract-memories>\n(.*)\n</extract-memories>\s*", re.S)
 
@@ -41,6 +42,12 @@ def words(text: str) -> str:
     """The user's words in a block that repeats them after a compaction; other blocks as they are."""
     found = _AGAIN.fullmatch(text)
     return found[1] if found else text
+
+
+def fork_work(text: str) -> str:
+    """The work in the directive that makes a conversation a fork's; "" for other blocks."""
+    found = _FORK.fullmatch(text)
+    return found[1] if found else ""
 
 
 def request_in(summary: str) -> str:

@@ -152,8 +152,9 @@ def _user(turns: list[Turn], blocks: list[dict[str, Any]], calls: Mapping[str, t
             result = _NOTE.sub("", flat(block.get("content")))
             steps.append(Step(name, given, result, bool(block.get("is_error"))))
     texts = [str(block.get("text", "")) for block in blocks if block.get("type") == "text"]
+    forks = [work for text in texts if (work := boundaries.fork_work(text))]
     ours = [text for text in texts if WRAPPED.fullmatch(text) or boundaries.is_ours(text)]
-    own = [boundaries.words(text) for text in texts if text not in ours and text.strip()]
+    own = forks or [boundaries.words(text) for text in texts if text not in ours and text.strip()]
     summaries = _summaries(blocks)
     extras = [*summaries, *ours]
     if summaries and not own:

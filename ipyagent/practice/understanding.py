@@ -13,6 +13,7 @@ from typing import Any
 from . import (
     boundaries,
     charts,
+    delegating,
     filling,
     loading,
     looking,
@@ -66,7 +67,9 @@ def answer(body: Mapping[str, Any]) -> Reply:
     """The reply of the practice model to a Messages API request body."""
     if choice := selecting.asked(body):
         return text(selecting.selected(choice))
-    conversation = read(body)
+    if doing := delegating.progress(body):
+        return text(doing)
+    conversation, name = delegating.handing(read(body))
     if conversation.schema is not None:
         return text(talk.structured(conversation))
     _, told = boundaries.directive(body.get("messages") or [])
@@ -82,7 +85,8 @@ def answer(body: Mapping[str, Any]) -> Reply:
     if is_lesson(conversation.turn.asked):
         return _reply(task, _next_act(_lesson(task), conversation), "Rule: lesson.")
     wanted = ask(conversation.turns)
-    return _reply(task, _next_act(_recipe(task, wanted), conversation), f"Rule: {wanted.kind}.")
+    recipe = _recipe(task, wanted) if name is None else _handed(task, wanted, name)
+    return _reply(task, _next_act(recipe, conversation), f"Rule: {wanted.kind}.")
 
 
 def _lesson(task: Task) -> Recipe:
@@ -93,9 +97,20 @@ def _lesson(task: Task) -> Recipe:
     return made if isinstance(made, str) else (yield from made)
 
 
+def _handed(task: Task, wanted: Ask, name: str) -> Recipe:
+    """A sub-agent's work, whose table it then hands back."""
+    said: str = yield from _recipe(task, wanted)
+    more: str = yield from delegating.hand_back(task, name)
+    return f"{said}\n\n{more}"
+
+
 def _recipe(task: Task, wanted: Ask) -> Recipe:
     """The recipe for an ask."""
     made: Recipe | str
+    if names := delegating.parts(task, wanted):
+        return (yield from delegating.spread(task, wanted, names))
+    if delegating.only_reads(task, wanted):
+        return (yield from looking.read(task, wanted))
     if own := own_tools.named(task):
         return (yield from own_tools.use(task, own))
     by_user = skilling.by_user(task)

@@ -107,6 +107,10 @@ class ReplayWorkspace:
         return {}
 
     @property
+    def children(self) -> object:
+        return None
+
+    @property
     def skills(self) -> object:
         return None
 

@@ -14,9 +14,11 @@ from typing import assert_never
 
 from ipyagent.ui import markdown
 from ipyagent.ui.calls import main_argument, sources
+from ipyagent.ui.children import child_html
 from ipyagent.ui.code import highlight
 from ipyagent.ui.escape import escape, exact, line, output, plain
 from ipyagent.ui.items import (
+    ChildItem,
     Item,
     MemoriesItem,
     NoticeItem,
@@ -105,6 +107,8 @@ def item_html(item: Item, look: Look) -> str:
             return saved_html(item, look)
         case PlanItem():
             return plan_html(item, look)
+        case ChildItem():
+            return child_html(item, look)
         case _:
             assert_never(item)
 

@@ -101,8 +101,28 @@ class PlanItem:
     steps: tuple[Step, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class ChildItem:
+    """A sub-agent: `doing` while it works; `message`, `handed`, `requests`, `cost` (dollars) and `seconds` once it
+    has ended. `began` is Unix time, 0.0 for one of an earlier turn."""
+
+    key: str
+    name: str
+    kind: str
+    task: str
+    state: ToolState = "running"
+    doing: str = ""
+    message: str = ""
+    handed: tuple[str, ...] = ()
+    background: bool = False
+    requests: int = 0
+    cost: float = 0.0
+    began: float = 0.0
+    seconds: float = 0.0
+
+
 Item: TypeAlias = (
-    TextItem | ThinkingItem | ToolItem | NoticeItem | QuestionItem | MemoriesItem | SavedItem | PlanItem
+    TextItem | ThinkingItem | ToolItem | NoticeItem | QuestionItem | MemoriesItem | SavedItem | PlanItem | ChildItem
 )
 
 

@@ -8,6 +8,9 @@ from ipyagent.journal.events import (
     AssistantSaid,
     BlockDropped,
     CacheBroken,
+    ChildEnded,
+    ChildProgress,
+    ChildStarted,
     Collapsed,
     Compacted,
     DecisionUndone,
@@ -92,7 +95,7 @@ def notice_of(event: Event) -> tuple[str, Level] | None:
             Streamed() | AssistantSaid() | ToolCalled() | ToolReturned() | PermissionAsked() | PermissionAnswered()
             | Retrying() | FileChanged() | ModelChosen() | UsageReported() | ForkEnded() | TurnEnded()
             | SessionStarted() | PromptRendered() | UserSaid() | ResultStored() | LayerDecided() | MemoryExtracted()
-            | MemorySurfaced() | MemorySaved() | PlanWritten()
+            | MemorySurfaced() | MemorySaved() | PlanWritten() | ChildStarted() | ChildProgress() | ChildEnded()
         ):
             return None
         case _:

@@ -13,9 +13,11 @@ from ipyagent.journal.events import Event
 from ipyagent.journal.protocols import Status
 from ipyagent.ui import markdown
 from ipyagent.ui.calls import main_argument, sources
+from ipyagent.ui.children import child_line, child_markdown
 from ipyagent.ui.escape import escape, line, output, plain
 from ipyagent.ui.fragments import Look, item_html
 from ipyagent.ui.items import (
+    ChildItem,
     Item,
     MemoriesItem,
     NoticeItem,
@@ -137,6 +139,8 @@ def _markdown(items: Sequence[Item], footer: str) -> str:
                 parts.append(f"*{_words(saved_text(item))}*")
             case PlanItem():
                 parts.append(plan_markdown(item, _words))
+            case ChildItem():
+                parts.append(child_markdown(item, _words))
             case _:
                 assert_never(item)
     if footer:
@@ -169,6 +173,8 @@ def plain_text(items: Sequence[Item], footer: str, output_chars: int = 2_000) ->
                 parts.append(f"[{saved_text(item)}]")
             case PlanItem():
                 parts.append("\n".join(plan_lines(item)))
+            case ChildItem():
+                parts.append(f"[{child_line(item)}]")
             case _:
                 assert_never(item)
     if footer:

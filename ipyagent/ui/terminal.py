@@ -14,8 +14,10 @@ from ipyagent.journal.events import Event, PermissionAnswered, PermissionAsked, 
 from ipyagent.journal.protocols import Answer, Status
 from ipyagent.ui import markdown
 from ipyagent.ui.calls import main_argument, sources
+from ipyagent.ui.children import child_line
 from ipyagent.ui.escape import exact, line, output, plain
 from ipyagent.ui.items import (
+    ChildItem,
     Item,
     MemoriesItem,
     NoticeItem,
@@ -134,6 +136,11 @@ class TerminalSurface:
                     self._print("\n".join(recalled_lines(item)), "dim")
             case SavedItem():
                 self._print(saved_text(item), "dim")
+            case ChildItem():
+                text = child_line(item)
+                if self._printed.get(item.key) != text:
+                    self._printed[item.key] = text
+                    self._print(text, "dim")
             case PlanItem():
                 text = "\n".join(plan_lines(item))
                 if self._printed.get(item.key) != text:

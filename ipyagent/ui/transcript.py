@@ -11,6 +11,9 @@ from typing import Any
 
 from ipyagent.journal.events import (
     AssistantSaid,
+    ChildEnded,
+    ChildProgress,
+    ChildStarted,
     Event,
     FileChanged,
     ForkEnded,
@@ -28,6 +31,7 @@ from ipyagent.journal.events import (
     TurnEnded,
     UsageReported,
 )
+from ipyagent.ui.children import child_item, child_key
 from ipyagent.ui.items import (
     Item,
     Level,
@@ -124,6 +128,10 @@ class Transcript:
                 return (self._put(taken_back(self.items, event) or SavedItem(self._new("m"), event)),)
             case PlanWritten():
                 return self._planned(event)
+            case ChildStarted() | ChildProgress() | ChildEnded():
+                if isinstance(event, ChildEnded) and event.cost is not None:
+                    self.cost = (self.cost or 0.0) + event.cost
+                return (self._put(child_item(event, self._items.get(child_key(event.child)))),)
             case TurnEnded():
                 return self._ended(event)
             case _ if (said := notice_of(event)) is not None:

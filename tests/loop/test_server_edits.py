@@ -20,7 +20,10 @@ from ipyagent.practice.replies import fault, text, tool
 from ipyagent.practice.server import PracticeServer
 from ipyagent.report import report
 
-SMALL = {"server_clear_trigger": 10_500, "server_clear_at_least": 3_000, "layer_notes": False, "clear_keep": 2}
+SMALL = {
+    "server_clear_trigger": 10_500, "server_clear_at_least": 3_000, "layer_notes": False, "clear_keep": 2,
+    "children": False,
+}  # fmt: skip
 
 
 def work(rig: Rig, server: PracticeServer, turns: int = 9, thinking: str | None = "Let me think about it.") -> None:

@@ -32,6 +32,7 @@ class ShellWorkspace:
         self.limits: dict[str, int] = {}
         self.memory: object = None
         self.skills: object = None
+        self.children: object = None
         self.backups = self.root / ".ipyagent" / "backups"
         self._settings = IPyAgent(environ={})
 

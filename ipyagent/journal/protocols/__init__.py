@@ -17,11 +17,24 @@ from ipyagent.journal.protocols.models import (
     Waiting,
 )
 from ipyagent.journal.protocols.surfaces import Answer, Status, Surface, WindowState
-from ipyagent.journal.protocols.tools import Execution, Image, Live, Permission, Question, Tool, ToolOutput, Workspace
+from ipyagent.journal.protocols.tools import (
+    ChildOrder,
+    Children,
+    Execution,
+    Image,
+    Live,
+    Permission,
+    Question,
+    Tool,
+    ToolOutput,
+    Workspace,
+)
 
 __all__ = [
     "Answer",
     "Began",
+    "ChildOrder",
+    "Children",
     "Execution",
     "ForkOrder",
     "Forked",

@@ -54,8 +54,9 @@ class Surface(Protocol):
     """Where one turn is shown: a panel, a terminal, plain text. `show`, `status` and `ask` are
     called on the agent thread and never block it; `open` and `close` on the main thread."""
 
-    can_ask: bool
-    """Whether a person can answer a question here."""
+    @property
+    def can_ask(self) -> bool:
+        """Whether a person can answer a question here."""
 
     def open(self) -> None:
         """Appear, before the turn begins."""

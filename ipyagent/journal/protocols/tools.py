@@ -73,6 +73,25 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     language: str = "text"
 
 
+class ChildOrder(msgspec.Struct, frozen=True, kw_only=True):
+    """What a sub-agent is to do: `task` in a few words, `prompt` in full; `kind` its type ("" with `resume`, the
+    id of an earlier one that is to go on)."""
+
+    task: str
+    prompt: str
+    kind: str = ""
+    background: bool = False
+    resume: str = ""
+
+
+@runtime_checkable
+class Children(Protocol):
+    """Starts sub-agents of a session (`ipyagent.children.family`)."""
+
+    def start(self, order: ChildOrder, workspace: Workspace, call: str) -> Awaitable[ToolOutput]:
+        """Start one, and wait for its answer unless it works in the background. Raises ToolFailure."""
+
+
 class Workspace(Protocol):
     """What a tool may touch. One object a session; all calls are made on the agent thread."""
 
@@ -99,6 +118,10 @@ class Workspace(Protocol):
     @property
     def skills(self) -> object:
         """The `SkillAccess` of `ipyagent.skills.desk`, for the tool that loads them; None: there are no skills."""
+
+    @property
+    def children(self) -> object:
+        """A `Children`, for the tool that starts sub-agents; None: there are none."""
 
     @property
     def cell_ids(self) -> dict[Path, Any]:

@@ -1,0 +1,68 @@
+"""What a parent reads of its sub-agents."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ipyagent.children.child import Child
+from ipyagent.context.reminders import guarded
+from ipyagent.journal.admission import text_block
+from ipyagent.journal.events import ChildEnded
+from ipyagent.journal.protocols import ToolOutput
+
+SAID_CHARS = 2_000
+"""Of what one had said that did not come to its end."""
+
+
+def output(child: Child) -> ToolOutput:
+    """The answer of one that came to its end."""
+    return ToolOutput(blocks=(text_block(answer_words(child)),), note=_note(child))
+
+
+def answer_words(child: Child) -> str:
+    """Its answer, what it handed back, and how to go on with it."""
+    parts = [child.answer.strip() or "(it answered with nothing)"]
+    if child.handed:
+        parts.append(f"[handed back to the user's namespace: {child.handed_words}]")
+    if child.status == "limit":
+        parts.append(f"[it did not come to its end: {child.message}]")
+    parts.append(f"[sub-agent {child.id}, {_calls(child)}, {child.seconds:.1f} s]")
+    return "\n".join(parts)
+
+
+def failure(child: Child) -> str:
+    """The error of one that did not."""
+    how = {"stopped": "was stopped", "refused": "was refused", "failed": "failed"}.get(child.status or "", "failed")
+    words = f"The sub-agent {child.name!r} {how}" + (f": {child.message}" if child.message else "") + "."
+    if child.answer.strip():
+        words += f" Until then it had said:\n{child.answer.strip()[-SAID_CHARS:]}\n"
+    return f"{words} Nothing was handed back. [sub-agent {child.id}, {_calls(child)}, {child.seconds:.1f} s]"
+
+
+def started_words(child: Child) -> ToolOutput:
+    """The result of a call that does not wait."""
+    text = (
+        f"The sub-agent {child.name!r} works in the background [{child.id}]. Its answer comes with a later message; "
+        "go on with something else, or end your turn."
+    )
+    return ToolOutput(blocks=(text_block(text),), note="in the background")
+
+
+def background_words(child: Child) -> str:
+    """What the model is told later of one in the background."""
+    body = answer_words(child) if child.status in ("finished", "limit") else failure(child)
+    return f"The sub-agent {child.name!r} ({child.task}) has ended.\n{body}"
+
+
+def untold_words(ended: Sequence[ChildEnded]) -> str:
+    """One note for all that ended in the background."""
+    return "<context>\n" + guarded("\n\n".join(each.text for each in ended)) + "\n</context>"
+
+
+def _calls(child: Child) -> str:
+    return f"{child.requests} model call{'' if child.requests == 1 else 's'}"
+
+
+def _note(child: Child) -> str:
+    handed = f", handed back {', '.join(child.handed)}" if child.handed else ""
+    return f"{child.name}{handed}"

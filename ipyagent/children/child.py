@@ -1,0 +1,174 @@
+"""One sub-agent while it lives: what it is called, what it is about, what it has cost, who wrote to it."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import msgspec
+
+from ipyagent.children.handing import Hands
+from ipyagent.children.kinds import Kind
+from ipyagent.journal.events import AssistantSaid, Ending, Event, ForkEnded, Reminded, ToolCalled, Usage, UsageReported
+from ipyagent.journal.journal import clean
+from ipyagent.journal.protocols import Execution
+from ipyagent.journal.tokens import estimate_text
+from ipyagent.kernel.mains import Mains
+from ipyagent.kernel.scope import Scope
+from ipyagent.loop.session import Session
+
+DOING_CHARS = 400
+_CLOSING = re.compile(r"</(?=message\b)")
+
+
+class Message(msgspec.Struct, frozen=True, kw_only=True):
+    """What somebody tells a running sub-agent."""
+
+    sender: str
+    text: str
+    summary: str = ""
+
+
+class Child:
+    """`id` is its folder's name, `name` what people and agents call it while it runs."""
+
+    def __init__(self, id: str, name: str, kind: Kind, task: str, *, background: bool) -> None:
+        self.id, self.name, self.kind, self.task, self.background = id, name, kind, task, background
+        self.session: Session | None = None
+        self.work: asyncio.Task[None] | None = None
+        self.scope: Scope | None = None
+        self.hands = Hands()
+        self.inbox: list[Message] = []
+        self.status: Ending | None = None
+        self.message = ""
+        self.answer = ""
+        self.handed: tuple[str, ...] = ()
+        self.handed_words = ""
+        self.usage, self.requests = Usage(), 0
+        self.cost: float | None = 0.0
+        self.phase = "waiting for its turn"
+        self.last: Event | None = None
+        self.why = ""
+        """Why it was stopped, in words for its parent."""
+        self.began = self.touched = time.monotonic()
+        self._pauses = 0
+
+    def __repr__(self) -> str:
+        return f"<Child {self.name} ({self.kind.name}) {self.status or self.phase}>"
+
+    @property
+    def running(self) -> bool:
+        """Whether it has not ended yet."""
+        return self.status is None
+
+    @property
+    def seconds(self) -> float:
+        """How long it has been at work."""
+        return round(time.monotonic() - self.began, 3)
+
+    def stop(self, why: str) -> None:
+        """End it; its calls are closed. `why` is for its parent. On the agent thread."""
+        if self.running and self.work is not None and not self.why:
+            self.why = why
+            self.work.cancel()
+
+    def tell(self, message: Message) -> bool:
+        """Have a message delivered before its next request; whether it still runs."""
+        if self.running:
+            self.inbox.append(message)
+        return self.running
+
+    async def deliver(self) -> None:
+        """What came in is journalled now: its next request has it."""
+        while self.inbox and self.session is not None:
+            message = self.inbox.pop(0)
+            sender = clean(message.sender).replace('"', "'").replace("\n", " ")
+            text = f'<message from="{sender}">\n{_CLOSING.sub("<//", clean(message.text))}\n</message>'
+            why = f"message from {sender}" + (f": {message.summary}" if message.summary else "")
+            self.session.record(Reminded(text=text, why=why, tokens=estimate_text(text), layer="messages"))
+
+    # ------------------------------------------------------------------ what it does
+
+    def saw(self, event: Event) -> float | None:
+        """Take in an event of its own; the dollars that it cost, 0.0 for none, None when no price is known."""
+        self.touched = time.monotonic()
+        match event:
+            case UsageReported() | ForkEnded():
+                self.requests += event.requests if isinstance(event, ForkEnded) else 1
+                mine, more = self.usage, event.usage
+                self.usage = Usage(
+                    **{name: getattr(mine, name) + getattr(more, name) for name in Usage.__struct_fields__}
+                )
+                self.cost = None if self.cost is None or event.cost is None else self.cost + event.cost
+                return event.cost
+            case ToolCalled() | AssistantSaid():
+                self.last = event
+            case _:
+                pass
+        return 0.0
+
+    def doing(self) -> str:
+        """Its newest call or words, cut to a few hundred characters."""
+        match self.last:
+            case ToolCalled():
+                given = ", ".join(f"{key}={str(value)[:DOING_CHARS]}" for key, value in self.last.input.items())
+                return f"{self.last.name}({given})"[:DOING_CHARS]
+            case AssistantSaid():
+                texts = [str(block.get("text", "")) for block in self.last.blocks if block.get("type") == "text"]
+                calls = [str(block.get("name")) for block in self.last.blocks if block.get("type") == "tool_use"]
+                return " ".join([*texts, *calls])[-DOING_CHARS:]
+            case _:
+                return ""
+
+    # ------------------------------------------------------------------ silence
+
+    @property
+    def silent(self) -> float:
+        """Seconds since its last sign of work; time in which it had to wait for others does not count."""
+        return 0.0 if self._pauses else time.monotonic() - self.touched
+
+    @contextmanager
+    def waiting(self) -> Iterator[Callable[[], None]]:
+        """It has to wait for others, until this is left or what it gives is called."""
+        self._pauses += 1
+        over = False
+
+        def go_on() -> None:
+            nonlocal over
+            if not over:
+                over = True
+                self._pauses -= 1
+                self.touched = time.monotonic()
+
+        try:
+            yield go_on
+        finally:
+            go_on()
+
+
+class ChildMain(Mains):
+    """The main thread as a sub-agent uses it: while others hold it, that is no silence of its own."""
+
+    def __init__(self, mains: Mains, child: Child) -> None:
+        self._mains, self._child = mains, child
+
+    def __repr__(self) -> str:
+        return f"<ChildMain of {self._child.name}>"
+
+    async def run_code(
+        self,
+        code: str,
+        on_output: Callable[[str], None],
+        scope: Any = None,
+        begun: Callable[[], None] = lambda: None,
+    ) -> Execution:
+        with self._child.waiting() as go_on:
+            return await self._mains.run_code(code, on_output, scope=scope, begun=go_on)
+
+    async def call(self, function: Callable[[], Any]) -> Any:
+        with self._child.waiting():
+            return await self._mains.call(function)

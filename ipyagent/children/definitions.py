@@ -1,0 +1,125 @@
+"""Types of sub-agents that people write: `agents/*.md` in the user's folder and in a trusted project's.
+
+The header has `name`, `description`, `tools`, `model`, `memory`; the body is the prompt. Read leniently, except
+that what is malformed never widens rights: tools that cannot be read are no tools.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from ipyagent.children.kinds import Kind, Remembers
+from ipyagent.headers import read_headed
+
+FOLDER = "agents"
+MOST_BYTES = 64_000
+MOST_FILES = 100
+_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
+_TOOL = re.compile(r"[a-zA-Z0-9_-]{1,128}")
+_SAME_MODEL = ("", "inherit", "same", "default")
+
+
+class Found(msgspec.Struct, frozen=True):
+    """`kinds` by name in the order of their names, `problems` a line each."""
+
+    kinds: dict[str, Kind] = {}
+    problems: tuple[str, ...] = ()
+
+
+def defined(folders: list[Path], taken: tuple[str, ...]) -> Found:
+    """The types in these folders, a later folder's before an earlier one's; `taken` are names of ours."""
+    kinds: dict[str, Kind] = {}
+    problems: list[str] = []
+    for folder in folders:
+        inside = folder.resolve()
+        for file in sorted(folder.glob("*.md"))[:MOST_FILES] if folder.is_dir() else ():
+            try:
+                if not file.resolve().is_relative_to(inside):
+                    raise OSError("a link that leads out of its folder")
+                with file.open("rb") as stream:
+                    data = stream.read(MOST_BYTES + 1)
+            except OSError as problem:
+                problems.append(f"{file}: not read: {problem.strerror or problem}")
+                continue
+            made, found = _kind(file, data)
+            problems += [f"{file}: {each}" for each in found]
+            if made is None:
+                continue
+            if made.name in taken:
+                problems.append(f"{file}: there is a type {made.name!r} of ipyagent; give it another name")
+                continue
+            kinds[made.name] = made
+    return Found(dict(sorted(kinds.items())), tuple(problems))
+
+
+def _kind(file: Path, data: bytes) -> tuple[Kind | None, list[str]]:
+    if len(data) > MOST_BYTES:
+        return None, [f"longer than {MOST_BYTES:,} bytes; left out"]
+    headed = read_headed(data)
+    fields, problems = headed.fields, list(headed.problems)
+    about = " ".join(str(fields.get("description") or "").split())
+    if not about:
+        return None, [*problems, "no `description`: nobody would know when to use it; left out"]
+    if not headed.body.strip():
+        return None, [*problems, "no text below the header: it has no prompt; left out"]
+    name = _name(fields.get("name"), file.stem, problems)
+    if not name:
+        return None, [*problems, "no name of a-z, 0-9, - and _; left out"]
+    made = Kind(
+        name=name,
+        about=about[:300],
+        prompt=headed.body.strip(),
+        tools=_tools(fields, problems),
+        model=_model(fields.get("model"), problems),
+        memory=_memory(fields.get("memory"), problems),
+        source=str(file),
+    )
+    return made, problems
+
+
+def _name(given: Any, stem: str, problems: list[str]) -> str:
+    name = str(given).strip().lower().replace(":", "-") if isinstance(given, str) else ""
+    if not _NAME.fullmatch(name):
+        if given is not None:
+            problems.append(f"`name` {given!r} is not one of a-z, 0-9, - and _; the file's name is used")
+        name = stem.strip().lower().replace(":", "-").replace(" ", "-")
+    return name if _NAME.fullmatch(name) else ""
+
+
+def _tools(fields: dict[str, Any], problems: list[str]) -> tuple[str, ...] | None:
+    if "tools" not in fields:
+        return None
+    given = fields["tools"]
+    if isinstance(given, str):
+        given = re.split(r"[,\s]+", given.strip())
+    if not isinstance(given, list) or not all(isinstance(one, str) for one in given):
+        problems.append("`tools` is neither a list nor a line of names: it gets no tools")
+        return ()
+    names = [one.strip() for one in given if one.strip()]
+    for odd in (one for one in names if not _TOOL.fullmatch(one)):
+        problems.append(f"`tools`: {odd!r} is no name of a tool")
+    return tuple(dict.fromkeys(one for one in names if _TOOL.fullmatch(one)))
+
+
+def _model(given: Any, problems: list[str]) -> str:
+    if given is None:
+        return ""
+    if not isinstance(given, str) or any(character.isspace() for character in given.strip()):
+        problems.append(f"`model` {given!r} is no name of a model; the parent's is used")
+        return ""
+    return "" if given.strip() in _SAME_MODEL else given.strip()
+
+
+def _memory(given: Any, problems: list[str]) -> Remembers:
+    match given:
+        case None | "":
+            return ""
+        case "user" | "project" | "local":
+            return given  # type: ignore[no-any-return]  # matched just now
+        case _:
+            problems.append(f"`memory` {given!r} is none of user, project, local: it has none")
+            return ""

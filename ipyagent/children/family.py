@@ -1,0 +1,320 @@
+"""The sub-agents of one session: started by its tool calls, side by side, stopped with it.
+
+Each has a session of its own under its parent's folder, and ends with exactly one `ChildEnded`. What it
+spends is its parent's. No more than a few work at once; the others wait. All of this is for the agent thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import secrets
+import traceback
+from collections.abc import Awaitable
+from contextlib import suppress
+from difflib import get_close_matches
+from typing import Any, Protocol
+
+from ipyagent.children.answers import background_words, failure, output, started_words, untold_words
+from ipyagent.children.child import Child
+from ipyagent.children.forking import Points, directive, folder_of, forked, is_fork, refuse_forks
+from ipyagent.children.kinds import Kind
+from ipyagent.children.progress import progress_line
+from ipyagent.children.surface import ChildSurface
+from ipyagent.errors import AgentError, JournalError, ToolFailure
+from ipyagent.journal.admission import text_block
+from ipyagent.journal.events import (
+    Block,
+    ChildEnded,
+    ChildProgress,
+    ChildStarted,
+    Event,
+    Reminded,
+    SessionStarted,
+    UserSaid,
+)
+from ipyagent.journal.journal import CHILDREN, clean
+from ipyagent.journal.protocols import ChildOrder, Model, ToolOutput, Workspace
+from ipyagent.journal.tokens import estimate_blocks, estimate_text
+from ipyagent.kernel.scope import Scope
+from ipyagent.loop.bug_report import write_report
+from ipyagent.loop.session import Session
+from ipyagent.loop.turn import run_turn
+from ipyagent.version import __version__
+
+PATIENCE = 1.5
+"""Seconds that a stopped call waits for its sub-agent to close; the main thread gives a stopped turn two."""
+TICK = 0.5
+NAME_CHARS = 28
+
+
+class Nursery(Protocol):
+    """What sub-agents are given; the kernel's (`ipyagent.children_desk`)."""
+
+    def kinds(self) -> dict[str, Kind]:
+        """The types there are now, the usual one first."""
+
+    def number(self, name: str) -> float:
+        """A setting by its name."""
+
+    def connect(self, child: Child, session: Session, parent: Session, *, fresh: bool) -> Awaitable[None]:
+        """Give a child's session its model, tools, rights and (when `fresh`) its head. Raises AgentError."""
+
+    def scope(self, child: Child) -> Awaitable[tuple[Scope | None, str]]:
+        """A namespace for its code, and what stands in it, in words."""
+
+    def workspace(self, child: Child, session: Session, parent: Session, workspace: Workspace, call: str) -> Workspace:
+        """What its tools may touch."""
+
+    def give(self, child: Child) -> Awaitable[tuple[dict[str, str], str]]:
+        """Put what it hands back into the user's namespace: the names, and those with their types in words."""
+
+    def small(self, parent: Session) -> Awaitable[tuple[Model | None, str]]:
+        """The model for progress lines and its name; None: there is none."""
+
+    def paid(self, parent: Session, cost: float | None) -> None:
+        """Count dollars into the parent's turn, or the day."""
+
+
+class Family:
+    """A `Children` (see the protocol) for the tool; `running` and `named` for those who write to one."""
+
+    def __init__(self, session: Session, nursery: Nursery) -> None:
+        self.session = session
+        self._nursery = nursery
+        self._points = Points(session)
+        self._running: dict[str, Child] = {}
+        self._room = asyncio.Semaphore(int(nursery.number("children_at_once")))
+        self._asking = asyncio.Lock()
+
+    def __repr__(self) -> str:
+        return f"<Family of {self.session.journal.session}: {', '.join(self._running) or 'nobody runs'}>"
+
+    def running(self) -> tuple[Child, ...]:
+        """Those that have not ended, oldest first."""
+        return tuple(self._running.values())
+
+    def named(self, name: str) -> Child | None:
+        """The running one of this name or id."""
+        return next((child for child in self._running.values() if name in (child.name, child.id)), None)
+
+    def stop(self, why: str, name: str = "") -> None:
+        """Stop one, or all."""
+        for child in self.running():
+            if not name or name in (child.name, child.id):
+                child.stop(why)
+
+    async def stopped(self, why: str) -> None:
+        """Stop all and wait for it, a short time."""
+        self.stop(why)
+        works = [child.work for child in self.running() if child.work is not None]
+        if works:
+            await asyncio.wait(works, timeout=PATIENCE)
+
+    async def before_request(self) -> None:
+        """Tell the model of those that ended in the background."""
+        untold = self.session.history.untold
+        if untold:
+            text = untold_words(untold)
+            count = len(untold)
+            why = f"{count} sub-agent{'' if count == 1 else 's'} answered"
+            last = untold[-1].id
+            self.session.record(
+                Reminded(text=text, why=why, tokens=estimate_text(text), layer=CHILDREN, upto=last)
+            )
+
+    # ------------------------------------------------------------------ starting
+
+    async def start(self, order: ChildOrder, workspace: Workspace, call: str) -> ToolOutput:
+        """Start one and wait for it, or not. Raises ToolFailure with what the model should read."""
+        refuse_forks(self.session)
+        if not order.prompt.strip():
+            raise ToolFailure("`prompt` is empty: say what the sub-agent is to do")
+        child, fresh = self._made(order)
+        point = self._points.point(call) if child.kind.fork and fresh else 0
+        child.scope, context = await self._nursery.scope(child)
+        self.session.record(
+            ChildStarted(
+                child=child.id,
+                name=child.name,
+                kind=child.kind.name,
+                task=child.task,
+                call=call,
+                model=child.kind.model,
+                background=child.background,
+                resumed=not fresh,
+            )
+        )
+        self._running[child.id] = child
+        child.work = asyncio.create_task(
+            self._live(child, order.prompt, workspace, call, point, context, fresh=fresh),
+            name=f"ipyagent sub-agent {child.name}",
+        )
+        if child.background:
+            return started_words(child)
+        try:
+            await asyncio.wait((child.work,))
+        except asyncio.CancelledError:
+            child.stop("the turn was stopped")
+            await asyncio.wait((child.work,), timeout=PATIENCE)
+            raise
+        if child.status not in ("finished", "limit"):
+            raise ToolFailure(failure(child))
+        return output(child)
+
+    def _made(self, order: ChildOrder) -> tuple[Child, bool]:
+        """The child of an order, and whether it begins afresh."""
+        kinds = self._nursery.kinds()
+        task = " ".join(clean(order.task).split())[:80] or "work"
+        if order.resume:
+            before = self.session.history.children.get(order.resume)
+            if before is None or not (folder_of(self.session) / order.resume).is_dir():
+                known = ", ".join(list(self.session.history.children)[-5:]) or "none"
+                raise ToolFailure(f"there is no sub-agent {order.resume!r} to go on with; newest: {known}")
+            if order.resume in self._running:
+                raise ToolFailure(f"the sub-agent {order.resume!r} is still at work; wait for its answer")
+            kind = kinds.get(before.kind)
+            if kind is None:
+                raise ToolFailure(f"its type {before.kind!r} is no more; start a new one")
+            return Child(before.child, before.name, kind, task, background=order.background), False
+        kind = kinds.get(order.kind or next(iter(kinds)))
+        if kind is None:
+            near = get_close_matches(order.kind, kinds, n=1)
+            nearest = f"nearest: {near[0]}; " if near else ""
+            raise ToolFailure(f"there is no type of sub-agent {order.kind!r}; {nearest}types: {', '.join(kinds)}")
+        name = self._name(task)
+        return Child(f"{name}-{secrets.token_hex(2)}", name, kind, task, background=order.background), True
+
+    def _name(self, task: str) -> str:
+        """A short name of the task's words that no running one has."""
+        plain = re.sub(r"[^a-z0-9]+", "-", task.lower()).strip("-")[:NAME_CHARS].strip("-") or "agent"
+        name, number = plain, 2
+        while any(child.name == name for child in self._running.values()):
+            name, number = f"{plain}-{number}", number + 1
+        return name
+
+    # ------------------------------------------------------------------ living
+
+    async def _live(
+        self, child: Child, prompt: str, workspace: Workspace, call: str, point: int, context: str, *, fresh: bool
+    ) -> None:
+        """From its session to its end. Raises nothing: how it ended stands in the child."""
+        minder: asyncio.Task[None] | None = None
+        status, message = "failed", ""
+        try:
+            with child.waiting():
+                await self._room.acquire()
+            try:
+                session = child.session = self._session(child, point, fresh=fresh)
+                await self._nursery.connect(child, session, self.session, fresh=fresh)
+                session.surface = ChildSurface(child, self.session, self._asking, self._paid)
+                session.before_request = child.deliver
+                own = self._nursery.workspace(child, session, self.session, workspace, call)
+                minder = asyncio.create_task(self._mind(child), name=f"ipyagent progress of {child.name}")
+                ended = await run_turn(session, self._said(child, prompt, context, fresh=fresh), own)
+                status, message = ended.status, ended.message
+                child.answer = session.history.turns[-1].answer
+                if status in ("finished", "limit") and child.hands.values:
+                    given, child.handed_words = await self._nursery.give(child)
+                    child.handed = tuple(given)
+            finally:
+                self._room.release()
+        except asyncio.CancelledError:
+            status = "stopped"
+        except AgentError as problem:
+            status, message = "failed", str(problem)
+        except Exception as problem:  # noqa: BLE001 - a bug of ours: its parent and siblings go on, the user reads where
+            where = write_report(self.session.journal.folder, self.session.journal.last, traceback.format_exc())
+            status, message = "failed", f"internal error {type(problem).__name__}: {str(problem)[:200]}; {where}"
+        finally:
+            if minder is not None:
+                minder.cancel()
+        self._end(child, status, child.why if status == "stopped" and child.why else message)
+
+    def _session(self, child: Child, point: int, *, fresh: bool) -> Session:
+        folder, parent = folder_of(self.session), self.session.journal.session
+        if not fresh:
+            return Session.open(folder / child.id)[0]
+        started = SessionStarted(session=child.id, version=__version__, forked_from=parent, forked_at=point)
+        return forked(self.session, started) if child.kind.fork else Session.create(folder, started)
+
+    def _said(self, child: Child, prompt: str, context: str, *, fresh: bool) -> UserSaid:
+        prompt = clean(prompt)
+        blocks: list[Block] = []
+        if child.kind.fork and fresh:
+            blocks = [directive(child.name, prompt)]
+        else:
+            blocks += [text_block(f"<context>\n{context}\n</context>")] if context else []
+            blocks.append(text_block(prompt))
+        return UserSaid(text=prompt, blocks=tuple(blocks), tokens=estimate_blocks(blocks))
+
+    def _end(self, child: Child, status: Any, message: str) -> None:
+        child.message = message
+        session = child.session
+        if session is not None:
+            with suppress(JournalError):  # the disk is full: its parent is told what there is
+                session.surface = None
+                session.close()
+        child.scope = None
+        child.hands.values.clear()
+        child.status = status
+        self._running.pop(child.id, None)
+        self._record(
+            ChildEnded(
+                child=child.id,
+                status=status,
+                message=message,
+                usage=child.usage,
+                cost=child.cost,
+                requests=child.requests,
+                seconds=child.seconds,
+                handed=child.handed,
+                text=background_words(child) if child.background else "",
+            )
+        )
+
+    # ------------------------------------------------------------------ minding
+
+    async def _mind(self, child: Child) -> None:
+        """Stop it after too long a silence, and say now and then what it is about."""
+        silence, every = self._nursery.number("child_silence"), self._nursery.number("child_progress")
+        due, shown = every, ""
+        while True:
+            await asyncio.sleep(min(TICK, *(each for each in (silence, every) if each), TICK))
+            if silence and child.silent >= silence:
+                child.stop(f"it gave no sign of work for {silence:g} s (IPyAgent.child_silence)")
+                return
+            if every and child.seconds >= due:
+                due = child.seconds + every
+                model, name = await self._nursery.small(self.session)
+                line = await progress_line(child, model, name, self._note)
+                if line and line != shown and child.running:
+                    shown = line
+                    self._record(ChildProgress(child=child.id, text=line))
+
+    def _note(self, spent: Event) -> None:
+        """What a progress line cost is its parent's."""
+        self._record(spent)
+        self._paid(getattr(spent, "cost", None))
+
+    def _paid(self, cost: float | None) -> None:
+        self._nursery.paid(self.session, cost)
+
+    def _record(self, event: Event) -> None:
+        with suppress(JournalError):  # the parent was let go: nobody is there to be told
+            self.session.record(event)
+
+
+class NoChildren:
+    """The `Children` of a sub-agent: it has none."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    def __repr__(self) -> str:
+        return f"<NoChildren of {'a fork' if is_fork(self._session) else 'a sub-agent'}>"
+
+    async def start(self, order: ChildOrder, workspace: Workspace, call: str) -> ToolOutput:
+        """Refused, before anything is sent."""
+        refuse_forks(self._session)
+        raise ToolFailure("a sub-agent cannot start sub-agents: do the work yourself")

@@ -1,0 +1,53 @@
+"""The types of sub-agents: what each sees, may use and costs. Three are ours, people add others (`definitions`)."""
+
+from __future__ import annotations
+
+from importlib.resources import files
+from typing import Literal, TypeAlias
+
+import msgspec
+
+Remembers: TypeAlias = Literal["", "user", "project", "local"]
+
+READERS = ("glob", "grep", "read_file", "shell", "variables")
+"""What a type that only looks may use; mode read_only holds for all of them."""
+
+
+class Kind(msgspec.Struct, frozen=True, kw_only=True):
+    """`about` is a sentence for the model that chooses; `prompt` stands in its system prompt. `tools`: names (None:
+    all but `agent`). `model`: a name, "small" or "" (the parent's). `memory`: the scope of a memory of its own.
+    `source` is the file it comes from ("": ours)."""
+
+    name: str
+    about: str
+    prompt: str = ""
+    tools: tuple[str, ...] | None = None
+    model: str = ""
+    looks: bool = False
+    """Only looks: no rights to write or run, whatever the parent has."""
+    fork: bool = False
+    memory: Remembers = ""
+    source: str = ""
+
+
+def words(name: str) -> str:
+    """One of our prompts."""
+    return files("ipyagent.children").joinpath(f"{name}.md").read_text(encoding="utf-8").strip()
+
+
+def built_in() -> dict[str, Kind]:
+    """Ours, the usual one first."""
+    return {
+        "general": Kind(name="general", about="fresh context, all tools", prompt=words("general")),
+        "explore": Kind(
+            name="explore",
+            about="fresh context, a small model that only looks: finds things in files and variables",
+            prompt=words("explore"),
+            tools=READERS,
+            model="small",
+            looks=True,
+        ),
+        "fork": Kind(
+            name="fork", about="a copy of you with all you know, cheap through the cache; cannot fork again", fork=True
+        ),
+    }

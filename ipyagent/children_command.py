@@ -1,0 +1,64 @@
+"""`%agent children`: the session's sub-agents, and one stopped by its name."""
+
+from __future__ import annotations
+
+from ipyagent.agent import Agent
+from ipyagent.errors import UsageError
+from ipyagent.journal.events import ChildEnded, ChildStarted
+from ipyagent.journal.journal import CHILDREN
+
+MOST = 20
+"""Newest sub-agents that are listed."""
+
+
+def run_children(agent: Agent, line: str) -> str:
+    """The answer of `%agent children LINE`: `list`, `stop NAME`, `types`. Raises UsageError."""
+    word, _, rest = line.strip().partition(" ")
+    match word:
+        case "" | "list":
+            return _listed(agent)
+        case "stop":
+            return _stop(agent, rest.strip())
+        case "types":
+            return "\n".join(f"{name}: {kind.about}" for name, kind in agent.children.kinds().items())
+        case _:
+            raise UsageError(f"%agent children: list, types or stop NAME, not {word!r}")
+
+
+def _listed(agent: Agent) -> str:
+    session = agent.session
+    started: dict[str, ChildStarted] = {}
+    ended: dict[str, ChildEnded] = {}
+    for event in session.journal.read() if session is not None else ():
+        if isinstance(event, ChildStarted):
+            started[event.child] = event
+            ended.pop(event.child, None)
+        elif isinstance(event, ChildEnded):
+            ended[event.child] = event
+    if session is None or not started:
+        return "no sub-agents in this session"
+    running = {child.id: child for child in agent.children.running()}
+    lines = []
+    for child, event in list(started.items())[-MOST:]:
+        end = ended.get(child)
+        if child in running:
+            state = f"at work ({running[child].phase})"
+        elif end is None:
+            state = "cut off: the kernel stopped"
+        else:
+            cost = f", ${end.cost:.4f}" if end.cost else ""
+            state = f"{end.status}, {end.requests} model calls{cost}, {end.seconds:.1f} s"
+            state += f": {end.message}" if end.message else ""
+        lines.append(f"{child} ({event.kind}, {event.task}): {state}")
+    lines.append(f"transcripts: {agent.project.relative(session.journal.folder / CHILDREN)}/ID/transcript.jsonl")
+    return "\n".join(lines)
+
+
+def _stop(agent: Agent, name: str) -> str:
+    running = agent.children.running()
+    found = [child for child in running if name in (child.name, child.id)]
+    if not found:
+        known = ", ".join(child.name for child in running) or "none"
+        raise UsageError(f"no sub-agent {name!r} is at work; at work: {known}")
+    agent.stop_child(found[0].id)
+    return f"stopped {found[0].name}"

@@ -1,0 +1,92 @@
+"""A namespace of its own for code that is not the user's to keep: the shell is turned to it for one run.
+
+It begins as a shallow copy of the user's, so objects are shared and names are not. `In`, `Out`, `_` and
+their like are not taken over, the working directory is its own, and afterwards the shell is as it was.
+Enter and leave it on the main thread, around one run.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import sys
+import types
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+_HISTORY = re.compile(r"_{1,3}|_i{1,3}|_i?\d+|_[iod]h|In|Out")
+
+
+class Scope:
+    """Made on the main thread. `extra` are names that are there beside the user's and are no variables."""
+
+    def __init__(self, shell: Any, extra: Mapping[str, Any] | None = None) -> None:
+        self._shell = shell
+        self._module = types.ModuleType("__main__")
+        seed = {name: value for name, value in list(shell.user_ns.items()) if not _HISTORY.fullmatch(str(name))}
+        inputs: list[str] = [""]
+        outputs: dict[int, Any] = {}
+        self.extra = dict(extra or {})
+        self.namespace: dict[str, Any] = vars(self._module)
+        self.namespace.update(seed)
+        self.namespace.update(
+            {"In": inputs, "_ih": inputs, "Out": outputs, "_oh": outputs, "_dh": [_folder()], **self.extra}
+        )
+        self.seed = seed
+        """The user's names as they were when this was made."""
+        self._folder = _folder()
+        self._before: tuple[Any, Any, Any, str] | None = None
+
+    def __repr__(self) -> str:
+        return f"<Scope of {len(self.namespace)} names{', in use' if self._before is not None else ''}>"
+
+    @property
+    def hidden(self) -> dict[str, Any]:
+        """Names in it that are no variables, with the values that make them so."""
+        return {**self._shell.user_ns_hidden, **self.extra}
+
+    def __enter__(self) -> Scope:
+        shell = self._shell
+        main = sys.modules.get("__main__")
+        self._before = (shell.user_module, shell.user_ns, main, _folder())
+        if main is shell.user_module:  # pickle looks for the run's own classes there
+            sys.modules["__main__"] = self._module
+        shell.user_module, shell.user_ns = self._module, self.namespace
+        _go(self._folder)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._before is None:
+            return
+        module, namespace, main, folder = self._before
+        self._before = None
+        self._folder = _folder()
+        self._shell.user_module, self._shell.user_ns = module, namespace
+        if main is not None:
+            sys.modules["__main__"] = main
+        _go(folder)
+
+    def calling(self, function: Callable[[], T]) -> Callable[[], T]:
+        """The function, called inside."""
+
+        def call() -> T:
+            with self:
+                return function()
+
+        return call
+
+
+def _folder() -> str:
+    try:
+        return os.getcwd()
+    except OSError:  # it was deleted
+        return ""
+
+
+def _go(folder: str) -> None:
+    if folder and folder != _folder():
+        with contextlib.suppress(OSError):  # it was deleted meanwhile: code stays where it is, and says so by itself
+            os.chdir(folder)

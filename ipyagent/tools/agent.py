@@ -1,0 +1,55 @@
+"""`agent`: work given to a sub-agent. Its types are known when a session begins, so the tool is made for them;
+`ipyagent.children` does the work."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+from ipyagent.errors import ToolFailure
+from ipyagent.journal.protocols import ChildOrder, Children, ToolOutput, Workspace
+from ipyagent.tools.schema import FunctionTool, tool
+
+NAME = "agent"
+OFF = "sub-agents are off (the setting `children`)"
+_ABOUT = """Give a piece of work to a sub-agent and get its answer. Several calls in one message work side by side.
+
+Use it for work that needs many steps of which you need the result only, or for several independent pieces. It does
+not see this conversation (a `fork` does): say all it must know, and what to answer.
+{kinds}
+Its `python` runs in a copy of the user's namespace: only what it hands back by name reaches the user's.
+
+Args:
+    task: What it does, in three to six words.
+    prompt: The work in full.
+    type: Which kind of sub-agent.
+    background: Go on at once; its answer comes with a later message.
+    resume: Id of an earlier sub-agent that should go on, with `prompt` as its next request.
+"""
+
+
+def tool_for(kinds: Mapping[str, str]) -> FunctionTool:
+    """The tool for these types: a sentence on each by name, the usual one first."""
+    from pydantic import Field
+
+    usual = next(iter(kinds), "general")
+    about = "\n".join(f"- `{name}`: {said}" for name, said in kinds.items())
+
+    async def agent(
+        task: str,
+        prompt: str,
+        type: Any = usual,
+        background: bool = False,
+        resume: str = "",
+        *,
+        workspace: Workspace,
+    ) -> ToolOutput:
+        access = getattr(workspace, "children", None)
+        if not isinstance(access, Children):
+            raise ToolFailure(OFF)
+        order = ChildOrder(task=task, prompt=prompt, kind=str(type), background=background, resume=resume)
+        return await access.start(order, workspace, str(getattr(workspace, "call", "")))
+
+    agent.__doc__ = _ABOUT.format(kinds=about)
+    agent.__annotations__["type"] = Annotated[str, Field(json_schema_extra={"enum": list(kinds)})]
+    return tool(name=NAME, permission="none", writes=False, parallel=True)(agent)

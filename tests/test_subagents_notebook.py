@@ -1,0 +1,127 @@
+"""Notebook 06 runs as shipped, and what it prints is what its sub-agents really did."""
+
+from __future__ import annotations
+
+import re
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import nbformat as formats
+import pytest
+from kernels import ROOT
+from test_quickstart import environ
+
+from ipyagent.journal.events import ChildEnded, ChildStarted, Event, ToolReturned
+from ipyagent.journal.journal import CHILDREN, TRANSCRIPT, read_events
+
+nbformat: Any = formats  # its functions are untyped
+NOTEBOOK = ROOT / "notebooks" / "06_subagents.ipynb"
+SECONDS = 40
+
+
+@dataclass(frozen=True)
+class Run:
+    """The executed notebook, its project, the events of its one session, how long it took."""
+
+    notebook: Any
+    project: Path
+    session: Path
+    events: list[Event]
+    seconds: float
+
+    def text(self, cell: str) -> str:
+        """All text of a cell's outputs."""
+        (found,) = [one for one in self.notebook.cells if one.get("id") == cell]
+        return "".join(
+            output.get("text") or f"{output.get('data', {}).get('text/plain', '')}\n" for output in found.outputs
+        )
+
+    def of(self, kind: type[Any]) -> list[Any]:
+        return [event for event in self.events if isinstance(event, kind)]
+
+    def answer(self, cell: str, name: str) -> str:
+        """What a cell says under the name of one piece."""
+        found = re.search(rf"^\*\*{re.escape(name)}\*\*\n\n(.*?)(?=^\*\*|^\[practice|\Z)", self.text(cell), re.S | re.M)
+        assert found is not None, (cell, name)
+        return found[1]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    from nbclient import NotebookClient
+
+    place = tmp_path_factory.mktemp("subagents")
+    (place / "project").mkdir()
+    notebook = nbformat.read(NOTEBOOK, as_version=4)
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in environ(place).items():
+            patch.setenv(name, value)
+        for name in ("ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL", "IPYAGENT_MODEL", "IPYAGENT_MODE"):
+            patch.delenv(name, raising=False)
+        began = time.monotonic()
+        NotebookClient(notebook, timeout=60, resources={"metadata": {"path": str(place / "project")}}).execute()
+        seconds = time.monotonic() - began
+    nbformat.validate(notebook)
+    (session,) = (place / "project" / ".ipyagent" / "sessions").glob("*/")
+    events = list(read_events(session / TRANSCRIPT))
+    return Run(notebook, place / "project", session, events, seconds)
+
+
+def test_the_shipped_notebook_has_no_outputs() -> None:
+    notebook = nbformat.read(NOTEBOOK, as_version=4)
+    code = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    assert all(cell.outputs == [] and cell.execution_count is None for cell in code)
+
+
+def test_it_runs_in_time_without_key_or_network(run: Run) -> None:
+    assert run.seconds < SECONDS
+    outputs = [output for cell in run.notebook.cells for output in cell.get("outputs", ())]
+    assert not any(output.output_type == "error" for output in outputs)
+    assert not any(output.get("name") == "stderr" for output in outputs)
+
+
+def test_each_answer_has_the_figures_of_its_own_table(run: Run) -> None:
+    import pandas as pd
+
+    for region in ("north", "south", "west"):
+        table = pd.read_csv(run.project / "data" / f"{region}.csv")
+        said = run.answer("several", f"data/{region}.csv")
+        missing = int(table.isna().sum().sum())
+        assert f"**{len(table)}** rows, **2** columns. Missing values: {missing};" in said
+        means = table.groupby("city")["sales"].mean()
+        forked = run.answer("forks", region)
+        assert f"highest for {means.idxmax()} ({means.max():.2f})" in forked
+        assert f"lowest for {means.idxmin()} ({means.min():.2f})" in forked
+
+
+def test_only_what_is_handed_back_is_the_users(run: Run) -> None:
+    assert run.text("nothing").strip() == "tables here: []"
+    assert run.text("tables").splitlines() == ["north (40, 2)", "south (80, 2)"]
+    assert sorted(event.handed for event in run.of(ChildEnded) if event.handed) == [("north",), ("south",)]
+
+
+def test_forks_read_what_was_sent_from_the_cache(run: Run) -> None:
+    shares = re.findall(r": (\d+)% of what", run.text("cache"))
+    assert len(shares) == 3
+    assert min(map(int, shares)) >= 99
+
+
+def test_explorers_ran_nothing(run: Run) -> None:
+    explorers = [event.child for event in run.of(ChildStarted) if event.kind == "explore"]
+    assert len(explorers) == 2
+    for child in explorers:
+        events = read_events(run.session / CHILDREN / child / TRANSCRIPT)
+        assert {event.name for event in events if isinstance(event, ToolReturned)} == {"read_file"}
+
+
+def test_the_list_and_the_sums_are_the_journals(run: Run) -> None:
+    ended = run.of(ChildEnded)
+    assert {event.status for event in ended} == {"finished"}
+    calls = sum(event.requests for event in ended)
+    assert run.text("cost").strip() == f"{len(ended)} sub-agents, {calls} model calls, {{'finished'}}"
+    for event in ended:
+        assert f"{event.child} (" in run.text("list")
+    assert "checker: Checks tables for gaps and implausible values" in run.text("own")
+    assert len(list((run.session / CHILDREN).glob(f"*/{TRANSCRIPT}"))) == len(ended) == 10

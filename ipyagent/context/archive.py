@@ -10,6 +10,7 @@ import base64
 import binascii
 import os
 from collections.abc import Iterable, Sequence
+from itertools import repeat
 from pathlib import Path
 
 import msgspec
@@ -60,12 +61,13 @@ class Left(msgspec.Struct, frozen=True, kw_only=True):
 def left_results(view: View, folder: Path, spots: Iterable[Spot]) -> Left | None:
     """The results at `spots` that are in no file yet; None when there is none."""
     wanted = [view.messages[spot.message]["content"][spot.block] for spot in spots if not spot.kept]
-    return _left(view, folder, [("user", block) for block in wanted])
+    return _left(view, folder, zip(repeat("user"), wanted, strict=False))
 
 
 def left_by_server(view: View, folder: Path, spots: Iterable[Spot]) -> Left | None:
     """All results at `spots`, also those that are previews: the server has left out what names their files."""
-    return _left(view, folder, [("user", view.messages[spot.message]["content"][spot.block]) for spot in spots])
+    stand = [view.messages[spot.message]["content"][spot.block] for spot in spots]
+    return _left(view, folder, zip(repeat("user"), stand, strict=False))
 
 
 def left_ranges(view: View, folder: Path, ranges: Sequence[tuple[int, int]]) -> Left | None:
@@ -80,7 +82,7 @@ def left_ranges(view: View, folder: Path, ranges: Sequence[tuple[int, int]]) -> 
     return _left(view, folder, gone)
 
 
-def _left(view: View, folder: Path, gone: Sequence[tuple[str, Block]]) -> Left | None:
+def _left(view: View, folder: Path, gone: Iterable[tuple[str, Block]]) -> Left | None:
     number = 1
     while os.path.lexists(folder / f"{STEM}{number}.txt"):
         number += 1
@@ -92,8 +94,9 @@ def _left(view: View, folder: Path, gone: Sequence[tuple[str, Block]]) -> Left |
         if block["type"] == "tool_use"
     }
     pictures: list[tuple[str, bytes]] = []
+    stem = f"{STEM}{number}"
     sections = [
-        f"===== {_heading(role, block, calls)} =====\n{_words(block, f'{STEM}{number}', pictures)}\n"
+        f"===== {_heading(role, block, calls)} =====\n{_words(block, stem, pictures)}\n"
         for role, block in gone
         if block["type"] not in THINKING
     ]
@@ -109,16 +112,20 @@ def _heading(role: str, block: Block, calls: dict[str, Block]) -> str:
         return f"assistant calls {block['name']}"
     if block["type"] != "tool_result":
         return role
-    call = calls.get(block["tool_use_id"], {"name": "a tool", "input": {}})
+    call = calls.get(block["tool_use_id"])
+    name = call["name"] if call else "a tool"
+    argument = main_argument(call["input"]) if call else ""
     failed = " (error)" if block.get("is_error") else ""
-    return f"{call['name']}{failed}: {main_argument(call['input'])}".removesuffix(": ")
+    return f"{name}{failed}: {argument}" if argument else f"{name}{failed}"
 
 
 def main_argument(given: dict[str, object]) -> str:
     """The first argument that says something, in one line."""
-    said = next((value for value in given.values() if isinstance(value, str) and value.strip()), "")
-    words = " ".join(str(said).split())
-    return words if len(words) <= ARGUMENT_CHARS else words[: ARGUMENT_CHARS - 1] + "…"
+    for value in given.values():
+        if isinstance(value, str) and (parts := value.split(maxsplit=ARGUMENT_CHARS)):  # more words never fit
+            words = " ".join(parts).rstrip()
+            return words if len(words) <= ARGUMENT_CHARS else words[: ARGUMENT_CHARS - 1] + "…"
+    return ""
 
 
 def _words(block: Block, stem: str, pictures: list[tuple[str, bytes]]) -> str:
@@ -127,9 +134,12 @@ def _words(block: Block, stem: str, pictures: list[tuple[str, bytes]]) -> str:
     if kind == "text":
         return str(block["text"])
     if kind == "tool_result":
-        content = block.get("content") or []
-        parts = [{"type": "text", "text": content}] if isinstance(content, str) else content
-        return "\n".join(_words(part, stem, pictures) for part in parts)
+        content = block.get("content") or ""
+        if isinstance(content, str):
+            return content
+        if len(content) == 1 and content[0]["type"] == "text":  # nearly all are; a batch may be long
+            return str(content[0]["text"])
+        return "\n".join(_words(part, stem, pictures) for part in content)
     if kind == "tool_use":
         given = block["input"].items()
         return "\n".join(f"{name}: {value if isinstance(value, str) else _json(value)}" for name, value in given)

@@ -29,8 +29,8 @@ WORTH = 3 * LEFT
 the tool once more would cost a request."""
 RECENT_ERRORS = 3
 """An error among so many newest results is what the model is working on."""
-MOST_CUTS = 100
-"""Places that are weighed: with more results than that, every second or third place is near enough."""
+MOST_CUTS = 50
+"""Places that are weighed: with more results than that, every few places are near enough: 2 % of them."""
 TTL = {"5m": 300.0, "1h": 3600.0}
 """Seconds that the provider keeps a prefix after its last use."""
 
@@ -101,10 +101,9 @@ def judge(now: Situation, results: list[Spot], old: list[int], keep: int) -> Ver
     spots = [results[at] for at in old]
     savings = [spot.tokens - LEFT for spot in spots]
     # a result is old since the `keep` that are newer had come: requests since then have read it in vain
-    carried = [
-        gain * ((size - results[min(at + keep, len(results) - 1)].message) // 2)
-        for at, gain in zip(old, savings, strict=True)
-    ]
+    stands = [spot.message for spot in results]
+    stands += stands[-1:] * keep  # fewer than `keep` are newer: the newest counts
+    carried = [gain * ((size - stands[at + keep]) // 2) for at, gain in zip(old, savings, strict=True)]
     from_here = list(accumulate(reversed(savings)))[::-1]
     carried_from_here = list(accumulate(reversed(carried)))[::-1]
     cuts = []

@@ -96,6 +96,7 @@ def test_an_interrupt_at_the_very_end_of_a_turn_damages_nothing(tmp_path: Path) 
                     else f"%%agent\nround {step}",
                     when="" if step % 2 == 0 else "begun",
                     act=lambda kernel, wait=wait: (time.sleep(wait), kernel.interrupt()),
+                    timeout=5.0,
                 )
             except queue.Empty:
                 # the cell ended, and the interrupt met ipykernel between its end and its reply; a plain

@@ -486,7 +486,7 @@ def test_a_stop_at_any_await_leaves_the_conversation_or_the_whole_boundary(room:
             done = main.blocking_door(lambda at=at, main=main: tried(main, at))  # type: ignore[misc]
         step += 1
         assert step < 400
-    assert step > 8
+    assert step >= 4  # hooks, request, reply: how many more there are is the network's affair
     assert room.turn(agent, "go on", text("ok")).status == "finished"
     room.nothing_refused()
     room.replays(agent)

@@ -135,7 +135,7 @@ class Kernel:
         cell.seconds = time.monotonic() - began
         cell.latency = None if acted is None else time.monotonic() - acted
         while True:
-            reply = client.get_shell_msg(timeout=10)
+            reply = client.get_shell_msg(timeout=4)
             if reply["parent_header"].get("msg_id") == message:
                 cell.reply = reply["content"]
                 return cell

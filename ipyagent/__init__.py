@@ -17,8 +17,8 @@ _PUBLIC = {
     "Agent": "ipyagent.agent",
     "AgentError": "ipyagent.errors",
     "IPyAgent": "ipyagent.config",
-    "Options": "ipyagent.requests",
-    "TurnResult": "ipyagent.requests",
+    "Options": "ipyagent.assembly.requests",
+    "TurnResult": "ipyagent.assembly.requests",
     "hooks": "ipyagent.loop.hooks",
     "tool": "ipyagent.tools.schema",
 }
@@ -36,10 +36,10 @@ __all__ = [
 
 if TYPE_CHECKING:
     from ipyagent.agent import Agent
+    from ipyagent.assembly.requests import Options, TurnResult
     from ipyagent.config import IPyAgent
     from ipyagent.errors import AgentError
     from ipyagent.loop.hooks import hooks
-    from ipyagent.requests import Options, TurnResult
     from ipyagent.tools.schema import tool
 
 

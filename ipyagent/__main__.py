@@ -21,15 +21,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     demo.add_argument("--lab", action=argparse.BooleanOptionalAction, default=None, help="open it in JupyterLab after")
     for name, text in (("sessions", "list the sessions of this folder's project"), ("doctor", "check what is needed")):
         commands.add_parser(name, help=text)
-    from ipyagent import dream_command
+    from ipyagent.commands import dream
     from ipyagent.replay.command import add_arguments, run
 
     add_arguments(commands.add_parser("replay", help="replay a recorded session through layers and measure it"))
-    dream_command.add_arguments(commands.add_parser("dream", help="tidy the memories of a project (for cron)"))
+    dream.add_arguments(commands.add_parser("dream", help="tidy the memories of a project (for cron)"))
     chosen = parser.parse_args(arguments)
     try:
         if chosen.command == "dream":
-            status, line = dream_command.run(chosen)
+            status, line = dream.run(chosen)
             print(line if not status else f"ipyagent: {line}", file=sys.stderr if status else sys.stdout)
             return status
         if chosen.command == "replay":
@@ -46,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _tell(command: str) -> int:
     from ipyagent.agent import Agent
-    from ipyagent.report import doctor, session_lines
+    from ipyagent.commands.context import doctor, session_lines
 
     agent = Agent()
     try:

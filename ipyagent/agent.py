@@ -8,8 +8,20 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from ipyagent.children_desk import ChildrenDesk
-from ipyagent.compacting import run_compact
+from ipyagent.assembly.children_desk import ChildrenDesk
+from ipyagent.assembly.compacting import run_compact
+from ipyagent.assembly.listening import Listener, Unseen
+from ipyagent.assembly.lookout import Lookout
+from ipyagent.assembly.mcp_desk import McpDesk
+from ipyagent.assembly.mentions import find, unresolved
+from ipyagent.assembly.requests import Asked, Options, PreparedTurn, TurnResult
+from ipyagent.assembly.sessions import Sessions
+from ipyagent.assembly.settings_files import SettingsFiles
+from ipyagent.assembly.toolbox import Toolbox
+from ipyagent.assembly.undoing import TurnUndone, undo_turn
+from ipyagent.assembly.wiring import endpoint_of, limit_of, model_of, state_of
+from ipyagent.assembly.workbench import Workbench
+from ipyagent.assembly.working import Work
 from ipyagent.config import IPyAgent
 from ipyagent.errors import UsageError
 from ipyagent.journal.events import Event
@@ -19,27 +31,15 @@ from ipyagent.kernel.dispatcher import MainThread
 from ipyagent.kernel.shell import make_shell
 from ipyagent.kernel.thread import AgentThread
 from ipyagent.kernel.workspace import KernelWorkspace
-from ipyagent.listening import Listener, Unseen
-from ipyagent.lookout import Lookout
 from ipyagent.loop.permissions import Permissions
 from ipyagent.loop.session import Session
-from ipyagent.mcp_desk import McpDesk
-from ipyagent.mentions import find, unresolved
 from ipyagent.model.capabilities import DEFAULT_WINDOW
 from ipyagent.model.client import AnthropicModel
 from ipyagent.model.connect import Connections
 from ipyagent.model.endpoint import Endpoint
 from ipyagent.project import Project, find_root, user_folder
-from ipyagent.requests import Asked, Options, PreparedTurn, TurnResult
-from ipyagent.sessions import Sessions
-from ipyagent.settings_files import SettingsFiles
 from ipyagent.skills.desk import Skills
 from ipyagent.skills.slash import read_slash
-from ipyagent.toolbox import Toolbox
-from ipyagent.undoing import TurnUndone, undo_turn
-from ipyagent.wiring import endpoint_of, limit_of, model_of, state_of
-from ipyagent.workbench import Workbench
-from ipyagent.working import Work
 
 TRUSTED = "the project is trusted"
 

@@ -94,13 +94,13 @@ class Completions:
         return option.group(), [(name, "option") for name in (*FLAGS, *VALUES) if name.startswith(option.group())]
 
     def _commands(self, line: str) -> tuple[str, list[tuple[str, str]]]:
-        from ipyagent.commands import COMMANDS
+        from ipyagent.commands.agent import COMMANDS
 
         if (option := _OPTION.match(line)) is not None:
             word, known = option["word"], _OPTIONS.get(option["command"], ())
             return word, [(name, "option") for name in known if name.startswith(word)]
         if (asked := _MCP.match(line)) is not None:
-            from ipyagent.mcp_command import COMMANDS as KNOWN
+            from ipyagent.commands.mcp import COMMANDS as KNOWN
 
             return asked["word"], [(name, "command") for name in KNOWN if name.startswith(asked["word"])]
         match = _COMMAND.match(line)
@@ -111,7 +111,7 @@ class Completions:
 
     def _memory(self, asked: re.Match[str]) -> tuple[str, list[tuple[str, str]]]:
         """Commands of `%memory`, their options, names of memories."""
-        from ipyagent.memory_command import COMMANDS, NAMED
+        from ipyagent.commands.memory import COMMANDS, NAMED
 
         word, command = asked["word"], asked["command"]
         if command is None:
@@ -131,7 +131,7 @@ class Completions:
 
     def _on_skills(self, asked: re.Match[str], skills: Callable[[], list[str]]) -> tuple[str, list[tuple[str, str]]]:
         """Commands of `%skills`, names of skills."""
-        from ipyagent.skills_command import COMMANDS, NAMED
+        from ipyagent.commands.skills import COMMANDS, NAMED
 
         word, command = asked["word"], asked["command"]
         if command is None:

@@ -16,8 +16,8 @@ from ipyagent.options import CellOptions, parse
 
 if TYPE_CHECKING:
     from ipyagent.agent import Agent
+    from ipyagent.assembly.requests import Options, PreparedTurn, TurnResult
     from ipyagent.journal.protocols import Surface
-    from ipyagent.requests import Options, PreparedTurn, TurnResult
 
 FULL, SHORT = "ipyagent", "agent"
 LINES = ("context", "compact", "memory", "skills")
@@ -151,7 +151,7 @@ class Extension:
         # The blocking form: line magics, and cells where nobody awaits (`%%time`, `%%capture`, scripts).
         self._imported()
         if cell is None:
-            from ipyagent.commands import run_command
+            from ipyagent.commands.agent import run_command
 
             request = run_command(self, line)
             if request is None:
@@ -173,7 +173,7 @@ class Extension:
         """`%context [--raw] [--at N] [--turns] [--panel]`: what the model would be sent now, or was at
         turn N, and what it costs; the turns with their numbers; the timeline of the session.
         """
-        from ipyagent.commands import run_command
+        from ipyagent.commands.agent import run_command
 
         run_command(self, f"context {line}")
 
@@ -183,7 +183,7 @@ class Extension:
         print(self.agent_now.compact(line))  # noqa: T201 - a magic's answer
 
     def _memory_names(self) -> list[str]:
-        from ipyagent.memory_command import names
+        from ipyagent.commands.memory import names
 
         return names(self.agent_now)
 
@@ -191,20 +191,20 @@ class Extension:
         """`%memory`: what outlives a session. `%memory help` lists its commands; `%%memory add` and
         `%%memory edit NAME` take the text below them.
         """
-        from ipyagent.commands import show_memory
+        from ipyagent.commands.agent import show_memory
 
         if answer := show_memory(self, line, cell):
             print(answer)  # noqa: T201 - a magic's answer
 
     def _skill_names(self) -> list[str]:
-        from ipyagent.skills_command import names
+        from ipyagent.commands.skills import names
 
         return names(self.agent_now)
 
     def skills(self, line: str) -> None:
         """`%skills`: instructions for kinds of work; `%skills help` lists its commands. `/name` at the start of a
         request loads one."""
-        from ipyagent.commands import run_command
+        from ipyagent.commands.agent import run_command
 
         run_command(self, f"skills {line}")
 
@@ -228,7 +228,7 @@ class Extension:
         front = describe_frontend(self.shell)
         captured = type(self.shell.display_pub).__name__ == "CapturingDisplayPublisher"  # %%capture
         if chosen.quiet:
-            from ipyagent.listening import Unseen
+            from ipyagent.assembly.listening import Unseen
 
             return Unseen()
         if front.kind == "terminal":
@@ -236,7 +236,7 @@ class Extension:
 
             return TerminalSurface(self.agent_now.ask_line)
         if front.live_widgets and not captured:
-            from ipyagent.taking_back import TakingBack
+            from ipyagent.remembering.taking_back import TakingBack
             from ipyagent.ui.door import Door
             from ipyagent.ui.panel import PanelSurface
 
@@ -244,7 +244,7 @@ class Extension:
             route = lambda comm, click: route_clicks(kernel, comm, click)  # noqa: E731
             if self._door is None:
                 self._door = Door(route)
-            from ipyagent.cells_command import as_cells
+            from ipyagent.commands.cells import as_cells
 
             deeds = TakingBack(agent.bench.memories, lambda: agent.session)
             cells = as_cells(self, self._cell_id())
@@ -304,7 +304,7 @@ def _say(line: str) -> None:
 
 
 def _options(chosen: CellOptions) -> Options:
-    from ipyagent.requests import Options
+    from ipyagent.assembly.requests import Options
 
     return Options(
         model=chosen.model,
@@ -320,7 +320,7 @@ def _import_heavy() -> None:
     """What the first request will import; a failure shows itself there, with its reason."""
     for name in (
         "anthropic", "pydantic", "ipyagent.agent", "ipyagent.ui.panel", "anywidget", "ipyagent.ui.static",
-        "ipyagent.commands", "ipyagent.report",
+        "ipyagent.commands.agent", "ipyagent.commands.context",
     ):  # fmt: skip
         try:
             importlib.import_module(name)

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from rooms import KEY, MODEL, Room, as_json, plain, results, room
 
-from ipyagent.commands import COMMANDS
+from ipyagent.commands.agent import COMMANDS
 from ipyagent.journal.events import TurnEnded, UserSaid
 from ipyagent.journal.journal import read_events
 from ipyagent.practice.replies import fault, refusal, text, tool
 from ipyagent.practice.server import PracticeServer
-from ipyagent.shares import SOURCES
+from ipyagent.reports.shares import SOURCES
 
 
 @pytest.fixture(scope="module")

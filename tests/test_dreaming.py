@@ -15,13 +15,13 @@ import pytest
 from dream_room import LAST, DreamRoom, deleting, dream_room, memory, order_in
 from notes_room import until
 
-from ipyagent.dream_work import dream_now
+from ipyagent.commands.dream_work import dream_now
+from ipyagent.commands.memory import run_memory
 from ipyagent.errors import AgentError, MemoryRefused, UsageError
 from ipyagent.journal.events import MemorySaved, SessionStarted, ToolReturned, TurnEnded, UsageReported
 from ipyagent.loop.budget import spent_today
 from ipyagent.memory.dream_lock import DreamLock
 from ipyagent.memory.files import Store
-from ipyagent.memory_command import run_memory
 from ipyagent.practice.replies import Reply, calls, fault, refusal, text
 
 NEW: dict[str, Any] = {"expected": None, "by": "user"}

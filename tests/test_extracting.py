@@ -15,6 +15,7 @@ from extract_room import ExtractRoom, creating, directive_in, extract_room, memo
 from notes_room import until
 
 from ipyagent import Options, hooks
+from ipyagent.assembly.listening import Unseen
 from ipyagent.journal.events import (
     AssistantSaid,
     Event,
@@ -26,7 +27,6 @@ from ipyagent.journal.events import (
     TurnEnded,
 )
 from ipyagent.journal.view import View
-from ipyagent.listening import Unseen
 from ipyagent.loop.budget import spent_today
 from ipyagent.memory.extract import figures
 from ipyagent.practice.replies import Reply, calls, fault, refusal, text, tool

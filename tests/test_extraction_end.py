@@ -21,11 +21,11 @@ from notes_room import until
 from rooms import KEY, MODEL, Room, room
 
 from ipyagent.errors import JournalError
-from ipyagent.extracting import LONGEST_END
 from ipyagent.journal.events import ForkEnded, MemoryExtracted, MemorySaved
 from ipyagent.journal.journal import read_events
 from ipyagent.practice.replies import Reply, text
 from ipyagent.practice.server import PracticeServer
+from ipyagent.remembering.extracting import LONGEST_END
 
 PLOTS = "/memories/project/plots.md"
 FACT = "we always plot in blue"

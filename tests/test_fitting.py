@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from ipyagent.fitting import DISPENSABLE, SHARE, fitted
-from ipyagent.prompt import render
+from ipyagent.assembly.fitting import DISPENSABLE, SHARE, fitted
+from ipyagent.assembly.prompt import render
 from ipyagent.tools.catalogue import builtin_tools
 
 NEEDED = {"python", "read_file", "edit_file", "shell"}

@@ -41,7 +41,7 @@ from ipyagent.model.prices import LESSON_MODEL, cost_of
 from ipyagent.practice.lesson import is_lesson
 from ipyagent.practice.lessons import known, requests
 from ipyagent.practice.server import PracticeServer
-from ipyagent.timeline import timeline
+from ipyagent.reports.timeline import timeline
 
 nbformat: Any = formats  # its functions are untyped
 NOTEBOOKS = {"compaction": "03_compaction.ipynb", "cost": "05_cache_and_cost.ipynb"}

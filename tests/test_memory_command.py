@@ -12,10 +12,10 @@ from compact_room import CompactRoom, compact_room
 from rooms import Room, room
 
 from ipyagent import Agent
+from ipyagent.commands.memory import COMMANDS, names, run_memory
 from ipyagent.completion import Completions
 from ipyagent.errors import MemoryRefused, TrustError, UsageError
 from ipyagent.journal.events import MemorySaved
-from ipyagent.memory_command import COMMANDS, names, run_memory
 from ipyagent.practice.replies import text, tool
 
 KEY = "sk-ant-api03-Qm4NcYh3Jd6Gs1Pu5EZq7XkV2m9TfLw4Rb8"

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from ipyagent.assembly.settings_files import FOR_PROJECTS, NOT_FOR_PROJECTS, ONLY_OFF, SettingsFiles
 from ipyagent.config import IPyAgent
 from ipyagent.project import Project
-from ipyagent.settings_files import FOR_PROJECTS, NOT_FOR_PROJECTS, ONLY_OFF, SettingsFiles
 
 
 class Files:

@@ -13,8 +13,8 @@ import msgspec
 import pytest
 
 from ipyagent import Agent, IPyAgent
-from ipyagent.comparing import compare
-from ipyagent.earlier import moment, read_words
+from ipyagent.commands.context import report
+from ipyagent.commands.earlier import moment, read_words
 from ipyagent.errors import UsageError
 from ipyagent.journal.events import (
     AssistantSaid,
@@ -29,9 +29,9 @@ from ipyagent.journal.events import (
     UsageReported,
     UserSaid,
 )
-from ipyagent.report import report
-from ipyagent.shares import SOURCES
-from ipyagent.timeline import describe, timeline, view_at
+from ipyagent.reports.comparing import compare
+from ipyagent.reports.shares import SOURCES
+from ipyagent.reports.timeline import describe, timeline, view_at
 from ipyagent.ui.timeline import LETTERS, panel_state, static_timeline, turn_lines
 
 EVIL = "<img src=x onerror='alert(1)'> | `x` **b**"

@@ -10,10 +10,10 @@ import pytest
 from nbclient import NotebookClient
 from rooms import Room, plain, room
 
+from ipyagent.commands.work_cells import MARK, as_script, work_cells
 from ipyagent.journal.events import AssistantSaid, Event, SessionStarted, ToolCalled, ToolReturned, TurnEnded, UserSaid
 from ipyagent.practice.replies import text, tool
 from ipyagent.practice.server import PracticeServer
-from ipyagent.work_cells import MARK, as_script, work_cells
 
 
 def turn(request: str, *steps: tuple[str, bool], answer: str = "done") -> list[Event]:

@@ -49,7 +49,7 @@ NAME_CHARS = 28
 
 
 class Nursery(Protocol):
-    """What sub-agents are given; the kernel's (`ipyagent.children_desk`)."""
+    """What sub-agents are given; the kernel's (`ipyagent.assembly.children_desk`)."""
 
     def kinds(self) -> dict[str, Kind]:
         """The types there are now, the usual one first."""

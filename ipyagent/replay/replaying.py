@@ -18,6 +18,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from ipyagent.assembly.listening import Unseen
+from ipyagent.assembly.prompt import render
+from ipyagent.assembly.requests import Options
+from ipyagent.assembly.restoring import restored
+from ipyagent.assembly.wiring import endpoint_of, limit_of, limits_of, state_of
 from ipyagent.config import IPyAgent
 from ipyagent.context.thresholds import check_fixed_part
 from ipyagent.errors import UsageError
@@ -38,7 +43,6 @@ from ipyagent.journal.events import (
 )
 from ipyagent.journal.protocols import Model, ModelEvent, ModelInfo, Request
 from ipyagent.journal.tokens import estimate_blocks
-from ipyagent.listening import Unseen
 from ipyagent.loop.layers import Engine, known_layers
 from ipyagent.loop.permissions import Permissions
 from ipyagent.loop.session import Session
@@ -49,16 +53,12 @@ from ipyagent.practice.models import PRACTICE
 from ipyagent.practice.replies import Reply
 from ipyagent.practice.server import PracticeServer
 from ipyagent.practice.understanding import answer
-from ipyagent.prompt import render
 from ipyagent.replay.facts import Fact, Fate, fate
 from ipyagent.replay.metrics import Metrics, TurnCost, added, dollars_of, usage_of
 from ipyagent.replay.recorded_tools import ReplayWorkspace, tools_of
 from ipyagent.replay.recording import RecordedTurn, Recording, Round
-from ipyagent.requests import Options
-from ipyagent.restoring import restored
 from ipyagent.tools.catalogue import builtin_tools
 from ipyagent.version import __version__
-from ipyagent.wiring import endpoint_of, limit_of, limits_of, state_of
 
 WINDOW = 200_000
 CHUNK = 20_000

@@ -14,9 +14,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any, get_args
 
-from ipyagent.browsing import Browsing, Done, Dreams, Order, Wanted, age, provenance
 from ipyagent.errors import AgentError
 from ipyagent.memory.files import Memory
+from ipyagent.remembering.browsing import Browsing, Done, Dreams, Order, Wanted, age, provenance
 from ipyagent.ui import markdown
 from ipyagent.ui.escape import escape, line, plain
 from ipyagent.ui.memory_chips import ago, short_name

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 
-from ipyagent.browsing import Browsing, age, provenance
 from ipyagent.errors import AgentError
 from ipyagent.memory.files import Memory
+from ipyagent.remembering.browsing import Browsing, age, provenance
 from ipyagent.ui import markdown
 from ipyagent.ui.escape import escape, line
 from ipyagent.ui.memory_chips import ago, short_name

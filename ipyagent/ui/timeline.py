@@ -13,10 +13,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from ipyagent.comparing import Row
 from ipyagent.journal.protocols import WindowState
-from ipyagent.shares import SOURCES
-from ipyagent.timeline import Bar, Mark, Timeline
+from ipyagent.reports.comparing import Row
+from ipyagent.reports.shares import SOURCES
+from ipyagent.reports.timeline import Bar, Mark, Timeline
 from ipyagent.ui.escape import escape, line, plain
 from ipyagent.ui.meter import dollars, percent, thousands
 

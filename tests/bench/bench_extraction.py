@@ -37,8 +37,8 @@ def _serve(pipe: Any) -> None:
 def rows() -> list[tuple[str, str, str]]:
     """Name, measured, target."""
     from ipyagent import Agent, IPyAgent, Options
+    from ipyagent.assembly.listening import Unseen
     from ipyagent.journal.events import Event, ForkEnded, MemorySaved, Streamed
-    from ipyagent.listening import Unseen
     from ipyagent.memory.extract import figures
 
     class First(Unseen):

@@ -59,7 +59,7 @@ def _serve(pipe: Any) -> None:
 def measure(options: dict[str, bool], rounds: int) -> tuple[float, float]:
     """Median milliseconds to the first token without and with recall, by turns in one session each."""
     from ipyagent import Agent, IPyAgent
-    from ipyagent.requests import Options
+    from ipyagent.assembly.requests import Options
 
     ours, theirs = mp.get_context("spawn").Pipe()
     process = mp.get_context("spawn").Process(target=_serve, args=(theirs,), daemon=True)

@@ -23,7 +23,7 @@ pytestmark = [
 SETUP = """%load_ext ipyagent
 %config IPyAgent.model = "practice"
 """
-DREAM = """from ipyagent.browsing import Dreaming, browsing_of
+DREAM = """from ipyagent.remembering.browsing import Dreaming, browsing_of
 from ipyagent.ui.memory_browser import MemoryBrowser
 
 

@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from ipyagent.agent import Agent, Options, TurnResult
+from ipyagent.assembly.listening import Unseen
 from ipyagent.config import IPyAgent
 from ipyagent.journal.events import Event, PermissionAsked
 from ipyagent.journal.journal import CHILDREN, TRANSCRIPT, read_events
 from ipyagent.journal.protocols import Answer, Status
 from ipyagent.kernel.shell import make_shell
-from ipyagent.listening import Unseen
 from ipyagent.practice.replies import Fault, Reply, text
 from ipyagent.practice.server import PracticeServer
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from notes_room import LOG, STATE, NotesRoom, directive_in, notes_room, noting, path_in, words
 
+from ipyagent.commands.context import summary
 from ipyagent.context.notes import _ours, substituted
 from ipyagent.context.notes_file import Desk, Notes
 from ipyagent.errors import AgentError, ToolFailure
@@ -26,7 +27,6 @@ from ipyagent.journal.tokens import estimate_text
 from ipyagent.journal.view import View
 from ipyagent.loop.layers import Engine
 from ipyagent.practice.replies import Reply, calls, fault, text, tool
-from ipyagent.report import summary
 
 SECTIONS = [
     "Session Title", "Current State", "Task Specification", "Files, Variables and Functions", "Workflow",

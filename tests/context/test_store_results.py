@@ -19,6 +19,7 @@ from loop.loop_rig import KEY, Person, Rig, result_text
 from rooms import as_json, results, room
 
 import ipyagent
+from ipyagent.assembly.wiring import limit_of
 from ipyagent.config import IPyAgent
 from ipyagent.context.excerpts import excerpt, kind_of_text
 from ipyagent.context.store_results import Whole, largest_first, store
@@ -28,7 +29,6 @@ from ipyagent.journal.stored import FOLDER, file_stem, lines_of
 from ipyagent.journal.view import View
 from ipyagent.practice.replies import calls, text, tool
 from ipyagent.practice.server import PracticeServer
-from ipyagent.wiring import limit_of
 
 BIG = "print('\\n'.join(f'line {n} of the log' for n in range(20_000)))"
 

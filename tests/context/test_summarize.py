@@ -15,6 +15,7 @@ import pytest
 from compact_room import Answer, CompactRoom, compact_room, directive_in, plain, words
 
 from ipyagent import Agent
+from ipyagent.assembly.requests import Options
 from ipyagent.context.gaps import rounds_to_drop, stated_gap
 from ipyagent.errors import CompactionFailed
 from ipyagent.journal.events import Compacted, ForkEnded, LayerDecided, LayerFailed, ToolReturned
@@ -22,7 +23,6 @@ from ipyagent.journal.tokens import estimate_text
 from ipyagent.loop.hooks import hooks
 from ipyagent.loop.layers import OFF, Engine
 from ipyagent.practice.replies import Fault, Reply, calls, text, tool
-from ipyagent.requests import Options
 
 WINDOW = 40_000
 """Marks: auto-compact 33,400, block 35,400 tokens."""

@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from ipyagent.agent import Agent, Options, TurnResult
+from ipyagent.assembly.listening import Unseen
 from ipyagent.config import IPyAgent
 from ipyagent.journal.events import Event, PermissionAsked, Retrying, Streamed, TurnEnded
 from ipyagent.journal.journal import TRANSCRIPT, read_events
 from ipyagent.journal.protocols import Answer, Status, Tool
-from ipyagent.listening import Unseen
 from ipyagent.practice.replies import text
 from ipyagent.practice.server import PracticeServer
 

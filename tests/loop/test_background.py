@@ -16,12 +16,12 @@ import pytest
 from notes_room import LOG, STATE, NotesRoom, notes_room, noting, until, words
 
 from ipyagent import Options
+from ipyagent.assembly.listening import Unseen
 from ipyagent.errors import JournalError
 from ipyagent.journal.events import Event, ForkEnded, LayerDecided, LayerFailed, NotesWritten, TurnEnded
 from ipyagent.journal.protocols import Status
 from ipyagent.journal.view import View
 from ipyagent.kernel.thread import AgentThread
-from ipyagent.listening import Unseen
 from ipyagent.loop.background import Background
 from ipyagent.loop.budget import spent_today
 from ipyagent.practice.replies import Reply, fault, text, tool

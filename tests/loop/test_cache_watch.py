@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from loop_rig import Rig
 
+from ipyagent.commands.context import report
 from ipyagent.journal.events import (
     CacheBroken,
     Compacted,
@@ -24,7 +25,6 @@ from ipyagent.journal.view import View
 from ipyagent.loop.cache_watch import CacheWatch, first_change
 from ipyagent.practice.replies import text, tool
 from ipyagent.practice.server import PracticeServer
-from ipyagent.report import report
 
 LONG = "tell me more about the data. " * 400
 FIVE_MINUTES = 301.0

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from notes_room import NotesRoom, notes_room, until, words
 
+from ipyagent.commands.context import summary
 from ipyagent.errors import ModelError, ToolFailure
 from ipyagent.journal.events import Compacted, ForkEnded, UsageReported
 from ipyagent.journal.protocols import Forked, ForkOrder, ToolOutput
@@ -18,7 +19,6 @@ from ipyagent.journal.view import View
 from ipyagent.loop.fork import run_fork
 from ipyagent.practice.exchange import Exchange
 from ipyagent.practice.replies import Reply, calls, fault, refusal, text, tool
-from ipyagent.report import summary
 
 DIRECTIVE = "<aside>Say in a word what this is about.</aside>"
 MINIMUM = 1_024

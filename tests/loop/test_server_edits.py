@@ -7,6 +7,7 @@ from typing import Any
 
 from loop_rig import Rig
 
+from ipyagent.commands.context import report
 from ipyagent.journal.events import (
     CacheBroken,
     LayerDecided,
@@ -18,7 +19,6 @@ from ipyagent.journal.events import (
 )
 from ipyagent.practice.replies import fault, text, tool
 from ipyagent.practice.server import PracticeServer
-from ipyagent.report import report
 
 SMALL = {
     "server_clear_trigger": 10_500, "server_clear_at_least": 3_000, "layer_notes": False, "clear_keep": 2,

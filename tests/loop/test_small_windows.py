@@ -10,6 +10,7 @@ import pytest
 from compact_room import compact_room, words
 from loop_rig import Rig
 
+from ipyagent.assembly.wiring import limit_of
 from ipyagent.config import IPyAgent
 from ipyagent.context.thresholds import message_chars, preview_chars, result_chars
 from ipyagent.journal.events import Compacted, ForkEnded, LayerFailed, ResultStored, Snipped, ToolReturned, UserSaid
@@ -18,7 +19,6 @@ from ipyagent.practice.replies import calls, text, tool
 from ipyagent.practice.server import PracticeServer
 from ipyagent.replay.recording import Collector, Recording
 from ipyagent.replay.replaying import replay, settings_for
-from ipyagent.wiring import limit_of
 
 WINDOW = 16_000
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from mcp_room import McpRoom, gone, said
 
-from ipyagent.mcp_command import run_mcp
+from ipyagent.commands.mcp import run_mcp
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
 PACKAGES = ("@modelcontextprotocol/server-everything", "@modelcontextprotocol/server-filesystem")

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from ipyagent.assembly.sessions import Sessions
 from ipyagent.config import IPyAgent
 from ipyagent.journal.events import AssistantSaid, PromptRendered, TurnEnded, UserSaid
 from ipyagent.loop.session import Session
 from ipyagent.project import Project
-from ipyagent.sessions import Sessions
 
 
 def text(words: str) -> dict[str, Any]:

@@ -12,12 +12,12 @@ from compact_room import CompactRoom, compact_room, plain, words
 from skill_room import make
 
 from ipyagent import Agent
+from ipyagent.commands.skills import COMMANDS, names, run_skills
 from ipyagent.completion import Completions
 from ipyagent.errors import UsageError
 from ipyagent.journal.events import Compacted, PromptRendered, SkillLoaded, SkillsListed, ToolReturned
 from ipyagent.practice.replies import text, tool
 from ipyagent.skills.parse import FILE, violations
-from ipyagent.skills_command import COMMANDS, names, run_skills
 
 BODY = "# Draw\n\n1. Look at the axes.\n2. Name the units."
 

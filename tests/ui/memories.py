@@ -6,13 +6,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from ipyagent import IPyAgent
-from ipyagent.browsing import Browsing
 from ipyagent.journal.events import MemorySaved, MemorySurfaced, Recalled
 from ipyagent.memory.access import Memories, address
 from ipyagent.memory.files import Memory
 from ipyagent.project import Project
-from ipyagent.recalling import Explained
-from ipyagent.taking_back import TakingBack
+from ipyagent.remembering.browsing import Browsing
+from ipyagent.remembering.recalling import Explained
+from ipyagent.remembering.taking_back import TakingBack
 
 PLOTS = "/memories/project/feedback_plots.md"
 ROLE = "/memories/user/role.md"

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from ipyagent.browsing import Dreaming, Edited, Wanted, diff
 from ipyagent.journal.events import Recalled
-from ipyagent.recalling import Explained
+from ipyagent.remembering.browsing import Dreaming, Edited, Wanted, diff
+from ipyagent.remembering.recalling import Explained
 from ipyagent.ui.memory_browser import MemoryBrowser
 from ipyagent.ui.memory_static import ROWS, list_lines, static_browser
 

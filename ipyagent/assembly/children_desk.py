@@ -1,0 +1,311 @@
+"""What sub-agents of this kernel are given: a model, tools, rights, a head, a namespace. Never more than their
+parent has."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+
+from ipyagent.assembly.fitting import fitted
+from ipyagent.assembly.head import MEMORY
+from ipyagent.assembly.prompt import render
+from ipyagent.assembly.requests import Options
+from ipyagent.assembly.wiring import endpoint_of, limits_of, small_model_of, state_of
+from ipyagent.assembly.workbench import Workbench
+from ipyagent.children import definitions
+from ipyagent.children.child import Child, ChildMain
+from ipyagent.children.family import Family, NoChildren
+from ipyagent.children.handing import NAME as HAND_BACK
+from ipyagent.children.handing import told
+from ipyagent.children.kinds import Kind, built_in
+from ipyagent.children.memory import memory_words, own_memory
+from ipyagent.errors import AgentError
+from ipyagent.journal.admission import text_block
+from ipyagent.journal.events import Event, FileChanged, ModelChosen, PromptRendered
+from ipyagent.journal.protocols import Model, Tool, Workspace
+from ipyagent.journal.tokens import estimate_blocks
+from ipyagent.kernel.dispatcher import MainThread
+from ipyagent.kernel.mains import Mains
+from ipyagent.kernel.scope import Scope
+from ipyagent.kernel.variables import summarize
+from ipyagent.kernel.workspace import KernelWorkspace, Names
+from ipyagent.loop.session import Limits, Session
+from ipyagent.memory.access import MemoryAccess
+from ipyagent.model.connect import LOCAL, PRACTICE, Connections
+from ipyagent.skills.desk import SkillAccess
+from ipyagent.tools.agent import NAME as AGENT
+from ipyagent.tools.agent import tool_for
+
+LEAST_BUDGET = 0.0001
+"""Dollars that a sub-agent may spend when its parent's limit is reached: the parent asks the user then."""
+VARIABLES = 1_500
+
+
+class ChildrenDesk:
+    """A `Nursery` (see `children.family`) of one kernel; `spent` notes dollars of the day, `notice` takes lines
+    for the user, `tools` gives the tools that there are now."""
+
+    def __init__(
+        self,
+        bench: Workbench,
+        connections: Connections,
+        spent: Callable[[float], None],
+        notice: Callable[[str], None],
+    ) -> None:
+        self._bench = bench
+        self._connections = connections
+        self._spent = spent
+        self._notice = notice
+        self._told: set[str] = set()
+        self._families: dict[str, Family] = {}
+        self._at_work: Session | None = None
+        self.mains = Mains()
+
+    def __repr__(self) -> str:
+        return f"<ChildrenDesk {', '.join(child.name for child in self.running()) or 'nobody runs'}>"
+
+    @property
+    def on(self) -> bool:
+        """Whether the setting lets the model start sub-agents."""
+        return bool(self._bench.settings.children)
+
+    def tool(self) -> dict[str, Tool]:
+        """The tool for the types that there are now, by its name; nothing when they are off."""
+        found: dict[str, Any] = {}
+        if self.on:
+            found[AGENT] = tool_for({name: kind.about for name, kind in self.kinds().items()})
+        return found
+
+    def family(self, session: Session) -> Family:
+        """The sub-agents of a session."""
+        name = session.journal.session
+        known = self._families.get(name)
+        if known is None or known.session is not session:
+            known = self._families[name] = Family(session, self)
+        return known
+
+    def running(self) -> tuple[Child, ...]:
+        """Those of every session that have not ended."""
+        return tuple(child for family in self._families.values() for child in family.running())
+
+    @contextmanager
+    def turn(self, session: Session, main: MainThread) -> Iterator[None]:
+        """The session's turn: sub-agents get the main thread, and the model what those in the background said."""
+        family, recall = self.family(session), session.before_request
+
+        async def before_request() -> None:
+            await family.before_request()
+            await recall()
+
+        before, self._at_work = self._at_work, session
+        session.before_request = before_request
+        try:
+            with self.mains.serving(main):
+                yield
+        finally:
+            session.before_request, self._at_work = recall, before
+
+    def stop(self, why: str = "the user stopped it", name: str = "") -> None:
+        """Stop one, or all, of every session. On the agent thread."""
+        for family in self._families.values():
+            family.stop(why, name)
+
+    async def close(self, why: str = "the session was let go of") -> None:
+        """Stop all and wait for it, a short time."""
+        await asyncio.gather(*(family.stopped(why) for family in self._families.values()))
+        self._families.clear()
+
+    # ------------------------------------------------------------------ a nursery
+
+    def kinds(self) -> dict[str, Kind]:
+        """Ours, the user's, a trusted project's."""
+        project, settings = self._bench.project, self._bench.settings
+        folders = [project.user / definitions.FOLDER]
+        if settings.trust_all or project.trusted:
+            folders.append(project.folder / definitions.FOLDER)
+        ours = built_in()
+        found = definitions.defined(folders, tuple(ours))
+        for line in found.problems:
+            self._tell(line)
+        return {**ours, **found.kinds}
+
+    def number(self, name: str) -> float:
+        return float(getattr(self._bench.settings, name))
+
+    async def connect(self, child: Child, session: Session, parent: Session, *, fresh: bool) -> None:
+        kind, settings = child.kind, self._bench.settings
+        if kind.fork:
+            session.connect(
+                parent.model,
+                parent.info,
+                tools=parent.tools,
+                permissions=parent.permissions,
+                limits=self._within(parent, parent.limits),
+                state=parent.state,
+                setting=parent.setting,
+                restoring=parent.restoring,
+            )
+            return
+        name, model = await self._model(kind, parent)
+        info = msgspec.structs.replace(await model.info(name), model=name)
+        tools = self._tools(child, parent, state_of(settings, info, 0).window)
+        session.connect(
+            model,
+            info,
+            tools=tools,
+            permissions=parent.permissions.with_mode("read_only") if kind.looks else parent.permissions,
+            limits=self._within(parent, limits_of(settings, Options(), info)),
+            state=lambda tokens: state_of(settings, info, tokens),
+            setting=parent.setting,
+            restoring=_nothing,
+        )
+        if not fresh and session.view.system:
+            return
+        session.record(self._head(kind, tools, session))
+        session.record(ModelChosen(model=name, window=info.window, max_output=info.max_output))
+
+    async def scope(self, child: Child) -> tuple[Scope | None, str]:
+        shell = self._bench.shell
+
+        def make() -> tuple[Scope | None, str]:
+            words = summarize(shell.user_ns, limit=VARIABLES, hidden=shell.user_ns_hidden)
+            context = f"Variables now:\n{words}" if words else "Variables now: none."
+            if child.kind.looks:
+                return None, context
+            made: Scope | None = None
+            function = child.hands.function(lambda: made.namespace if made is not None else {})
+            made = Scope(shell, {HAND_BACK: function})
+            return made, context
+
+        return await self.mains.call(make)
+
+    def workspace(
+        self, child: Child, session: Session, parent: Session, workspace: Workspace, call: str
+    ) -> KernelWorkspace:
+        bench = self._bench
+        assert isinstance(workspace, KernelWorkspace)
+
+        def record(event: Any) -> Event:
+            if isinstance(event, FileChanged):  # `%agent undo` puts back what sub-agents changed too
+                parent.record(msgspec.structs.replace(event, call=call))
+            return session.record(event)  # type: ignore[no-any-return] # as it was given
+
+        memory: object = None
+        if child.kind.memory:
+            if store := self._own_memory(child.kind):
+                ground = session.history.ground
+                memory = MemoryAccess(bench.memories, by="agent", record=session.record, ground=ground, stores=store)
+        elif not child.kind.looks:
+            memory = bench.memory_of(session)
+        return replace(
+            workspace,
+            main=ChildMain(self.mains, child),
+            record=record,
+            allowed=(*workspace.allowed, session.journal.folder),
+            read_stamps=dict(workspace.read_stamps) if child.kind.fork else {},
+            cell_ids=dict(workspace.cell_ids) if child.kind.fork else {},
+            names=Names(),
+            memory=memory,
+            skills=SkillAccess(bench.skills, session.history.skills, session.record),
+            children=NoChildren(session),
+            scope=child.scope,
+        )
+
+    async def give(self, child: Child) -> tuple[dict[str, str], str]:
+        shell = self._bench.shell
+
+        def put() -> tuple[dict[str, str], str]:
+            namespace = shell.user_ns  # looked up there: while other code runs it is that code's
+            given = child.hands.give(namespace)
+            return given, told(given, namespace)
+
+        return await self.mains.call(put)
+
+    async def small(self, parent: Session) -> tuple[Model | None, str]:
+        name = small_model_of(self._bench.settings)
+        if not name:
+            return None, ""
+        try:
+            return (await self._connected(name, parent)), name
+        except AgentError:
+            return None, ""
+
+    def paid(self, parent: Session, cost: float | None) -> None:
+        if parent is self._at_work:
+            known = parent.turn_cost is not None and cost is not None
+            parent.turn_cost = (parent.turn_cost or 0.0) + (cost or 0.0) if known else None
+        elif cost:
+            self._spent(cost)
+
+    # ------------------------------------------------------------------ parts
+
+    async def _model(self, kind: Kind, parent: Session) -> tuple[str, Model]:
+        name = small_model_of(self._bench.settings) if kind.model == "small" else kind.model
+        name = name or parent.info.model
+        return name, await self._connected(name, parent)
+
+    async def _connected(self, name: str, parent: Session) -> Model:
+        own = name == PRACTICE or name.startswith(LOCAL)
+        if own == _own(parent.info.model) and (not own or name == parent.info.model):
+            return parent.model
+        return await asyncio.to_thread(self._connections.get, name, endpoint_of(self._bench.settings))
+
+    def _tools(self, child: Child, parent: Session, window: int) -> dict[str, Tool]:
+        kind = child.kind
+        tools = {name: tool for name, tool in parent.tools.items() if name != AGENT}
+        if kind.memory:
+            if self._own_memory(kind):
+                tools.setdefault(MEMORY, self._bench.toolbox.installed[MEMORY])
+            else:
+                tools.pop(MEMORY, None)
+        if kind.tools is not None:
+            keep = {*kind.tools, *([MEMORY] if kind.memory else [])}
+            if missing := sorted({*kind.tools} - {*tools}):
+                self._tell(f"sub-agent {kind.name}: there is no tool {', '.join(missing)}")
+            tools = {name: tool for name, tool in tools.items() if name in keep}
+        kept, _ = fitted(tools, window)
+        return kept
+
+    def _head(self, kind: Kind, tools: dict[str, Tool], session: Session) -> PromptRendered:
+        """Our prompt and the tools, what people wrote for the agent too unless it only looks, and its own words."""
+        base, more = render(tools), [text_block(kind.prompt)]
+        if kind.memory:
+            more += [text_block(text) for text in memory_words(self._own_memory(kind))]
+        if not kind.looks:  # with a memory of its own, the agent's is not its business
+            told = {name: tool for name, tool in tools.items() if not (kind.memory and name == MEMORY)}
+            rendered = self._bench.head.rendered(told, session.state(0))
+            base = msgspec.structs.replace(base, system=rendered.system)
+        system = (*base.system, *more)
+        return msgspec.structs.replace(base, system=system, tokens=base.tool_tokens + estimate_blocks(system))
+
+    def _within(self, parent: Session, limits: Limits) -> Limits:
+        """The limits with what is left of the parent's money."""
+        most = parent.limits.max_cost
+        left = max(LEAST_BUDGET, most - (parent.turn_cost or 0.0)) if most else 0.0
+        turns = int(self._bench.settings.child_turns)
+        return msgspec.structs.replace(limits, max_turns=turns, max_cost=left, max_cost_per_day=0.0)
+
+    def _own_memory(self, kind: Kind) -> dict[str, Any]:
+        refused = self._bench.memories.refusal("user" if kind.memory == "user" else "project")
+        if refused:
+            self._tell(f"sub-agent {kind.name} has no memory: {refused}")
+            return {}
+        return own_memory(self._bench.project, kind)
+
+    def _tell(self, line: str) -> None:
+        if line not in self._told:
+            self._told.add(line)
+            self._notice(line)
+
+
+async def _nothing(workspace: Workspace) -> list[tuple[str, str]]:
+    return []
+
+
+def _own(name: str) -> bool:
+    return name == PRACTICE or name.startswith(LOCAL)

@@ -1,0 +1,263 @@
+"""`%compact`: the user's way to make room in the context. All units are turns, counted from 1.
+
+The work runs on the agent thread behind the same door as a turn, so Stop and an interrupt end it; what
+was decided until then is whole. The answer is one or two lines with the figures before and after.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import difflib
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from ipyagent.assembly.listening import Unseen
+from ipyagent.assembly.requests import Options
+from ipyagent.context.archive import left_ranges
+from ipyagent.context.ranges import Range, whole_turns
+from ipyagent.errors import CompactionFailed, UsageError
+from ipyagent.journal.admission import text_block
+from ipyagent.journal.events import Compacted, DecisionUndone, Event, ForkEnded, LayerDecided, LayerFailed, Snipped
+
+if TYPE_CHECKING:
+    from ipyagent.agent import Agent
+    from ipyagent.kernel.dispatcher import MainThread
+    from ipyagent.loop.session import Session
+
+USAGE = "%compact [wishes for the summary] [--from N] [--up-to N] [--snip A:B] [--dry-run] [--undo]"
+NAMES = ("--from", "--up-to", "--snip", "--dry-run", "--undo")
+SNIPPED = "[{words} of this conversation {were} taken out by the user{kept}]"
+_PAIR = re.compile(r"(\d+)(?::(\d+))?")
+
+
+class Wanted(msgspec.Struct, frozen=True, kw_only=True):
+    """What a `%compact` line says. Turns are counted from 1, 0 means open; `snip` is (0, 0) for none."""
+
+    instructions: str = ""
+    start: int = 0
+    upto: int = 0
+    snip: tuple[int, int] = (0, 0)
+    dry_run: bool = False
+    undo: bool = False
+
+
+def parse_compact(line: str) -> Wanted:
+    """The line's options; every other word belongs to the wishes. Raises UsageError."""
+    wishes: list[str] = []
+    found: dict[str, object] = {}
+    words = iter(line.split())
+    for word in words:
+        name, equals, value = word.partition("=")
+        if not word.startswith("--"):
+            wishes.append(word)
+        elif name == "--from":
+            found["start"] = _number(name, value if equals else next(words, ""))
+        elif name == "--up-to":
+            found["upto"] = _number(name, value if equals else next(words, ""))
+        elif name == "--snip":
+            found["snip"] = _pair(value if equals else next(words, ""))
+        elif word in ("--dry-run", "--undo"):
+            found[word.removeprefix("--").replace("-", "_")] = True
+        else:
+            close = difflib.get_close_matches(name, NAMES, n=1, cutoff=0.5)
+            near = f"; did you mean {close[0]}?" if close else ""
+            raise UsageError(f"%compact has no option {name}{near}  usage: {USAGE}")
+    wanted = msgspec.convert({**found, "instructions": " ".join(wishes)}, Wanted)
+    alone = [name for name, on in (("--undo", wanted.undo), ("--snip", wanted.snip != (0, 0))) if on]
+    if alone and (len(alone) > 1 or wishes or wanted.start or wanted.upto):
+        raise UsageError(f"{alone[0]} goes without other words (--dry-run may stand beside it)  usage: {USAGE}")
+    if wanted.start and wanted.upto and wanted.start > wanted.upto:
+        raise UsageError(f"--from {wanted.start} is after --up-to {wanted.upto}")
+    return wanted
+
+
+def _number(name: str, value: str) -> int:
+    if not value.isdecimal() or int(value) < 1:
+        raise UsageError(f"{name} takes the number of a turn, from 1 up, not {value!r}")
+    return int(value)
+
+
+def _pair(value: str) -> tuple[int, int]:
+    match = _PAIR.fullmatch(value)
+    if match is None or not int(match[1]) or int(match[2] or match[1]) < int(match[1]):
+        raise UsageError(f"--snip takes turns as A:B, for example --snip 3:5, not {value!r}")
+    return int(match[1]), int(match[2] or match[1])
+
+
+def run_compact(agent: Agent, line: str) -> str:
+    """Do what the line says with the agent's session, on the main thread; the answer in one or two
+    lines. Raises UsageError, CompactionFailed, NoCredentials, KeyboardInterrupt."""
+    wanted = parse_compact(line)
+    agent.check_free()
+    session = agent.sessions.take_up()
+    if session is None or not session.history.turns:
+        raise UsageError("there is no conversation to compact yet")
+    _check_turns(wanted, len(session.history.turns))
+    if wanted.dry_run and not wanted.undo and wanted.snip == (0, 0):
+        return _would(agent, session, wanted)
+    if wanted.undo:
+        work = _undo
+    elif wanted.snip != (0, 0):
+        work = _snip
+    else:
+        work = _compact
+
+    async def run(main: MainThread) -> str:
+        try:
+            return await work(agent, session, wanted, main)
+        except asyncio.CancelledError:
+            return "stopped: the conversation is as it was"
+        finally:
+            session.journal.sync()
+
+    with agent.occupied() as main:
+        return main.blocking_door(lambda: run(main))
+
+
+def _check_turns(wanted: Wanted, turns: int) -> None:
+    for name, number in (("--from", wanted.start), ("--up-to", wanted.upto), ("--snip", wanted.snip[1])):
+        if number > turns:
+            raise UsageError(f"{name} {number}: the conversation has {turns} turn{'' if turns == 1 else 's'}")
+
+
+class _Watcher(Unseen):
+    """Keeps what happened for the answer."""
+
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+
+    def show(self, event: Event) -> None:
+        self.events.append(event)
+
+    def words(self) -> Iterator[str]:
+        """What layers said and why they failed, the breaker's last."""
+        for event in self.events:
+            if isinstance(event, LayerFailed):
+                yield event.why
+            elif isinstance(event, LayerDecided):
+                yield event.words
+
+
+async def _compact(agent: Agent, session: Session, wanted: Wanted, main: MainThread) -> str:
+    from ipyagent.loop.layers import Engine
+
+    seen = _Watcher()
+    session.surface = seen
+    session.turn_cost = 0.0
+    try:
+        model = agent.connections.get(agent.model, agent.endpoint())
+        await agent.connect(session, model, agent.tools_now(), Options())
+        first, last = _events(session, wanted.start, wanted.upto)
+        engine = Engine(session, agent.workspace(session, main))
+        made = await engine.compact("manual", instructions=wanted.instructions, first=first, last=last)
+    finally:
+        session.surface = None
+        agent.note_spent(session.turn_cost or 0.0)
+    if made is None:
+        raise CompactionFailed("nothing was compacted: " + ("; ".join(dict.fromkeys(seen.words())) or "no layer is on"))
+    return _told(session, seen, made, _turns(wanted, len(session.history.turns)))
+
+
+def _told(session: Session, seen: _Watcher, made: Compacted, words: str) -> str:
+    """What went, what stayed, figures before and after."""
+    spent = [event for event in seen.events if isinstance(event, ForkEnded)]
+    costs = [event.cost for event in spent]
+    price = "no model call" if not spent else "price not known"
+    if spent and None not in costs:
+        price = f"${sum(cost or 0.0 for cost in costs):.4f}"
+    lines = [
+        f"compacted {words} ({made.method}): {made.tokens_before:,} → {made.tokens_after:,} tokens"
+        f"{_reads(session, made)}; it cost {price}"
+    ]
+    stayed = ["system prompt, tools and your newest request", *made.restored]
+    lines.append(f"still there: {', '.join(stayed)}; %compact --undo takes it back")
+    notes = [event.words for event in seen.events if isinstance(event, LayerDecided) and "whole turns" in event.words]
+    return "\n".join([lines[0] + "".join(f"; {note}" for note in notes), lines[1]])
+
+
+def _reads(session: Session, made: Compacted) -> str:
+    """What a request cost to read from cache before and costs now."""
+    rate = session.rates().read
+    if not rate or session.info.model.startswith("local:"):
+        return ""
+    return f" (${made.tokens_before * rate:.4f} → ${made.tokens_after * rate:.4f} a request from cache)"
+
+
+async def _snip(agent: Agent, session: Session, wanted: Wanted, main: MainThread) -> str:
+    gone = _range(session, *wanted.snip)
+    words = gone.words
+    were = "was" if words.startswith("turn ") else "were"
+    left = left_ranges(session.view, session.journal.folder, [(gone.first, gone.last)])
+    kept = f"; kept in {left.path}" if left is not None else ""
+    marker = text_block(SNIPPED.format(words=words, were=were, kept=kept))
+    made = Snipped(first=gone.first, last=gone.last, blocks=(marker,))
+    before = session.view.count().tokens
+    after = session.view.tokens_after(made)
+    if after is None:
+        raise CompactionFailed(
+            f"{words} cannot be taken out now: the newest turn was stopped between a tool call and its answer; "
+            "say something to the agent first"
+        )
+    if wanted.dry_run:
+        return f"would take out {words}: {before:,} → about {after:,} tokens, no model call; nothing was done"
+    if left is not None and left.write():  # the disk failed: nothing names what is not there
+        made = msgspec.structs.replace(made, blocks=(text_block(SNIPPED.format(words=words, were=were, kept="")),))
+    session.record(msgspec.structs.replace(made, saved=max(0, before - after)))
+    return (
+        f"took out {words}: {before:,} → {session.view.count().tokens:,} tokens, no model call; "
+        "%compact --undo takes it back"
+    )
+
+
+async def _undo(agent: Agent, session: Session, wanted: Wanted, main: MainThread) -> str:
+    event = session.view.undoable
+    if event is None:
+        raise UsageError("there is no compaction to take back")
+    if not session.view.editable:
+        raise CompactionFailed(
+            "it cannot be taken back now: the newest turn was stopped between a tool call and its answer; "
+            "say something to the agent first"
+        )
+    before = session.view.count().tokens
+    if wanted.dry_run:
+        return f"would take back the compaction made at event {event}; nothing was done"
+    session.record(DecisionUndone(event=event))
+    after = session.view.count().tokens
+    more = "; the window is full, the next request compacts again" if agent.state_of(session).above_auto else ""
+    return f"taken back: {before:,} → {after:,} tokens{more}"
+
+
+def _would(agent: Agent, session: Session, wanted: Wanted) -> str:
+    """What a compaction would do, in words and numbers."""
+    gone = _range(session, wanted.start, wanted.upto)
+    view = session.view
+    before, factor = view.count().tokens, view.calibration.factor
+    rest = max(0, before - round(gone.tokens * factor))
+    rates = session.rates()
+    cost = f", about ${before * rates.read:.4f} to read from cache and its answer" if rates.read else ""
+    return (
+        f"would summarise {_turns(wanted, len(session.history.turns))}, about {round(gone.tokens * factor):,} of "
+        f"{before:,} tokens, in one model call{cost}\n{rest:,} tokens stay as they are, "
+        "your newest request stays word for word; nothing was done"
+    )
+
+
+def _turns(wanted: Wanted, count: int) -> str:
+    first, last = wanted.start or 1, wanted.upto or count
+    return f"turn {first}" if first == last else f"turns {first} to {last}"
+
+
+def _events(session: Session, start: int, upto: int) -> tuple[int, int]:
+    """Events of turns `start` to `upto` (0: open) as a range of events (0: open)."""
+    turns = session.history.turns
+    first = turns[start - 1].first if start > 1 else 0
+    last = turns[upto].first - 1 if 0 < upto < len(turns) else 0
+    return first, last
+
+
+def _range(session: Session, start: int, upto: int) -> Range:
+    first, last = _events(session, start, upto)
+    return whole_turns(session.view, [turn.first for turn in session.history.turns], first, last)

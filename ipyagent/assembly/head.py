@@ -1,0 +1,164 @@
+"""The head of a session's requests: our instructions, those that people wrote, skills, the memory section, the tools.
+
+Rendered when a session begins and reused byte for byte. It is rendered again, as a recorded decision, after a
+compaction of all that came before, when the user trusts the project (or no longer), when they add a tool, and
+with the first skill.
+Whatever files hold, they take their share of the window at most: a session never ends for the size of its memory.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+
+import msgspec
+
+from ipyagent.assembly.prompt import render
+from ipyagent.config import IPyAgent
+from ipyagent.context.thresholds import check_fixed_part
+from ipyagent.errors import AgentError
+from ipyagent.journal.events import Block, PromptRendered, SkillsListed
+from ipyagent.journal.protocols import Tool, WindowState
+from ipyagent.journal.tokens import estimate_blocks
+from ipyagent.loop.session import Session
+from ipyagent.memory.instructions import instructions_text, load_instructions
+from ipyagent.memory.memories import Memories
+from ipyagent.memory.section import memory_section
+from ipyagent.project import Project
+from ipyagent.skills.catalogue import catalogue_of
+from ipyagent.skills.desk import Skills
+from ipyagent.skills.loaded import listing_of
+from ipyagent.tools.load_skill import NAME as SKILLS
+
+MEMORY = "memory"
+INSTRUCTIONS_SHARE = 1 / 8
+MEMORY_SHARE = 1 / 8
+"""What instruction files, and the memory section, may take of the window at most."""
+SKILLS_OF_ROOM = 12
+"""The list of skills is made for a window of at most so many times the room: it takes a fiftieth of that."""
+ROOM_SHARE = 1 / 3
+"""What each may take at most of the tokens that our own prompt and the tools leave below the auto-compact mark."""
+
+
+class Head:
+    """The heads of one kernel's sessions. `notice` takes lines for the user."""
+
+    def __init__(
+        self,
+        project: Project,
+        settings: IPyAgent,
+        memories: Memories,
+        notice: Callable[[str], None],
+        skills: Skills | None = None,
+    ) -> None:
+        self._project = project
+        self._settings = settings
+        self._memories = memories
+        self._notice = notice
+        self._skills = skills
+        self._told: set[str] = set()
+        self._due: dict[str, str] = {}
+
+    def __repr__(self) -> str:
+        return f"<Head in {self._project.root.name}>"
+
+    def renew(self, session: Session, why: str) -> None:
+        """The session's next request has its head rendered again."""
+        self._due[session.journal.session] = why
+
+    def put(self, session: Session, tools: Mapping[str, Tool], own: Mapping[str, Tool]) -> None:
+        """Give a session its head: a new one, an old one for a reason, else the bytes that it has. `own` are the
+        user's tools. Raises WindowTooSmall."""
+        listed = {block["name"]: block["input_schema"] for block in session.view.tools}
+        added = any(listed.get(name) != tool.input_schema for name, tool in own.items())
+        why = self._due.pop(session.journal.session, "")
+        if SKILLS in tools and SKILLS not in listed and session.view.system:
+            why = why or "there are skills now"
+        if MEMORY in tools and session.view.system and not self.has_memory(session):
+            why = why or "memory is on"
+        if session.view.system and not added and not why:
+            return
+        rendered = self.rendered(tools, session.state(0))
+        if (list(rendered.system), list(rendered.tools)) == (session.view.system, session.view.tools):
+            return
+        rendered = msgspec.structs.replace(rendered, why=why)
+        check_fixed_part(rendered.tokens, rendered.tool_tokens, session.state(0))
+        session.record(rendered)
+        self._list(session, SKILLS in tools)
+
+    def has_memory(self, session: Session) -> bool:
+        """Whether the session's head has the memory tool; one that began while memory was off has not."""
+        return any(tool["name"] == MEMORY for tool in session.view.tools)
+
+    def after_compaction(self, session: Session) -> None:
+        """All that stood behind the old head has gone: the instructions and the index are read again. The tools
+        stay as the session has them."""
+        tools = tuple(session.view.tools)
+        size = estimate_blocks(tools)
+        with_memory = self.has_memory(session)
+        with_skills = any(tool["name"] == SKILLS for tool in tools)
+        base = render({}).tokens + size
+        made = render({}, self._extra(with_memory, base, session.state(0), with_skills=with_skills))
+        if list(made.system) != session.view.system:
+            total = made.tokens + size
+            session.record(
+                msgspec.structs.replace(made, tools=tools, tool_tokens=size, tokens=total, why="after a compaction")
+            )
+            self._list(session, with_skills)
+
+    def rendered(self, tools: Mapping[str, Tool], state: WindowState) -> PromptRendered:
+        """The head as files and settings are now."""
+        base = render(tools)
+        return render(tools, self._extra(MEMORY in tools, base.tokens, state, with_skills=SKILLS in tools))
+
+    def _list(self, session: Session, with_skills: bool) -> None:
+        """Journal which skills the head tells of, when it is told otherwise so far."""
+        now = listing_of(self._skills.latest.skills) if with_skills and self._skills is not None else None
+        if now is not None and now != session.history.skills.listed:
+            session.record(SkillsListed(skills=now))
+
+    def _extra(self, with_memory: bool, base: int, state: WindowState, *, with_skills: bool = False) -> list[Block]:
+        """Instructions, skills and memory, in the order of their weight; the last changes most often."""
+        room = max(0, state.auto_mark - base) * ROOM_SHARE
+        texts: list[str] = []
+        if self._settings.instructions:
+            trusted = self._settings.trust_all or self._project.trusted
+            loaded = load_instructions(self._project, trusted=trusted)
+            text, line = instructions_text(loaded.files, int(min(room, state.window * INSTRUCTIONS_SHARE)))
+            texts.append(text)
+            for problem in (*loaded.problems, line):
+                self._tell(problem)
+        if with_skills and self._skills is not None:
+            listed = catalogue_of(self._skills.look().skills, min(state.window, int(room * SKILLS_OF_ROOM)))
+            texts.append(listed.text)
+            self._tell(listed.cut)
+        if with_memory and self._settings.memory:
+            tokens = int(min(room, state.window * MEMORY_SHARE))
+            text, line = memory_section(self._indexes(), tokens, sessions=self._sessions())
+            texts.append(text)
+            self._tell(line)
+        return [{"type": "text", "text": text} for text in texts if text]
+
+    def _indexes(self) -> dict[str, str]:
+        found: dict[str, str] = {}
+        for scope in ("project", "user"):
+            try:
+                found[scope] = self._memories.store(scope).index.loaded()
+            except AgentError as problem:
+                if scope == "user" or self._trusted:  # of an untrusted project one line speaks already
+                    self._tell(f"{scope} memory is left out: {problem}")
+        return found
+
+    @property
+    def _trusted(self) -> bool:
+        return bool(self._settings.trust_all or self._project.trusted)
+
+    def _sessions(self) -> str:
+        """Where earlier sessions are, as the tools name it; "" for a project that is not trusted."""
+        here = self._project.here or self._project.root
+        return os.path.relpath(self._project.sessions, here).replace(os.sep, "/") if self._trusted else ""
+
+    def _tell(self, line: str) -> None:
+        if line and line not in self._told:
+            self._told.add(line)
+            self._notice(line)

@@ -1,0 +1,43 @@
+"""What is so in the kernel now, for the model to be told: read on the main thread when a request is taken in."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from ipyagent.assembly.requests import is_ours
+from ipyagent.context.reminders import Seen
+from ipyagent.kernel.masking import mask
+from ipyagent.kernel.variables import short_types, summarize
+
+
+class Lookout:
+    """Watches one IPython shell: its variables, and what the user ran since `pass_by` was last called."""
+
+    def __init__(self, shell: Any) -> None:
+        self._shell = shell
+        self._passed = len(self.inputs())
+
+    def __repr__(self) -> str:
+        return f"<Lookout over {self._passed} inputs>"
+
+    def inputs(self) -> list[str]:
+        """The source of every cell that was run, by its number; empty in a shell without a history."""
+        manager = getattr(self._shell, "history_manager", None)
+        return list(manager.input_hist_raw) if manager is not None else []
+
+    def look(self, place: str) -> Seen:
+        """Date, place (the notebook's path, "" when unknown), variables, and what the user ran."""
+        cells = [mask(source.strip()) for source in self.inputs()[self._passed :]]
+        hidden = self._shell.user_ns_hidden
+        return Seen(
+            date=time.strftime("%Y-%m-%d"),
+            place=place,
+            variables=summarize(self._shell.user_ns, hidden=hidden),
+            types=short_types(self._shell.user_ns, hidden=hidden),
+            cells=[cell for cell in cells if cell and not is_ours(cell)],
+        )
+
+    def pass_by(self) -> None:
+        """What was run until now counts as told."""
+        self._passed = len(self.inputs())

@@ -1,0 +1,101 @@
+"""Outside (MCP) tools of one kernel: brought up before a turn on the agent thread, offered to the model as they
+are or, when there are many, behind a search; closed with the agent.
+
+Once a session has the search it keeps it, whatever goes: what the model is given changes only with a recorded
+head, when tools come that it was not given.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, TypeVar
+
+from ipyagent.assembly.sessions import ASIDE
+from ipyagent.config import IPyAgent
+from ipyagent.errors import AgentError
+from ipyagent.journal.events import Block
+from ipyagent.journal.protocols import Tool
+from ipyagent.journal.tokens import estimate_blocks
+from ipyagent.kernel.thread import AgentThread
+from ipyagent.loop.session import Session
+from ipyagent.mcp.servers import Servers
+from ipyagent.project import Project
+from ipyagent.tools.tool_search import SEARCH, ToolCall, ToolSearch
+
+T = TypeVar("T")
+
+CLOSE = 6.0
+"""Seconds that closing all servers may take."""
+
+
+class McpDesk:
+    """Nothing is read or started before the first turn or `%agent mcp`."""
+
+    def __init__(
+        self, project: Project, settings: IPyAgent, thread: AgentThread, notice: Callable[[str], None]
+    ) -> None:
+        self.servers = Servers(project, settings, notice)
+        self._settings = settings
+        self._thread = thread
+        self._notice = notice
+
+    def __repr__(self) -> str:
+        return f"<McpDesk {self.servers!r}>"
+
+    def tools(self) -> dict[str, Tool]:
+        """What was listed so far, for lists of tools; on any thread."""
+        return dict(self.servers.tools())
+
+    def waiting(self) -> list[str]:
+        """A line about the project's servers that wait for the user's yes; none when there are none."""
+        waiting = self.servers.found().waiting
+        return [self.servers.tell_waiting(waiting.values())] if waiting else []
+
+    async def offered(self, session: Session, window: int) -> dict[str, Tool]:
+        """The outside tools that a session is given now, `window` tokens being the model's. On the agent thread."""
+        if not session.journal.session.endswith(ASIDE):
+            self.servers.log_to(session.journal.folder)
+        await self.servers.ready(self._settings.mcp_wait, lambda: session.show_phase("starting MCP servers"))
+        tools = self.servers.tools()
+        if not tools:
+            return {}
+        searching = any(block["name"] == SEARCH for block in session.view.tools)
+        if not searching and not self._many(tools, window):
+            return dict(tools)
+        search = ToolSearch(self.tools, sorted(tools))
+        call = ToolCall(self.tools)
+        return {search.name: search, call.name: call, **self.servers.tools(deferred=True)}
+
+    def _many(self, tools: Mapping[str, Tool], window: int) -> bool:
+        settings = self._settings
+        if len(tools) > settings.mcp_inline_tools:
+            return True
+        blocks: list[Block] = [
+            {"name": tool.name, "description": tool.description, "input_schema": tool.input_schema}
+            for tool in tools.values()
+        ]
+        return bool(window and estimate_blocks(blocks) > window * settings.mcp_inline_percent / 100)
+
+    # ------------------------------------------------------------------ doors for the main thread
+
+    def wait(self, make: Callable[[], Coroutine[Any, Any, T]], seconds: float) -> T:
+        """Run something of the servers' on the agent thread and wait for it. Raises AgentError after `seconds`."""
+        future = self._thread.start(make)
+        try:
+            return future.result(timeout=seconds)
+        except concurrent.futures.TimeoutError:
+            self._thread.cancel(future)
+            raise AgentError(f"no MCP server answered within {seconds:g} s") from None
+        except BaseException:
+            self._thread.cancel(future)
+            raise
+
+    def close(self) -> None:
+        """End all servers. Never raises."""
+        if self.servers.running:
+            try:
+                self.wait(self.servers.stop, CLOSE)
+            except AgentError as problem:
+                self._notice(f"MCP servers were left to their guard: {problem}")
+        self.servers.processes.close()

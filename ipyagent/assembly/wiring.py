@@ -1,0 +1,82 @@
+"""From the settings to what each part takes: one function a part."""
+
+from __future__ import annotations
+
+import os
+
+from ipyagent.assembly.requests import Options
+from ipyagent.config import IPyAgent
+from ipyagent.context.thresholds import message_chars, preview_chars, result_chars, window_state
+from ipyagent.journal.protocols import ModelInfo, WindowState
+from ipyagent.loop.session import Limits
+from ipyagent.model.connect import DEFAULT_MODEL
+from ipyagent.model.endpoint import Endpoint
+from ipyagent.model.prices import cheapest_of
+
+USUAL_OUTPUT = 32_000
+"""Largest reply in tokens that is asked for unless the setting says otherwise."""
+
+
+def model_of(settings: IPyAgent) -> str:
+    """The model's name: the setting, ANTHROPIC_MODEL, or the default."""
+    return settings.model or os.environ.get("ANTHROPIC_MODEL", "") or DEFAULT_MODEL
+
+
+def small_model_of(settings: IPyAgent) -> str:
+    """The model for small jobs: the setting, or the cheapest of the main model's family; "" when there is none."""
+    return settings.small_model or cheapest_of(model_of(settings))
+
+
+def endpoint_of(settings: IPyAgent) -> Endpoint:
+    """Where requests go."""
+    return Endpoint(
+        base_url=settings.base_url,
+        provider=settings.provider,
+        timeout=settings.request_timeout,
+        retries=settings.max_retries,
+        longest_wait=settings.max_retry_wait,
+        thinking=settings.thinking,
+        window=settings.window,
+    )
+
+
+def limits_of(settings: IPyAgent, options: Options, info: ModelInfo) -> Limits:
+    """The numbers one turn keeps to."""
+    return Limits(
+        max_turns=options.max_turns or settings.max_turns,
+        max_tokens=settings.max_output or min(info.max_output, USUAL_OUTPUT),
+        effort=options.effort or settings.effort,
+        prompt_cache=settings.prompt_cache,
+        cache_ttl=settings.cache_ttl,
+        max_cost=settings.max_cost,
+        max_cost_per_day=settings.max_cost_per_day,
+    )
+
+
+def limit_of(settings: IPyAgent, name: str, window: int = 0) -> int:
+    """A number that tools keep to, in a window of `window` tokens (0: not known). While large results are
+    kept in files, tools give them whole; `store_chars` is then where files begin."""
+    if name == "tool_output_chars":
+        if settings.layer_store_results:
+            return max(settings.whole_chars, settings.tool_output_chars)
+        return message_chars(settings.tool_output_chars, window)
+    if name == "store_chars":
+        return result_chars(min(settings.store_chars, settings.tool_output_chars), window)
+    if name == "preview_chars":
+        return preview_chars(settings.preview_chars, window)
+    return int(getattr(settings, name))
+
+
+def state_of(settings: IPyAgent, info: ModelInfo, tokens: int) -> WindowState:
+    """Where the window stands at `tokens` tokens of prompt."""
+    return window_state(
+        tokens,
+        info.window,
+        info.max_output,
+        reserve=settings.reserve_tokens,
+        auto_buffer=settings.auto_buffer,
+        warning_buffer=settings.warning_buffer,
+        error_buffer=settings.error_buffer,
+        block_buffer=settings.block_buffer,
+        auto_percent=settings.auto_compact_percent,
+    )

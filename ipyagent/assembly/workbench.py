@@ -1,0 +1,152 @@
+"""What requests are worked on with: a session is connected to its model, tools and settings here, and
+gets its workspace. One a kernel; what it remembers (files read, live objects, rules) outlives sessions."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from ipyagent.assembly.fitting import fitted
+from ipyagent.assembly.head import MEMORY, Head
+from ipyagent.assembly.requests import Options
+from ipyagent.assembly.restoring import restored
+from ipyagent.assembly.toolbox import Toolbox
+from ipyagent.assembly.wiring import limit_of, limits_of, model_of, state_of
+from ipyagent.config import IPyAgent
+from ipyagent.journal.events import ModelChosen
+from ipyagent.journal.protocols import Tool
+from ipyagent.journal.stored import FOLDER as RESULTS
+from ipyagent.kernel.dispatcher import MainThread
+from ipyagent.kernel.handles import Handles
+from ipyagent.kernel.workspace import BACKUPS, KernelWorkspace, Names
+from ipyagent.loop.keeping import place_of
+from ipyagent.loop.permissions import Permissions
+from ipyagent.loop.session import Session
+from ipyagent.mcp.tool import OutsideTool
+from ipyagent.memory.access import Memories, MemoryAccess
+from ipyagent.model.client import AnthropicModel
+from ipyagent.project import Project
+from ipyagent.skills.desk import SkillAccess, Skills
+from ipyagent.skills.restore import restorable
+
+
+class Workbench:
+    """`folder` is where the user works; the other parts are the agent's own."""
+
+    def __init__(self, shell: Any, settings: IPyAgent, project: Project, folder: Path, toolbox: Toolbox) -> None:
+        self.shell = shell
+        self.settings = settings
+        self.project = project
+        self.folder = folder
+        self.toolbox = toolbox
+        self.memories = Memories(project, settings, folder)
+        self.skills = toolbox.skills or Skills(project, settings, folder)
+        self.head = Head(project, settings, self.memories, toolbox.notice, self.skills)
+        self.names = Names()
+        self.outside: Callable[[Session, int], Awaitable[dict[str, Tool]]] = _nothing_outside
+        """The tools of outside (MCP) servers for a session, given the model's window."""
+        self.children: Callable[[Session], object] = _no_children
+        """The `Children` of a session, for the tool that starts sub-agents."""
+        self._stamps: dict[Path, str] = {}
+        self._cell_ids: dict[Path, Any] = {}
+        self._handles = Handles()
+        self._permissions: Permissions | None = None
+
+    def __repr__(self) -> str:
+        return f"<Workbench in {self.project.root.name}>"
+
+    @property
+    def permissions(self) -> Permissions:
+        """Modes and rules; the project's rules live in the user's directory."""
+        if self._permissions is None:
+            self._permissions = Permissions(self.project.rules, self.project.root)
+        self._permissions.mode = self.settings.mode
+        return self._permissions
+
+    def workspace(self, session: Session, main: MainThread) -> KernelWorkspace:
+        """What tools of the session may touch while `main` serves the main thread."""
+        further = (Path(folder).expanduser() for folder in self.settings.allowed_folders)
+        allowed = (self.project.root, self.folder, session.journal.folder / RESULTS, *self.skills.folders(), *further)
+        return KernelWorkspace(
+            root=self.project.root,
+            folder=self.folder,
+            shell=self.shell,
+            main=main,
+            backups=session.journal.folder / BACKUPS,
+            record=session.record,
+            limits=lambda name: limit_of(self.settings, name, session.info.window),
+            allowed=tuple(dict.fromkeys(path.resolve() for path in allowed)),
+            read_stamps=self._stamps,
+            cell_ids=self._cell_ids,
+            names=self.names,
+            memory=self.memory_of(session),
+            skills=SkillAccess(self.skills, session.history.skills, session.record),
+            children=self.children(session),
+        )
+
+    def again(self, session: Session) -> list[tuple[str, str]]:
+        """The session's loaded skills, as they stand again after a compaction."""
+        return restorable(self.skills, session.history.skills)
+
+    def memory_of(self, session: Session, by: str = "agent") -> MemoryAccess:
+        """The memories as work of a session touches them, see `MemoryAccess`."""
+        return MemoryAccess(
+            self.memories,
+            by=by,
+            record=session.record,
+            ground=session.history.ground,
+            session=session.journal.session,
+            turn=lambda: len(session.history.turns),
+            notice=self.toolbox.notice,
+        )
+
+    async def connect(
+        self, session: Session, model: AnthropicModel, tools: dict[str, Tool], options: Options
+    ) -> None:
+        """Give the session what it works with: model, tools, settings; on the agent thread."""
+        name = options.model or model_of(self.settings)
+        session.show_phase("connecting")
+        info = await model.info(name)
+        tools = {name: tool for name, tool in tools.items() if not isinstance(tool, OutsideTool)}
+        tools |= await self.outside(session, info.window)
+        if not self.settings.memory and not self.head.has_memory(session):
+            tools.pop(MEMORY, None)
+        window = state_of(self.settings, info, 0).window
+        tools, left = fitted(tools, window, {tool["name"] for tool in session.view.tools})
+        if left and not session.view.system:
+            self.toolbox.notice(f"the window of {window:,} tokens leaves no room for the tools {', '.join(left)}")
+        session.connect(
+            model,
+            msgspec.structs.replace(info, model=name),
+            tools=tools,
+            permissions=self.permissions if options.mode is None else self.permissions.with_mode(options.mode),
+            limits=limits_of(self.settings, options, info),
+            state=lambda tokens: state_of(self.settings, info, tokens),
+            setting=lambda name: getattr(self.settings, name),
+            restoring=lambda workspace: restored(workspace, self.settings, session.history.plan, self.again(session)),
+        )
+        listed = {name: tool for name, tool in tools.items() if not getattr(tool, "deferred", False)}
+        self.head.put(session, tools, self.toolbox.theirs(listed))
+        session.compacted = lambda: self.head.after_compaction(session)
+        if session.view.model != name:
+            session.record(ModelChosen(model=name, window=info.window, max_output=info.max_output))
+
+    def keep_objects(self, session: Session, workspace: KernelWorkspace) -> None:
+        """`_agent` holds the session's objects, unless the name is the user's own."""
+        handles, settings = self._handles, self.settings
+        handles.most, handles.most_bytes = settings.live_objects, settings.live_objects_mb * 1_000_000
+        handles.enter(session.history.handles, place_of(session.journal.folder, workspace))
+        if session.history.handles:
+            handles.install(self.shell)
+        session.hold = lambda call, value: handles.hold(call, value) if handles.install(self.shell) else ""
+
+
+async def _nothing_outside(session: Session, window: int) -> dict[str, Tool]:
+    return {}
+
+
+def _no_children(session: Session) -> object:
+    return None

@@ -1,0 +1,160 @@
+"""One request worked through on the agent thread: what the model gets with it, the loop, what follows
+behind the turn. A request that is stopped before it began keeps its words."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import Any
+
+from ipyagent.assembly.children_desk import ChildrenDesk
+from ipyagent.assembly.mentions import blocks_of
+from ipyagent.assembly.requests import Asked, TurnResult
+from ipyagent.assembly.workbench import Workbench
+from ipyagent.context.reminders import Seen, context_block, guarded
+from ipyagent.errors import ToolFailure
+from ipyagent.journal.events import Block, TurnEnded, UserSaid
+from ipyagent.journal.tokens import estimate_blocks
+from ipyagent.kernel.dispatcher import MainThread
+from ipyagent.kernel.workspace import KernelWorkspace
+from ipyagent.loop.budget import add_spent, spent_today
+from ipyagent.loop.hooks import hooks
+from ipyagent.loop.layers import Engine
+from ipyagent.loop.session import Session
+from ipyagent.loop.turn import run_turn
+from ipyagent.memory.recall import ignores_memory
+from ipyagent.memory.section import IGNORED
+from ipyagent.model.client import AnthropicModel
+from ipyagent.model.connect import Connections
+from ipyagent.remembering.dreaming import Dreaming
+from ipyagent.remembering.extracting import Extracting
+from ipyagent.remembering.recalling import Recalling
+from ipyagent.skills.changes import changed
+
+
+class Work:
+    """Turns asked for at one workbench; remembers what the model was told last. `notice` takes lines that
+    the user should see before the next turn."""
+
+    def __init__(self, bench: Workbench, connections: Connections, notice: Callable[[str], None]) -> None:
+        self.bench = bench
+        self._notice = notice
+        self._told: Seen | None = None
+        self._greeted: set[str] = set()
+        self.recalling = Recalling(bench, connections, self.note_spent)
+        """What is shown of the memories beside each turn."""
+        self.extracting = Extracting(bench, self.note_spent, notice)
+        """What is saved of the conversation behind its turns."""
+        self.dreaming = Dreaming(bench, self.note_spent, notice)
+        """How the memories are tidied, now and then."""
+        self.children: ChildrenDesk | None = None
+        """Who works for a turn beside it."""
+
+    def __repr__(self) -> str:
+        return f"<Work at {self.bench!r}>"
+
+    def forget(self) -> None:
+        """Another session comes: it was told nothing yet."""
+        self._told = None
+
+    async def turn(self, session: Session, asked: Asked, main: MainThread, model: AnthropicModel) -> TurnResult:
+        """The turn itself; what it cost is added to the day's."""
+        workspace = self.bench.workspace(session, main)
+        settings = self.bench.settings
+        try:
+            said = await self._ready(session, asked, workspace, model)
+        except asyncio.CancelledError:  # stopped before it began: the words are kept all the same
+            plain = ({"type": "text", "text": asked.text},)
+            session.record(UserSaid(text=asked.text, blocks=plain, cell=asked.cell, tokens=estimate_blocks(plain)))
+            ended = session.end(TurnEnded(status="stopped", message="stopped"))
+        else:
+            before = spent_today(self.bench.project.spend) if settings.max_cost_per_day else 0.0
+            names, children = self.bench.names, self.children
+            with ExitStack() as around:
+                around.enter_context(self.recalling.turn(session, asked.text, workspace, model))
+                if children is not None:
+                    around.enter_context(children.turn(session, main))
+                ended = await run_turn(session, said, workspace, variables=lambda: names.types, spent_before=before)
+            if children is not None and (ended.status == "stopped" or asked.options.aside):
+                await children.family(session).stopped("the turn was stopped")
+        self.note_spent(session.turn_cost or 0.0)
+        if not asked.options.aside and ended.status in ("finished", "limit"):
+            session.background.ask(lambda: self._behind(session, workspace))
+            self.extracting.after(session, workspace, session.surface)
+            self.dreaming.after(main, model)
+        session.show_phase("")
+        answer = session.history.turns[-1].answer if session.history.turns else ""
+        facts = {"status": ended.status, "message": ended.message, "text": answer}
+        await hooks.call("stop", facts, self._notice)
+        return TurnResult(
+            status=ended.status, message=ended.message, text=answer, cost=session.turn_cost, seconds=ended.seconds
+        )
+
+    async def _behind(self, session: Session, workspace: KernelWorkspace) -> None:
+        """What follows a turn in the background; shown nowhere, for the next turn may be under way."""
+        engine = Engine(session, workspace, behind=True)
+        try:
+            await engine.turn_end()
+        finally:
+            if engine.spent:
+                self.note_spent(engine.spent)
+
+    def note_spent(self, dollars: float) -> None:
+        """Add to what was spent today."""
+        if not add_spent(self.bench.project.spend, dollars):
+            self._notice(f"today's cost could not be noted in {self.bench.project.spend}")
+
+    async def _ready(
+        self, session: Session, asked: Asked, workspace: KernelWorkspace, model: AnthropicModel
+    ) -> UserSaid:
+        """Connect the session and put together what the model gets of the request."""
+        options = asked.options
+        self.bench.keep_objects(session, workspace)
+        await self.bench.connect(session, model, asked.tools, options)
+        # what a compaction took away has to be told again
+        history, told = session.history, None if options.fresh or session.history.forgot else self._told
+        blocks = await blocks_of(asked.mentions, workspace)
+        context = context_block(asked.seen, told, restarted=history.stale, before=history.variables)
+        told_by_hooks = await self._hooked(session, asked.text)
+        skills = self._skills(session, asked)
+        blocks = [*blocks, *([context] if context is not None else []), *told_by_hooks, *skills]
+        if ignores_memory(asked.text):
+            blocks.append({"type": "text", "text": IGNORED})
+        blocks.append({"type": "text", "text": asked.request or asked.text})
+        if not options.aside:
+            self._told = asked.seen
+        self.bench.names.types = dict(asked.seen.types)
+        return UserSaid(text=asked.text, blocks=tuple(blocks), cell=asked.cell, tokens=estimate_blocks(blocks))
+
+    def _skills(self, session: Session, asked: Asked) -> list[Block]:
+        """What changed of the skills on the disk, and those that the user wants loaded, before the request; blocks
+        for those that stand in the context already."""
+        skills, loaded = self.bench.skills, session.history.skills
+        found, again = skills.latest.skills, []
+        if (news := changed(found, loaded)) is not None:
+            session.record(news)
+        for name in asked.skills:
+            try:
+                load = skills.made(found[name], "user")
+            except (KeyError, ToolFailure) as problem:
+                self._notice(f"the skill {name} was not loaded: {problem}")
+                continue
+            if loaded.has(name, load.digest):
+                self._notice(f"the skill {name} is in the context already")
+                again.append(name)
+            else:
+                session.record(load)
+        words = "The user wants you to go by the skill {}, which is in the context already."
+        told = [guarded(words.format(name)) for name in again]
+        return [{"type": "text", "text": f"<context>\n{each}\n</context>"} for each in told]
+
+    async def _hooked(self, session: Session, text: str) -> list[Block]:
+        """What the user's hooks have to say before a request."""
+        answers: list[Any] = []
+        if session.journal.session not in self._greeted:
+            self._greeted.add(session.journal.session)
+            facts = {"session": session.journal.session, "resumed": bool(session.history.turns)}
+            answers += await hooks.call("session_start", facts, session.report_hook)
+        answers += await hooks.call("user_prompt", {"text": text}, session.report_hook)
+        return [{"type": "text", "text": f"<context>\n{guarded(str(answer))}\n</context>"} for answer in answers]

@@ -1,0 +1,297 @@
+"""`%agent COMMAND`: each command is one function that returns the text to print."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ipyagent.errors import UsageError
+from ipyagent.options import MODES, USAGE, nearest
+
+if TYPE_CHECKING:
+    from ipyagent.magics import Extension
+
+
+def run_command(extension: Extension, line: str) -> str | None:
+    """Run a command and print its answer. A line of several words that begins with no command is
+    a request: it is returned, as is one that a command makes."""
+    word, _, rest = line.strip().partition(" ")
+    command = COMMANDS.get(word.removeprefix("--") or "status")
+    if command is None:
+        if rest and not nearest(word, list(COMMANDS), cutoff=0.7):
+            return line.strip()
+        raise UsageError(
+            f"%agent has no command {word!r}{nearest(word, list(COMMANDS))}  commands: {', '.join(COMMANDS)}"
+        )
+    if rest.strip() and word in BARE:
+        raise UsageError(f"%agent {word} takes nothing after it; a request goes into a %%agent cell")
+    if word not in WHILE_BUSY and extension.agent_now.busy:  # said by code that the agent runs
+        raise UsageError(f"a turn is running: %agent {word} is for the user, after it has ended")
+    answer = command(extension, rest.strip())
+    if word in REQUESTS:
+        return answer
+    if answer:
+        print(answer)  # noqa: T201 - a magic's answer
+    return None
+
+
+def _status(extension: Extension, rest: str) -> str:
+    """Where things stand."""
+    from ipyagent.commands.context import summary
+
+    return summary(extension.agent_now)
+
+
+def _new(extension: Extension, rest: str) -> str:
+    """Begin a new session with the next request."""
+    extension.agent_now.new()
+    return "the next request begins a new session; the old one stays on disk (%agent sessions)"
+
+
+def _resume(extension: Extension, rest: str) -> str:
+    """Take up the newest other session, or the one whose id begins with ID."""
+    agent = extension.agent_now
+    agent.resume(rest)
+    lines = list(agent.notices)
+    agent.notices.clear()
+    return "\n".join(lines)
+
+
+def _sessions(extension: Extension, rest: str) -> str:
+    """List the project's sessions, newest first."""
+    from ipyagent.commands.context import session_lines
+
+    lines = session_lines(extension.agent_now)
+    return "\n".join(lines) if lines else "no stored sessions here yet"
+
+
+def _fork(extension: Extension, rest: str) -> str:
+    """Go on in a copy of the session."""
+    session = extension.agent_now.sessions.fork()
+    return f"going on in a copy, {session.journal.session}; the original stays as it is"
+
+
+def _stop(extension: Extension, rest: str) -> str:
+    """Stop the running turn."""
+    agent = extension.agent_now
+    if agent.busy:
+        agent.stop()
+    elif left := agent.children.running():  # in the background: their turn has ended
+        for child in left:
+            agent.stop_child(child.id)
+    else:
+        return "nothing is running"
+    return "stopped"
+
+
+def _undo(extension: Extension, rest: str) -> str:
+    """Put back the files that the last turn changed; once more: those of the turn before."""
+    return "\n".join(extension.agent_now.undo().lines())
+
+
+def _fix(extension: Extension, rest: str) -> str:
+    """Ask for the newest error to be mended; words after it are added to the request."""
+    from ipyagent.commands.fix import fix_request
+
+    return fix_request(extension, rest)
+
+
+def _export(extension: Extension, rest: str) -> str:
+    """Write the session to FILE: .md, .html, .txt or .jsonl by its ending."""
+    from ipyagent.commands.context import export
+
+    if not rest:
+        raise UsageError("%agent export FILE: name a file that ends in .md, .html, .txt or .jsonl")
+    return export(extension.agent_now, Path(rest).expanduser())
+
+
+def _cells(extension: Extension, rest: str) -> str:
+    """The agent's work of the session as ordinary cells: below this one, or in a new FILE.ipynb."""
+    from ipyagent.commands.cells import run_cells
+
+    return run_cells(extension, rest)
+
+
+def _model(extension: Extension, rest: str) -> str:
+    """Show or choose the model."""
+    agent = extension.agent_now
+    if rest:
+        if any(character.isspace() for character in rest) and not rest.startswith("local:"):
+            raise UsageError(f"a model's name has no spaces: {rest!r}")
+        extension.settings.model = rest
+    return f"requests go to {agent.model}"
+
+
+def _mode(extension: Extension, rest: str) -> str:
+    """Show or choose the permission mode: ask, auto or read_only; for this kernel only."""
+    if rest and rest not in MODES:
+        raise UsageError(f"modes are {', '.join(MODES)}, not {rest!r}{nearest(rest, MODES)}")
+    if rest:
+        extension.settings.mode = rest
+    told = {
+        "ask": "you are asked before code runs or files change",
+        "auto": "all but destructive calls run without a question, in this kernel only",
+        "read_only": "nothing that writes or runs is allowed",
+    }
+    return f"mode {extension.settings.mode}: {told[extension.settings.mode]}"
+
+
+def _allow(extension: Extension, rest: str) -> str:
+    """List the project's rules, or allow RULE in this project from now on."""
+    from ipyagent.loop.permissions import parse_rule
+
+    agent = extension.agent_now
+    if rest:
+        parse_rule(rest, agent.tool_names())
+        agent.permissions.remember(rest)
+    rules = [str(rule) for rule in agent.permissions.rules]
+    return "allowed in this project: " + (", ".join(rules) if rules else "nothing without a question")
+
+
+def _context(extension: Extension, rest: str) -> str:
+    """What the model would be sent, and what it costs (the same as %context): --raw, --at N, --turns, --panel."""
+    from ipyagent.commands.context import report
+    from ipyagent.commands.earlier import read_words
+
+    if read_words(rest.split()).panel:
+        return _panel(extension, "")
+    return report(extension.agent_now, rest.split())
+
+
+def _panel(extension: Extension, rest: str) -> str:
+    """The context timeline: a bar a turn, what was decided, before and after."""
+    from ipyagent.kernel.frontend import describe_frontend
+    from ipyagent.reports.timeline import timeline
+    from ipyagent.ui.timeline import TimelinePanel, static_timeline
+
+    agent = extension.agent_now
+    session = agent.session
+    if session is None:
+        return "nothing yet: no session in this kernel (%agent resume takes up an old one)"
+    shown, window = timeline(session.journal.read()), agent.state_of(session)
+    front = describe_frontend(extension.shell)
+    if front.kind == "terminal":
+        return static_timeline(shown, window)["text/plain"]
+    if front.live_widgets and not agent.busy:
+        TimelinePanel(shown, window).open(extension.shell)
+    else:
+        extension.shell.display_pub.publish(static_timeline(shown, window))
+    return ""
+
+
+def _compact(extension: Extension, rest: str) -> str:
+    """Make room in the context (the same as %compact)."""
+    return extension.agent_now.compact(rest)
+
+
+def _memory(extension: Extension, rest: str) -> str:
+    """What outlives a session (the same as %memory)."""
+    return show_memory(extension, rest)
+
+
+def show_memory(extension: Extension, line: str, cell: str | None = None) -> str:
+    """The answer of `%memory LINE`; "" when it was shown as a widget."""
+    agent = extension.agent_now
+    if cell is None and not line.strip() and getattr(extension.shell, "kernel", None) is not None:
+        from ipyagent.remembering.browsing import browsing_of
+        from ipyagent.ui.memory_browser import show
+
+        return show(extension.shell, browsing_of(agent), busy=agent.busy, dreams=agent.dreaming)
+    from ipyagent.commands.memory import run_memory
+
+    return run_memory(agent, line, cell, shell=extension.shell)
+
+
+def _mcp(extension: Extension, rest: str) -> str:
+    """Outside (MCP) tools: list, add NAME COMMAND…|URL, remove, tools, restart, trust, doctor."""
+    from ipyagent.commands.mcp import run_mcp
+
+    return run_mcp(extension.agent_now, rest)
+
+
+def _children(extension: Extension, rest: str) -> str:
+    """The session's sub-agents: list, types, stop NAME."""
+    from ipyagent.commands.children import run_children
+
+    return run_children(extension.agent_now, rest)
+
+
+def _skills(extension: Extension, rest: str) -> str:
+    """Instructions for kinds of work (the same as %skills)."""
+    from ipyagent.commands.skills import run_skills
+
+    return run_skills(extension.agent_now, rest)
+
+
+def _trust(extension: Extension, rest: str) -> str:
+    """Load what this folder holds (memory, instructions, settings, sessions) from now on; --off: no longer."""
+    if rest not in ("", "--off"):
+        raise UsageError("%agent trust takes nothing after it, or --off")
+    agent = extension.agent_now
+    agent.trust(off=rest == "--off")
+    lines, agent.notices[:] = list(agent.notices), []
+    if rest:
+        return "\n".join([f"{agent.project.root} is not trusted any more: nothing of it is loaded from now on", *lines])
+    loaded = ", ".join(agent.project.carried()) or "nothing yet"
+    told = f"{agent.project.root} is trusted; of its own it has {loaded}, which the next request goes by"
+    return "\n".join([f"{told}; %agent resume takes up its newest session", *lines])
+
+
+def _tools(extension: Extension, rest: str) -> str:
+    """List the tools the model has."""
+    from ipyagent.commands.context import tool_lines
+
+    return "\n".join(tool_lines(extension.agent_now))
+
+
+def _doctor(extension: Extension, rest: str) -> str:
+    """Check what the agent needs."""
+    from ipyagent.commands.context import doctor
+
+    return doctor(extension.agent_now, extension.shell)
+
+
+def _help(extension: Extension, rest: str) -> str:
+    """This list."""
+    lines = ["write a request below a line", f"  {USAGE}", "@name, @path, @cell:3, @out:3 in it attach things", ""]
+    lines += [f"  %agent {name:<10} {command.__doc__}" for name, command in COMMANDS.items()]
+    return "\n".join(lines)
+
+
+COMMANDS: dict[str, Callable[[Extension, str], str]] = {
+    "status": _status,
+    "new": _new,
+    "resume": _resume,
+    "sessions": _sessions,
+    "fork": _fork,
+    "stop": _stop,
+    "undo": _undo,
+    "fix": _fix,
+    "export": _export,
+    "cells": _cells,
+    "model": _model,
+    "mode": _mode,
+    "allow": _allow,
+    "trust": _trust,
+    "tools": _tools,
+    "mcp": _mcp,
+    "children": _children,
+    "context": _context,
+    "panel": _panel,
+    "compact": _compact,
+    "memory": _memory,
+    "skills": _skills,
+    "doctor": _doctor,
+    "help": _help,
+}
+REQUESTS = ("fix",)
+"""Commands whose answer is a request to the agent."""
+WHILE_BUSY = (
+    "", "status", "stop", "sessions", "tools", "context", "panel", "memory", "skills", "children", "doctor",
+    "help",
+)  # fmt: skip
+"""Commands that change nothing but the running turn; the others are not for code that runs in it (`memory`
+and `skills` look after that themselves)."""
+BARE = ("status", "panel", "new", "sessions", "fork", "stop", "undo", "tools", "doctor", "help")
+"""Commands that take no argument: words after one are a request that went astray."""

@@ -1,0 +1,230 @@
+"""What `%agent` and `%context` tell: figures from the view and the journal, nothing else."""
+
+from __future__ import annotations
+
+import json
+import platform
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ipyagent.commands.earlier import earlier, read_words
+from ipyagent.commands.exporting import write
+from ipyagent.commands.savings import saving_lines
+from ipyagent.context.notes_file import NOTES
+from ipyagent.errors import AgentError, ModelError, UsageError
+from ipyagent.journal.events import SessionStarted, UserSaid
+from ipyagent.journal.journal import TRANSCRIPT, read_events
+from ipyagent.journal.protocols import WindowState
+from ipyagent.journal.view import View
+from ipyagent.model.prices import LESSON_MODEL, cost_of
+from ipyagent.reports.shares import Shares
+from ipyagent.reports.timeline import timeline
+from ipyagent.ui.escape import line as one_line
+from ipyagent.ui.timeline import turn_lines
+from ipyagent.version import __version__
+
+if TYPE_CHECKING:
+    from ipyagent.agent import Agent
+    from ipyagent.loop.session import Session
+
+BAR = 40
+
+
+def by_source(session: Session) -> dict[str, int]:
+    """Tokens of the next prompt by where they come from, see `Shares.of`."""
+    return Shares().of(session.view)
+
+
+def report(agent: Agent, words: Sequence[str]) -> str:
+    """The text of `%context`. Raises UsageError for a word it does not know."""
+    asked = read_words(words)
+    session = agent.session
+    if session is None:
+        return "nothing yet: the model has been sent nothing in this kernel (%agent resume takes up an old session)"
+    if asked.turns:
+        return "\n".join(turn_lines(timeline(session.journal.read()).bars))
+    if asked.at:
+        return earlier(session, asked.at, raw=asked.raw)
+    if asked.raw:
+        return raw_request(session, session.view)
+    state = agent.state_of(session)
+    lines = [_headline(state), _bar(state), ""]
+    sources = by_source(session)
+    total = sum(sources.values()) or 1
+    lines += [f"  {name:<22}{tokens:>10,}  {100 * tokens / total:5.1f} %" for name, tokens in sources.items() if tokens]
+    lines += ["", *_cache_lines(session), *_cost_lines(session)]
+    if told := saving_lines(session.history):
+        lines += ["", *told]
+    return "\n".join(lines)
+
+
+def _headline(state: WindowState) -> str:
+    word = "full" if state.blocked else "compact now" if state.above_auto else "near" if state.above_warning else "fine"
+    return (
+        f"{state.tokens:,} of {state.window:,} tokens ({100 * state.tokens / state.window:.1f} %), {word}; "
+        f"marks: warning {state.warning_mark:,}, auto-compact {state.auto_mark:,}, block {state.block_mark:,}"
+    )
+
+
+def _bar(state: WindowState) -> str:
+    """One character a share of the window: filled, free, and the marks w, a, b."""
+    cells = ["█" if i < BAR * state.tokens / state.window else "·" for i in range(BAR)]
+    for letter, mark in (("w", state.warning_mark), ("a", state.auto_mark), ("b", state.block_mark)):
+        cells[min(BAR - 1, BAR * mark // state.window)] = letter
+    return "[" + "".join(cells) + "]"
+
+
+def _cache_lines(session: Session) -> list[str]:
+    totals = session.history.totals
+    if not totals.prompt:
+        return ["cache: no request yet"]
+    return [
+        f"cache: {100 * totals.read / totals.prompt:.1f} % of {totals.prompt:,} prompt tokens read from it "
+        f"({totals.read:,} read, {totals.written:,} written, {totals.uncached:,} uncached; "
+        f"{counted(totals.requests, 'request')})"
+    ]
+
+
+def _cost_lines(session: Session) -> list[str]:
+    from ipyagent.journal.events import Usage
+
+    totals = session.history.totals
+    if session.info.model == "practice":
+        usage = Usage(input=totals.uncached, cache_read=totals.read, cache_write=totals.written, output=totals.output)
+        would = cost_of(LESSON_MODEL, usage) or 0.0
+        return [f"cost: nothing (practice model); the same tokens on {LESSON_MODEL} would be ${would:.4f}"]
+    known = "no price known for the model" if totals.cost is None else f"${totals.cost:.4f}"
+    return [f"cost: {known}; {totals.output:,} tokens written by the model"]
+
+
+def raw_request(session: Session, view: View) -> str:
+    """The request that a view makes, as JSON."""
+    system, tools, messages = view.wire(ttl=session.limits.cache_ttl, marks=session.limits.prompt_cache)
+    request = {"model": view.model or session.info.model, "system": system, "tools": tools, "messages": messages}
+    return json.dumps(_short(request), indent=1, ensure_ascii=False)
+
+
+def _short(value: Any) -> Any:
+    """The same value with the bytes of images left out."""
+    if isinstance(value, dict):
+        if value.get("type") == "base64" and isinstance(value.get("data"), str):
+            return {**value, "data": f"({len(value['data']):,} characters)"}
+        return {key: _short(item) for key, item in value.items()}
+    return [_short(item) for item in value] if isinstance(value, list) else value
+
+
+# ---------------------------------------------------------------------- %agent
+
+
+def counted(number: int, what: str) -> str:
+    """ "1 turn", "2 turns", "1,000 turns"."""
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
+
+
+def summary(agent: Agent) -> str:
+    """Session, model, mode, window and cost in a few lines."""
+    lines = [f"ipyagent {__version__} · model {agent.model} · mode {agent.settings.mode}"]
+    session = agent.session
+    if session is None:
+        stored = len(agent.sessions.stored())
+        lines.append(f"no request yet in this kernel; {counted(stored, 'stored session')} in {agent.project.root}")
+        return "\n".join(lines)
+    turns = counted(len(session.history.turns), "turn")
+    lines.append(f"session {session.journal.session}, {turns}, in {agent.project.folder}")
+    lines.append(_headline(agent.state_of(session)))
+    return "\n".join(lines + _cache_lines(session) + _cost_lines(session) + _notes_lines(session))
+
+
+def _notes_lines(session: Session) -> list[str]:
+    """Where the session's notes are and how they stand."""
+    written, path = session.history.notes, session.journal.folder / NOTES
+    if written is None or not path.exists():
+        return ["notes: being written"] if session.background.busy else []
+    now = ", being brought up to date" if session.background.busy else ""
+    return [f"notes: {written.tokens:,} tokens up to event {written.upto}, in {path}{now}"]
+
+
+def session_lines(agent: Agent) -> list[str]:
+    """One line a stored session: id, when, size, first request."""
+    mine = agent.session.journal.session if agent.session is not None else ""
+    lines: list[str] = []
+    for folder in agent.sessions.stored():
+        path = folder / TRANSCRIPT
+        notebook, words = "", ""
+        for event in read_events(path):
+            if isinstance(event, SessionStarted):
+                notebook = event.notebook
+            if isinstance(event, UserSaid):
+                words = event.text
+                break
+        when = time.strftime("%Y-%m-%d %H:%M", time.localtime(path.stat().st_mtime))
+        mark = "*" if folder.name == mine else " "
+        size = f"{path.stat().st_size / 1000:,.0f} kB"
+        lines.append(f"{mark} {one_line(folder.name)}  {when}  {size:>10}  {one_line(notebook)}  {one_line(words, 60)}")
+    return lines
+
+
+def tool_lines(agent: Agent) -> list[str]:
+    """One line a tool: name, whether it asks, what it does."""
+    return [
+        f"{tool.name:<12} {'side by side' if tool.parallel else 'alone':<13} {one_line(tool.description, 90)}"
+        for tool in agent.tools_now().values()
+    ]
+
+
+def export(agent: Agent, path: Path) -> str:
+    """Write the session to a file; one line that says what was written."""
+    session = agent.session
+    if session is None:
+        raise UsageError("no session to export yet")
+    try:
+        write(session.journal.read(), path, session.journal.path)
+    except OSError as problem:
+        raise AgentError(f"cannot write {path}: {problem.strerror}") from None
+    return f"wrote {path} ({path.stat().st_size:,} bytes, {counted(len(session.history.turns), 'turn')})"
+
+
+def doctor(agent: Agent, shell: Any) -> str:
+    """What the agent needs and whether it is there, a line each; never a key."""
+    from ipyagent.kernel.frontend import describe_frontend
+    from ipyagent.model.client import has_credentials
+
+    front = describe_frontend(shell)
+    rows = [
+        ("ipyagent", f"{__version__}, Python {sys.version.split()[0]}, {platform.system()}"),
+        ("front-end", f"{front.kind}, {'live panels' if front.live_widgets else 'text'}"),
+        ("notebook", str(front.notebook) if front.notebook is not None else "not known here"),
+        (
+            "project",
+            f"{agent.project.root}, {'trusted' if agent.project.trusted else 'not trusted yet (%agent trust)'}",
+        ),
+        ("sessions", f"{len(agent.sessions.stored())} stored"),
+        ("model", agent.model),
+    ]
+    for name in ("ipykernel", "ipywidgets", "anywidget", "anthropic"):
+        rows.append((name, _version(name)))
+    try:
+        agent.connections.get(agent.model, agent.endpoint())
+        rows.append(("connection", "practice server" if agent.model == "practice" else "credentials found, not tried"))
+    except ModelError:
+        found = has_credentials(agent.endpoint())
+        rows.append(
+            ("connection", "ready" if found else "no key and no base URL: set ANTHROPIC_API_KEY, or `practice`")
+        )
+    if agent.session is not None:
+        problems: list[Any] = []
+        events = sum(1 for _ in read_events(agent.session.journal.path, problems))
+        rows.append(("transcript", f"{events:,} events" + "".join(f"; {problem}" for problem in problems)))
+    return "\n".join(f"{name:<12} {one_line(value)}" for name, value in rows)
+
+
+def _version(package: str) -> str:
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "not installed"

@@ -1,0 +1,95 @@
+"""What the user asks of dreams: `%memory dream` and the command line.
+
+A dream that the user wants runs behind the same door as a turn, so that Stop and an interrupt end it.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from ipyagent.errors import AgentError, JournalError, UsageError
+from ipyagent.memory.dream import DreamProgress
+from ipyagent.memory.dream_lock import DreamLock
+from ipyagent.memory.dream_record import undo as undo_last
+from ipyagent.memory.dream_record import waiting_in
+from ipyagent.memory.files import Store
+from ipyagent.memory.staging import Committed, Staging
+from ipyagent.remembering.dream_words import command, counted, done_line, saved_events
+
+if TYPE_CHECKING:
+    from ipyagent.agent import Agent
+
+
+def dream_now(
+    agent: Agent,
+    *,
+    undo: bool = False,
+    dry_run: bool = False,
+    accept: bool = False,
+    model: str = "",
+    scope: str = "project",
+) -> str:
+    """`%memory dream`: dream now of the memories of `scope`; `dry_run`: only tell what it would do; `accept`: do
+    what a dream that waits would do; `undo`: take the last one back, or drop one that waits. Raises UsageError,
+    AgentError, KeyboardInterrupt."""
+    if undo + dry_run + accept > 1:
+        raise UsageError("--undo, --dry-run and --accept exclude one another")
+    agent.check_free()
+    store = agent.bench.memories.store(scope)
+    if undo:
+        return _undone(agent, store)
+    if accept:
+        return _accepted(agent, store)
+    if not store.list():
+        return "there are no memories to tidy"
+    made = dream(agent, dry_run=dry_run, model=model, scope=scope)
+    if made.status == "failed":
+        raise AgentError(f"the dream failed, the memories are as they were: {made.message}")
+    price = f"; it cost ${made.cost:.4f}" if made.cost else ""
+    return f"{made.message}{price}"
+
+
+def dream(agent: Agent, *, dry_run: bool = False, model: str = "", scope: str = "project") -> DreamProgress:
+    """Dream now, on the main thread; how it ended. Raises UsageError, AgentError, KeyboardInterrupt."""
+    name = model or agent.model
+    client = agent.connections.get(name, agent.endpoint())
+    dreaming = agent.dreaming
+    with agent.occupied() as main:
+        return main.blocking_door(lambda: dreaming.run(main, client, name, dry_run=dry_run, scope=scope))
+
+
+def _undone(agent: Agent, store: Store) -> str:
+    if (waiting := waiting_in(store)) is not None:
+        try:
+            Staging.of(store, waiting).drop()
+        except UsageError:  # its copy is gone: only the note was left
+            Staging(store, waiting.copy, {}).drop()
+        return "dropped: the dream that waited for your yes; the memories are as they were"
+    record, since = undo_last(store)
+    redo = f"{command(store.scope)} --undo again takes this back"
+    kept = f"; saved since and left as they are: {', '.join(since[:8])}" if since else ""
+    what = f": {counted(record.changes)}" if record.changes else ""
+    words = "brought back" if record.undone else "undone"
+    return f"{words}{what}{kept}; {redo}"
+
+
+def _accepted(agent: Agent, store: Store) -> str:
+    waiting = waiting_in(store)
+    if waiting is None:
+        raise UsageError(f"no dream waits for a yes; {command(store.scope)} dreams")
+    staging = Staging.of(store, waiting)
+    with DreamLock(store.folder, store.lock).acquire(certain=True) as taken:
+        made = staging.commit(waiting.session, waiting.changes)
+        taken.succeed()
+    staging.drop()
+    _journal(agent, made)
+    return done_line(made, store.scope)
+
+
+def _journal(agent: Agent, committed: Committed) -> None:
+    if agent.session is None:
+        return
+    with suppress(JournalError):  # the session was let go: what was done stands all the same
+        for event in saved_events(committed):
+            agent.session.record(event)

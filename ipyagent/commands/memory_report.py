@@ -1,0 +1,231 @@
+"""What `%memory` tells, as lines of text. Names and texts come from files: they reach the screen harmless."""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections import Counter
+from collections.abc import Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from ipyagent.errors import AgentError, MemoryRefused, TrustError
+from ipyagent.journal.events import MemorySaved, MemorySurfaced
+from ipyagent.memory.access import Address, Memories, MemoryAccess
+from ipyagent.memory.extract import figures
+from ipyagent.memory.history import Version
+from ipyagent.memory.index import Finding
+from ipyagent.memory.names import SCOPES
+from ipyagent.memory.recall import age_words
+from ipyagent.memory.scan import Memory
+from ipyagent.memory.transcripts import search_sessions
+from ipyagent.remembering.recalling import Explained, explain, skipped
+from ipyagent.ui.escape import line as one_line
+from ipyagent.ui.escape import plain
+
+if TYPE_CHECKING:
+    from ipyagent.agent import Agent
+
+WIDTH = 100
+SESSIONS_CACHE = "transcripts.sqlite"
+SHOWN = 10
+
+
+def list_lines(memories: Memories, access: MemoryAccess) -> list[str]:
+    """All memories by scope, newest first; why a scope cannot be looked at."""
+    lines: list[str] = [] if memories.settings.memory else ["memory is off in this kernel; %memory on turns it on"]
+    for scope in SCOPES:
+        try:
+            listed = access.listed(scope)
+        except AgentError as problem:
+            lines.append(f"{scope}: {problem}")
+            continue
+        folder = access.store(scope).folder
+        lines.append(f"{scope}, {_count(len(listed), 'memory', 'memories')} in {folder}")
+        lines += [f"  {_row(memory)}" for memory in listed]
+    if not any(row.startswith("  ") for row in lines):
+        lines.append("none yet: %memory add TEXT saves one, and the agent saves what is worth it by itself")
+    return lines
+
+
+def _row(memory: Memory) -> str:
+    marks = " ".join(part for part in (memory.kind or "no type", memory.source) if part)
+    told = memory.description or memory.title
+    problem = f"  ! {one_line(memory.problems[0], WIDTH)}" if memory.problems else ""
+    return f"{one_line(memory.name):<34} {marks:<18} {_day(memory.modified)}  {one_line(told, WIDTH)}{problem}"
+
+
+def show_lines(memory: Memory | None, text: str) -> list[str]:
+    """A memory: where it comes from, then its file."""
+    lines: list[str] = []
+    if memory is not None:
+        facts = [memory.kind or "no type", memory.source, age_words(memory.modified, time.time())]
+        if memory.session:
+            facts.append(f"session {memory.session}, turn {memory.turn}")
+        lines.append(one_line(f"{memory.path} ({'; '.join(fact for fact in facts if fact)})"))
+        lines += [f"! {one_line(problem)}" for problem in memory.problems]
+    return [*lines, plain(text).rstrip("\n")]
+
+
+def search_lines(agent: Agent, query: str) -> list[str]:
+    """The memories that have the words, best first."""
+    if not agent.settings.memory:
+        return ["memory is off in this kernel; %memory on turns it on"]
+    try:
+        ranked, every = agent.recalling.choosing.ranked(query, patient=True)
+    except (OSError, sqlite3.Error) as problem:
+        raise MemoryRefused(f"the memories cannot be searched: {problem}", reason="disk") from None
+    found = [item for item in ranked if item.words or item.likeness > 0.4][:SHOWN]
+    if not found:
+        return [f"none of {_count(len(every), 'memory', 'memories')} fits {one_line(query, 60)!r}"]
+    return [
+        f"{item.score:5.2f}  {item.memory.scope}/{one_line(item.memory.name)}  ({one_line(item.why, 60)})  "
+        f"{one_line(item.memory.description or item.memory.title, WIDTH)}"
+        for item in found
+    ]
+
+
+def session_lines(agent: Agent, query: str) -> list[str]:
+    """What was said in past sessions, best first. Raises TrustError."""
+    project = agent.project
+    if not (project.trusted or agent.settings.trust_all):
+        if not project.folder.exists():
+            return ["no stored sessions here yet"]
+        raise TrustError(
+            f"{project.folder} holds sessions from elsewhere that were not read; if you trust them, say %agent trust"
+        )
+    hits, problems = search_sessions(agent.sessions.stored(), query, cache=project.folder / "cache" / SESSIONS_CACHE)
+    lines = [f"! {one_line(problem)}" for problem in problems[:3]]
+    if not hits:
+        return [*lines, f"nothing in past sessions fits {one_line(query, 60)!r}"]
+    for hit in hits:
+        who = {"user": "you", "agent": "the agent"}.get(hit.who, hit.who)
+        lines.append(f"{_day(hit.at)}  session {hit.session}, turn {hit.turn}, {one_line(who, 30)}:")
+        lines.append(f"    {one_line(hit.excerpt)}")
+    return [*lines, "a session is taken up again with %agent resume ID; %context --at TURN looks at a turn of it"]
+
+
+def recall_lines(agent: Agent, request: str) -> list[str]:
+    """What would be recalled for a request, and what comes close. Raises UsageError while a turn runs."""
+    if why := skipped(agent, request):
+        return [f"nothing would be recalled: {why}"]
+    found = explain(agent, request, SHOWN)
+    picked = [each for each in found if each.picked]
+    near = [each for each in found if not each.picked]
+    lines = ["nothing would be shown to the model"]
+    if picked:
+        by = "the model" if picked[0].by == "selector" else "ranking"
+        lines = [f"would be shown to the model (chosen by {by}):", *map(_explained, picked)]
+    return [*lines, "comes close:", *map(_explained, near)] if near else lines
+
+
+def _explained(each: Explained) -> str:
+    one = each.recalled
+    told = one_line(one.description, WIDTH)
+    return f"  {one.score:5.2f}  {one_line(one.path)}  ({one_line(one.why, 80)})  {told}"
+
+
+def history_lines(place: Address, versions: Sequence[Version]) -> list[str]:
+    """The versions before this one, newest first."""
+    name = f"{place.scope}/{place.name}"
+    if not versions:
+        return [f"{one_line(name)} has no earlier version"]
+    lines = [f"earlier versions of {one_line(name)}, newest first:"]
+    lines += [
+        f"  {version.revision}  until {_minute(version.time)}  {version.size:>7,} bytes  "
+        f"then {version.change} by {one_line(version.by, 20)}"
+        for version in versions
+    ]
+    return [*lines, f"%memory history {name} REV shows one, %memory restore {name} REV puts it back"]
+
+
+def doctor_lines(memories: Memories, *, mend: bool) -> list[str]:
+    """What is wrong with index and headers, and what was mended."""
+    lines: list[str] = []
+    for scope in SCOPES:
+        try:
+            store = memories.store(scope)
+        except AgentError as problem:
+            lines.append(f"{scope}: {problem}")
+            continue
+        if not store.folder.is_dir():
+            continue
+        mended = set(map(_found, store.index.mend())) if mend else set()
+        left = [row for row in map(_found, store.index.doctor()) if row not in mended]
+        lines += [f"{scope}: mended: {row}" for row in sorted(mended)] + [f"{scope}: {row}" for row in left]
+        hint = [row for row in left if "header" in row]
+        if hint:
+            lines.append(f"{scope}: headers are yours to mend: %memory edit NAME")
+    return lines or ["all is well: every memory has its line in the index and a header that can be read"]
+
+
+def _found(finding: Finding) -> str:
+    place = f" (line {finding.line})" if finding.line else ""
+    return one_line(f"{finding.kind}: {finding.name}{': ' if finding.name else ''}{finding.text}{place}")
+
+
+def stats_lines(agent: Agent, access: MemoryAccess) -> list[str]:
+    """Counts and sizes; what recall, the agent and extraction did in this session."""
+    lines: list[str] = []
+    for scope in SCOPES:
+        try:
+            listed = access.listed(scope)
+        except AgentError as problem:
+            lines.append(f"{scope}: {problem}")
+            continue
+        kinds = Counter(memory.kind or "no type" for memory in listed)
+        sources = Counter(memory.source or "not known" for memory in listed)
+        told = "; ".join(
+            ", ".join(f"{count} {what}" for what, count in counts.most_common()) for counts in (kinds, sources)
+        )
+        lines.append(
+            f"{scope}: {_count(len(listed), 'memory', 'memories')}, {sum(memory.size for memory in listed):,} bytes"
+            + (f": {told}" if listed else "")
+        )
+    session = agent.session
+    if session is None:
+        return [*lines, "no session in this kernel yet"]
+    events = list(session.journal.read())
+    shown = [event for event in events if isinstance(event, MemorySurfaced)]
+    saved = Counter(event.by for event in events if isinstance(event, MemorySaved))
+    made = figures(events)
+    recalled = sum(len(event.memories) for event in shown)
+    lines.append(f"this session: recalled {recalled} in {_count(len(shown), 'turn', 'turns')}")
+    if saved:
+        lines.append("  saved: " + ", ".join(f"{count} by {one_line(by, 20)}" for by, count in saved.most_common()))
+    if made.runs or made.skipped:
+        cost = "price not known" if made.cost is None else f"${made.cost:.4f}"
+        lines.append(
+            f"  extraction: {_count(made.runs, 'run', 'runs')} ({made.failed} failed, {made.skipped} not needed), "
+            f"{_count(made.turns, 'model call', 'model calls')}, {made.files} written, {made.input:,} input, "
+            f"{made.cache_read:,} read from cache, {made.output:,} output tokens, {made.seconds:.1f} s, {cost}"
+        )
+    return lines
+
+
+def path_lines(memories: Memories) -> list[str]:
+    """Where each scope is, and what decided that."""
+    lines: list[str] = []
+    for scope in SCOPES:
+        try:
+            folder = memories.any_store(scope).folder
+        except MemoryRefused as problem:
+            lines.append(f"{scope}: {problem}")
+            continue
+        new = "" if folder.is_dir() else " (made with the first memory)"
+        lines.append(f"{scope}: {folder}{new}")
+    if memories.settings.memory_dir:
+        lines.append("the project's is set by IPYAGENT_MEMORY_DIR or c.IPyAgent.memory_dir")
+    return lines
+
+
+def _count(number: int, one: str, many: str) -> str:
+    return f"{number:,} {one if number == 1 else many}"
+
+
+def _day(moment: float) -> str:
+    return datetime.fromtimestamp(moment).strftime("%Y-%m-%d")
+
+
+def _minute(moment: float) -> str:
+    return datetime.fromtimestamp(moment).strftime("%Y-%m-%d %H:%M:%S")

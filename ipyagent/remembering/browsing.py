@@ -1,0 +1,285 @@
+"""What a person may look at and change in the memories of one kernel; each change can be taken back.
+
+Nothing here draws: the memory browser, its static form and the terminal's list are made of these values.
+Memories that may not be used now (memory is off, the project is not trusted) are not listed; why is.
+"""
+
+from __future__ import annotations
+
+import difflib
+import time
+from collections.abc import Callable, Sequence
+from hashlib import sha256
+from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
+
+import msgspec
+
+from ipyagent.errors import AgentError
+from ipyagent.journal.events import MemorySaved
+from ipyagent.memory.access import SCOPES, Address, Memories, MemoryAccess, address
+from ipyagent.memory.extract import name_of
+from ipyagent.memory.files import Memory
+from ipyagent.memory.history import Version
+from ipyagent.memory.recall import days_between
+from ipyagent.remembering.recalling import Explained, explain, skipped
+from ipyagent.remembering.taking_back import TakingBack
+
+if TYPE_CHECKING:
+    from ipyagent.agent import Agent
+
+TEXT_CHARS = 100_000
+"""Characters of a memory that are shown; a longer one cannot be edited here."""
+DIFF_LINES = 2_000
+DIFF_CHARS = 100_000
+TRIED = 20
+"""Memories that are told of a query."""
+
+Order: TypeAlias = Literal["newest", "oldest", "name", "type", "best"]
+Change: TypeAlias = tuple[str, str]
+"""A line of a diff: "+", "-", " " or "@", and its text."""
+
+
+class Dreaming(msgspec.Struct, frozen=True, kw_only=True):
+    """How a dream stands. `phase` "orient", "gather", "consolidate", "prune" or "" ; `status` "running",
+    "completed", "failed", "killed", "held" or "" (there was none yet); `turns` the newest in words; `files`
+    touched; `seconds` since it began."""
+
+    status: str = ""
+    phase: str = ""
+    turns: tuple[str, ...] = ()
+    files: tuple[str, ...] = ()
+    seconds: float = 0.0
+    message: str = ""
+
+
+class Dreams(Protocol):
+    """The dream of a kernel, as it may be watched."""
+
+    def now(self) -> Dreaming:
+        """How it stands."""
+
+    def stop(self) -> None:
+        """End it; the memory is as it was before."""
+
+    def watch(self, told: Callable[[], None]) -> Callable[[], None]:
+        """`told` is called on any thread when something has changed; returns what ends that."""
+
+
+class Edited(AgentError):
+    """The memory was changed by somebody else while it was being edited."""
+
+
+class Wanted(msgspec.Struct, frozen=True, kw_only=True):
+    """Which memories are listed. `words` must all occur in name, title or description, but in the order "best":
+    there the ranking of recall finds them in the whole text. "" for all scopes and types, "none" for memories
+    without a type; `problems`: only those with a bad header."""
+
+    words: str = ""
+    scope: str = ""
+    kind: str = ""
+    problems: bool = False
+    order: Order = "newest"
+
+
+class Opened(msgspec.Struct, frozen=True, kw_only=True):
+    """One memory in full. `text` with its header, `body` without, `digest` names exactly this text; `cut`: there
+    is more than is shown. `versions`, newest first, are those before this one."""
+
+    memory: Memory
+    text: str
+    body: str
+    digest: str
+    cut: bool
+    versions: tuple[Version, ...]
+
+
+class Done(msgspec.Struct, frozen=True, kw_only=True):
+    """A change that was made: what it was, and the memory it was made to."""
+
+    event: MemorySaved
+    words: str
+
+
+class Browsing:
+    """`access` gives the memories as the user may change them; `search` finds memories by words in their text,
+    best first; `recall` tries a request: why none would be looked for ("" when they would), what was found."""
+
+    def __init__(
+        self,
+        memories: Memories,
+        access: Callable[[], MemoryAccess],
+        search: Callable[[str], Sequence[Memory]],
+        recall: Callable[[str], tuple[str, Sequence[Explained]]],
+    ) -> None:
+        self._memories = memories
+        self._access = access
+        self._search = search
+        self._recall = recall
+
+    def __repr__(self) -> str:
+        return f"<Browsing {self._memories!r}>"
+
+    # ------------------------------------------------------------------ looking
+
+    def everything(self) -> list[Memory]:
+        """All memories that may be used now, newest first."""
+        found = [memory for store in self._memories.stores().values() for memory in store.list()]
+        return sorted(found, key=lambda memory: -memory.modified)
+
+    def missing(self) -> list[str]:
+        """Why memories are not listed, one line a reason."""
+        return list(dict.fromkeys(filter(None, (self._memories.refusal(scope) for scope in SCOPES))))
+
+    def listed(self, wanted: Wanted) -> list[Memory]:
+        """The memories that are wanted, in the order that is."""
+        words = wanted.words.casefold().split()
+        best = bool(words) and wanted.order == "best"
+        found = [
+            memory
+            for memory in (self._search(wanted.words) if best else self.everything())
+            if (not wanted.scope or memory.scope == wanted.scope)
+            and (not wanted.kind or memory.kind == ("" if wanted.kind == "none" else wanted.kind))
+            and (not wanted.problems or memory.problems)
+            and (best or not words or _holds(memory, words))
+        ]
+        match wanted.order:
+            case "oldest":
+                found.reverse()
+            case "name":
+                found.sort(key=lambda memory: memory.name.casefold())
+            case "type":
+                found.sort(key=lambda memory: (memory.kind or "~", memory.name.casefold()))
+            case "newest" | "best":
+                pass
+        return found
+
+    def open(self, path: str) -> Opened:
+        """One memory with its history. Raises AgentError."""
+        place, memory = self._found(path)
+        store = self._access().store(place.scope)
+        text = store.read(memory.name).text
+        body = _body(text)
+        return Opened(
+            memory=memory,
+            text=text[:TEXT_CHARS],
+            body=body[:TEXT_CHARS],
+            digest=digest(text),
+            cut=len(text) > TEXT_CHARS,
+            versions=tuple(store.versions(memory.name)),
+        )
+
+    def body(self, memory: Memory) -> str:
+        """The text of a listed memory without its header. Raises AgentError."""
+        return _body(self._access().store(memory.scope).read(memory.name).text)
+
+    def compare(self, path: str, revision: str) -> list[Change]:
+        """What has changed since a revision, line by line; lines that stayed far from a change are left out.
+        Raises AgentError."""
+        place = address(path)
+        store = self._access().store(place.scope)
+        before = store.version(place.name, revision).text
+        now = store.read(place.name).text if store.exists(place.name) else ""
+        return diff(before, now)
+
+    def recall(self, query: str) -> tuple[str, Sequence[Explained]]:
+        """What recall would show for a request, with scores and reasons, then what comes close; or why nothing
+        would be looked for. Nothing is shown to the model. Raises AgentError, OSError."""
+        return self._recall(query)
+
+    # ------------------------------------------------------------------ changing
+
+    def save(self, path: str, text: str, base: str) -> Done:
+        """Replace a memory's text. `base`: the digest of the text that was edited. Raises Edited when it is
+        another by now, AgentError when it may not be saved (a secret, a bad name)."""
+
+        def edit(before: str) -> str:
+            if digest(before) != base:
+                raise Edited("somebody changed this memory while you edited it; nothing was saved")
+            return text
+
+        return _done(self._access().change(address(path), edit).event)
+
+    def restore(self, path: str, revision: str) -> Done:
+        """Put an earlier version back. Raises AgentError."""
+        return _done(self._access().restore(address(path), revision).event)
+
+    def forget(self, path: str) -> Done:
+        """Delete a memory; its history stays. Raises AgentError."""
+        return _done(self._access().delete(address(path)).event)
+
+    def undo(self, done: Done) -> Done:
+        """Take back one of these changes. Raises AgentError."""
+        return _done(self._access().undo(done.event).event)
+
+    def _found(self, path: str) -> tuple[Address, Memory]:
+        place = address(path)
+        for memory in self._access().listed(place.scope):
+            if memory.name == place.name:
+                return place, memory
+        raise AgentError(f"there is no memory {path}; it was deleted or renamed meanwhile")
+
+
+def browsing_of(agent: Agent) -> Browsing:
+    """The memories of an agent, as its user may browse them."""
+
+    def tried(request: str) -> tuple[str, Sequence[Explained]]:
+        why = skipped(agent, request)
+        return why, [] if why else explain(agent, request, TRIED)
+
+    memories, choosing = agent.bench.memories, agent.recalling.choosing
+    return Browsing(
+        memories,
+        TakingBack(memories, lambda: agent.session).access,
+        lambda words: [item.memory for item in choosing.ranked(words, patient=True)[0]],
+        tried,
+    )
+
+
+def digest(text: str) -> str:
+    """Names a text."""
+    return sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def diff(before: str, now: str) -> list[Change]:
+    """Changed lines with three of context; at most DIFF_LINES and DIFF_CHARS of them, and a last one that says so."""
+    rows = list(difflib.unified_diff(before.splitlines(), now.splitlines(), lineterm="", n=3))[2:]
+    kept: list[Change] = []
+    room = DIFF_CHARS
+    for row in rows[:DIFF_LINES]:
+        room -= len(row)
+        if room < 0:
+            break
+        kept.append((row[0], row if row[0] == "@" else row[1:]))
+    if len(kept) < len(rows):
+        kept.append(("@", f"{len(rows) - len(kept):,} more lines"))
+    return kept
+
+
+def age(memory: Memory) -> int:
+    """Days since it was written."""
+    return max(0, days_between(memory.modified, time.time()))
+
+
+def provenance(memory: Memory) -> str:
+    """"you said so, session 3f2a, turn 4"; "" when nothing is known."""
+    whose = {"said": "you said so", "inferred": "the agent's conclusion", "quoted": "quoted from a file or the web"}
+    parts = [whose.get(memory.source, "")]
+    if memory.session:
+        parts.append(f"session {memory.session[:40]}" + (f", turn {memory.turn}" if memory.turn else ""))
+    return ", ".join(part for part in parts if part)
+
+
+def _holds(memory: Memory, words: Sequence[str]) -> bool:
+    text = f"{memory.name}\n{memory.title}\n{memory.description}".casefold()
+    return all(word in text for word in words)
+
+
+def _body(text: str) -> str:
+    from ipyagent.headers import read_headed
+
+    return read_headed(text.encode("utf-8", "surrogatepass")).body
+
+
+def _done(event: MemorySaved) -> Done:
+    word = {"deleted": "forgotten", "restored": "restored", "renamed": "renamed"}.get(event.change, "saved")
+    return Done(event=event, words=f"{word}: {name_of(event.path)}")

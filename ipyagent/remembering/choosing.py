@@ -1,0 +1,230 @@
+"""Which memories a request calls for: words and vectors rank them, a small model chooses where there is one."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from ipyagent.assembly.wiring import endpoint_of, model_of, small_model_of
+from ipyagent.assembly.workbench import Workbench
+from ipyagent.errors import AgentError, JournalError, ModelError
+from ipyagent.journal.events import ForkEnded, Usage
+from ipyagent.journal.protocols import Model, Reply, Request
+from ipyagent.loop.session import Session
+from ipyagent.memory import embeddings
+from ipyagent.memory.files import Store
+from ipyagent.memory.fulltext import FullText
+from ipyagent.memory.ranking import CANDIDATES, Ranked, Shelf, rank, surely
+from ipyagent.memory.recall import Known
+from ipyagent.memory.scan import Memory
+from ipyagent.memory.selector import MOST_TOKENS, SCHEMA, chosen, directive
+from ipyagent.model.connect import LOCAL, PRACTICE, Connections
+from ipyagent.model.prices import cost_of
+
+NAME = "recall"
+PATIENCE = 3.0
+"""Seconds for the selector."""
+CACHE = "recall-{scope}.sqlite"
+TOOLS_IN_USE = 6
+MOST_FAILURES = 3
+"""Failures in a row after which a small model is not asked again in this kernel."""
+
+
+class Chosen(msgspec.Struct, frozen=True, kw_only=True):
+    """What is to be shown, by whom it was chosen, how long that took; `problem` if something failed."""
+
+    items: tuple[tuple[Memory, str, float], ...] = ()
+    """Each with the reason and the score."""
+    by: str = "ranking"
+    seconds: float = 0.0
+    problem: str = ""
+
+
+class Choosing:
+    """Chooses among the memories of one kernel. `spent` takes dollars."""
+
+    def __init__(self, bench: Workbench, connections: Connections, spent: Callable[[float], None]) -> None:
+        self.bench = bench
+        self._connections = connections
+        self._spent = spent
+        self._shelves: dict[Path, Shelf] = {}
+        self._failures: dict[str, int] = {}
+        self._places: dict[str, Path] = {}
+        """The folder of each scope when it was last looked at."""
+
+    def __repr__(self) -> str:
+        return f"<Choosing among {len(self._shelves)} folders>"
+
+    def close(self) -> None:
+        """Let go of the indexes."""
+        for shelf in self._shelves.values():
+            shelf.index.close()
+        self._shelves.clear()
+
+    # ------------------------------------------------------------------ looking, off the loop
+
+    def stores(self) -> dict[str, Store]:
+        """The stores that may be used now and have something in them."""
+        return {scope: store for scope, store in self.bench.memories.stores().items() if store.folder.is_dir()}
+
+    def ranked(self, request: str, *, patient: bool = False) -> tuple[list[Ranked], list[Memory]]:
+        """The memories that fit a request, best first, and all there are, newest first. Blocks; `patient`
+        also loads the model for vectors, if there is one. Raises AgentError, OSError, sqlite3.Error."""
+        shelves: list[Shelf] = []
+        every: list[Memory] = []
+        for scope, store in self.stores().items():
+            listed = store.list()
+            shelf = self._shelf(store.folder, scope)
+            shelf.index.refresh(listed)
+            shelves.append(shelf)
+            every += listed
+            self._places[scope] = store.folder
+        if not every:
+            return [], []
+        embedder = embeddings.load() if patient else embeddings.loaded()
+        return rank(shelves, request, embedder=embedder), sorted(every, key=lambda memory: -memory.modified)
+
+    def _shelf(self, folder: Path, scope: str) -> Shelf:
+        if folder not in self._shelves:
+            project = self.bench.project
+            cache = (project.user if scope == "user" else project.folder) / "cache" / CACHE.format(scope=scope)
+            # a folder that is somebody's choice may lie outside: no `.ipyagent/` is made for a cache
+            self._shelves[folder] = Shelf(FullText(folder, cache if cache.parent.parent.is_dir() else None))
+        return self._shelves[folder]
+
+    def is_known(self, memory: Memory, known: Known) -> bool:
+        """Whether a memory was shown already, read by the model itself, or clicked away."""
+        folder = self._places.get(memory.scope)
+        return known.knows(memory, f"{folder}/{memory.name}" if folder is not None else "")
+
+    async def get_ready(self) -> None:
+        """Load the model for vectors, and make those of the memories, before the next request needs them."""
+        if not embeddings.available() or embeddings.loaded() is not None:
+            return
+        with suppress(AgentError, OSError, sqlite3.Error):  # the next request meets it again, and says so
+            await asyncio.to_thread(self.ranked, "ready", patient=True)
+
+    # ------------------------------------------------------------------ choosing
+
+    @property
+    def small(self) -> str:
+        """The small model that chooses; "" when words alone decide."""
+        return small_model_of(self.bench.settings) if self.bench.settings.recall_selector else ""
+
+    async def choose(
+        self, session: Session | None, request: str, model: Model | None, known: Known, tools: Sequence[str]
+    ) -> Chosen:
+        """What of the memories a request calls for. Never raises but for a cancellation."""
+        began = time.monotonic()
+        patient = self.bench.settings.recall_when == "before" or session is None
+        try:
+            ranked, every = await asyncio.to_thread(self.ranked, request, patient=patient)
+            chosen_now = await self._chosen(session, request, model, known, tools, ranked, every)
+        except Exception as problem:  # noqa: BLE001 - a recall that fails steps aside, the turn goes on
+            words = str(problem) if isinstance(problem, AgentError) else f"{type(problem).__name__}: {problem}"
+            chosen_now = Chosen(problem=words)
+        return msgspec.structs.replace(chosen_now, seconds=round(time.monotonic() - began, 3))
+
+    async def _chosen(
+        self,
+        session: Session | None,
+        request: str,
+        model: Model | None,
+        known: Known,
+        tools: Sequence[str],
+        ranked: list[Ranked],
+        every: list[Memory],
+    ) -> Chosen:
+        most = self.bench.settings.recall_files
+        ranked = [item for item in ranked if not self.is_known(item.memory, known)]
+        alone = Chosen(items=tuple((item.memory, item.why, round(item.score, 3)) for item in surely(ranked, most)))
+        small = self.small
+        if not small or model is None or not every or self._failures.get(small, 0) >= MOST_FAILURES:
+            return alone
+        scores = {item.memory.path: round(item.score, 3) for item in ranked}
+        candidates = [item.memory for item in ranked[:CANDIDATES]]
+        rest = (memory for memory in every if memory.path not in scores)
+        unseen = (memory for memory in rest if not self.is_known(memory, known))
+        candidates += islice(unseen, CANDIDATES - len(candidates))
+        if not candidates:
+            return alone
+        try:
+            async with asyncio.timeout(PATIENCE):
+                answer = await self._ask(session, small, model, directive(request, candidates, tools, most))
+            picked, problem = chosen(answer, candidates, most), "gave no list of memories"
+        except TimeoutError:
+            picked, problem = None, f"took more than {PATIENCE:g} s to choose among memories"
+        except AgentError as failed:
+            picked, problem = None, f"could not choose among memories: {failed}"
+        if picked is None:
+            self._failures[small] = self._failures.get(small, 0) + 1
+            return msgspec.structs.replace(alone, problem=f"{small} {problem}")
+        self._failures.pop(small, None)
+        items = tuple((memory, why or "chosen by the model", scores.get(memory.path, 0.0)) for memory, why in picked)
+        return Chosen(items=items, by="selector")
+
+    async def _ask(self, session: Session | None, small: str, model: Model, text: str) -> str:
+        """The small model's answer; what it cost is journalled and counted."""
+        if _own(small) and small != model_of(self.bench.settings):
+            endpoint = endpoint_of(self.bench.settings)
+            model = await asyncio.to_thread(self._connections.get, small, endpoint)
+        request = Request(
+            model=small,
+            system=[],
+            tools=[],
+            messages=[{"role": "user", "content": [{"type": "text", "text": text}]}],
+            max_tokens=MOST_TOKENS,
+            thinking=False,
+            schema=SCHEMA,
+            purpose=NAME,
+        )
+        began, usage, status, answer = time.monotonic(), Usage(), "stopped", ""
+        try:
+            async for event in model.stream(request):
+                if isinstance(event, Reply):
+                    usage = event.usage or usage
+                    status = "failed" if event.broken else "finished"
+                    texts = [str(block["text"]) for block in event.said.blocks if block["type"] == "text"]
+                    answer = "\n".join(texts)
+        except ModelError:
+            status = "failed"
+            raise
+        finally:
+            cost = cost_of(small, usage)
+            self._spent(cost or 0.0)
+            seconds = round(time.monotonic() - began, 3)
+            if session is not None:
+                record_if_open(session, ForkEnded(purpose=NAME, status=status, usage=usage, cost=cost, seconds=seconds))
+        return answer
+
+
+def tools_in_use(session: Session) -> list[str]:
+    """Names of the tools that the model called last, newest first."""
+    found: dict[str, None] = {}
+    for message in reversed(session.view.messages[-30:]):
+        for block in reversed(message["content"]):
+            if block["type"] == "tool_use":
+                found[str(block["name"])] = None
+        if len(found) >= TOOLS_IN_USE:
+            break
+    return list(found)[:TOOLS_IN_USE]
+
+
+def _own(name: str) -> bool:
+    """Whether one of our own servers answers under this name."""
+    return name == PRACTICE or name.startswith(LOCAL)
+
+
+def record_if_open(session: Session, event: Any) -> None:
+    try:
+        session.record(event)
+    except JournalError:
+        return  # the session was let go meanwhile: nobody is there to be told

@@ -1,0 +1,339 @@
+"""One dream from the lock to its end: a session of its own on a copy of the memories, then the commit.
+
+Nothing reaches the memories before the commit, and whatever ends it sooner, an error, a stop, a limit, puts the
+time of the last consolidation back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+import msgspec
+
+from ipyagent.assembly.listening import Unseen
+from ipyagent.assembly.requests import Options
+from ipyagent.assembly.wiring import limits_of, state_of
+from ipyagent.context.thresholds import check_fixed_part
+from ipyagent.errors import AgentError, MemoryRefused
+from ipyagent.journal.events import Event, MemorySaved, ModelChosen, PromptRendered, SessionStarted, UserSaid
+from ipyagent.journal.journal import new_session_id
+from ipyagent.journal.protocols import Tool, Workspace
+from ipyagent.journal.tokens import estimate_blocks, estimate_text
+from ipyagent.kernel.dispatcher import MainThread
+from ipyagent.loop.budget import spent_today
+from ipyagent.loop.permissions import Permissions
+from ipyagent.loop.session import Session
+from ipyagent.loop.turn import run_turn
+from ipyagent.memory.access import MemoryAccess
+from ipyagent.memory.dream import (
+    MOST_REPLIES,
+    MOST_SECONDS,
+    DreamProgress,
+    advanced,
+    held_because,
+    order,
+    system,
+    touched,
+)
+from ipyagent.memory.dream_lock import DreamLock, Taken
+from ipyagent.memory.dream_record import BY, Change
+from ipyagent.memory.files import Store
+from ipyagent.memory.provenance import PERSONAL
+from ipyagent.memory.staging import Committed, Staging
+from ipyagent.model.client import AnthropicModel
+from ipyagent.project import DREAM
+from ipyagent.remembering.dream_desk import CACHE, dream_tools
+from ipyagent.remembering.dream_words import done_line, saved_events, waiting_line
+from ipyagent.version import __version__
+
+if TYPE_CHECKING:
+    from ipyagent.assembly.workbench import Workbench
+
+T = TypeVar("T")
+ORDER_GIVEN = "(the memories are tidied)"
+"""Stands for the user's words, which there are none of."""
+
+
+class DreamJob:
+    """One dream. `tell` takes its progress, each time whole; `spent` the dollars of it."""
+
+    def __init__(
+        self,
+        bench: Workbench,
+        store: Store,
+        *,
+        tell: Callable[[DreamProgress], None],
+        spent: Callable[[float], None],
+    ) -> None:
+        self._bench = bench
+        self._store = store
+        self._lock = DreamLock(store.folder, store.lock)
+        self._tell = tell
+        self._spent = spent
+        self._taken: Taken | None = None
+        self._staging: Staging | None = None
+        self._last = 0.0
+        self._waits = False
+        self.progress = DreamProgress(scope=store.scope, began=time.time())
+        self.changes: tuple[Change, ...] = ()
+        """What the dream made of the copy."""
+        self.committed: Committed | None = None
+
+    def __repr__(self) -> str:
+        return f"<DreamJob {self.progress.status} in {self._store!r}>"
+
+    async def run(
+        self, main: MainThread, model: AnthropicModel, name: str, *, dry_run: bool = False, certain: bool = False
+    ) -> DreamProgress:
+        """Dream; how it ended is a value. `certain`: the lock of a process that is surely dead is not waited for.
+        Raises MemoryRefused ("busy") while another dreams."""
+        self._say(message="")
+        try:
+            await whole(partial(self._begin, certain))
+            await self._dream(main, model, name, dry_run)
+        except asyncio.CancelledError:
+            self._say(status="killed", message="stopped; the memories are as they were")
+        except MemoryRefused as problem:
+            self._say(status="failed", message=str(problem))
+            if problem.reason == "busy":
+                raise
+        except AgentError as problem:
+            self._say(status="failed", message=str(problem))
+        except Exception as problem:
+            self._say(status="failed", message=f"internal error {type(problem).__name__}: {str(problem)[:200]}")
+            raise
+        finally:
+            await self._ended()
+        return self.progress
+
+    # ------------------------------------------------------------------ from the lock to the copy
+
+    def _begin(self, certain: bool) -> None:
+        self._last = self._lock.state(certain=certain).last
+        self._taken = self._lock.acquire(certain=certain)
+        self._staging = Staging.make(self._store)
+
+    async def _ended(self) -> None:
+        try:
+            await whole(self._end)
+        except RuntimeError:  # the process ends: no thread may be begun any more
+            self._end()
+        except MemoryRefused as problem:  # whoever finds the lock later rolls it back
+            self._say(message=f"{self.progress.message}; {problem}")
+
+    def _end(self) -> None:
+        """Let go of everything, in every way out: what is not committed is rolled back."""
+        if self._taken is not None:
+            self._taken.fail()  # nothing, once it has succeeded
+        if self._staging is not None and not self._waits:
+            self._staging.drop()
+
+    # ------------------------------------------------------------------ the dream itself
+
+    async def _dream(self, main: MainThread, model: AnthropicModel, name: str, dry_run: bool) -> None:
+        staging = self._staging
+        assert staging is not None
+        assert self._taken is not None
+        self._bench.project.make()
+        started = SessionStarted(session=new_session_id() + DREAM, version=__version__)
+        session = Session.create(self._bench.project.sessions, started)
+        try:
+            self._say(session=started.session)
+            if not await self._work(session, main, model, name, staging):
+                return
+            self._say(step="prune")
+            self.changes = await whole(staging.changes)
+            why = held_because(len(staging.base), self.changes)
+            if self.changes and (dry_run or why):
+                await whole(partial(staging.wait, started.session, why, self.changes))
+                self._waits = True
+                line = waiting_line(self.changes, why, dry_run, self._store.scope)
+                self._say(status="completed" if dry_run else "held", message=line)
+                return
+            if self.changes:
+                self.committed = await commit(staging, started.session, self.changes, self._taken)
+                for event in saved_events(self.committed):
+                    session.record(event)
+                self._say(files=tuple(dict.fromkeys(written.memory.path for written in self.committed.written)))
+            elif not dry_run:
+                await whole(self._taken.succeed)
+            self._say(status="completed", message=done_line(self.committed, self._store.scope))
+        finally:
+            session.close()
+
+    async def _work(
+        self, session: Session, main: MainThread, model: AnthropicModel, name: str, staging: Staging
+    ) -> bool:
+        """Let the model work on the copy; whether it came to its end."""
+        settings, project = self._bench.settings, self._bench.project
+        cache = project.folder / "cache" / CACHE
+        at_hand = project if self._store.scope == "project" else None
+        tools = dream_tools(self._bench.toolbox.installed, at_hand, cache)
+        await self._connect(session, model, tools, name)
+        access = await whole(partial(self._access, session, staging))
+        workspace = replace(self._bench.workspace(session, main), read_stamps={}, memory=access)
+        said = await whole(partial(self._order, staging))
+        session.surface = _Watching(self._see)
+        before = spent_today(project.spend) if settings.max_cost_per_day else 0.0
+        timer = asyncio.timeout(MOST_SECONDS)
+        try:
+            async with timer:
+                ended = await run_turn(session, said, workspace, spent_before=before)
+        finally:
+            session.surface = None
+            self._spent(session.turn_cost or 0.0)
+        match ended.status:
+            case "finished":
+                return True
+            case "stopped" if not timer.expired():
+                self._say(status="killed", message="stopped; the memories are as they were")
+            case "stopped":
+                self._say(status="failed", message=f"it took longer than {MOST_SECONDS / 60:.0f} minutes")
+            case "limit" if not ended.message:
+                self._say(status="failed", message=f"it came to no end in {MOST_REPLIES} replies")
+            case _:
+                self._say(status="failed", message=ended.message or ended.status)
+        return False
+
+    async def _connect(
+        self, session: Session, model: AnthropicModel, tools: dict[str, Tool], name: str
+    ) -> None:
+        settings = self._bench.settings
+        info = msgspec.structs.replace(await model.info(name), model=name)
+        session.connect(
+            model,
+            info,
+            tools=tools,
+            permissions=Permissions(session.journal.folder / "no-rules.json", self._bench.project.root),
+            limits=limits_of(settings, Options(max_turns=MOST_REPLIES), info),
+            state=lambda tokens: state_of(settings, info, tokens),
+            setting=lambda setting: getattr(settings, setting),
+            restoring=_nothing,
+        )
+        head = system()
+        described = tuple(
+            {"name": tool.name, "description": tool.description, "input_schema": tool.input_schema}
+            for tool in tools.values()
+        )
+        tool_tokens = estimate_blocks(described)
+        rendered = PromptRendered(
+            system=({"type": "text", "text": head},),
+            tools=described,
+            tokens=tool_tokens + estimate_text(head),
+            tool_tokens=tool_tokens,
+        )
+        check_fixed_part(rendered.tokens, rendered.tool_tokens, session.state(0))
+        session.record(rendered)
+        session.record(ModelChosen(model=name, window=info.window, max_output=info.max_output))
+
+    def _access(self, session: Session, staging: Staging) -> MemoryAccess:
+        """The copy as the dream may write in it. What is saved there keeps the session that it came from."""
+
+        def staged(event: MemorySaved) -> MemorySaved:
+            self.progress = touched(self.progress, event.path)
+            self._tell(self.progress)
+            return event
+
+        copy = staging.copy
+        access = MemoryAccess(
+            self._bench.memories, by=BY, record=staged, events=lambda: _heard(session), stores={copy.scope: copy}
+        )
+        texts = {memory: copy.read(memory.name).text for memory in copy.list() if memory.source != "quoted"}
+        access.say(*(text for each, text in texts.items() if each.kind in PERSONAL or each.source == "said"))
+        access.keep_labels(*texts.values())
+        return access
+
+    def _order(self, staging: Staging) -> UserSaid:
+        copy, project = staging.copy, self._bench.project
+        text = order(
+            copy.list(),
+            scope=copy.scope,
+            findings=[finding.text for finding in copy.index.doctor()],
+            sessions=[
+                folder.name
+                for folder in (project.session_folders() if copy.scope == "project" else ())
+                if _modified(folder) > self._last
+            ],
+            last=self._last,
+            now=time.time(),
+        )
+        blocks = ({"type": "text", "text": text},)
+        return UserSaid(text=ORDER_GIVEN, blocks=blocks, tokens=estimate_blocks(blocks))
+
+    # ------------------------------------------------------------------ progress
+
+    def _see(self, event: Event) -> None:
+        after = advanced(self.progress, event)
+        if after is not self.progress:
+            self.progress = after
+            self._tell(after)
+
+    def _say(self, **changes: object) -> None:
+        seconds = round(time.time() - self.progress.began, 3)
+        self.progress = msgspec.structs.replace(self.progress, seconds=seconds, **changes)
+        self._tell(self.progress)
+
+
+class _Watching(Unseen):
+    """Hands each event of the dream's session on."""
+
+    def __init__(self, see: Callable[[Event], None]) -> None:
+        self._see = see
+
+    def show(self, event: Event) -> None:
+        self._see(event)
+
+
+def _heard(session: Session) -> Iterator[Event]:
+    """What the tools gave: the order is ours, and what it quotes of memories is no word of anybody else's."""
+    return (event for event in session.journal.read() if not isinstance(event, UserSaid))
+
+
+async def commit(staging: Staging, session: str, changes: tuple[Change, ...], taken: Taken) -> Committed:
+    """Bring a dream's work into the memories, and note that it is done. Once begun it comes to its end."""
+
+    def work() -> Committed:
+        done = staging.commit(session, changes)
+        taken.succeed()
+        return done
+
+    try:
+        return await whole(work)
+    except asyncio.CancelledError as late:  # it was done all the same
+        done = late.args[0] if late.args else None
+        if not isinstance(done, Committed):
+            raise
+        return done
+
+
+async def whole(call: Callable[[], T]) -> T:
+    """`call()` on another thread, always to its end; a cancellation that came meanwhile is raised then, with
+    the value in its `args`."""
+    task = asyncio.ensure_future(asyncio.to_thread(call))
+    cancelled = False
+    while not task.done():
+        try:
+            await asyncio.wait({task})
+        except asyncio.CancelledError:
+            cancelled = True
+    value = task.result()
+    if cancelled:
+        raise asyncio.CancelledError(value)
+    return value
+
+
+def _modified(folder: Path) -> float:
+    try:
+        return (folder / "transcript.jsonl").stat().st_mtime
+    except OSError:
+        return 0.0
+
+
+async def _nothing(workspace: Workspace) -> list[tuple[str, str]]:
+    return []

@@ -1,0 +1,328 @@
+"""Recall wired to the turns of a kernel: each request is looked at beside the model's work, and what fits
+stands before the model at its next round.
+
+It never holds an answer up: beside the request it waits a few milliseconds at most, and only where words
+alone decide; what comes too late waits for the next request. Whatever fails, the turn goes on without.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from ipyagent.assembly.workbench import Workbench
+from ipyagent.errors import AgentError
+from ipyagent.journal.events import LayerFailed, MemorySurfaced, Recalled
+from ipyagent.journal.protocols import Model, Workspace
+from ipyagent.journal.tokens import estimate_text
+from ipyagent.loop.session import Session
+from ipyagent.memory.freshness import Look, Named, facts, folders_of, look_up, named_in
+from ipyagent.memory.ranking import Ranked
+from ipyagent.memory.recall import Known, Picked, days_between, excerpt, ignores_memory, is_due, surfaced_text
+from ipyagent.memory.scan import Memory
+from ipyagent.model.connect import Connections
+from ipyagent.remembering.choosing import NAME, PATIENCE, Choosing, Chosen, record_if_open, tools_in_use
+
+if TYPE_CHECKING:
+    from ipyagent.agent import Agent
+    from ipyagent.kernel.dispatcher import MainThread
+
+QUICK = 0.3
+"""Seconds that a request waits for words alone at most; they take a few milliseconds, but for the first look at
+thousands of files."""
+HEAD_START = 0.03
+"""Seconds by which the request goes first, so that nothing takes its time on the way out."""
+NAMESPACE = 0.3
+"""Seconds to wait for the main thread's look at the namespace."""
+FIT = 20
+"""Places of the ranking among which a memory that came late must be to fit the next request."""
+
+
+class Recalling:
+    """The recall of one kernel. `spent` takes dollars."""
+
+    def __init__(self, bench: Workbench, connections: Connections, spent: Callable[[float], None]) -> None:
+        self.choosing = Choosing(bench, connections, spent)
+        self._bench = bench
+        self._late: tuple[str, Chosen] = ("", Chosen())
+        """The session and what came too late in it."""
+        self._told: set[str] = set()
+
+    def __repr__(self) -> str:
+        return f"<Recalling {'on' if self.on else 'off'}>"
+
+    def close(self) -> None:
+        """Let go of the indexes."""
+        self.choosing.close()
+
+    @property
+    def on(self) -> bool:
+        """Whether requests are looked at."""
+        settings = self._bench.settings
+        return bool(settings.memory and settings.recall and settings.recall_files)
+
+    @contextmanager
+    def turn(self, session: Session, request: str, workspace: Workspace, model: Model) -> Iterator[None]:
+        """Look at a request while the session works on it."""
+        recall = TurnRecall(self, session, request, workspace, model)
+        before, session.before_request = session.before_request, recall.before_request
+        try:
+            yield
+        finally:
+            session.before_request = before
+            recall.end()
+
+    # ------------------------------------------------------------------ what came late
+
+    def keep(self, session: Session, late: Chosen) -> None:
+        """What came too late for its turn waits for the next request of the session."""
+        self._late = (session.journal.session, late)
+
+    def late(self, session: Session) -> Chosen | None:
+        """What waits for the session's next request; it waits once."""
+        (name, late), self._late = self._late, ("", Chosen())
+        return late if late.items and name == session.journal.session else None
+
+    def report(self, session: Session, problem: str) -> None:
+        """Say once a kernel what fails."""
+        line = " ".join(problem.split())[:300]
+        what = line.partition(":")[0]  # what follows tells the one request from the other
+        if line and what not in self._told:
+            self._told.add(what)
+            record_if_open(session, LayerFailed(layer=NAME, why=f"{line}; recall goes by words alone, or without"))
+
+    def most_bytes(self) -> int:
+        """Of memories that may stand in one session."""
+        return int(self._bench.settings.recall_bytes)
+
+    @property
+    def waits(self) -> float:
+        """Seconds that a request waits for its recall."""
+        settings = self._bench.settings
+        if settings.recall_when == "before":
+            return PATIENCE + QUICK  # by then words alone have decided where the selector was too slow
+        return 0.0 if self.choosing.small else QUICK
+
+    def folders(self) -> tuple[Path, ...]:
+        """Where files are looked for that a memory names."""
+        return folders_of(self._bench.project.root, self._bench.folder)
+
+
+class TurnRecall:
+    """The recall of one turn: `before_request` is called before each request to the model, `end` at the end."""
+
+    def __init__(
+        self, recalling: Recalling, session: Session, request: str, workspace: Workspace, model: Model
+    ) -> None:
+        self._recalling = recalling
+        self._session = session
+        self._request = request
+        self._workspace = workspace
+        self._model = model
+        self._task: asyncio.Task[Chosen] | None = None
+        self._ready: asyncio.Task[None] | None = None
+        self._begun = self._attached = False
+
+    def __repr__(self) -> str:
+        return f"<TurnRecall {'attached' if self._attached else 'at work' if self._task else 'not begun'}>"
+
+    async def before_request(self) -> None:
+        """Begin with the first request of the turn; show what has been found by now."""
+        if not self._begun:
+            self._begun = True
+            if self._recalling.on and is_due(self._request):
+                await self._begin()
+        if self._task is not None and self._task.done() and not self._attached:
+            self._attached = True
+            await self._attach(self._task.result())
+
+    async def _begin(self) -> None:
+        recalling = self._recalling
+        if (late := recalling.late(self._session)) is not None:
+            await self._attach_late(late)
+        waits = recalling.waits
+        self._task = asyncio.create_task(self._look(head_start=not waits), name="ipyagent recall")
+        if waits:
+            await asyncio.wait((self._task,), timeout=waits)
+
+    async def _look(self, *, head_start: bool) -> Chosen:
+        if head_start:
+            await asyncio.sleep(HEAD_START)
+        session = self._session
+        return await self._recalling.choosing.choose(
+            session, self._request, self._model, session.history.recalled, tools_in_use(session)
+        )
+
+    async def _attach_late(self, late: Chosen) -> None:
+        """What the request before was too fast for, as far as it fits this one."""
+        try:
+            async with asyncio.timeout(QUICK):
+                ranked, _ = await asyncio.to_thread(self._recalling.choosing.ranked, self._request)
+        except Exception:  # noqa: BLE001 - the look at this request itself meets it again and says so
+            return
+        near = {item.memory.path for item in ranked[:FIT] if item.own > 0}
+        fit = tuple(item for item in late.items if item[0].path in near)
+        await self._attach(msgspec.structs.replace(late, items=fit))
+
+    async def _attach(self, found: Chosen) -> None:
+        """Show the memories: the newest user message ends with them."""
+        session, recalling = self._session, self._recalling
+        if found.problem:
+            recalling.report(session, found.problem)
+        known, now = session.history.recalled, time.time()
+        room = recalling.most_bytes() - known.shown_bytes
+        picked = [each for each in await self._read(found, known) if each.text.strip()]
+        picked = await self._checked(picked, now)
+        shown: list[Picked] = []
+        for each in picked:
+            size = len(surfaced_text([each], now).encode())
+            if size <= room:
+                room -= size
+                shown.append(each)
+        if not shown:
+            return
+        text = surfaced_text(shown, now)
+        session.record(
+            MemorySurfaced(
+                memories=tuple(_recalled(each, now) for each in shown),
+                text=text,
+                by=found.by,
+                tokens=estimate_text(text),
+                seconds=found.seconds,
+            )
+        )
+
+    async def _read(self, found: Chosen, known: Known) -> list[Picked]:
+        """The memories as their files are now; one that has gone, or that the model has read meanwhile, is left out."""
+
+        def read() -> list[Picked]:
+            made: list[Picked] = []
+            stores = self._recalling.choosing.stores()
+            for memory, why, score in found.items:
+                store = stores.get(memory.scope)
+                if store is None or self._recalling.choosing.is_known(memory, known):
+                    continue
+                try:
+                    text = store.read(memory.name).text
+                    modified = (store.folder / memory.name).stat().st_mtime
+                except (AgentError, OSError):
+                    continue  # it went meanwhile
+                memory = msgspec.structs.replace(memory, modified=modified)
+                made.append(Picked(memory=memory, text=text, why=why, score=score))
+            return made
+
+        return await asyncio.to_thread(read) if found.items else []
+
+    async def _checked(self, picked: list[Picked], now: float) -> list[Picked]:
+        """The same with what still holds of each."""
+        names = [named_in(each.text) for each in picked]
+        look = await self._look_up([named for some in names for named in some])
+        folders = self._recalling.folders()
+
+        def check() -> list[Picked]:
+            return [
+                msgspec.structs.replace(
+                    each, facts=tuple(facts(some, look, folders, now, each.memory.modified)) if some else ()
+                )
+                for each, some in zip(picked, names, strict=True)
+            ]
+
+        if not any(names):
+            return picked
+        checking = asyncio.ensure_future(asyncio.to_thread(check))
+        done, _ = await asyncio.wait((checking,), timeout=NAMESPACE)  # a dead network drive holds nobody up
+        return checking.result() if done else picked
+
+    async def _look_up(self, names: list[Named]) -> Look:
+        """What the namespace holds of the names; nothing of it when the main thread is busy."""
+        if not any(named.kind != "file" for named in names):
+            return Look()
+        workspace = self._workspace
+        try:
+            async with asyncio.timeout(NAMESPACE):
+                found = await workspace.on_main(lambda: look_up(names, workspace.namespace))
+        except TimeoutError:
+            return Look()
+        return found if isinstance(found, Look) else Look()
+
+    def end(self) -> None:
+        """The turn is over: what is still under way waits for the next request."""
+        task = self._task
+        if task is None:
+            return
+        self._ready = asyncio.create_task(self._recalling.choosing.get_ready(), name="ipyagent recall")
+        if not self._attached:
+            task.add_done_callback(self._on_late)
+
+    def _on_late(self, task: asyncio.Task[Chosen]) -> None:
+        if not task.cancelled() and task.exception() is None:
+            self._recalling.keep(self._session, task.result())
+
+
+def skipped(agent: Agent, request: str) -> str:
+    """Why a request would not be looked at; "" when it would."""
+    if not agent.settings.memory:
+        return "memory is off (IPyAgent.memory)"
+    if not agent.settings.recall or not agent.settings.recall_files:
+        return "recall is off (IPyAgent.recall)"
+    if ignores_memory(request):
+        return "the request asks to leave memory aside"
+    return "" if is_due(request) else "a request of one word is not looked at"
+
+
+class Explained(msgspec.Struct, frozen=True, kw_only=True):
+    """One memory of a dry run: `recalled` as it would be shown, with score and reason; `picked` whether it
+    would be."""
+
+    recalled: Recalled
+    picked: bool
+    by: str = "ranking"
+
+
+def explain(agent: Agent, request: str, most: int = 10) -> list[Explained]:
+    """What would be recalled for a request, best first, then what comes close: a dry run that journals and
+    shows nothing. On the main thread; raises UsageError while a turn runs."""
+    choosing = agent.recalling.choosing
+    session = agent.session
+    known = session.history.recalled if session is not None else Known()
+    try:
+        model: Model | None = agent.connections.get(agent.model, agent.endpoint())
+    except AgentError:
+        model = None  # nobody to ask: words alone decide
+    tools = tools_in_use(session) if session is not None else []
+
+    async def work(main: MainThread) -> tuple[Chosen, list[Ranked]]:
+        found = await choosing.choose(None, request, model, known, tools)
+        ranked, _ = await asyncio.to_thread(choosing.ranked, request, patient=True)
+        return found, ranked
+
+    with agent.occupied() as main:
+        found, ranked = main.blocking_door(lambda: work(main))
+    now = time.time()
+    made = [
+        Explained(recalled=_as_recalled(memory, why, score, now), picked=True, by=found.by)
+        for memory, why, score in found.items
+    ]
+    taken = {memory.path for memory, _, _ in found.items}
+    for item in ranked[:most]:
+        if item.memory.path not in taken:
+            seen = choosing.is_known(item.memory, known)
+            why = f"{item.why}; {'shown in this session already' if seen else 'not picked'}"
+            made.append(Explained(recalled=_as_recalled(item.memory, why, round(item.score, 3), now), picked=False))
+    return made
+
+
+def _as_recalled(memory: Memory, why: str, score: float, now: float) -> Recalled:
+    age = days_between(memory.modified, now)
+    return Recalled(path=memory.path, description=memory.description or memory.title, why=why, score=score, age=age)
+
+
+def _recalled(each: Picked, now: float) -> Recalled:
+    made = _as_recalled(each.memory, each.why, each.score, now)
+    return msgspec.structs.replace(made, chars=len(excerpt(each.text, each.memory.path)))

@@ -198,7 +198,7 @@ class Agent:
         return PreparedTurn(self.occupied, surface, work)
 
     def compact(self, line: str = "") -> str:
-        """Make room in the context as `%compact LINE` does; what it did, in one or two lines.
+        """Make room in the context as `%compact LINE` does; what it did, in a few lines.
 
         Raises UsageError while a turn runs or for a wrong line, CompactionFailed, NoCredentials.
         """

@@ -51,6 +51,11 @@ class IPyAgent(Configurable):
         "ask",
         help="What a repeated, unchanged %%agent cell does in a live front-end; headless runs always.",
     ).tag(config=True)
+    panels = Enum(
+        ("auto", "widgets", "static"),
+        "auto",
+        help="How a turn is shown while it runs: a widget, or static output written anew each second (auto: in Colab).",
+    ).tag(config=True)
     window = Int(0, min=0, help="Context window in tokens; 0: ask the Models API, else 200,000.").tag(config=True)
     auto_compact_percent = Int(
         0, min=0, max=100, help="Lower the auto-compact mark to this percentage of the window; 0: the default mark."

@@ -225,7 +225,7 @@ class Extension:
         from ipyagent.kernel.comms import route_clicks
         from ipyagent.kernel.frontend import describe_frontend
 
-        front = describe_frontend(self.shell)
+        front = describe_frontend(self.shell, self.settings.panels)
         captured = type(self.shell.display_pub).__name__ == "CapturingDisplayPublisher"  # %%capture
         if chosen.quiet:
             from ipyagent.assembly.listening import Unseen
@@ -248,7 +248,13 @@ class Extension:
 
             deeds = TakingBack(agent.bench.memories, lambda: agent.session)
             cells = as_cells(self, self._cell_id())
-            return PanelSurface(agent.stop, route, deeds=deeds, door=self._door, as_cells=cells)
+            return PanelSurface(
+                agent.stop, route, deeds=deeds, door=self._door, as_cells=cells, read_line=agent.ask_line
+            )
+        if front.person and not captured:
+            from ipyagent.ui.mirror import MirrorSurface
+
+            return MirrorSurface(self.agent_now.ask_line)
         from ipyagent.ui.text import TextSurface
 
         return TextSurface()
@@ -262,7 +268,7 @@ class Extension:
         """Show the stored answer of an unchanged cell instead of paying for it again."""
         from ipyagent.kernel.frontend import describe_frontend
 
-        if chosen.rerun or self.settings.rerun == "always" or not describe_frontend(self.shell).live_widgets:
+        if chosen.rerun or self.settings.rerun == "always" or not describe_frontend(self.shell).person:
             return False
         events = agent.stored_turn(text, self._cell_id())
         if events is None:
@@ -295,7 +301,7 @@ class Extension:
             self.shell.display_pub.publish({"text/markdown": harmless(result.text), "text/plain": plain(result.text)})
         self._show_notices(self.agent_now)
         if result.status == "failed" or (result.status == "refused" and not describe_frontend(self.shell).can_input):
-            shown = describe_frontend(self.shell).live_widgets and not chosen.quiet
+            shown = describe_frontend(self.shell).person and not chosen.quiet
             raise TurnFailed("the agent's turn failed, see above" if shown else result.message)
 
 

@@ -16,19 +16,21 @@ import msgspec
 
 from ipyagent.assembly.listening import Unseen
 from ipyagent.assembly.requests import Options
+from ipyagent.assembly.stepping import Stepped, stepped
 from ipyagent.context.archive import left_ranges
 from ipyagent.context.ranges import Range, whole_turns
 from ipyagent.errors import CompactionFailed, UsageError
 from ipyagent.journal.admission import text_block
 from ipyagent.journal.events import Compacted, DecisionUndone, Event, ForkEnded, LayerDecided, LayerFailed, Snipped
+from ipyagent.reports.steps import step_text
 
 if TYPE_CHECKING:
     from ipyagent.agent import Agent
     from ipyagent.kernel.dispatcher import MainThread
     from ipyagent.loop.session import Session
 
-USAGE = "%compact [wishes for the summary] [--from N] [--up-to N] [--snip A:B] [--dry-run] [--undo]"
-NAMES = ("--from", "--up-to", "--snip", "--dry-run", "--undo")
+USAGE = "%compact [wishes for the summary] [--from N] [--up-to N] [--snip A:B] [--step] [--dry-run] [--undo]"
+NAMES = ("--from", "--up-to", "--snip", "--step", "--dry-run", "--undo")
 SNIPPED = "[{words} of this conversation {were} taken out by the user{kept}]"
 _PAIR = re.compile(r"(\d+)(?::(\d+))?")
 
@@ -40,6 +42,7 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     start: int = 0
     upto: int = 0
     snip: tuple[int, int] = (0, 0)
+    step: bool = False
     dry_run: bool = False
     undo: bool = False
 
@@ -59,19 +62,23 @@ def parse_compact(line: str) -> Wanted:
             found["upto"] = _number(name, value if equals else next(words, ""))
         elif name == "--snip":
             found["snip"] = _pair(value if equals else next(words, ""))
-        elif word in ("--dry-run", "--undo"):
+        elif word in ("--step", "--dry-run", "--undo"):
             found[word.removeprefix("--").replace("-", "_")] = True
         else:
             close = difflib.get_close_matches(name, NAMES, n=1, cutoff=0.5)
             near = f"; did you mean {close[0]}?" if close else ""
             raise UsageError(f"%compact has no option {name}{near}  usage: {USAGE}")
     wanted = msgspec.convert({**found, "instructions": " ".join(wishes)}, Wanted)
-    alone = [name for name, on in (("--undo", wanted.undo), ("--snip", wanted.snip != (0, 0))) if on]
+    alone = [name for name, on in _alone(wanted) if on]
     if alone and (len(alone) > 1 or wishes or wanted.start or wanted.upto):
         raise UsageError(f"{alone[0]} goes without other words (--dry-run may stand beside it)  usage: {USAGE}")
     if wanted.start and wanted.upto and wanted.start > wanted.upto:
         raise UsageError(f"--from {wanted.start} is after --up-to {wanted.upto}")
     return wanted
+
+
+def _alone(wanted: Wanted) -> tuple[tuple[str, bool], ...]:
+    return ("--undo", wanted.undo), ("--snip", wanted.snip != (0, 0)), ("--step", wanted.step)
 
 
 def _number(name: str, value: str) -> int:
@@ -91,11 +98,10 @@ def run_compact(agent: Agent, line: str) -> str:
     """Do what the line says with the agent's session, on the main thread; the answer in one or two
     lines. Raises UsageError, CompactionFailed, NoCredentials, KeyboardInterrupt."""
     wanted = parse_compact(line)
-    agent.check_free()
-    session = agent.sessions.take_up()
-    if session is None or not session.history.turns:
-        raise UsageError("there is no conversation to compact yet")
+    session = _session(agent)
     _check_turns(wanted, len(session.history.turns))
+    if wanted.step:
+        return step_text(run_step(agent, dry=wanted.dry_run))
     if wanted.dry_run and not wanted.undo and wanted.snip == (0, 0):
         return _would(agent, session, wanted)
     if wanted.undo:
@@ -115,6 +121,39 @@ def run_compact(agent: Agent, line: str) -> str:
 
     with agent.occupied() as main:
         return main.blocking_door(lambda: run(main))
+
+
+def _session(agent: Agent) -> Session:
+    agent.check_free()
+    session = agent.sessions.take_up()
+    if session is None or not session.history.turns:
+        raise UsageError("there is no conversation to compact yet")
+    return session
+
+
+def run_step(agent: Agent, *, dry: bool = False) -> Stepped:
+    """Have the next layer act on the agent's session, or (`dry`) only look at it. Raises as `run_compact`."""
+    from ipyagent.loop.layers import Engine
+
+    session = _session(agent)
+
+    async def run(main: MainThread) -> Stepped | None:
+        session.turn_cost = 0.0
+        try:
+            model = agent.connections.get(agent.model, agent.endpoint())
+            await agent.connect(session, model, agent.tools_now(), Options())
+            return await stepped(Engine(session, agent.workspace(session, main)), dry=dry)
+        except asyncio.CancelledError:
+            return None
+        finally:
+            agent.note_spent(session.turn_cost or 0.0)
+            session.journal.sync()
+
+    with agent.occupied() as main:
+        made = main.blocking_door(lambda: run(main))
+    if made is None:
+        raise CompactionFailed("stopped: the conversation is as it was")
+    return made
 
 
 def _check_turns(wanted: Wanted, turns: int) -> None:

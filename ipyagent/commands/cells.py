@@ -28,9 +28,9 @@ def run_cells(extension: Extension, rest: str) -> str:
     if rest:
         return _into_file(cells, extension.agent_now.folder / Path(rest).expanduser())
     front = describe_frontend(extension.shell)
-    if front.kind == "kernel" and front.live_widgets and running_cell(extension.shell):
+    if front.kind == "kernel" and front.person and running_cell(extension.shell):
         return _below(extension, cells, running_cell(extension.shell))
-    if front.kind == "terminal" or front.live_widgets:
+    if front.kind == "terminal" or front.person:
         extension.shell.set_next_input(as_script(cells))
         return f"{_count(cells)} in the next input; {_INTO_FILE}"
     raise UsageError(f"nobody is there to take cells; {_INTO_FILE}")

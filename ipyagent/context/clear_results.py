@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from itertools import accumulate
 
 from ipyagent.context.archive import left_results
-from ipyagent.context.policy import Cut, Verdict, rounded, weigh
+from ipyagent.context.policy import NEAR, Cut, Verdict, rounded, weigh
 from ipyagent.context.server_edits import server_clears
 from ipyagent.journal.events import Event, LayerDecided, ResultsCleared
 from ipyagent.journal.protocols import Moment, Situation
@@ -129,6 +129,7 @@ def judge(now: Situation, results: list[Spot], old: list[int], keep: int) -> Ver
         cold=now.idle >= lifetime,
         cached=now.setting("prompt_cache"),
         near_mark=now.state.auto_mark if now.state.above_warning else 0,
+        why=NEAR if now.trigger == "auto" else "you asked for it",
     )
 
 
@@ -138,11 +139,13 @@ def _decision(
     calls = tuple(spot.call for spot in gone)
     left, kept = left_results(now.view, now.folder, gone), ""
     if left is not None:
-        failed = left.write()
+        failed = "" if now.dry else left.write()
         kept = "" if failed else left.path
         words += f"; they could not be kept in a file ({failed})" if failed else ""
     return (
-        ResultsCleared(calls=calls, text=text, layer=NAME, saved=saved, place=now.place, kept=kept),
+        ResultsCleared(
+            calls=calls, text=text, layer=NAME, saved=saved, place=now.place, kept=kept, asked=now.trigger == "manual"
+        ),
         LayerDecided(layer=NAME, words=words, saved=saved, dollars=round(gain, 6)),
     )
 

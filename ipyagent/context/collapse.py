@@ -59,7 +59,7 @@ class Collapse:
         if made:
             turns = f"{len(made)} finished turn{'s' * (len(made) != 1)}"
             left = left_ranges(now.view, now.folder, [(event.first, event.last) for event in made])
-            failed = left.write() if left is not None else ""
+            failed = left.write() if left is not None and not now.dry else ""
             path = left.path if left is not None and not failed else ""
             made = [
                 msgspec.structs.replace(event, blocks=(account(gone, path),))

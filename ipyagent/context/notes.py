@@ -123,7 +123,7 @@ class NotesLayer:
                 names.append(name)
                 blocks.append(text_block(words))
         blocks += [text_block(words) for words in extra if words.strip()]
-        if left is not None and left.write():  # the disk failed: nothing names what is not there
+        if left is not None and not now.dry and left.write():  # the disk failed: nothing names what is not there
             blocks[0] = text_block(told)
         after = now.view.tokens_after(_boundary(now, placed, cut, blocks, ())) or after
         made = _boundary(now, placed, cut, blocks, tuple(names), tokens=(before, after))

@@ -15,6 +15,7 @@ from ipyagent.journal.protocols import Rates
 
 RELATIVE = Rates(input=1.0, read=0.1, write=1.25, output=5.0)
 """Prices relative to an input token, for models whose price is not known (the provider's usual ratios)."""
+NEAR = "the auto-compact mark is near"
 NEAR_SHARE = 0.02
 """Near the auto-compact mark a clearing must free this share of the mark: less would buy a request or
 two and break the cache again each time."""
@@ -52,13 +53,14 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def weigh(
-    cuts: Sequence[Cut], rates: Rates, *, turns: int, cold: bool = False, cached: bool = True, near_mark: int = 0
-) -> Verdict:
+    cuts: Sequence[Cut], rates: Rates, *, turns: int, cold: bool = False, cached: bool = True, near_mark: int = 0,
+    why: str = NEAR,
+) -> Verdict:  # fmt: skip
     """The verdict on clearing from one of `cuts` (oldest first).
 
     `turns`: requests to be expected, the next one included. `cold`: the provider holds nothing any
     more, so all will be written anyway. `cached` False: no cache is used, every token costs the input
-    price. `near_mark`: the auto-compact mark when the prompt is near it, else 0.
+    price. `near_mark`: the auto-compact mark when the prompt is near it, else 0; `why` says so.
 
     A cut pays when the expected saving exceeds the cost. It is still not taken before reading the
     old results has cost as much as the rewrite: waiting collects more of them for one rewrite, and
@@ -79,7 +81,7 @@ def weigh(
 
     if near_mark and cuts[0].cleared >= NEAR_SHARE * near_mark:
         cost, saving = sides(cuts[0])
-        words = f"{_cleared(cuts[0])}: the auto-compact mark is near; {_costs(cost, cuts[0], priced)}"
+        words = f"{_cleared(cuts[0])}: {why}; {_costs(cost, cuts[0], priced)}"
         return Verdict(clear=True, cut=cuts[0], cost=cost, saving=saving, priced=priced, words=words)
     weighed = [(saving - cost, cost, saving, cut) for cut in cuts for cost, saving in [sides(cut)]]
     ripe = [

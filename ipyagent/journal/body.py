@@ -255,6 +255,12 @@ class Body:
         )
         return change + self.drop_thinking(start=min(spot.message for spot in spots))
 
+    def remember(self, event: int) -> None:
+        """Keep what stands now, so that the decision of `event`, which changes it in place, can be taken back."""
+        sources = [list(events) for events in self.sources]
+        spots = {call: msgspec.structs.replace(spot) for call, spot in self.spots.items()}
+        self.standing.append(Snapshot(event, list(self.messages), sources, spots))
+
     def replace(self, first: int, last: int, blocks: list[Block], event: int) -> int | None:
         """Events `first` to `last` give way to `blocks`; the message where the change begins, None
         when nothing of the range is there or thinking that must stay forbids it."""

@@ -148,7 +148,11 @@ class Conversation:
         spots = self.body.spots
         mine = [spots[call] for call in event.calls if call in spots and not spots[call].cleared]
         first = min((spot.message for spot in mine), default=0)
+        if event.asked:
+            self.body.remember(event.id)
         change = self.body.clear_results(event.calls, event.text, event.place, event.kept)
+        if change is None and event.asked:
+            self.body.standing.pop()  # nothing was changed: there is nothing to take back
         if change is not None:
             self.entries.change(first)
             self._go_on()

@@ -247,7 +247,8 @@ class ResultsCleared(_Event, frozen=True, tag=True):
     """Old results leave the view: each becomes `text`, with `{tool}` for the tool's name. `layer`
     says who decided, `saved` the estimated tokens that went. One that is kept in a file says so, with
     its path under `place`, the session's folder as the model's tools name it; `kept` is the file that holds
-    the others, "" when none does, and stands for `{kept}`."""
+    the others, "" when none does, and stands for `{kept}`. `asked`: the user asked for it, so that it can
+    be taken back; one that a layer made by itself would only be made again."""
 
     calls: tuple[str, ...]
     text: str
@@ -255,6 +256,7 @@ class ResultsCleared(_Event, frozen=True, tag=True):
     saved: int = 0
     place: str = ""
     kept: str = ""
+    asked: bool = False
 
 
 class Compacted(_Event, frozen=True, tag=True):
@@ -292,8 +294,8 @@ class Collapsed(_Event, frozen=True, tag=True):
 
 
 class DecisionUndone(_Event, frozen=True, tag=True):
-    """The newest standing Compacted, Snipped or Collapsed, event `event`, is taken back: what it
-    removed is in the view again."""
+    """The newest standing Compacted, Snipped, Collapsed or asked-for ResultsCleared, event `event`, is taken
+    back: what it removed is in the view again."""
 
     event: int
 

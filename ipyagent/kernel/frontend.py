@@ -26,18 +26,20 @@ _MAX_REPLY = 4_000_000
 
 
 class Frontend(msgspec.Struct, frozen=True, kw_only=True):
-    """`live_widgets`: a person is there and widgets may be shown. `can_input`: `input()` works.
-    `notebook`: the .ipynb file, absolute, when it could be found. `cell`: the running cell's id."""
+    """`person`: somebody watches a notebook. `live_widgets`: somebody does, and widgets are shown there.
+    `can_input`: `input()` works. `notebook`: the .ipynb file, absolute, when it could be found. `cell`: the
+    running cell's id."""
 
     kind: Literal["kernel", "terminal", "script"]
+    person: bool = False
     live_widgets: bool = False
     can_input: bool = False
     notebook: Path | None = None
     cell: str = ""
 
 
-def describe_frontend(shell: Any) -> Frontend:
-    """Look at `shell` (None: a plain script) and its environment; a second at most."""
+def describe_frontend(shell: Any, panels: str = "auto") -> Frontend:
+    """Look at `shell` (None: a plain script) and its environment; a second at most. `panels` as in the setting."""
     if shell is None:
         return Frontend(kind="script", can_input=_has_terminal())
     kernel = getattr(shell, "kernel", None)
@@ -48,7 +50,8 @@ def describe_frontend(shell: Any) -> Frontend:
     person = bool(getattr(kernel, "_allow_stdin", False))
     return Frontend(
         kind="kernel",
-        live_widgets=person,
+        person=person,
+        live_widgets=person and (panels == "widgets" or (panels == "auto" and not _in_colab())),
         can_input=person,
         notebook=_notebook(shell, kernel),
         cell=running_cell(shell),
@@ -80,6 +83,13 @@ def opened(shell: Any, path: Path) -> Literal["", "own", "page"]:
         if served.resolve() == path and (said.get("connections") or 0) > 0:
             return "page"
     return ""
+
+
+def _in_colab() -> bool:
+    """Colab shows no widget of others unless the notebook turns its own manager of them on."""
+    import sys
+
+    return "google.colab" in sys.modules
 
 
 def _has_terminal() -> bool:

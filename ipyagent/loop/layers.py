@@ -216,8 +216,10 @@ class Engine:
         last: int = 0,
         gap: int = 0,
     ) -> Sequence[Event] | None:
-        """The layer's decisions; None when it failed, which is journalled."""
-        now = self.situation(moment, trigger, instructions, first, last, gap)
+        return await self.ask(layer, self.situation(moment, trigger, instructions, first, last, gap))
+
+    async def ask(self, layer: Layer, now: Situation) -> Sequence[Event] | None:
+        """The layer's decisions in a situation, not recorded yet; None when it failed, which is journalled."""
         try:
             return await layer.consider(now)
         except (JournalError, asyncio.CancelledError):

@@ -42,6 +42,13 @@ class Shares:
     def of(self, view: View) -> dict[str, int]:
         """Tokens of the next prompt by where they come from; keys are SOURCES. They add up to the
         view's count but for rounding."""
+        found = self.estimated(view)
+        # the count is the server's as far as it has counted: the shares add up to it
+        factor = view.count().tokens / (sum(found.values()) or 1)
+        return {source: round(tokens * factor) for source, tokens in found.items()}
+
+    def estimated(self, view: View) -> dict[str, int]:
+        """The same as our estimates, which no count of the server moves."""
         found = dict.fromkeys(SOURCES, 0)
         if self._head[0] is not view.system or self._head[1] is not view.tools:
             self._head = (view.system, view.tools, _head_shares(view))
@@ -55,9 +62,7 @@ class Shares:
                 known[at] = message, _shares(message)
             for source, tokens in known[at][1].items():
                 found[source] += tokens
-        # the count is the server's as far as it has counted: the shares add up to it
-        factor = view.count().tokens / (sum(found.values()) or 1)
-        return {source: round(tokens * factor) for source, tokens in found.items()}
+        return found
 
 
 def _head_shares(view: View) -> dict[str, int]:

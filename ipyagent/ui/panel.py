@@ -19,6 +19,7 @@ from typing import Any, TypeAlias
 from ipyagent.journal.events import Event, PermissionAnswered, PermissionAsked
 from ipyagent.journal.protocols import Answer, Status
 from ipyagent.ui.as_cells import AsCells
+from ipyagent.ui.asking import ReadLine, ask_on_a_line
 from ipyagent.ui.door import Door
 from ipyagent.ui.items import QuestionItem, call_key
 from ipyagent.ui.segments import Segments
@@ -37,6 +38,9 @@ UNHEARD_LONGEST = 5.0
 GRACE = 20.0
 """Seconds after the end in which a page that was reloaded while code blocked the kernel may ask what
 became of its panel: it hears nothing before."""
+
+PAGE_PATIENCE = 5.0
+"""Seconds that a question waits for a page that shows the panel; then it is asked on the line of input, too."""
 
 REASON_CHARS = 2_000
 
@@ -68,7 +72,8 @@ def _panel_class() -> Any:
 
 class PanelSurface:
     """`on_stop` is called on any thread, once, when Stop is pressed. `deeds` do what memory chips ask for,
-    `door` keeps their buttons alive when the turn is over, `as_cells` is the button that puts its code into cells."""
+    `door` keeps their buttons alive when the turn is over, `as_cells` is the button that puts its code into cells,
+    `read_line` asks where no page shows the panel."""
 
     can_ask = True
 
@@ -80,6 +85,7 @@ class PanelSurface:
         deeds: Deeds | None = None,
         door: Door | None = None,
         as_cells: AsCells | None = None,
+        read_line: ReadLine | None = None,
     ) -> None:
         self._on_stop = on_stop
         self._route = route
@@ -101,6 +107,7 @@ class PanelSurface:
         self._closed = False
         self._take_back = TakeBack(deeds, door, lambda: self._events, self._taken) if deeds is not None else None
         self._as_cells = as_cells
+        self._read_line = read_line
         self._settled: dict[str, Any] = {}  # what stays, for pages that come late
 
     def __repr__(self) -> str:
@@ -191,7 +198,7 @@ class PanelSurface:
         future: asyncio.Future[Answer] = loop.create_future()
         self._open[name] = future
         try:
-            answer = await future
+            answer = await self._answered(asked, future)
             if answer.answer == "always" and not asked.pattern:
                 answer = Answer("once", answer.reason, answer.by)
         except asyncio.CancelledError:
@@ -201,6 +208,21 @@ class PanelSurface:
             del self._open[name]
         self._end_card(asked, answer)
         return answer
+
+    async def _answered(self, asked: PermissionAsked, future: asyncio.Future[Answer]) -> Answer:
+        """What was clicked, or typed where the panel is on no page."""
+        if self._read_line is None or self._pages:
+            return await future
+        await asyncio.wait((future,), timeout=PAGE_PATIENCE)
+        if future.done() or self._pages:
+            return await future
+        prompt = ask_on_a_line(self._read_line, asked, words=asked.text)
+        typed = asyncio.ensure_future(prompt)
+        try:
+            await asyncio.wait((typed, future), return_when=asyncio.FIRST_COMPLETED)
+            return future.result() if future.done() else typed.result()
+        finally:
+            typed.cancel()
 
     def _end_card(self, asked: PermissionAsked, answer: Answer) -> None:
         """The buttons go at once; the journal's own `PermissionAnswered` says the same again."""

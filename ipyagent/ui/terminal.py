@@ -7,12 +7,12 @@ Nothing from outside reaches the terminal with its control characters.
 from __future__ import annotations
 
 import sys
-from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, TextIO, assert_never
 
 from ipyagent.journal.events import Event, PermissionAnswered, PermissionAsked, Streamed
 from ipyagent.journal.protocols import Answer, Status
 from ipyagent.ui import markdown
+from ipyagent.ui.asking import ReadLine, ask_on_a_line
 from ipyagent.ui.calls import main_argument, sources
 from ipyagent.ui.children import child_line
 from ipyagent.ui.escape import exact, line, output, plain
@@ -50,7 +50,7 @@ class TerminalSurface:
 
     can_ask = True
 
-    def __init__(self, read_line: Callable[[str], Awaitable[str]], file: TextIO | None = None) -> None:
+    def __init__(self, read_line: ReadLine, file: TextIO | None = None) -> None:
         self._read_line = read_line
         self._file = file
         self._console: Console | None = None
@@ -82,23 +82,7 @@ class TerminalSurface:
     async def ask(self, asked: PermissionAsked) -> Answer:
         if self._transcript.item(call_key(asked.call)) is None:
             self.show(asked)
-        always = f"  [a] always for {line(asked.pattern, 60)}" if asked.pattern else ""
-        while True:
-            try:
-                said = (await self._read_line(f"[y] once{always}  [n] no, or type a reason: ")).strip()
-            except EOFError:
-                return Answer("deny", "the input ended", "user")
-            match said.lower():
-                case "":
-                    continue  # an empty line decides nothing
-                case "y" | "yes" | "once":
-                    return Answer("once")
-                case "a" | "always" if asked.pattern:
-                    return Answer("always")
-                case "n" | "no" | "deny":
-                    return Answer("deny")
-                case _:
-                    return Answer("deny", said)
+        return await ask_on_a_line(self._read_line, asked)
 
     def close(self) -> None:
         if self._closed or self._console is None:

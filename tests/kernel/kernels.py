@@ -26,6 +26,8 @@ class Cell:
     streams: str = ""
     errors: list[str] = field(default_factory=list)
     data: list[dict[str, Any]] = field(default_factory=list)
+    updates: list[dict[str, Any]] = field(default_factory=list)
+    prompts: list[str] = field(default_factory=list)
     reply: dict[str, Any] = field(default_factory=dict)
     latency: float | None = None
     seconds: float = 0.0
@@ -111,6 +113,8 @@ class Kernel:
             except queue.Empty:
                 got = None
             asked = self._stdin()
+            if asked is not None:
+                cell.prompts.append(str(asked.get("prompt", "")))
             if asked is not None and when != "stdin":
                 client.input(answer or "")
             if got is not None:
@@ -125,6 +129,8 @@ class Kernel:
                         cell.errors.append(content["ename"])
                     elif kind in ("display_data", "execute_result"):
                         cell.data.append(content["data"])
+                    elif kind == "update_display_data":
+                        cell.updates.append(content["data"])
                     elif kind == "status" and content["execution_state"] == "idle":
                         idle = True
             asking = asking or asked is not None

@@ -106,6 +106,8 @@ class Situation(msgspec.Struct, frozen=True, kw_only=True):
     """The event up to which the session's notes stand; 0 when there are none."""
     tried: int = 0
     """The event of the newest update of the notes, if it came to nothing; else 0."""
+    dry: bool = False
+    """Whether only to say what would be decided: no file is written."""
     setting: Callable[[str], Any]
     """A setting by its name."""
     fork: Callable[[ForkOrder], Awaitable[Forked]]

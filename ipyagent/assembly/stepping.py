@@ -1,0 +1,283 @@
+"""One layer at a time: what the cheapest one would do if the window were full now, and what it comes to.
+
+A step asks the layers in their order as the engine does, with the marks put down to where the prompt is, and
+records what the first one decides that changes the prompt: an ordinary decision, frozen like any other, which
+can be taken back. Looking ahead is the same question, to which no file is written, no hook called and no model
+asked.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+
+from ipyagent.context.clear_results import TTL
+from ipyagent.errors import CompactionFailed
+from ipyagent.journal.events import (
+    Collapsed,
+    Compacted,
+    Event,
+    ForkEnded,
+    LayerDecided,
+    LayerFailed,
+    ResultsCleared,
+    Usage,
+)
+from ipyagent.journal.protocols import Forked, ForkOrder, Layer, Moment, Rates, Situation, WindowState
+from ipyagent.journal.view import View
+from ipyagent.loop.layers import Engine, known_layers
+from ipyagent.loop.session import Session
+from ipyagent.model.prices import LESSON_MODEL, cost_of
+from ipyagent.reports.shares import Shares
+
+DECISIONS = (ResultsCleared, Collapsed, Compacted)
+"""What changes the prompt."""
+AT_THE_SERVER = "server_edits"
+"""The layer whose work is done at the server, with the next request: nothing of it can be stepped."""
+
+
+class Price(msgspec.Struct, frozen=True, kw_only=True):
+    """What a decision costs once and saves with every later request. `written` tokens were in the provider's
+    cache, or would be with the next request, and are written anew; `saved` tokens are read no more. `rates` are
+    all 0.0 when no price is known; `usage` are the tokens of a model call that was made for it, `call` the
+    dollars (None: not known)."""
+
+    written: int
+    saved: int
+    rates: Rates
+    usage: Usage = Usage()
+    call: float | None = 0.0
+
+    @property
+    def once(self) -> float:
+        """Dollars for writing anew what would have been read, and for the call."""
+        return self.written * (self.rates.write - self.rates.read) + (self.call or 0.0)
+
+    @property
+    def saving(self) -> float:
+        """Dollars that each later request is cheaper."""
+        return self.saved * self.rates.read
+
+
+class Rung(msgspec.Struct, frozen=True, kw_only=True):
+    """A layer as it stands now: `acts` when it would change the prompt, `calls` when it would ask the model for
+    that (what comes of it is not known before); `words` are its own. `made` are its decisions, not recorded."""
+
+    layer: str
+    acts: bool = False
+    calls: bool = False
+    words: str = ""
+    made: tuple[Event, ...] = ()
+
+
+class Step(msgspec.Struct, frozen=True, kw_only=True):
+    """What one layer did (`done`) or would do: tokens of the prompt by source before and after it (`after` None:
+    only the model's answer would tell), the sources that `changed`, its price, and its own words. `event` is its
+    decision (0: not made)."""
+
+    layer: str
+    done: bool
+    before: dict[str, int]
+    after: dict[str, int] | None
+    price: Price | None
+    changed: frozenset[str] = frozenset()
+    words: str = ""
+    calls: bool = False
+    event: int = 0
+
+
+class Stepped(msgspec.Struct, frozen=True, kw_only=True):
+    """The answer to one `%compact --step`: the step (None: no layer would act), and the layers as they stand now,
+    up to the first that would act."""
+
+    step: Step | None
+    rungs: tuple[Rung, ...]
+
+    @property
+    def following(self) -> Rung | None:
+        """The layer that would be next."""
+        return self.rungs[-1] if self.rungs and self.rungs[-1].acts else None
+
+
+class _Asks(Exception):
+    """A layer that is only looked at has come to where it asks the model."""
+
+
+class _Look(NamedTuple):
+    layer: Layer
+    now: Situation
+
+
+async def stepped(engine: Engine, *, dry: bool) -> Stepped:
+    """Take the next step, or (`dry`) only look at it. Raises CompactionFailed when the layer fails."""
+    session = engine.session
+    rungs = await ladder(engine)
+    following = rungs[-1] if rungs and rungs[-1].acts else None
+    if following is None or dry:
+        return Stepped(step=look_ahead(session, following) if following is not None else None, rungs=tuple(rungs))
+    before = session.journal.last
+    made = await take_step(engine, following)
+    if made is None:
+        said = (event for event in session.journal.read() if event.id > before)
+        why = [event.why for event in said if isinstance(event, LayerFailed)]
+        raise CompactionFailed(f"nothing was changed: {'; '.join(why) or 'the layer found nothing to do'}")
+    return Stepped(step=made, rungs=tuple(await ladder(engine)))
+
+
+async def ladder(engine: Engine) -> list[Rung]:
+    """The layers that can be stepped, cheapest first, up to the first that would act."""
+    rungs: list[Rung] = []
+    for look in _looks(engine):
+        name = look.layer.name
+        if not engine.session.setting(f"layer_{name}"):
+            rungs.append(Rung(layer=name, words=f"switched off (IPyAgent.layer_{name})"))
+        elif look.now.moment == "mark" and _is_all_replaced(look.now.view):
+            rungs.append(Rung(layer=name, words="the newest compaction is all there is"))
+        else:
+            rungs.append(await _rung(look))
+        if rungs[-1].acts:
+            break
+    return rungs
+
+
+def _is_all_replaced(view: View) -> bool:
+    """Whether every message came from the newest decision: a summary of a summary is no step."""
+    return view.undoable is not None and all(source == view.undoable for _, _, source in view.placed())
+
+
+def _looks(engine: Engine) -> list[_Look]:
+    found: list[_Look] = []
+    for layer in known_layers():
+        if layer.name == AT_THE_SERVER or not layer.moments & {"request", "mark"}:
+            continue
+        moment: Moment = "mark" if "mark" in layer.moments else "request"
+        now = engine.situation(moment, "manual")
+        if moment == "request":
+            now = msgspec.structs.replace(now, state=_as_if_full(now.state), setting=_percent(now))
+        found.append(_Look(layer, now))
+    return found
+
+
+def _as_if_full(state: WindowState) -> WindowState:
+    """The state with its marks at the prompt's end, where they are not below it already."""
+    tokens = state.tokens
+    return msgspec.structs.replace(
+        state,
+        warning_mark=min(state.warning_mark, tokens),
+        error_mark=min(state.error_mark, tokens),
+        auto_mark=min(state.auto_mark, tokens),
+        above_warning=True,
+        above_error=True,
+        above_auto=True,
+    )
+
+
+def _percent(now: Situation) -> Any:
+    """The settings, with the mark of collapse where the prompt is."""
+    reached, setting = 100 * now.state.tokens // max(1, now.state.effective), now.setting
+    return lambda name: min(reached, setting(name)) if name == "collapse_percent" else setting(name)
+
+
+async def _rung(look: _Look) -> Rung:
+    """What the layer would do, without a trace."""
+
+    async def ask(order: ForkOrder) -> Forked:
+        raise _Asks
+
+    async def no_hook(name: str, facts: dict[str, Any]) -> list[str]:
+        return []
+
+    name = look.layer.name
+    try:
+        made = await look.layer.consider(msgspec.structs.replace(look.now, dry=True, fork=ask, hook=no_hook))
+    except _Asks:
+        return Rung(layer=name, acts=True, calls=True)
+    acts = any(isinstance(event, DECISIONS) for event in made)
+    words = _words(made)
+    if name == "notes" and not acts:
+        words = "they would make it no smaller" if look.now.noted else "none are written yet (IPyAgent.notes_start)"
+    return Rung(layer=name, acts=acts, words=words, made=tuple(made))
+
+
+def _words(events: Sequence[Event]) -> str:
+    return "; ".join(event.words for event in events if isinstance(event, LayerDecided) and event.words)
+
+
+def look_ahead(session: Session, rung: Rung) -> Step:
+    """What the rung's layer would do, as a step that is not done."""
+    view = session.view
+    if rung.calls:
+        return Step(layer=rung.layer, done=False, before=Shares().of(view), after=None, price=None, calls=True)
+    after = View.of(session.journal.read())
+    for number, event in enumerate(rung.made, session.journal.last + 1):
+        after.apply(msgspec.structs.replace(event, id=number))
+    return Step(
+        layer=rung.layer, done=False, before=Shares().of(view), after=Shares().of(after),
+        price=_Before(session).price(after), changed=_changed(Shares().estimated(view), after), words=rung.words,
+    )  # fmt: skip
+
+
+async def take_step(engine: Engine, rung: Rung) -> Step | None:
+    """Have the rung's layer act, and record what it decides; None when it failed, or nothing came of it."""
+    session = engine.session
+    before, sources, first = _Before(session), Shares().of(session.view), session.journal.last
+    estimates = Shares().estimated(session.view)
+    look = next(look for look in _looks(engine) if look.layer.name == rung.layer)
+    recorded = [session.record(event) for event in await engine.ask(look.layer, look.now) or ()]
+    made = next((event for event in recorded if isinstance(event, DECISIONS)), None)
+    if made is None:
+        return None
+    after, changed = Shares().of(session.view), _changed(estimates, session.view)
+    forks = [event for event in session.journal.read() if event.id > first and isinstance(event, ForkEnded)]
+    price = before.price(session.view, forks)
+    if isinstance(made, Compacted) and session.view.begins_with(made.id):
+        session.compacted()
+    return Step(
+        layer=rung.layer, done=True, before=sources, after=after, price=price, changed=changed,
+        words=_words(recorded), calls=bool(forks), event=made.id,
+    )  # fmt: skip
+
+
+def _changed(before: dict[str, int], view: View) -> frozenset[str]:
+    """The sources of which there is more or less than before."""
+    return frozenset(source for source, tokens in Shares().estimated(view).items() if tokens != before[source])
+
+
+class _Before:
+    """The prompt before a decision: its messages, and how far the provider has them in its cache."""
+
+    def __init__(self, session: Session) -> None:
+        view = session.view
+        self._session = session
+        self._messages = list(view.messages)
+        self._tokens = view.count().tokens
+        idle = max(0.0, time.time() - session.history.said_at)
+        held = view.held(len(self._messages), TTL[session.setting("cache_ttl")] - idle)
+        self._held = held
+        self._behind = view.behind().tokens
+
+    def price(self, after: View, forks: Sequence[ForkEnded] = ()) -> Price:
+        """What it costs that this became `after`."""
+        session = self._session
+        start, messages = 0, after.messages
+        while start < min(len(messages), len(self._messages)) and messages[start] == self._messages[start]:
+            start += 1
+        # what the provider did not hold would have had to be written all the same
+        rest = self._behind[max(self._held, start)] if self._held > start else after.behind().tokens[start]
+        written = round(max(0, after.behind().tokens[start] - rest) * after.calibration.factor)
+        rates = session.rates()
+        if not session.setting("prompt_cache"):
+            rates = msgspec.structs.replace(rates, read=rates.input, write=rates.input)
+        usages = [fork.usage for fork in forks]
+        usage = Usage(
+            input=sum(one.input for one in usages),
+            cache_read=sum(one.cache_read for one in usages),
+            cache_write=sum(one.cache_write for one in usages),
+            output=sum(one.output for one in usages),
+        )
+        call = cost_of(LESSON_MODEL if session.info.model == "practice" else session.info.model, usage)
+        saved = self._tokens - after.count().tokens
+        return Price(written=written, saved=saved, rates=rates, usage=usage, call=call if forks else 0.0)

@@ -1,0 +1,96 @@
+"""A turn in a live front-end that shows no widgets of ours: the static output, written anew now and then.
+
+Colab, and wherever the setting `panels` is "static". Questions are asked on the front-end's line of input;
+the front-end's own button stops the turn.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import uuid
+from typing import Any
+
+from ipyagent.journal.events import Event, PermissionAsked
+from ipyagent.journal.protocols import Answer, Status
+from ipyagent.ui.asking import ReadLine, ask_on_a_line
+from ipyagent.ui.static import static_bundle
+
+TICK = 1.0
+"""Seconds between two states of the output, at least."""
+SHARE = 20
+"""Writing one takes at most this part of the time: a long turn is shown more seldom."""
+
+
+class MirrorSurface:
+    """`read_line` asks the user. What is shown goes through the publisher that was there at `open`: while code
+    runs the shell's own one belongs to that code."""
+
+    can_ask = True
+
+    def __init__(self, read_line: ReadLine) -> None:
+        self._read_line = read_line
+        self._display = uuid.uuid4().hex
+        self._events: list[Event] = []
+        self._status: Status | None = None
+        self._publisher: Any = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._due = 0.0
+        self._closed = False
+
+    def __repr__(self) -> str:
+        return f"<MirrorSurface {len(self._events)} events{', closed' if self._closed else ''}>"
+
+    def open(self) -> None:
+        from IPython.core.getipython import get_ipython
+
+        shell = get_ipython()
+        self._publisher = shell.display_pub if shell is not None else None
+        self._publish(update=False)
+
+    def show(self, event: Event) -> None:
+        self._events.append(event)
+        self._schedule()
+
+    def later(self, event: Event) -> None:
+        """What came of the turn once it was over joins the output."""
+        self._events.append(event)
+        if self._closed:
+            self._publish()
+
+    def status(self, status: Status) -> None:
+        self._status = status
+
+    async def ask(self, asked: PermissionAsked) -> Answer:
+        if not any(isinstance(event, PermissionAsked) and event.digest == asked.digest for event in self._events):
+            self._events.append(asked)
+        self._publish()  # what is asked about stands there before the line does
+        return await ask_on_a_line(self._read_line, asked)
+
+    def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        self._publish()
+
+    def _schedule(self) -> None:
+        if self._timer is not None or self._closed:
+            return
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:
+            return  # shown from outside a loop (a restored turn): `close` shows it
+        self._timer = loop.call_later(max(self._due - time.monotonic(), 0.0), self._tick)
+
+    def _tick(self) -> None:
+        self._timer = None
+        if not self._closed:
+            self._publish()
+
+    def _publish(self, *, update: bool = True) -> None:
+        if self._publisher is None:
+            return
+        began = time.monotonic()
+        bundle = static_bundle(list(self._events), self._status)
+        self._publisher.publish(bundle, {}, transient={"display_id": self._display}, update=update)
+        self._due = time.monotonic() + max(TICK, SHARE * (time.monotonic() - began))

@@ -189,6 +189,10 @@ class IPyAgent(Configurable):
     child_progress = Float(30.0, min=0.0, help="Seconds between two progress lines of a sub-agent (0: none).").tag(
         config=True
     )
+    messages = Bool(True, help="Let agents write to one another: sub-agents, and sessions of one project.").tag(
+        config=True
+    )
+    plan_wait = Float(600.0, min=0.1, help="Seconds a sub-agent waits for the answer to its plan.").tag(config=True)
     mcp = Bool(True, help="Offer the tools of MCP servers (mcp.json) to the model.").tag(config=True)
     mcp_timeout = Float(60.0, min=0.1, help="Seconds an MCP server may be silent in a call.").tag(config=True)
     mcp_startup_timeout = Float(60.0, min=0.1, help="Seconds an MCP server may take to start.").tag(config=True)

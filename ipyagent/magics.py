@@ -178,9 +178,11 @@ class Extension:
         run_command(self, f"context {line}")
 
     def compact(self, line: str) -> None:
-        """`%compact [wishes] [--from N] [--up-to N] [--snip A:B] [--dry-run] [--undo]`: make room in
-        the context. N, A and B are turns, counted from 1."""
-        print(self.agent_now.compact(line))  # noqa: T201 - a magic's answer
+        """`%compact [wishes] [--from N] [--up-to N] [--snip A:B] [--step] [--dry-run] [--undo]`: make room in
+        the context. N, A and B are turns, counted from 1; `--step` has one layer act, the cheapest that can."""
+        from ipyagent.commands.agent import run_command
+
+        run_command(self, f"compact {line}")
 
     def _memory_names(self) -> list[str]:
         from ipyagent.commands.memory import names

@@ -4,8 +4,6 @@ leave in the kernel (Colab its module, VS Code its variable) and by a page that 
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -108,12 +106,11 @@ def executed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.mark.parametrize(("form", "ending"), [("html", "html"), ("markdown", "md"), ("script", "py")])
-def test_nbconvert_shows_the_turn(executed: Path, form: str, ending: str) -> None:
-    subprocess.run(
-        [sys.executable, "-m", "jupyter", "nbconvert", "--to", form, str(executed)], check=True, capture_output=True
-    )
-    made = executed.with_suffix(f".{ending}").read_text("utf-8")
+@pytest.mark.parametrize("form", ["html", "markdown", "script"])
+def test_nbconvert_shows_the_turn(executed: Path, form: str) -> None:
+    from nbconvert.exporters import get_exporter
+
+    made, _resources = get_exporter(form)().from_filename(str(executed))
     if form == "script":
         assert "how many missing values" in made
         return

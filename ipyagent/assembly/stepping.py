@@ -75,8 +75,8 @@ class Rung(msgspec.Struct, frozen=True, kw_only=True):
 
 class Step(msgspec.Struct, frozen=True, kw_only=True):
     """What one layer did (`done`) or would do: tokens of the prompt by source before and after it (`after` None:
-    only the model's answer would tell), the sources that `changed`, its price, and its own words. `event` is its
-    decision (0: not made)."""
+    only the model's answer would tell), the sources that `changed`, its price, and in words what went. `event` is
+    its decision (0: not made)."""
 
     layer: str
     done: bool
@@ -206,6 +206,25 @@ def _words(events: Sequence[Event]) -> str:
     return "; ".join(event.words for event in events if isinstance(event, LayerDecided) and event.words)
 
 
+def _told(events: Sequence[Event]) -> str:
+    """What goes, in words without figures: the table has them."""
+    found: list[str] = []
+    for event in events:
+        match event:
+            case ResultsCleared():
+                count = len(event.calls)
+                many = f"{count} old results give way to a word each"
+                found.append("1 old result gives way to a word" if count == 1 else many)
+            case Collapsed():
+                found.append(f"the turn of events {event.first} to {event.last} is shown short")
+            case Compacted():
+                what = {"notes": "the notes", "server": "the provider's summary"}.get(event.method, "a summary")
+                found.append(f"events {event.first} to {event.last} give way to {what}")
+            case _:
+                pass
+    return "; ".join(found)
+
+
 def look_ahead(session: Session, rung: Rung) -> Step:
     """What the rung's layer would do, as a step that is not done."""
     view = session.view
@@ -214,17 +233,18 @@ def look_ahead(session: Session, rung: Rung) -> Step:
     after = View.of(session.journal.read())
     for number, event in enumerate(rung.made, session.journal.last + 1):
         after.apply(msgspec.structs.replace(event, id=number))
+    before, then = Shares().of(view), Shares().of(after)
     return Step(
-        layer=rung.layer, done=False, before=Shares().of(view), after=Shares().of(after),
-        price=_Before(session).price(after), changed=_changed(Shares().estimated(view), after), words=rung.words,
+        layer=rung.layer, done=False, before=before, after=then, price=_Before(session, before).price(after, then),
+        changed=_changed(Shares().estimated(view), after), words=_told(rung.made),
     )  # fmt: skip
 
 
 async def take_step(engine: Engine, rung: Rung) -> Step | None:
     """Have the rung's layer act, and record what it decides; None when it failed, or nothing came of it."""
     session = engine.session
-    before, sources, first = _Before(session), Shares().of(session.view), session.journal.last
-    estimates = Shares().estimated(session.view)
+    sources, estimates, first = Shares().of(session.view), Shares().estimated(session.view), session.journal.last
+    before = _Before(session, sources)
     look = next(look for look in _looks(engine) if look.layer.name == rung.layer)
     recorded = [session.record(event) for event in await engine.ask(look.layer, look.now) or ()]
     made = next((event for event in recorded if isinstance(event, DECISIONS)), None)
@@ -232,12 +252,12 @@ async def take_step(engine: Engine, rung: Rung) -> Step | None:
         return None
     after, changed = Shares().of(session.view), _changed(estimates, session.view)
     forks = [event for event in session.journal.read() if event.id > first and isinstance(event, ForkEnded)]
-    price = before.price(session.view, forks)
+    price = before.price(session.view, after, forks)
     if isinstance(made, Compacted) and session.view.begins_with(made.id):
         session.compacted()
     return Step(
         layer=rung.layer, done=True, before=sources, after=after, price=price, changed=changed,
-        words=_words(recorded), calls=bool(forks), event=made.id,
+        words=_told(recorded), calls=bool(forks), event=made.id,
     )  # fmt: skip
 
 
@@ -247,20 +267,21 @@ def _changed(before: dict[str, int], view: View) -> frozenset[str]:
 
 
 class _Before:
-    """The prompt before a decision: its messages, and how far the provider has them in its cache."""
+    """The prompt before a decision: its messages, its tokens by source, and how far the provider has it in its
+    cache."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Session, sources: dict[str, int]) -> None:
         view = session.view
         self._session = session
         self._messages = list(view.messages)
-        self._tokens = view.count().tokens
+        self._sources = sources
         idle = max(0.0, time.time() - session.history.said_at)
         held = view.held(len(self._messages), TTL[session.setting("cache_ttl")] - idle)
         self._held = held
         self._behind = view.behind().tokens
 
-    def price(self, after: View, forks: Sequence[ForkEnded] = ()) -> Price:
-        """What it costs that this became `after`."""
+    def price(self, after: View, sources: dict[str, int], forks: Sequence[ForkEnded] = ()) -> Price:
+        """What it costs that this became `after`, with tokens by source as in `sources`."""
         session = self._session
         start, messages = 0, after.messages
         while start < min(len(messages), len(self._messages)) and messages[start] == self._messages[start]:
@@ -279,5 +300,5 @@ class _Before:
             output=sum(one.output for one in usages),
         )
         call = cost_of(LESSON_MODEL if session.info.model == "practice" else session.info.model, usage)
-        saved = self._tokens - after.count().tokens
+        saved = sum(self._sources.values()) - sum(sources.values())
         return Price(written=written, saved=saved, rates=rates, usage=usage, call=call if forks else 0.0)

@@ -182,7 +182,10 @@ def _panel(extension: Extension, rest: str) -> str:
 
 def _compact(extension: Extension, rest: str) -> str:
     """Make room in the context (the same as %compact)."""
-    return extension.agent_now.compact(rest)
+    from ipyagent.commands.steps import run_steps
+
+    answer = run_steps(extension, rest)
+    return extension.agent_now.compact(rest) if answer is None else answer
 
 
 def _memory(extension: Extension, rest: str) -> str:

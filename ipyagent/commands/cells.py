@@ -15,6 +15,7 @@ from ipyagent.kernel.notebook import Notebook
 if TYPE_CHECKING:
     from ipyagent.magics import Extension
     from ipyagent.ui.as_cells import AsCells
+    from ipyagent.ui.door import Door
 
 _INTO_FILE = "%agent cells FILE.ipynb writes them into a new notebook"
 
@@ -47,16 +48,24 @@ def as_cells(extension: Extension, below: str) -> AsCells:
     return AsCells(_inserting(extension), extension._door, made, below)
 
 
-def _inserting(extension: Extension) -> Any:
+def door_of(extension: Extension) -> Door:
+    """The kernel's one door, made with its first button."""
     from ipyagent.kernel.comms import route_clicks
-    from ipyagent.ui.as_cells import Inserting
     from ipyagent.ui.door import Door
 
     if extension._door is None:
         kernel = extension.shell.kernel
         extension._door = Door(lambda comm, click: route_clicks(kernel, comm, click))
+    door: Door = extension._door
+    return door
+
+
+def _inserting(extension: Extension) -> Any:
+    from ipyagent.ui.as_cells import Inserting
+
+    door = door_of(extension)
     if extension.inserting is None:
-        extension.inserting = Inserting(extension._door)
+        extension.inserting = Inserting(door)
     return extension.inserting
 
 

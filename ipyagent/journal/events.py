@@ -19,6 +19,7 @@ Channel: TypeAlias = Literal["text", "thinking", "tool"]
 Ending: TypeAlias = Literal["finished", "stopped", "limit", "refused", "failed"]
 Mode: TypeAlias = Literal["ask", "auto", "read_only"]
 StepState: TypeAlias = Literal["pending", "doing", "done"]
+MessageKind: TypeAlias = Literal["text", "shutdown_request", "shutdown_response", "plan_request", "plan_response"]
 
 
 class _Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type"):
@@ -481,6 +482,31 @@ class ChildEnded(_Event, frozen=True, tag=True):
     text: str = ""
 
 
+class MessageReceived(_Event, frozen=True, tag=True):
+    """Another agent wrote to this one: `text` is what the model reads of it, `said` the words themselves. `message`
+    is its id, which is taken in once; `session` the session that the writer works in."""
+
+    message: str
+    sender: str
+    text: str
+    said: str = ""
+    kind: MessageKind = "text"
+    summary: str = ""
+    session: str = ""
+    tokens: int = 0
+
+
+class MessageSent(_Event, frozen=True, tag=True):
+    """This agent wrote to others, by the tool call `call`; `to` names them."""
+
+    message: str
+    to: tuple[str, ...]
+    said: str = ""
+    kind: MessageKind = "text"
+    summary: str = ""
+    call: str = ""
+
+
 class TurnEnded(_Event, frozen=True, tag=True):
     """How the turn ended. `message` is one line for the user ("" when finished); `variables`
     maps each name in the user's namespace to a short type, as it was at this moment."""
@@ -532,5 +558,7 @@ Event: TypeAlias = (
     | ChildStarted
     | ChildProgress
     | ChildEnded
+    | MessageReceived
+    | MessageSent
     | TurnEnded
 )

@@ -21,13 +21,15 @@ from ipyagent.journal.events import Event, SessionStarted
 from ipyagent.journal.lines import E, Problem, clean, clean_json, encode, read_events
 
 __all__ = [
-    "CHILDREN", "COPY_BYTES", "TRANSCRIPT", "Journal", "Problem", "clean", "clean_json", "new_session_id",
-    "read_events",
+    "CHILDREN", "COPY_BYTES", "TRANSCRIPT", "Journal", "Problem", "clean", "clean_json", "in_use",
+    "new_session_id", "read_events",
 ]  # fmt: skip
 
 TRANSCRIPT = "transcript.jsonl"
 CHILDREN = "children"
 """Folder beside a transcript with a folder for each of the session's sub-agents."""
+LOCK_WAIT = 0.1
+"""Seconds in which whoever only looks whether a session is in use has let go of its lock."""
 COPY_BYTES = 1 << 20
 """How much of a fork is written at once."""
 
@@ -241,11 +243,22 @@ def _link_files(source: Path, target: Path) -> None:
             shutil.copytree(entry, target / entry.name, symlinks=True, copy_function=link)
 
 
+def in_use(folder: Path) -> bool:
+    """Whether a kernel has the session in this folder open now."""
+    try:
+        lock = _lock(folder)
+    except OSError:
+        return False
+    if lock is not None:
+        lock.release()
+    return lock is None
+
+
 def _lock(folder: Path) -> Any:
     """The session's lock, held; None when another process or journal holds it."""
     from filelock import FileLock, Timeout
 
-    lock = FileLock(folder / "lock", timeout=0, is_singleton=False, thread_local=False)
+    lock = FileLock(folder / "lock", timeout=LOCK_WAIT, is_singleton=False, thread_local=False)
     try:
         lock.acquire()
     except Timeout:

@@ -35,6 +35,8 @@ from ipyagent.journal.events import (
     MemoryExtracted,
     MemorySaved,
     MemorySurfaced,
+    MessageReceived,
+    MessageSent,
     ModelChosen,
     NotesWritten,
     PermissionAnswered,
@@ -203,7 +205,7 @@ class View:
         match event:
             case UserSaid():
                 talk.add_user(event.id, request_blocks(event.blocks), event.tokens)
-            case Reminded() | MemorySurfaced():
+            case Reminded() | MemorySurfaced() | MessageReceived():
                 talk.add_user(event.id, request_blocks([text_block(event.text)]), event.tokens)
             case SkillLoaded() | SkillsListed():
                 if event.text:
@@ -263,6 +265,7 @@ class View:
                 | ChildStarted()
                 | ChildProgress()
                 | ChildEnded()
+                | MessageSent()
             ):
                 pass
             case _:

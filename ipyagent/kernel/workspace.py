@@ -47,6 +47,7 @@ class KernelWorkspace:
     memory: object = None
     skills: object = None
     children: object = None
+    messages: object = None
     scope: Scope | None = None
     """A namespace of its own for what runs here; None: the user's."""
     begun: Callable[[], None] = lambda: None

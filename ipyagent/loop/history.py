@@ -36,6 +36,7 @@ from ipyagent.journal.events import (
 )
 from ipyagent.journal.journal import CHILDREN
 from ipyagent.loop.file_changes import FileChanges
+from ipyagent.loop.messages import Correspondence
 from ipyagent.memory.extract import Progress
 from ipyagent.memory.provenance import Ground
 from ipyagent.memory.recall import Known
@@ -122,6 +123,8 @@ class History:
         """Which memories the model has seen, and how much of them."""
         self.ground = Ground()
         """What the user said and what tools gave, to tell where a memory comes from."""
+        self.mail = Correspondence()
+        """Which messages were taken in, and of which sent ones it is not known whether they were."""
         self.skills = Loaded()
         """Which skills the model knows of, and which stand in the context."""
         self.breaks: list[CacheBroken] = []
@@ -156,6 +159,7 @@ class History:
         self.ground.apply(event)
         self.files.apply(event)
         self.skills.apply(event)
+        self.mail.apply(event)
         match event:
             case SessionStarted():
                 self.started = event

@@ -16,7 +16,7 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 
-from ipyagent.journal.events import Event, MemorySurfaced, PermissionAnswered, ToolReturned, UserSaid
+from ipyagent.journal.events import Event, MemorySurfaced, MessageReceived, PermissionAnswered, ToolReturned, UserSaid
 from ipyagent.memory.closeness import bare, closest, weighty
 
 Source: TypeAlias = Literal["said", "inferred", "quoted"]
@@ -110,7 +110,7 @@ class Ground:
                 self.say(event.reason)
             case ToolReturned():
                 self.take(event.blocks)
-            case MemorySurfaced():
+            case MemorySurfaced() | MessageReceived():
                 self.tell(event.text)
             case _:
                 pass

@@ -21,6 +21,7 @@ from ipyagent.ui.items import (
     ChildItem,
     Item,
     MemoriesItem,
+    MessageItem,
     NoticeItem,
     PlanItem,
     QuestionItem,
@@ -109,6 +110,8 @@ def item_html(item: Item, look: Look) -> str:
             return plan_html(item, look)
         case ChildItem():
             return child_html(item, look)
+        case MessageItem():
+            return message_html(item, look)
         case _:
             assert_never(item)
 

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
-from ipyagent.journal.events import Block, MemorySaved, PermissionAsked, Recalled, Step, TurnEnded
+from ipyagent.journal.events import Block, MemorySaved, MessageKind, PermissionAsked, Recalled, Step, TurnEnded
 
 PICTURES = ("image/png", "image/jpeg", "image/gif", "image/webp")
 """Media types that are shown as pictures; SVG may carry scripts and is not among them."""
@@ -121,9 +121,22 @@ class ChildItem:
     seconds: float = 0.0
 
 
+@dataclass(frozen=True, slots=True)
+class MessageItem:
+    """What another agent wrote (`way` "from"), or was written ("to"). `text` is the whole, `summary` one line."""
+
+    key: str
+    way: Literal["from", "to"]
+    who: str
+    kind: MessageKind
+    summary: str
+    text: str
+
+
 Item: TypeAlias = (
     TextItem | ThinkingItem | ToolItem | NoticeItem | QuestionItem | MemoriesItem | SavedItem | PlanItem | ChildItem
-)
+    | MessageItem
+)  # fmt: skip
 
 
 def call_key(call: str) -> str:

@@ -25,6 +25,8 @@ from ipyagent.journal.events import (
     MemoryExtracted,
     MemorySaved,
     MemorySurfaced,
+    MessageReceived,
+    MessageSent,
     ModelChosen,
     NotesWritten,
     PermissionAnswered,
@@ -96,6 +98,7 @@ def notice_of(event: Event) -> tuple[str, Level] | None:
             | Retrying() | FileChanged() | ModelChosen() | UsageReported() | ForkEnded() | TurnEnded()
             | SessionStarted() | PromptRendered() | UserSaid() | ResultStored() | LayerDecided() | MemoryExtracted()
             | MemorySurfaced() | MemorySaved() | PlanWritten() | ChildStarted() | ChildProgress() | ChildEnded()
+            | MessageReceived() | MessageSent()
         ):
             return None
         case _:

@@ -20,6 +20,7 @@ from ipyagent.ui.items import (
     ChildItem,
     Item,
     MemoriesItem,
+    MessageItem,
     NoticeItem,
     PlanItem,
     QuestionItem,
@@ -141,6 +142,8 @@ def _markdown(items: Sequence[Item], footer: str) -> str:
                 parts.append(plan_markdown(item, _words))
             case ChildItem():
                 parts.append(child_markdown(item, _words))
+            case MessageItem():
+                parts.append(message_markdown(item, _words))
             case _:
                 assert_never(item)
     if footer:
@@ -175,6 +178,8 @@ def plain_text(items: Sequence[Item], footer: str, output_chars: int = 2_000) ->
                 parts.append("\n".join(plan_lines(item)))
             case ChildItem():
                 parts.append(f"[{child_line(item)}]")
+            case MessageItem():
+                parts.append(f"[{message_line(item)}]")
             case _:
                 assert_never(item)
     if footer:

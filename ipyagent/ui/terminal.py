@@ -20,6 +20,7 @@ from ipyagent.ui.items import (
     ChildItem,
     Item,
     MemoriesItem,
+    MessageItem,
     NoticeItem,
     PlanItem,
     QuestionItem,
@@ -125,6 +126,10 @@ class TerminalSurface:
                 if self._printed.get(item.key) != text:
                     self._printed[item.key] = text
                     self._print(text, "dim")
+            case MessageItem():
+                if self._printed.get(item.key) != item.summary:
+                    self._printed[item.key] = item.summary
+                    self._print(message_line(item), "dim")
             case PlanItem():
                 text = "\n".join(plan_lines(item))
                 if self._printed.get(item.key) != text:

@@ -20,6 +20,8 @@ from ipyagent.journal.events import (
     MemoryDismissed,
     MemorySaved,
     MemorySurfaced,
+    MessageReceived,
+    MessageSent,
     ModelChosen,
     PermissionAnswered,
     PermissionAsked,
@@ -36,6 +38,7 @@ from ipyagent.ui.items import (
     Item,
     Level,
     MemoriesItem,
+    MessageItem,
     NoticeItem,
     PlanItem,
     QuestionItem,
@@ -50,6 +53,7 @@ from ipyagent.ui.items import (
     runs,
 )
 from ipyagent.ui.memory_chips import dismissed, taken_back
+from ipyagent.ui.messages import message_item
 from ipyagent.ui.notices import notice_of
 
 
@@ -132,6 +136,10 @@ class Transcript:
                 if isinstance(event, ChildEnded) and event.cost is not None:
                     self.cost = (self.cost or 0.0) + event.cost
                 return (self._put(child_item(event, self._items.get(child_key(event.child)))),)
+            case MessageReceived():
+                return (self._put(message_item(event, self._new("i"))),)
+            case MessageSent():  # in the place of its call
+                return (self._put(message_item(event, call_key(event.call) if event.call else self._new("i"))),)
             case TurnEnded():
                 return self._ended(event)
             case _ if (said := notice_of(event)) is not None:
@@ -230,8 +238,8 @@ class Transcript:
             if before.answer is None and event.is_error:
                 return self._put(replace(before, answer="deny", by="stop"))
             return key  # the refusal is shown; the result only tells the model the same
-        if isinstance(before, PlanItem):
-            return key  # the plan itself is shown
+        if isinstance(before, PlanItem | MessageItem):
+            return key  # the plan, or the message, itself is shown
         if not isinstance(before, ToolItem):
             before = ToolItem(key, event.name, self._inputs.get(event.call, {}))
         self._pieces.pop(key, None)

@@ -8,7 +8,7 @@ from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
 
 import msgspec
 
-from ipyagent.journal.events import Block, Step
+from ipyagent.journal.events import Block, MessageKind, Step
 
 
 class Image(msgspec.Struct, frozen=True):
@@ -92,6 +92,24 @@ class Children(Protocol):
         """Start one, and wait for its answer unless it works in the background. Raises ToolFailure."""
 
 
+class MessageOrder(msgspec.Struct, frozen=True, kw_only=True):
+    """What an agent writes to whom; `approve` belongs to a `plan_response`."""
+
+    to: str
+    text: str
+    summary: str = ""
+    kind: MessageKind = "text"
+    approve: Literal["", "yes", "no"] = ""
+
+
+@runtime_checkable
+class Messages(Protocol):
+    """Delivers what an agent writes to others (`ipyagent.children.messages`)."""
+
+    def send(self, order: MessageOrder, call: str) -> Awaitable[ToolOutput]:
+        """Deliver it; what became of it, for the writer. Raises ToolFailure."""
+
+
 class Workspace(Protocol):
     """What a tool may touch. One object a session; all calls are made on the agent thread."""
 
@@ -122,6 +140,10 @@ class Workspace(Protocol):
     @property
     def children(self) -> object:
         """A `Children`, for the tool that starts sub-agents; None: there are none."""
+
+    @property
+    def messages(self) -> object:
+        """A `Messages`, for the tool that writes to other agents; None: nobody can be written to."""
 
     @property
     def cell_ids(self) -> dict[Path, Any]:

@@ -1,0 +1,183 @@
+"""A session's mailbox: one file beside its transcript, written by anybody in the project, read by its one owner.
+
+A letter is one line of JSON, appended whole under a lock and synced before the writer is told that it arrived; one
+that was cut off by a crash hides no other. The owner journals a letter first; what is journalled is never taken in
+again, by its id. Nothing is removed: a long file that was read to its end is put aside whole.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Container, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from ipyagent.errors import AgentError
+from ipyagent.journal.events import MessageKind
+from ipyagent.journal.lines import clean
+
+MAILBOX = "inbox.jsonl"
+ASIDE = "inbox.read.jsonl"
+"""The letters of a long mailbox that were all read; the newest such file is kept."""
+LONG = 1_000_000
+"""Bytes from which a mailbox that was read to its end is put aside."""
+LINE = 200_000
+"""Bytes of the longest line that is looked at."""
+PATIENCE = 5.0
+"""Seconds that a writer waits for the lock."""
+
+
+class Letter(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What one agent writes to another. `id` is the writer's, the same when it tries again; `sender` says who it is,
+    `session` which session it works in; `at` is Unix time in seconds."""
+
+    id: str
+    sender: str
+    text: str
+    session: str = ""
+    kind: MessageKind = "text"
+    summary: str = ""
+    at: float = 0.0
+
+
+_encoder = msgspec.json.Encoder()
+_decoder = msgspec.json.Decoder(Letter)
+
+
+def post(folder: Path, letter: Letter) -> None:
+    """Put a letter into the mailbox of the session in `folder`; on the disk when this returns. Raises AgentError
+    with one line: the mailbox is as it was."""
+    plain = msgspec.structs.replace(
+        letter, sender=clean(letter.sender), text=clean(letter.text), summary=clean(letter.summary)
+    )
+    line = _encoder.encode(plain) + b"\n"
+    try:
+        with _locked(folder):
+            handle = _opened(folder / MAILBOX, os.O_RDWR | os.O_APPEND | os.O_CREAT)
+            try:
+                _append(handle, line)
+            finally:
+                os.close(handle)
+    except OSError as problem:
+        why = problem.strerror or str(problem) or type(problem).__name__
+        raise AgentError(f"the mailbox of session {folder.name} cannot be written: {why}") from None
+
+
+class Mailbox:
+    """The owner's side; remembers how far it has read."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / MAILBOX
+        self.problems: list[str] = []
+        """A line for each thing that could not be read; the caller takes them."""
+        self._read_to = 0
+        self._lines = 0
+        self._waiting: list[Letter] = []
+
+    def __repr__(self) -> str:
+        return f"<Mailbox of {self.path.parent.name}, {len(self._waiting)} read and not taken>"
+
+    def waiting(self, known: Container[str]) -> tuple[Letter, ...]:
+        """The letters that are not among the `known` ids, oldest first, none twice."""
+        self._read()
+        kept: dict[str, Letter] = {}
+        for letter in self._waiting:
+            if letter.id not in known:
+                kept.setdefault(letter.id, letter)
+        self._waiting = list(kept.values())
+        return tuple(self._waiting)
+
+    def put_aside(self) -> None:
+        """Begin a new file when this one is long and every letter of it was taken. Only after their events are
+        on the disk itself."""
+        if self._waiting or self._read_to < LONG:
+            return
+        try:
+            with _locked(self.path.parent):
+                if os.stat(self.path).st_size == self._read_to:
+                    os.replace(self.path, self.path.with_name(ASIDE))
+                    self._read_to = self._lines = 0
+        except OSError as problem:
+            self.problems.append(f"{self.path.name} could not be put aside: {problem.strerror or problem}")
+
+    def _read(self) -> None:
+        """Take in the lines that came since, up to the last one that is whole."""
+        try:
+            handle = _opened(self.path, os.O_RDONLY)
+        except FileNotFoundError:
+            return
+        except OSError as problem:
+            self._tell(f"{self.path.name} cannot be read: {problem.strerror or problem}")
+            return
+        with os.fdopen(handle, "rb") as file:
+            if os.fstat(file.fileno()).st_size < self._read_to:  # somebody made it anew
+                self._read_to = self._lines = 0
+            file.seek(self._read_to)
+            for line in _whole(file):
+                self._lines += 1
+                self._read_to += len(line)
+                self._waiting += self._letters(line)
+
+    def _letters(self, line: bytes) -> Iterator[Letter]:
+        if not line.strip(b"\0\r\n\t "):
+            return
+        where = f"{self.path.name} line {self._lines}"
+        if len(line) > LINE:
+            self._tell(f"{where}: {len(line):,} bytes are too many for a message, skipped")
+            return
+        try:
+            letter = _decoder.decode(line.replace(b"\0", b""))
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as problem:
+            self._tell(f"{where}: unreadable, skipped ({problem})")
+            return
+        if letter.id:
+            yield letter
+        else:
+            self._tell(f"{where}: a message without an id, skipped")
+
+    def _tell(self, line: str) -> None:
+        if line not in self.problems:
+            self.problems.append(line)
+
+
+def _whole(file: Any) -> Iterator[bytes]:
+    for line in file:
+        if not line.endswith(b"\n"):
+            return  # its writer is at work, or died there: the next one ends the line
+        yield line
+
+
+def _append(handle: int, line: bytes) -> None:
+    """Write the line whole and have it on the disk, or leave the file as it was. Raises OSError."""
+    size = os.fstat(handle).st_size
+    if size:
+        os.lseek(handle, size - 1, os.SEEK_SET)
+        if os.read(handle, 1) != b"\n":  # a writer died in its line
+            line = b"\n" + line
+    try:
+        written = os.write(handle, line)
+        while written < len(line):
+            written += os.write(handle, line[written:])
+        os.fsync(handle)
+    except OSError:
+        os.ftruncate(handle, size)
+        raise
+
+
+def _opened(path: Path, flags: int) -> int:
+    """A plain file opened, never through a link: a cloned folder must not choose what is written. Raises OSError."""
+    handle = os.open(path, flags | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0), 0o600)
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
+        raise OSError(0, "it is not a file")
+    return handle
+
+
+def _locked(folder: Path) -> Any:
+    """The lock of a mailbox, to be held. Raises OSError, also (Timeout) when others hold it too long."""
+    from filelock import FileLock
+
+    return FileLock(folder / "inbox.lock", timeout=PATIENCE, is_singleton=False, thread_local=False)

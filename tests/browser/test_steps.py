@@ -1,0 +1,83 @@
+"""A compaction stepped by its buttons in a real page: each press is one journalled decision, undo takes it back."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ipyagent.journal.events import Compacted, DecisionUndone, Event, ResultsCleared
+from ipyagent.journal.journal import TRANSCRIPT, read_events
+
+from .lab import CHROMIUM, Page, Server, write_notebook
+from .product import until
+
+pytestmark = pytest.mark.browser
+
+SETUP = """%load_ext ipyagent
+%config IPyAgent.model = "practice"
+%config IPyAgent.mode = "auto"
+%config IPyAgent.window = 32_000
+%config IPyAgent.layer_notes = False
+from ipyagent.practice.lessons import requests
+agent = get_ipython()._ipyagent_extension.agent_now
+for request in requests("clearing")[:8]:
+    _ = agent.run_sync(request)
+"""
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    if not Path(CHROMIUM).exists():
+        pytest.skip(f"no Chromium at {CHROMIUM}; set IPYAGENT_CHROMIUM")
+    home = tmp_path_factory.mktemp("steps-home")
+    environment = {"IPYAGENT_HOME": str(home), "IPYAGENT_EXTRACTION": "false"}
+    running = Server(tmp_path_factory.mktemp("steps"), "lab", environment=environment)
+    try:
+        yield running
+    finally:
+        running.stop()
+
+
+def decisions(root: Path) -> list[Event]:
+    (path,) = (root / ".ipyagent" / "sessions").glob(f"*/{TRANSCRIPT}")
+    return [event for event in read_events(path) if isinstance(event, ResultsCleared | Compacted | DecisionUndone)]
+
+
+def test_each_press_is_one_decision_and_undo_takes_it_back(server: Server, shots: Path) -> None:
+    write_notebook(server.root, "steps.ipynb", [SETUP, "%compact --step --dry-run", "1 + 1"])
+    with Page(server, shots, height=1100) as page:
+        page.open("steps.ipynb")
+        page.run(0)
+        page.run(1)
+        cell = page.cell(1)
+        forward, back = cell.get_by_label("The next layer acts"), cell.get_by_label("Take the newest step back")
+        forward.wait_for(timeout=20_000)
+        assert "Next: clearing old results (no model call)" in cell.inner_text()
+        assert decisions(server.root) == []
+        page.shot("steps_look")
+        forward.click()
+        cell.get_by_text("Done: clearing old results").wait_for(timeout=15_000)
+        assert len(decisions(server.root)) == 1
+        forward.click()
+        cell.get_by_text("Done: a summary by the model (one model call)").wait_for(timeout=15_000)
+        assert "no layer has anything left to do" in cell.inner_text()
+        page.shot("steps_done")
+        for left in (1, 0):
+            back.click()
+            until(lambda left=left: cell.get_by_text("Done:").count() == left, "the step back")  # type: ignore[misc]
+            cell.get_by_text("taken back").wait_for(timeout=15_000)
+        made = decisions(server.root)
+        assert [type(event) for event in made] == [ResultsCleared, Compacted, DecisionUndone, DecisionUndone]
+        forward.click()
+        cell.get_by_text("Done: clearing old results").wait_for(timeout=15_000)
+        time.sleep(0.3)
+        page.save()
+        stored = json.dumps(page.outputs(1))
+        assert "%compact --undo" in stored
+        assert "Done: clearing old results" in stored
+        assert page.errors == []
+        page.shut_down()

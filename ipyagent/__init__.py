@@ -1,9 +1,9 @@
 """An agent with memory inside the kernel: `%load_ext ipyagent`, then write a request in a `%%agent` cell.
 
 Public names: `Agent` (the same loop for scripts), `Options` and `TurnResult` (what goes in and
-comes out of it), `IPyAgent` (the settings), `tool` (make a function a tool), `hooks` (functions of
-yours at fixed points of a turn), `AgentError` (what a user may catch). They are loaded on use;
-importing the package imports nothing heavy.
+comes out of it), `agent_map` (the same job over many inputs), `IPyAgent` (the settings), `tool` (make
+a function a tool), `hooks` (functions of yours at fixed points of a turn), `AgentError` (what a user
+may catch). They are loaded on use; importing the package imports nothing heavy.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ _PUBLIC = {
     "IPyAgent": "ipyagent.config",
     "Options": "ipyagent.assembly.requests",
     "TurnResult": "ipyagent.assembly.requests",
+    "agent_map": "ipyagent.fleet.mapping",
     "hooks": "ipyagent.loop.hooks",
     "tool": "ipyagent.tools.schema",
 }
@@ -29,6 +30,7 @@ __all__ = [
     "Options",
     "TurnResult",
     "__version__",
+    "agent_map",
     "hooks",
     "load_ipython_extension",
     "tool",
@@ -39,6 +41,7 @@ if TYPE_CHECKING:
     from ipyagent.assembly.requests import Options, TurnResult
     from ipyagent.config import IPyAgent
     from ipyagent.errors import AgentError
+    from ipyagent.fleet.mapping import agent_map
     from ipyagent.loop.hooks import hooks
     from ipyagent.tools.schema import tool
 

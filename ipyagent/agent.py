@@ -14,6 +14,7 @@ from ipyagent.assembly.listening import Listener, Unseen
 from ipyagent.assembly.lookout import Lookout
 from ipyagent.assembly.mcp_desk import McpDesk
 from ipyagent.assembly.mentions import find, unresolved
+from ipyagent.assembly.messages_desk import MessagesDesk
 from ipyagent.assembly.requests import Asked, Options, PreparedTurn, TurnResult
 from ipyagent.assembly.sessions import Sessions
 from ipyagent.assembly.settings_files import SettingsFiles
@@ -86,6 +87,8 @@ class Agent:
         self.children = ChildrenDesk(self.bench, self.connections, self._work.note_spent, self.notices.append)
         self.bench.children, self.toolbox.children = self.children.family, self.children.tool
         self._work.children = self.children
+        self.messages = self._work.messages = MessagesDesk(self.project, self.settings, self.notices.append)
+        self.bench.messages = lambda session: self.messages.mail(self.children.family(session))
         self._running: MainThread | None = None
         self._trusted_here = False
 

@@ -36,8 +36,9 @@ from ipyagent.journal.events import (
     UserSaid,
 )
 from ipyagent.journal.journal import TRANSCRIPT, read_events
+from ipyagent.journal.tokens import estimate_text
 from ipyagent.journal.view import View
-from ipyagent.model.prices import LESSON_MODEL, cost_of
+from ipyagent.model.prices import LESSON_MODEL, cost_of, rates_of
 from ipyagent.practice.lesson import is_lesson
 from ipyagent.practice.lessons import known, requests
 from ipyagent.practice.server import PracticeServer
@@ -45,6 +46,7 @@ from ipyagent.reports.timeline import timeline
 
 nbformat: Any = formats  # its functions are untyped
 NOTEBOOKS = {"compaction": "03_compaction.ipynb", "cost": "05_cache_and_cost.ipynb"}
+PRICE = rates_of("practice")
 SECONDS = 40
 """What one of them may take."""
 
@@ -159,11 +161,15 @@ class Run:
 
 @pytest.fixture(scope="module", params=NOTEBOOKS)
 def executed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return execute(NOTEBOOKS[request.param], tmp_path_factory.mktemp(request.param))
+
+
+def execute(name: str, place: Path) -> Run:
+    """Run a shipped notebook in a new project, without key and model settings."""
     from nbclient import NotebookClient
 
-    place = tmp_path_factory.mktemp(request.param)
     (place / "project").mkdir()
-    notebook = nbformat.read(ROOT / "notebooks" / NOTEBOOKS[request.param], as_version=4)
+    notebook = nbformat.read(ROOT / "notebooks" / name, as_version=4)
     with pytest.MonkeyPatch.context() as patch:
         for name, value in environ(place).items():
             patch.setenv(name, value)
@@ -242,8 +248,11 @@ def test_03_a_large_result_is_in_a_file_alive_and_a_preview(executed: Run) -> No
     kept = (executed.places[0] / stored.path).read_text("utf-8")
     assert len(kept) == stored.chars > 25_000
     assert kept.count("Gentoo") == (penguins()["species"] == "Gentoo").sum()
-    sizes = f"{stored.chars:,} characters in the file, about {stored.tokens:,} tokens"
+    whole = estimate_text(kept)
+    sizes = f"{stored.chars:,} characters in the file, about {stored.tokens:,} tokens in the context"
+    sizes += f" in place of {whole:,}"
     assert sizes in executed.text("storing-figures")
+    assert f"cheaper, the first ${(whole - stored.tokens) * PRICE.write:.4f}" in executed.text("storing-figures")
     preview = of(events, ToolReturned)[0].blocks[0]["text"]
     assert executed.text("storing-preview").strip() == preview.strip()
     assert len(preview) < stored.chars / 10
@@ -271,7 +280,7 @@ def test_03_clearing_waits_until_it_pays_and_says_so(executed: Run) -> None:
     assert len(sent) == 10
     kept, after = executed.text("clearing-kept"), executed.text("clearing-cleared")
     for said, end in ((kept, turn_end(events, 7)), (after, turn_end(events, 10))):
-        assert said.startswith(f"{tokens(events, end):,} of 16,000 tokens")
+        assert said.startswith(f"{tokens(events, end):,} of 18,000 tokens")
         assert cache_line(added(events, end)) in said
         assert dollars(added(events, end)) in said
     assert "old results cleared" not in kept
@@ -283,6 +292,16 @@ def test_03_clearing_waits_until_it_pays_and_says_so(executed: Run) -> None:
     assert not any(gone[-3:])
     assert not any(spot.cleared for spot in before.results)
     assert now.count().tokens < before.count().tokens
+    assert of(events, Compacted) == []
+    reported = of(events, UsageReported)
+    around = [event.usage for event in reported if event.id < cleared[0].id][-1:]
+    around += [event.usage for event in reported if event.id > cleared[0].id][:1]
+    shown = executed.text("clearing-figures").splitlines()
+    for line, usage in zip(shown, around, strict=False):
+        assert f"{usage.cache_read:>6,} tokens read, {usage.cache_write:>6,} written: {dollars(usage)}" in line
+    assert around[1].prompt < around[0].prompt + 1_000
+    assert around[1].cache_write > 3 * around[0].cache_write
+    assert f"about {cleared[0].saved:,} tokens: ${cleared[0].saved * PRICE.read:.4f} less" in shown[2]
     bars = timeline(events).bars
     lines = executed.text("clearing-turns").splitlines()[1:]
     assert [line.split()[:2] for line in lines] == [[str(bar.number), f"{bar.tokens:,}"] for bar in bars]
@@ -299,9 +318,12 @@ def test_03_notes_compaction_costs_no_model_call(executed: Run) -> None:
     spent = [fork for fork in of(events, ForkEnded) if fork.purpose == "compaction" and fork.id < undone.id]
     assert spent == []
     assert made.tokens_before == tokens(events, made.id - 1)
-    assert made.tokens_after == tokens(events, made.id) < 7_000 < made.tokens_before
+    assert made.tokens_after == tokens(events, made.id) < 8_000 < made.tokens_before
     said = f"notes: {made.tokens_before:,} → {made.tokens_after:,} tokens, 0 model calls"
     assert executed.text("notes-figures").startswith(said)
+    paid = [fork for fork in of(events, ForkEnded) if fork.purpose == "notes" and fork.id < made.id]
+    cost = sum(cost_of(LESSON_MODEL, fork.usage) or 0 for fork in paid)
+    assert f"in {len(paid)} updates before, for ${cost:.4f}" in executed.text("notes-figures")
     written = [event for event in of(events, NotesWritten) if event.id < made.id]
     shown = executed.text("notes-file")
     assert shown.startswith(f"{written[-1].tokens:,} tokens up to event {written[-1].upto}\n")
@@ -339,11 +361,15 @@ def test_03_full_compaction_is_one_call_that_reads_the_conversation_from_cache(e
     share = f"{100 * fork.usage.cache_read / fork.usage.prompt:.1f} % of its {fork.usage.prompt:,} prompt tokens"
     sizes = f"{made.tokens_before:,} → {made.tokens_after:,} tokens"
     assert executed.text("full-figures").startswith(f"{sizes}, 1 model call, {share}")
+    assert f"the call cost {dollars(fork.usage)}; each request" in executed.text("full-figures")
+    assert f"it cost nothing (on {LESSON_MODEL} it would be {dollars(fork.usage)})" in executed.text("full-compact")
     assert f"compacted turns 1 to 8 (summary): {sizes}" in executed.text("full-compact")
     assert f"of {made.tokens_before:,} tokens, in one model call" in executed.text("full-dry")
     assert "`slope`" in executed.text("full-blocks")
     assert "**49.69** g" in executed.text("full-after")
     assert of(events, Snipped) == []
+    assert executed.text("step-dry").startswith("Next: the session's notes (no model call)")
+    assert "nothing was done; %compact --step does it" in executed.text("step-dry")
     assert "nothing was done" in executed.text("snip-dry")
 
 

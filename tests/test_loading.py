@@ -199,8 +199,8 @@ def test_importing_the_package_has_no_effect(tmp_path: Path) -> None:
 
 def test_public_names_are_these() -> None:
     assert ipyagent.__all__ == [
-        "Agent", "AgentError", "IPyAgent", "Options", "TurnResult", "__version__", "hooks", "load_ipython_extension",
-        "tool",
+        "Agent", "AgentError", "IPyAgent", "Options", "TurnResult", "__version__", "agent_map", "hooks",
+        "load_ipython_extension", "tool",
     ]  # fmt: skip
     for name in ipyagent.__all__:
         assert getattr(ipyagent, name).__doc__, name

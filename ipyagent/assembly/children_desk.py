@@ -24,6 +24,7 @@ from ipyagent.children.handing import NAME as HAND_BACK
 from ipyagent.children.handing import told
 from ipyagent.children.kinds import Kind, built_in
 from ipyagent.children.memory import memory_words, own_memory
+from ipyagent.children.messages import ChildMail
 from ipyagent.errors import AgentError
 from ipyagent.journal.admission import text_block
 from ipyagent.journal.events import Event, FileChanged, ModelChosen, PromptRendered
@@ -40,6 +41,7 @@ from ipyagent.model.connect import LOCAL, PRACTICE, Connections
 from ipyagent.skills.desk import SkillAccess
 from ipyagent.tools.agent import NAME as AGENT
 from ipyagent.tools.agent import tool_for
+from ipyagent.tools.send_message import NAME as SEND
 
 LEAST_BUDGET = 0.0001
 """Dollars that a sub-agent may spend when its parent's limit is reached: the parent asks the user then."""
@@ -213,8 +215,13 @@ class ChildrenDesk:
             memory=memory,
             skills=SkillAccess(bench.skills, session.history.skills, session.record),
             children=NoChildren(session),
+            messages=self._mail(child, parent),
             scope=child.scope,
         )
+
+    def _mail(self, child: Child, parent: Session) -> ChildMail | None:
+        settings = self._bench.settings
+        return ChildMail(child, self.family(parent), settings.plan_wait) if settings.messages else None
 
     async def give(self, child: Child) -> tuple[dict[str, str], str]:
         shell = self._bench.shell
@@ -265,7 +272,7 @@ class ChildrenDesk:
                 tools.pop(MEMORY, None)
         if kind.tools is not None:
             keep = {*kind.tools, *([MEMORY] if kind.memory else [])}
-            if missing := sorted({*kind.tools} - {*tools}):
+            if missing := sorted({*kind.tools} - {*tools, SEND}):
                 self._tell(f"sub-agent {kind.name}: there is no tool {', '.join(missing)}")
             tools = {name: tool for name, tool in tools.items() if name in keep}
         kept, _ = fitted(tools, window)

@@ -22,6 +22,7 @@ from ipyagent.context.ranges import Range, whole_turns
 from ipyagent.errors import CompactionFailed, UsageError
 from ipyagent.journal.admission import text_block
 from ipyagent.journal.events import Compacted, DecisionUndone, Event, ForkEnded, LayerDecided, LayerFailed, Snipped
+from ipyagent.model.prices import LESSON_MODEL, cost_of
 from ipyagent.reports.steps import step_text
 
 if TYPE_CHECKING:
@@ -207,6 +208,9 @@ def _told(session: Session, seen: _Watcher, made: Compacted, words: str) -> str:
     price = "no model call" if not spent else "price not known"
     if spent and None not in costs:
         price = f"${sum(cost or 0.0 for cost in costs):.4f}"
+    if spent and session.info.model == "practice":
+        would = sum(cost_of(LESSON_MODEL, event.usage) or 0.0 for event in spent)
+        price = f"nothing (on {LESSON_MODEL} it would be ${would:.4f})"
     lines = [
         f"compacted {words} ({made.method}): {made.tokens_before:,} → {made.tokens_after:,} tokens"
         f"{_reads(session, made)}; it cost {price}"

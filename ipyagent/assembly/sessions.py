@@ -55,6 +55,8 @@ class Sessions:
         self.notebook: Path | None = None
         self.current: Session | None = None
         self.keeper: Keeper | None = None
+        self.into: Path | None = None
+        """Where new sessions are kept; None: with the project's others."""
         self.told_trust = False
         """Whether the user was told that this folder is not trusted."""
         self._settings = settings
@@ -87,7 +89,7 @@ class Sessions:
         if self.take_up(cell) is None:
             if self.project.make():
                 self._notice(f"sessions of this project are kept in {self.project.folder} (not in git)")
-            self.current = Session.create(self.project.sessions, self.started())
+            self.current = Session.create(self.into or self.project.sessions, self.started())
             self.current.record(KernelStarted(stamp=self._stamp, python=sys.version.split()[0]))
         assert self.current is not None
         return self.current

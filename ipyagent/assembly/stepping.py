@@ -291,7 +291,7 @@ class _Before:
         written = round(max(0, after.behind().tokens[start] - rest) * after.calibration.factor)
         rates = session.rates()
         if not session.setting("prompt_cache"):
-            rates = msgspec.structs.replace(rates, read=rates.input, write=rates.input)
+            rates, written = msgspec.structs.replace(rates, read=rates.input, write=rates.input), 0
         usages = [fork.usage for fork in forks]
         usage = Usage(
             input=sum(one.input for one in usages),

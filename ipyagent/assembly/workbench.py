@@ -31,6 +31,7 @@ from ipyagent.model.client import AnthropicModel
 from ipyagent.project import Project
 from ipyagent.skills.desk import SkillAccess, Skills
 from ipyagent.skills.restore import restorable
+from ipyagent.tools.send_message import NAME as SEND
 
 
 class Workbench:
@@ -50,6 +51,8 @@ class Workbench:
         """The tools of outside (MCP) servers for a session, given the model's window."""
         self.children: Callable[[Session], object] = _no_children
         """The `Children` of a session, for the tool that starts sub-agents."""
+        self.messages: Callable[[Session], object] = _no_children
+        """The `Messages` of a session, for the tool that writes to other agents."""
         self._stamps: dict[Path, str] = {}
         self._cell_ids: dict[Path, Any] = {}
         self._handles = Handles()
@@ -85,6 +88,7 @@ class Workbench:
             memory=self.memory_of(session),
             skills=SkillAccess(self.skills, session.history.skills, session.record),
             children=self.children(session),
+            messages=self.messages(session),
         )
 
     def again(self, session: Session) -> list[tuple[str, str]]:
@@ -114,6 +118,8 @@ class Workbench:
         tools |= await self.outside(session, info.window)
         if not self.settings.memory and not self.head.has_memory(session):
             tools.pop(MEMORY, None)
+        if not self.settings.messages and all(tool["name"] != SEND for tool in session.view.tools):
+            tools.pop(SEND, None)
         window = state_of(self.settings, info, 0).window
         tools, left = fitted(tools, window, {tool["name"] for tool in session.view.tools})
         if left and not session.view.system:

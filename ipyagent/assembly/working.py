@@ -10,6 +10,7 @@ from typing import Any
 
 from ipyagent.assembly.children_desk import ChildrenDesk
 from ipyagent.assembly.mentions import blocks_of
+from ipyagent.assembly.messages_desk import MessagesDesk
 from ipyagent.assembly.requests import Asked, TurnResult
 from ipyagent.assembly.workbench import Workbench
 from ipyagent.context.reminders import Seen, context_block, guarded
@@ -50,6 +51,8 @@ class Work:
         """How the memories are tidied, now and then."""
         self.children: ChildrenDesk | None = None
         """Who works for a turn beside it."""
+        self.messages: MessagesDesk | None = None
+        """What other agents wrote."""
 
     def __repr__(self) -> str:
         return f"<Work at {self.bench!r}>"
@@ -75,6 +78,8 @@ class Work:
                 around.enter_context(self.recalling.turn(session, asked.text, workspace, model))
                 if children is not None:
                     around.enter_context(children.turn(session, main))
+                if self.messages is not None:
+                    around.enter_context(self.messages.turn(session))
                 ended = await run_turn(session, said, workspace, variables=lambda: names.types, spent_before=before)
             if children is not None and (ended.status == "stopped" or asked.options.aside):
                 await children.family(session).stopped("the turn was stopped")

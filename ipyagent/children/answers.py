@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ipyagent.children.child import Child
+from ipyagent.children.messages import unread
 from ipyagent.context.reminders import guarded
 from ipyagent.journal.admission import text_block
 from ipyagent.journal.events import ChildEnded
@@ -26,6 +27,7 @@ def answer_words(child: Child) -> str:
         parts.append(f"[handed back to the user's namespace: {child.handed_words}]")
     if child.status == "limit":
         parts.append(f"[it did not come to its end: {child.message}]")
+    parts += [late] if (late := unread(child)) else []
     parts.append(f"[sub-agent {child.id}, {_calls(child)}, {child.seconds:.1f} s]")
     return "\n".join(parts)
 
@@ -46,6 +48,15 @@ def started_words(child: Child) -> ToolOutput:
         "go on with something else, or end your turn."
     )
     return ToolOutput(blocks=(text_block(text),), note="in the background")
+
+
+def asking_words(child: Child) -> ToolOutput:
+    """The result of a call whose sub-agent has sent a plan: it waits in the background."""
+    text = (
+        f"The sub-agent {child.name!r} [{child.id}] has sent you a plan and waits for your answer: send_message with "
+        "its name and kind `plan_response`. It then goes on in the background; its result comes with a later message."
+    )
+    return ToolOutput(blocks=(text_block(text),), note="waits for an answer to its plan")
 
 
 def background_words(child: Child) -> str:

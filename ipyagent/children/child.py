@@ -3,34 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-import re
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import msgspec
-
 from ipyagent.children.handing import Hands
 from ipyagent.children.kinds import Kind
-from ipyagent.journal.events import AssistantSaid, Ending, Event, ForkEnded, Reminded, ToolCalled, Usage, UsageReported
-from ipyagent.journal.journal import clean
+from ipyagent.children.letters import received
+from ipyagent.children.mailbox import Letter
+from ipyagent.journal.events import AssistantSaid, Ending, Event, ForkEnded, ToolCalled, Usage, UsageReported
 from ipyagent.journal.protocols import Execution
-from ipyagent.journal.tokens import estimate_text
 from ipyagent.kernel.mains import Mains
 from ipyagent.kernel.scope import Scope
 from ipyagent.loop.session import Session
 
 DOING_CHARS = 400
-_CLOSING = re.compile(r"</(?=message\b)")
-
-
-class Message(msgspec.Struct, frozen=True, kw_only=True):
-    """What somebody tells a running sub-agent."""
-
-    sender: str
-    text: str
-    summary: str = ""
+SHUT_DOWN = "it was asked to shut down"
 
 
 class Child:
@@ -42,7 +31,14 @@ class Child:
         self.work: asyncio.Task[None] | None = None
         self.scope: Scope | None = None
         self.hands = Hands()
-        self.inbox: list[Message] = []
+        self.inbox: list[Letter] = []
+        self.closing = False
+        """Whether it was told to end its work with the request that is under way."""
+        self.parting = False
+        """Whether it has said so itself that it ends."""
+        self.plan: asyncio.Future[tuple[bool, str]] | None = None
+        """The answer to the plan that it has sent, with the reason, while it waits for it."""
+        self.asks = asyncio.Event()
         self.status: Ending | None = None
         self.message = ""
         self.answer = ""
@@ -76,20 +72,30 @@ class Child:
             self.why = why
             self.work.cancel()
 
-    def tell(self, message: Message) -> bool:
-        """Have a message delivered before its next request; whether it still runs."""
+    def tell(self, letter: Letter) -> bool:
+        """Have a letter delivered before its next request; whether it still runs."""
         if self.running:
-            self.inbox.append(message)
+            self.inbox.append(letter)
         return self.running
 
     async def deliver(self) -> None:
-        """What came in is journalled now: its next request has it."""
+        """What came in is journalled now: its next request has it. One that was told to end and did not is stopped."""
+        if self.closing:
+            self.stop(SHUT_DOWN)
+            await asyncio.sleep(0)
         while self.inbox and self.session is not None:
-            message = self.inbox.pop(0)
-            sender = clean(message.sender).replace('"', "'").replace("\n", " ")
-            text = f'<message from="{sender}">\n{_CLOSING.sub("<//", clean(message.text))}\n</message>'
-            why = f"message from {sender}" + (f": {message.summary}" if message.summary else "")
-            self.session.record(Reminded(text=text, why=why, tokens=estimate_text(text), layer="messages"))
+            letter = self.inbox.pop(0)
+            self.closing = self.closing or letter.kind == "shutdown_request"
+            self.session.record(received(letter))
+
+    async def ended_or_asks(self) -> None:
+        """Wait until it has ended, or waits for its parent to answer a plan."""
+        assert self.work is not None
+        asks = asyncio.ensure_future(self.asks.wait())
+        try:
+            await asyncio.wait((self.work, asks), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            asks.cancel()
 
     # ------------------------------------------------------------------ what it does
 

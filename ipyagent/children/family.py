@@ -15,10 +15,11 @@ from contextlib import suppress
 from difflib import get_close_matches
 from typing import Any, Protocol
 
-from ipyagent.children.answers import background_words, failure, output, started_words, untold_words
+from ipyagent.children.answers import asking_words, background_words, failure, output, started_words, untold_words
 from ipyagent.children.child import Child
 from ipyagent.children.forking import Points, directive, folder_of, forked, is_fork, refuse_forks
 from ipyagent.children.kinds import Kind
+from ipyagent.children.messages import farewell
 from ipyagent.children.progress import progress_line
 from ipyagent.children.surface import ChildSurface
 from ipyagent.errors import AgentError, JournalError, ToolFailure
@@ -153,11 +154,14 @@ class Family:
         if child.background:
             return started_words(child)
         try:
-            await asyncio.wait((child.work,))
+            await child.ended_or_asks()
         except asyncio.CancelledError:
             child.stop("the turn was stopped")
             await asyncio.wait((child.work,), timeout=PATIENCE)
             raise
+        if child.running:  # it waits for an answer to its plan, which its parent must be able to give
+            child.background = True
+            return asking_words(child)
         if child.status not in ("finished", "limit"):
             raise ToolFailure(failure(child))
         return output(child)
@@ -258,6 +262,8 @@ class Family:
         child.scope = None
         child.hands.values.clear()
         child.status = status
+        with suppress(AgentError):  # its mailbox cannot be written: how it ended stands in the child's own event
+            farewell(child, self.session)
         self._running.pop(child.id, None)
         self._record(
             ChildEnded(

@@ -9,7 +9,7 @@ import msgspec
 
 Remembers: TypeAlias = Literal["", "user", "project", "local"]
 
-READERS = ("glob", "grep", "read_file", "shell", "variables")
+READERS = ("glob", "grep", "read_file", "send_message", "shell", "variables")
 """What a type that only looks may use; mode read_only holds for all of them."""
 
 

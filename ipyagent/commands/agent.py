@@ -220,6 +220,13 @@ def _children(extension: Extension, rest: str) -> str:
     return run_children(extension.agent_now, rest)
 
 
+def _messages(extension: Extension, rest: str) -> str:
+    """What agents wrote to one another in this session; a number shows one in full."""
+    from ipyagent.commands.messages import run_messages
+
+    return run_messages(extension.agent_now, rest)
+
+
 def _skills(extension: Extension, rest: str) -> str:
     """Instructions for kinds of work (the same as %skills)."""
     from ipyagent.commands.skills import run_skills
@@ -280,6 +287,7 @@ COMMANDS: dict[str, Callable[[Extension, str], str]] = {
     "tools": _tools,
     "mcp": _mcp,
     "children": _children,
+    "messages": _messages,
     "context": _context,
     "panel": _panel,
     "compact": _compact,
@@ -291,8 +299,8 @@ COMMANDS: dict[str, Callable[[Extension, str], str]] = {
 REQUESTS = ("fix",)
 """Commands whose answer is a request to the agent."""
 WHILE_BUSY = (
-    "", "status", "stop", "sessions", "tools", "context", "panel", "memory", "skills", "children", "doctor",
-    "help",
+    "", "status", "stop", "sessions", "tools", "context", "panel", "memory", "skills", "children", "messages",
+    "doctor", "help",
 )  # fmt: skip
 """Commands that change nothing but the running turn; the others are not for code that runs in it (`memory`
 and `skills` look after that themselves)."""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ipyagent.commands.earlier import earlier, read_words
 from ipyagent.commands.exporting import write
+from ipyagent.commands.messages import waiting_lines
 from ipyagent.commands.savings import saving_lines
 from ipyagent.context.notes_file import NOTES
 from ipyagent.errors import AgentError, ModelError, UsageError
@@ -135,6 +136,7 @@ def summary(agent: Agent) -> str:
     turns = counted(len(session.history.turns), "turn")
     lines.append(f"session {session.journal.session}, {turns}, in {agent.project.folder}")
     lines.append(_headline(agent.state_of(session)))
+    lines += waiting_lines(agent)
     return "\n".join(lines + _cache_lines(session) + _cost_lines(session) + _notes_lines(session))
 
 

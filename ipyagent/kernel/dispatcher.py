@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import builtins
 import concurrent.futures
+import threading
 import time
 from collections.abc import Callable, Coroutine
 from contextlib import AbstractContextManager
@@ -22,6 +23,7 @@ from ipyagent.journal.protocols import Execution
 from ipyagent.kernel import execute
 from ipyagent.kernel.inbox import BlockingInbox, CallJob, CodeJob, Job, LoopInbox
 from ipyagent.kernel.interrupts import Interrupts, JobGuard
+from ipyagent.kernel.one_run import ONE_RUN
 from ipyagent.kernel.output import OutputLog
 from ipyagent.kernel.processes import Brood
 from ipyagent.kernel.thread import AgentThread
@@ -57,6 +59,7 @@ class MainThread:
         """What the turn returned, also when the door raises KeyboardInterrupt."""
         self._shell = shell
         self._thread = thread
+        self._ident = threading.get_ident()
         self._max_chars = max_chars
         self._live_chars = live_chars
         self._forward_all = forward_all
@@ -139,6 +142,16 @@ class MainThread:
         When only the call is cancelled (a timeout), the code is interrupted and the cancellation
         raised once it has ended. Raises asyncio.CancelledError at once when the turn has stopped.
         """
+        async with ONE_RUN.turn(self._ident):
+            return await self._run_code(code, on_output, scope, begun)
+
+    async def _run_code(
+        self,
+        code: str,
+        on_output: Callable[[str], None],
+        scope: AbstractContextManager[object] | None,
+        begun: Callable[[], None] | None,
+    ) -> Execution:
         log = OutputLog(self._max_chars, self._live_chars)
         job = CodeJob(code, log, Brood(), scope)
         await self._post(job)

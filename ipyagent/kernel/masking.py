@@ -7,7 +7,8 @@ import math
 import re
 from collections import Counter
 
-_MASKED = r"[^\s…]{0,4}…\[\d+ masked"
+_MASKED = r"(?:[^\s…]{0,4}…\[\d+ masked|\[secret: )"
+_STANDS_IN = re.compile(r"\[secret: [^\]\n]{1,80}, \d[\d,]* characters\]|[^\s…]{0,4}…\[\d+ masked\]")
 
 _TOKENS = re.compile(
     r"sk-ant-[\w-]{8,}|github_pat_\w{20,}"
@@ -61,6 +62,17 @@ def masked(value: str) -> str:
     """The form in which a secret is shown."""
     kept = 4 if len(value) >= 12 else 3 if len(value) >= 8 else 0
     return f"{value[:kept]}…[{len(value)} masked]"
+
+
+def secret_mark(kind: str, length: int) -> str:
+    """What stands in the place of a secret that was taken out of a text: `[secret: API key, 51 characters]`."""
+    return f"[secret: {kind}, {length:,} characters]"
+
+
+def stand_in(text: str) -> str:
+    """The first place in a text where something stands for a secret; "" when there is none."""
+    found = _STANDS_IN.search(text)
+    return found[0] if found else ""
 
 
 def name_strength(name: str) -> int:

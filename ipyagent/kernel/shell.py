@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import sys
 import tempfile
+import threading
 from typing import Any
+
+_MAKING = threading.Lock()
+"""A shell takes `__main__` for a moment: one thread after the other makes one."""
 
 
 def make_shell(namespace: dict[str, Any] | None = None) -> Any:
@@ -18,16 +22,17 @@ def make_shell(namespace: dict[str, Any] | None = None) -> Any:
     config.HistoryManager.enabled = False
     config.HistoryManager.hist_file = ":memory:"
     config.InteractiveShell.warn_venv = False
-    main = sys.modules["__main__"]
     home = tempfile.TemporaryDirectory(prefix="ipyagent-shell-")
-    try:
-        shell = InteractiveShell(  # type: ignore[no-untyped-call]
-            config=config,
-            user_ns={} if namespace is None else namespace,
-            ipython_dir=home.name,
-            profile_dir=ProfileDir(location=home.name, config=config),
-        )
-    finally:
-        sys.modules["__main__"] = main
+    with _MAKING:
+        main = sys.modules["__main__"]
+        try:
+            shell = InteractiveShell(  # type: ignore[no-untyped-call]
+                config=config,
+                user_ns={} if namespace is None else namespace,
+                ipython_dir=home.name,
+                profile_dir=ProfileDir(location=home.name, config=config),
+            )
+        finally:
+            sys.modules["__main__"] = main
     vars(shell)["_ipyagent_home"] = home  # removed with the shell
     return shell

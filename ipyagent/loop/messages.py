@@ -40,7 +40,7 @@ class Correspondence:
                 pass
 
     def call_for(self, given: dict[str, Any], call: str) -> str:
-        """The call under which a message goes out: the one that was cut off while sending the very same, else `call`."""
+        """The call whose id a message has: one that was cut off while it sent the very same, else `call`."""
         return self._unsure.get(_key(given), call)
 
 

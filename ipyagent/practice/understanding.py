@@ -17,6 +17,7 @@ from . import (
     filling,
     loading,
     looking,
+    messaging,
     own_tools,
     profiles,
     reading,
@@ -107,6 +108,10 @@ def _handed(task: Task, wanted: Ask, name: str) -> Recipe:
 def _recipe(task: Task, wanted: Ask) -> Recipe:
     """The recipe for an ask."""
     made: Recipe | str
+    if said := messaging.came(task):
+        return said
+    if task.has("send_message") and (letter := messaging.wanted(task)):
+        return (yield from messaging.send(task, *letter))
     if names := delegating.parts(task, wanted):
         return (yield from delegating.spread(task, wanted, names))
     if delegating.only_reads(task, wanted):

@@ -111,6 +111,10 @@ class ReplayWorkspace:
         return None
 
     @property
+    def messages(self) -> object:
+        return None
+
+    @property
     def skills(self) -> object:
         return None
 

@@ -24,7 +24,7 @@ SOURCES = (
     "tool results",
     "images",
 )
-ATTACHED = ("<context>", "<variable ", "<file ", "<cell ")
+ATTACHED = ("<context>", "<variable ", "<file ", "<cell ", "<message ")
 RECALLED = "<memories>"
 SKILL = "<skill "
 """How the instructions of a loaded skill begin, in a result or before a request."""

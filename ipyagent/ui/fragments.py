@@ -32,6 +32,7 @@ from ipyagent.ui.items import (
     ToolState,
 )
 from ipyagent.ui.memory_chips import Deed, recalled_html, saved_html
+from ipyagent.ui.messages import message_html
 from ipyagent.ui.meter import duration, thousands
 from ipyagent.ui.plan import plan_html
 

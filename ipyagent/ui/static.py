@@ -30,6 +30,7 @@ from ipyagent.ui.items import (
     ToolItem,
 )
 from ipyagent.ui.memory_chips import Deed, recalled_lines, saved_text
+from ipyagent.ui.messages import message_line, message_markdown
 from ipyagent.ui.meter import dollars, duration, meter
 from ipyagent.ui.plan import plan_lines, plan_markdown
 from ipyagent.ui.transcript import Transcript

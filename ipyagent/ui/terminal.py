@@ -31,6 +31,7 @@ from ipyagent.ui.items import (
     call_key,
 )
 from ipyagent.ui.memory_chips import recalled_lines, saved_text
+from ipyagent.ui.messages import message_line
 from ipyagent.ui.meter import bar, duration, meter
 from ipyagent.ui.plan import plan_lines
 from ipyagent.ui.static import footer_line, question_words

@@ -68,6 +68,10 @@ class Server:
         quiet = own / "settings" / "@jupyterlab" / "apputils-extension"
         quiet.mkdir(parents=True, exist_ok=True)
         (quiet / "notification.jupyterlab-settings").write_text('{"fetchNews": "false", "checkForUpdates": false}')
+        # a package that the tests use for clusters brings a page extension that asks for a cluster manager
+        pages = own / "config" / "labconfig"
+        pages.mkdir(parents=True, exist_ok=True)
+        (pages / "page_config.json").write_text('{"disabledExtensions": {"ipyparallel-labextension": true}}')
         command = [
             sys.executable, "-m", "jupyter", app, "--no-browser", "--allow-root", "--ServerApp.ip=127.0.0.1",
             "--ServerApp.port=0", "--IdentityProvider.token=", "--ServerApp.password=",

@@ -245,7 +245,7 @@ def test_an_explorer_has_no_right_to_write_or_run(rig: FamilyRig) -> None:
     assert shell[1]
     assert (rig.folder / "notes.txt").exists()
     assert {tool["name"] for tool in rig.bodies("find the")[0]["tools"]} == {
-        "glob", "grep", "read_file", "shell", "variables",
+        "glob", "grep", "read_file", "send_message", "shell", "variables",
     }  # fmt: skip
     assert rig.bodies("find the")[0]["model"] == "claude-haiku-5-5"
 
@@ -326,24 +326,6 @@ def test_what_is_wrong_with_an_order_is_said(rig: FamilyRig) -> None:
     assert "empty" in said[1]
     assert "no sub-agent 'nobody-1234'" in said[2]
     assert rig.of(ChildStarted) == []
-
-
-def test_a_message_to_a_running_child_comes_with_its_next_round(rig: FamilyRig) -> None:
-    from ipyagent.children.child import Message
-
-    children = rig.agent.children
-
-    def job(body: dict[str, Any], made: int) -> Reply | Fault:
-        if made == 0:
-            (child,) = children.running()
-            assert child.tell(Message(sender="main", text="use metres", summary="units"))
-            return tool("variables", {})
-        return text("metres" if "use metres" in str(body["messages"][-1]) else "feet")
-
-    rig.rules["go"] = asks(order("a", "measure it"))
-    rig.rules["measure"] = job
-    rig.turn("go")
-    assert last_results(rig, "go")[0][0].startswith("metres")
 
 
 def test_a_running_child_has_a_progress_line_of_the_cheapest_model(make_rig: Make) -> None:

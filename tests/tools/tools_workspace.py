@@ -33,6 +33,7 @@ class ShellWorkspace:
         self.memory: object = None
         self.skills: object = None
         self.children: object = None
+        self.messages: object = None
         self.backups = self.root / ".ipyagent" / "backups"
         self._settings = IPyAgent(environ={})
 

@@ -1,0 +1,186 @@
+"""Messages between the kernels of one project: who there is, what waits, and its delivery before a request."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from ipyagent.assembly.sessions import ASIDE
+from ipyagent.children.family import Family
+from ipyagent.children.letters import received
+from ipyagent.children.mailbox import Letter, Mailbox, post
+from ipyagent.children.messages import Neighbour, SessionMail
+from ipyagent.config import IPyAgent
+from ipyagent.errors import AgentError, JournalError, ToolFailure
+from ipyagent.journal.events import SessionStarted
+from ipyagent.journal.journal import TRANSCRIPT, in_use, read_events
+from ipyagent.loop.session import Session
+from ipyagent.project import Project
+
+AT_ONCE = 50
+CHARS_AT_ONCE = 60_000
+"""Messages, and characters of them, that come before one request; the rest comes before the next."""
+_SHORTEST = 4
+"""Characters of an id's beginning that may stand for it."""
+_MOST = 200
+"""Newest sessions that are looked at."""
+UNTRUSTED = "messages between sessions need a trusted project: the user says %agent trust if it is theirs"
+
+
+class MessagesDesk:
+    """One a kernel; `notice` takes lines for the user."""
+
+    def __init__(self, project: Project, settings: IPyAgent, notice: Callable[[str], None]) -> None:
+        self._project, self._settings, self._notice = project, settings, notice
+        self._boxes: dict[Path, Mailbox] = {}
+        self._told: set[str] = set()
+
+    def __repr__(self) -> str:
+        return f"<MessagesDesk in {self._project.root.name}>"
+
+    @property
+    def on(self) -> bool:
+        """Whether the setting lets agents write to one another."""
+        return bool(self._settings.messages)
+
+    @property
+    def trusted(self) -> bool:
+        """Whether other sessions may be written to and read."""
+        return bool(self._settings.trust_all or self._project.trusted)
+
+    def mail(self, family: Family) -> SessionMail | None:
+        """The `Messages` of a session; None when they are off."""
+        return SessionMail(family, Others(self, self._project, family.session)) if self.on else None
+
+    def waiting(self, session: Session) -> tuple[Letter, ...]:
+        """What was not taken in yet, read anew; on any thread."""
+        if not self.on:
+            return ()
+        found = Mailbox(session.journal.folder).waiting(session.history.mail.received)
+        return tuple(letter for letter in found if self._may(session, letter))
+
+    @contextmanager
+    def turn(self, session: Session) -> Iterator[None]:
+        """The session's turn: before each request, what came is journalled."""
+        before = session.before_request
+
+        async def before_request() -> None:
+            self.deliver(session)
+            await before()
+
+        session.before_request = before_request
+        try:
+            yield
+        finally:
+            session.before_request = before
+
+    def deliver(self, session: Session) -> int:
+        """Journal the oldest messages that wait; how many. Raises JournalError."""
+        if not self.on:
+            return 0
+        folder = session.journal.folder
+        box = self._boxes.setdefault(folder, Mailbox(folder))
+        count = chars = 0
+        for letter in box.waiting(session.history.mail.received):
+            if not self._may(session, letter):
+                self._tell(f"a message from another session waits and is not read: {UNTRUSTED}")
+                continue
+            event = received(letter)
+            if count and (count >= AT_ONCE or chars + len(event.text) > CHARS_AT_ONCE):
+                break
+            session.record(event)
+            count, chars = count + 1, chars + len(event.text)
+        if count:
+            session.journal.sync()
+            if not box.waiting(session.history.mail.received):
+                box.put_aside()
+        for line in box.problems:
+            self._tell(line)
+        box.problems.clear()
+        return count
+
+    def _may(self, session: Session, letter: Letter) -> bool:
+        """Its own sub-agents' always; others' in a trusted project, and plain text only."""
+        return letter.session == session.journal.session or (self.trusted and letter.kind == "text")
+
+    def _tell(self, line: str) -> None:
+        if line not in self._told:
+            self._told.add(line)
+            self._notice(line)
+
+
+class Others:
+    """The `Neighbours` (see `children.messages`) of a session."""
+
+    def __init__(self, desk: MessagesDesk, project: Project, session: Session) -> None:
+        self._desk, self._project, self._session = desk, project, session
+
+    def __repr__(self) -> str:
+        return f"<Others beside {self._session.journal.session}>"
+
+    @property
+    def me(self) -> str:
+        """This session, as it is called in its letters: what answers it."""
+        own = self._session.journal.session
+        started = self._session.history.started
+        return f"session {Neighbour(id=own, notebook=started.notebook if started is not None else '').words}"
+
+    def find(self, name: str) -> Neighbour | None:
+        """See `Neighbours`. Raises ToolFailure."""
+        wanted = re.sub(r"^session\s+", "", name.strip(), flags=re.I)
+        wanted = wanted.partition(" (")[0].strip()
+        if not wanted:
+            return None
+        folders = self._folders()
+        exact = [folder for folder in folders if folder.name == wanted]
+        begun = [folder for folder in folders if len(wanted) >= _SHORTEST and folder.name.startswith(wanted)]
+        if not exact and len(begun) > 1:
+            raise ToolFailure(f"{name!r} begins several sessions: {', '.join(each.name for each in begun[:5])}")
+        found = exact or begun
+        if not found:
+            found = [folder for folder in folders if wanted.lower() in _names(_notebook(folder))]
+            found.sort(key=lambda folder: not in_use(folder))  # the newest that is open, else the newest
+        if not found:
+            return None
+        if not self._desk.trusted:
+            raise ToolFailure(UNTRUSTED)
+        return Neighbour(id=found[0].name, notebook=_notebook(found[0]), open=in_use(found[0]))
+
+    def names(self) -> list[str]:
+        """See `Neighbours`."""
+        if not self._desk.trusted:
+            return []
+        found: list[str] = []
+        for folder in self._folders():
+            found += [notebook] if (notebook := _notebook(folder)) else []
+            found.append(folder.name)
+        return list(dict.fromkeys(found))
+
+    def send(self, neighbour: Neighbour, letter: Letter) -> None:
+        """See `Neighbours`. Raises AgentError."""
+        folder = self._project.sessions / neighbour.id
+        if folder.is_symlink() or not (folder / TRANSCRIPT).is_file():
+            raise AgentError(f"the session {neighbour.id} is no more")
+        post(folder, letter)
+
+    def _folders(self) -> list[Path]:
+        own = self._session.journal.folder.name
+        found = [folder for folder in self._project.session_folders() if not folder.name.endswith(ASIDE)]
+        return [folder for folder in found if folder.name != own and not folder.is_symlink()][:_MOST]
+
+
+def _notebook(folder: Path) -> str:
+    """The notebook of a session, "" when it has none."""
+    try:
+        first = next(read_events(folder / TRANSCRIPT), None)
+    except JournalError:
+        return ""
+    return first.notebook if isinstance(first, SessionStarted) else ""
+
+
+def _names(notebook: str) -> set[str]:
+    """What a notebook may be called: its path, its name, its name without the ending."""
+    path = Path(notebook.lower())
+    return {notebook.lower(), path.name, path.stem} if notebook else set()

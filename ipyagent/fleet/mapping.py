@@ -1,0 +1,218 @@
+"""`agent_map`: the same job over many inputs. A task's failure is a row, no exception; what is done stays done."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import time
+import uuid
+from collections.abc import Iterable, Mapping
+from concurrent.futures import Executor, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from ipyagent.config import IPyAgent
+from ipyagent.errors import UsageError
+from ipyagent.fleet.asking import Prompt, Question, questions
+from ipyagent.fleet.crew import Crew
+from ipyagent.fleet.outcomes import Outcome, kept
+from ipyagent.fleet.place import here
+from ipyagent.fleet.progress import Progress, progress_for
+from ipyagent.fleet.task import Task
+from ipyagent.journal.events import Mode
+
+THREADS = 8
+FOLDER = "map"
+"""Of the sessions of tasks, within the project's sessions: they are in no list of yours."""
+QUIET = {"extraction": False, "dreaming": False}
+"""The same job many times teaches nothing more than once; `settings` may say otherwise."""
+OLD = 3_600.0
+"""Seconds after which the sign to stop of an earlier run is taken away."""
+
+
+def agent_map(
+    prompts_or_items: Iterable[Any],
+    executor: Executor | None = None,
+    *,
+    prompt: Prompt | None = None,
+    data: str = "",
+    model: str = "",
+    mode: Mode | None = None,
+    max_turns: int = 0,
+    max_cost: float = 0.0,
+    settings: IPyAgent | Mapping[str, Any] | None = None,
+    folder: Path | str | None = None,
+    into: Path | str | None = None,
+    retries: int = 1,
+    at_once: int = 0,
+    again: bool = False,
+    progress: bool | None = None,
+) -> list[dict[str, Any]]:
+    """Give the same job to an agent of its own for each input; rows in the order of the inputs.
+
+    `prompts_or_items`: prompts, or items with a `prompt`: a text with `{item}` (of a dict also its keys) or a
+    function of the item. `executor`: any of `concurrent.futures`; processes, Dask (`client.get_executor()`) and
+    ipyparallel (`client.executor()`) share the folder with this machine; None: 8 threads. `data`: the name of a
+    variable that each task leaves, given back as plain values. `model`, `mode`, `max_turns`, `settings` (names
+    and values, or an `IPyAgent`): as for one agent; left out, those of this kernel. Nobody is asked: in mode
+    `ask` that means no. `max_cost`: US dollars for all together; nothing is begun beyond it. `folder`: where the
+    agents work; `into`: where transcripts and outcomes go, else `.ipyagent/sessions/map`. `at_once`: tasks in
+    hand at most.
+
+    A row has `input`, `status` (finished, failed, stopped, limit, refused), `text`, `data`, `cost` in US dollars
+    (None: no price known), `tokens`, `seconds`, `session` (the folder of its transcript), `tries` and `error`.
+    A failed task is begun again `retries` times. What has finished in an earlier run is taken from there
+    (`tries` is 0) unless `again`. An interrupt stops all within 300 ms; the next call goes on from there.
+
+    Raises UsageError for arguments that cannot be, SettingError, AgentError where nothing can be written.
+    """
+    from ipyagent.assembly.wiring import model_of
+    from ipyagent.kernel.one_run import ONE_RUN
+    from ipyagent.project import Project, find_root, user_folder
+
+    check(executor, retries, at_once, max_cost)
+    shell = _shell()
+    work = Path(folder or Path.cwd()).resolve()
+    said = _settings(shell, settings, model=model, mode=mode, max_turns=max_turns)
+    project = Project(find_root(work), user_folder(), work)
+    place = Path(into).resolve() if into is not None else project.sessions / FOLDER
+    if not place.is_relative_to(project.root):
+        said["allowed_folders"] = [*said.get("allowed_folders", ()), str(place)]
+    about = {"model": model_of(IPyAgent(**said)), "settings": said, "data": data}
+    asked = questions(prompts_or_items, prompt, work, about)
+    project.make()
+    place.mkdir(parents=True, exist_ok=True)
+    run = uuid.uuid4().hex[:8]
+    stop = place / f"stop-{run}"
+    _take_away_old(place)
+
+    whole = Whole(asked, max_cost, progress_for(shell, progress))
+    tasks = []
+    for question in asked:
+        done = None if again else kept(place, question.key)
+        if done is not None:
+            whole.take(msgspec.structs.replace(done, tries=0))
+        else:
+            tasks.append(
+                Task(question.key, question.prompt, said, str(work), str(place), str(stop), data, here(), run, 1)
+            )
+    own = ThreadPoolExecutor(at_once or THREADS, "ipyagent-map") if executor is None else None
+    crew = Crew(
+        executor or own or ThreadPoolExecutor(1),
+        at_once=at_once,
+        retries=retries,
+        done=whole.take,
+        say=whole.progress.say,
+        barred=whole.barred,
+        ready=whole.ready,
+    )
+    try:
+        with ONE_RUN.lent():
+            crew.work(tasks, stop)
+    finally:
+        whole.close()
+        if own is not None:
+            own.shutdown(wait=False, cancel_futures=True)
+    return whole.rows()
+
+
+class Whole:
+    """All tasks together: what has ended, what it cost, what a person sees of it."""
+
+    def __init__(self, asked: list[Question], max_cost: float, progress: Progress) -> None:
+        self.progress = progress
+        self._asked = asked
+        self._max_cost = max_cost
+        self._outcomes: dict[str, Outcome] = {}
+        self._spent = 0.0
+        self._began = time.monotonic()
+
+    def take(self, outcome: Outcome) -> None:
+        """A task has ended; one of an earlier run costs nothing now."""
+        self._outcomes[outcome.key] = outcome
+        self._spent += (outcome.cost or 0.0) if outcome.tries else 0.0
+        self.progress.show(self._line(), len(self._outcomes) / max(1, len(self._asked)))
+
+    def barred(self) -> str:
+        """Why no task may begin any more."""
+        if self._max_cost and self._spent >= self._max_cost:
+            return f"not begun: ${self._spent:.2f} of max_cost ${self._max_cost:.2f} is spent"
+        return ""
+
+    def ready(self, task: Task) -> Task:
+        """With no more to spend than is left."""
+        if not self._max_cost:
+            return task
+        left = self._max_cost - self._spent
+        own = float(task.settings.get("max_cost") or left)
+        return msgspec.structs.replace(task, settings={**task.settings, "max_cost": min(own, left)})
+
+    def close(self) -> None:
+        """Say how it ended."""
+        self.progress.show(self._line(), 1.0, final=True)
+
+    def rows(self) -> list[dict[str, Any]]:
+        """A row for each input, in order."""
+        rows = []
+        for question in self._asked:
+            row = msgspec.structs.asdict(self._outcomes[question.key])
+            del row["key"]
+            rows.append({"input": question.input, **row})
+        return rows
+
+    def _line(self) -> str:
+        ended = self._outcomes.values()
+        earlier = sum(not one.tries and one.status == "finished" for one in ended)
+        bad = sum(one.status != "finished" for one in ended)
+        parts = [f"{len(ended)} of {len(self._asked)} tasks"]
+        parts += [f"{earlier} done before"] if earlier else []
+        parts += [f"{bad} not finished"] if bad else []
+        parts += [f"${self._spent:.4f}"] if self._spent else []
+        return " · ".join([*parts, f"{time.monotonic() - self._began:.0f} s"])
+
+
+def check(executor: Any, retries: int, at_once: int, max_cost: float) -> None:
+    """Raise UsageError for what cannot be."""
+    if executor is not None and not isinstance(executor, Executor):
+        hint = "Dask: client.get_executor(); ipyparallel: client.executor()"
+        raise UsageError(f"executor is one of concurrent.futures, not {type(executor).__name__} ({hint})")
+    for name, value in (("retries", retries), ("at_once", at_once), ("max_cost", max_cost)):
+        if value < 0:
+            raise UsageError(f"{name} is 0 or more, not {value}")
+
+
+def _shell() -> Any:
+    """The running IPython shell; None in a script."""
+    if "IPython" not in sys.modules:
+        return None
+    from IPython.core.getipython import get_ipython
+
+    return get_ipython()
+
+
+def _settings(
+    shell: Any, given: IPyAgent | Mapping[str, Any] | None, *, model: str, mode: Mode | None, max_turns: int
+) -> dict[str, Any]:
+    """Names and values that every task is to have: what was said in this process, as plain values."""
+    if given is None:
+        given = next((one for one in getattr(shell, "configurables", ()) if isinstance(one, IPyAgent)), None)
+    said = _said(given) if isinstance(given, IPyAgent) else dict(given or {})
+    own = {"model": model, "mode": mode, "max_turns": max_turns}
+    made = {**QUIET, **said, **{name: value for name, value in own.items() if value}}
+    return _said(IPyAgent(environ={}, **made))  # raises for names and values that cannot be
+
+
+def _said(settings: IPyAgent) -> dict[str, Any]:
+    def plain(value: Any) -> Any:
+        return list(value) if isinstance(value, list | tuple) else value
+
+    return {name: plain(getattr(settings, name)) for name in sorted(settings.said) if settings.has_trait(name)}
+
+
+def _take_away_old(place: Path) -> None:
+    for sign in place.glob("stop-*"):
+        with contextlib.suppress(OSError):
+            if time.time() - sign.stat().st_mtime > OLD:
+                sign.unlink()

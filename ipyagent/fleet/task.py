@@ -1,0 +1,129 @@
+"""One task of many, where it runs: an agent and a session of its own, made here and closed here.
+
+What comes in and goes out is plain and pickles; the key of the model comes from the worker's own environment.
+A task ends with an outcome, whatever happens in it; a finished one is on disk before it is returned.
+"""
+
+from __future__ import annotations
+
+import atexit
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from ipyagent.errors import AgentError
+from ipyagent.fleet.outcomes import Outcome, keep
+from ipyagent.fleet.place import PLACE
+from ipyagent.fleet.values import plain_value
+
+if TYPE_CHECKING:
+    from ipyagent.agent import Agent
+
+LOOK = 0.05
+"""Seconds between two looks whether the whole was stopped."""
+
+
+class Task(msgspec.Struct, frozen=True):
+    """`settings` are names and values of `IPyAgent`; `folder`, `into` and `stop` absolute paths; `stop` is a
+    file that exists once the whole was stopped; `data` names the variable to give back; `caller` is the process
+    that asked. `run` and `tries` make every try different, because Dask remembers the answer to the same call."""
+
+    key: str
+    prompt: str
+    settings: dict[str, Any]
+    folder: str
+    into: str
+    stop: str
+    data: str
+    caller: str
+    run: str
+    tries: int
+
+
+def run_task(task: Task) -> Outcome:
+    """Do it; what went wrong stands in the outcome."""
+    began = time.monotonic()
+    if Path(task.stop).exists():
+        return Outcome(task.key, "stopped", error="stopped before it began")
+    try:
+        with PLACE.within(task.folder, task.caller):
+            outcome = _run(task)
+    except KeyboardInterrupt:
+        outcome = Outcome(task.key, "stopped", error="interrupted")
+    except AgentError as problem:
+        outcome = Outcome(task.key, "failed", error=f"{type(problem).__name__}: {problem}")
+    except Exception as problem:  # noqa: BLE001 - one task of 300 must not end the others, and its row names it
+        outcome = Outcome(task.key, "failed", error=f"{type(problem).__name__}: {problem}")
+    seconds = outcome.seconds or round(time.monotonic() - began, 3)
+    outcome = msgspec.structs.replace(outcome, tries=task.tries, seconds=seconds)
+    if outcome.status == "finished":
+        keep(Path(task.into), outcome)
+    return outcome
+
+
+def _run(task: Task) -> Outcome:
+    from ipyagent.agent import Agent
+    from ipyagent.config import IPyAgent
+    from ipyagent.kernel.shell import make_shell
+
+    shell = make_shell()
+    agent = Agent(shell=shell, settings=IPyAgent(**task.settings), folder=Path(task.folder))
+    try:
+        agent.sessions.into = Path(task.into)
+        with _stopped_with(Path(task.stop), agent):
+            result = agent.run_sync(task.prompt)
+        session = agent.session
+        assert session is not None
+        data, remark = plain_value(shell.user_ns, task.data) if result.status == "finished" else (None, "")
+        return Outcome(
+            task.key,
+            "failed" if remark else result.status,
+            text=result.text,
+            data=data,
+            cost=result.cost,
+            tokens=_tokens(session.journal.folder),
+            seconds=round(result.seconds, 3),
+            session=agent.project.relative(session.journal.folder),
+            error=remark or (result.message if result.status != "finished" else ""),
+        )
+    finally:
+        agent.close()
+        shell.user_ns.clear()  # tables of a task end with it, whoever else still holds the shell
+        atexit.unregister(shell.atexit_operations)
+
+
+def _tokens(folder: Path) -> int:
+    """All that the task's model calls took in and gave out, those of its sub-agents too."""
+    from ipyagent.journal.events import UsageReported
+    from ipyagent.journal.journal import TRANSCRIPT, read_events
+
+    return sum(
+        event.usage.total
+        for transcript in folder.rglob(TRANSCRIPT)
+        for event in read_events(transcript)
+        if isinstance(event, UsageReported)
+    )
+
+
+@contextmanager
+def _stopped_with(stop: Path, agent: Agent) -> Iterator[None]:
+    """Stop the agent when the file appears: the one sign that reaches every kind of worker."""
+    over = threading.Event()
+
+    def look() -> None:
+        while not over.wait(LOOK):
+            if stop.exists():
+                agent.stop()
+
+    watcher = threading.Thread(target=look, name="ipyagent-stop", daemon=True)
+    watcher.start()
+    try:
+        yield
+    finally:
+        over.set()
+        watcher.join()

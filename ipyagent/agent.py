@@ -28,6 +28,7 @@ from ipyagent.errors import UsageError
 from ipyagent.journal.events import Event
 from ipyagent.journal.journal import clean
 from ipyagent.journal.protocols import ModelInfo, Surface, Tool, WindowState
+from ipyagent.kernel.cell_marks import HIDDEN, HIDE, PIN, CellMarks, Runs
 from ipyagent.kernel.dispatcher import MainThread
 from ipyagent.kernel.shell import make_shell
 from ipyagent.kernel.thread import AgentThread
@@ -50,7 +51,8 @@ class Agent:
 
     `shell` is an IPython shell (a private one when None), `folder` where the user works (the
     current directory when None), `notebook` the notebook's path when it is known, `tools` further
-    tools. Methods are called on one thread, the one where user code runs.
+    tools, `runs` which cells ran before there was an agent. Methods are called on one thread, the
+    one where user code runs.
     """
 
     def __init__(
@@ -61,6 +63,7 @@ class Agent:
         folder: Path | None = None,
         notebook: Path | None = None,
         tools: Iterable[Tool] = (),
+        runs: Runs | None = None,
     ) -> None:
         self.shell = make_shell() if shell is None else shell
         self.settings = settings or IPyAgent()
@@ -80,7 +83,10 @@ class Agent:
         self.extracting = self._work.extracting
         self.dreaming = self._work.dreaming
         self.sessions.keeper = self.extracting
-        self._lookout = Lookout(self.shell)
+        self.marks = self.bench.marks = CellMarks(self.shell, runs)
+        """Which cells are hidden from the agent, which pinned."""
+        self.marks.notebook = notebook
+        self._lookout = Lookout(self.shell, self.marks)
         self._thread = AgentThread()
         self.mcp = McpDesk(self.project, self.settings, self._thread, self.notices.append)
         self.bench.outside = self.mcp.offered
@@ -151,6 +157,12 @@ class Agent:
             self.bench.head.renew(session, TRUSTED)
         return session
 
+    def fork(self, name: str = "") -> Session:
+        """Go on in a copy of the current session or of a stored one, see `Sessions.fork`."""
+        self._work.forget()
+        self._end_children()
+        return self.sessions.fork(name)
+
     def close(self) -> None:
         """Let go of the session, the models and the agent thread."""
         self.stop()
@@ -176,7 +188,12 @@ class Agent:
         model = self.connections.get(options.model or self.model, self.endpoint())
         session = self.sessions.ensure(cell)
         self._tell_trust()
-        mentions = find(text, self.shell.user_ns, self.folder, self._lookout.inputs())
+        self.marks.notebook = self.sessions.notebook
+        inputs = self._lookout.inputs()
+        hidden = self.marks.hidden_inputs(inputs)
+        mentions = find(text, self.marks.shown(self.shell.user_ns), self.folder, inputs, hidden)
+        if unseen := [f"@{each.kind}:{each.name}" for each in mentions if each.text == HIDDEN]:
+            self.notices.append(f"{', '.join(unseen[:3])} is hidden from the agent ({HIDE}): only that is sent")
         if missing := unresolved(text, mentions):
             self.notices.append(f"{', '.join(missing[:3])} names nothing here; it is sent as text")
         notebook = self.sessions.notebook
@@ -184,7 +201,8 @@ class Agent:
         tools = self.tools_now()
         slash = read_slash(clean(text), self.skills)
         self.notices += slash.notices
-        asked = Asked(clean(text), cell, seen, mentions, tools, options, slash.skills, slash.request)
+        pins = tuple((each.ident, each.source) for each in self.marks.marked(PIN))
+        asked = Asked(clean(text), cell, seen, mentions, tools, options, slash.skills, pins, slash.request)
         if not options.aside:  # what is said aside, the conversation does not know
             self._lookout.pass_by()
 

@@ -90,6 +90,9 @@ class IPyAgent(Configurable):
     shell_timeout = Int(120, min=1, help="Seconds a shell command may run unless the call says otherwise.").tag(
         config=True
     )
+    redact_secrets = Bool(
+        True, help="Take what looks like a secret out of results, attachments and messages before the model gets them."
+    ).tag(config=True)
     allowed_folders = List(Unicode(), help="Further folders that may be read without a question.").tag(config=True)
     engine = Enum(
         ("client", "server", "auto"),

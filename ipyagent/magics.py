@@ -12,6 +12,7 @@ from traitlets import TraitError
 from ipyagent.cells import CellTransformer, literal
 from ipyagent.config import IPyAgent
 from ipyagent.errors import AgentError, SettingError
+from ipyagent.kernel.cell_marks import Runs
 from ipyagent.options import CellOptions, parse
 
 if TYPE_CHECKING:
@@ -45,6 +46,8 @@ class Extension:
         self._transformer: CellTransformer | None = None
         self._completions: Any = None
         self._door: Any = None
+        self.board: Any = None
+        self._runs = Runs(shell)
         self.inserting: Any = None
 
     # ------------------------------------------------------------------ loading
@@ -82,6 +85,7 @@ class Extension:
         self.shell.input_transformers_cleanup.insert(0, self._transformer)
         self.shell.configurables.append(self.settings)
         self.shell.events.register("post_run_cell", self._warm_up)
+        self.shell.events.register("pre_run_cell", self._runs.note)
         from ipyagent.completion import Completions
 
         memories = self._memory_names if "memory" in own else None
@@ -93,12 +97,15 @@ class Extension:
         self.shell.input_transformers_cleanup.remove(self._transformer)
         self.shell.configurables.remove(self.settings)
         self._completions.unregister()
+        self.shell.events.unregister("pre_run_cell", self._runs.note)
         if self._warm_up in self.shell.events.callbacks["post_run_cell"]:  # unloaded in the cell that loaded
             self.shell.events.unregister("post_run_cell", self._warm_up)
         magics = self.shell.magics_manager.magics
         for kind, name in self._registered:
             magics[kind].pop(name, None)
         self._registered.clear()
+        if self.board is not None:
+            self.board.close()
         if self._agent is not None:
             self._agent.close()
 
@@ -136,7 +143,9 @@ class Extension:
         front = describe_frontend(self.shell)
         folder = front.notebook.parent if front.notebook is not None else None
         if self._agent is None:
-            self._agent = Agent(shell=self.shell, settings=self.settings, folder=folder, notebook=front.notebook)
+            self._agent = Agent(
+                shell=self.shell, settings=self.settings, folder=folder, notebook=front.notebook, runs=self._runs
+            )
         elif front.notebook is not None:
             self._agent.sessions.notebook = front.notebook  # renamed meanwhile
         return self._agent
@@ -217,10 +226,20 @@ class Extension:
         agent, text = self.agent_now, cell.rstrip("\n")
         if self._stored(agent, chosen, text):
             return None
+        self._offer_rollback(agent, chosen)
         try:
             return agent.prepare(text, _options(chosen), self._surface(chosen), cell=self._cell_id())
         finally:
             self._show_notices(agent)
+
+    def _offer_rollback(self, agent: Agent, chosen: CellOptions) -> None:
+        """A cell that is asked again: say how its old turn is taken back. Nothing is taken back by itself."""
+        from ipyagent.assembly.rolling_back import offer
+        from ipyagent.kernel.frontend import describe_frontend
+
+        cell = self._cell_id()
+        if cell and not (chosen.fresh or chosen.fork) and describe_frontend(self.shell).person:
+            agent.notices += filter(None, [offer(agent, cell)])
 
     def _surface(self, chosen: CellOptions) -> Surface:
         """Where the turn is shown: a panel, a terminal, or text at the end."""

@@ -81,6 +81,7 @@ class CompactRoom:
             "trust_all": True,
             "skills": False,  # those that come with ipyagent would move the figures, and so would
             "children": False,  # one more tool
+            "messages": False,
             **settings,
         }
         self.agents.append(Agent(settings=IPyAgent(**given), folder=self.folder))

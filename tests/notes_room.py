@@ -89,6 +89,7 @@ class NotesRoom:
             "extraction": False,
             "memory": False,  # a head of its own size would move the marks
             "skills": False,
+            "messages": False,
             **settings,
         }
         self.agents.append(Agent(settings=IPyAgent(environ={}, **given), folder=self.folder))

@@ -261,8 +261,9 @@ def test_sessions_are_begun_listed_taken_up_and_forked(place: Room) -> None:
     place.asks("back again")
     assert "first of all" in as_json(place.sent())
     assert "second thing" not in as_json(place.sent())
-    told = place.ok("%agent fork").streams
+    told = place.ok("%agent fork aside-1").streams
     place.asks("on the side")
+    assert "[aside-1]" in next(line for line in place.ok("%agent sessions").streams.splitlines() if line[0] == "*")
     copy = place.transcripts()[-1].parent.name
     assert copy in told
     assert copy not in (first, second)

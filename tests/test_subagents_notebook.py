@@ -64,7 +64,8 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
         NotebookClient(notebook, timeout=60, resources={"metadata": {"path": str(place / "project")}}).execute()
         seconds = time.monotonic() - began
     nbformat.validate(notebook)
-    (session,) = (place / "project" / ".ipyagent" / "sessions").glob("*/")
+    (transcript,) = (place / "project" / ".ipyagent" / "sessions").glob(f"*/{TRANSCRIPT}")
+    session = transcript.parent
     events = list(read_events(session / TRANSCRIPT))
     return Run(notebook, place / "project", session, events, seconds)
 
@@ -125,3 +126,22 @@ def test_the_list_and_the_sums_are_the_journals(run: Run) -> None:
         assert f"{event.child} (" in run.text("list")
     assert "checker: Checks tables for gaps and implausible values" in run.text("own")
     assert len(list((run.session / CHILDREN).glob(f"*/{TRANSCRIPT}"))) == len(ended) == 10
+
+
+def test_a_map_answers_for_each_file_and_does_again_only_what_changed(run: Run) -> None:
+    from palmerpenguins import load_penguins
+
+    table = load_penguins()
+    islands = sorted(table["island"].unique())
+    assert run.text("map").count("finished") == len(islands) == 3
+    for island, line in zip(islands, run.text("map-says").splitlines(), strict=True):
+        means = table[table["island"] == island].groupby("species")["body_mass_g"].mean()
+        assert line.startswith(f"islands/{island}.csv | The mean of `body_mass_g` by `species`")
+        if len(means) > 1:
+            highest, lowest = means.idxmax(), means.idxmin()
+            assert f"highest for {highest} ({means[highest]:.4f}"[:-4] in line
+            assert f"lowest for {lowest} ({means[lowest]:.4f}"[:-4] in line
+    again = {f"islands/{island}.csv": int(number == 0) for number, island in enumerate(islands)}
+    assert run.text("map-again").strip() == str(again)
+    tasks = list((run.session.parent / "map").glob(f"*/{TRANSCRIPT}"))
+    assert len(tasks) == len(islands) + 1

@@ -123,8 +123,8 @@ def test_what_is_shown_is_escaped_and_has_no_script() -> None:
     assert "request 3" in bundle["text/plain"]
     assert "<details>" in bundle["text/html"]
     state = panel_state(shown, None)
-    assert len(state["bars"]) == 4
-    assert {mark["letter"] for mark in state["marks"]} <= set(LETTERS.values())
+    assert len(state["bars"][1]) == 4
+    assert {kind for _, kind, _ in state["marks"][1]} <= set(LETTERS) == set(state["kinds"])
 
 
 def test_a_session_without_turns_is_no_error() -> None:

@@ -32,7 +32,7 @@ from ipyagent.journal.protocols import Model, Tool, Workspace
 from ipyagent.journal.tokens import estimate_blocks
 from ipyagent.kernel.dispatcher import MainThread
 from ipyagent.kernel.mains import Mains
-from ipyagent.kernel.scope import Scope
+from ipyagent.kernel.scope import Scope, users_namespace
 from ipyagent.kernel.variables import summarize
 from ipyagent.kernel.workspace import KernelWorkspace, Names
 from ipyagent.loop.session import Limits, Session
@@ -99,6 +99,7 @@ class ChildrenDesk:
     def turn(self, session: Session, main: MainThread) -> Iterator[None]:
         """The session's turn: sub-agents get the main thread, and the model what those in the background said."""
         family, recall = self.family(session), session.before_request
+        family.close_lost()
 
         async def before_request() -> None:
             await family.before_request()
@@ -141,6 +142,7 @@ class ChildrenDesk:
 
     async def connect(self, child: Child, session: Session, parent: Session, *, fresh: bool) -> None:
         kind, settings = child.kind, self._bench.settings
+        session.redact = parent.redact
         if kind.fork:
             session.connect(
                 parent.model,
@@ -175,7 +177,7 @@ class ChildrenDesk:
         shell = self._bench.shell
 
         def make() -> tuple[Scope | None, str]:
-            words = summarize(shell.user_ns, limit=VARIABLES, hidden=shell.user_ns_hidden)
+            words = summarize(users_namespace(shell), limit=VARIABLES, hidden=shell.user_ns_hidden)
             context = f"Variables now:\n{words}" if words else "Variables now: none."
             if child.kind.looks:
                 return None, context
@@ -227,7 +229,7 @@ class ChildrenDesk:
         shell = self._bench.shell
 
         def put() -> tuple[dict[str, str], str]:
-            namespace = shell.user_ns  # looked up there: while other code runs it is that code's
+            namespace = users_namespace(shell)
             given = child.hands.give(namespace)
             return given, told(given, namespace)
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from ipyagent.assembly.requests import is_ours
 from ipyagent.context.reminders import Seen
+from ipyagent.kernel.cell_marks import CellMarks
 from ipyagent.kernel.masking import mask
 from ipyagent.kernel.variables import short_types, summarize
 
@@ -14,8 +15,9 @@ from ipyagent.kernel.variables import short_types, summarize
 class Lookout:
     """Watches one IPython shell: its variables, and what the user ran since `pass_by` was last called."""
 
-    def __init__(self, shell: Any) -> None:
+    def __init__(self, shell: Any, marks: CellMarks | None = None) -> None:
         self._shell = shell
+        self.marks = marks or CellMarks(shell)
         self._passed = len(self.inputs())
 
     def __repr__(self) -> str:
@@ -23,12 +25,13 @@ class Lookout:
 
     def inputs(self) -> list[str]:
         """The source of every cell that was run, by its number; empty in a shell without a history."""
-        manager = getattr(self._shell, "history_manager", None)
-        return list(manager.input_hist_raw) if manager is not None else []
+        return self.marks.inputs()
 
     def look(self, place: str) -> Seen:
-        """Date, place (the notebook's path, "" when unknown), variables, and what the user ran."""
-        cells = [mask(source.strip()) for source in self.inputs()[self._passed :]]
+        """Date, place (the notebook's path, "" when unknown), variables, and what the user ran but for hidden cells."""
+        inputs = self.inputs()
+        hidden, new = self.marks.hidden_inputs(inputs), range(self._passed, len(inputs))
+        cells = [mask(inputs[number].strip()) for number in new if number not in hidden]
         hidden = self._shell.user_ns_hidden
         return Seen(
             date=time.strftime("%Y-%m-%d"),

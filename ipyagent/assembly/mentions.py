@@ -6,7 +6,7 @@ The words of the request stay as they are; a mention that names nothing is plain
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from ipyagent.context.reminders import element
 from ipyagent.errors import ToolFailure
 from ipyagent.journal.events import Block
 from ipyagent.journal.protocols import Workspace
+from ipyagent.kernel.cell_marks import HIDDEN
 from ipyagent.kernel.masking import mask
 from ipyagent.kernel.variables import describe
 
@@ -34,16 +35,19 @@ class Mention(msgspec.Struct, frozen=True):
     text: str = ""
 
 
-def find(body: str, namespace: Mapping[str, Any], folder: Path, cells: Sequence[str] = ()) -> list[Mention]:
+def find(
+    body: str, namespace: Mapping[str, Any], folder: Path, cells: Sequence[str] = (), hidden: Collection[int] = ()
+) -> list[Mention]:
     """The mentions of a request that name something, each once. Call it on the main thread.
 
-    `cells` are the sources of the cells run so far as they were typed, by their number.
+    `cells` are the sources of the cells run so far as they were typed, by their number, `hidden` the numbers
+    of those that their author hides: a mention says so and shows nothing.
     """
     found: dict[tuple[str, str], Mention] = {}
     for match in MENTION.finditer(body):
         kind, number, quoted, bare = match.groups()
         if kind:
-            mention = _cell(kind, int(number), namespace, cells)
+            mention = _cell(kind, int(number), namespace, cells, hidden)
         else:
             mention = _thing(quoted or bare, namespace, folder, exact=bool(quoted))
         if mention is not None:
@@ -63,7 +67,11 @@ def unresolved(body: str, mentions: Sequence[Mention]) -> list[str]:
     return list(missing)
 
 
-def _cell(kind: str, number: int, namespace: Mapping[str, Any], cells: Sequence[str]) -> Mention | None:
+def _cell(
+    kind: str, number: int, namespace: Mapping[str, Any], cells: Sequence[str], hidden: Collection[int]
+) -> Mention | None:
+    if number in hidden:
+        return Mention(kind, str(number), HIDDEN)
     if kind == "cell":
         if 0 < number < len(cells):
             return Mention("cell", str(number), mask(cells[number])[:CELL_CHARS])

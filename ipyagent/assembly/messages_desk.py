@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import msgspec
+
 from ipyagent.assembly.sessions import ASIDE
 from ipyagent.children.family import Family
 from ipyagent.children.letters import received
@@ -87,7 +89,8 @@ class MessagesDesk:
             if not self._may(session, letter):
                 self._tell(f"a message from another session waits and is not read: {UNTRUSTED}")
                 continue
-            event = received(letter)
+            own = letter.session == session.journal.session
+            event = received(letter if own else msgspec.structs.replace(letter, kind="text"), session.redact)
             if count and (count >= AT_ONCE or chars + len(event.text) > CHARS_AT_ONCE):
                 break
             session.record(event)
@@ -102,8 +105,8 @@ class MessagesDesk:
         return count
 
     def _may(self, session: Session, letter: Letter) -> bool:
-        """Its own sub-agents' always; others' in a trusted project, and plain text only."""
-        return letter.session == session.journal.session or (self.trusted and letter.kind == "text")
+        """Its own sub-agents' always; others' in a trusted project."""
+        return self.trusted or letter.session == session.journal.session
 
     def _tell(self, line: str) -> None:
         if line not in self._told:

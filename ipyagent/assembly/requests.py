@@ -77,6 +77,8 @@ class Asked(msgspec.Struct, frozen=True):
     options: Options
     skills: tuple[str, ...] = ()
     """Skills that go with it, by name."""
+    pinned: tuple[tuple[str, str], ...] = ()
+    """Id and source of the cells that the user pinned."""
     request: str = ""
     """The text without the names of skills at its beginning."""
 

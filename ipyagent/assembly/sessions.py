@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import atexit
 import os
+import re
 import sys
 import threading
 import uuid
@@ -26,6 +27,8 @@ from ipyagent.loop.session import Session
 from ipyagent.project import Project
 from ipyagent.version import __version__
 
+LABEL = re.compile(r"[\w.-]{1,40}")
+"""What a branch of a conversation may be called."""
 SHOWN_NAMES = 8
 SHOWN_PROBLEMS = 5
 ASIDE = "-aside"
@@ -95,8 +98,8 @@ class Sessions:
         return self.current
 
     def resume(self, name: str = "") -> Session:
-        """Take up a stored session: the one whose id begins with `name`; without a name the current
-        one if there is one, else the newest.
+        """Take up a stored session: the one whose label is `name`, else whose id begins with it; without
+        a name the current one if there is one, else the newest.
 
         Raises UsageError when there is none, TrustError in a folder that is not trusted yet.
         """
@@ -104,7 +107,12 @@ class Sessions:
             self._notice(f"already in session {self.current.journal.session}; %agent sessions lists the others")
             return self.current
         mine = self.current.journal.session if self.current is not None else ""
-        folders = [folder for folder in self.stored() if folder.name.startswith(name) and folder.name != mine]
+        if name and self.current is not None and _first(self.current.journal.folder).label == name:
+            self._notice(f"already in session {mine} ({name})")
+            return self.current
+        stored = [folder for folder in self.stored() if folder.name != mine]
+        folders = [folder for folder in stored if name and _first(folder).label == name]
+        folders = folders or [folder for folder in stored if folder.name.startswith(name)]
         if not name:
             folders = [folder for folder in folders if not folder.name.endswith(ASIDE)]
         if not folders:
@@ -124,15 +132,34 @@ class Sessions:
         self._replayed = None
         return None
 
-    def fork(self) -> Session:
-        """Go on in a copy of the current session; the original stays as it is."""
-        if self.current is None:
+    def fork(self, name: str = "", *, label: str = "") -> Session:
+        """Go on in a copy of the current session, or of the stored one of that id; the original stays as it is.
+        `label` names the copy, see `resume`. Raises UsageError, TrustError, JournalError."""
+        self._check_label(label)
+        mine = self.current.journal.session if self.current is not None else ""
+        if not name and self.current is None:
             raise UsageError("no session to fork yet")
-        source = self.current.journal.folder
-        session, _ = Session.fork(source, self.project.sessions, self.started(source.name))
+        source = self.project.sessions / (name or mine)
+        if name and name != mine:
+            if source not in self.stored():
+                raise UsageError(f"no session {name!r} here; %agent sessions lists them")
+            if not (self.project.trusted or self._settings.trust_all):
+                raise TrustError(self.project.untrusted_line())
+        elif self.current is not None:
+            source = self.current.journal.folder
+        session, _ = Session.fork(source, self.project.sessions, self.started(source.name, label))
+        if source.name != mine:
+            session.record(KernelStarted(stamp=self._stamp, python=sys.version.split()[0], resumed=True))
         self.leave()
         self.current = session
         return session
+
+    def _check_label(self, label: str) -> None:
+        if label and not LABEL.fullmatch(label):
+            raise UsageError(f"a label is one word of letters, digits, '.', '-' and '_', not {label[:60]!r}")
+        other = next((folder for folder in self.stored() if label and _first(folder).label == label), None)
+        if other is not None:
+            raise UsageError(f"session {other.name} is called {label!r} already; choose another label")
 
     def aside(self, *, with_history: bool) -> Session:
         """A throw-away session beside the current one, a copy of it or empty."""
@@ -158,10 +185,12 @@ class Sessions:
         if self.current is not None:
             hooks.call_now("session_end", {"session": self.current.journal.session}, _say_at_exit, most=AT_EXIT)
 
-    def started(self, forked_from: str = "") -> SessionStarted:
+    def started(self, forked_from: str = "", label: str = "") -> SessionStarted:
         """The first event of a new session of this notebook."""
         notebook = self.project.relative(self.notebook) if self.notebook is not None else ""
-        return SessionStarted(session=new_session_id(), version=__version__, notebook=notebook, forked_from=forked_from)
+        return SessionStarted(
+            session=new_session_id(), version=__version__, notebook=notebook, forked_from=forked_from, label=label
+        )
 
     def _last_of_notebook(self, cell: str) -> Path | None:
         if self.notebook is None:
@@ -221,6 +250,15 @@ class Sessions:
             more = f" and {len(gone) - SHOWN_NAMES} more" if len(gone) > SHOWN_NAMES else ""
             line += f"; variables of the earlier kernel are gone: {', '.join(gone[:SHOWN_NAMES])}{more}"
         return line
+
+
+def _first(folder: Path) -> SessionStarted:
+    """How a stored session begins; an empty beginning for what cannot be read."""
+    try:
+        first = next(read_events(folder / TRANSCRIPT), None)
+    except JournalError:
+        first = None  # %agent doctor tells
+    return first if isinstance(first, SessionStarted) else SessionStarted(session="", version="")
 
 
 def _say_at_exit(line: str) -> None:

@@ -44,7 +44,7 @@ NOT_FOR_PROJECTS: Mapping[str, str] = {
 """Settings that a project's file may not say, and why."""
 ONLY_OFF = frozenset((
     "memory", "recall", "recall_selector", "extraction", "dreaming", "instructions", "skills", "thinking", "mcp",
-    "children",
+    "children", "messages",
 ))  # fmt: skip
 """Switches that a project's file may turn off, never on."""
 FOR_PROJECTS = frozenset((
@@ -57,7 +57,7 @@ FOR_PROJECTS = frozenset((
     "clear_idle_keep", "server_clear_trigger", "server_clear_at_least", "notes_start", "notes_step", "notes_calls",
     "notes_section_tokens", "notes_tokens", "keep_tokens", "keep_messages", "keep_most_tokens", "restore_files",
     "restore_file_tokens", "restore_tokens", "compact_failures", "compact_thrash_turns", "collapse_percent",
-    "recall_when", "recall_files", "recall_bytes", "extract_every", "extract_turns", "extract_messages",
+    "plan_wait", "recall_when", "recall_files", "recall_bytes", "extract_every", "extract_turns", "extract_messages",
     "dream_hours", "dream_sessions", "mcp_timeout", "mcp_startup_timeout", "mcp_wait", "mcp_inline_tools",
     "mcp_inline_percent", "child_silence",
 ))  # fmt: skip

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from ipyagent.journal.protocols import Tool
+from ipyagent.kernel.scope import users_namespace
 from ipyagent.skills.desk import Skills
 from ipyagent.tools.agent import NAME as AGENT
 from ipyagent.tools.catalogue import catalogue
@@ -33,13 +34,14 @@ class Toolbox:
 
     def now(self) -> dict[str, Tool]:
         """Every tool by name; the user's (`@ipyagent.tool`) as they stand in the namespace at this moment."""
-        values = list(self._shell.user_ns.values())
+        values = list(users_namespace(self._shell).values())
         found: dict[str, Any] = {value.name: value for value in values if type(value) is FunctionTool}
         return {**self.installed, **self.children(), **self._loading(), **self.own, **dict(sorted(found.items()))}
 
     def theirs(self, tools: Mapping[str, Tool]) -> dict[str, Tool]:
         """Those of `tools` that are neither ours nor of another package."""
-        given = {*self.own, *(value.name for value in self._shell.user_ns.values() if type(value) is FunctionTool)}
+        values = list(users_namespace(self._shell).values())
+        given = {*self.own, *(value.name for value in values if type(value) is FunctionTool)}
         ours = {*self.installed, *({NAME, AGENT} - given)}
         return {name: tool for name, tool in tools.items() if name not in ours}
 

@@ -51,10 +51,10 @@ def undo_turn(session: Session | None, root: Path) -> TurnUndone:
     if not due.turn:
         return TurnUndone(0, "", *undone)
     turn = session.history.turns[due.turn - 1]
-    return TurnUndone(due.turn, turn.text, *undone, rebound=_rebound(session, turn.first, turn.last))
+    return TurnUndone(due.turn, turn.text, *undone, rebound=rebound_in(session, turn.first, turn.last))
 
 
-def _rebound(session: Session, first: int, last: int) -> tuple[str, ...]:
+def rebound_in(session: Session, first: int, last: int) -> tuple[str, ...]:
     """Names that code of the events from `first` to `last` rebound, as its results say."""
     names: dict[str, None] = {}
     for event in session.journal.read():

@@ -16,14 +16,17 @@ from ipyagent.assembly.restoring import restored
 from ipyagent.assembly.toolbox import Toolbox
 from ipyagent.assembly.wiring import limit_of, limits_of, model_of, state_of
 from ipyagent.config import IPyAgent
+from ipyagent.context.pins import pinned, words
 from ipyagent.journal.events import ModelChosen
 from ipyagent.journal.protocols import Tool
 from ipyagent.journal.stored import FOLDER as RESULTS
+from ipyagent.kernel.cell_marks import PIN, CellMarks
 from ipyagent.kernel.dispatcher import MainThread
 from ipyagent.kernel.handles import Handles
 from ipyagent.kernel.workspace import BACKUPS, KernelWorkspace, Names
 from ipyagent.loop.keeping import place_of
 from ipyagent.loop.permissions import Permissions
+from ipyagent.loop.redacting import Redactor
 from ipyagent.loop.session import Session
 from ipyagent.mcp.tool import OutsideTool
 from ipyagent.memory.access import Memories, MemoryAccess
@@ -47,6 +50,10 @@ class Workbench:
         self.skills = toolbox.skills or Skills(project, settings, folder)
         self.head = Head(project, settings, self.memories, toolbox.notice, self.skills)
         self.names = Names()
+        self.marks: CellMarks | None = None
+        """Which cells are hidden or pinned."""
+        self.redactor = Redactor(lambda: settings.redact_secrets, toolbox.notice)
+        """Takes secrets out of what the model is to get."""
         self.outside: Callable[[Session, int], Awaitable[dict[str, Tool]]] = _nothing_outside
         """The tools of outside (MCP) servers for a session, given the model's window."""
         self.children: Callable[[Session], object] = _no_children
@@ -85,6 +92,7 @@ class Workbench:
             read_stamps=self._stamps,
             cell_ids=self._cell_ids,
             names=self.names,
+            marks=self.marks,
             memory=self.memory_of(session),
             skills=SkillAccess(self.skills, session.history.skills, session.record),
             children=self.children(session),
@@ -94,6 +102,11 @@ class Workbench:
     def again(self, session: Session) -> list[tuple[str, str]]:
         """The session's loaded skills, as they stand again after a compaction."""
         return restorable(self.skills, session.history.skills)
+
+    def pins(self) -> str:
+        """The pinned cells as the model reads them; "" for none. On the main thread."""
+        cells = self.marks.marked(PIN) if self.marks is not None else []
+        return words(pinned((cell.ident, cell.source) for cell in cells))
 
     def memory_of(self, session: Session, by: str = "agent") -> MemoryAccess:
         """The memories as work of a session touches them, see `MemoryAccess`."""
@@ -113,6 +126,7 @@ class Workbench:
         """Give the session what it works with: model, tools, settings; on the agent thread."""
         name = options.model or model_of(self.settings)
         session.show_phase("connecting")
+        session.redact = self.redactor
         info = await model.info(name)
         tools = {name: tool for name, tool in tools.items() if not isinstance(tool, OutsideTool)}
         tools |= await self.outside(session, info.window)
@@ -132,7 +146,9 @@ class Workbench:
             limits=limits_of(self.settings, options, info),
             state=lambda tokens: state_of(self.settings, info, tokens),
             setting=lambda name: getattr(self.settings, name),
-            restoring=lambda workspace: restored(workspace, self.settings, session.history.plan, self.again(session)),
+            restoring=lambda workspace: restored(
+                workspace, self.settings, session.history.plan, self.again(session), self.pins, session.redact
+            ),
         )
         listed = {name: tool for name, tool in tools.items() if not getattr(tool, "deferred", False)}
         self.head.put(session, tools, self.toolbox.theirs(listed))

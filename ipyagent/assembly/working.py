@@ -13,15 +13,18 @@ from ipyagent.assembly.mentions import blocks_of
 from ipyagent.assembly.messages_desk import MessagesDesk
 from ipyagent.assembly.requests import Asked, TurnResult
 from ipyagent.assembly.workbench import Workbench
+from ipyagent.context.pins import pinned
 from ipyagent.context.reminders import Seen, context_block, guarded
 from ipyagent.errors import ToolFailure
 from ipyagent.journal.events import Block, TurnEnded, UserSaid
+from ipyagent.journal.journal import clean
 from ipyagent.journal.tokens import estimate_blocks
 from ipyagent.kernel.dispatcher import MainThread
 from ipyagent.kernel.workspace import KernelWorkspace
 from ipyagent.loop.budget import add_spent, spent_today
 from ipyagent.loop.hooks import hooks
 from ipyagent.loop.layers import Engine
+from ipyagent.loop.redacting import without_secrets
 from ipyagent.loop.session import Session
 from ipyagent.loop.turn import run_turn
 from ipyagent.memory.recall import ignores_memory
@@ -122,8 +125,12 @@ class Work:
         blocks = await blocks_of(asked.mentions, workspace)
         context = context_block(asked.seen, told, restarted=history.stale, before=history.variables)
         told_by_hooks = await self._hooked(session, asked.text)
+        shown = pinned((ident, session.redact(clean(source))) for ident, source in asked.pinned)
+        if (pins := session.history.pins.news(shown)) is not None:
+            session.record(pins)
         skills = self._skills(session, asked)
-        blocks = [*blocks, *([context] if context is not None else []), *told_by_hooks, *skills]
+        more = [*blocks, *([context] if context is not None else []), *told_by_hooks, *skills]
+        blocks = list(without_secrets(more, session.redact))  # the user's own words go as they were typed
         if ignores_memory(asked.text):
             blocks.append({"type": "text", "text": IGNORED})
         blocks.append({"type": "text", "text": asked.request or asked.text})

@@ -86,7 +86,7 @@ class Child:
         while self.inbox and self.session is not None:
             letter = self.inbox.pop(0)
             self.closing = self.closing or letter.kind == "shutdown_request"
-            self.session.record(received(letter))
+            self.session.record(received(letter, self.session.redact))
 
     async def ended_or_asks(self) -> None:
         """Wait until it has ended, or waits for its parent to answer a plan."""

@@ -10,16 +10,16 @@ import asyncio
 import re
 import secrets
 import traceback
-from collections.abc import Awaitable
 from contextlib import suppress
 from difflib import get_close_matches
-from typing import Any, Protocol
+from typing import Any
 
 from ipyagent.children.answers import asking_words, background_words, failure, output, started_words, untold_words
 from ipyagent.children.child import Child
 from ipyagent.children.forking import Points, directive, folder_of, forked, is_fork, refuse_forks
-from ipyagent.children.kinds import Kind
+from ipyagent.children.lost import close_lost
 from ipyagent.children.messages import farewell
+from ipyagent.children.nursery import Nursery
 from ipyagent.children.progress import progress_line
 from ipyagent.children.surface import ChildSurface
 from ipyagent.errors import AgentError, JournalError, ToolFailure
@@ -35,9 +35,8 @@ from ipyagent.journal.events import (
     UserSaid,
 )
 from ipyagent.journal.journal import CHILDREN, clean
-from ipyagent.journal.protocols import ChildOrder, Model, ToolOutput, Workspace
+from ipyagent.journal.protocols import ChildOrder, ToolOutput, Workspace
 from ipyagent.journal.tokens import estimate_blocks, estimate_text
-from ipyagent.kernel.scope import Scope
 from ipyagent.loop.bug_report import write_report
 from ipyagent.loop.session import Session
 from ipyagent.loop.turn import run_turn
@@ -47,34 +46,6 @@ PATIENCE = 1.5
 """Seconds that a stopped call waits for its sub-agent to close; the main thread gives a stopped turn two."""
 TICK = 0.5
 NAME_CHARS = 28
-
-
-class Nursery(Protocol):
-    """What sub-agents are given; the kernel's (`ipyagent.assembly.children_desk`)."""
-
-    def kinds(self) -> dict[str, Kind]:
-        """The types there are now, the usual one first."""
-
-    def number(self, name: str) -> float:
-        """A setting by its name."""
-
-    def connect(self, child: Child, session: Session, parent: Session, *, fresh: bool) -> Awaitable[None]:
-        """Give a child's session its model, tools, rights and (when `fresh`) its head. Raises AgentError."""
-
-    def scope(self, child: Child) -> Awaitable[tuple[Scope | None, str]]:
-        """A namespace for its code, and what stands in it, in words."""
-
-    def workspace(self, child: Child, session: Session, parent: Session, workspace: Workspace, call: str) -> Workspace:
-        """What its tools may touch."""
-
-    def give(self, child: Child) -> Awaitable[tuple[dict[str, str], str]]:
-        """Put what it hands back into the user's namespace: the names, and those with their types in words."""
-
-    def small(self, parent: Session) -> Awaitable[tuple[Model | None, str]]:
-        """The model for progress lines and its name; None: there is none."""
-
-    def paid(self, parent: Session, cost: float | None) -> None:
-        """Count dollars into the parent's turn, or the day."""
 
 
 class Family:
@@ -112,6 +83,10 @@ class Family:
         if works:
             await asyncio.wait(works, timeout=PATIENCE)
 
+    def close_lost(self) -> None:
+        """Those that a killed kernel cut off get their end; the model is told of them. Raises JournalError."""
+        close_lost(self.session, set(self._running))
+
     async def before_request(self) -> None:
         """Tell the model of those that ended in the background."""
         untold = self.session.history.untold
@@ -120,9 +95,7 @@ class Family:
             count = len(untold)
             why = f"{count} sub-agent{'' if count == 1 else 's'} answered"
             last = untold[-1].id
-            self.session.record(
-                Reminded(text=text, why=why, tokens=estimate_text(text), layer=CHILDREN, upto=last)
-            )
+            self.session.record(Reminded(text=text, why=why, tokens=estimate_text(text), layer=CHILDREN, upto=last))
 
     # ------------------------------------------------------------------ starting
 

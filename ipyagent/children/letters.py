@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 from ipyagent.children.mailbox import Letter
 from ipyagent.errors import ToolFailure
@@ -41,9 +42,10 @@ def summed(summary: str, text: str) -> str:
     return line if len(line) <= SUMMARY_CHARS else line[: SUMMARY_CHARS - 1] + "…"
 
 
-def received(letter: Letter) -> MessageReceived:
-    """The event of a letter that is taken in; what a hostile writer put there is plain text."""
-    said = words(letter.text)
+def received(letter: Letter, redact: Callable[[str], str] = str) -> MessageReceived:
+    """The event of a letter that is taken in; what a hostile writer put there is plain text. `redact` takes
+    out what looks like a secret."""
+    said = redact(words(letter.text))
     if len(said) > MOST_CHARS:
         said = said[:MOST_CHARS] + f"\n[… {len(said) - MOST_CHARS:,} characters cut here …]"
     sender, session = summed(letter.sender, "somebody"), summed(letter.session, "")
@@ -56,7 +58,7 @@ def received(letter: Letter) -> MessageReceived:
         text=text,
         said=said,
         kind=letter.kind,
-        summary=summed(letter.summary, said),
+        summary=summed(redact(letter.summary), said),
         session=session,
         tokens=estimate_text(text),
     )

@@ -140,7 +140,7 @@ class ChildMail:
         if to == PARENT:
             if order.kind == "plan_request" and child.plan is not None:
                 raise ToolFailure("a plan of yours waits for its answer already")
-            self._home(letter)
+            await asyncio.to_thread(self._home, letter)
             child.parting = child.parting or order.kind == "shutdown_response"
             _note(session, letter, (PARENT,), call)
             if order.kind == "plan_request":

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ipyagent.errors import UsageError
+from ipyagent.kernel.cell_marks import HIDE, PIN
 from ipyagent.options import MODES, USAGE, nearest
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ def _new(extension: Extension, rest: str) -> str:
 
 
 def _resume(extension: Extension, rest: str) -> str:
-    """Take up the newest other session, or the one whose id begins with ID."""
+    """Take up the newest other session, or the one with that label, or whose id begins with ID."""
     agent = extension.agent_now
     agent.resume(rest)
     lines = list(agent.notices)
@@ -67,9 +68,10 @@ def _sessions(extension: Extension, rest: str) -> str:
 
 
 def _fork(extension: Extension, rest: str) -> str:
-    """Go on in a copy of the session."""
-    session = extension.agent_now.sessions.fork()
-    return f"going on in a copy, {session.journal.session}; the original stays as it is"
+    """Go on in a copy of the session; LABEL names it for `resume`."""
+    session = extension.agent_now.sessions.fork(label=rest)
+    called = f" ({rest})" if rest else ""
+    return f"going on in a copy, {session.journal.session}{called}; the original stays as it is"
 
 
 def _stop(extension: Extension, rest: str) -> str:
@@ -88,6 +90,27 @@ def _stop(extension: Extension, rest: str) -> str:
 def _undo(extension: Extension, rest: str) -> str:
     """Put back the files that the last turn changed; once more: those of the turn before."""
     return "\n".join(extension.agent_now.undo().lines())
+
+
+def _rollback(extension: Extension, rest: str) -> str:
+    """Take turn N back: the files it changed, and its place in the conversation."""
+    from ipyagent.assembly.rolling_back import roll_back
+
+    return roll_back(extension.agent_now, rest)
+
+
+def _pin(extension: Extension, rest: str) -> str:
+    """The cells that always stand before the agent, and how to pin one."""
+    from ipyagent.commands.marks import marked_lines
+
+    return marked_lines(extension.agent_now, PIN)
+
+
+def _hide(extension: Extension, rest: str) -> str:
+    """The cells that the agent may not see, and how to hide one."""
+    from ipyagent.commands.marks import marked_lines
+
+    return marked_lines(extension.agent_now, HIDE)
 
 
 def _fix(extension: Extension, rest: str) -> str:
@@ -155,15 +178,23 @@ def _context(extension: Extension, rest: str) -> str:
     from ipyagent.commands.earlier import read_words
 
     if read_words(rest.split()).panel:
-        return _panel(extension, "")
+        return _timeline(extension)
     return report(extension.agent_now, rest.split())
 
 
 def _panel(extension: Extension, rest: str) -> str:
+    """Context, memory, skills, children and sessions in one place, live while a cell runs; a word opens that one."""
+    from ipyagent.commands.panel import run_panel
+
+    return run_panel(extension, rest)
+
+
+def _timeline(extension: Extension) -> str:
     """The context timeline: a bar a turn, what was decided, before and after."""
     from ipyagent.kernel.frontend import describe_frontend
     from ipyagent.reports.timeline import timeline
-    from ipyagent.ui.timeline import TimelinePanel, static_timeline
+    from ipyagent.ui.timeline import STATIC_BARS, STATIC_MARKS, TimelinePanel, static_timeline
+    from ipyagent.ui.timeline_talk import newest
 
     agent = extension.agent_now
     session = agent.session
@@ -174,9 +205,10 @@ def _panel(extension: Extension, rest: str) -> str:
     if front.kind == "terminal":
         return static_timeline(shown, window)["text/plain"]
     if front.live_widgets and not agent.busy:
-        TimelinePanel(shown, window).open(extension.shell)
+        TimelinePanel(shown, window, session.journal.read).open(extension.shell)
     else:
-        extension.shell.display_pub.publish(static_timeline(shown, window))
+        kept = newest(shown, STATIC_BARS, STATIC_MARKS)
+        extension.shell.display_pub.publish(static_timeline(kept, window))
     return ""
 
 
@@ -231,6 +263,10 @@ def _skills(extension: Extension, rest: str) -> str:
     """Instructions for kinds of work (the same as %skills)."""
     from ipyagent.commands.skills import run_skills
 
+    if not rest and getattr(extension.shell, "kernel", None) is not None:
+        from ipyagent.commands.panel import show_board
+
+        return show_board(extension, "skills", only="skills")
     return run_skills(extension.agent_now, rest)
 
 
@@ -277,6 +313,9 @@ COMMANDS: dict[str, Callable[[Extension, str], str]] = {
     "fork": _fork,
     "stop": _stop,
     "undo": _undo,
+    "rollback": _rollback,
+    "pin": _pin,
+    "hide": _hide,
     "fix": _fix,
     "export": _export,
     "cells": _cells,
@@ -300,9 +339,9 @@ REQUESTS = ("fix",)
 """Commands whose answer is a request to the agent."""
 WHILE_BUSY = (
     "", "status", "stop", "sessions", "tools", "context", "panel", "memory", "skills", "children", "messages",
-    "doctor", "help",
+    "pin", "hide", "doctor", "help",
 )  # fmt: skip
 """Commands that change nothing but the running turn; the others are not for code that runs in it (`memory`
 and `skills` look after that themselves)."""
-BARE = ("status", "panel", "new", "sessions", "fork", "stop", "undo", "tools", "doctor", "help")
+BARE = ("status", "new", "sessions", "stop", "undo", "pin", "hide", "tools", "doctor", "help")
 """Commands that take no argument: words after one are a request that went astray."""

@@ -155,17 +155,18 @@ def session_lines(agent: Agent) -> list[str]:
     lines: list[str] = []
     for folder in agent.sessions.stored():
         path = folder / TRANSCRIPT
-        notebook, words = "", ""
+        notebook, words, label = "", "", ""
         for event in read_events(path):
             if isinstance(event, SessionStarted):
-                notebook = event.notebook
+                notebook, label = event.notebook, event.label and f"[{event.label}]"
             if isinstance(event, UserSaid):
                 words = event.text
                 break
         when = time.strftime("%Y-%m-%d %H:%M", time.localtime(path.stat().st_mtime))
         mark = "*" if folder.name == mine else " "
         size = f"{path.stat().st_size / 1000:,.0f} kB"
-        lines.append(f"{mark} {one_line(folder.name)}  {when}  {size:>10}  {one_line(notebook)}  {one_line(words, 60)}")
+        where = one_line(f"{label} {notebook}".strip())
+        lines.append(f"{mark} {one_line(folder.name)}  {when}  {size:>10}  {where}  {one_line(words, 60)}")
     return lines
 
 

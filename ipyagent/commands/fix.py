@@ -6,7 +6,8 @@ import sys
 from typing import TYPE_CHECKING
 
 from ipyagent.errors import AgentError, UsageError
-from ipyagent.kernel.failures import render_failure
+from ipyagent.kernel.cell_marks import HIDE
+from ipyagent.kernel.failures import cells_of, render_failure
 from ipyagent.kernel.masking import mask
 
 if TYPE_CHECKING:
@@ -19,6 +20,9 @@ def fix_request(extension: Extension, rest: str) -> str:
     error = getattr(sys, "last_value", None)
     if not isinstance(error, BaseException) or isinstance(error, AgentError | KeyboardInterrupt | SystemExit):
         raise UsageError("%agent fix takes the newest error of a cell, and there is none here")
+    marks = extension.agent_now.marks
+    if any(marks.hides(source) for source in cells_of(error)):
+        raise UsageError(f"the newest error is in a cell that is hidden from the agent ({HIDE})")
     told = mask(render_failure(error)).replace("```", "'''")
     wish = f"\n{rest}" if rest else ""
     return f"Find out why this failed and fix it.{wish}\n\n```\n{told}\n```"

@@ -64,10 +64,12 @@ def agent_map(
     A row has `input`, `status` (finished, failed, stopped, limit, refused), `text`, `data`, `cost` in US dollars
     (None: no price known), `tokens`, `seconds`, `session` (the folder of its transcript), `tries` and `error`.
     A failed task is begun again `retries` times. What has finished in an earlier run is taken from there
-    (`tries` is 0) unless `again`. An interrupt stops all within 300 ms; the next call goes on from there.
+    (`tries` is 0) unless `again`. An interrupt returns within 300 ms, tells all tasks to stop and keeps what is
+    done; the next call goes on from there. In threads, code within one call of a C library ends with that call.
 
     Raises UsageError for arguments that cannot be, SettingError, AgentError where nothing can be written.
     """
+    from ipyagent import agent as _agent  # noqa: F401 - before threads begin: each would load it at the same time
     from ipyagent.assembly.wiring import model_of
     from ipyagent.kernel.one_run import ONE_RUN
     from ipyagent.project import Project, find_root, user_folder
@@ -98,9 +100,9 @@ def agent_map(
             tasks.append(
                 Task(question.key, question.prompt, said, str(work), str(place), str(stop), data, here(), run, 1)
             )
-    own = ThreadPoolExecutor(at_once or THREADS, "ipyagent-map") if executor is None else None
+    used = executor if executor is not None else ThreadPoolExecutor(at_once or THREADS, "ipyagent-map")
     crew = Crew(
-        executor or own or ThreadPoolExecutor(1),
+        used,
         at_once=at_once,
         retries=retries,
         done=whole.take,
@@ -113,8 +115,8 @@ def agent_map(
             crew.work(tasks, stop)
     finally:
         whole.close()
-        if own is not None:
-            own.shutdown(wait=False, cancel_futures=True)
+        if executor is None:
+            used.shutdown(wait=False, cancel_futures=True)
     return whole.rows()
 
 
@@ -128,6 +130,7 @@ class Whole:
         self._outcomes: dict[str, Outcome] = {}
         self._spent = 0.0
         self._began = time.monotonic()
+        progress.show(self._line(), 0.0)
 
     def take(self, outcome: Outcome) -> None:
         """A task has ended; one of an earlier run costs nothing now."""

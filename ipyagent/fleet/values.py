@@ -14,7 +14,7 @@ MOST_CHARS = 10_000_000
 
 def plain_value(namespace: Mapping[str, Any], name: str) -> tuple[Any, str]:
     """The variable as dicts, lists, numbers and texts, and what is wrong ("" for nothing). A table becomes a
-    list of dicts, an array nested lists, numbers of NumPy Python's own."""
+    list of dicts, an array nested lists, numbers of NumPy Python's own, NaN None."""
     if not name:
         return None, ""
     if name not in namespace:
@@ -25,7 +25,7 @@ def plain_value(namespace: Mapping[str, Any], name: str) -> tuple[Any, str]:
         return None, f"{name} cannot be given back as plain values: {problem}"
     if len(text) > MOST_CHARS:
         return None, f"{name} is too large to give back ({len(text):,} characters of JSON); write it to a file"
-    return json.loads(text), ""
+    return json.loads(text, parse_constant=lambda _: None), ""  # NaN and the infinities are no JSON
 
 
 def _plain(value: Any) -> Any:

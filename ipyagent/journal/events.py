@@ -51,13 +51,15 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class SessionStarted(_Event, frozen=True, tag=True):
-    """First event of a journal. `notebook` is relative to the project ("" when unknown)."""
+    """First event of a journal. `notebook` is relative to the project ("" when unknown), `label` what the user
+    calls this branch ("": nothing)."""
 
     session: str
     version: str
     notebook: str = ""
     forked_from: str = ""
     forked_at: int = 0
+    label: str = ""
 
 
 class KernelStarted(_Event, frozen=True, tag=True):
@@ -200,10 +202,12 @@ class FileChanged(_Event, frozen=True, tag=True):
 
 class FilesRestored(_Event, frozen=True, tag=True):
     """`%agent undo` put these files back as they were before `FileChanged` event `since`; that turn is over
-    with, also for the files it had to leave alone."""
+    with, also for the files it had to leave alone. `upto`: turns later than that of event `upto` are not (0: all
+    are)."""
 
     paths: tuple[str, ...]
     since: int
+    upto: int = 0
 
 
 class Retrying(_Event, frozen=True, tag=True):

@@ -39,6 +39,12 @@ def render_failure(error: BaseException, max_chars: int = 4_000) -> str:
     return text
 
 
+def cells_of(error: BaseException) -> list[str]:
+    """The sources of the cells whose code an error went through."""
+    names = [frame.f_code.co_filename for frame, _ in traceback.walk_tb(error.__traceback__)]
+    return ["".join(linecache.getlines(name)) for name in dict.fromkeys(names) if _is_cell(name)]
+
+
 def _trim(trace: traceback.TracebackException, seen: set[int]) -> None:
     if id(trace) in seen:
         return

@@ -20,6 +20,8 @@ from typing import Any, Literal
 
 import msgspec
 
+from ipyagent.kernel.scope import users_namespace
+
 _PATIENCE = 1.0
 """Seconds for all servers together."""
 _MAX_REPLY = 4_000_000
@@ -108,7 +110,7 @@ def _parent(kernel: Any) -> dict[str, Any]:
 
 
 def _notebook(shell: Any, kernel: Any) -> Path | None:
-    named = shell.user_ns.get("__vsc_ipynb_file__")
+    named = users_namespace(shell).get("__vsc_ipynb_file__")
     if isinstance(named, str) and named.endswith(".ipynb"):
         return Path(named)
     kernel_id = _kernel_id(kernel)

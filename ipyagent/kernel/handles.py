@@ -14,6 +14,7 @@ from typing import Any
 
 from ipyagent.journal.events import ResultStored
 from ipyagent.kernel.previews import Kind
+from ipyagent.kernel.scope import users_namespace
 
 NAME = "_agent"
 _NUMBER = re.compile(r"\d+")
@@ -67,8 +68,8 @@ class Handles(dict[str, Any]):
         self._last = max([self._last, *(int(number) for name in known for number in _NUMBER.findall(name))])
 
     def install(self, shell: Any) -> bool:
-        """Have the name in the shell's namespace, not among the user's; False when it is theirs."""
-        if shell.user_ns.setdefault(NAME, self) is not self:
+        """Have the name in the user's namespace, not among their variables; False when it is theirs."""
+        if users_namespace(shell).setdefault(NAME, self) is not self:
             return False
         shell.user_ns_hidden[NAME] = self
         return True

@@ -69,10 +69,9 @@ def secret_mark(kind: str, length: int) -> str:
     return f"[secret: {kind}, {length:,} characters]"
 
 
-def stand_in(text: str) -> str:
-    """The first place in a text where something stands for a secret; "" when there is none."""
-    found = _STANDS_IN.search(text)
-    return found[0] if found else ""
+def stand_ins(text: str) -> list[str]:
+    """What stands for secrets in a text, as it is shown."""
+    return _STANDS_IN.findall(text) if "[" in text else []
 
 
 def name_strength(name: str) -> int:

@@ -15,12 +15,11 @@ from functools import cached_property
 from typing import Any, Literal, TypeAlias
 
 from ipyagent.errors import ToolFailure
+from ipyagent.kernel.cell_marks import HIDE, mark_of
 from ipyagent.kernel.notebook_ids import KnownIds, ids_of, own_id, print_of
 from ipyagent.kernel.notebook_layout import Layout
 
 Kind: TypeAlias = Literal["code", "markdown", "raw"]
-HIDE = "agent-hide"
-"""Tag of a cell that its author keeps from the agent: neither shown nor changed."""
 _NEAR = 3
 
 
@@ -82,8 +81,8 @@ class Notebook:
         for number, (place, ident) in enumerate(zip(self.layout.places, self.known.ids, strict=True)):
             metadata = place.value.get("metadata")
             tags = metadata.get("tags") if isinstance(metadata, dict) else None
-            hidden = isinstance(tags, list) and HIDE in tags
             kind, source = str(place.value.get("cell_type", "?")), joined(place.value.get("source"))
+            hidden = mark_of(source, tags) == HIDE
             made.append(Cell(number, ident, kind, source, hidden, place.value))
         return tuple(made)
 

@@ -14,10 +14,20 @@ import sys
 import types
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
+from weakref import WeakValueDictionary
 
 T = TypeVar("T")
 
+_SCOPES: WeakValueDictionary[int, Scope] = WeakValueDictionary()
+"""By the identity of their namespaces."""
 _HISTORY = re.compile(r"_{1,3}|_i{1,3}|_i?\d+|_[iod]h|In|Out")
+
+
+def users_namespace(shell: Any) -> dict[str, Any]:
+    """The user's own namespace, from any thread, also while a scope is in use on the main one."""
+    found: dict[str, Any] = shell.user_ns  # read once: the main thread may turn the shell meanwhile
+    scope = _SCOPES.get(id(found))
+    return found if scope is None else scope.users
 
 
 class Scope:
@@ -26,7 +36,8 @@ class Scope:
     def __init__(self, shell: Any, extra: Mapping[str, Any] | None = None) -> None:
         self._shell = shell
         self._module = types.ModuleType("__main__")
-        seed = {name: value for name, value in list(shell.user_ns.items()) if not _HISTORY.fullmatch(str(name))}
+        self.users = users_namespace(shell)
+        seed = {name: value for name, value in list(self.users.items()) if not _HISTORY.fullmatch(str(name))}
         inputs: list[str] = [""]
         outputs: dict[int, Any] = {}
         self.extra = dict(extra or {})
@@ -38,6 +49,7 @@ class Scope:
         self.seed = seed
         """The user's names as they were when this was made."""
         self._folder = _folder()
+        _SCOPES[id(self.namespace)] = self
         self._before: tuple[Any, Any, Any, str] | None = None
 
     def __repr__(self) -> str:

@@ -11,10 +11,11 @@ from typing import Any, Literal
 from ipyagent.errors import AgentError
 from ipyagent.journal.events import FileChanged, PlanWritten, Step
 from ipyagent.journal.protocols import Execution, Workspace
+from ipyagent.kernel.cell_marks import CellMarks
 from ipyagent.kernel.dispatcher import MainThread
 from ipyagent.kernel.frontend import opened, own_notebook
 from ipyagent.kernel.mains import Mains
-from ipyagent.kernel.scope import Scope
+from ipyagent.kernel.scope import Scope, users_namespace
 from ipyagent.kernel.variables import short_types
 from ipyagent.project import write_atomically
 
@@ -44,6 +45,7 @@ class KernelWorkspace:
     read_stamps: dict[Path, str] = field(default_factory=dict)
     cell_ids: dict[Path, Any] = field(default_factory=dict)
     names: Names = field(default_factory=Names)
+    marks: CellMarks | None = None
     memory: object = None
     skills: object = None
     children: object = None
@@ -57,8 +59,7 @@ class KernelWorkspace:
 
     @property
     def namespace(self) -> dict[str, Any]:
-        namespace: dict[str, Any] = self.shell.user_ns if self.scope is None else self.scope.namespace
-        return namespace
+        return users_namespace(self.shell) if self.scope is None else self.scope.namespace
 
     @property
     def hidden(self) -> Mapping[str, Any]:

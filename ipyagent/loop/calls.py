@@ -90,7 +90,7 @@ async def _call(session: Session, call: Block, invalid: str | None, workspace: W
             is_error=output.is_error,
             seconds=round(time.monotonic() - began, 3),
             tokens=estimate_blocks(blocks),
-            note=hidden(output.note),
+            note=session.redact(hidden(output.note)),
         )
     )
     await asyncio.sleep(0)  # a stop that waited for this result comes before the next question, call or request
@@ -124,7 +124,7 @@ def _sound(output: Any, workspace: Workspace) -> ToolOutput:
 
 def _stream(session: Session, call: str, text: str) -> None:
     try:
-        session.record(Streamed(channel="tool", text=hidden(clean(text)), ref=call))
+        session.record(Streamed(channel="tool", text=session.redact(hidden(clean(text))), ref=call))
     except JournalError:
         return  # running code is not left behind for it; the call's result meets the full disk again
 

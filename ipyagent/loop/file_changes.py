@@ -38,7 +38,8 @@ class FileChanges:
                 self._by_turn.setdefault(self._turn, []).append(event)
                 self._left = [change for change in self._left if change.path != event.path]
             case FilesRestored():
-                undone = [turn for turn, changes in self._by_turn.items() if changes[0].id >= event.since]
+                upto = event.upto or event.id
+                undone = [turn for turn, changes in self._by_turn.items() if event.since <= changes[0].id <= upto]
                 for turn in undone:
                     self._left += self._by_turn.pop(turn)
                 self._left = sorted(
@@ -53,4 +54,9 @@ class FileChanges:
         if not self._by_turn:
             return ToUndo(0, tuple(self._left)) if self._left else None
         turn = max(self._by_turn)
-        return ToUndo(turn, (*self._by_turn[turn], *self._left))
+        changes = sorted((*self._by_turn[turn], *self._left), key=lambda each: each.id)
+        return ToUndo(turn, tuple(changes))
+
+    def of(self, turn: int) -> tuple[FileChanged, ...]:
+        """The changes of one turn that were not taken back, oldest first."""
+        return tuple(self._by_turn.get(turn, ()))

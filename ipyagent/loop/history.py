@@ -6,6 +6,7 @@ from collections import deque
 
 import msgspec
 
+from ipyagent.context.pins import Pins
 from ipyagent.context.server_edits import CLEAR_RESULTS
 from ipyagent.context.server_edits import NAME as EDITS
 from ipyagent.journal.events import (
@@ -52,6 +53,8 @@ class Turn(msgspec.Struct, kw_only=True):
     last: int = 0
     status: Ending | None = None
     answer: str = ""
+    out: bool = False
+    """Whether the user took it out of the conversation."""
 
 
 class Totals(msgspec.Struct):
@@ -133,8 +136,12 @@ class History:
         """The event in which each layer last spoke."""
         self.plan: PlanWritten | None = None
         """The model's newest plan."""
+        self.pins = Pins()
+        """Which pinned cells stand in the context."""
         self.children: dict[str, ChildStarted] = {}
         """The session's sub-agents, running or not, by id."""
+        self.at_work: dict[str, ChildStarted] = {}
+        """Those of which no end is known, by id."""
         self.untold: list[ChildEnded] = []
         """Sub-agents that ended in the background, of which the model was not told yet."""
         self.notes: NotesWritten | None = None
@@ -160,6 +167,7 @@ class History:
         self.files.apply(event)
         self.skills.apply(event)
         self.mail.apply(event)
+        self.pins.apply(event)
         match event:
             case SessionStarted():
                 self.started = event
@@ -198,6 +206,8 @@ class History:
                 self._save(event.layer, event.saved, len(event.calls))
             case Snipped():
                 self._save("snip", event.saved)
+                for turn in self.turns:
+                    turn.out = turn.out or event.first <= turn.first <= event.last
                 self.compact_failures = 0  # what could not be compacted may be what has gone
                 if self.request is not None and event.first <= self.request.id <= event.last:
                     self.request = None  # a later compaction does not put it back
@@ -224,8 +234,9 @@ class History:
             case PlanWritten():
                 self.plan = event
             case ChildStarted():
-                self.children[event.child] = event
+                self.children[event.child] = self.at_work[event.child] = event
             case ChildEnded():
+                self.at_work.pop(event.child, None)
                 self._add(event.usage, event.cost, event.requests)
                 if event.text:
                     self.untold.append(event)

@@ -20,6 +20,7 @@ from ipyagent.journal.events import Block, LayerFailed
 from ipyagent.journal.journal import clean
 from ipyagent.journal.protocols import Live, ToolOutput, Workspace
 from ipyagent.kernel.variables import preview
+from ipyagent.loop.redacting import without_secrets
 from ipyagent.loop.session import Session
 from ipyagent.model.endpoint import own_keys
 from ipyagent.tools.answers import capped, plain
@@ -45,7 +46,7 @@ async def kept(session: Session, call: Block, output: ToolOutput, workspace: Wor
 
     A stop meanwhile does not lose the result: the cancellation comes at the caller's next await.
     """
-    blocks = tuple(_without_keys(block) for block in output.blocks)
+    blocks = without_secrets((_without_keys(block) for block in output.blocks), session.redact)
     if not session.setting(f"layer_{store_results.name}"):
         return blocks
     own = getattr(session.tools.get(str(call["name"])), "store_chars", None)
@@ -55,7 +56,8 @@ async def kept(session: Session, call: Block, output: ToolOutput, workspace: Wor
     if not is_large(blocks, limit) and (raw is None or len(raw) <= limit):
         return blocks
     if live is not None and live.alone and type(live.value) is str:  # its text, not its repr
-        text = hidden(capped(plain(clean(live.value)), workspace.limit("tool_output_chars")))
+        given = capped(plain(clean(live.value)), workspace.limit("tool_output_chars"))
+        text = session.redact(hidden(given))
         blocks = ({"type": "text", "text": text}, *(block for block in blocks if block["type"] != "text"))
     bound = workspace.limit("tool_output_chars")
     if sum(len(block["text"]) for block in blocks if block["type"] == "text") > bound:
@@ -65,7 +67,8 @@ async def kept(session: Session, call: Block, output: ToolOutput, workspace: Wor
     most = workspace.limit("preview_chars")
     if live is not None:
         handle, look = await _held(session, whole.call, live, most, workspace)
-        whole = msgspec.structs.replace(whole, handle=handle, look=hidden(clean(look)), alone=live.alone)
+        look = session.redact(hidden(clean(look)))
+        whole = msgspec.structs.replace(whole, handle=handle, look=look, alone=live.alone)
     try:
         folder = session.journal.folder
         stored = store(whole, folder=folder, place=place_of(folder, workspace), limit=limit, preview=most)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 
 from ipyagent.journal.events import Block
 from ipyagent.kernel.masking import secret_mark
-from ipyagent.memory.secrets import secrets_in
+from ipyagent.memory.secret_places import secrets_in
 
 _ARTICLE = re.compile(r"^(?:an?|the) ")
 

@@ -57,10 +57,14 @@ class Session:
         self.tools: dict[str, Tool] = {}
         self.limits = Limits()
         self.surface: Surface | None = None
+        self.heard: list[Callable[[Event], None]] = []
+        """Told of each event once it is journalled, on whatever thread recorded it."""
         self.turn_cost: float | None = 0.0
         self.info = ModelInfo(model="", window=0, max_output=0)
         self.setting: Callable[[str], Any] = _no_setting
         self.restoring: Callable[[Workspace], Awaitable[list[tuple[str, str]]]] = _nothing
+        self.redact: Callable[[str], str] = _as_it_is
+        """Takes what looks like a secret out of a text that is on its way to the model."""
         self.hold: Callable[[str, Any], str] | None = None
         """Keep a call's object alive; its handle."""
         self.before_request: Callable[[], Awaitable[None]] = _nothing_first
@@ -183,6 +187,8 @@ class Session:
             self.watch.apply(made)
         if self.surface is not None:
             self.surface.show(made)
+        for tell in tuple(self.heard):
+            tell(made)
         return made
 
     def show_phase(self, phase: str) -> None:
@@ -211,7 +217,7 @@ class Session:
         """Close every open call with an error result that says `why`, then a half-said reply."""
         for call, name in self.view.open_calls.items():
             running = self.view.was_called(call)
-            output = capped(self.view.partial_output(call).strip(), CUT_CHARS)
+            output = capped(self.redact(self.view.partial_output(call)).strip(), CUT_CHARS)
             body = f"{CUT_OFF if running else NOT_RUN} {why}" + (f"\nOutput until then:\n{output}" if output else "")
             self.record(
                 ToolReturned(
@@ -238,6 +244,10 @@ class Session:
         """End background work and let go of the journal."""
         self.background.close()
         self.journal.close()
+
+
+def _as_it_is(text: str) -> str:
+    return text
 
 
 def _nothing_then() -> None:

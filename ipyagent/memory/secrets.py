@@ -58,12 +58,12 @@ _KINDS: tuple[tuple[str, str], ...] = (
 )
 # Group names are numbered: the same kind may have several forms. What stands before a key may be anything
 # but a letter or digit that would make the key the middle of a longer word.
-_KNOWN = re.compile("|".join(f"(?P<k{number}>(?<![A-Za-z0-9]){form})" for number, (_, form) in enumerate(_KINDS)))
+KNOWN = re.compile("|".join(f"(?P<k{number}>(?<![A-Za-z0-9]){form})" for number, (_, form) in enumerate(_KINDS)))
 
 _URL = re.compile(r"(?i)\b[a-z][a-z0-9+.-]{1,20}://(?P<user>[^\s/:@\"'<>]*):(?P<value>[^\s/@\"'<>]+(?:/[^\s/@]+)?)@")
-_LOGIN = re.compile(r"(?:^|\s)(?:-u|--user|--userpwd)[ =]['\"]?(?P<user>[^\s:'\"]+):(?P<value>[^\s'\"]+)")
-_BEARER = re.compile(r"(?i)\bbearer[ :=]+['\"]?(?P<value>[\w.~+/=-]{12,})")
-_BASIC = re.compile(r"(?i)\bauthorization['\"]?\s*[:=]\s*['\"]?basic\s+(?P<value>[A-Za-z0-9+/]{8,}={0,2})")
+LOGIN = re.compile(r"(?:^|\s)(?:-u|--user|--userpwd)[ =]['\"]?(?P<user>[^\s:'\"]+):(?P<value>[^\s'\"]+)")
+BEARER = re.compile(r"(?i)\bbearer[ :=]+['\"]?(?P<value>[\w.~+/=-]{12,})")
+BASIC = re.compile(r"(?i)\bauthorization['\"]?\s*[:=]\s*['\"]?basic\s+(?P<value>[A-Za-z0-9+/]{8,}={0,2})")
 
 _PASSWORD = (
     r"pass(?:word|wd|phrase|code|wort)?|pwd|passwort|kennwort|contrase(?:ñ|n)a|senha|mot de passe|密码|密碼|口令|"
@@ -73,7 +73,7 @@ _TOKEN = (
     r"secret|token|credentials?|(?:api|access|auth|private|account|encryption|signing|master|license|service|client|"
     r"subscription|consumer|app)[ _.-]?key|apikey|session[ _-]?(?:id|cookie)|cookie"
 )
-_ASSIGNED = re.compile(
+ASSIGNED = re.compile(
     rf"(?<![\w.\-])(?P<name>[\w.\-]{{0,40}}?(?:(?P<password>{_PASSWORD})|(?P<token>{_TOKEN}))[\w.\-]{{0,30}}?)"
     r"(?P<quote>['\"`*]{0,3})"
     r"[ \t]*(?P<sign>:=|=>|==?|[:：]|\bis\b|\bist\b|是|は|→)\*{0,2}[ \t]*(?P<open>['\"`*]{0,3})"
@@ -100,7 +100,7 @@ true undefined unset valid value written wrong yes
 _NO_VALUE = re.compile(r"(?:tokens|passes|cookies|_(?:name|path|file|url|id|hash|len|length|count|type|field|column))$")
 """Names that speak of a secret and do not hold it."""
 _ZERO_WIDTH = re.compile(r"[\u00ad\u200b-\u200f\u2028\u2029\u2060-\u2064\ufeff]")
-_SECRETIVE = re.compile(r"(?i)key|token|secret|passw|pwd|credential")
+SECRETIVE = re.compile(r"(?i)key|token|secret|passw|pwd|credential")
 
 
 def find_secrets(text: str, *, known: str = "", environ: Mapping[str, str] = os.environ) -> list[Secret]:
@@ -148,33 +148,31 @@ def _all(text: str, environ: Mapping[str, str]) -> Iterator[tuple[str, str, int]
         ends.insert(at, end)
         return True
 
-    for match in _KNOWN.finditer(text):
-        kind = _KINDS[int((match.lastgroup or "k0")[1:])][0]
-        varied = kind == "a PEM block" or len(set(match.group()[-16:])) > 4  # sk-ant-xxxxxxxx is a picture of a key
-        if varied and free(*match.span()):
+    for match in KNOWN.finditer(text):
+        if (kind := known_kind(match)) and free(*match.span()):
             yield kind, match.group(), match.start()
     for name, value in environ.items():
-        place = text.find(value) if len(value) >= 12 and _SECRETIVE.search(name) else -1
-        if place >= 0 and _random(value, 2.5) and free(place, place + len(value)):
+        place = text.find(value) if len(value) >= 12 and SECRETIVE.search(name) else -1
+        if place >= 0 and is_random(value, 2.5) and free(place, place + len(value)):
             yield f"the value of the environment variable {name}", value, place
     for kind, form in (
         ("a password in a web address", _URL),
-        ("a login with its password", _LOGIN),
-        ("a bearer token", _BEARER),
-        ("a login with its password", _BASIC),
+        ("a login with its password", LOGIN),
+        ("a bearer token", BEARER),
+        ("a login with its password", BASIC),
     ):
         for match in form.finditer(text):
             value = match["value"]
-            if form is _BEARER and not _random(value, 2.8):
+            if form is BEARER and not is_random(value, 2.8):
                 continue
-            if form is _LOGIN and (value.isdigit() and len(value) < 5):
+            if form is LOGIN and (value.isdigit() and len(value) < 5):
                 continue
             if not _STANDS_FOR.fullmatch(value) and free(*match.span("value")):
                 yield kind, value, match.start()
-    for match in _ASSIGNED.finditer(text):
+    for match in ASSIGNED.finditer(text):
         group = "inside" if match["inside"] is not None else "bare"
         value = match[group].strip().rstrip(".)*")
-        if _gives_away(match, value) and free(*match.span(group)):
+        if gives_away(match, value) and free(*match.span(group)):
             yield ("a password" if match["password"] else "a key or token"), value, match.start()
     for match in _ANY.finditer(text):
         longest = max(re.split(r"[/_=+-]", match["value"]), key=len)
@@ -182,7 +180,18 @@ def _all(text: str, environ: Mapping[str, str]) -> Iterator[tuple[str, str, int]
             yield "a random key", match["value"], match.start()
 
 
-def _gives_away(match: re.Match[str], value: str) -> bool:
+def known_kind(match: re.Match[str]) -> str:
+    """The kind of what `KNOWN` found; "" for `sk-ant-xxxxxxxx`, a picture of a key."""
+    kind = _KINDS[int((match.lastgroup or "k0")[1:])][0]
+    return kind if kind == "a PEM block" or len(set(match.group()[-16:])) > 4 else ""
+
+
+def stands_for(value: str) -> bool:
+    """Whether a value only stands for a secret: `<token>`, `$PASSWORD`, `***`."""
+    return _STANDS_FOR.fullmatch(value) is not None
+
+
+def gives_away(match: re.Match[str], value: str) -> bool:
     """Whether what is assigned to a secret's name is a secret itself."""
     quoted = match["inside"] is not None
     bare = value.casefold()
@@ -194,11 +203,11 @@ def _gives_away(match: re.Match[str], value: str) -> bool:
     if not quoted and re.search(r"[()]|^\W*$", value):  # code, or a sign
         return False
     if match["token"]:
-        return len(value) >= 12 and " " not in value and _random(value, 2.8)
+        return len(value) >= 12 and " " not in value and is_random(value, 2.8)
     if re.search(r"^pass(?:ed|ing|enger|ive|age|port|ion)|bypass|compass|surpass", name):
         return False
     if re.fullmatch(r"[\w.-]*pass", name) and match["sign"] in (":", "：", "is", "==") and not quoted:
-        return len(value) >= 8 and _random(value, 2.5)  # "first pass: 2023" is no password
+        return len(value) >= 8 and is_random(value, 2.5)  # "first pass: 2023" is no password
     has_digit, has_letter = any(map(str.isdigit, value)), any(map(str.isalpha, value))
     odd = any(character in "!@#$%^&*?~+" for character in value)
     if len(value) < 6 or (" " in value and not (quoted and has_digit)):
@@ -211,7 +220,7 @@ def _gives_away(match: re.Match[str], value: str) -> bool:
     return match["sign"] == "=" and (quoted or tight) and not re.search(r"[._]", value) and len(value) >= 6
 
 
-def _random(value: str, least: float) -> bool:
+def is_random(value: str, least: float) -> bool:
     """Letters and digits without a pattern, `least` bits of entropy a character or more."""
     return any(map(str.isdigit, value)) and any(map(str.isalpha, value)) and _entropy(value) >= least
 

@@ -28,7 +28,8 @@ _CHANGES = bag("insert pop update setdefault __setitem__ set_flags eval")
 
 @dataclass(slots=True)
 class Knowledge:
-    """`tables`: by name; `counts`: of values, by table and column; `names`: all known; `own`: made by the agent.
+    """`tables`: by name; `counts`: of values, by table and column; `names`: all known; `own`: made by the agent,
+    `loaded`: those of them that were read from somewhere.
 
     `complete`: whether all names were told since the kernel started, as far as a listing can tell them.
     """
@@ -38,6 +39,7 @@ class Knowledge:
     counts: dict[str, dict[str, dict[str, int]]] = field(default_factory=dict)
     names: set[str] = field(default_factory=set)
     own: set[str] = field(default_factory=set)
+    loaded: set[str] = field(default_factory=set)
     listed: bool = False
     complete: bool = False
     used: list[str] = field(default_factory=list)
@@ -94,6 +96,7 @@ class Knowledge:
                 self.counts[about[1]] = counts
             if not step.failed:
                 self.used += _LOADED.findall(step.code)
+                self.loaded |= set(_LOADED.findall(step.code))
                 read, made = names_in(step.code), assigned(step.code)
                 self.used += [each for each in self.sizes if each in read and each not in made]
         elif step.tool == "variables" and not step.failed:

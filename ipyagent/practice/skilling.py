@@ -11,8 +11,9 @@ import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from .columns import find
 from .intents import FILE, Ask
-from .phrases import bag
+from .phrases import bag, english
 from .recipe import Ending, Recipe, Task
 from .session import listed_skills, word_set
 
@@ -26,6 +27,18 @@ _DF = re.compile(r"(?<![\w.\"'])df(?![\w\"'])(?!\s*=[^=])")
 _FOLDER = re.compile(r"^Folder: (.+?)(?: \(paths below are relative to it\))?$", re.M)
 _POINT = re.compile(r"\s*(?:#+|\d+\.|-)\s")
 _WORK = re.compile(r"\b(?:use|using|apply|follow|go by|with)\b.*\bskill\b|用.*技能", re.I)
+_NOTEBOOK = re.compile(r"(?:^|(?<=[\s@,，:：(\"'`“]))([\w./\\~-]+\.ipynb)(?!\w)", re.I)
+"""A notebook is no table to load, but a skill may be about one."""
+_SPECIAL = re.compile(
+    r"\bsignifican(?:t|tly|ce)\b|\bp.?values?\b|\bt.?tests?\b|\bstatistical tests?\b|\bhypothes[ei]s\b|\ba/?b.?tests?\b"
+    r"|\banova\b|\bchi.?squared?\b|\b(?:train|evaluate)\b.*\b(?:model|classifier|regressor)\b|\bclassif(?:y|ier)\b"
+    r"|\bcross.?validat\w+|\bheld.?out\b|\bleakage\b|显著|假设检验|统计检验|p\s*值|训练.*模型|评估.*模型|交叉验证",
+    re.I,
+)
+_TERMS = {
+    "显著": "significant", "检验": "test", "训练": "train", "模型": "model", "评估": "evaluate", "差异": "difference",
+}  # fmt: skip
+_TARGET = re.compile(r"\b(?:predict\w*|classif\w+|target|estimate)\b|预测|目标", re.I)
 LEAST = 2
 """Words that a request and a description must share."""
 _COMMON = bag(
@@ -54,6 +67,14 @@ def by_user(task: Task) -> Work | None:
         if (standing := _standing(task, name)) is not None:
             found.append(Work(standing[1], standing[2]))
     return found[-1] if found else None
+
+
+def special(task: Task, ask: Ask) -> str:
+    """The listed skill for work that wants more care than our own recipe has (a test, a trained model); "" for none."""
+    if _SPECIAL.search(ask.text) is None:
+        return ""
+    terms = " ".join(word for term, word in _TERMS.items() if term in ask.text)
+    return fitting(task, Ask(ask.kind, f"{ask.text} {terms}"))
 
 
 def fitting(task: Task, ask: Ask) -> str:
@@ -96,7 +117,9 @@ def load(task: Task, name: str, why: str) -> Recipe:
 def follow(task: Task, work: Work) -> Recipe:
     """Runs the code of a skill's body; its points when it has none."""
     folder = _FOLDER.search(work.text)
-    known = {"folder": folder[1].strip() if folder else "", "file": _file(task), "table": _table(task)}
+    table = _table(task)
+    known = {"folder": folder[1].strip() if folder else "", "file": _file(task), "table": table}
+    known |= {"target": _target(task, table)}
     head = task.say(f"By the skill `{work.name}`:", f"按技能 `{work.name}`：")
     blocks = _BLOCK.findall(work.text)
     if not blocks:
@@ -158,15 +181,40 @@ def _standing(task: Task, name: str) -> re.Match[str] | None:
 
 
 def _file(task: Task) -> str:
-    found = FILE.search(task.conversation.turn.asked)
+    asked = task.conversation.turn.asked
+    found = _NOTEBOOK.search(asked) or FILE.search(asked)
     named = next((group for group in found.groups() if group), "") if found else ""
     return named or next(iter(task.conversation.turn.attached("file")), "")
 
 
 def _table(task: Task) -> str:
-    """The DataFrame that the request names, else the one in use."""
-    asked = re.findall(r"[A-Za-z_]\w*", task.conversation.turn.asked)
-    frames = [*task.known.tables, *task.known.sizes]
-    named = [name for name in asked if name in frames]
-    return (named or list(task.conversation.turn.attached("variable")) or task.known.used[-1:] or [""])[0]
+    """The DataFrame that the request names or attaches; else the one whose columns it names; else the one that was
+    used last. One that the agent computed comes after those that it was computed from."""
+    known, asked = task.known, task.conversation.turn.asked
+    frames = list(dict.fromkeys([*known.tables, *known.sizes]))
+    words: list[str] = re.findall(r"[A-Za-z_]\w*", asked)
+    named = [name for name in words if name in frames]
+    if chosen := named or list(task.conversation.turn.attached("variable")):
+        return chosen[0]
+    used = [name for name in known.used if name in frames or not known.listed]
+    latest = {name: at for at, name in enumerate(used)}
+    said = english(asked)
+
+    def fit(name: str) -> tuple[int, bool, int, int]:
+        told = known.tables.get(name)
+        columns = {each.column for each in find(said, list(told.dtypes))} if told else set()
+        first = name in known.loaded or name not in known.own
+        return len(columns), first, latest.get(name, -1), known.sizes.get(name, (0, 0))[0]
+
+    found: str = max(dict.fromkeys([*frames, *used]), key=fit, default="")
+    return found
+
+
+def _target(task: Task, table: str) -> str:
+    """The column that the request wants predicted; "" when it names none."""
+    told = task.known.tables.get(table)
+    words = english(task.conversation.turn.asked)
+    verb = _TARGET.search(words)
+    named = find(words[verb.end() :], list(told.dtypes)) if told and verb else []
+    return named[0].column if named else ""
 

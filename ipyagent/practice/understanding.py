@@ -60,6 +60,8 @@ _OTHER: dict[str, Callable[[Task, Ask], Recipe | str]] = {
     "help": talk.unknown, "out": talk.unknown,
 }  # fmt: skip
 
+_CAREFUL = ("compare", "correlate", "fit", "group")
+"""Kinds of requests for which a skill may know more than we do: it comes first, our recipe after it."""
 _UNKNOWN = ("out", "help")
 """Kinds of requests that no recipe of ours is for."""
 
@@ -125,6 +127,13 @@ def _recipe(task: Task, wanted: Ask) -> Recipe:
         return (yield from skilling.load(task, name, f"The user wants the skill {name} used."))
     if wanted.kind in _UNKNOWN and (name := skilling.fitting(task, wanted)):
         return (yield from skilling.load(task, name, f"The description of the skill {name} fits this request."))
+    if wanted.kind in _CAREFUL and (name := skilling.special(task, wanted)):
+        said = yield from skilling.load(task, name, f"The skill {name} is for such work.")
+        try:
+            more = yield from _on_frame(task, wanted)
+        except Ending as ending:  # our own recipe wants to know more: what the skill has shown stands all the same
+            more = str(ending)
+        return f"{said}\n\n{more}"
     if wanted.kind in _ON_FRAME:
         return (yield from _on_frame(task, wanted))
     if wanted.kind == "load":

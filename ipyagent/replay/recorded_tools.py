@@ -119,6 +119,10 @@ class ReplayWorkspace:
         return None
 
     @property
+    def marks(self) -> object:
+        return None
+
+    @property
     def memory(self) -> object:
         return None
 

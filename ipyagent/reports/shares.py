@@ -36,7 +36,9 @@ class Shares:
     """Estimated tokens by source; what is known of a message is not estimated again."""
 
     def __init__(self) -> None:
-        self._known: list[tuple[dict[str, Any], dict[str, int]]] = []
+        self._seen: list[dict[str, Any]] = []
+        self._each: list[dict[str, int]] = []
+        self._sums = dict.fromkeys(SOURCES, 0)
         self._head: tuple[Any, Any, dict[str, int]] = (None, None, {})
 
     def of(self, view: View) -> dict[str, int]:
@@ -49,19 +51,25 @@ class Shares:
 
     def estimated(self, view: View) -> dict[str, int]:
         """The same as our estimates, which no count of the server moves."""
-        found = dict.fromkeys(SOURCES, 0)
         if self._head[0] is not view.system or self._head[1] is not view.tools:
             self._head = (view.system, view.tools, _head_shares(view))
-        found.update(self._head[2])
-        known, messages = self._known, view.messages
-        del known[len(messages) :]
-        for at, message in enumerate(messages):
-            if at == len(known):
-                known.append((message, _shares(message)))
-            elif known[at][0] is not message:
-                known[at] = message, _shares(message)
-            for source, tokens in known[at][1].items():
-                found[source] += tokens
+        seen, messages = self._seen, view.messages
+        kept = max(0, len(seen) - 1)  # the last one grows: results join it
+        if messages[:kept] != seen[:kept]:  # compares identities first, so this costs next to nothing
+            kept = next((at for at in range(min(kept, len(messages))) if messages[at] is not seen[at]), len(messages))
+        for gone in self._each[kept:]:
+            for source, tokens in gone.items():
+                self._sums[source] -= tokens
+        del seen[kept:], self._each[kept:]
+        for message in messages[kept:]:
+            shares = _shares(message)
+            seen.append(message)
+            self._each.append(shares)
+            for source, tokens in shares.items():
+                self._sums[source] += tokens
+        found = dict(self._sums)
+        for source, tokens in self._head[2].items():
+            found[source] += tokens
         return found
 
 

@@ -1,8 +1,7 @@
 """A session as it grew: what stood in the context after every turn, and what each decision changed.
 
-Pure functions of the events. One walk over them keeps, at every turn's end and around every decision,
-the list of messages as it was; a message that was given out is never changed, so such a checkpoint
-costs pointers, not text.
+A function of the events alone. One walk over them keeps, around every decision, the list of messages as it
+was; a message that was given out is never changed, so such a checkpoint costs pointers, not text.
 """
 
 from __future__ import annotations
@@ -83,57 +82,99 @@ class Timeline(msgspec.Struct, frozen=True, kw_only=True):
         return compare(*self.around[event], chars)
 
 
-def timeline(events: Iterable[Event]) -> Timeline:
-    """The whole of a session. Linear in its length but for the shares of each turn, which cost a
-    look at every message."""
-    view, shares = View(), Shares()
-    bars: list[Bar] = []
-    marks: list[Mark] = []
-    around: dict[int, tuple[list[dict[str, Any]], list[dict[str, Any]]]] = {}
-    open_turn: tuple[int, str] | None = None
-    spent, priced, requests, last = 0.0, True, 0, 0
+AROUND = 400
+"""Decisions, the newest, whose messages before and after are kept; older ones are found again by `around`."""
 
-    def close(ended: str) -> None:
-        nonlocal open_turn, spent, requests, priced
-        if open_turn is not None:
-            cost = spent if priced else None
-            first, text = open_turn
-            tokens, sources = view.count().tokens, shares.of(view)
-            bar = Bar(
-                number=len(bars) + 1, text=text, first=first, last=last, tokens=tokens, sources=sources, cost=cost,
-                requests=requests, ended=ended,
-            )  # fmt: skip
-            bars.append(bar)
-        open_turn, spent, requests, priced = None, 0.0, 0, True
 
-    for event in events:
+class Walk:
+    """A session's timeline as its events come in, one after another. `timeline` may be asked for at any moment;
+    a turn that runs is its last bar, with `ended` ""."""
+
+    def __init__(self) -> None:
+        self.view = View()
+        self._shares = Shares()
+        self._bars: list[Bar] = []
+        self._marks: list[Mark] = []
+        self._around: dict[int, tuple[list[dict[str, Any]], list[dict[str, Any]]]] = {}
+        self._open: tuple[int, str] | None = None
+        self._spent, self._priced, self._requests = 0.0, True, 0
+        self.last = 0
+        """The newest event's number."""
+
+    def __repr__(self) -> str:
+        return f"<Walk {len(self._bars)} turns, event {self.last}>"
+
+    def apply(self, event: Event) -> None:
+        """Take in the next event."""
         if isinstance(event, UserSaid):
-            close("")
-            open_turn = (event.id, event.text)
-        said = None if isinstance(event, ModelChosen) and not view.model else describe(event)
+            self._close("")
+            self._open = (event.id, event.text)
+        said = None if isinstance(event, ModelChosen) and not self.view.model else describe(event)
         if said is None:
-            view.apply(event)
+            self.view.apply(event)
         else:
-            before, counted = list(view.messages), view.count().tokens
-            view.apply(event)
-            after = list(view.messages)
-            around[event.id] = before, after
-            turn = len(bars) + (open_turn is not None)
-            marks.append(
-                Mark(
-                    event=event.id, kind=said[0], words=said[1], turn=turn, tokens_before=counted,
-                    tokens_after=view.count().tokens,
-                )
-            )  # fmt: skip
-        last = event.id
+            self._mark(event, *said)
+        self.last = event.id
         if isinstance(event, UsageReported | ForkEnded):
-            requests += 1 if isinstance(event, UsageReported) else event.requests
-            priced = priced and event.cost is not None
-            spent += event.cost or 0.0
+            self._requests += 1 if isinstance(event, UsageReported) else event.requests
+            self._priced = self._priced and event.cost is not None
+            self._spent += event.cost or 0.0
         elif isinstance(event, TurnEnded):
-            close(event.status)
-    close("")
-    return Timeline(bars=tuple(bars), marks=tuple(marks), around=around)
+            self._close(event.status)
+
+    @property
+    def timeline(self) -> Timeline:
+        """What was seen so far."""
+        bars = [*self._bars, *([self._bar("")] if self._open is not None else [])]
+        return Timeline(bars=tuple(bars), marks=tuple(self._marks), around=dict(self._around))
+
+    def _mark(self, event: Event, kind: str, words: str) -> None:
+        view = self.view
+        before, counted = list(view.messages), view.count().tokens
+        view.apply(event)
+        self._around[event.id] = before, list(view.messages)
+        if len(self._around) > AROUND:
+            del self._around[next(iter(self._around))]
+        self._marks.append(
+            Mark(
+                event=event.id, kind=kind, words=words, turn=len(self._bars) + (self._open is not None),
+                tokens_before=counted, tokens_after=view.count().tokens,
+            )
+        )  # fmt: skip
+
+    def _bar(self, ended: str) -> Bar:
+        assert self._open is not None
+        first, text = self._open
+        return Bar(
+            number=len(self._bars) + 1, text=text, first=first, last=self.last, tokens=self.view.count().tokens,
+            sources=self._shares.of(self.view), cost=self._spent if self._priced else None, requests=self._requests,
+            ended=ended,
+        )  # fmt: skip
+
+    def _close(self, ended: str) -> None:
+        if self._open is not None:
+            self._bars.append(self._bar(ended))
+        self._open, self._spent, self._requests, self._priced = None, 0.0, 0, True
+
+
+def timeline(events: Iterable[Event]) -> Timeline:
+    """The whole of a session, in time linear in its length."""
+    walk = Walk()
+    for event in events:
+        walk.apply(event)
+    return walk.timeline
+
+
+def around(events: Iterable[Event], event: int, chars: int = 4_000) -> list[Row]:
+    """`Timeline.compare` for any decision, also one whose messages are not kept any more."""
+    view = View()
+    for each in events:
+        if each.id == event:
+            before = list(view.messages)
+            view.apply(each)
+            return compare(before, list(view.messages), chars)
+        view.apply(each)
+    return []
 
 
 def view_at(events: Iterable[Event], event: int) -> View:

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from ipyagent.errors import ToolFailure
 from ipyagent.journal.protocols import Question, Workspace
+from ipyagent.kernel.masking import stand_ins
 from ipyagent.tools.encodings import decode
 from ipyagent.tools.paths import digest, read_bytes, shown
 
@@ -94,6 +95,16 @@ def known(path: Path, workspace: Workspace) -> bytes | None:
     if stamp != digest(data):
         raise ToolFailure(f"{name} has changed since it was read; call read_file again")
     return data
+
+
+def refuse_stand_in(new: str, before: str) -> None:
+    """Raise ToolFailure for a text that holds what only stands for a secret, unless the file holds the same."""
+    mark = next((mark for mark in stand_ins(new) if mark not in before), "")
+    if mark:
+        raise ToolFailure(
+            f"{mark} only stands for a secret that you were not shown, and writing it would destroy the secret: "
+            "leave what holds it as it is, and change the lines around it with edit_file"
+        )
 
 
 def written_beside(path: Path, data: bytes) -> Path:

@@ -10,7 +10,7 @@ from typing import Any
 from ipyagent.errors import ToolFailure
 from ipyagent.journal.protocols import Question, ToolOutput, Workspace
 from ipyagent.tools.answers import text_output
-from ipyagent.tools.changes import Change, known
+from ipyagent.tools.changes import Change, known, refuse_stand_in
 from ipyagent.tools.encodings import decode
 from ipyagent.tools.paths import shown, writable
 from ipyagent.tools.schema import tool
@@ -36,7 +36,10 @@ def planned(path: str, old: str, new: str, replace_all: bool, workspace: Workspa
         old = old.replace("\r\n", "\n").replace("\n", "\r\n")
     if decoded.newline == "\r\n":
         new = new.replace("\r\n", "\n").replace("\n", "\r\n")
+    refuse_stand_in(new, text)
     count = text.count(old)
+    if not count:
+        refuse_stand_in(old, text)
     if count == 0:
         raise ToolFailure(f"`old` is not in {path}{_nearest(old, text)}")
     if count > 1 and not replace_all:

@@ -6,6 +6,7 @@ import asyncio
 import json
 import re
 import sys
+from collections.abc import Container
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from ipyagent.errors import ToolFailure
 from ipyagent.journal.protocols import Permission, Question, ToolOutput, Workspace
 from ipyagent.tools import searching
 from ipyagent.tools.answers import capped, text_output
+from ipyagent.tools.notebook_view import hidden_lines
 from ipyagent.tools.paths import read_permission, resolved, shown
 from ipyagent.tools.schema import tool
 
@@ -82,12 +84,19 @@ async def grep(
     last: tuple[str, int] | None = None
     files: set[str] = set()
     summary: dict[str, Any] = {}
+    hidden: dict[str, Container[int]] = {}
     for row in text.splitlines():
         entry = json.loads(row)
         if isinstance(entry, dict):
             summary = entry
             continue
         name, number, line, matched = entry
+        if (name or top.name).endswith(".ipynb"):
+            file = top / name if name else top
+            if name not in hidden:
+                hidden[name] = await asyncio.to_thread(hidden_lines, file)
+            if number in hidden[name]:
+                continue  # without a word: the number of matches would tell what is there
         if context and last is not None and last != (name, number - 1):
             lines.append("--")
         last = (name, number)

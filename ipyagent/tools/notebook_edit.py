@@ -13,7 +13,7 @@ from ipyagent.errors import ToolFailure
 from ipyagent.journal.protocols import Question, Workspace
 from ipyagent.kernel.notebook import Cell, Kind, Notebook
 from ipyagent.kernel.notebook_ids import own_id
-from ipyagent.tools.changes import Change, current
+from ipyagent.tools.changes import Change, current, refuse_stand_in
 from ipyagent.tools.notebook_view import hidden
 from ipyagent.tools.paths import digest, resolved, shown, writable
 
@@ -143,6 +143,7 @@ def _insert(asked: Asked, notebook: Notebook) -> _Made:
     for near in notebook.cells[max(at - 1, 0) : at + 1]:
         if source and near.source == source and near.kind == kind:
             raise ToolFailure(f"this very cell stands there already, as {near.ident}: it is not inserted twice")
+    refuse_stand_in(source, "")
     after = notebook.inserted(at, kind, source)
     ident = after.cells[at].ident
     return f"Insert a {kind} cell {where} in", ident, after, _diff("", source, f"new {kind} cell {where}")
@@ -163,6 +164,7 @@ def _replace(asked: Asked, notebook: Notebook) -> _Made:
         if count != 1:
             raise ToolFailure(f"`old` is in cell {cell.ident} {count} times; it must be there once")
         source = cell.source.replace(asked.old, asked.source).rstrip("\n")
+    refuse_stand_in(source, cell.source)
     if source == cell.source.rstrip("\n"):
         raise ToolFailure(f"cell {cell.ident} has this source already")
     after = notebook.replaced(cell.number, source)

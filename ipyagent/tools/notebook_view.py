@@ -3,13 +3,18 @@ its author hid stays hidden, and no output, however large, comes in whole."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import sys
+from collections.abc import Container, Mapping
+from pathlib import Path
 from typing import Any
 
 from ipyagent.errors import ToolFailure
 from ipyagent.journal.events import Block
-from ipyagent.kernel.notebook import HIDE, Cell, Notebook, joined
+from ipyagent.kernel.cell_marks import HIDE
+from ipyagent.kernel.notebook import Cell, Notebook, joined
 from ipyagent.tools.answers import capped, clean, picture, plain
+from ipyagent.tools.changes import MOST_NOTEBOOK
+from ipyagent.tools.paths import read_bytes
 
 OUTPUT = 600
 """Characters shown of one output in the whole notebook, and (next) of one cell that was asked for."""
@@ -28,7 +33,26 @@ def head_of(cell: Cell) -> str:
 
 def hidden(cell: Cell) -> ToolFailure:
     """What a request for a hidden cell is answered."""
-    return ToolFailure(f"cell {cell.ident} is hidden by its author (tag {HIDE}): it is neither shown, changed nor run")
+    return ToolFailure(f"cell {cell.ident} is hidden by its author ({HIDE}): it is neither shown, changed nor run")
+
+
+def hidden_lines(path: Path) -> Container[int]:
+    """The numbers of the file's lines that belong to hidden cells, from 1; all of a file that has some and cannot be
+    read as a notebook."""
+    try:
+        data, _ = read_bytes(path, MOST_NOTEBOOK)
+        if HIDE.encode() not in data:
+            return ()
+        notebook = Notebook.read(data)
+    except ToolFailure:
+        return range(sys.maxsize)
+    text = notebook.layout.text
+    lines: set[int] = set()
+    for cell, place in zip(notebook.cells, notebook.layout.places, strict=True):
+        if cell.hidden:
+            first = text.count("\n", 0, place.start) + 1
+            lines.update(range(first, first + text.count("\n", place.start, place.end) + 1))
+    return lines
 
 
 def whole_text(notebook: Notebook, name: str, most: int) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 
 from ipyagent.errors import ToolFailure
 from ipyagent.journal.protocols import Workspace
+from ipyagent.kernel.cell_marks import CellMarks
 from ipyagent.kernel.previews import MISSING, Kind, one_line, stored
 from ipyagent.kernel.variables import describe, short_types, summarize
 from ipyagent.tools.schema import tool
@@ -28,7 +29,9 @@ async def variables(workspace: Workspace, name: str = "") -> str:
     """
 
     def read() -> str:
-        namespace = workspace.namespace
+        namespace, marks = workspace.namespace, workspace.marks
+        if isinstance(marks, CellMarks):
+            namespace = marks.shown(namespace)
         hidden = dict(workspace.hidden)
         if not name.strip():
             return summarize(namespace, hidden=hidden, limit=4_000) or "The user has no variables yet."

@@ -10,7 +10,7 @@ from ipyagent.errors import ToolFailure
 from ipyagent.journal.protocols import Question, ToolOutput, Workspace
 from ipyagent.kernel.notebook import Notebook
 from ipyagent.tools.answers import text_output
-from ipyagent.tools.changes import Change, current, known
+from ipyagent.tools.changes import Change, current, known, refuse_stand_in
 from ipyagent.tools.encodings import Decoded, decode
 from ipyagent.tools.paths import shown, writable
 from ipyagent.tools.schema import tool
@@ -26,6 +26,7 @@ def planned(path: str, content: str, workspace: Workspace) -> Change:
     old = Decoded("") if before is None else decode(before)
     if old is None:
         raise ToolFailure(f"{path} is a binary file; write it with python")
+    refuse_stand_in(content, old.text)
     if old.newline == "\r\n" and "\r\n" not in content:
         content = content.replace("\n", "\r\n")
     return Change(target, before, old.encode(content))

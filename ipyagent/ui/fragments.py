@@ -41,18 +41,23 @@ SHORT_THOUGHT = 100
 
 _DIM = "var(--jp-ui-font-color2,currentColor)"
 _LINE = "rgba(128,128,128,.28)"
+_WARN = "color-mix(in srgb,currentColor 45%,#e67e00)"  # darker on white, lighter on black
+_GOOD = "color-mix(in srgb,currentColor 30%,#2b9440)"
+_BAD = "color-mix(in srgb,currentColor 25%,#e5393b)"
 _STYLES = {
-    "ia-line": f"color:{_DIM};font-size:.92em;line-height:1.9;cursor:pointer",
+    "ia-line": "font-size:.92em;line-height:1.9;cursor:pointer",
     "ia-body": f"margin:2px 0 6px 6px;padding-left:12px;border-left:2px solid {_LINE}",
     "ia-code": markdown.FENCE + ";max-height:32em",
     "ia-out": "margin:4px 0;padding:2px 10px;background:transparent;overflow:auto;max-height:24em;white-space:pre-wrap",
     "ia-notice": f"color:{_DIM};font-size:.92em;line-height:1.9",
-    "ia-warning": "color:var(--jp-warn-color0,#b26a00);font-size:.92em;line-height:1.9",
-    "ia-error": "color:var(--jp-error-color1,#d32f2f);font-size:.92em;line-height:1.9",
+    "ia-warning": f"color:{_WARN};font-size:.92em;line-height:1.9",
+    "ia-error": f"color:{_BAD};font-size:.92em;line-height:1.9",
     "ia-aside": f"color:{_DIM};line-height:1.7",
     "ia-thought": f"margin:2px 0 6px 6px;padding-left:12px;border-left:2px solid {_LINE};color:{_DIM};font-size:.92em",
     "ia-inner": "background:none;padding:0;color:inherit",
-    "ia-meta": "margin-left:6px",
+    "ia-meta": f"margin-left:6px;color:{_DIM}",
+    "ia-arg": f"background:none;padding:0;color:{_DIM}",
+
     "ia-figure": "margin:6px 0",
     "ia-chips": "line-height:2",
     "ia-plan": "margin:2px 0 6px 0",
@@ -62,6 +67,7 @@ _STYLES = {
     "ia-chip-word": f"color:{_DIM};font-size:.9em",
     "ia-picture": "max-width:100%;height:auto;background:#fff;border-radius:3px",
 }
+_SIGNS = {"ia-done": f' style="color:{_GOOD}"', "ia-error": f' style="color:{_BAD}"'}
 _ICONS: dict[ToolState, tuple[str, str]] = {
     "running": ("", "running"),
     "done": ("✓", "done"),
@@ -166,9 +172,9 @@ def tool(item: ToolItem, look: Look) -> str:
             body += f"<pre {look.kind('ia-out')}><code {look.kind('ia-inner')}>{html.escape(text)}</code></pre>"
         below = figures(item, look)
     return (
-        f'<details class="ia-fold"><summary {look.kind("ia-line")}>{_icon(symbol, "ia-" + item.state, word)} '
+        f'<details class="ia-fold"><summary {look.kind("ia-line")}>{_icon(symbol, "ia-" + item.state, word, look)} '
         f"<b>{escape(item.name)}</b> "
-        + (f'<code class="ia-arg">{html.escape(argument)}</code> ' if argument else "")
+        + (f'<code {look.kind("ia-arg")}>{html.escape(argument)}</code> ' if argument else "")
         + f'<small {look.kind("ia-meta")}>{" · ".join(meta)}{clock}</small></summary>'
         f"<div {look.kind('ia-body')}>{body}</div></details>{below}"
     )
@@ -201,7 +207,7 @@ def question(item: QuestionItem) -> str:
         f"{highlight(exact(asked.text), asked.language)}</code></pre>"
         f'<div class="ia-buttons"><button type="button" data-act="once" class="ia-primary">Allow once</button>{always}'
         f'<button type="button" data-act="deny">Deny</button>'
-        f'<input type="text" class="ia-reason" maxlength="2000" placeholder="Reason (optional, for Deny)" '
+        f'<input type="text" class="ia-input ia-reason" maxlength="2000" placeholder="Reason (optional, for Deny)" '
         f'aria-label="Reason for denying, optional"></div></section>'
     )
 
@@ -218,7 +224,7 @@ def answered(item: QuestionItem, look: Look) -> str:
         symbol, level, word = "■", "ia-stopped", "Not answered"
     reason = f" · {escape(item.reason)}" if item.reason else ""
     return (
-        f'<details class="ia-fold"><summary {look.kind("ia-line")}>{_icon(symbol, level, "")} '
+        f'<details class="ia-fold"><summary {look.kind("ia-line")}>{_icon(symbol, level, "", look)} '
         f"<b>{escape(asked.title or asked.tool)}</b> "
         f'<small {look.kind("ia-meta")}>{word}{reason}</small></summary>'
         f"<div {look.kind('ia-body')}>"
@@ -231,9 +237,10 @@ def code_block(text: str, language: str, filename: str, look: Look) -> str:
     return f"<pre {look.kind('ia-code')}><code {look.kind('ia-inner')}>{inner}</code></pre>"
 
 
-def _icon(symbol: str, kind: str, word: str) -> str:
+def _icon(symbol: str, kind: str, word: str, look: Look = PANEL) -> str:
     hidden = f' role="img" aria-label="{word}"' if word else ' aria-hidden="true"'
-    return f'<span class="ia-icon {kind}"{hidden}>{symbol}</span>'
+    colour = _SIGNS.get(kind, "") if look.static else ""  # before words that are not coloured themselves
+    return f'<span class="ia-icon {kind}"{colour}{hidden}>{symbol}</span>'
 
 
 def _size(text: str) -> str:

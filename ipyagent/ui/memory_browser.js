@@ -18,7 +18,7 @@ function button(text, act, kind = "") {
 }
 
 function select(label, choices) {
-  const node = element("select", "im-select");
+  const node = element("select", "im-select ia-input");
   node.setAttribute("aria-label", label);
   for (const [value, words] of choices) {
     const option = element("option", "", words);
@@ -33,7 +33,7 @@ let counter = 0;
 function render({ model, el }) {
   const own = `ipyagent-memories-${++counter}-${Math.random().toString(36).slice(2)}`;
   const state = model.get("state");
-  const root = element("section", "ipyagent ia-memories tex2jax_ignore mathjax_ignore");
+  const root = element("section", "ipyagent ia-look ia-memories tex2jax_ignore mathjax_ignore");
   root.setAttribute("aria-label", "Memories");
   root.dataset.lmSuppressShortcuts = "true"; // JupyterLab: keys typed here are not commands
   el.append(root);
@@ -58,8 +58,8 @@ function render({ model, el }) {
 
   // -------------------------------------------------------------------- the bar
 
-  const bar = element("div", "im-bar");
-  const search = element("input", "im-search");
+  const bar = element("div", "im-bar ia-tools");
+  const search = element("input", "im-search ia-input");
   search.type = "search";
   search.placeholder = "Search memories";
   search.setAttribute("aria-label", "Search memories");
@@ -73,16 +73,16 @@ function render({ model, el }) {
   const count = element("span", "im-count");
   count.setAttribute("role", "status");
   bar.append(search, scope, type, order, only, count);
-  const status = element("div", "im-status");
+  const status = element("div", "im-status ia-status");
   status.setAttribute("role", "status");
   const say = (words, bad, undo) => {
     status.replaceChildren(element("span", bad ? "im-bad" : "", words));
-    if (undo) status.append(button("Undo", undo, "im-undo"));
+    if (undo) status.append(button("Undo", undo, "im-undo ia-low"));
   };
 
   // -------------------------------------------------------------------- the list
 
-  const list = element("div", "im-list");
+  const list = element("div", "im-list ia-list");
   list.tabIndex = 0;
   list.setAttribute("role", "listbox");
   list.setAttribute("aria-label", "Memories");
@@ -130,10 +130,10 @@ function render({ model, el }) {
       return;
     }
     const [path, title, description, kind, place, age, source, wrong] = row;
-    const head = element("div", "im-head");
-    head.append(element("span", "im-title", title));
-    if (kind) head.append(element("span", "im-kind", kind));
-    if (place !== "project") head.append(element("span", "im-kind im-place", place));
+    const head = element("div");
+    head.append(element("span", "ia-name", title));
+    if (kind) head.append(element("span", "im-kind ia-tag", kind));
+    if (place !== "project") head.append(element("span", "im-kind ia-tag im-place", place));
     if (wrong) {
       const mark = element("span", "im-wrong", "!");
       mark.setAttribute("role", "img");
@@ -143,7 +143,7 @@ function render({ model, el }) {
     }
     head.append(element("span", "im-age", age));
     node.title = [path, source, wrong].filter(Boolean).join("\n");
-    node.replaceChildren(head, element("div", "im-about", description));
+    node.replaceChildren(head, element("div", "ia-about", description));
   };
 
   const paint = () => {
@@ -155,7 +155,7 @@ function render({ model, el }) {
     for (let i = first; i <= last; i++) {
       let node = nodes.get(i);
       if (!node) {
-        node = element("div", "im-row");
+        node = element("div", "im-row ia-row");
         node.setAttribute("role", "option");
         sheet.append(node);
       }
@@ -163,7 +163,7 @@ function render({ model, el }) {
     }
     if (at >= first && at <= last) list.setAttribute("aria-activedescendant", `${own}-${at}`);
     else list.removeAttribute("aria-activedescendant");
-    if (!total && windows.get(0)) sheet.replaceChildren(element("p", "im-none im-dim", wanted().words || scope.value || type.value || problems.checked ? "No memory fits." : "No memories yet: say “remember …” to the agent."));
+    if (!total && windows.get(0)) sheet.replaceChildren(element("p", "im-none ia-empty", wanted().words || scope.value || type.value || problems.checked ? "No memory fits." : "No memories yet: say “remember …” to the agent."));
     else sheet.querySelector(".im-none")?.remove();
   };
   let settling = 0;
@@ -235,7 +235,7 @@ function render({ model, el }) {
 
   // -------------------------------------------------------------------- one memory
 
-  const detail = element("div", "im-detail");
+  const detail = element("div", "im-detail ia-box");
   detail.tabIndex = -1;
   detail.setAttribute("role", "region");
   detail.setAttribute("aria-label", "Open memory");
@@ -281,7 +281,7 @@ function render({ model, el }) {
     return [body];
   };
   const editing = () => {
-    editor = element("textarea", "im-edit");
+    editor = element("textarea", "im-edit ia-input");
     editor.value = shown.text;
     editor.spellcheck = false;
     editor.setAttribute("aria-label", `Text of ${shown.name}, with its header`);
@@ -298,7 +298,7 @@ function render({ model, el }) {
       tab = "read";
       draw();
     };
-    row.append(button("Save", save, "im-primary"), button("Cancel", cancel));
+    row.append(button("Save", save, "ia-primary"), button("Cancel", cancel));
     return [editor, row];
   };
   const history = () => {
@@ -318,7 +318,7 @@ function render({ model, el }) {
         });
       });
       look.setAttribute("aria-pressed", "false");
-      item.append(words, look, button("Restore", () => ask({ kind: "restore", path: shown.path, revision }, changed)));
+      item.append(words, look, button("Restore", () => ask({ kind: "restore", path: shown.path, revision }, changed), "ia-low"));
       rows.append(item);
     }
     return [rows, changes];
@@ -337,7 +337,7 @@ function render({ model, el }) {
     const title = element("h3", "", shown.title);
     head.append(title, element("div", "im-dim", [shown.name, ...shown.facts].join(" · ")));
     for (const wrong of shown.problems) head.append(element("div", "im-bad", `! ${wrong}`));
-    const tabs = element("div", "im-tabs");
+    const tabs = element("div", "im-tabs ia-tabs");
     tabs.setAttribute("role", "tablist");
     tabs.setAttribute("aria-label", "What to do with this memory");
     const panel = element("div", "im-panel");
@@ -358,7 +358,7 @@ function render({ model, el }) {
       panel.replaceChildren(...parts[name][1]());
     };
     for (const name of names) {
-      const node = button(parts[name][0], () => choose(name), "im-tab");
+      const node = button(parts[name][0], () => choose(name), "ia-tab");
       node.id = `${own}-${name}`;
       node.dataset.tab = name;
       node.setAttribute("role", "tab");
@@ -374,7 +374,7 @@ function render({ model, el }) {
       tabs.append(node);
     }
     const path = shown.path;
-    tabs.append(button("Forget", () => forget(path), "im-forget"));
+    tabs.append(button("Forget", () => forget(path), "ia-quiet ia-risky ia-end"));
     detail.replaceChildren(head, tabs, panel);
     choose(names.includes(tab) ? tab : "read");
   };
@@ -386,7 +386,7 @@ function render({ model, el }) {
 
   const tester = element("details", "im-fold");
   tester.append(element("summary", "", "What would be recalled?"));
-  const query = element("input", "im-search");
+  const query = element("input", "im-search ia-input");
   query.placeholder = "A request, as you would write it";
   query.setAttribute("aria-label", "A request to try recall with");
   const found = element("div", "im-tried");
@@ -396,11 +396,11 @@ function render({ model, el }) {
   };
   query.addEventListener("keydown", (event) => event.key === "Enter" && !event.isComposing && attempt());
   const asking = element("div", "im-actions");
-  asking.append(query, button("Try", attempt, "im-primary"));
+  asking.append(query, button("Try", attempt, "ia-primary"));
   tester.append(asking, found);
   const tried = (rows, why) => {
     if (!rows.length) return found.replaceChildren(element("p", "im-dim", why ? `Nothing would be recalled: ${why}` : "Nothing fits: no memory would be shown."));
-    const table = element("table");
+    const table = element("table", "ia-table");
     const head = element("tr");
     for (const words of ["", "memory", "score", "why"]) {
       const cell = element("th", "", words);
@@ -411,8 +411,8 @@ function render({ model, el }) {
     for (const [path, name, score, why, picked] of rows) {
       const row = element("tr", picked ? "im-picked" : "");
       const link = element("td");
-      link.append(button(name, () => open(path, true), "im-link"));
-      row.append(element("td", "", picked ? "✓ shown" : "not shown"), link, element("td", "im-number", score.toFixed(2)), element("td", "", why));
+      link.append(button(name, () => open(path, true), "ia-link"));
+      row.append(element("td", "", picked ? "✓ shown" : "not shown"), link, element("td", "ia-number", score.toFixed(2)), element("td", "", why));
       table.append(row);
     }
     found.replaceChildren(table);

@@ -17,7 +17,7 @@ from typing import Any, get_args
 from ipyagent.errors import AgentError
 from ipyagent.memory.files import Memory
 from ipyagent.remembering.browsing import Browsing, Done, Dreams, Order, Wanted, age, provenance
-from ipyagent.ui import markdown
+from ipyagent.ui import look, markdown
 from ipyagent.ui.escape import escape, line, plain
 from ipyagent.ui.memory_chips import ago, short_name
 from ipyagent.ui.memory_static import list_lines, static_browser, when
@@ -52,7 +52,7 @@ def _browser_class() -> Any:
 
     class IpyagentMemories(anywidget.AnyWidget):
         _esm = here.with_suffix(".js").read_text("utf-8")
-        _css = here.with_suffix(".css").read_text("utf-8")
+        _css = look.sheet("memory_browser")
         state = traitlets.Dict().tag(sync=True)
 
         def __repr__(self) -> str:  # all that a front-end without widgets shows
@@ -110,14 +110,15 @@ class MemoryBrowser:
 
     def answer(self, content: dict[str, Any]) -> None:
         """One message of the page. What it does not name exactly is ignored; what fails is said there."""
-        if self._widget is None:
-            return
-        try:
-            reply = self._reply(content)
-        except (AgentError, OSError, sqlite3.Error) as problem:
-            reply = {"failed": line(str(problem), 500), "of": _word(content, "kind")}
-        if reply is not None:
+        if self._widget is not None and (reply := self.reply(content)) is not None:
             self._widget.send({**reply, "seq": content.get("seq")})
+
+    def reply(self, content: dict[str, Any]) -> dict[str, Any] | None:
+        """What the page is answered; None for what it does not name exactly."""
+        try:
+            return self._reply(content)
+        except (AgentError, OSError, sqlite3.Error) as problem:
+            return {"failed": line(str(problem), 500), "of": _word(content, "kind")}
 
     def _reply(self, content: dict[str, Any]) -> dict[str, Any] | None:
         path, revision = _word(content, "path"), _word(content, "revision")

@@ -161,11 +161,11 @@ function fillPiece(node, piece) {
 
 function render({ model, el }) {
   const store = storeOf(model);
-  const root = element("section", "ipyagent ia-panel tex2jax_ignore mathjax_ignore");
+  const root = element("section", "ipyagent ia-look ia-panel tex2jax_ignore mathjax_ignore");
   root.setAttribute("aria-label", "Agent");
   root.dataset.lmSuppressShortcuts = "true"; // JupyterLab: keys typed here are not commands
   const log = element("div", "ia-log");
-  const alert = element("div", "ia-alert");
+  const alert = element("div", "ia-alert ia-unseen");
   alert.setAttribute("role", "alert");
   const { bar, update, clock } = makeBar(model);
   root.append(log, alert, bar);
@@ -184,6 +184,7 @@ function render({ model, el }) {
         before ? before.after(node) : log.prepend(node);
       }
       fillPiece(node, store.pieces.get(id));
+      node.classList.toggle("ia-lines", Boolean(node.firstElementChild?.matches("details, div")));
       const card = node.querySelector(".ia-card");
       node.classList.toggle("ia-asking", Boolean(card));
       if (card) {
@@ -222,6 +223,11 @@ function render({ model, el }) {
   });
   root.addEventListener("keydown", (event) => {
     event.stopPropagation();
+    const fold = event.key === "Escape" && event.target.closest("details[open]");
+    if (fold) {
+      fold.open = false;
+      fold.querySelector("summary").focus();
+    }
     // Enter in the reason sends the refusal it explains; Enter and Escape elsewhere decide nothing.
     if (event.key === "Enter" && event.target.matches(".ia-reason") && event.target.value.trim() && !event.isComposing)
       answer(event.target.closest(".ia-card"), "deny");

@@ -18,6 +18,7 @@ from typing import Any, TypeAlias
 
 from ipyagent.journal.events import Event, PermissionAnswered, PermissionAsked
 from ipyagent.journal.protocols import Answer, Status
+from ipyagent.ui import look
 from ipyagent.ui.as_cells import AsCells
 from ipyagent.ui.asking import ReadLine, ask_on_a_line
 from ipyagent.ui.door import Door
@@ -58,7 +59,7 @@ def _panel_class() -> Any:
 
     class AgentPanel(anywidget.AnyWidget):
         _esm = here.with_suffix(".js").read_text("utf-8")
-        _css = here.with_suffix(".css").read_text("utf-8")
+        _css = look.sheet("panel")
         snapshot = traitlets.Any()
 
         def __repr__(self) -> str:  # all that a front-end without widgets shows

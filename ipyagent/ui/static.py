@@ -84,7 +84,7 @@ def _html(items: Sequence[Item], footer: str, doors: Mapping[Deed, str], cells: 
         Look(static=True, output_chars=2_000, doors=doors),
         Look(static=True, output_chars=2_000, pictures=False, doors=doors),
     ):
-        parts = [f"<div>{item_html(item, look)}</div>" for item in items]
+        parts = [f"<div{_pull(items, at)}>{item_html(item, look)}</div>" for at, item in enumerate(items)]
         if sum(map(len, parts)) <= BUNDLE_CHARS:
             break
     kept: list[str] = []
@@ -98,6 +98,12 @@ def _html(items: Sequence[Item], footer: str, doors: Mapping[Deed, str], cells: 
     small = f'<div style="margin-top:4px;opacity:.75"><small>{escape(footer)}</small></div>' if footer else ""
     small += _as_cells(cells) if cells else ""
     return _FRAME + "\n".join(kept) + small + "</div>"
+
+
+def _pull(items: Sequence[Item], at: int) -> str:
+    """What was done stands close below the sentence that announces it."""
+    after_text = at > 0 and isinstance(items[at - 1], TextItem) and not isinstance(items[at], TextItem)
+    return ' style="margin-top:-8px"' if after_text else ""
 
 
 def _as_cells(mark: str) -> str:

@@ -8,23 +8,20 @@ figures, each bar's parts in words, each decision with its before and after fold
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+from ipyagent.journal.events import Event
 from ipyagent.journal.protocols import WindowState
 from ipyagent.reports.comparing import Row
 from ipyagent.reports.shares import SOURCES
 from ipyagent.reports.timeline import Bar, Mark, Timeline
-from ipyagent.ui.escape import escape, line, plain
+from ipyagent.ui import look, timeline_talk
+from ipyagent.ui.escape import escape, line
 from ipyagent.ui.meter import dollars, percent, thousands
 
-COLORS = (
-    "#7a8794", "#8a7355", "#17a0a8", "#6457d4", "#a9b4be", "#2f7ed8", "#7fb2e8", "#6fcfc4", "#2e9c6a", "#b07cc6",
-    "#d9a21b", "#d9692b", "#c2487f",
-)  # fmt: skip
-"""One a source, in the order of SOURCES: apart from one another on white and on black."""
 LETTERS = {
     "stored": "S", "cleared": "C", "notes": "N", "compacted": "K", "snipped": "X", "collapsed": "L",
     "taken back": "U", "server edit": "E", "cache break": "!", "thinking left out": "T", "image left out": "I",
@@ -35,7 +32,8 @@ STATIC_PAIRS = 60
 """Decisions whose before and after the static form keeps, the newest."""
 STATIC_ROWS = 12
 STATIC_CHARS = 600
-LIVE_ROWS = 400
+STATIC_BARS, STATIC_MARKS = 200, 400
+"""Turns and decisions that the static form of a live panel keeps, the newest."""
 _CELL = "padding:2px 8px;text-align:left;vertical-align:top"
 
 
@@ -48,7 +46,7 @@ def _panel_class() -> Any:
 
     class ContextTimeline(anywidget.AnyWidget):
         _esm = here.with_suffix(".js").read_text("utf-8")
-        _css = here.with_suffix(".css").read_text("utf-8")
+        _css = look.sheet("timeline")
         state = traitlets.Dict().tag(sync=True)
 
         def __repr__(self) -> str:  # all that a front-end without widgets shows
@@ -58,10 +56,13 @@ def _panel_class() -> Any:
 
 
 class TimelinePanel:
-    """Shows a timeline in a live front-end until the next cell runs."""
+    """Shows a timeline in a live front-end until the next cell runs. `events` gives the session anew."""
 
-    def __init__(self, shown: Timeline, window: WindowState | None) -> None:
+    def __init__(
+        self, shown: Timeline, window: WindowState | None, events: Callable[[], Iterable[Event]] = tuple
+    ) -> None:
         self._shown = shown
+        self._events = events
         self._window = window
         self._display = uuid.uuid4().hex
         self._widget: Any = None
@@ -81,14 +82,9 @@ class TimelinePanel:
         shell.events.register("pre_run_cell", self.settle)
 
     def click(self, content: dict[str, Any]) -> None:
-        """One message of the page: which decision is to be looked at. Anything else is ignored."""
-        event = content.get("event")
-        if content.get("kind") != "open" or event not in self._shown.around or self._widget is None:
-            return
-        rows = self._shown.compare(event)
-        left_out = max(0, len(rows) - LIVE_ROWS)
-        pairs = [[plain(row.before), plain(row.after), row.same] for row in rows[:LIVE_ROWS]]
-        self._widget.send({"event": event, "rows": pairs, "left_out": left_out})
+        """One message of the page: which turns or which decision are to be looked at. Anything else is ignored."""
+        if self._widget is not None and (reply := timeline_talk.answer(self._shown, content, self._events)) is not None:
+            self._widget.send(reply)
 
     def settle(self, _info: Any = None) -> None:
         """Leave the static form in the widget's place."""
@@ -97,33 +93,25 @@ class TimelinePanel:
         if self._widget is None:
             return
         self._shell.events.unregister("pre_run_cell", self.settle)
-        bundle = static_timeline(self._shown, self._window)
+        bundle = static_timeline(timeline_talk.newest(self._shown, STATIC_BARS, STATIC_MARKS), self._window)
         update_display(bundle, display_id=self._display, raw=True)  # type: ignore[no-untyped-call]  # no types
         self._widget.close()
         self._widget = None
 
 
 def panel_state(shown: Timeline, window: WindowState | None) -> dict[str, Any]:
-    """What the page gets: plain figures and text, nothing that is markup."""
+    """What the page begins with: plain figures, nothing that is markup. Words it asks for."""
     return {
-        "sources": [[name, color] for name, color in zip(SOURCES, COLORS, strict=True)],
-        "bars": [
-            {
-                "number": bar.number, "text": line(bar.text, 200), "tokens": bar.tokens,
-                "parts": [bar.sources[name] for name in SOURCES], "words": bar_words(bar), "last": bar.last,
-            }
-            for bar in shown.bars
-        ],
-        "marks": [
-            {
-                "event": mark.event, "kind": mark.kind, "letter": LETTERS[mark.kind], "words": line(mark.words, 300),
-                "turn": mark.turn, "change": change(mark),
-            }
-            for mark in shown.marks
-        ],
-        "auto": window.auto_mark if window is not None else 0,
-        "window": window.window if window is not None else 0,
-    }  # fmt: skip
+        "sources": [[name, color] for name, color in _colours()],
+        "kinds": {kind: [letter, look.layer_colour(kind)] for kind, letter in LETTERS.items()},
+        **timeline_talk.grown(shown),
+        **timeline_talk.marks_at(window),
+    }
+
+
+def _colours() -> list[tuple[str, str]]:
+    """Each source with its colour."""
+    return [(name, look.source_colour(name)) for name in SOURCES]
 
 
 def bar_words(bar: Bar) -> str:
@@ -192,13 +180,13 @@ def _markdown(shown: Timeline) -> str:
 
 def _html(shown: Timeline, window: WindowState | None) -> str:
     most = max([bar.tokens for bar in shown.bars], default=0) or 1
-    names = ("turn", "request", "in the context after it", "cost")
-    head = "".join(f'<th style="{_CELL}">{name}</th>' for name in names)
+    widths = {"turn": 7, "request": 28, "in the context after it": 55, "cost": 10}
+    head = "".join(f'<th scope="col" style="{_CELL};width:{width}%">{name}</th>' for name, width in widths.items())
     rows = [f"<tr>{head}</tr>", *(_bar_row(bar, most) for bar in shown.bars)]
     legend = " ".join(
         f'<span style="white-space:nowrap;margin-right:10px"><span style="{_swatch(color)}">&#8203;</span>'
         f" {name}</span>"
-        for name, color in zip(SOURCES, COLORS, strict=True)
+        for name, color in _colours()
     )
     kept = {mark.event for mark in shown.marks[-STATIC_PAIRS:]}
     marks = "".join(_mark_html(shown, mark, mark.event in kept) for mark in shown.marks)
@@ -216,7 +204,7 @@ def _swatch(color: str) -> str:
 
 def _bar_row(bar: Bar, most: int) -> str:
     total = sum(bar.sources.values()) or 1
-    parts = [(name, bar.sources[name], color) for name, color in zip(SOURCES, COLORS, strict=True) if bar.sources[name]]
+    parts = [(name, bar.sources[name], color) for name, color in _colours() if bar.sources[name]]
     pieces = "".join(
         f'<span style="display:inline-block;height:12px;width:{100 * tokens / total:.2f}%;background:{color}" '
         f'title="{name} {tokens:,}"></span>'
@@ -229,7 +217,7 @@ def _bar_row(bar: Bar, most: int) -> str:
     cost = "" if bar.cost is None else dollars(bar.cost)
     return (
         f'<tr><td style="{_CELL}">{bar.number}</td><td style="{_CELL}">{escape(line(bar.text, 60))}</td>'
-        f'<td style="{_CELL};width:55%">{strip}<small>{bar.tokens:,} tokens: {words}</small></td>'
+        f'<td style="{_CELL}">{strip}<small>{bar.tokens:,} tokens: {words}</small></td>'
         f'<td style="{_CELL}">{cost}</td></tr>'
     )
 

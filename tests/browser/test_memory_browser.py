@@ -93,7 +93,7 @@ def test_ten_thousand_memories_can_be_searched_read_edited_and_taken_back(server
         page.run(0)
         page.run(BROWSER)
         panel = page.cell(BROWSER).locator(".ia-memories")
-        panel.locator(".im-row .im-title").first.wait_for(timeout=30_000)
+        panel.locator(".im-row .ia-name").first.wait_for(timeout=30_000)
         panel.scroll_into_view_if_needed()
         count = panel.locator(".im-count")
         assert count.inner_text() == f"{COUNT + 2:,} memories"

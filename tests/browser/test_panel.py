@@ -97,7 +97,7 @@ def test_a_refusal_carries_its_reason_and_the_keyboard_alone_can_give_it(lab: Se
         page.page.keyboard.press("Tab")
         page.page.keyboard.press("Tab")
         page.page.keyboard.press("Tab")
-        assert page.page.evaluate("() => document.activeElement.className") == "ia-reason"
+        assert page.page.evaluate("() => document.activeElement.className") == "ia-input ia-reason"
         page.page.keyboard.type("not today")
         page.page.keyboard.press("Enter")
         page.wait_done(1)

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+import psutil
 import pytest
 from family_rig import FamilyRig, Person, newest, result_texts, until
 
@@ -111,12 +112,15 @@ def test_a_name_that_is_none_is_refused_in_the_childs_code(rig: FamilyRig) -> No
 
 def test_eight_at_once_one_stopped_one_failing_one_hung(make_rig: Make) -> None:
     rig = make_rig(child_silence=1.5, request_timeout=15.0)
-    threads = {thread.name for thread in threading.enumerate()}
+    rig.turn("hello")  # what is there for good is there now
+    threads, processes = set(threading.enumerate()), set(psutil.Process().children())
     jobs = [order(f"job {n}", f"job {n} of eight") for n in range(8)]
     rig.rules["all eight"] = asks(*jobs)
     rig.rules["job 5 of"] = lambda body, made: fault(400, message="no such thing")
     rig.rules["job 6 of"] = lambda body, made: cut(text("I never end"), "hang", seconds=60)
-    rig.rules["job 7 of"] = works("import time\nwhile True: time.sleep(0.01)")
+    rig.rules["job 7 of"] = works(
+        "import subprocess, time\nsubprocess.Popen(['sleep', '600'])\nwhile True: time.sleep(0.01)"
+    )
     for n in range(5):
         rig.rules[f"job {n} of"] = works(f"local_{n} = {n}\nhand_back(out_{n}={n} * 10)", f"answer {n}")
     before = rig.names
@@ -158,8 +162,11 @@ def test_eight_at_once_one_stopped_one_failing_one_hung(make_rig: Make) -> None:
     assert rig.tasks() == [], "tasks are left"
     assert children.running() == ()
     until(lambda: not rig.server.open_streams)
-    left = {thread.name for thread in threading.enumerate()} - threads
-    assert not {name for name in left if "ipyagent" not in name and "asyncio" not in name and "Thread-" not in name}
+    ended = {one for one in psutil.Process().children() if one.status() == psutil.STATUS_ZOMBIE}
+    assert set(psutil.Process().children()) - ended <= processes, "a process is left"
+    served = "process_request_thread"  # of the test's own server: they end with their connections
+    left = [thread.name for thread in set(threading.enumerate()) - threads if served not in thread.name]
+    assert [name for name in left if not name.startswith("asyncio_")] == [], "a thread is left"
 
 
 def test_code_that_hangs_is_stopped_and_its_siblings_go_on(make_rig: Make) -> None:

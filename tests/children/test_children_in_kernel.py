@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from family_rig import Brain, newest
+from family_rig import Brain, newest, result_texts
 from rooms import room
 
 from ipyagent.journal.events import ChildEnded, TurnEnded
@@ -62,4 +62,15 @@ def test_an_interrupt_ends_a_turn_with_all_its_children(tmp_path: Path) -> None:
         assert place.ok("print([n for n in ('child', 'mine') if n in globals()])").streams.strip() == "['mine']"
         brain.rules["and then"] = lambda body, made: text("here")
         assert place.ok("%%agent\nand then").errors == []
+        nested = "get_ipython().run_cell_magic('agent', '', 'start more of you')"
+        brain.rules["be sly"] = lambda body, made: tool("python", {"code": nested}) if made == 0 else text("no")
+        brain.rules["sly one"] = lambda body, made: (
+            calls([("agent", {"task": "s", "prompt": "be sly"})]) if made == 0 else text("so be it")
+        )
+        assert place.ok("%%agent\nsly one").errors == []
+        bodies = [e.body for e in server.messages if e.body is not None]
+        assert not [body for body in bodies if "start more" in newest(body)[0]], "code of a sub-agent asks no agent"
+        ((said, failed),) = result_texts(next(body for body in bodies if newest(body) == ("be sly", 1)))
+        assert failed
+        assert "a turn is running" in said
         assert server.refused == []

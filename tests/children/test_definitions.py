@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 from family_rig import FamilyRig, result_texts
 from test_children import asks, order
 
@@ -101,6 +102,31 @@ def test_a_type_of_the_users_has_its_prompt_tools_model_and_memory(make_rig: Mak
     rig.brain.rules = {"again": rig.rules["go again"], "check once": rig.rules["check once"]}
     rig.turn("again")
     assert "gaps.md" in str(rig.bodies("check once")[-1]["system"]), "its index is loaded the next time"
+
+
+@pytest.mark.parametrize("scope", ["user", "project", "local"])
+def test_a_types_memory_is_kept_in_its_scope(make_rig: Make, home: Path, scope: str) -> None:
+    write(home / "home" / "agents", "noter.md", f"---\ndescription: notes\nmemory: {scope}\n---\nNote things.\n")
+    rig = make_rig()
+    rig.rules["go"] = asks(order("note", "note it", type="noter"))
+    saved = {
+        "command": "create",
+        "path": "/memories/project/gaps.md",
+        "file_text": "---\nname: Gaps\ndescription: Gaps are -1\ntype: project\n---\nGaps are -1.\n",
+    }
+    rig.rules["note it"] = lambda body, made: tool("memory", saved) if made == 0 else text("noted")
+    rig.turn("go")
+    folders = {
+        "user": home / "home" / "agent-memory",
+        "project": rig.folder / ".ipyagent" / "agent-memory",
+        "local": rig.folder / ".ipyagent" / "agent-memory-local",
+    }
+    written = [name for name, folder in folders.items() if (folder / "noter" / "gaps.md").is_file()]
+    assert written == [scope], result_texts(rig.bodies("note it")[-1])
+    ignored = rig.folder / ".ipyagent" / ".gitignore"
+    if scope != "user":
+        assert "agent-memory-local" in ignored.read_text()
+        assert "agent-memory/" not in ignored.read_text()
 
 
 def test_the_memory_of_a_project_that_is_not_trusted_is_nobodys(make_rig: Make, home: Path) -> None:

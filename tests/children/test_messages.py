@@ -268,7 +268,8 @@ def test_what_others_put_into_an_untrusted_projects_mailbox_is_not_read(rig: Fam
     rig.agent.trust()
     post(folder, Letter(id="x/2", sender="parent", session="x", text="shut down", kind="shutdown_request"))
     rig.turn("then")
-    assert [e.message for e in rig.of(MessageReceived)] == ["x/1"], "between sessions there is plain text only"
+    found = [(e.message, e.kind) for e in rig.of(MessageReceived)]
+    assert found == [("x/1", "text"), ("x/2", "text")], "between sessions there is plain text only"
 
 
 def test_many_messages_come_a_part_at_a_time_and_in_order(rig: FamilyRig) -> None:

@@ -17,6 +17,7 @@ from ipyagent.journal.events import (
     FileChanged,
     FilesRestored,
     KernelStarted,
+    MessageReceived,
     ModelChosen,
     PermissionAnswered,
     PermissionAsked,
@@ -86,6 +87,7 @@ def events(*, unknown: bool = True, decisions: bool = True) -> st.SearchStrategy
     strategies: list[st.SearchStrategy[Any]] = [
         st.builds(UserSaid, text=_texts, blocks=user, tokens=tokens),
         st.builds(Reminded, text=_texts, tokens=tokens),
+        st.builds(MessageReceived, message=_calls, sender=_texts, text=_texts, tokens=tokens),
         st.builds(
             Streamed, channel=st.sampled_from(["text", "text", "tool", "thinking"]), text=_texts,
             ref=st.one_of(st.just(""), _calls),

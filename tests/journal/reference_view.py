@@ -35,12 +35,12 @@ def reference(events: Sequence[Any]) -> list[dict[str, Any]]:
     state = State()
     for place, event in enumerate(events):
         kind, size = type(event).__name__, len(items)
-        if kind in ("UserSaid", "Reminded", "AssistantSaid"):
+        if kind in ("UserSaid", "Reminded", "MessageReceived", "AssistantSaid"):
             _close(items, events, place, state)
             size = len(items)
         if kind == "UserSaid":
             items += [Item("user", block, event.id) for block in map(_user_block, event.blocks) if block]
-        elif kind == "Reminded" and event.text.strip():
+        elif kind in ("Reminded", "MessageReceived") and event.text.strip():
             items.append(Item("user", {"type": "text", "text": event.text}, event.id))
         elif kind == "AssistantSaid":
             blocks = [block for block in (_reply_block(block, used) for block in event.blocks) if block]
@@ -67,7 +67,7 @@ def reference(events: Sequence[Any]) -> list[dict[str, Any]]:
             _forget(items, lambda item, upto=event.upto: item.event <= upto, state)
         elif kind == "BlockDropped":
             _blank(items, event.event, state)
-        if kind in ("UserSaid", "Reminded", "AssistantSaid") and len(items) > size:
+        if kind in ("UserSaid", "Reminded", "MessageReceived", "AssistantSaid") and len(items) > size:
             state.over = False
             if kind != "AssistantSaid":
                 state.paused = False
@@ -140,7 +140,7 @@ def _close(items: list[Item], events: Sequence[Any], place: int, state: State) -
         return
     text = ""
     for event in events[:place]:
-        if isinstance(event, e.UserSaid | e.Reminded | e.AssistantSaid):
+        if isinstance(event, e.UserSaid | e.Reminded | e.MessageReceived | e.AssistantSaid):
             text = ""
         elif isinstance(event, e.Streamed) and event.channel == "text":
             text += event.text

@@ -87,15 +87,17 @@ class Kernel:
         allow_stdin: bool = True,
         timeout: float = 15.0,
         in_subshell: bool = False,
+        cell_id: str = "",
     ) -> Cell:
-        """Run a cell. `act` is called once, when the cell's text contains `when` (a stdin request
+        """Run a cell. `cell_id` as JupyterLab says it. `act` is called once, when the cell's text contains `when` (a stdin request
         when `when` is "stdin"), as soon as possible after."""
         assert not self.dead, "this kernel hung in an earlier test"
         client, cell = self.client, Cell()
-        if in_subshell:
+        if in_subshell or cell_id:
             content = {"code": code, "silent": False, "store_history": True, "allow_stdin": allow_stdin}
             request = client.session.msg("execute_request", {**content, "user_expressions": {}, "stop_on_error": True})
-            request["header"]["subshell_id"] = self.subshell
+            request["header"] |= {"subshell_id": self.subshell} if in_subshell else {}
+            request["metadata"] |= {"cellId": cell_id} if cell_id else {}
             client.shell_channel.send(request)
             message = request["header"]["msg_id"]
         else:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pickle
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,9 @@ from typing import Any
 import pytest
 
 from ipyagent.kernel.execute import run_sync
+from ipyagent.kernel.handles import NAME, Handles
 from ipyagent.kernel.output import OutputLog
-from ipyagent.kernel.scope import Scope
+from ipyagent.kernel.scope import Scope, users_namespace
 from ipyagent.kernel.shell import make_shell
 
 
@@ -79,3 +81,38 @@ def test_an_error_or_an_exit_leaves_the_shell_as_it_was(shell: Any) -> None:
         assert sys.modules["__main__"] is module
     known = {"In", "Out", "exit", "quit", "get_ipython", "open"}
     assert {name for name in namespace if not name.startswith("_")} <= known
+
+
+def test_another_thread_finds_the_users_names_while_a_scope_is_in_use(shell: Any) -> None:
+    users = shell.user_ns
+    scope, inside, found, go = Scope(shell), threading.Event(), [], threading.Event()
+
+    def look() -> None:
+        inside.wait(5)
+        found.append(users_namespace(shell))
+        Handles().install(shell)
+        go.set()
+
+    thread = threading.Thread(target=look)
+    thread.start()
+    with scope:
+        inside.set()
+        assert go.wait(5)
+        assert shell.user_ns is scope.namespace
+        assert Scope(shell).users is users
+    thread.join(5)
+    assert found[0] is users
+    assert NAME in users
+    assert NAME not in scope.namespace
+
+
+def test_a_scope_that_is_gone_leaves_nothing(shell: Any) -> None:
+    import gc
+
+    from ipyagent.kernel import scope
+
+    gc.collect()
+    before = len(scope._SCOPES)
+    run(shell, "x = 1", Scope(shell))
+    gc.collect()
+    assert len(scope._SCOPES) == before

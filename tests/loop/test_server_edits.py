@@ -22,7 +22,7 @@ from ipyagent.practice.server import PracticeServer
 
 SMALL = {
     "server_clear_trigger": 10_500, "server_clear_at_least": 3_000, "layer_notes": False, "clear_keep": 2,
-    "children": False,
+    "children": False, "messages": False,
 }  # fmt: skip
 
 

@@ -125,3 +125,60 @@ def test_a_body_without_code_is_told_in_its_points(room: Room) -> None:
     said = room.ask("Write the minutes of the meeting from my notes")
     assert "> 1. Who was there" in said
     assert names(room) == ["load_skill"]
+
+
+def test_the_table_of_a_skill_is_the_one_whose_columns_are_asked_about_not_a_result(room: Room) -> None:
+    room.reminds = True
+    (room.folder / "boats.csv").write_text("boat,length,flag\n" + "".join(f"b{n},{n},x\n" for n in range(40)))
+    room.ask("load nests.csv as `birds`")
+    room.ask("load boats.csv as `boats`")
+    room.ask("mean length of boats by flag")
+    room.ask("mean nests of birds by colony")
+    body = "```python\nprint('on', '<table>')\n```\n"
+    room.answers["load_skill"] = lambda asked: skill(asked["name"], body)
+    assert "on birds" in room.ask("Run the census of egret nests by colony")
+    room.ask("how many rows has boats")
+    assert "on boats" in room.ask("Run the census of egret colonies: length and flag")
+    assert "on birds" in room.ask("Run the census of egret colonies, on birds please")
+
+
+def test_a_notebook_is_the_file_of_a_skill(room: Room) -> None:
+    room.answers["load_skill"] = lambda asked: skill(asked["name"], "```python\nprint('on <file>')\n```\n")
+    assert "on work/census.ipynb" in room.ask("Run the census of egret nests in work/census.ipynb")
+    assert "on nests.csv" in room.ask("Run the census of egret nests in nests.csv")
+
+
+CAREFUL = (
+    "<skills>\nSkills are instructions.\n"
+    "- careful-tests: Tests whether a difference is significant, p value. Use for A/B tests.\n"
+    "- careful-models: Trains and evaluates a prediction model. Use to predict or classify a target.\n</skills>"
+)
+
+
+@pytest.mark.parametrize(
+    ("asked", "name"),
+    [
+        ("Is the difference in nests between north and south significant?", "careful-tests"),
+        ("Train a model to predict nests from colony", "careful-models"),
+        ("南北 nests 的差异显著吗", "careful-tests"),
+    ],
+)
+def test_a_test_or_a_trained_model_goes_by_the_skill_that_is_for_it(room: Room, asked: str, name: str) -> None:
+    room.system, room.reminds = CAREFUL, True
+    room.ask("load nests.csv as `birds`")
+    body = "```python\nprint('with care on <table>', '<target>')\n```\n"
+    room.answers["load_skill"] = lambda asked: skill(asked["name"], body)
+    said = room.ask(asked)
+    assert room.calls[0] == ("load_skill", {"name": name})
+    if name == "careful-models":
+        assert "with care on birds nests" in said
+    else:
+        assert "Left out" in said or "没有做" in said
+
+
+@pytest.mark.parametrize("asked", ["compare nests of north and south", "fit nests by colony", "mean nests by colony"])
+def test_plain_requests_need_no_skill(room: Room, asked: str) -> None:
+    room.system = CAREFUL
+    room.ask("load nests.csv as `birds`")
+    room.ask(asked)
+    assert "load_skill" not in names(room)

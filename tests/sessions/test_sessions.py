@@ -201,6 +201,25 @@ def test_a_fork_goes_on_and_leaves_the_original(tmp_path: Path) -> None:
         Kernel(tmp_path, "other.ipynb").sessions.fork()
 
 
+def test_a_branch_is_resumed_by_its_label(tmp_path: Path) -> None:
+    kernel = Kernel(tmp_path)
+    original = kernel.turn("one").journal.session
+    branch = kernel.sessions.fork(label="log-scale").journal.session
+    kernel.turn("two")
+    kernel.sessions.resume(original)
+    kernel.turn("three")
+    assert kernel.sessions.resume("log-scale").journal.session == branch
+    assert kernel.asked() == ["one", "two"]
+    assert kernel.sessions.resume("log-scale").journal.session == branch
+    with pytest.raises(UsageError, match=f"session {branch} is called 'log-scale' already"):
+        kernel.sessions.fork(label="log-scale")
+    with pytest.raises(UsageError, match="a label is one word"):
+        kernel.sessions.fork(label="what about this")
+    inner = kernel.sessions.fork(label="without").journal.session
+    assert kernel.sessions.resume("log-scale").journal.session == branch
+    assert kernel.sessions.resume("without").journal.session == inner
+
+
 @pytest.mark.parametrize("with_history", [True, False])
 def test_what_is_asked_aside_is_never_taken_up(tmp_path: Path, with_history: bool) -> None:
     kernel = Kernel(tmp_path)

@@ -36,6 +36,13 @@ CASES = {
 }
 
 
+UNNAMED = {
+    "statistical-tests": "Is the difference in charges between smokers and non-smokers of insurance significant?",
+    "train-and-evaluate": "Train a model to predict charges of insurance",
+}
+"""Work that our recipes could do too: the skill comes first."""
+
+
 @pytest.fixture
 def agent(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Agent]:
     if not TABLES.is_dir():
@@ -79,3 +86,14 @@ def test_the_agent_loads_it_and_follows_its_first_step(agent: Agent, skill: str)
     assert loaded == [(skill, "model")]
     assert shown in result.text
     assert not any(event.is_error for event in events if isinstance(event, ToolReturned))
+
+
+@pytest.mark.parametrize("skill", UNNAMED)
+def test_a_test_or_a_model_is_done_by_the_skill_without_its_name(agent: Agent, skill: str) -> None:
+    result = agent.run_sync(UNNAMED[skill])
+    assert result.status == "finished"
+    events = events_of(agent)
+    assert [event.name for event in events if isinstance(event, SkillLoaded)] == [skill]
+    assert f"By the skill `{skill}`" in result.text
+    assert not any(event.is_error for event in events if isinstance(event, ToolReturned))
+    assert ("minus" if skill == "statistical-tests" else "charges") in result.text

@@ -21,6 +21,7 @@ class Room:
 
     def __init__(self, namespace: dict[str, Any], hidden: Mapping[str, Any] | None = None) -> None:
         self.hidden = hidden or {}
+        self.marks: object = None
         self._namespace: dict[str, Any] | None = None
         self._held = namespace
 

@@ -30,6 +30,7 @@ class ShellWorkspace:
         self.streamed: list[str] = []
         self.plans: list[tuple[Step, ...]] = []
         self.limits: dict[str, int] = {}
+        self.marks: object = None
         self.memory: object = None
         self.skills: object = None
         self.children: object = None

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import re
 
 from ipyagent.journal.events import Event, MessageReceived, MessageSent, ToolCalled, ToolReturned
 from ipyagent.ui.fragments import PANEL, STATIC, item_html
 from ipyagent.ui.items import MessageItem
 from ipyagent.ui.static import plain_text, static_bundle
+from ipyagent.ui.terminal import TerminalSurface
 from ipyagent.ui.transcript import fold
 
 BAD = "<script>alert(1)</script>\x1b[31m *x* \u202e"
@@ -29,6 +31,23 @@ def test_what_came_and_went_is_one_line_each() -> None:
     assert "[← Message from count-rows: 344 rows]" in said
     assert "[→ Message to a, b, asks to shut down: enough]" in said
     assert "asks for approval of a plan" in said
+
+
+def test_a_terminal_prints_each_once() -> None:
+    file = io.StringIO()
+
+    async def nobody(prompt: str) -> str:
+        raise EOFError
+
+    surface = TerminalSurface(nobody, file)
+    surface.open()
+    for event in EVENTS:
+        surface.show(event)
+    surface.close()
+    printed = file.getvalue()
+    assert printed.count("← Message from count-rows: 344 rows") == 1
+    assert printed.count("→ Message to a, b, asks to shut down: enough") == 1
+    assert "\x1b[31m" not in printed
 
 
 def test_nothing_of_it_is_alive() -> None:

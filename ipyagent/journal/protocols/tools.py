@@ -130,6 +130,10 @@ class Workspace(Protocol):
         """SHA-256 of each file's bytes when the model last read or wrote it (resolved path)."""
 
     @property
+    def marks(self) -> object:
+        """The `CellMarks` of `ipyagent.kernel.cell_marks`: which cells the model may not see; None: there are none."""
+
+    @property
     def memory(self) -> object:
         """The `MemoryAccess` of `ipyagent.memory.access`, for the memory tool; None: there is no memory."""
 

@@ -1,0 +1,61 @@
+"""`%agent panel [TAB]` and bare `%skills`: the board in a live front-end, its static form in another kernel, text
+in a terminal."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ipyagent.errors import UsageError
+from ipyagent.options import nearest
+
+if TYPE_CHECKING:
+    from ipyagent.magics import Extension
+    from ipyagent.ui.board import Board, Tab
+
+
+def run_panel(extension: Extension, line: str) -> str:
+    """Open the board on a tab; the text to print, "" when it was shown. Raises UsageError."""
+    from ipyagent.ui.board import TABS
+
+    asked = line.strip() or "context"
+    tab = next((each for each in TABS if each == asked), None)
+    if tab is None:
+        raise UsageError(f"%agent panel [{'|'.join(TABS)}]: there is no {asked!r}{nearest(asked, list(TABS))}")
+    return show_board(extension, tab, only=tab if line.strip() else "")
+
+
+def show_board(extension: Extension, tab: Tab, only: str = "") -> str:
+    """The board on a tab; where it is not live, the part that is named by `only`, or all of them."""
+    from ipyagent.kernel.frontend import describe_frontend
+    from ipyagent.ui.board_static import board_lines, static_board
+
+    shell, agent = extension.shell, extension.agent_now
+    front = describe_frontend(shell, extension.settings.panels)
+    if front.live_widgets and not agent.busy:
+        _live(extension).open(tab)
+        return ""
+    board = _board(extension, None)
+    board.read_now()
+    try:
+        if front.kind != "kernel":
+            return "\n".join(board_lines(board, only))
+        shell.display_pub.publish(static_board(board, only=only))
+        return ""
+    finally:
+        board.close()
+
+
+def _live(extension: Extension) -> Board:
+    """The one board of this kernel."""
+    from ipyagent.kernel.comms import route_clicks
+
+    if extension.board is None:
+        kernel = extension.shell.kernel
+        extension.board = _board(extension, lambda comm, click: route_clicks(kernel, comm, click))
+    return extension.board  # type: ignore[no-any-return] # kept as anything, since it is imported on use
+
+
+def _board(extension: Extension, route: Any) -> Board:
+    from ipyagent.ui.board import Board
+
+    return Board(extension.agent_now, extension.shell, route)

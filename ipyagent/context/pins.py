@@ -1,0 +1,92 @@
+"""Pinned cells stand in the context: told once, told again when they change or a decision took them away, never in
+the prefix. What stands there is read from the events, so a resumed session tells nothing twice."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+
+from ipyagent.context.reminders import guarded
+from ipyagent.journal.events import Block, Collapsed, Compacted, DecisionUndone, Event, Reminded, Snipped
+from ipyagent.journal.tokens import estimate_text
+
+LAYER = "pins"
+CELL_CHARS = 4_000
+ALL_CHARS = 12_000
+"""Characters of one pinned cell, and of all."""
+_INTRO = "Cells that the user pinned for you, as they stand now:"
+_ELEMENT = re.compile(r'<pinned-cell id="([^"\n]*)">\n(.*?)\n</pinned-cell>', re.DOTALL)
+_GONE = re.compile(r"^No longer pinned: (.*)$", re.MULTILINE)
+_TAG = re.compile(r"<(?=/?pinned-cell)")
+
+
+def pinned(cells: Iterable[tuple[str, str]]) -> dict[str, str]:
+    """Each pinned cell's id and source as it is told, cut where it or all are too long; those that do not fit any
+    more are named only."""
+    shown: dict[str, str] = {}
+    room = ALL_CHARS
+    for ident, source in cells:
+        most = min(CELL_CHARS, room)
+        text = _TAG.sub("<\\\\", guarded(source.strip("\n")))
+        if len(text) > most:
+            left = f"\n[… {len(text) - most:,} more characters]"
+            text = text[:most] + left if most else "[no room: too much is pinned]"
+        room -= min(len(text), room)
+        shown[re.sub(r'["\n]', "'", ident)] = text
+    return shown
+
+
+def words(shown: Mapping[str, str], gone: Iterable[str] = ()) -> str:
+    """What the model reads of pinned cells; "" for none."""
+    parts = [f'<pinned-cell id="{ident}">\n{text}\n</pinned-cell>' for ident, text in shown.items()]
+    if parts:
+        parts.insert(0, _INTRO)
+    if gone := list(gone):
+        parts.append(f"No longer pinned: {', '.join(gone)}")
+    return "<context>\n" + "\n".join(parts) + "\n</context>" if parts else ""
+
+
+class Pins:
+    """Folds events: which pinned cells the model has before it."""
+
+    def __init__(self) -> None:
+        self._standing: dict[str, tuple[str, int]] = {}
+
+    def __repr__(self) -> str:
+        return f"<Pins {', '.join(self._standing)}>"
+
+    def apply(self, event: Event) -> None:
+        """Take in the next event."""
+        match event:
+            case Reminded() if event.layer == LAYER:
+                self._take(event.text, event.id)
+            case Compacted() | Collapsed() | Snipped():
+                for ident, (_, at) in list(self._standing.items()):
+                    if event.first <= at <= event.last:
+                        del self._standing[ident]
+                self._take(_text(event.blocks), event.id)
+            case DecisionUndone():
+                self._standing.clear()
+            case _:
+                pass
+
+    def _take(self, text: str, at: int) -> None:
+        for ident, source in _ELEMENT.findall(text):
+            self._standing[ident] = (source, at)
+        for names in _GONE.findall(text):
+            for ident in names.split(", "):
+                self._standing.pop(ident, None)
+
+    def news(self, shown: Mapping[str, str]) -> Reminded | None:
+        """What is to be told when these are pinned now; None when nothing is new."""
+        new = {ident: text for ident, text in shown.items() if self._standing.get(ident, ("", 0))[0] != text}
+        gone = [ident for ident in self._standing if ident not in shown]
+        text = words(new, gone)
+        if not text:
+            return None
+        why = f"pinned: {', '.join(new)}" if new else f"no longer pinned: {', '.join(gone)}"
+        return Reminded(text=text, why=why, tokens=estimate_text(text), layer=LAYER)
+
+
+def _text(blocks: Iterable[Block]) -> str:
+    return "\n".join(str(block.get("text", "")) for block in blocks if block.get("type") == "text")

@@ -1,0 +1,260 @@
+"""`%agent panel`: context, memory, skills, sub-agents and sessions in one place, live while a cell runs.
+
+What stands in the notebook is the static form. One widget a kernel, never displayed, puts the live board in its
+place in every page of this kernel, so a saved notebook reads without one. All work is done on a thread of the
+board's own: questions come in at any moment, each perhaps twice, also while a cell blocks; what is new is told at
+most four times a second; no message reaches a megabyte.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import json
+import queue
+import secrets
+import sqlite3
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from functools import cache
+from typing import Any, Literal, TypeAlias, get_args
+
+from ipyagent.agent import Agent
+from ipyagent.errors import AgentError
+from ipyagent.journal.events import Event, TurnEnded
+from ipyagent.loop.session import Session
+from ipyagent.ui import look
+from ipyagent.ui.board_parts import ChildrenPart, ContextPart, MemoryPart, Part, SessionsPart
+from ipyagent.ui.board_skills import SkillsPart
+from ipyagent.ui.board_static import static_board, waiting_board
+from ipyagent.ui.escape import line
+from ipyagent.ui.joined import script
+
+Tab: TypeAlias = Literal["context", "memory", "skills", "children", "sessions"]
+TABS: tuple[Tab, ...] = get_args(Tab)
+TICK = 0.25
+"""Seconds between two messages about what is new."""
+IDLE = 1.0
+"""Seconds after which the board looks anyway: at work of sub-agents, at another session."""
+SLICE = 300
+"""Events of a long session that are taken in before questions are looked at again."""
+MOST_BYTES = 950_000
+SEEN = 4_000
+SETTLE = 1.0
+"""Seconds after a turn's end at which the static form is written anew."""
+
+
+@cache
+def _board_class() -> Any:
+    import anywidget
+    import traitlets
+
+    class AgentBoard(anywidget.AnyWidget):
+        _esm = script("board", timelinePart="timeline", memoryPart="memory_browser")
+        _css = look.sheet("timeline") + look.HERE.joinpath("memory_browser.css").read_text("utf-8") + (
+            look.HERE / "board.css"
+        ).read_text("utf-8")
+        state = traitlets.Dict().tag(sync=True)
+
+        def __repr__(self) -> str:
+            return "the board of ipyagent in this page"
+
+    return AgentBoard
+
+
+class Board:
+    """`route` as in `ui.door`: has clicks delivered while a cell blocks."""
+
+    def __init__(self, agent: Agent, shell: Any, route: Any = None) -> None:
+        self.agent = self._agent = agent
+        self._route = route
+        self._publish = shell.display_pub.publish  # of the shell itself: nested code swaps the shell's own
+        self._mark = secrets.token_hex(8)
+        self._shown: list[tuple[str, Tab]] = []
+        self._widget: Any = None
+        self._inbox: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
+        self._seen: deque[str] = deque(maxlen=SEEN)
+        self._heard: queue.SimpleQueue[Event] = queue.SimpleQueue()
+        self._loading: Iterator[Event] | None = None
+        self._session: Session | None = None
+        self._last = 0
+        self._dirty = True
+        self._settle_at = 0.0
+        self._thread: threading.Thread | None = None
+        self._closed = False
+        try:
+            self._main: asyncio.AbstractEventLoop | None = asyncio.get_running_loop()
+        except RuntimeError:
+            self._main = None
+        self.context, self.children = ContextPart(agent), ChildrenPart(agent)
+        self.memory, self.skills = MemoryPart(agent, self.wake), SkillsPart(agent)
+        self.sessions = SessionsPart(agent, self._on_main, lambda reply: self._send({"part": "sessions", **reply}))
+        self._parts: dict[Tab, Part] = {
+            "context": self.context, "memory": self.memory, "skills": self.skills, "children": self.children,
+            "sessions": self.sessions,
+        }  # fmt: skip
+
+    def __repr__(self) -> str:
+        return f"<Board, shown {len(self._shown)} times>"
+
+    # ------------------------------------------------------------------ main thread
+
+    def open(self, tab: Tab = "context") -> None:
+        """Appear below the running cell, on a tab."""
+        self._open()
+        name = f"{self._mark}.{tab}.{len(self._shown)}"
+        self._shown.append((name, tab))
+        self._publish(waiting_board(name), transient={"display_id": name})
+        self._settle_at = time.monotonic() + SETTLE
+        self.wake()
+
+    def _open(self) -> None:
+        if self._widget is None:
+            self._widget = _board_class()(state=self.state())
+            self._widget.on_msg(lambda _widget, content, _buffers: self.hear(content))
+            if self._route is not None and self._widget.comm is not None:
+                self._route(self._widget.comm, self.hear)
+            context = contextvars.copy_context()  # output from this thread belongs to the cell that opened the board
+            self._thread = threading.Thread(target=context.run, args=(self._serve,), name="ipyagent-board", daemon=True)
+            self._thread.start()
+
+    def close(self) -> None:
+        """End its thread and its widget; what stands in the notebook stays."""
+        self._closed = True
+        self.memory.leave()
+        if self._session is not None and self._hear_event in self._session.heard:
+            self._session.heard.remove(self._hear_event)
+        self.wake()
+        if self._widget is not None:
+            self._widget.close()
+
+    def read_now(self) -> None:
+        """Take the whole session in, for a form that is not live."""
+        self._follow()
+        while self._loading is not None:
+            self._follow()
+
+    def state(self) -> dict[str, Any]:
+        """What a page begins with; all else it asks for."""
+        from ipyagent.reports.timeline import Timeline
+        from ipyagent.ui.timeline import panel_state
+
+        empty = Timeline(bars=(), marks=(), around={})
+        return {"mark": self._mark, "context": panel_state(empty, None), "memory": self.memory.browser.state()}
+
+    def _on_main(self, act: Callable[[], None]) -> None:
+        """Sessions change between cells, on the main thread."""
+        if self._main is not None and not self._main.is_closed():
+            self._main.call_soon_threadsafe(act)
+        else:
+            act()
+
+    # ------------------------------------------------------------------ any thread
+
+    def hear(self, content: dict[str, Any]) -> None:
+        """One message of a page, which may come twice."""
+        if content.get("method") == "custom" and isinstance(content.get("content"), dict):
+            content = content["content"]
+        self._inbox.put(content)
+
+    def wake(self) -> None:
+        """Something is new."""
+        self._inbox.put(None)
+
+    def _hear_event(self, event: Event) -> None:
+        self._heard.put(event)
+        self.wake()
+
+    # ------------------------------------------------------------------ the board's thread
+
+    def _serve(self) -> None:
+        told = 0.0
+        while not self._closed:
+            busy = self._loading is not None
+            wait = 0.0 if busy else max(0.0, told + TICK - time.monotonic()) if self._dirty else IDLE
+            try:
+                content = self._inbox.get(timeout=wait) if wait else self._inbox.get_nowait()
+            except queue.Empty:
+                self._dirty = True
+            else:
+                if content is None:
+                    self._dirty = True
+                else:
+                    self.answer(content)
+            self._follow()
+            if self._dirty and time.monotonic() - told >= TICK and not self._closed:
+                self._dirty, told = False, time.monotonic()
+                self._tell()
+            if self._settle_at and time.monotonic() >= self._settle_at and self._loading is None and not self._closed:
+                self._settle_at = 0.0
+                self._settle()
+
+    def _follow(self) -> None:
+        """Take in what the session has journalled; begin anew when there is another."""
+        session = self._agent.session
+        if session is not self._session:
+            if self._session is not None and self._hear_event in self._session.heard:
+                self._session.heard.remove(self._hear_event)
+            self._session, self._last, self._dirty = session, 0, True
+            for part in self._parts.values():
+                part.begin(session)
+            self._loading = None
+            if session is not None:
+                session.heard.append(self._hear_event)  # before reading: what comes meanwhile is taken once, by its number
+                self._loading = iter(session.journal.read())
+        if self._loading is not None:
+            for _ in range(SLICE):
+                event = next(self._loading, None)
+                if event is None:
+                    self._loading, self._dirty = None, True
+                    break
+                self._take(event)
+            self._dirty = True
+            return
+        while True:
+            try:
+                self._take(self._heard.get_nowait())
+            except queue.Empty:
+                return
+
+    def _take(self, event: Event) -> None:
+        if event.id <= self._last:
+            return
+        self._last = event.id
+        for part in self._parts.values():
+            part.take(event)
+        if isinstance(event, TurnEnded) and self._loading is None:
+            self._settle_at = time.monotonic() + SETTLE
+
+    def _tell(self) -> None:
+        for name, part in self._parts.items():
+            if (fresh := part.fresh()) is not None:
+                self._send({"part": name, **fresh})
+
+    def answer(self, content: dict[str, Any]) -> None:
+        """One question, once. What it does not name exactly is ignored; what fails is said there."""
+        part, seq = self._parts.get(content.get("part")), content.get("seq")  # type: ignore[call-overload] # any value
+        if part is None or not isinstance(seq, str) or seq in self._seen:
+            return
+        self._seen.append(seq)
+        try:
+            reply = part.answer(content)
+        except (AgentError, OSError, sqlite3.Error) as problem:
+            reply = {"failed": line(str(problem), 500)}
+        if reply is not None:
+            self._send({"part": content["part"], **reply, "seq": seq})
+        self._dirty = True
+
+    def _send(self, message: dict[str, Any]) -> None:
+        size = len(json.dumps(message, ensure_ascii=False).encode("utf-8", "replace"))
+        if size > MOST_BYTES:
+            message = {"part": message["part"], "seq": message.get("seq"), "failed": f"too much to show: {size:,} bytes"}
+        if self._widget is not None and not self._closed:
+            self._widget.send(message)
+
+    def _settle(self) -> None:
+        """The static form, as it is now, in the place of the older one; pages put the live board back into it."""
+        for name, _ in self._shown[-1:]:
+            self._publish(static_board(self, name), transient={"display_id": name}, update=True)

@@ -1,0 +1,279 @@
+"""The parts of the board: each answers its page's questions and tells what is new. All run on the board's thread."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from ipyagent.agent import Agent
+from ipyagent.errors import AgentError
+from ipyagent.journal.events import Event
+from ipyagent.journal.journal import CHILDREN, TRANSCRIPT, read_events
+from ipyagent.loop.session import Session
+from ipyagent.remembering.browsing import browsing_of
+from ipyagent.reports.archive import Archive, turn_events
+from ipyagent.reports.roster import Roster, Sub
+from ipyagent.reports.timeline import Timeline, Walk
+from ipyagent.ui import timeline_talk
+from ipyagent.ui.escape import escape, line, plain
+from ipyagent.ui.memory_browser import HTML_BYTES, PLAIN_CHARS, QUERY_CHARS, WINDOW, MemoryBrowser
+from ipyagent.ui.memory_static import when
+from ipyagent.ui.meter import dollars
+
+Reply = dict[str, Any] | None
+SUBS = 100
+"""Sub-agents that are told of at once, the newest."""
+
+
+class Part(Protocol):
+    """A tab of the board."""
+
+    def begin(self, session: Session | None) -> None:
+        """The board follows this session from now on."""
+
+    def take(self, event: Event) -> None:
+        """The next event of it."""
+
+    def fresh(self) -> Reply:
+        """What every page is told now; None when nothing is new."""
+
+    def answer(self, content: dict[str, Any]) -> Reply:
+        """One question of a page; None for what it does not name exactly. Raises AgentError, OSError."""
+
+
+class ContextPart:
+    """The timeline, which grows with the session."""
+
+    def __init__(self, agent: Agent) -> None:
+        self._agent = agent
+        self.begin(None)
+
+    def begin(self, session: Session | None) -> None:
+        self._session = session
+        self._walk = Walk()
+        self._told = (-1, 0, 0)  # event, turns and decisions that the pages know
+
+    def take(self, event: Event) -> None:
+        self._walk.apply(event)
+
+    @property
+    def shown(self) -> Timeline:
+        return self._walk.timeline
+
+    def fresh(self) -> Reply:
+        event, bars, marks = self._told
+        if event == self._walk.last:
+            return None
+        shown = self.shown
+        self._told = self._walk.last, len(shown.bars), len(shown.marks)
+        if event < 0:
+            return {"whole": self._all(shown)}
+        return {"grown": {**timeline_talk.grown(shown, max(0, bars - 1), marks), **self._window()}}
+
+    def answer(self, content: dict[str, Any]) -> Reply:
+        if content.get("kind") == "all":
+            return {"whole": self._all(self.shown)}
+        return timeline_talk.answer(self.shown, content, self._events)
+
+    def _all(self, shown: Timeline) -> dict[str, Any]:
+        return {**timeline_talk.grown(shown), **self._window()}
+
+    def _events(self) -> Sequence[Event]:
+        return list(self._session.journal.read()) if self._session is not None else []
+
+    def _window(self) -> dict[str, int]:
+        return timeline_talk.marks_at(self._agent.state_of(self._session) if self._session is not None else None)
+
+
+class MemoryPart:
+    """The memory browser."""
+
+    def __init__(self, agent: Agent, wake: Callable[[], None]) -> None:
+        self._agent = agent
+        self.browsing = browsing_of(agent)
+        self.browser = MemoryBrowser(self.browsing, agent.dreaming)
+        self._dreamt = False
+        self.leave = agent.dreaming.watch(lambda: self._dream(wake))
+
+    def _dream(self, wake: Callable[[], None]) -> None:
+        self._dreamt = True
+        wake()
+
+    def begin(self, session: Session | None) -> None:
+        pass
+
+    def take(self, event: Event) -> None:
+        pass
+
+    def fresh(self) -> Reply:
+        if not self._dreamt:
+            return None
+        self._dreamt = False
+        return {"dream": self.browser.state()["dream"]}
+
+    def answer(self, content: dict[str, Any]) -> Reply:
+        return self.browser.reply(content)
+
+
+class ChildrenPart:
+    """The session's sub-agents."""
+
+    def __init__(self, agent: Agent) -> None:
+        self._agent = agent
+        self.begin(None)
+
+    def begin(self, session: Session | None) -> None:
+        self._session = session
+        self._roster = Roster()
+        self._told: list[Any] | None = None
+
+    def take(self, event: Event) -> None:
+        self._roster.apply(event)
+
+    def listed(self) -> list[Sub]:
+        """All of them, the newest first."""
+        return self._roster.listed(self._agent.children.running())
+
+    def fresh(self) -> Reply:
+        subs = self.listed()
+        rows = [sub_row(sub) for sub in subs[:SUBS]]
+        signs = [[value for key, value in row.items() if key != "seconds" or row["status"] != "running"] for row in rows]
+        if signs == self._told:
+            return None
+        self._told = signs
+        return {"subs": rows, "total": len(subs), "from": 0}
+
+    def answer(self, content: dict[str, Any]) -> Reply:
+        child = _text(content, "child")
+        match content.get("kind"):
+            case "subs":
+                subs, begin = self.listed(), _number(content, "from")
+                return {"subs": [sub_row(sub) for sub in subs[begin : begin + SUBS]], "total": len(subs), "from": begin}
+            case "stop" if child in {each.id for each in self._agent.children.running()}:
+                self._agent.stop_child(child)
+                return {"said": f"stopping {line(child, 80)}"}
+            case "look" if self._session is not None and child in {sub.child for sub in self.listed()}:
+                path = self._session.journal.folder / CHILDREN / child / TRANSCRIPT
+                return {"look": {"of": child, **looked(path, _number(content, "turn"))}}
+            case _:
+                return None
+
+
+class SessionsPart:
+    """The project's stored sessions. `on_main` runs a function on the main thread between cells."""
+
+    def __init__(self, agent: Agent, on_main: Callable[[Callable[[], None]], None], tell: Callable[[Any], None]) -> None:
+        self._agent = agent
+        self._on_main = on_main
+        self._tell = tell
+        self.archive = Archive()
+
+    def begin(self, session: Session | None) -> None:
+        self._mine = session.journal.session if session is not None else ""
+        self._changed = True
+
+    def take(self, event: Event) -> None:
+        pass
+
+    def fresh(self) -> Reply:
+        changed, self._changed = self._changed, False
+        return {"current": self._mine} if changed else None
+
+    def answer(self, content: dict[str, Any]) -> Reply:
+        folders = self._agent.sessions.stored()
+        match content.get("kind"):
+            case "rows":
+                begin, count = _number(content, "from"), min(_number(content, "count"), SUBS)
+                rows = [self._row(folder) for folder in folders[begin : begin + count]]
+                return {"rows": rows, "from": begin, "total": len(folders)}
+            case "look" | "resume" | "fork" as kind:
+                name = _text(content, "session")
+                folder = next((each for each in folders if each.name == name), None)
+                if folder is None:
+                    return {"failed": "this session is not there any more"}
+                if kind != "look":
+                    return self._take_up(kind, name)
+                if not (self._agent.project.trusted or self._agent.settings.trust_all):
+                    raise AgentError(self._agent.project.untrusted_line() or "this project is not trusted: %agent trust")
+                return {"look": {"of": name, **looked(folder / TRANSCRIPT, _number(content, "turn"))}}
+            case _:
+                return None
+
+    def _row(self, folder: Path) -> list[Any]:
+        kept = self.archive.look(folder)
+        cost = "-" if kept.cost is None else dollars(kept.cost)
+        about = f"copy of {line(kept.forked_from, 60)}" if kept.forked_from else ""
+        return [
+            kept.session, when(kept.changed), line(kept.first, 200), kept.turns, cost, line(kept.notebook, 120),
+            round(kept.bytes / 1000), about, line(kept.problem, 200), kept.session == self._mine,
+        ]  # fmt: skip
+
+    def _take_up(self, kind: str, name: str) -> Reply:
+        agent = self._agent
+        if agent.busy:
+            return {"failed": "a turn is running: a session can be taken up when it has ended"}
+
+        def act() -> None:
+            try:
+                agent.check_free()
+                if kind == "resume":
+                    agent.resume(name)
+                    said = "" if agent.notices else f"resumed session {name}"
+                else:
+                    copy = agent.fork(name)
+                    said = f"going on in a copy, {copy.journal.session}; the original stays as it is"
+            except AgentError as problem:
+                self._tell({"failed": line(str(problem), 500)})
+                return
+            lines, agent.notices[:] = [*([said] if said else []), *agent.notices], []
+            self._tell({"said": line("; ".join(lines), 500)})
+
+        self._on_main(act)
+        return None
+
+
+def sub_row(sub: Sub) -> dict[str, Any]:
+    """A sub-agent as its page gets it."""
+    return {
+        "id": line(sub.child, 80), "name": line(sub.name, 80), "kind": line(sub.kind, 40), "task": line(sub.task, 200),
+        "status": sub.status, "doing": line(sub.doing, 160), "message": line(sub.message, 300),
+        "seconds": round(sub.seconds, 1), "cost": "" if sub.cost is None else dollars(sub.cost),
+        "requests": sub.requests, "background": sub.background, "handed": line(", ".join(sub.handed), 200),
+        "model": line(sub.model, 60), "began": when(sub.began),
+    }  # fmt: skip
+
+
+def looked(path: Path, turn: int) -> dict[str, Any]:
+    """One turn of a transcript to read, `turn` from 1 (0: the last), and how many there are."""
+    events, count = turn_events(read_events(path), turn or 1_000_000_000)
+    number = min(turn or count, count)
+    return {"turn": number, "turns": count, "html": turn_html(events)}
+
+
+def turn_html(events: Sequence[Event]) -> str:
+    """A turn as it stands in a saved notebook; as cut plain text when that is too much for a message."""
+    from ipyagent.ui.static import static_bundle
+
+    bundle = static_bundle(events, None)
+    if len(bundle["text/html"].encode("utf-8", "replace")) <= HTML_BYTES:
+        return bundle["text/html"]
+    text = plain(bundle["text/plain"])
+    more = f"\n… {len(text) - PLAIN_CHARS:,} more characters" if len(text) > PLAIN_CHARS else ""
+    return f"<pre>{escape(text[:PLAIN_CHARS])}{more}</pre>"
+
+
+def _text(content: dict[str, Any], name: str) -> str:
+    value = content.get(name)
+    return value[:QUERY_CHARS] if isinstance(value, str) else ""
+
+
+def _number(content: dict[str, Any], name: str) -> int:
+    value = content.get(name)
+    return max(0, min(value, 10**9)) if isinstance(value, int) else 0
+
+
+__all__ = [
+    "ChildrenPart", "ContextPart", "MemoryPart", "Part", "Reply", "SessionsPart", "WINDOW", "looked", "sub_row",
+    "turn_html",
+]  # fmt: skip

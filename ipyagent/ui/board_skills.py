@@ -1,0 +1,165 @@
+"""Skills on the board: what there is, where from, what each costs, what stands in the context; one to read, and to
+load for the next request."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ipyagent.agent import Agent
+from ipyagent.errors import AgentError
+from ipyagent.journal.events import Event, SkillLoaded
+from ipyagent.journal.tokens import estimate_text
+from ipyagent.loop.session import Session
+from ipyagent.skills.catalogue import catalogue_of
+from ipyagent.skills.parse import Skill, body_of
+from ipyagent.skills.text import files_of
+from ipyagent.ui import markdown
+from ipyagent.ui.escape import escape, line
+from ipyagent.ui.memory_browser import HTML_BYTES, PLAIN_CHARS, QUERY_CHARS
+
+SOURCES = {"project": "this project", "user": "yours", "bundled": "with ipyagent"}
+ROWS = 100
+"""Of one answer, at most."""
+PROBLEMS = 50
+
+
+class SkillsPart:
+    """See `board_parts.Part`."""
+
+    def __init__(self, agent: Agent) -> None:
+        self._agent = agent
+        self._sizes: dict[tuple[str, int], int] = {}
+        self._changed = False
+
+    def begin(self, session: Session | None) -> None:
+        self._changed = True
+
+    def take(self, event: Event) -> None:
+        self._changed = self._changed or isinstance(event, SkillLoaded)
+
+    def fresh(self) -> dict[str, Any] | None:
+        changed, self._changed = self._changed, False
+        return {"changed": True} if changed else None
+
+    def answer(self, content: dict[str, Any]) -> dict[str, Any] | None:
+        """One question of the page. Raises AgentError, OSError."""
+        match content.get("kind"):
+            case "rows":
+                return self._rows(content)
+            case "open":
+                return self._opened(self._find(content))
+            case "load":
+                return self._load(self._find(content))
+            case _:
+                return None
+
+    # ------------------------------------------------------------------ what there is
+
+    def listed(self) -> list[Skill]:
+        """All of them: the project's, the user's, ours; by name in each."""
+        order = list(SOURCES)
+        return sorted(self._agent.skills.look_anyway().skills.values(), key=lambda each: order.index(each.source))
+
+    def state_of(self, skill: Skill) -> str:
+        """"loaded" (it stands in the context), "asked for" (it goes with the next request), or ""."""
+        session = self._agent.session
+        if skill.name in (session.history.skills.standing if session is not None else {}):
+            return "loaded"
+        return "asked for" if skill.name in self._agent.skills.asked else ""
+
+    def size(self, skill: Skill) -> int:
+        """Tokens of its instructions; 0 when they cannot be read."""
+        try:
+            key = (str(skill.file), skill.file.stat().st_mtime_ns)
+            if key not in self._sizes:
+                self._sizes[key] = estimate_text(body_of(skill))
+            return self._sizes[key]
+        except OSError:
+            return 0
+
+    def remarks(self) -> list[str]:
+        """What the user should know of all of them, a line each."""
+        agent = self._agent
+        found = agent.skills.look_anyway()
+        lines = [] if agent.skills.on else ["skills are off in this kernel; %skills on turns them on"]
+        if not agent.skills.trusted and any("skills" in name for name in agent.project.carried()):
+            lines.append("the project's own skills are not used: it is not trusted (%agent trust)")
+        session = agent.session
+        window = agent.state_of(session).window if session is not None else agent.settings.window or 200_000
+        catalogue = catalogue_of(found.skills, window)
+        if catalogue.cut and agent.skills.on:
+            lines.append(catalogue.cut)
+        if catalogue.text and agent.skills.on:
+            lines.append(f"their names and descriptions take {estimate_text(catalogue.text):,} tokens of every request")
+        return lines
+
+    def problems(self) -> list[str]:
+        """What is wrong with skill files."""
+        return [line(str(each), 300) for each in self._agent.skills.look_anyway().problems]
+
+    def _rows(self, content: dict[str, Any]) -> dict[str, Any]:
+        words = str(content.get("words") or "")[:QUERY_CHARS].casefold().split()
+        source, only = content.get("source"), content.get("only")
+        found = [
+            skill
+            for skill in self.listed()
+            if (source not in SOURCES or skill.source == source)
+            and (only != "loaded" or self.state_of(skill))
+            and (only != "problems" or skill.problems)
+            and all(word in f"{skill.name}\n{skill.description}".casefold() for word in words)
+        ]
+        begin, count = content.get("from"), content.get("count")
+        at = begin if isinstance(begin, int) and begin > 0 else 0
+        most = min(count, ROWS) if isinstance(count, int) and count > 0 else 0
+        reply: dict[str, Any] = {
+            "rows": [self._row(skill) for skill in found[at : at + most]], "from": at, "total": len(found),
+        }  # fmt: skip
+        if at == 0:
+            problems = self.problems()
+            reply["remarks"] = [line(remark, 300) for remark in self.remarks()]
+            reply["problems"] = [problems[:PROBLEMS], len(problems)]
+        return reply
+
+    def _row(self, skill: Skill) -> list[Any]:
+        return [
+            line(skill.name, 64), line(skill.description, 240), SOURCES[skill.source], self.size(skill),
+            self.state_of(skill), line("; ".join(skill.problems[:3]), 200),
+        ]  # fmt: skip
+
+    # ------------------------------------------------------------------ one
+
+    def _find(self, content: dict[str, Any]) -> Skill:
+        skill = self._agent.skills.look_anyway().skills.get(str(content.get("name")))
+        if skill is None:
+            raise AgentError("there is no such skill any more")
+        return skill
+
+    def _opened(self, skill: Skill) -> dict[str, Any]:
+        body = body_of(skill)
+        rendered = markdown.render(body)
+        if len(rendered.encode("utf-8", "replace")) > HTML_BYTES:
+            rendered = f"<pre>{escape(body[:PLAIN_CHARS])}</pre>"
+        files, more = files_of(skill.folder)
+        facts = [SOURCES[skill.source], f"{self.size(skill):,} tokens when it is loaded", str(skill.file)]
+        about = (("license", skill.license), ("compatibility", skill.compatibility),
+                 ("tools named by its author, which grants nothing", " ".join(skill.allowed_tools)))  # fmt: skip
+        facts += [f"{what}: {text}" for what, text in about if text]
+        if files:
+            facts.append(f"files: {', '.join(files)}{' and ' + more if more else ''}")
+        return {
+            "opened": {
+                "name": skill.name, "description": line(skill.description, 1_100),
+                "facts": [line(fact, 400) for fact in facts], "problems": [line(each, 300) for each in skill.problems],
+                "html": rendered, "state": self.state_of(skill), "on": self._agent.skills.on,
+            }
+        }  # fmt: skip
+
+    def _load(self, skill: Skill) -> dict[str, Any]:
+        """As `/name` at the start of the next request does; also while a turn runs, for the one after it."""
+        skills = self._agent.skills
+        if not skills.on:
+            raise AgentError("skills are off in this kernel; %skills on turns them on")
+        if skill.name not in skills.asked:
+            skills.asked.append(skill.name)
+        self._changed = True
+        return {"said": f"{line(skill.name, 64)} goes with your next request: {self.size(skill):,} tokens"}

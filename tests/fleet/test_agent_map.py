@@ -1,0 +1,237 @@
+"""The same job over many inputs, in threads of this process."""
+
+from __future__ import annotations
+
+import _thread
+import json
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+import pytest
+from rooms import KEY
+from vega_datasets import data as vega
+
+from ipyagent import IPyAgent, agent_map
+from ipyagent.errors import SettingError, UsageError
+from ipyagent.journal.events import UsageReported, UserSaid
+from ipyagent.journal.journal import TRANSCRIPT, read_events
+from ipyagent.practice.replies import text, tool
+
+if TYPE_CHECKING:
+    from conftest import Office
+
+PRACTICE: dict[str, Any] = {"model": "practice", "mode": "auto"}
+COLUMNS = ["input", "status", "text", "data", "cost", "tokens", "seconds", "session", "tries", "error"]
+
+
+@pytest.fixture
+def tables(project: Path) -> dict[Path, pd.DataFrame]:
+    """Real tables as files: cars by origin, and the stocks of five companies."""
+    cars = vega.cars()
+    stocks = vega.stocks()
+    found = {f"cars_{name}": part for name, part in cars.groupby("Origin")}
+    found |= {f"stock_{name}": part for name, part in stocks.groupby("symbol")}
+    (project / "data").mkdir()
+    made = {Path(f"data/{name}.csv"): part for name, part in found.items()}
+    for path, part in made.items():
+        part.to_csv(path, index=False)
+    return made
+
+
+def test_rows_are_in_order_and_tell_of_each_table(tables: dict[Path, pd.DataFrame], project: Path) -> None:
+    rows = agent_map(tables, prompt="Load {item} as table", data="table", **PRACTICE)
+    assert [list(row) for row in rows] == [COLUMNS] * len(tables)
+    frame = pd.DataFrame(rows)
+    assert list(frame["input"]) == [path.as_posix() for path in tables]
+    assert set(zip(frame["status"], frame["error"], strict=True)) == {("finished", "")}
+    assert set(frame["tries"]) == {1}
+    for (path, table), row in zip(tables.items(), rows, strict=True):
+        assert f"`{path.as_posix()}`" in row["text"]
+        assert f"**{len(table)}** rows" in row["text"]
+        read = pd.read_csv(path)
+        assert len(row["data"]) == len(read)
+        assert row["data"][0].keys() == set(read.columns)
+    assert json.loads(json.dumps(rows)) is not None
+
+
+def test_each_task_is_a_session_with_its_own_transcript(tables: dict[Path, pd.DataFrame], project: Path) -> None:
+    rows = agent_map(list(tables)[:3], prompt="Load {item} as table", **PRACTICE)
+    assert len({row["session"] for row in rows}) == 3
+    for row in rows:
+        events = list(read_events(project / row["session"] / TRANSCRIPT))
+        assert [event.text for event in events if isinstance(event, UserSaid)] == [f"Load {row['input']} as table"]
+        assert row["tokens"] == sum(event.usage.total for event in events if isinstance(event, UsageReported)) > 0
+    kept = project / ".ipyagent" / "sessions" / "map"
+    assert all((project / row["session"]).parent == kept for row in rows)
+
+
+def test_a_rerun_skips_what_is_done_and_only_that(tables: dict[Path, pd.DataFrame]) -> None:
+    paths = list(tables)[:3]
+    first = agent_map(paths, prompt="Load {item} as table", data="table", **PRACTICE)
+    extra = list(tables)[3]
+    second = agent_map([*paths, extra], prompt="Load {item} as table", data="table", **PRACTICE)
+    assert [row["tries"] for row in second] == [0, 0, 0, 1]
+    assert [{**row, "tries": 1} for row in second[:3]] == first
+    pd.read_csv(paths[0]).head(7).to_csv(paths[0], index=False)
+    third = agent_map(paths, prompt="Load {item} as table", data="table", **PRACTICE)
+    assert [row["tries"] for row in third] == [1, 0, 0]
+    assert len(third[0]["data"]) == 7
+    other = agent_map(paths[1:], prompt="Load {item} as other", **PRACTICE)
+    assert [row["tries"] for row in other] == [1, 1]
+    again = agent_map(paths[:1], prompt="Load {item} as table", data="table", again=True, **PRACTICE)
+    assert again[0]["tries"] == 1
+    assert again[0]["session"] != third[0]["session"]
+
+
+def test_items_may_be_dicts_and_the_prompt_a_function(office: Office, tmp_path: Path) -> None:
+    items = [{"name": "a", "limit": 3}, {"name": "b", "limit": 5}]
+    into = tmp_path / "elsewhere"
+    rows = agent_map(items, prompt="be plain about {name} up to {limit}: {x}", into=into, settings=office.settings)
+    assert [row["input"] for row in rows] == items
+    texts = [
+        event.text
+        for row in rows
+        for event in read_events(Path(row["session"]) / TRANSCRIPT)
+        if isinstance(event, UserSaid)
+    ]
+    assert texts == ["be plain about a up to 3: {x}", "be plain about b up to 5: {x}"]
+    assert all(Path(row["session"]).parent == into for row in rows)
+    made = agent_map((1, 2), prompt=lambda number: f"be plain {number * 2}", settings=office.settings)
+    assert [(row["input"], row["text"]) for row in made] == [(1, "done: plain"), (2, "done: plain")]
+    twice = agent_map(["be plain", "be plain"], settings=office.settings)
+    assert len({row["session"] for row in twice}) == 2
+
+
+def test_a_failed_task_is_tried_again_and_reported_not_raised(office: Office) -> None:
+    office.failures = 1
+    rows = agent_map(["be plain", "be busy"], settings=office.settings)
+    assert [(row["status"], row["tries"]) for row in rows] == [("finished", 1), ("finished", 2)]
+    office.failures = 99
+    rows = agent_map(["be plain", "be busy now"], retries=2, settings=office.settings)
+    assert [(row["status"], row["tries"]) for row in rows] == [("finished", 0), ("failed", 3)]
+    assert rows[0]["error"] == ""
+    assert rows[1]["error"]
+    office.failures = 0
+    assert [row["tries"] for row in agent_map(["be busy now"], settings=office.settings)] == [1]
+
+
+def test_a_variable_that_is_missing_or_not_plain_fails_its_task(office: Office) -> None:
+    (row,) = agent_map(["be plain"], data="result", retries=0, settings=office.settings)
+    assert (row["status"], row["data"]) == ("failed", None)
+    assert "'result'" in row["error"]
+
+
+def test_nothing_is_begun_beyond_the_cost_of_all(office: Office) -> None:
+    prompts = [f"be plain {number}" for number in range(6)]
+    (one,) = agent_map(prompts[:1], settings=office.settings)
+    assert one["cost"] > 0
+    rows = agent_map(prompts, again=True, at_once=1, max_cost=one["cost"] / 1_000, settings=office.settings)
+    assert [row["status"] for row in rows] == ["finished"] + ["limit"] * 5
+    assert "max_cost" in rows[-1]["error"]
+    later = agent_map(prompts, at_once=1, settings=office.settings)
+    assert [row["tries"] for row in later] == [0, 1, 1, 1, 1, 1]
+
+
+def test_code_of_several_agents_never_mixes_its_output(project: Path, office: Office) -> None:
+    def brain(body: dict[str, Any]) -> Any:
+        last = body["messages"][-1]["content"]
+        if any(block["type"] == "tool_result" for block in last):
+            return text(json.dumps(last))
+        number = json.dumps(last).split("number ")[1][0]
+        lines = f"for _ in range(20):\n    print('own{number}')\n    time.sleep(0.002)"
+        return tool("python", {"code": f"import time\n{lines}"})
+
+    office.server.brain = brain
+    rows = agent_map([f"number {n}" for n in range(6)], settings=office.settings)
+    for number, row in enumerate(rows):
+        assert [row["text"].count(f"own{n}") for n in range(6)] == [20 if n == number else 0 for n in range(6)]
+
+
+def test_an_agents_own_code_may_map(office: Office, project: Path) -> None:
+    from ipyagent import Agent
+
+    code = f"import ipyagent\nrows = ipyagent.agent_map(['map 1', 'map 2'], settings={office.settings!r})"
+
+    def brain(body: dict[str, Any]) -> Any:
+        words = json.dumps(body["messages"])
+        if "tool_result" in words:
+            return text("ready")
+        return tool("python", {"code": "print('inner')" if "map " in words else code})
+
+    office.server.brain = brain
+    agent = Agent(settings=IPyAgent(**office.settings, extraction=False), folder=project)
+    try:
+        assert agent.run_sync("go").text == "ready"
+        rows = agent.shell.user_ns["rows"]
+    finally:
+        agent.close()
+    assert [(row["status"], row["text"], row["tokens"] > 0) for row in rows] == [("finished", "ready", True)] * 2
+
+
+def test_an_interrupt_stops_at_once_and_keeps_what_is_done(office: Office, project: Path) -> None:
+    prompts = ["be plain", "be slow", *(f"be plain {n}" for n in range(3))]
+    done = project / ".ipyagent" / "sessions" / "map" / "done"
+    told: list[float] = []
+
+    def interrupt() -> None:
+        while office.asked.get("slow", 0) < 1 or len(list(done.glob("*.json"))) < 1:
+            time.sleep(0.01)
+        time.sleep(0.2)
+        told.append(time.monotonic())
+        _thread.interrupt_main()
+
+    threading.Thread(target=interrupt, daemon=True).start()
+    with pytest.raises(KeyboardInterrupt):
+        agent_map(prompts, at_once=2, settings=office.settings)
+    assert time.monotonic() - told[0] < 0.3
+    until = time.monotonic() + 3
+    while any(t.name.startswith("ipyagent") for t in threading.enumerate()) and time.monotonic() < until:
+        time.sleep(0.02)
+    assert [t.name for t in threading.enumerate() if t.name.startswith("ipyagent")] == []
+    kept = len(list(done.glob("*.json")))
+    assert kept >= 1
+    office.server.brain = lambda body: text("now")
+    rows = agent_map(prompts, settings=office.settings)
+    assert [row["status"] for row in rows] == ["finished"] * 5
+    assert sum(row["tries"] == 0 for row in rows) == kept
+
+
+def test_no_key_reaches_the_disk(office: Office, project: Path) -> None:
+    agent_map(["be plain"], settings=office.settings)
+    for path in project.rglob("*"):
+        assert not path.is_file() or KEY.encode() not in path.read_bytes()
+
+
+def test_what_cannot_be_is_said_before_anything_runs(project: Path) -> None:
+    with pytest.raises(UsageError, match="takes a list"):
+        agent_map("load a.csv")
+    with pytest.raises(UsageError, match="no prompt"):
+        agent_map([Path("a.csv")])
+    with pytest.raises(UsageError, match="names none"):
+        agent_map([Path("a.csv")], prompt="Load it")
+    with pytest.raises(UsageError, match="get_executor"):
+        agent_map(["a"], "threads")  # type: ignore[arg-type]
+    with pytest.raises(SettingError, match="did you mean mode"):
+        agent_map(["a"], settings={"modle": "practice"})
+    with pytest.raises(UsageError, match="retries"):
+        agent_map(["a"], retries=-1)
+    assert list(project.iterdir()) == []
+    assert agent_map([], settings=IPyAgent(model="practice")) == []
+
+
+def test_an_executor_that_is_closed_fails_the_rows_and_not_the_call(project: Path) -> None:
+    with ThreadPoolExecutor(1) as pool:
+        pass
+    (row,) = agent_map(["hello"], pool, **PRACTICE)
+    assert row["status"] == "failed"
+    assert "call again with another" in row["error"]
+
+
+def test_without_a_key_each_row_says_what_to_set(project: Path) -> None:
+    (row,) = agent_map(["hello"], model="claude-sonnet-5-5", retries=0)
+    assert row["status"] == "failed"
+    assert "ANTHROPIC_API_KEY" in row["error"]

@@ -1,0 +1,86 @@
+"""Clusters for real: Dask and ipyparallel with three local worker processes each, and 300 files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import Executor
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from vega_datasets import data as vega
+
+from ipyagent import agent_map
+
+pytestmark = pytest.mark.slow
+WORKERS = 3
+PAGES = 300
+
+
+@pytest.fixture
+def dask(project: Path) -> Iterator[Executor]:
+    distributed = pytest.importorskip("distributed")
+    with (
+        distributed.LocalCluster(
+            n_workers=WORKERS, threads_per_worker=1, processes=True, dashboard_address=None,
+            local_directory=str(project.parent / "dask"),
+        ) as cluster,
+        distributed.Client(cluster) as client,
+    ):  # fmt: skip
+        yield client.get_executor()
+
+
+@pytest.fixture
+def engines(project: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Executor]:
+    ipyparallel = pytest.importorskip("ipyparallel")
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
+    with ipyparallel.Cluster(n=WORKERS, profile_dir=str(project.parent / "profile")) as client:
+        client.wait_for_engines(WORKERS, timeout=60)
+        yield client.executor()
+
+
+@pytest.fixture
+def pages(project: Path) -> dict[Path, int]:
+    """Real rows of a real table, cut into 300 files of different length."""
+    table = vega.seattle_weather()
+    (project / "data").mkdir()
+    made: dict[Path, int] = {}
+    for number in range(PAGES):
+        part = table.iloc[number * 4 : number * 4 + 1 + number % 5]
+        path = project / "data" / f"page{number:03}.csv"
+        part.to_csv(path, index=False)
+        made[path] = len(part)
+    return made
+
+
+def _check(rows: list[dict[str, object]], pages: dict[Path, int]) -> None:
+    frame = pd.DataFrame(rows)
+    assert list(zip(frame["status"], frame["error"], strict=True)) == [("finished", "")] * len(pages)
+    assert list(frame["input"]) == [path.as_posix() for path in pages]
+    assert [len(found) for found in frame["data"]] == list(pages.values())
+    assert frame["session"].nunique() == len(pages)
+
+
+def test_a_dask_cluster_of_three_processes(dask: Executor, pages: dict[Path, int]) -> None:
+    some = dict(list(pages.items())[:30])
+    rows = agent_map(some, dask, prompt="Load {item} as table", data="table", model="practice", mode="auto")
+    _check(rows, some)
+    more = dict(list(pages.items())[:33])
+    again = agent_map(more, dask, prompt="Load {item} as table", data="table", model="practice", mode="auto")
+    assert [row["tries"] for row in again] == [0] * 30 + [1] * 3
+    redone = agent_map(
+        list(some)[:3], dask, prompt="Load {item} as table", data="table", model="practice", mode="auto", again=True
+    )
+    assert not {row["session"] for row in redone} & {row["session"] for row in rows}
+
+
+def test_three_engines_of_ipyparallel(engines: Executor, pages: dict[Path, int]) -> None:
+    some = dict(list(pages.items())[:30])
+    _check(agent_map(some, engines, prompt="Load {item} as table", data="table", model="practice", mode="auto"), some)
+
+
+def test_three_hundred_files_in_threads(pages: dict[Path, int]) -> None:
+    rows = agent_map(pages, prompt="Load {item} as table", data="table", model="practice", mode="auto")
+    _check(rows, pages)
+    again = agent_map(pages, prompt="Load {item} as table", data="table", model="practice", mode="auto")
+    assert {row["tries"] for row in again} == {0}

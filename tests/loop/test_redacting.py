@@ -1,0 +1,124 @@
+"""What looks like a secret is taken out, the same way each time, and nothing else is touched."""
+
+from __future__ import annotations
+
+import base64
+import json
+import random
+import time
+import uuid
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import ipyagent
+from ipyagent.kernel.masking import mask, stand_ins
+from ipyagent.loop.redacting import Redactor, redacted
+from ipyagent.memory.secret_places import secrets_in
+
+ANTHROPIC = "sk-ant-" + "api03-" + "Qm4NcYh3Jd6Gs1Pu5EZq7XkV2m9TfLw4Rb8aZ9"
+GITHUB = "ghp_" + "aB3dE6gH9jK2mN5pQ8sT1vW4yZ7aB3dE6gH9"
+STRIPE = "sk_live_" + "4eC39HqLyjWDarjtT1zdp7dc"
+TELEGRAM = "123456789:" + "AAHk3jd8fKJ3kd93kd9zQ7pR2mW5xB8nC1v"
+BODY = "MIIEowIBAAKCAQEAz9" * 3 + "\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        (f"the key is {ANTHROPIC}.", "the key is [secret: Anthropic API key, 52 characters]."),
+        (f"    3\tTOKEN={GITHUB}", "    3\tTOKEN=[secret: GitHub token, 40 characters]"),
+        (f'{{"stripe": "{STRIPE}"}}', '{"stripe": "[secret: Stripe key, 32 characters]"}'),
+        (TELEGRAM, "[secret: Telegram bot token, 45 characters]"),
+        ("postgres://ann:s3cr3tpw@db/x", "postgres://ann:[secret: password in a web address, 8 characters]@db/x"),
+        ("DB_PASSWORD: 'correct horse 1'", "DB_PASSWORD: '[secret: password, 15 characters]'"),
+        ("curl -u ann:s3cr3tpw9 https://x", "curl -u ann:[secret: login with its password, 9 characters] https://x"),
+        (
+            f"-----BEGIN RSA PRIVATE KEY-----\n{BODY * 4}-----END RSA PRIVATE KEY-----\nafter",
+            "-----BEGIN RSA PRIVATE KEY-----[secret: private key, 220 characters]\n-----END RSA PRIVATE KEY-----\nafter",
+        ),
+    ],
+)
+def test_a_secret_gives_way_to_its_kind_and_length(text: str, shown: str) -> None:
+    made, kinds = redacted(text)
+    assert (made, len(kinds)) == (shown, 1)
+    assert redacted(made) == (made, [])  # what was taken out stays as it is
+    assert len(stand_ins(made)) == 1
+
+
+def test_the_value_of_a_secret_of_the_environment_is_known_wherever_it_stands(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WEATHER_API_KEY", "q7f2zz81mmpl")
+    monkeypatch.setenv("WEATHER_NAME", "q7f2zz81mmpx")
+    assert redacted("sent q7f2zz81mmpl, q7f2zz81mmpx")[0] == (
+        "sent [secret: value of WEATHER_API_KEY, 12 characters], q7f2zz81mmpx"
+    )
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "the password is wrong; ask for another token",
+        "token = os.environ['TOKEN']\npassword = getpass()",
+        "tokens: 51234, max_tokens=32000, key=value, keyboard: qwerty12",
+        "session_id=3f2a9c1b7d8e4f60, next_page_token=CAEQAA1234567890",
+        "https://user:password@host/ and git@github.com:a/b.git",
+        "sk-ant-xxxxxxxxxxxxxxxxxxxxxxxx and ghp_XXXXXXXXXXXXXXXXXXXXXXXXXXXXXXXXXXXX",
+        "d41d8cd98f00b204e9800998ecf8427e 123e4567-e89b-12d3-a456-426614174000",
+        "-----BEGIN CERTIFICATE-----\n" + BODY * 3 + "-----END CERTIFICATE-----",
+        mask(f"KEY={ANTHROPIC}"),
+    ],
+)
+def test_what_only_speaks_of_secrets_stays_as_it_is(text: str) -> None:
+    assert redacted(text) == (text, [])
+
+
+def test_our_own_source_has_no_false_alarm() -> None:
+    for path in Path(ipyagent.__file__).parent.rglob("*.py"):
+        assert secrets_in(path.read_text("utf-8")) == [], path
+
+
+def test_tables_have_no_false_alarm() -> None:
+    made = random.Random(4)
+    rows = [
+        {"id": str(uuid.UUID(int=made.getrandbits(128))), "token": n, "key": f"k{n}", "x": made.random(), "auth": "basic"}
+        for n in range(2_000)
+    ]
+    assert secrets_in(json.dumps(rows, indent=1)) == []
+    assert secrets_in(base64.encodebytes(made.randbytes(200_000)).decode()) == []
+
+
+@given(st.text(max_size=300), st.sampled_from((ANTHROPIC, GITHUB, STRIPE)), st.text(max_size=300))
+def test_a_key_is_found_in_any_text(before: str, key: str, after: str) -> None:
+    text = f"{before} {key} {after}"
+    made, _ = redacted(text)
+    assert key not in made
+    assert redacted(made)[0] == made
+    assert redacted(text)[0] == made
+
+
+def test_a_megabyte_costs_milliseconds() -> None:
+    made = random.Random(4)
+    table = "\n".join(",".join(f"{made.random():.6f}" for _ in range(10)) for _ in range(11_000)) + f"\n{GITHUB}"
+    seconds = []
+    for _ in range(5):
+        began = time.process_time()
+        assert len(secrets_in(table)) == 1
+        seconds.append(time.process_time() - began)
+    assert min(seconds) < 0.05  # 8 ms where it was measured
+
+
+def test_the_user_is_told_once_and_may_turn_it_off() -> None:
+    told: list[str] = []
+    on = [True]
+    redact = Redactor(lambda: on[0], told.append)
+    assert redact("nothing") == "nothing"
+    assert told == []
+    redact(GITHUB)
+    redact(STRIPE)
+    assert len(told) == 1
+    assert "GitHub token" in told[0]
+    assert GITHUB not in told[0]
+    on[0] = False
+    assert redact(GITHUB) == GITHUB

@@ -31,6 +31,7 @@ NOT_FOR_PROJECTS: Mapping[str, str] = {
     "mode": _RIGHTS,
     "allowed_folders": _RIGHTS,
     "trust_all": _RIGHTS,
+    "redact_secrets": "a project cannot have your secrets sent",
     "memory_dir": _MEMORY,
     "memory_per_worktree": _MEMORY,
     "max_cost": _MONEY,
@@ -59,7 +60,7 @@ FOR_PROJECTS = frozenset((
     "restore_file_tokens", "restore_tokens", "compact_failures", "compact_thrash_turns", "collapse_percent",
     "plan_wait", "recall_when", "recall_files", "recall_bytes", "extract_every", "extract_turns", "extract_messages",
     "dream_hours", "dream_sessions", "mcp_timeout", "mcp_startup_timeout", "mcp_wait", "mcp_inline_tools",
-    "mcp_inline_percent", "child_silence",
+    "mcp_inline_percent", "child_silence", "panels",
 ))  # fmt: skip
 """Settings that tune the work; every setting stands in one of the three lists."""
 

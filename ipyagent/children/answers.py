@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from ipyagent.children.child import Child
@@ -11,8 +12,15 @@ from ipyagent.journal.admission import text_block
 from ipyagent.journal.events import ChildEnded
 from ipyagent.journal.protocols import ToolOutput
 
+_ADVICE = re.compile(r"; (?:if it happens again|for a bug report)\b.*", re.S)
+"""What the user could do about a failure; a parent cannot."""
 SAID_CHARS = 2_000
 """Of what one had said that did not come to its end."""
+
+
+def without_advice(message: str) -> str:
+    """Why a turn failed, without what the user could do about it."""
+    return _ADVICE.sub("", message)
 
 
 def output(child: Child) -> ToolOutput:

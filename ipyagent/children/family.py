@@ -14,7 +14,15 @@ from contextlib import suppress
 from difflib import get_close_matches
 from typing import Any
 
-from ipyagent.children.answers import asking_words, background_words, failure, output, started_words, untold_words
+from ipyagent.children.answers import (
+    asking_words,
+    background_words,
+    failure,
+    output,
+    started_words,
+    untold_words,
+    without_advice,
+)
 from ipyagent.children.child import Child
 from ipyagent.children.forking import Points, directive, folder_of, forked, is_fork, refuse_forks
 from ipyagent.children.lost import close_lost
@@ -93,8 +101,7 @@ class Family:
         if untold:
             text = untold_words(untold)
             count = len(untold)
-            why = f"{count} sub-agent{'' if count == 1 else 's'} answered"
-            last = untold[-1].id
+            why, last = f"{count} sub-agent{'' if count == 1 else 's'} answered", untold[-1].id
             self.session.record(Reminded(text=text, why=why, tokens=estimate_text(text), layer=CHILDREN, upto=last))
 
     # ------------------------------------------------------------------ starting
@@ -109,14 +116,8 @@ class Family:
         child.scope, context = await self._nursery.scope(child)
         self.session.record(
             ChildStarted(
-                child=child.id,
-                name=child.name,
-                kind=child.kind.name,
-                task=child.task,
-                call=call,
-                model=child.kind.model,
-                background=child.background,
-                resumed=not fresh,
+                child=child.id, name=child.name, kind=child.kind.name, task=child.task, call=call,
+                model=child.kind.model, background=child.background, resumed=not fresh,
             )
         )
         self._running[child.id] = child
@@ -189,7 +190,7 @@ class Family:
                 own = self._nursery.workspace(child, session, self.session, workspace, call)
                 minder = asyncio.create_task(self._mind(child), name=f"ipyagent progress of {child.name}")
                 ended = await run_turn(session, self._said(child, prompt, context, fresh=fresh), own)
-                status, message = ended.status, ended.message
+                status, message = ended.status, without_advice(ended.message)
                 child.answer = session.history.turns[-1].answer
                 if status in ("finished", "limit") and child.hands.values:
                     given, child.handed_words = await self._nursery.give(child)

@@ -57,9 +57,11 @@ class Runs:
 
     def note(self, info: Any) -> None:
         """A cell begins (`pre_run_cell`)."""
+        manager = getattr(self._shell, "history_manager", None)
         ident = getattr(info, "cell_id", None)
-        if isinstance(ident, str) and getattr(info, "store_history", False):
-            self.cells[self._shell.execution_count] = (ident, time.time())
+        if isinstance(ident, str) and manager is not None and getattr(info, "store_history", False):
+            # its number; the shell's own count is raised before or after this, by version
+            self.cells[len(manager.input_hist_raw)] = (ident, time.time())
 
 
 class CellMarks:

@@ -306,7 +306,7 @@ function childrenPart({ channel, own }) {
   const { body, detail, status, say } = twoColumns(own, "Transcript");
   const list = element("ul", "ia-list ib-subs");
   list.setAttribute("aria-label", "Sub-agents of the session");
-  const count = element("div", "ia-dim ia-small");
+  const count = element("div", "ib-count ia-dim ia-small");
   count.setAttribute("role", "status");
   const cards = new Map(); // by id
   let shown = null; // { id, reader }
@@ -392,7 +392,7 @@ function sessionsPart({ channel, own }) {
   const root = element("section", "ia-look ib-sessions");
   root.setAttribute("aria-label", "Sessions");
   const { body, detail, status, say } = twoColumns(own, "Session");
-  const count = element("div", "ia-dim ia-small");
+  const count = element("div", "ib-count ia-dim ia-small");
   count.setAttribute("role", "status");
   const none = () => detail.replaceChildren(element("p", "ia-empty", "Choose a session to look inside."));
   const list = virtualList({

@@ -202,7 +202,7 @@ class Board:
                 part.begin(session)
             self._loading = None
             if session is not None:
-                session.heard.append(self._hear_event)  # before reading: what comes meanwhile is taken once, by its number
+                session.heard.append(self._hear_event)  # before it is read: an event counts once, by its number
                 self._loading = iter(session.journal.read())
         if self._loading is not None:
             for _ in range(SLICE):
@@ -235,7 +235,8 @@ class Board:
 
     def answer(self, content: dict[str, Any]) -> None:
         """One question, once. What it does not name exactly is ignored; what fails is said there."""
-        part, seq = self._parts.get(content.get("part")), content.get("seq")  # type: ignore[call-overload] # any value
+        name, seq = content.get("part"), content.get("seq")
+        part = next((each for known, each in self._parts.items() if known == name), None)
         if part is None or not isinstance(seq, str) or seq in self._seen:
             return
         self._seen.append(seq)
@@ -244,13 +245,14 @@ class Board:
         except (AgentError, OSError, sqlite3.Error) as problem:
             reply = {"failed": line(str(problem), 500)}
         if reply is not None:
-            self._send({"part": content["part"], **reply, "seq": seq})
+            self._send({"part": name, **reply, "seq": seq})
         self._dirty = True
 
     def _send(self, message: dict[str, Any]) -> None:
         size = len(json.dumps(message, ensure_ascii=False).encode("utf-8", "replace"))
         if size > MOST_BYTES:
-            message = {"part": message["part"], "seq": message.get("seq"), "failed": f"too much to show: {size:,} bytes"}
+            failed = f"too much to show: {size:,} bytes"
+            message = {"part": message["part"], "seq": message.get("seq"), "failed": failed}
         if self._widget is not None and not self._closed:
             self._widget.send(message)
 

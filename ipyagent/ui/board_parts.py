@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from ipyagent.agent import Agent
 from ipyagent.errors import AgentError
-from ipyagent.journal.events import Event
+from ipyagent.journal.events import Event, UserSaid
 from ipyagent.journal.journal import CHILDREN, TRANSCRIPT, read_events
 from ipyagent.loop.session import Session
 from ipyagent.remembering.browsing import browsing_of
@@ -17,11 +17,12 @@ from ipyagent.reports.roster import Roster, Sub
 from ipyagent.reports.timeline import Timeline, Walk
 from ipyagent.ui import timeline_talk
 from ipyagent.ui.escape import escape, line, plain
-from ipyagent.ui.memory_browser import HTML_BYTES, PLAIN_CHARS, QUERY_CHARS, WINDOW, MemoryBrowser
+from ipyagent.ui.memory_browser import HTML_BYTES, PLAIN_CHARS, QUERY_CHARS, MemoryBrowser
 from ipyagent.ui.memory_static import when
 from ipyagent.ui.meter import dollars
 
 Reply = dict[str, Any] | None
+REQUEST_CHARS = 4_000
 SUBS = 100
 """Sub-agents that are told of at once, the newest."""
 
@@ -138,7 +139,7 @@ class ChildrenPart:
     def fresh(self) -> Reply:
         subs = self.listed()
         rows = [sub_row(sub) for sub in subs[:SUBS]]
-        signs = [[value for key, value in row.items() if key != "seconds" or row["status"] != "running"] for row in rows]
+        signs = [{**row, "seconds": 0} if row["status"] == "running" else row for row in rows]
         if signs == self._told:
             return None
         self._told = signs
@@ -163,7 +164,9 @@ class ChildrenPart:
 class SessionsPart:
     """The project's stored sessions. `on_main` runs a function on the main thread between cells."""
 
-    def __init__(self, agent: Agent, on_main: Callable[[Callable[[], None]], None], tell: Callable[[Any], None]) -> None:
+    def __init__(
+        self, agent: Agent, on_main: Callable[[Callable[[], None]], None], tell: Callable[[dict[str, Any]], None]
+    ) -> None:
         self._agent = agent
         self._on_main = on_main
         self._tell = tell
@@ -195,7 +198,7 @@ class SessionsPart:
                 if kind != "look":
                     return self._take_up(kind, name)
                 if not (self._agent.project.trusted or self._agent.settings.trust_all):
-                    raise AgentError(self._agent.project.untrusted_line() or "this project is not trusted: %agent trust")
+                    raise AgentError("this project is not trusted: %agent trust")
                 return {"look": {"of": name, **looked(folder / TRANSCRIPT, _number(content, "turn"))}}
             case _:
                 return None
@@ -248,7 +251,9 @@ def looked(path: Path, turn: int) -> dict[str, Any]:
     """One turn of a transcript to read, `turn` from 1 (0: the last), and how many there are."""
     events, count = turn_events(read_events(path), turn or 1_000_000_000)
     number = min(turn or count, count)
-    return {"turn": number, "turns": count, "html": turn_html(events)}
+    request = next((event.text for event in events if isinstance(event, UserSaid)), "")
+    asked = f"<blockquote>{escape(plain(request)[:REQUEST_CHARS])}</blockquote>" if request else ""
+    return {"turn": number, "turns": count, "html": asked + turn_html(events)}
 
 
 def turn_html(events: Sequence[Event]) -> str:
@@ -272,8 +277,3 @@ def _number(content: dict[str, Any], name: str) -> int:
     value = content.get(name)
     return max(0, min(value, 10**9)) if isinstance(value, int) else 0
 
-
-__all__ = [
-    "ChildrenPart", "ContextPart", "MemoryPart", "Part", "Reply", "SessionsPart", "WINDOW", "looked", "sub_row",
-    "turn_html",
-]  # fmt: skip

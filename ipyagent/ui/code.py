@@ -20,14 +20,15 @@ COLOURS: dict[str, str] = {
     "k": "var(--jp-mirror-editor-keyword-color,#8250df)",
     "s": "var(--jp-mirror-editor-string-color,#b3563b)",
     "n": "var(--jp-mirror-editor-number-color,#2f855a)",
-    "c": "var(--jp-mirror-editor-comment-color,#7a828c)",
-    "f": "var(--jp-mirror-editor-def-color,#3b7dd8)",
+    "c": "color-mix(in srgb,var(--jp-mirror-editor-comment-color,#6a7f86) 70%,currentColor)",
+    "f": "color-mix(in srgb,var(--jp-mirror-editor-def-color,#3b7dd8) 80%,currentColor)",
     "b": "var(--jp-mirror-editor-builtin-color,#3b8e5a)",
     "gi": "var(--jp-success-color1,#2e9e4f)",
     "gd": "var(--jp-error-color1,#d9483b)",
     "gh": "var(--jp-info-color1,#3b7dd8)",
 }
-"""Token group → CSS colour, readable on white and on near-black where no theme is known."""
+"""Token group → CSS colour, readable on white and on near-black where no theme is known. Mixed with
+the colour of the text where the theme's own is too near to its background for small print."""
 
 
 @cache

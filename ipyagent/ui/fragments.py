@@ -54,7 +54,7 @@ _STYLES = {
     "ia-error": f"color:{_BAD};font-size:.92em;line-height:1.9",
     "ia-aside": f"color:{_DIM};line-height:1.7",
     "ia-thought": f"margin:2px 0 6px 6px;padding-left:12px;border-left:2px solid {_LINE};color:{_DIM};font-size:.92em",
-    "ia-inner": "background:none;padding:0;color:inherit",
+    "ia-inner": "background:none;padding:0;color:inherit;white-space:inherit",
     "ia-meta": f"margin-left:6px;color:{_DIM}",
     "ia-arg": f"background:none;padding:0;color:{_DIM}",
 
@@ -169,7 +169,8 @@ def tool(item: ToolItem, look: Look) -> str:
     else:
         text = _cut(output(item.output).rstrip(), look.output_chars)
         if text.strip():
-            body += f"<pre {look.kind('ia-out')}><code {look.kind('ia-inner')}>{html.escape(text)}</code></pre>"
+            inner = f"<code {look.kind('ia-inner')}>{html.escape(text)}</code>"
+            body += f'<pre tabindex="0" {look.kind("ia-out")}>{inner}</pre>'
         below = figures(item, look)
     return (
         f'<details class="ia-fold"><summary {look.kind("ia-line")}>{_icon(symbol, "ia-" + item.state, word, look)} '
@@ -234,7 +235,7 @@ def answered(item: QuestionItem, look: Look) -> str:
 
 def code_block(text: str, language: str, filename: str, look: Look) -> str:
     inner = highlight(text, language, filename, inline=look.static)
-    return f"<pre {look.kind('ia-code')}><code {look.kind('ia-inner')}>{inner}</code></pre>"
+    return f'<pre tabindex="0" {look.kind("ia-code")}><code {look.kind("ia-inner")}>{inner}</code></pre>'
 
 
 def _icon(symbol: str, kind: str, word: str, look: Look = PANEL) -> str:

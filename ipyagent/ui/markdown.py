@@ -64,7 +64,9 @@ def _parser(inline: bool) -> MarkdownIt:
     ) -> str:
         words = run[index].info.split()
         language = words[0] if words else ""
-        opening = f'<pre style="{FENCE}"><code style="background:none;padding:0">' if inline else "<pre><code>"
+        styles = f' style="{FENCE}"', ' style="background:none;padding:0;white-space:inherit"'
+        pre, code = styles if inline else ("", "")
+        opening = f'<pre tabindex="0"{pre}><code{code}>'
         return f"{opening}{highlight(run[index].content, language, inline=inline)}</code></pre>\n"
 
     def image(renderer: RendererHTML, run: Sequence[Token], index: int, options: OptionsDict, env: EnvType) -> str:
@@ -76,7 +78,8 @@ def _parser(inline: bool) -> MarkdownIt:
     def link(renderer: RendererHTML, run: Sequence[Token], index: int, options: OptionsDict, env: EnvType) -> str:
         target = str(run[index].attrs.get("href", ""))
         away = "" if target.startswith("#") else ' rel="noopener noreferrer" target="_blank"'
-        return f'<a href="{html.escape(target)}"{away}>'
+        line = ' style="text-decoration:underline"' if inline else ""  # told from the words around it without a colour
+        return f'<a href="{html.escape(target)}"{away}{line}>'
 
     parser.add_render_rule("fence", fence)
     parser.add_render_rule("code_block", fence)

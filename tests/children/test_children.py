@@ -151,6 +151,7 @@ def test_eight_at_once_one_stopped_one_failing_one_hung(make_rig: Make) -> None:
     assert [failed for _, failed in found] == [False] * 5 + [True] * 3
     assert "failed" in found[5][0]
     assert "no such thing" in found[5][0]
+    assert "%agent new" not in found[5][0], "what its user could do is not its parent's to read"
     assert "gave no sign of work for 4 s" in found[6][0]
     assert "was stopped: the user stopped it" in found[7][0]
     assert rig.names - before == {f"out_{n}" for n in range(5)}

@@ -28,7 +28,7 @@ BODY = "MIIEowIBAAKCAQEAz9" * 3 + "\n"
 @pytest.mark.parametrize(
     ("text", "shown"),
     [
-        (f"the key is {ANTHROPIC}.", "the key is [secret: Anthropic API key, 52 characters]."),
+        (f"the key is {ANTHROPIC}.", "the key is [secret: Anthropic API key, 51 characters]."),
         (f"    3\tTOKEN={GITHUB}", "    3\tTOKEN=[secret: GitHub token, 40 characters]"),
         (f'{{"stripe": "{STRIPE}"}}', '{"stripe": "[secret: Stripe key, 32 characters]"}'),
         (TELEGRAM, "[secret: Telegram bot token, 45 characters]"),

@@ -1,0 +1,106 @@
+"""No serious fault that axe-core knows in what we show, in both themes; nothing moves under the pointer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from .lab import CHROMIUM, Page, Server, write_notebook
+
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.skipif(not Path(CHROMIUM).exists(), reason=f"no Chromium at {CHROMIUM}; set IPYAGENT_CHROMIUM"),
+]
+
+SETUP = """%load_ext ipyagent
+%load_ext gallery
+%config IPyAgent.model = "practice"
+_ = get_ipython()._ipyagent_extension.agent_now.run_sync("hello")
+"""
+MEMORY = "---\nname: Plots\ndescription: Axes have units\ntype: feedback\n---\nAxes have **units**, see `axes.py`.\n"
+STATES = ("waiting", "thinking", "streaming", "running", "asking", "aside", "finished")
+ENDS = ("finished", "denied", "stopped", "failed", "limit", "refused", "aside")
+TIMELINE, BROWSER, LIVE, LAST = 1, 2, 4, 6
+CELLS = [
+    SETUP,
+    "%context --panel",
+    "%memory",  # the timeline above becomes static
+    f"kept(*{ENDS})",
+    f"live(*{STATES})",
+    "%memory",
+    "%context --panel",
+]
+FAULTS = """async () => {
+  const found = await axe.run({include: [...document.querySelectorAll('.ipyagent')]});
+  return [
+    found.violations.filter((one) => ['serious', 'critical'].includes(one.impact))
+      .flatMap((one) => one.nodes.map((node) => `${one.id}: ${node.html.slice(0, 160)} ${node.failureSummary}`)),
+    found.passes.find((one) => one.id === 'color-contrast')?.nodes.length ?? 0,
+  ];
+}"""
+PLANT = """() => {
+  const words = document.createElement('p');
+  words.textContent = 'words that nobody can read';
+  words.style = 'color: #aaa; background: #999';
+  document.querySelector('.ia-panel').append(words);
+  return () => words.remove();
+}"""
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    root, home = tmp_path_factory.mktemp("accessible"), tmp_path_factory.mktemp("accessible-home")
+    folder = root / ".ipyagent" / "memory"
+    folder.mkdir(parents=True)
+    (folder / "feedback_plots.md").write_text(MEMORY)
+    running = Server(root, "lab", environment={"IPYAGENT_HOME": str(home), "IPYAGENT_TRUST_ALL": "true"})
+    try:
+        yield running
+    finally:
+        running.stop()
+
+
+def faults(page: Page) -> tuple[list[str], int]:
+    found: list[Any] = page.page.evaluate(FAULTS)
+    return found[0], found[1]
+
+
+def test_what_we_show_has_no_serious_fault_in_either_theme_and_fits_a_narrow_page(server: Server, shots: Path) -> None:
+    """Every cell is in the page: Lab takes those that are out of sight out of it, so the window is tall."""
+    axe = pytest.importorskip("axe_playwright_python.base")
+    script = (Path(axe.__file__).parent / "axe.min.js").read_text("utf-8")
+    write_notebook(server.root, "accessible.ipynb", CELLS)
+    with Page(server, shots, height=9000) as page:
+        page.open("accessible.ipynb")
+        for cell in range(len(CELLS) - 1):
+            page.run(cell)
+        page.cell(BROWSER).locator(".ia-static").wait_for(timeout=10_000)
+        page.cell(5).locator(".im-row .ia-name").first.click()
+        page.cell(5).locator(".im-text").wait_for(timeout=10_000)
+        page.cell(LIVE).locator(".ia-panel").nth(len(STATES) - 1).wait_for(timeout=20_000)
+        page.page.evaluate(script)
+        # Lab's body is 0 px high and hides what flows over: axe would take all of the page for hidden
+        page.page.evaluate("() => { document.body.style.height = '100vh' }")
+        for theme in ("JupyterLab Dark", "JupyterLab Light"):
+            page.theme(theme)
+            found, seen = faults(page)
+            assert found == []
+            assert seen > 200  # it looked at the words
+        page.run(LAST)
+        page.cell(LAST).locator(".it-bar").first.wait_for(timeout=10_000)
+        assert faults(page)[0] == []
+        page.page.evaluate(PLANT)
+        assert len(faults(page)[0]) == 1  # and it would have told
+
+        page.page.set_viewport_size({"width": 420, "height": 9000})
+        page.page.wait_for_timeout(500)
+        wide = page.page.evaluate(
+            "() => [...document.querySelectorAll('.ia-panel, .ia-timeline, .ia-memories')]"
+            ".filter((root) => root.scrollWidth > root.clientWidth + 1).map((root) => root.className)"
+        )
+        assert wide == []
+        assert page.errors == []
+        page.shut_down()

@@ -1,0 +1,141 @@
+"""The board in a real page: five tabs, keys, what is new while a cell runs, buttons that work meanwhile, what stays."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ipyagent.practice.replies import Reply, calls, text
+
+from .lab import CHROMIUM, Page, write_notebook
+from .product import Product, until
+
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.skipif(not Path(CHROMIUM).exists(), reason=f"no Chromium at {CHROMIUM}; set IPYAGENT_CHROMIUM"),
+]
+
+EVIL = "<img src=x onerror='window.hit=1'>"
+SETUP = "%load_ext ipyagent\nimport time"
+BLOCK = "import time\nbegan = time.time()\nwhile time.time() < began + 4: pass"
+CELLS = [SETUP, f"%%agent\nsay {EVIL}", "%agent panel", "%%agent\nwork hard", "%%agent\nask a helper", "%skills"]
+LOAD, SAID, PANEL, HARD, HELPER, SKILLS = range(6)
+
+
+def brain(body: dict[str, Any]) -> Reply:
+    """Answers by the newest words of the user, the requests of background work too."""
+    said = next(
+        "".join(str(block.get("text", "")) for block in message["content"] if block["type"] == "text")
+        for message in reversed(body["messages"])
+        if message["role"] == "user" and any(block["type"] == "text" for block in message["content"])
+    )
+    answered = any(block["type"] == "tool_result" for block in body["messages"][-1]["content"])
+    tools = bool(body.get("tools")) and not answered
+    if "count them" in said:
+        return text("counting " * 200, delay=0.4)
+    if "work hard" in said and tools:
+        return calls([("python", {"code": BLOCK})])
+    if "ask a helper" in said and tools:
+        return calls([("agent", {"task": "count rows", "prompt": "count them", "type": "general"})])
+    return text(f"said {EVIL}")
+
+
+@pytest.fixture(scope="module")
+def product(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Product]:
+    root = tmp_path_factory.mktemp("board")
+    memories = root / ".ipyagent" / "memory"
+    memories.mkdir(parents=True)
+    (memories / "plots.md").write_text(f"---\nname: Plots\ndescription: Axes {EVIL}\ntype: feedback\n---\nLabel axes.\n")
+    with Product(root, environment={"IPYAGENT_TRUST_ALL": "true"}) as running:
+        running.model.brain = brain
+        yield running
+
+
+def test_the_board_is_live_while_a_cell_runs_and_leaves_its_summary(product: Product, shots: Path) -> None:
+    write_notebook(product.root, "board.ipynb", CELLS)
+    with Page(product.jupyter, shots, height=1000) as page:
+        page.open("board.ipynb")
+        page.run(LOAD)
+        page.run(SAID)
+        page.run(PANEL)
+        board = page.cell(PANEL).locator(".ia-board")
+        board.locator(".it-bar").wait_for(timeout=10_000)
+        tab = {name: board.get_by_role("tab", name=name, exact=True) for name in
+               ("Context", "Memory", "Skills", "Sub-agents", "Sessions")}  # fmt: skip
+
+        # with keys alone: from tab to tab, into a list, into what is open
+        keys = page.page.keyboard
+        tab["Context"].focus()
+        keys.press("ArrowRight")
+        board.locator(".im-row", has_text="Plots").wait_for(timeout=10_000)
+        assert tab["Memory"].get_attribute("aria-selected") == "true"
+        assert board.locator("[role=tab][tabindex='0']").first.inner_text() == "Memory"
+        keys.press("ArrowRight")
+        board.locator(".ib-skills .ib-row").first.wait_for(timeout=10_000)
+        keys.press("/")
+        keys.type("sql")
+        until(lambda: board.locator(".ib-skills .ib-row").count() == 1, "skill that fits")
+        keys.press("ArrowDown")
+        keys.press("ArrowDown")
+        keys.press("Enter")
+        skill = board.locator(".ib-skills .ib-detail")
+        skill.locator(".ib-load").wait_for(timeout=10_000)
+        page.shot("board_skills")
+
+        # code of the agent blocks the kernel: the timeline grows, the button is heard
+        page.run(HARD, wait=False)
+        page.cell(HARD).locator(".ia-stop").wait_for(timeout=10_000)
+        page.cell(HARD).get_by_text("running python").first.wait_for(timeout=10_000)
+        skill.locator(".ib-load").click()
+        board.locator(".ib-skills .ia-status", has_text="goes with your next request").wait_for(timeout=3_000)
+        tab["Context"].click()
+        board.locator(".it-bar[data-turn='2']").wait_for(timeout=3_000)
+        assert page.prompt(HARD) == "*"
+        tab["Sessions"].click()
+        board.locator(".ib-sessions .ib-row").first.click()
+        board.locator(".ib-fork").click()
+        board.get_by_text("a turn is running").wait_for(timeout=3_000)
+        page.wait_done(HARD)
+
+        # a helper is seen at work, stopped, and read
+        tab["Sub-agents"].click()
+        page.run(HELPER, wait=False)
+        sub = board.locator(".ib-sub")
+        sub.locator(".ib-stop").wait_for(timeout=10_000)
+        page.shot("board_children")
+        sub.locator(".ib-stop").click()
+        sub.get_by_text("stopped").first.wait_for(timeout=10_000)
+        page.wait_done(HELPER)
+        sub.get_by_role("button", name="Read what").click()
+        board.locator(".ib-children .ib-text", has_text="count them").wait_for(timeout=10_000)
+
+        # between turns a copy is taken
+        tab["Sessions"].click()
+        board.locator(".ib-sessions .ib-row").first.click()
+        board.locator(".ib-fork").click()
+        board.get_by_text("going on in a copy").wait_for(timeout=10_000)
+        until(lambda: board.locator(".ib-sessions .ib-row").count() == 2, "the copy in the list")
+        for theme, suffix in (("JupyterLab Dark", "dark"), ("JupyterLab Light", "light")):
+            page.theme(theme)
+            page.shot(f"board_sessions_{suffix}")
+
+        # again: a second one, and the first goes on
+        page.run(SKILLS)
+        again = page.cell(SKILLS).locator(".ia-board")
+        again.locator(".ib-skills .ib-row").first.wait_for(timeout=10_000)
+        tab["Memory"].click()
+        board.locator(".im-row").first.click()
+        board.locator(".im-text", has_text="Label axes").wait_for(timeout=10_000)
+        assert page.page.evaluate("window.hit") is None
+        assert page.errors == []
+        page.save()
+        stored = json.dumps(page.outputs(PANEL))
+        assert "widget-view" not in stored
+        assert "Sub-agents" in stored
+        assert "count rows" in stored
+        assert "<img src=x" not in stored
+        page.shut_down()

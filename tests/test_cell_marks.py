@@ -16,15 +16,15 @@ from rooms import Room, as_json, results, room
 from ipyagent.assembly.rolling_back import roll_back
 from ipyagent.errors import UsageError
 from ipyagent.journal.events import Compacted, Reminded, Snipped
-from ipyagent.kernel.cell_marks import HIDE, HIDDEN, PIN, CellMarks, mark_of
+from ipyagent.kernel.cell_marks import HIDDEN, HIDE, PIN, CellMarks, mark_of
 from ipyagent.kernel.shell import make_shell
 from ipyagent.practice.replies import text, tool
 from ipyagent.practice.server import PracticeServer
 
 
 def cell(ident: str, source: str, *tags: str, outputs: Any = ()) -> dict[str, Any]:
-    code = {"execution_count": None, "outputs": list(outputs)}
-    return {"cell_type": "code", "id": ident, "metadata": {"tags": list(tags)}, "source": source.splitlines(True), **code}
+    code = {"cell_type": "code", "id": ident, "execution_count": None, "outputs": list(outputs)}
+    return {**code, "metadata": {"tags": list(tags)}, "source": source.splitlines(True)}
 
 
 def save(path: Path, *cells: dict[str, Any]) -> None:
@@ -239,7 +239,8 @@ def test_a_middle_turn_is_rolled_back_alone_and_never_over_a_later_change(made: 
     for name, content in (("a", "1"), ("b", "2"), ("a", "3")):
         path = f"{name}.txt"
         reads = [tool("read_file", {"path": path})] if (made.folder / path).exists() else []
-        made.turn(agent, f"{path} {content}", *reads, tool("write_file", {"path": path, "content": content}), text("ok"))
+        writes = tool("write_file", {"path": path, "content": content})
+        made.turn(agent, f"{path} {content}", *reads, writes, text("ok"))
     assert "put back b.txt" in roll_back(agent, "2")
     assert "left alone a.txt: it was changed since by someone else" in roll_back(agent, "1")
     assert (made.folder / "a.txt").read_text() == "3"

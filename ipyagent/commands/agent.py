@@ -264,9 +264,10 @@ def _skills(extension: Extension, rest: str) -> str:
     from ipyagent.commands.skills import run_skills
 
     if not rest and getattr(extension.shell, "kernel", None) is not None:
-        from ipyagent.commands.panel import show_board
+        from ipyagent.commands.panel import is_live, run_panel
 
-        return show_board(extension, "skills", only="skills")
+        if is_live(extension):
+            return run_panel(extension, "skills")
     return run_skills(extension.agent_now, rest)
 
 

@@ -1,5 +1,4 @@
-"""`%agent panel [TAB]` and bare `%skills`: the board in a live front-end, its static form in another kernel, text
-in a terminal."""
+"""`%agent panel [TAB]`: the board in a live front-end, its static form in another kernel, text in a terminal."""
 
 from __future__ import annotations
 
@@ -10,7 +9,7 @@ from ipyagent.options import nearest
 
 if TYPE_CHECKING:
     from ipyagent.magics import Extension
-    from ipyagent.ui.board import Board, Tab
+    from ipyagent.ui.board import Board
 
 
 def run_panel(extension: Extension, line: str) -> str:
@@ -21,23 +20,29 @@ def run_panel(extension: Extension, line: str) -> str:
     tab = next((each for each in TABS if each == asked), None)
     if tab is None:
         raise UsageError(f"%agent panel [{'|'.join(TABS)}]: there is no {asked!r}{nearest(asked, list(TABS))}")
-    return show_board(extension, tab, only=tab if line.strip() else "")
-
-
-def show_board(extension: Extension, tab: Tab, only: str = "") -> str:
-    """The board on a tab; where it is not live, the part that is named by `only`, or all of them."""
-    from ipyagent.kernel.frontend import describe_frontend
-    from ipyagent.ui.board_static import board_lines, static_board
-
-    shell, agent = extension.shell, extension.agent_now
-    front = describe_frontend(shell, extension.settings.panels)
-    if front.live_widgets and not agent.busy:
+    if is_live(extension):
         _live(extension).open(tab)
         return ""
+    return _told(extension, tab if line.strip() else "")
+
+
+def is_live(extension: Extension) -> bool:
+    """Whether a board can be opened now: somebody sees widgets, and no turn's code asks for it."""
+    from ipyagent.kernel.frontend import describe_frontend
+
+    front = describe_frontend(extension.shell, extension.settings.panels)
+    return front.live_widgets and not extension.agent_now.busy
+
+
+def _told(extension: Extension, only: str) -> str:
+    """The part that is named by `only`, or all of them: static in a kernel, else the text."""
+    from ipyagent.ui.board_static import board_lines, static_board
+
+    shell = extension.shell
     board = _board(extension, None)
     board.read_now()
     try:
-        if front.kind != "kernel":
+        if getattr(shell, "kernel", None) is None:
             return "\n".join(board_lines(board, only))
         shell.display_pub.publish(static_board(board, only=only))
         return ""

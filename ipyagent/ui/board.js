@@ -224,8 +224,6 @@ function skillsPart({ channel, own }) {
       channel.ask({ kind: "rows", words: search.value.trim(), source: source.value, only: only.value, from, count: number }, (message) => {
         if (message.rows) {
           count.textContent = `${message.total.toLocaleString("en")} skill${message.total === 1 ? "" : "s"}`;
-          if (message.remarks) remarks.replaceChildren(...message.remarks.map((each) => element("div", "", each)));
-          if (message.problems) problems(...message.problems);
         }
         done(message.rows, message.total);
       }),
@@ -252,6 +250,13 @@ function skillsPart({ channel, own }) {
     const rows = element("ul");
     rows.append(...items);
     wrong.replaceChildren(element("summary", "", `${all.toLocaleString("en")} remark${all === 1 ? "" : "s"} on skill files`), rows);
+  };
+  const look = () => {
+    list.reload(true);
+    channel.ask({ kind: "remarks" }, (message) => {
+      if (message.remarks) remarks.replaceChildren(...message.remarks.map((each) => element("div", "", each)));
+      if (message.problems) problems(...message.problems);
+    });
   };
   const none = () => detail.replaceChildren(element("p", "ia-empty", "Choose a skill to read it."));
   const open = (name, focus) =>
@@ -287,13 +292,13 @@ function skillsPart({ channel, own }) {
   for (const control of [source, only]) control.addEventListener("change", () => list.reload());
   channel.on((message) => {
     if (!message.changed) return;
-    list.reload(true);
+    look();
     if (shown) open(shown.name, false);
   });
   none();
   body.append(list.node, detail);
   root.append(tools, remarks, body, status, wrong);
-  return { node: root, search, appear: () => list.reload(true), leave: list.leave };
+  return { node: root, appear: look, leave: list.leave };
 }
 
 // ---------------------------------------------------------------------- sub-agents

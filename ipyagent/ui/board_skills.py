@@ -10,7 +10,8 @@ from ipyagent.errors import AgentError
 from ipyagent.journal.events import Event, SkillLoaded
 from ipyagent.journal.tokens import estimate_text
 from ipyagent.loop.session import Session
-from ipyagent.skills.catalogue import catalogue_of
+from ipyagent.skills.catalogue import Catalogue, catalogue_of
+from ipyagent.skills.discover import Found
 from ipyagent.skills.parse import Skill, body_of
 from ipyagent.skills.text import files_of
 from ipyagent.ui import markdown
@@ -30,6 +31,7 @@ class SkillsPart:
         self._agent = agent
         self._sizes: dict[tuple[str, int], int] = {}
         self._changed = False
+        self._catalogue: tuple[Found, int, Catalogue] | None = None
 
     def begin(self, session: Session | None) -> None:
         self._changed = True
@@ -46,6 +48,8 @@ class SkillsPart:
         match content.get("kind"):
             case "rows":
                 return self._rows(content)
+            case "remarks":
+                return self._remarks()
             case "open":
                 return self._opened(self._find(content))
             case "load":
@@ -86,7 +90,10 @@ class SkillsPart:
             lines.append("the project's own skills are not used: it is not trusted (%agent trust)")
         session = agent.session
         window = agent.state_of(session).window if session is not None else agent.settings.window or 200_000
-        catalogue = catalogue_of(found.skills, window)
+        known = self._catalogue
+        if known is None or known[0] is not found or known[1] != window:  # hundreds are fitted into a window slowly
+            known = self._catalogue = found, window, catalogue_of(found.skills, window)
+        catalogue = known[2]
         if catalogue.cut and agent.skills.on:
             lines.append(catalogue.cut)
         if catalogue.text and agent.skills.on:
@@ -114,11 +121,11 @@ class SkillsPart:
         reply: dict[str, Any] = {
             "rows": [self._row(skill) for skill in found[at : at + most]], "from": at, "total": len(found),
         }  # fmt: skip
-        if at == 0:
-            problems = self.problems()
-            reply["remarks"] = [line(remark, 300) for remark in self.remarks()]
-            reply["problems"] = [problems[:PROBLEMS], len(problems)]
         return reply
+
+    def _remarks(self) -> dict[str, Any]:
+        problems, remarks = self.problems(), [line(each, 300) for each in self.remarks()]
+        return {"remarks": remarks, "problems": [problems[:PROBLEMS], len(problems)]}
 
     def _row(self, skill: Skill) -> list[Any]:
         return [

@@ -337,7 +337,8 @@ function render({ model, el }) {
     const title = element("h3", "", shown.title);
     head.append(title, element("div", "im-dim", [shown.name, ...shown.facts].join(" · ")));
     for (const wrong of shown.problems) head.append(element("div", "im-bad", `! ${wrong}`));
-    const tabs = element("div", "im-tabs ia-tabs");
+    const strip = element("div", "im-tabs ia-tabs");
+    const tabs = element("div", "ia-tablist");
     tabs.setAttribute("role", "tablist");
     tabs.setAttribute("aria-label", "What to do with this memory");
     const panel = element("div", "im-panel");
@@ -374,8 +375,8 @@ function render({ model, el }) {
       tabs.append(node);
     }
     const path = shown.path;
-    tabs.append(button("Forget", () => forget(path), "ia-quiet ia-risky ia-end"));
-    detail.replaceChildren(head, tabs, panel);
+    strip.append(tabs, button("Forget", () => forget(path), "ia-quiet ia-risky ia-end"));
+    detail.replaceChildren(head, strip, panel);
     choose(names.includes(tab) ? tab : "read");
   };
   detail.addEventListener("keydown", (event) => {

@@ -285,6 +285,15 @@ function render({ model, el }) {
     press();
     draw();
   };
+  chart.addEventListener("keydown", (event) => {
+    const bars = [...chart.querySelectorAll(".it-bar")];
+    const at = bars.indexOf(event.target);
+    const to = { ArrowRight: at + 1, ArrowLeft: at - 1, Home: 0, End: bars.length - 1 }[event.key];
+    if (at < 0 || !bars[to]) return;
+    event.preventDefault();
+    bars[to].focus();
+    bars[to].click();
+  });
   slider.addEventListener("input", () => stops.length && show(stops[Number(slider.value)]));
 
   // -------------------------------------------------------------------- together

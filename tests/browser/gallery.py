@@ -9,6 +9,8 @@ import time
 from collections.abc import Sequence
 from typing import Any, Literal
 
+from scripted import ANSWER, EDIT, figure, window
+
 from ipyagent.journal.events import (
     AssistantSaid,
     ChildEnded,
@@ -34,7 +36,6 @@ from ipyagent.journal.events import (
 from ipyagent.journal.protocols import Status
 from ipyagent.ui.panel import PanelSurface
 from ipyagent.ui.static import static_bundle
-from scripted import ANSWER, EDIT, figure, window
 
 CODE = "import pandas as pd\nframe = pd.read_csv('penguins.csv')\nframe.groupby('species').mass.mean()"
 ROWS = "\n".join(f"row {row}: Adelie {3700 + row} g" for row in range(12))
@@ -102,7 +103,9 @@ def aside() -> list[Event]:
         ChildEnded(child="c2", status="finished", requests=3, seconds=12.0, cost=0.01, handed=("papers",)),
         ChildStarted(child="c3", name="fetch", kind="general", task="Fetch", at=time.time()),
         ChildEnded(child="c3", status="failed", message="The server is gone", requests=1, seconds=2.0),
-        Compacted(trigger="auto", method="summary", first=1, last=4, blocks=(), tokens_before=90_000, tokens_after=9_000),
+        Compacted(
+            trigger="auto", method="summary", first=1, last=4, blocks=(), tokens_before=90_000, tokens_after=9_000
+        ),
         LayerFailed(layer="summary", why="The summary failed twice: the context stays as it is"),
     ]
 

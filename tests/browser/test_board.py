@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import pytest
 
 from ipyagent.practice.replies import Reply, calls, text
+from tests.bench.bench_panels import measure
 
 from .lab import CHROMIUM, Page, write_notebook
 from .product import Product, until
@@ -21,7 +21,7 @@ pytestmark = [
 
 EVIL = "<img src=x onerror='window.hit=1'>"
 SETUP = "%load_ext ipyagent\nimport time"
-BLOCK = "import time\nbegan = time.time()\nwhile time.time() < began + 4: pass"
+BLOCK = "import time\nbegan = time.time()\nwhile time.time() < began + 3: pass"
 CELLS = [SETUP, f"%%agent\nsay {EVIL}", "%agent panel", "%%agent\nwork hard", "%%agent\nask a helper", "%skills"]
 LOAD, SAID, PANEL, HARD, HELPER, SKILLS = range(6)
 
@@ -49,7 +49,8 @@ def product(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Product]:
     root = tmp_path_factory.mktemp("board")
     memories = root / ".ipyagent" / "memory"
     memories.mkdir(parents=True)
-    (memories / "plots.md").write_text(f"---\nname: Plots\ndescription: Axes {EVIL}\ntype: feedback\n---\nLabel axes.\n")
+    about = f"name: Plots\ndescription: Axes {EVIL}\ntype: feedback"
+    (memories / "plots.md").write_text(f"---\n{about}\n---\nLabel axes.\n")
     with Product(root, environment={"IPYAGENT_TRUST_ALL": "true"}) as running:
         running.model.brain = brain
         yield running
@@ -133,9 +134,17 @@ def test_the_board_is_live_while_a_cell_runs_and_leaves_its_summary(product: Pro
         assert page.page.evaluate("window.hit") is None
         assert page.errors == []
         page.save()
-        stored = json.dumps(page.outputs(PANEL))
-        assert "widget-view" not in stored
-        assert "Sub-agents" in stored
-        assert "count rows" in stored
-        assert "<img src=x" not in stored
+        stored = page.outputs(PANEL)[0]["data"]
+        assert sorted(stored) == ["text/html", "text/markdown", "text/plain"]
+        assert "count rows" in "".join(stored["text/html"])
+        assert "<img" not in "".join(stored["text/html"])
         page.shut_down()
+
+
+@pytest.mark.slow
+def test_very_much_is_shown_in_small_messages_and_few_nodes() -> None:
+    found = measure()
+    assert found["errors"] == []
+    assert found["largest"] < 1_000_000
+    assert found["nodes"] < 5_000
+    assert set(found["frames"]) == {"Context", "Memory", "Skills"}

@@ -89,8 +89,8 @@ class Kernel:
         in_subshell: bool = False,
         cell_id: str = "",
     ) -> Cell:
-        """Run a cell. `cell_id` as JupyterLab says it. `act` is called once, when the cell's text contains `when` (a stdin request
-        when `when` is "stdin"), as soon as possible after."""
+        """Run a cell. `act` is called once, when the cell's text contains `when` (a stdin request
+        when `when` is "stdin"), as soon as possible after. `cell_id` as JupyterLab says it."""
         assert not self.dead, "this kernel hung in an earlier test"
         client, cell = self.client, Cell()
         if in_subshell or cell_id:

@@ -37,7 +37,8 @@ BODY = "MIIEowIBAAKCAQEAz9" * 3 + "\n"
         ("curl -u ann:s3cr3tpw9 https://x", "curl -u ann:[secret: login with its password, 9 characters] https://x"),
         (
             f"-----BEGIN RSA PRIVATE KEY-----\n{BODY * 4}-----END RSA PRIVATE KEY-----\nafter",
-            "-----BEGIN RSA PRIVATE KEY-----[secret: private key, 220 characters]\n-----END RSA PRIVATE KEY-----\nafter",
+            "-----BEGIN RSA PRIVATE KEY-----[secret: private key, 220 characters]\n"
+            "-----END RSA PRIVATE KEY-----\nafter",
         ),
     ],
 )
@@ -82,7 +83,7 @@ def test_our_own_source_has_no_false_alarm() -> None:
 def test_tables_have_no_false_alarm() -> None:
     made = random.Random(4)
     rows = [
-        {"id": str(uuid.UUID(int=made.getrandbits(128))), "token": n, "key": f"k{n}", "x": made.random(), "auth": "basic"}
+        {"id": str(uuid.UUID(int=made.getrandbits(128))), "token": n, "key": f"k{n}", "x": made.random(), "auth": "no"}
         for n in range(2_000)
     ]
     assert secrets_in(json.dumps(rows, indent=1)) == []

@@ -1,0 +1,151 @@
+"""The board: what each part answers, sizes, escaping, the static and the text form; questions that come twice."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ipyagent import Agent, IPyAgent
+from ipyagent.journal.events import ChildEnded, ChildProgress, ChildStarted, SkillLoaded, Usage
+from ipyagent.reports.roster import Roster
+from ipyagent.ui.board import MOST_BYTES, TABS, Board
+from ipyagent.ui.board_static import board_lines, static_board
+from ipyagent.ui.joined import script
+
+from .pages import Page
+
+EVIL = "<img src=x onerror='alert(1)'> <b>x</b>"
+
+
+class Wire:
+    """Stands where the widget would: keeps what pages are sent."""
+
+    def __init__(self) -> None:
+        self.sent: list[dict[str, Any]] = []
+
+    def send(self, message: dict[str, Any]) -> None:
+        self.sent.append(message)
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.fixture
+def board(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Board]:
+    monkeypatch.setenv("IPYAGENT_HOME", str(tmp_path / "home"))
+    settings = IPyAgent(model="practice", trust_all=True, extraction=False, mode="auto")
+    folder = tmp_path / "project"
+    skill = folder / "skills" / "count-rows"
+    skill.mkdir(parents=True)
+    (skill / "SKILL.md").write_text(f"---\nname: count-rows\ndescription: Counts {EVIL}\n---\n# Steps\n{EVIL}\n")
+    agent = Agent(settings=settings, folder=folder)
+    for request in ("hello", f"what is {EVIL}"):
+        agent.run_sync(request)
+    assert agent.session is not None
+    agent.session.record(ChildStarted(child="a-1", name="count", kind="general", task=f"count {EVIL}", call="c"))
+    agent.session.record(ChildProgress(child="a-1", text="Counting rows"))
+    agent.session.record(ChildEnded(child="a-1", status="finished", usage=Usage(), cost=0.02, requests=3, seconds=4.0))
+    made = Board(agent, agent.shell)
+    made._widget = Wire()
+    made.read_now()
+    yield made
+    made.close()
+    agent.close()
+
+
+def ask(board: Board, part: str, kind: str, seq: str = "v.1", **more: Any) -> dict[str, Any]:
+    board.answer({"part": part, "kind": kind, "seq": seq, **more})
+    message: dict[str, Any] = board._widget.sent[-1]
+    assert message["seq"] == seq
+    return message
+
+
+def test_each_part_answers_what_its_page_asks(board: Board) -> None:
+    assert len(ask(board, "context", "all")["whole"]["bars"][1]) == 2
+    words = ask(board, "context", "words", "v.2", **{"from": 0, "count": 50})["words"][1]
+    assert words[1][0] == f"what is {EVIL}"
+    assert ask(board, "memory", "rows", "v.3", **{"from": 0, "count": 10})["total"] == 0
+    rows = ask(board, "skills", "rows", "v.4", **{"from": 0, "count": 100}, words="counts")
+    assert [row[0] for row in rows["rows"]] == ["count-rows"]
+    opened = ask(board, "skills", "open", "v.5", name="count-rows")["opened"]
+    assert Page(opened["html"]).dangers == []
+    (sub,) = ask(board, "children", "subs", "v.6")["subs"]
+    assert (sub["status"], sub["cost"], sub["requests"], sub["seconds"]) == ("finished", "$0.0200", 3, 4.0)
+    (session,) = ask(board, "sessions", "rows", "v.7", **{"from": 0, "count": 100})["rows"]
+    assert session[2:4] == ["hello", 2]
+    assert session[-1] is True
+    look = ask(board, "sessions", "look", "v.8", session=session[0], turn=2)["look"]
+    assert (look["turn"], look["turns"]) == (2, 2)
+    assert Page(look["html"]).dangers == []
+
+
+def test_a_question_that_comes_twice_is_answered_once_and_nonsense_never(board: Board) -> None:
+    question = {"part": "skills", "kind": "load", "name": "count-rows", "seq": "v.1"}
+    board.answer(question)
+    board.answer(question)
+    assert len(board._widget.sent) == 1
+    assert board.agent.skills.asked == ["count-rows"]
+    for wrong in ({}, {"part": "skills"}, {"part": [], "seq": "x"}, {"part": "skills", "kind": "fly", "seq": "v.2"},
+                  {"part": "sessions", "kind": "resume", "seq": "v.3", "session": 7},
+                  {"part": "children", "kind": "stop", "seq": "v.4", "child": "../x"},
+                  {"part": "context", "kind": "words", "seq": "v.5", "from": "a", "count": -1}):  # fmt: skip
+        board.answer(wrong)
+    assert [message for message in board._widget.sent[1:] if "failed" not in message] == []
+
+
+def test_what_is_new_is_told_once_and_grows_from_the_last_turn(board: Board) -> None:
+    board._tell()
+    assert {message["part"] for message in board._widget.sent} == {"context", "skills", "children", "sessions"}
+    board._widget.sent.clear()
+    board._tell()
+    assert board._widget.sent == []
+    board.agent.run_sync("hello again")
+    assert board.agent.session is not None
+    board.agent.session.record(SkillLoaded(name="count-rows", folder="x", digest="d", by="user", text="t", tokens=1))
+    board.read_now()
+    board._tell()
+    told = {message["part"]: message for message in board._widget.sent}
+    assert told["context"]["grown"]["bars"][0] == 1
+    assert len(told["context"]["grown"]["bars"][1]) == 2
+    assert told["skills"]["changed"]
+
+
+def test_no_message_reaches_a_megabyte(board: Board) -> None:
+    board._send({"part": "memory", "seq": "v.1", "text": "ä" * MOST_BYTES})
+    (sent,) = board._widget.sent
+    assert "too much" in sent["failed"]
+    assert len(json.dumps(sent)) < 200
+
+
+def test_the_static_form_and_the_text_have_all_parts_and_nothing_acts(board: Board) -> None:
+    bundle = static_board(board)
+    page = Page(bundle["text/html"])
+    assert page.dangers == []
+    text = "\n".join(board_lines(board))
+    for words in ("2 turns", "count-rows", "1 sub-agent in this session", "1 stored session", "0 memories"):
+        assert words in text
+    for words in ("Context", "Memory", "Skills", "Sub-agents", "Sessions", "finished"):
+        assert words in page.text
+        assert words in bundle["text/markdown"]
+    assert "<img" not in bundle["text/markdown"].replace("\\<img", "")
+    assert board_lines(board, "skills")[0].startswith("Skills: ")
+    assert "Sessions" not in "\n".join(board_lines(board, "skills"))
+    marked = static_board(board, "abc.skills.0")["text/html"]
+    assert 'data-ipyagent-board="abc.skills.0"' in marked
+
+
+def test_a_sub_agent_whose_kernel_stopped_is_cut_off() -> None:
+    roster = Roster([ChildStarted(child="a", name="a", kind="general", task="t", call="c")])
+    (sub,) = roster.listed(())
+    assert sub.status == "cut off"
+
+
+def test_scripts_joined_keep_their_names_apart() -> None:
+    joined = script("board", timelinePart="timeline", memoryPart="memory_browser")
+    assert joined.count("export default") == 1
+    assert "const timelinePart = (() => {" in joined
+    assert TABS == ("context", "memory", "skills", "children", "sessions")

@@ -190,25 +190,22 @@ def _panel(extension: Extension, rest: str) -> str:
 
 
 def _timeline(extension: Extension) -> str:
-    """The context timeline: a bar a turn, what was decided, before and after."""
-    from ipyagent.kernel.frontend import describe_frontend
+    """The context timeline: a bar a turn, what was decided, before and after; live on the board."""
+    from ipyagent.commands.panel import is_live, run_panel
     from ipyagent.reports.timeline import timeline
-    from ipyagent.ui.timeline import STATIC_BARS, STATIC_MARKS, TimelinePanel, static_timeline
+    from ipyagent.ui.timeline import STATIC_BARS, STATIC_MARKS, static_timeline
     from ipyagent.ui.timeline_talk import newest
 
     agent = extension.agent_now
     session = agent.session
     if session is None:
         return "nothing yet: no session in this kernel (%agent resume takes up an old one)"
+    if is_live(extension):
+        return run_panel(extension, "context")
     shown, window = timeline(session.journal.read()), agent.state_of(session)
-    front = describe_frontend(extension.shell)
-    if front.kind == "terminal":
+    if getattr(extension.shell, "kernel", None) is None:
         return static_timeline(shown, window)["text/plain"]
-    if front.live_widgets and not agent.busy:
-        TimelinePanel(shown, window, session.journal.read).open(extension.shell)
-    else:
-        kept = newest(shown, STATIC_BARS, STATIC_MARKS)
-        extension.shell.display_pub.publish(static_timeline(kept, window))
+    extension.shell.display_pub.publish(static_timeline(newest(shown, STATIC_BARS, STATIC_MARKS), window))
     return ""
 
 

@@ -1,19 +1,15 @@
 """The context timeline: a bar a turn, what was decided on the way, and before and after side by side.
 
-Live, a widget whose script builds everything as text nodes; as soon as another cell runs, and wherever
-there are no widgets, a static form takes its place that reads without a kernel: one table with the
-figures, each bar's parts in words, each decision with its before and after folded under it.
+Live on the board (`ui.board`), whose script builds everything as text nodes; saved, and wherever there are no
+widgets, a static form that reads without a kernel: one table with the figures, each bar's parts in words, each
+decision with its before and after folded under it.
 """
 
 from __future__ import annotations
 
-import uuid
-from collections.abc import Callable, Iterable, Sequence
-from functools import cache
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
 
-from ipyagent.journal.events import Event
 from ipyagent.journal.protocols import WindowState
 from ipyagent.reports.comparing import Row
 from ipyagent.reports.shares import SOURCES
@@ -35,68 +31,6 @@ STATIC_CHARS = 600
 STATIC_BARS, STATIC_MARKS = 200, 400
 """Turns and decisions that the static form of a live panel keeps, the newest."""
 _CELL = "padding:2px 8px;text-align:left;vertical-align:top"
-
-
-@cache
-def _panel_class() -> Any:
-    import anywidget
-    import traitlets
-
-    here = Path(__file__)
-
-    class ContextTimeline(anywidget.AnyWidget):
-        _esm = here.with_suffix(".js").read_text("utf-8")
-        _css = look.sheet("timeline")
-        state = traitlets.Dict().tag(sync=True)
-
-        def __repr__(self) -> str:  # all that a front-end without widgets shows
-            return "the context timeline; run another cell to see its static form"
-
-    return ContextTimeline
-
-
-class TimelinePanel:
-    """Shows a timeline in a live front-end until the next cell runs. `events` gives the session anew."""
-
-    def __init__(
-        self, shown: Timeline, window: WindowState | None, events: Callable[[], Iterable[Event]] = tuple
-    ) -> None:
-        self._shown = shown
-        self._events = events
-        self._window = window
-        self._display = uuid.uuid4().hex
-        self._widget: Any = None
-        self._shell: Any = None
-
-    def __repr__(self) -> str:
-        return f"<TimelinePanel {len(self._shown.bars)} turns>"
-
-    def open(self, shell: Any) -> None:
-        """Appear below the running cell."""
-        from IPython.display import display
-
-        self._shell = shell
-        self._widget = _panel_class()(state=panel_state(self._shown, self._window))
-        self._widget.on_msg(lambda _widget, content, _buffers: self.click(content))
-        display(self._widget, display_id=self._display)  # type: ignore[no-untyped-call]  # IPython has no types
-        shell.events.register("pre_run_cell", self.settle)
-
-    def click(self, content: dict[str, Any]) -> None:
-        """One message of the page: which turns or which decision are to be looked at. Anything else is ignored."""
-        if self._widget is not None and (reply := timeline_talk.answer(self._shown, content, self._events)) is not None:
-            self._widget.send(reply)
-
-    def settle(self, _info: Any = None) -> None:
-        """Leave the static form in the widget's place."""
-        from IPython.display import update_display
-
-        if self._widget is None:
-            return
-        self._shell.events.unregister("pre_run_cell", self.settle)
-        bundle = static_timeline(timeline_talk.newest(self._shown, STATIC_BARS, STATIC_MARKS), self._window)
-        update_display(bundle, display_id=self._display, raw=True)  # type: ignore[no-untyped-call]  # no types
-        self._widget.close()
-        self._widget = None
 
 
 def panel_state(shown: Timeline, window: WindowState | None) -> dict[str, Any]:

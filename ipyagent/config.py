@@ -215,8 +215,14 @@ class IPyAgent(Configurable):
         for name in kwargs:
             if name not in known:
                 close = difflib.get_close_matches(name, known, n=1)
-                raise SettingError(f"no setting {name!r}" + (f"; did you mean {close[0]}?" if close else ""))
-        super().__init__(**kwargs)
+                then = f"did you mean {close[0]}?" if close else "%config IPyAgent lists them"
+                raise SettingError(f"no setting {name!r}; {then}")
+        try:
+            super().__init__(**kwargs)
+        except TraitError as problem:
+            if kwargs.keys() <= {"parent", "config"}:
+                raise  # from a configuration file
+            raise SettingError(" ".join(str(problem).split())) from None
         given = os.environ if environ is None else environ
         configured = self.config.get(type(self).__name__, {})
         self.said: set[str] = {*kwargs, *configured}

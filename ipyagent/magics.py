@@ -38,7 +38,7 @@ class Extension:
         try:
             self.settings = IPyAgent(parent=shell)
         except TraitError as problem:  # from a configuration file
-            raise SettingError(f"c.IPyAgent in IPython's configuration: {problem}") from None
+            raise SettingError(f"mend c.IPyAgent in IPython's configuration: {problem}") from None
         self.names = [FULL]
         self._registered: list[tuple[str, str]] = []
         self._agent: Agent | None = None

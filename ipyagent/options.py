@@ -74,5 +74,5 @@ def _value(name: str, value: str) -> str | int:
     if name != "--max-turns":
         return value
     if not value.isdecimal() or int(value) < 1:
-        raise UsageError(f"--max-turns is a number from 1 up, not {value!r}")
+        raise UsageError(f"--max-turns takes a number from 1 up, not {value!r}")
     return int(value)

@@ -101,6 +101,6 @@ def test_it_stands_again_after_the_compaction(run: Run) -> None:
 
 def test_a_bad_file_is_named_with_its_line_and_hides_nothing(run: Run) -> None:
     told = run.text("broken")
-    assert "no-description/SKILL.md: line 1: no description (skipped)" in told
+    assert "no-description/SKILL.md: line 1: no description: add one to the frontmatter (skipped)" in told
     assert "odd-name/SKILL.md: line 3: an unquoted value with a colon; taken as text" in told
     assert "check-measures" not in told

@@ -74,7 +74,7 @@ def parse_compact(line: str) -> Wanted:
     if alone and (len(alone) > 1 or wishes or wanted.start or wanted.upto):
         raise UsageError(f"{alone[0]} goes without other words (--dry-run may stand beside it)  usage: {USAGE}")
     if wanted.start and wanted.upto and wanted.start > wanted.upto:
-        raise UsageError(f"--from {wanted.start} is after --up-to {wanted.upto}")
+        raise UsageError(f"--from {wanted.start} is after --up-to {wanted.upto}: give the earlier turn to --from")
     return wanted
 
 
@@ -153,14 +153,15 @@ def run_step(agent: Agent, *, dry: bool = False) -> Stepped:
     with agent.occupied() as main:
         made = main.blocking_door(lambda: run(main))
     if made is None:
-        raise CompactionFailed("stopped: the conversation is as it was")
+        raise CompactionFailed("stopped: the conversation is as it was; %compact begins anew")
     return made
 
 
 def _check_turns(wanted: Wanted, turns: int) -> None:
     for name, number in (("--from", wanted.start), ("--up-to", wanted.upto), ("--snip", wanted.snip[1])):
         if number > turns:
-            raise UsageError(f"{name} {number}: the conversation has {turns} turn{'' if turns == 1 else 's'}")
+            plural = "" if turns == 1 else "s"
+            raise UsageError(f"{name} {number}: the conversation has {turns} turn{plural}; %context --turns lists them")
 
 
 class _Watcher(Unseen):
@@ -197,7 +198,10 @@ async def _compact(agent: Agent, session: Session, wanted: Wanted, main: MainThr
         session.surface = None
         agent.note_spent(session.turn_cost or 0.0)
     if made is None:
-        raise CompactionFailed("nothing was compacted: " + ("; ".join(dict.fromkeys(seen.words())) or "no layer is on"))
+        words = list(dict.fromkeys(seen.words()))
+        said = [word for word in words if not any(word != other and other.startswith(word) for other in words)]
+        why = "; ".join(said) or "no layer is on (the settings IPyAgent.layer_…)"
+        raise CompactionFailed(f"nothing was compacted: {why}; %context shows what fills the window")
     return _told(session, seen, made, _turns(wanted, len(session.history.turns)))
 
 

@@ -86,7 +86,7 @@ class McpDesk:
             return future.result(timeout=seconds)
         except concurrent.futures.TimeoutError:
             self._thread.cancel(future)
-            raise AgentError(f"no MCP server answered within {seconds:g} s") from None
+            raise AgentError(f"no MCP server answered within {seconds:g} s: see %agent mcp doctor") from None
         except BaseException:
             self._thread.cancel(future)
             raise
@@ -97,5 +97,5 @@ class McpDesk:
             try:
                 self.wait(self.servers.stop, CLOSE)
             except AgentError as problem:
-                self._notice(f"MCP servers were left to their guard: {problem}")
+                self._notice(f"MCP servers did not stop by themselves, their guard ends them: {problem}")
         self.servers.processes.close()

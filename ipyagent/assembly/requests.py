@@ -45,7 +45,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
             if value and value not in known:
                 raise UsageError(f"{name} is one of {', '.join(filter(None, known))}, not {value!r}")
         if self.max_turns < 0:
-            raise UsageError(f"max_turns is a number from 1 up, or 0 for the setting, not {self.max_turns}")
+            raise UsageError(f"max_turns must be a number from 1 up, or 0 for the setting, not {self.max_turns}")
         if self.fresh and self.fork:
             raise UsageError("fresh and fork exclude each other: without history, or with a copy of it")
 

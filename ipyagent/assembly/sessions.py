@@ -116,8 +116,8 @@ class Sessions:
         if not name:
             folders = [folder for folder in folders if not folder.name.endswith(ASIDE)]
         if not folders:
-            missing = f"no other session {name!r} here; %agent sessions lists them" if name else "no other session here"
-            raise UsageError(missing)
+            which, then = (f" {name!r}", "%agent sessions lists them") if name else ("", "%agent new begins one")
+            raise UsageError(f"no other session{which} here; {then}")
         return self._open(folders[0])
 
     def replay(self, text: str, cell: str) -> Turn | None:
@@ -138,7 +138,7 @@ class Sessions:
         self._check_label(label)
         mine = self.current.journal.session if self.current is not None else ""
         if not name and self.current is None:
-            raise UsageError("no session to fork yet")
+            raise UsageError("no session to fork yet: a %%agent cell begins one")
         source = self.project.sessions / (name or mine)
         if name and name != mine:
             if source not in self.stored():
@@ -156,7 +156,7 @@ class Sessions:
 
     def _check_label(self, label: str) -> None:
         if label and not LABEL.fullmatch(label):
-            raise UsageError(f"a label is one word of letters, digits, '.', '-' and '_', not {label[:60]!r}")
+            raise UsageError(f"a label must be one word of letters, digits, '.', '-' and '_', not {label[:60]!r}")
         other = next((folder for folder in self.stored() if label and _first(folder).label == label), None)
         if other is not None:
             raise UsageError(f"session {other.name} is called {label!r} already; choose another label")

@@ -123,7 +123,9 @@ async def stepped(engine: Engine, *, dry: bool) -> Stepped:
     if made is None:
         said = (event for event in session.journal.read() if event.id > before)
         why = [event.why for event in said if isinstance(event, LayerFailed)]
-        raise CompactionFailed(f"nothing was changed: {'; '.join(why) or 'the layer found nothing to do'}")
+        raise CompactionFailed(
+            f"nothing was changed: {'; '.join(why) or 'the layer found nothing to do'}; try another rung"
+        )
     return Stepped(step=made, rungs=tuple(await ladder(engine)))
 
 

@@ -137,7 +137,9 @@ class Workbench:
         window = state_of(self.settings, info, 0).window
         tools, left = fitted(tools, window, {tool["name"] for tool in session.view.tools})
         if left and not session.view.system:
-            self.toolbox.notice(f"the window of {window:,} tokens leaves no room for the tools {', '.join(left)}")
+            self.toolbox.notice(
+                f"the window of {window:,} tokens has no room for the tools {', '.join(left)}; set IPyAgent.window"
+            )
         session.connect(
             model,
             msgspec.structs.replace(info, model=name),

@@ -111,7 +111,7 @@ class Work:
     def note_spent(self, dollars: float) -> None:
         """Add to what was spent today."""
         if not add_spent(self.bench.project.spend, dollars):
-            self._notice(f"today's cost could not be noted in {self.bench.project.spend}")
+            self._notice(f"today's cost could not be noted: make {self.bench.project.spend} writable")
 
     async def _ready(
         self, session: Session, asked: Asked, workspace: KernelWorkspace, model: AnthropicModel
@@ -150,7 +150,7 @@ class Work:
             try:
                 load = skills.made(found[name], "user")
             except (KeyError, ToolFailure) as problem:
-                self._notice(f"the skill {name} was not loaded: {problem}")
+                self._notice(f"the skill {name} was not loaded: {problem}; %skills lists what there is")
                 continue
             if loaded.has(name, load.digest):
                 self._notice(f"the skill {name} is in the context already")

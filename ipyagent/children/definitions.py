@@ -40,6 +40,8 @@ def defined(folders: list[Path], taken: tuple[str, ...]) -> Found:
             try:
                 if not file.resolve().is_relative_to(inside):
                     raise OSError("a link that leads out of its folder")
+                if not file.is_file():  # a pipe would be waited for
+                    raise OSError("it is no file")
                 with file.open("rb") as stream:
                     data = stream.read(MOST_BYTES + 1)
             except OSError as problem:

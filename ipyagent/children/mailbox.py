@@ -63,7 +63,9 @@ def post(folder: Path, letter: Letter) -> None:
                 os.close(handle)
     except OSError as problem:
         why = problem.strerror or str(problem) or type(problem).__name__
-        raise AgentError(f"the mailbox of session {folder.name} cannot be written: {why}") from None
+        raise AgentError(
+            f"the mailbox of session {folder.name} cannot be written ({why}): free some space or mend the rights"
+        ) from None
 
 
 class Mailbox:

@@ -28,7 +28,9 @@ def memory_folder(project: Project, kind: Kind) -> Path:
     if not folder.resolve().is_relative_to(base.resolve()) or not base.resolve().is_relative_to(
         (project.user if kind.memory == "user" else project.root).resolve()
     ):
-        raise MemoryRefused(f"the memory of {kind.name} is a link that leads out of {base}", reason="place")
+        raise MemoryRefused(
+            f"the memory of {kind.name} is a link that leads out of {base}: remove the link", reason="place"
+        )
     return folder
 
 

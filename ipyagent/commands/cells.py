@@ -25,7 +25,7 @@ def run_cells(extension: Extension, rest: str) -> str:
     session = extension.agent_now.session
     cells = work_cells(session.journal.read()) if session is not None else []
     if not any(cell["cell_type"] == "code" for cell in cells):
-        raise UsageError("the agent has run no code in this session that came to an end without an error")
+        raise UsageError("the agent has run no code in this session that ended without an error: ask it for some first")
     if rest:
         return _into_file(cells, extension.agent_now.folder / Path(rest).expanduser())
     front = describe_frontend(extension.shell)
@@ -99,7 +99,7 @@ def _into_file(cells: list[dict[str, Any]], path: Path) -> str:
     except FileExistsError:
         raise UsageError(f"{path} exists and is not written over; give another name") from None
     except OSError as problem:
-        raise UsageError(f"{path}: {problem.strerror or problem}") from None
+        raise UsageError(f"cannot write {path} ({problem.strerror or problem}): name another file") from None
     return f"{_count(cells)} written to {path}"
 
 

@@ -182,7 +182,7 @@ def export(agent: Agent, path: Path) -> str:
     """Write the session to a file; one line that says what was written."""
     session = agent.session
     if session is None:
-        raise UsageError("no session to export yet")
+        raise UsageError("no session to export yet: a %%agent cell begins one")
     try:
         write(session.journal.read(), path, session.journal.path)
     except OSError as problem:

@@ -45,7 +45,7 @@ def dream_now(
         return "there are no memories to tidy"
     made = dream(agent, dry_run=dry_run, model=model, scope=scope)
     if made.status == "failed":
-        raise AgentError(f"the dream failed, the memories are as they were: {made.message}")
+        raise AgentError(f"the dream failed, the memories are as they were: {made.message}; %memory dream tries again")
     price = f"; it cost ${made.cost:.4f}" if made.cost else ""
     return f"{made.message}{price}"
 

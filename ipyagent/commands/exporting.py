@@ -18,7 +18,9 @@ def document(events: Iterable[Event], suffix: str) -> str:
     """The session in the form that the file's ending says. Raises UsageError for another ending."""
     kind = KINDS.get(suffix)
     if kind is None:
-        raise UsageError(f"the ending says the form, one of {', '.join(KINDS)}, .jsonl; not {suffix or 'none'}")
+        raise UsageError(
+            f"a file's ending says its form: give it one of {', '.join(KINDS)}, .jsonl; not {suffix or 'none'}"
+        )
     turns: list[list[Event]] = [[]]
     for event in events:
         if isinstance(event, UserSaid):

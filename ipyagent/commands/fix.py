@@ -22,7 +22,9 @@ def fix_request(extension: Extension, rest: str) -> str:
         raise UsageError("%agent fix takes the newest error of a cell, and there is none here")
     marks = extension.agent_now.marks
     if any(marks.hides(source) for source in cells_of(error)):
-        raise UsageError(f"the newest error is in a cell that is hidden from the agent ({HIDE})")
+        raise UsageError(
+            f"the newest error is in a cell that is hidden from the agent: take {HIDE} out of it to have it fixed"
+        )
     told = mask(render_failure(error)).replace("```", "'''")
     wish = f"\n{rest}" if rest else ""
     return f"Find out why this failed and fix it.{wish}\n\n```\n{told}\n```"

@@ -91,7 +91,7 @@ def parse_add(rest: str) -> tuple[str, dict[str, Any], bool]:
         raise UsageError(f"{problem}; {ADD_USAGE}") from None
     raw: dict[str, Any] = {}
     user = False
-    while words and words[0].startswith("--"):
+    while words and words[0].startswith("--") and words[0] != "--":
         option, words = words[0], words[1:]
         if option == "--user":
             user = True
@@ -110,11 +110,14 @@ def parse_add(rest: str) -> tuple[str, dict[str, Any], bool]:
                 try:
                     raw["timeout"], sign = float(value), "="
                 except ValueError:
-                    raise UsageError(f"--timeout is a number of seconds, not {value!r}") from None
+                    raise UsageError(
+                        f"--timeout takes a number of seconds, as in --timeout 30, not {value!r}"
+                    ) from None
             case _:
                 raise UsageError(f"no option {option!r}; {ADD_USAGE}")
         if not sign:
             raise UsageError(f"{option} {value!r} has no value in it; {ADD_USAGE}")
+    words = [word for place, word in enumerate(words) if word != "--" or place > 1]  # as other programs write it
     if len(words) < 2:
         raise UsageError(ADD_USAGE)
     name, *words = words

@@ -90,7 +90,7 @@ class Doing:
             if found:
                 raise UsageError(f"{text!r} may be {', '.join(found)}; name one of them")
         known = [memory.name for memory in every]
-        raise UsageError(f"no memory {text!r}{nearest(text, known, cutoff=0.4)}  %memory lists them")
+        raise UsageError(f"no memory {text!r}{nearest(text, known, cutoff=0.4)}; %memory lists them")
 
     def once(self, text: str) -> Address:
         """The same; also one that is only in the history."""
@@ -217,7 +217,7 @@ def restore(doing: Doing, line: Line) -> str:
     place = doing.once(name)
     versions = doing.access.store(place.scope).versions(place.name)
     if not versions:
-        raise UsageError(f"{place.name} has no earlier version")
+        raise UsageError(f"{place.name} has no earlier version; %memory history shows what was kept")
     if revision and revision not in [version.revision for version in versions]:
         raise UsageError(f"{place.name} has no version {revision!r}; %memory history {place.scope}/{place.name}")
     return _told("restored", doing.access.restore(place, revision or versions[0].revision))

@@ -74,7 +74,7 @@ def search_lines(agent: Agent, query: str) -> list[str]:
     try:
         ranked, every = agent.recalling.choosing.ranked(query, patient=True)
     except (OSError, sqlite3.Error) as problem:
-        raise MemoryRefused(f"the memories cannot be searched: {problem}", reason="disk") from None
+        raise MemoryRefused(f"the memories cannot be searched ({problem}); %memory lists them", reason="disk") from None
     found = [item for item in ranked if item.words or item.likeness > 0.4][:SHOWN]
     if not found:
         return [f"none of {_count(len(every), 'memory', 'memories')} fits {one_line(query, 60)!r}"]

@@ -22,7 +22,7 @@ def extract_now(agent: Agent) -> str:
     agent.check_free()
     session = agent.sessions.take_up()
     if session is None or not session.history.turns:
-        raise UsageError("there is no conversation to look through yet")
+        raise UsageError("there is no conversation to look through yet: a %%agent cell begins one")
     model = agent.connections.get(agent.model, agent.endpoint())
     before = session.journal.last
 

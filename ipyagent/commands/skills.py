@@ -147,10 +147,13 @@ def _new(agent: Agent, rest: str) -> list[str]:
     name = name_of(typed)
     begun = not mine and agent.project.make()  # in an empty folder the skill is the user's own: it is trusted
     place: Path = (agent.project.user if mine else agent.project.root) / "skills"
+    before = agent.skills.look_anyway().skills.get(name)
     file = write_skill(place, name, description)
     lines = [f"wrote {file}", "change its description and its steps; the next request goes by what stands there then"]
     if name != typed:
         lines.insert(1, f"its name is {name}: lower-case letters, digits and single hyphens")
+    if before is not None:
+        lines.append(f"there is a skill {name} in {before.folder} too: %skills doctor says which of them is used")
     if begun:
         lines.append(f"sessions of this project are kept in {agent.project.folder} (not in git)")
     if not mine and not agent.skills.trusted:

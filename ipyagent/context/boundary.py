@@ -129,7 +129,8 @@ def _smaller(now: Situation, made: Compacted, before: int) -> int:
     if after is None:
         raise CompactionFailed(NOT_NOW)
     if after >= before:
-        raise CompactionFailed(f"the context would not be smaller: {before:,} tokens before, {after:,} after")
+        told = f"the context would not be smaller: {before:,} tokens before, {after:,} after; choose more turns"
+        raise CompactionFailed(told)
     return after
 
 

@@ -76,9 +76,9 @@ class NotesLayer:
             )
         )
         if not desk.edits and (old.empty or forked.status != "finished"):
-            raise AgentError(f"the session notes were not written: {forked.message or forked.status}")
+            raise AgentError(f"the notes were not written, a later turn tries again: {forked.message or forked.status}")
         if read_notes(path) != before:
-            raise AgentError(f"{path.name} was changed by somebody else meanwhile and stays as it is")
+            raise AgentError(f"{path.name} was changed by somebody else and stays; a later turn tries again")
         kept = desk.notes.limited(_limit(now, "notes_section_tokens"), _limit(now, "notes_tokens"))
         if desk.edits:
             try:

@@ -48,9 +48,9 @@ class Notes(NamedTuple):
             if line.startswith("# ")
         ]
         if not found:
-            raise AgentError('the template of the session notes has no heading: a line that begins with "# "')
+            raise AgentError('the template of the session notes has no heading: add a line that begins with "# "')
         if len({section.heading for section in found}) < len(found):
-            raise AgentError("the template of the session notes has a heading twice")
+            raise AgentError("the template of the session notes has a heading twice: rename one")
         return cls(tuple(found))
 
     def __str__(self) -> str:

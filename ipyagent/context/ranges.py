@@ -44,7 +44,7 @@ def whole_turns(view: View, starts: Sequence[int], first: int = 0, last: int = 0
     end = max(newest, starts[-1] if starts else 0) if ends >= len(starts) else starts[ends] - 1
     blocks = tuple(block for (_, block, _), place in zip(placed, stand, strict=True) if begin <= place <= end)
     if not blocks:
-        raise CompactionFailed("nothing of these turns is left in the context: they were compacted before")
+        raise CompactionFailed("these turns were compacted before, nothing of them is left: choose later ones")
     one = f"turn {max(begins, 1)}"
     return Range(
         first=begin,

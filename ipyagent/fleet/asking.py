@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -15,6 +16,9 @@ from ipyagent.errors import UsageError
 
 FORMAT = 1
 """Goes up when the same key would no longer mean the same."""
+
+_OBJECT = re.compile(r"^<.* at 0x[0-9a-fA-F]+>$|^<_io\.")
+"""What Python calls an object that has no words of its own; its address is another one in the next run."""
 
 Prompt = str | Callable[[Any], str]
 
@@ -47,7 +51,7 @@ def _prompt(item: Any, prompt: Prompt | None, folder: Path) -> str:
     if callable(prompt):
         made = prompt(item)
         if not isinstance(made, str):
-            raise UsageError(f"the prompt function gave {type(made).__name__} for {item!r}, not text")
+            raise UsageError(f"the prompt function gave {type(made).__name__} for {item!r}: let it return text")
         return made
     if prompt is None:
         if not isinstance(item, str):
@@ -56,10 +60,12 @@ def _prompt(item: Any, prompt: Prompt | None, folder: Path) -> str:
     fields = {str(name): value for name, value in item.items()} if isinstance(item, Mapping) else {}
     filled = {"item": item, **fields}
     if not any("{" + name + "}" in prompt for name in filled):
-        raise UsageError(f"the prompt names none of {', '.join('{' + name + '}' for name in filled)}: {prompt[:80]!r}")
-    for name in filled:  # not str.format: other braces in a prompt are text
-        prompt = prompt.replace("{" + name + "}", _named(filled[name], folder))
-    return prompt
+        raise UsageError(
+            f"the prompt must name one of {', '.join('{' + name + '}' for name in filled)}: {prompt[:80]!r}"
+        )
+    # not str.format: other braces in a prompt are text, and so are those in a value
+    names = re.compile("|".join(re.escape("{" + name + "}") for name in filled))
+    return names.sub(lambda found: _named(filled[found[0][1:-1]], folder), prompt)
 
 
 def _named(value: Any, folder: Path) -> str:
@@ -67,7 +73,10 @@ def _named(value: Any, folder: Path) -> str:
         path = folder / value
         at_home = folder == Path.cwd() and path.is_relative_to(folder)  # else only the whole path leads there
         return path.relative_to(folder).as_posix() if at_home else path.as_posix()
-    return str(value)
+    text = str(value)
+    if _OBJECT.search(text):
+        raise UsageError(f"{text[:80]} says nothing to a model: give a text, a number, a path, or a dict of them")
+    return text
 
 
 def _plain(item: Any) -> Any:

@@ -183,7 +183,7 @@ def check(executor: Any, retries: int, at_once: int, max_cost: float) -> None:
         raise UsageError(f"executor is one of concurrent.futures, not {type(executor).__name__} ({hint})")
     for name, value in (("retries", retries), ("at_once", at_once), ("max_cost", max_cost)):
         if value < 0:
-            raise UsageError(f"{name} is 0 or more, not {value}")
+            raise UsageError(f"{name} must be 0 or more, not {value}")
 
 
 def _shell() -> Any:
@@ -211,7 +211,8 @@ def _said(settings: IPyAgent) -> dict[str, Any]:
     def plain(value: Any) -> Any:
         return list(value) if isinstance(value, list | tuple) else value
 
-    return {name: plain(getattr(settings, name)) for name in sorted(settings.said) if settings.has_trait(name)}
+    own = settings.traits(config=True)  # `parent` is a trait too: the shell, which goes nowhere
+    return {name: plain(getattr(settings, name)) for name in sorted(settings.said) if name in own}
 
 
 def _take_away_old(place: Path) -> None:

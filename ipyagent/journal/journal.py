@@ -94,7 +94,7 @@ class Journal:
         """
         path = folder / TRANSCRIPT
         if not path.exists():
-            raise JournalError(f"there is no session in {folder}")
+            raise JournalError(f"there is no session in {folder}; %agent sessions lists them")
         try:
             lock = _lock(folder)
         except OSError as problem:
@@ -108,7 +108,7 @@ class Journal:
                 last, events = max(last, event.id), events + 1
                 replay(event)
             if not events and any(not problem.torn for problem in problems):
-                raise JournalError(f"{path} is not a transcript: none of its lines is an event")
+                raise JournalError(f"{path} is not a transcript, none of its lines is an event: begin with %agent new")
             return cls(folder, folder.name, last=last, lock=lock), problems
         except OSError as problem:
             lock.release()
@@ -204,7 +204,9 @@ class Journal:
             os.fsync(self._fd)
             links = os.fstat(self._fd).st_nlink
         except OSError as problem:
-            raise JournalError(f"cannot sync {self.path}: {problem.strerror}") from None
+            raise JournalError(
+                f"cannot write {self.path} ({problem.strerror}): free some space, then run again"
+            ) from None
         if not links:
             raise JournalError(f"{self.path} was deleted while it was in use; start afresh with %agent new")
 

@@ -62,7 +62,9 @@ def encode(event: E) -> tuple[bytes, E]:
             line, same = _encoder.encode(clean_json(msgspec.to_builtins(event))), False
         return line + b"\n", event if same else _decoder.decode(line)
     except (TypeError, ValueError, RecursionError) as problem:
-        raise JournalError(f"cannot store a {type(event).__name__} event: {problem}") from None
+        raise JournalError(
+            f"cannot store a {type(event).__name__} event ({problem}): start afresh with %agent new"
+        ) from None
 
 
 def _decode(line: bytes) -> tuple[Event | None, str]:

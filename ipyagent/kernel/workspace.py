@@ -108,7 +108,9 @@ class KernelWorkspace:
                 try:
                     write_atomically(target, before)
                 except OSError as problem:
-                    raise AgentError(f"cannot back up {path} before changing it: {problem.strerror}") from None
+                    raise AgentError(
+                        f"cannot back up {path} ({problem.strerror}), so it stays as it is: free some space"
+                    ) from None
         try:
             shown = path.relative_to(self.root).as_posix()
         except ValueError:

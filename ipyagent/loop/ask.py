@@ -112,7 +112,7 @@ async def _receive(session: Session, request: Request, count: Count) -> Reply:
     finally:
         pieces.flush()
     if reply is None:
-        raise BadRequest("the model's stream ended without a reply", kind="stream")
+        raise BadRequest("the model's stream ended without a reply: run the cell again", kind="stream")
     return _keep(session, reply, predicted=count.tokens, raw=count.raw)
 
 

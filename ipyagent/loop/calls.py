@@ -11,6 +11,7 @@ import json
 import time
 import traceback
 from collections.abc import Coroutine
+from difflib import get_close_matches
 from itertools import groupby
 from typing import Any
 
@@ -29,6 +30,8 @@ from ipyagent.tools.answers import capped
 
 RESULT_BLOCKS = ("text", "image", "document")
 """Kinds of blocks that a tool result may hold; anything else becomes text."""
+MOST_NAMED = 60
+"""Tools named to the model when it calls one that is not there."""
 MOST_TEXT = 4
 """Our tools keep to `tool_output_chars` themselves; others are cut at this many times it."""
 
@@ -129,10 +132,17 @@ def _stream(session: Session, call: str, text: str) -> None:
         return  # running code is not left behind for it; the call's result meets the full disk again
 
 
+def _unknown(name: str, tools: list[str]) -> str:
+    near = get_close_matches(name, tools, n=5, cutoff=0.7) if len(tools) > MOST_NAMED else []
+    shown = [*near, *(each for each in tools if each not in near)][:MOST_NAMED]
+    more = f" and {len(tools) - len(shown):,} more" if len(tools) > len(shown) else ""
+    return f"There is no tool {name[:200]!r}. Known tools: {', '.join(shown)}{more}."
+
+
 async def _run(session: Session, call: Block, workspace: Workspace) -> ToolOutput:
     tool = session.tools.get(call["name"])
     if tool is None:
-        raise ToolFailure(f"There is no tool {call['name']!r}. Known tools: {', '.join(sorted(session.tools))}.")
+        raise ToolFailure(_unknown(str(call["name"]), sorted(session.tools)))
     given = tool.validate(call["input"])
     if callable(called := getattr(tool, "called", None)):
         tool, given = called(given)  # called through another one: its own hooks, rules and question count

@@ -158,7 +158,7 @@ def _room(session: Session, order: ForkOrder, tokens: int) -> int:
     least = min(most // 2, info.window // REPLY_SHARE)
     if tokens + least > info.window:
         raise PromptTooLong(
-            f"not sent, the prompt is too long by our count: {tokens:,} tokens > {info.window - least:,}",
+            f"not sent, the prompt is too long by our count: {tokens:,} tokens > {info.window - least:,}; see %compact",
             kind="blocked",
         )
     return max(1, min(most, info.window - tokens))
@@ -200,7 +200,7 @@ async def _reply(model: Model, request: Request) -> Reply:
         async for event in events:
             if isinstance(event, Reply):
                 return event
-    raise ModelError("the model's stream ended without a reply", kind="stream")
+    raise ModelError("the model's stream ended without a reply: run the cell again", kind="stream")
 
 
 async def _call(

@@ -65,7 +65,7 @@ class Hooks:
 
         def register(function: Hook) -> Hook:
             if not callable(function):
-                raise UsageError(f"a {name} hook is a function of one argument, not {function!r}")
+                raise UsageError(f"a {name} hook must be a function of one argument, not {function!r}")
             if function not in self._registered[name]:
                 self._registered[name].append(function)
             return function

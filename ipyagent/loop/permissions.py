@@ -244,6 +244,8 @@ class Permissions:
                     os.fsync(descriptor)
                 os.replace(temporary, self._store)
         except (OSError, Timeout) as problem:
-            raise SettingError(f"the rule was not stored in {self._store}: {problem}") from None
+            raise SettingError(
+                f"the rule holds in this session only, {self._store} cannot be written: {problem}"
+            ) from None
         finally:
             temporary.unlink(missing_ok=True)

@@ -100,7 +100,9 @@ class Session:
         session = cls(journal, view, history, watch)
         if history.unfinished:
             ended = TurnEnded(
-                status="stopped", message="cut off: the kernel stopped", variables=history.variables
+                status="stopped",
+                message="cut off: the kernel stopped",
+                variables=history.variables,
             )
             try:
                 session.close_open("The kernel stopped.")
@@ -146,19 +148,19 @@ class Session:
     @property
     def model(self) -> Model:
         if self._model is None:
-            raise ModelError("no model is connected to this session")
+            raise ModelError("no model is connected to this session: run a %%agent cell")
         return self._model
 
     @property
     def permissions(self) -> Permissions:
         if self._permissions is None:
-            raise ModelError("no model is connected to this session")
+            raise ModelError("no model is connected to this session: run a %%agent cell")
         return self._permissions
 
     def state(self, tokens: int) -> WindowState:
         """Where the window stands at `tokens` tokens of prompt."""
         if self._state is None:
-            raise ModelError("no model is connected to this session")
+            raise ModelError("no model is connected to this session: run a %%agent cell")
         return self._state(tokens)
 
     def rates(self) -> Rates:
@@ -255,7 +257,7 @@ def _nothing_then() -> None:
 
 
 def _no_setting(name: str) -> Any:
-    raise ModelError("no model is connected to this session")
+    raise ModelError("no model is connected to this session: run a %%agent cell")
 
 
 async def _nothing_first() -> None:

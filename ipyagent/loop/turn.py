@@ -96,7 +96,8 @@ async def _rounds(session: Session, workspace: Workspace, budget: Budget, engine
             continue
         match reply.said.stop_reason:
             case "refusal":
-                return "refused", f"the model refused: {reply.details}" if reply.details else "the model refused"
+                why = f" ({reply.details})" if reply.details else ""
+                return "refused", f"the model refused{why}; say it in another way, or choose another with %agent model"
             case "max_tokens":
                 return (
                     "limit",

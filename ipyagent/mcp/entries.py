@@ -103,9 +103,9 @@ def read_entries(path: Path, source: Source, base: Path) -> Entries:
 def entry_of(name: str, raw: Any, source: Source, base: Path) -> tuple[Entry, list[str]]:
     """One server as its JSON value says, and warnings. Raises SettingError."""
     if not name.strip() or len(name) > 200:
-        raise SettingError("a server's name has 1 to 200 characters")
+        raise SettingError("a server's name must have 1 to 200 characters")
     if not isinstance(raw, dict):
-        raise SettingError('an entry is an object with "command" or "url"')
+        raise SettingError('an entry must be an object with "command" or "url"')
     warnings = [f"{key!r} is not known and does nothing" for key in raw if key not in KEYS]
     if raw.get("type") == "sse":
         raise SettingError('the old transport "sse" is not spoken here; use its streamable HTTP address, type "http"')
@@ -113,10 +113,10 @@ def entry_of(name: str, raw: Any, source: Source, base: Path) -> tuple[Entry, li
     if bool(command) == bool(url):
         raise SettingError('give either "command" or "url"')
     if url and not re.match(r"https?://|\$\{", url):
-        raise SettingError(f"{url!r} is not an http or https address")
+        raise SettingError(f"{url!r} is not an http or https address: \"url\" begins with https://")
     args = raw.get("args", [])
     if not isinstance(args, list) or not all(isinstance(arg, (str, int, float)) for arg in args):
-        raise SettingError('"args" is a list of strings')
+        raise SettingError('"args" must be a list of strings')
     seconds = {key: _seconds(raw, key) for key in ("timeout", "startup_timeout")}
     for key, value in seconds.items():
         if value > LONG_SECONDS:
@@ -167,7 +167,7 @@ def expanded(entry: Entry, environ: Mapping[str, str] = os.environ) -> Entry:
         names = ", ".join(dict.fromkeys(missing))
         raise SettingError(f"{names} is not set in the environment; set it before the kernel starts, or in os.environ")
     if "\0" in "".join([made.command, *made.args, made.cwd, *made.env, *made.env.values()]):
-        raise SettingError("a NUL character cannot be part of a command")
+        raise SettingError("a NUL character cannot be part of a command: take it out")
     return made
 
 
@@ -190,7 +190,9 @@ def put_entry(path: Path, name: str, raw: Mapping[str, Any] | None) -> bool:
             if before or raw is not None:
                 write_atomically(path, (json.dumps(value, indent=2, ensure_ascii=False) + "\n").encode())
     except (OSError, Timeout) as problem:
-        raise SettingError(f"{path} cannot be written: {getattr(problem, 'strerror', None) or problem}") from None
+        raise SettingError(
+            f"{path} cannot be written ({getattr(problem, 'strerror', None) or problem}): free it"
+        ) from None
     finally:
         Path(f"{path}.lock").unlink(missing_ok=True)
     return before
@@ -212,19 +214,19 @@ def _whole(path: Path) -> dict[str, Any]:
 def _text(raw: Mapping[str, Any], key: str) -> str:
     value = raw.get(key, "")
     if not isinstance(value, str):
-        raise SettingError(f'"{key}" is a string')
+        raise SettingError(f'"{key}" must be a string')
     return value.strip() if key in ("command", "url") else value
 
 
 def _texts(raw: Mapping[str, Any], key: str) -> dict[str, str]:
     value = raw.get(key, {})
     if not isinstance(value, dict) or not all(isinstance(item, (str, int, float)) for item in value.values()):
-        raise SettingError(f'"{key}" is an object of strings')
+        raise SettingError(f'"{key}" must be an object of strings')
     return {str(name): str(item) for name, item in value.items()}
 
 
 def _seconds(raw: Mapping[str, Any], key: str) -> float:
     value = raw.get(key, 0)
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < 10**9:
-        raise SettingError(f'"{key}" is a number of seconds')
+        raise SettingError(f'"{key}" must be a number of seconds')
     return float(value)

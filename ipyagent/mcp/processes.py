@@ -73,7 +73,7 @@ class Processes:
             command = str(folder / command)
         found = shutil.which(command, path=environ.get("PATH"))
         if found is None:
-            raise SettingError(f"there is no command {entry.command!r} on PATH")
+            raise SettingError(f"there is no command {entry.command!r} on PATH: install it, or give its whole path")
         since = time.time()
         try:
             process = await asyncio.create_subprocess_exec(
@@ -88,7 +88,7 @@ class Processes:
             )
         except (OSError, ValueError) as problem:
             reason = getattr(problem, "strerror", None) or problem
-            raise SettingError(f"{entry.command!r} cannot be started in {folder}: {reason}") from None
+            raise SettingError(f"{entry.command!r} cannot be started in {folder} ({reason}): mend its entry") from None
         self._tell("+", process.pid, mark)
         return Running(process, mark, since)
 

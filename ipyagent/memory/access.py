@@ -143,7 +143,7 @@ class MemoryAccess:
         """The store of a scope. Raises MemoryRefused."""
         if self._given is not None and self.memories.settings.memory:
             if scope not in self._given:
-                raise MemoryRefused(f"{ROOT}/{scope} is not part of this work", reason="place")
+                raise MemoryRefused(f"{ROOT}/{scope} is not part of this work: use the other folder", reason="place")
             return self._given[scope]
         return self.memories.any_store(scope) if self.by == "user" else self.memories.store(scope)
 
@@ -201,7 +201,7 @@ class MemoryAccess:
         fields = read_headed(text.encode()).fields
         checked = _word(fields.get("type")) in PERSONAL or _word(fields.get("source")) == "said"
         if to.scope == "user" and self.by != "user" and not checked:
-            told = f"not moved: {place.path} is not the user's own words, so it stays with its project"
+            told = f"not moved: {place.path} is not the user's own words; the user may with %memory rename"
             raise MemoryRefused(told, reason="content")
         self._announce(to.scope)
         made = self.store(to.scope).write(new, text, expected=None, by=self.by)

@@ -163,7 +163,9 @@ class Store:
             if old == new:
                 return Written(memory=self._memory(old, content), change="unchanged", digest=digest_of(content))
             if self._files.status(self._files.on_disk(new)) is not None and same_name(old) != same_name(new):
-                raise MemoryRefused(f"the destination {self._shown(new)} already exists", reason="exists")
+                raise MemoryRefused(
+                    f"the destination {self._shown(new)} already exists: choose another name", reason="exists"
+                )
             self._check_free(new, but=old)
             text = self._index_now()
             self._guard.begin(old, new)
@@ -270,7 +272,7 @@ class Store:
         if content is None:
             raise self._missing(name)
         if len(content) == MOST_READ:
-            raise MemoryRefused(f"{self._shown(name)} is longer than {MOST_READ:,} bytes", reason="size")
+            raise MemoryRefused(f"{self._shown(name)} is longer than {MOST_READ:,} bytes: split it", reason="size")
         return content
 
     def _index_now(self) -> str:
@@ -318,7 +320,9 @@ class Store:
 
     def _no_index(self, name: str) -> str:
         if name == INDEX:
-            raise MemoryRefused(f"{INDEX} is the index; it is kept by itself", reason="index")
+            raise MemoryRefused(
+                f"{INDEX} is the index, it is kept by itself: change the memories it lists", reason="index"
+            )
         return name
 
     def _shown(self, name: str) -> str:
@@ -326,6 +330,8 @@ class Store:
 
     def _missing(self, name: str) -> MemoryRefused:
         if name == INDEX:
-            return MemoryRefused(f"{self._shown(name)} does not exist yet: there are no memories", reason="missing")
+            return MemoryRefused(
+                f"{self._shown(name)} does not exist yet, there are no memories: save one first", reason="missing"
+            )
         told = f"{self._shown(name)} does not exist; view {ROOT}/{self.scope} for the names"
         return MemoryRefused(told, reason="missing")

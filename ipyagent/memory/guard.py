@@ -89,7 +89,9 @@ class Guard:
             told = f"another process has held the lock of {root} for {seconds:.0f} s; try again"
             raise MemoryRefused(told, reason="busy") from None
         except (OSError, NotImplementedError) as problem:
-            raise MemoryRefused(f"{root} cannot be locked: {problem}", reason="disk") from None
+            raise MemoryRefused(
+                f"{root} cannot be locked ({problem}): mend its rights, or name another folder", reason="disk"
+            ) from None
         return lock
 
     def _recover(self) -> None:

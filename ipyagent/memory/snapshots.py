@@ -46,9 +46,11 @@ def inside(files: Confined, snapshot: Path) -> str:
     """The name of a snapshot's folder. Raises MemoryRefused when it is none of this store's."""
     name = f"{SNAPSHOTS}/{snapshot.name}"
     if not _NAME.fullmatch(snapshot.name) or snapshot != files.root / name:
-        raise MemoryRefused(f"{snapshot} is no snapshot of {files.root}", reason="place")
+        raise MemoryRefused(f"{snapshot} is no snapshot of {files.root}; see %memory history", reason="place")
     if snapshot.name not in files.names(SNAPSHOTS):
-        raise MemoryRefused(f"the snapshot {snapshot.name} is gone; the last {MOST} are kept", reason="missing")
+        raise MemoryRefused(
+            f"the snapshot {snapshot.name} is gone, the last {MOST} are kept; see %memory history", reason="missing"
+        )
     return name
 
 

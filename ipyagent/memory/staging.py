@@ -188,7 +188,7 @@ def deleted_share(base: int, changes: Iterable[Change]) -> float:
 
 def _unchanged(store: Store, name: str, digest: str) -> None:
     if store.read(name).digest != digest:
-        raise MemoryRefused(f"{name} has changed meanwhile", reason="changed")
+        raise MemoryRefused(f"{name} has changed meanwhile: dream anew with %memory dream", reason="changed")
 
 
 def _sweep(store: Store, files: Confined) -> None:

@@ -197,7 +197,9 @@ class AnthropicModel:
                 text = " ".join(redact(str(problem), *self._secrets).split())
                 if "authentication" in text.lower() or "credential" in text.lower():
                     raise NoCredentials(HINT, kind="credentials") from None
-                raise ModelError(f"the request could not be sent ({text[:300]})", kind=type(problem).__name__) from None
+                raise ModelError(
+                    f"the request could not be sent ({text[:300]}): see %agent doctor", kind=type(problem).__name__
+                ) from None
 
     def _read(self, problem: Any) -> Refusal:
         return Refusal(

@@ -43,7 +43,7 @@ class LocalServer:
         try:
             server: Any = xllamacpp.Server(parameters)
         except Exception as problem:  # noqa: BLE001 - a native library names its failures as it likes
-            raise SettingError(f"{path} could not be loaded ({problem}): is it a whole .gguf file?") from None
+            raise SettingError(f"{path} could not be loaded ({problem}): check that it is a whole .gguf file") from None
         # Nothing but this list holds the server: its threads end when it is let go.
         self._held: list[Any] = [server]
         self._end = weakref.finalize(self, self._held.clear)
@@ -67,7 +67,7 @@ def _check(path: Path) -> None:
             f"no model file {path} ({problem.strerror}): give the path of a .gguf file, as in local:~/models/m.gguf"
         ) from None
     if head != MAGIC:
-        raise SettingError(f"{path} is not a GGUF file: local models are .gguf files of llama.cpp")
+        raise SettingError(f"{path} is not a GGUF file: choose a .gguf file of llama.cpp")
 
 
 def _window_of(url: str) -> int:

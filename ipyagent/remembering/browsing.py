@@ -194,7 +194,7 @@ class Browsing:
 
         def edit(before: str) -> str:
             if digest(before) != base:
-                raise Edited("somebody changed this memory while you edited it; nothing was saved")
+                raise Edited("somebody changed this memory while you edited it, nothing was saved: open it again")
             return text
 
         return _done(self._access().change(address(path), edit).event)
@@ -216,7 +216,7 @@ class Browsing:
         for memory in self._access().listed(place.scope):
             if memory.name == place.name:
                 return place, memory
-        raise AgentError(f"there is no memory {path}; it was deleted or renamed meanwhile")
+        raise AgentError(f"there is no memory {path}, it was deleted or renamed meanwhile: open the list again")
 
 
 def browsing_of(agent: Agent) -> Browsing:

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 MOST_FAILURES = 3
 """Dreams that fail in a row before this kernel begins none by itself any more."""
+NO_MORE = "; no more are begun in this kernel, %memory dream makes one"
 PATIENCE = 3.0
 """Seconds that the end of the kernel waits for a dream to be rolled back."""
 WAITING_DAYS = 7
@@ -201,14 +202,16 @@ class Dreaming:
                 made = await self._job(store).run(main, model, name)
                 self._failures = self._failures + 1 if made.status == "failed" else 0
                 if made.status != "killed" and (made.files or made.status != "completed"):
-                    end = "; no more are begun in this kernel" if self._failures >= MOST_FAILURES else ""
+                    end = NO_MORE if self._failures >= MOST_FAILURES else ""
                     what = "dream" if store.scope == "project" else "dream of your memories for all projects"
                     self._notice(f"{what}, {made.status}: {made.message}{end}")
         except AgentError:  # another kernel was first, or the memory is gone
             return
         except Exception as problem:  # noqa: BLE001 - a bug in the background is told and ends nothing
             self._failures = MOST_FAILURES
-            self._notice(f"dream, failed: internal error {type(problem).__name__}: {str(problem)[:200]}")
+            self._notice(
+                f"dream, failed: internal error {type(problem).__name__}: {str(problem)[:200]}; see %agent doctor"
+            )
         finally:
             self._task = None
             self._ended.set()

@@ -168,7 +168,7 @@ class Extracting:
         """Nothing was saved of these turns yet; the next extraction has them too."""
         count = session.history.extraction.failures + 1
         stopped = count >= MOST_FAILURES
-        end = f"; it is off in this session after {count} failures" if stopped else ""
+        end = f"; it is off in this session after {count} failures, %memory extract tries again" if stopped else ""
         line = f"what is worth remembering was not saved: {' '.join(why.split())[:400]}{end}"
         session.record(LayerFailed(layer=PURPOSE, why=line, stopped=stopped))
 

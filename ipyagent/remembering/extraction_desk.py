@@ -45,7 +45,7 @@ class Desk:
         self._surface: object = surface
         access = workspace.memory
         if not isinstance(access, MemoryAccess):
-            raise MemoryRefused("there is no memory here", reason="off")
+            raise MemoryRefused("there is no memory here: %memory on turns it on", reason="off")
         self._access = access.on_behalf(PURPOSE, record=self._record)
         # files that the fork reads, the model has not read
         self._workspace = replace(workspace, read_stamps={}, memory=self._access)

@@ -29,7 +29,7 @@ def read_recording(path: Path) -> Recording:
         first = next((line for _, line in _lines(path, problems)), None)
         problems.clear()
         if first is None:
-            raise UsageError(f"{path} is no session: none of its lines is a JSON object")
+            raise UsageError(f"{path} is no session, none of its lines is a JSON object: name a transcript.jsonl")
         if first.get("type") == "SessionStarted":
             damaged: list[Problem] = []
             made = read_own(read_events(path, damaged))
@@ -40,7 +40,7 @@ def read_recording(path: Path) -> Recording:
             made = read_claude_code(_lines(path, problems))
         else:
             known = "an ipyagent transcript, a pi session or a Claude Code session"
-            raise UsageError(f"{path} is not {known}: its first line is of type {first.get('type')!r}")
+            raise UsageError(f"{path} is not {known}: its first line is of type {first.get('type')!r}; name another")
     except OSError as problem:
         raise UsageError(f"cannot read {path}: {problem.strerror or problem}") from None
     if not made.turns:

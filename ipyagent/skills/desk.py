@@ -140,7 +140,7 @@ def slug(name: str) -> str:
 def unknown(name: str, found: Mapping[str, Skill]) -> str:
     """That there is no such skill, and which are near."""
     if not found:
-        return f"there is no skill {name[:80]!r}: none is known here"
+        return f"there is no skill {name[:80]!r}: none is known here, %skills new makes one"
     near = nearest(name, found)
     known = near or sorted(found)[:NEAR]
     rest = len(found) - len(known)
@@ -153,5 +153,6 @@ def nearest(name: str, found: Mapping[str, Skill]) -> list[str]:
     wanted = slug(name)
     close = get_close_matches(wanted, list(found), n=NEAR, cutoff=0.6)
     words = {word for word in wanted.split("-") if len(word) > 2}
+    close += [each for each in found if each not in close and wanted and each.startswith(wanted)]
     close += [each for each in found if each not in close and words & set(each.split("-"))]
     return close[:NEAR]

@@ -128,7 +128,7 @@ class _Walk:
         found: list[Path] = []
         self._folder(str(self.place), 0, found)
         if self._left < 0:
-            why = f"more than {MOST_FOLDERS:,} folders; those after it are not looked into"
+            why = f"more than {MOST_FOLDERS:,} folders, the rest is not looked into: move what is no skill elsewhere"
             self.problems.append(Diagnostic(file=self.place, why=why))
         return found
 
@@ -177,7 +177,7 @@ class _Walk:
             return True
         goal = os.path.realpath(entry.path)
         if goal != self._root and not goal.startswith(self._root + os.sep):
-            why = "a link that leads out of its tree"
+            why = "a link that leads out of its tree: put the folder itself here"
             self.problems.append(Diagnostic(file=Path(entry.path), why=why, skipped=True))
             return False
         here = os.path.realpath(os.path.dirname(entry.path))

@@ -62,12 +62,14 @@ def read_skill(folder: Path, source: str = "project") -> Skill | Diagnostic:
     """The skill in a folder, or why there is none. Raises nothing for what the file holds."""
     file = folder / FILE
     try:
+        if not file.is_file():  # a pipe would be waited for
+            return Diagnostic(file=file, why="is no file: remove it", skipped=True)
         with file.open("rb") as opened:
             data = opened.read(MOST_BYTES + 1)
     except OSError as problem:
-        return Diagnostic(file=file, why=f"cannot be read ({problem.strerror})", skipped=True)
+        return Diagnostic(file=file, why=f"cannot be read ({problem.strerror}): mend its rights", skipped=True)
     if len(data) > MOST_BYTES:
-        return Diagnostic(file=file, why=f"longer than {MOST_BYTES:,} bytes", skipped=True)
+        return Diagnostic(file=file, why=f"longer than {MOST_BYTES:,} bytes: move parts into other files", skipped=True)
     return skill_of(read_headed(data), folder, source)
 
 
@@ -76,7 +78,7 @@ def skill_of(headed: Headed, folder: Path, source: str) -> Skill | Diagnostic:
     fields, problems = dict(headed.fields), list(headed.problems)
     description = _text(fields.pop("description", None), "description", problems)
     if not description:
-        why = "; ".join(problems) if not headed.fields and problems else "no description"
+        why = "; ".join(problems) if not headed.fields and problems else "no description: add one to the frontmatter"
         return Diagnostic(file=folder / FILE, why=why if why.startswith("line ") else f"line 1: {why}", skipped=True)
     if len(description) > MOST_DESCRIPTION:
         problems.append(f"the description has {len(description):,} characters, {MOST_DESCRIPTION:,} are allowed")

@@ -33,7 +33,7 @@ def read_slash(text: str, skills: Skills) -> Slash:
             if not here and _NAME.fullmatch(match[1]):
                 near = nearest(match[1], found)
                 hint = f"; did you mean /{near[0]}?" if near else ""
-                notices.append(f"there is no skill {match[1]!r}{hint}  It is sent as text; %skills lists them")
+                notices.append(f"there is no skill {match[1]!r}{hint}; it is sent as text (%skills lists all)")
             break
         names.append(skill.name)
         rest, here = rest[match.end() :], True

@@ -11,6 +11,8 @@ import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
+from ipyagent.tools.shell_documents import without_documents
+from ipyagent.tools.shell_overwrites import has_content, overwritten
 from ipyagent.tools.shell_runners import inner_commands, inner_lines, unexamined
 
 _ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=")
@@ -19,6 +21,7 @@ _SHELLS = frozenset("sh bash zsh dash ksh fish".split())
 _INTERPRETERS = frozenset("perl ruby node php osascript powershell pwsh lua".split())
 _PLAIN = {
     "dd": "writes raw data",
+    "dropdb": "deletes a database",
     "doas": "becomes another user",
     "halt": "stops the machine",
     "kill": "ends processes",
@@ -56,11 +59,8 @@ def danger(command: str, folder: Path, depth: int = 0) -> str:
         reason = danger(inner, folder, depth + 1)
         if reason:
             return reason
-    if "<<" in command and "<<<" not in command:
-        # The lines of a here-document are data, and its reader decides what they do.
-        command = command.partition("\n")[0]
     try:
-        tokens = _tokens(command)
+        tokens = _tokens(without_documents(command))
     except ValueError as problem:
         return f"it cannot be parsed ({problem})"
     words: list[str] = []
@@ -72,12 +72,14 @@ def danger(command: str, folder: Path, depth: int = 0) -> str:
             target = tokens[place + 1] if place + 1 < len(tokens) else ""
             if words and words[-1].isdecimal():
                 words.pop()
-            if token in (">", ">|", "&>", ">&") and not target.isdecimal() and _has_content(target, folder):
+            if token in (">", ">|", "&>", ">&") and not target.isdecimal() and has_content(target, folder):
                 return f"it overwrites {target}"
             place += 2
-            if "<<" in token and words and Path(words[0]).name in _SHELLS | _INTERPRETERS | {"python", "python3"}:
+            if "<<" in token and any(map(_interprets, words)):
                 return "it runs a program given in the command"
             continue
+        if token == "$" and tokens[place + 1 : place + 2] == ["("] and not any(map(_is_name, words)):
+            return "it runs a command that is put together at run time"
         if token in _SEPARATORS or (token and set(token) <= set(";&|()")):
             reason = _of_command(words, piped, folder, depth)
             if reason:
@@ -91,7 +93,19 @@ def danger(command: str, folder: Path, depth: int = 0) -> str:
     return _of_command(words, piped, folder, depth)
 
 
+def _is_name(word: str) -> bool:
+    """Whether a word before a command's arguments is its name."""
+    return word not in _KEYWORDS and not _ASSIGNMENT.match(word)
+
+
+def _interprets(word: str) -> bool:
+    name = Path(word).name
+    return name in _SHELLS | _INTERPRETERS or bool(re.fullmatch(r"python[0-9.]*", name))
+
+
 def _tokens(command: str) -> list[str]:
+    if re.search(r"\$'[^']*\\'", command):
+        raise ValueError("an escaped quote in $'…'")
     lexer = shlex.shlex(command.replace("\\\n", " "), posix=True, punctuation_chars="();<>|&\n")
     lexer.whitespace = " \t\r"
     lexer.whitespace_split = True
@@ -141,9 +155,11 @@ def _of_command(words: Sequence[str], piped: bool, folder: Path, depth: int) -> 
         return f"`{name}` {_PLAIN[name]}"
     if name.startswith("mkfs"):
         return f"`{name}` destroys a file system"
-    if name in _SHELLS | _INTERPRETERS or re.fullmatch(r"python[0-9.]*", name):
+    if _interprets(name):
         return _of_interpreter(name, arguments, piped, folder, depth)
     letters = "".join(word[1:] for word in arguments if re.fullmatch(r"-[A-Za-z]+", word))
+    if file := overwritten(name, arguments, letters, folder):
+        return f"it overwrites {file}"
     check = _CHECKS.get(name)
     return check(arguments, letters, folder, depth) if check else ""
 
@@ -182,6 +198,10 @@ def _git(arguments: Sequence[str], letters: str, folder: Path, depth: int) -> st
     name, options = rest[0] if rest else "", set(rest)
     plain = [word for word in rest if not word.startswith("-")]
     match name:
+        case "rm":
+            return "" if "--cached" in options else "it deletes files"
+        case "worktree" if "remove" in plain:
+            return "it deletes a folder"
         case "push":
             forced = (
                 bool(options & {"--mirror", "--delete", "--prune"} or set("fd") & set(letters))
@@ -220,23 +240,8 @@ def _changes_rights(arguments: Sequence[str], letters: str, folder: Path, depth:
     return "it changes the rights of whole folders" if "R" in letters or "--recursive" in arguments else ""
 
 
-def _moves(arguments: Sequence[str], letters: str, folder: Path, depth: int) -> str:
-    operands = [word for word in arguments if not word.startswith("-")]
-    if len(operands) < 2 or "n" in letters or "--no-clobber" in arguments:
-        return ""
-    target = folder / operands[-1]
-    targets = [target / Path(word).name for word in operands[:-1]] if target.is_dir() else [target]
-    return next((f"it overwrites {file.name}" for file in targets if _has_content(str(file), folder)), "")
-
-
 def _uninstalls(arguments: Sequence[str], letters: str, folder: Path, depth: int) -> str:
     return "it uninstalls packages" if {"uninstall", "remove", "purge", "autoremove"} & set(arguments) else ""
-
-
-def _tee(arguments: Sequence[str], letters: str, folder: Path, depth: int) -> str:
-    if "a" in letters or "--append" in arguments:
-        return ""
-    return next((f"it overwrites {word}" for word in arguments if _has_content(word, folder)), "")
 
 
 def _rsync(arguments: Sequence[str], letters: str, folder: Path, depth: int) -> str:
@@ -247,14 +252,17 @@ def _docker(arguments: Sequence[str], letters: str, folder: Path, depth: int) ->
     return "it removes containers, images or volumes" if {"rm", "rmi", "prune", "down", "kill"} & set(arguments) else ""
 
 
+def _remote(arguments: Sequence[str], letters: str, folder: Path, depth: int) -> str:
+    verbs = {"rm", "rb", "delete", "purge", "drain", "--delete", "delete-object", "terminate-instances", "deletefile"}
+    return "it deletes what is kept elsewhere" if verbs & set(arguments) else ""
+
+
 _CHECKS = {
     "rm": _rm,
     "git": _git,
     "find": _find,
     "chmod": _changes_rights,
     "chown": _changes_rights,
-    "mv": _moves,
-    "cp": _moves,
     "pip": _uninstalls,
     "pip3": _uninstalls,
     "uv": _uninstalls,
@@ -264,19 +272,13 @@ _CHECKS = {
     "apt-get": _uninstalls,
     "brew": _uninstalls,
     "npm": _uninstalls,
-    "tee": _tee,
     "rsync": _rsync,
     "docker": _docker,
     "podman": _docker,
+    "kubectl": _remote,
+    "aws": _remote,
+    "gsutil": _remote,
+    "gcloud": _remote,
+    "az": _remote,
+    "rclone": _remote,
 }
-
-
-def _has_content(target: str, folder: Path) -> bool:
-    """Whether `target` is, or cannot be told not to be, a file with something in it."""
-    if not target or "$" in target or "`" in target:
-        return True
-    path = folder / os.path.expanduser(target)
-    try:
-        return path.is_file() and path.stat().st_size > 0
-    except OSError:
-        return False

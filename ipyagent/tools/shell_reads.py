@@ -41,7 +41,6 @@ class Reader:
     files: bool = True
     most: int = 1_000
     number: bool = False
-    needs: int = 0
 
 
 _GREP = Reader(
@@ -158,8 +157,8 @@ def _reads(words: Sequence[Word], workspace: Workspace) -> bool:
         return False  # a second file of `uniq` is written to
     if name == "date":
         return all(word.text.startswith("+") for word in operands)
-    if name == "diff" and any((workspace.folder / word.text).is_dir() for word in operands):
-        return False  # of two folders it reads the files inside, through links
+    if name == "diff" and any(_has_folder(word, workspace) for word in operands):
+        return False  # of folders it reads the files inside, through links
     if not reader.files:
         return not any(word.glob and not _inside(word, workspace) for word in operands)
     return all(_inside(word, workspace) for word in operands)
@@ -168,6 +167,8 @@ def _reads(words: Sequence[Word], workspace: Workspace) -> bool:
 def _operands(reader: Reader, words: Sequence[Word]) -> list[Word] | None:
     """The operands that are files, None when an option is not known."""
     operands: list[Word] = []
+    # Where options end at the first operand (BSD, POSIXLY_CORRECT), each word after it is a file,
+    # of `uniq` the one it writes to.
     long = reader.long.split()
     text = reader.text
     queue = list(words)
@@ -179,7 +180,7 @@ def _operands(reader: Reader, words: Sequence[Word]) -> list[Word] | None:
             break
         if not argument.startswith("-") or argument == "-":
             operands.append(word)
-        elif word.glob:
+        elif word.glob or (operands and len(operands) >= reader.most):
             return None
         elif argument.startswith("--"):
             name, equals, _ = argument[2:].partition("=")
@@ -197,7 +198,9 @@ def _operands(reader: Reader, words: Sequence[Word]) -> list[Word] | None:
                     if place == len(argument) - 1:
                         if not queue or queue[0].glob:
                             return None
-                        queue.pop(0)
+                        value = queue.pop(0)
+                        if operands:
+                            operands.append(value)
                     text = 0 if letter == "e" else text
                     break
                 if letter not in reader.short:
@@ -263,6 +266,11 @@ def _inside(word: Word, workspace: Workspace) -> bool:
         if number == MOST_MATCHES or not readable((workspace.folder / name).resolve(), workspace):
             return False
     return True
+
+
+def _has_folder(word: Word, workspace: Workspace) -> bool:
+    names = glob.iglob(word.text, root_dir=workspace.folder, include_hidden=True) if word.glob else (word.text,)
+    return any((workspace.folder / name).is_dir() for name in names)
 
 
 def _from_system(name: str, workspace: Workspace) -> bool:

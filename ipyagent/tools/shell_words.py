@@ -35,7 +35,7 @@ def simple_commands(command: str) -> list[list[Word]]:
     """The commands of a sequence (`;`, `&&`, `||`) or pipe (`|`). Raises Unclear."""
     commands: list[list[Word]] = [[]]
     place = 0
-    command = command.strip(" ")
+    command = command.strip(" \n")
     while place < len(command):
         char = command[place]
         if char == " ":

@@ -138,7 +138,7 @@ class SkillsPart:
     def _find(self, content: dict[str, Any]) -> Skill:
         skill = self._agent.skills.look_anyway().skills.get(str(content.get("name")))
         if skill is None:
-            raise AgentError("there is no such skill any more")
+            raise AgentError("there is no such skill any more: open the list again")
         return skill
 
     def _opened(self, skill: Skill) -> dict[str, Any]:

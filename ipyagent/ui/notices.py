@@ -63,7 +63,7 @@ def notice_of(event: Event) -> tuple[str, Level] | None:
         case ThinkingDropped():
             return (f"Earlier thinking left the context: {event.why}", "info") if event.why else None
         case BlockDropped():
-            return ("An image or document left the context: " + (event.why or "refused"), "warning")
+            return (f"An image or document left the context: {event.why or 'refused'}; attach a smaller one", "warning")
         case KernelStarted():
             return ("Resumed; variables of the earlier kernel are gone", "info") if event.resumed else None
         case ResultsCleared():

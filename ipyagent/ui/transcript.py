@@ -190,9 +190,9 @@ class Transcript:
         for key in live:
             del self._items[key]
         if event.partial:
-            changed += self._notice("The reply broke off here", "warning")
+            changed += self._notice("The reply broke off here; what arrived is kept", "warning")
         elif event.stop_reason == "max_tokens":
-            changed += self._notice("The reply reached the output limit and was cut", "warning")
+            changed += self._notice("The reply reached the output limit and was cut (IPyAgent.max_output)", "warning")
         return tuple(changed)
 
     def _drop_until(self, live: list[str], key: str) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -58,10 +59,11 @@ def test_one_bad_file_hides_no_other(tmp_path: Path) -> None:
     write(tmp_path, "nothing.md", b"\xff\xfe\x00")
     write(tmp_path, "long.md", b"x" * 70_000)
     (tmp_path / "link.md").symlink_to("/etc/hostname")
+    os.mkfifo(tmp_path / "pipe.md")  # nobody writes: whoever opens it waits for ever
     found = defined([tmp_path, tmp_path / "missing"], ("general",))
     assert list(found.kinds) == ["good"]
     assert found.kinds["good"].tools is None
-    for name in ("general", "no-prompt", "nothing", "long", "link"):
+    for name in ("general", "no-prompt", "nothing", "long", "link", "pipe"):
         assert any(f"{name}.md" in line for line in found.problems), name
 
 

@@ -215,7 +215,7 @@ except AgentError as problem:
         [sys.executable, "-c", code], env=env, cwd=tmp_path, capture_output=True, text=True, timeout=30
     )
     tmp_path.chmod(0o700)
-    assert "cannot be written: Permission denied" in done.stdout, done.stderr
+    assert "cannot be written (Permission denied)" in done.stdout, done.stderr
     assert len(done.stdout.splitlines()) == 1
     assert list(tmp_path.iterdir()) == []
 

@@ -17,6 +17,7 @@ from vega_datasets import data as vega
 
 from ipyagent import IPyAgent, agent_map
 from ipyagent.errors import SettingError, UsageError
+from ipyagent.fleet.asking import questions
 from ipyagent.journal.events import UsageReported, UserSaid
 from ipyagent.journal.journal import TRANSCRIPT, read_events
 from ipyagent.practice.replies import text, tool
@@ -99,6 +100,8 @@ def test_items_may_be_dicts_and_the_prompt_a_function(office: Office, tmp_path: 
         if isinstance(event, UserSaid)
     ]
     assert texts == ["be plain about a up to 3: {x}", "be plain about b up to 5: {x}"]
+    (odd,) = questions([{"a": "{b}", "b": "{item}"}], "{a} and {b}", tmp_path, {})
+    assert odd.prompt == "{b} and {item}", "what a value says is text, too"
     assert all(Path(row["session"]).parent == into for row in rows)
     made = agent_map((1, 2), prompt=lambda number: f"be plain {number * 2}", settings=office.settings)
     assert [(row["input"], row["text"]) for row in made] == [(1, "done: plain"), (2, "done: plain")]
@@ -211,14 +214,19 @@ def test_what_cannot_be_is_said_before_anything_runs(project: Path) -> None:
         agent_map("load a.csv")
     with pytest.raises(UsageError, match="no prompt"):
         agent_map([Path("a.csv")])
-    with pytest.raises(UsageError, match="names none"):
+    with pytest.raises(UsageError, match="must name one of"):
         agent_map([Path("a.csv")], prompt="Load it")
     with pytest.raises(UsageError, match="get_executor"):
         agent_map(["a"], "threads")  # type: ignore[arg-type]
     with pytest.raises(SettingError, match="did you mean mode"):
         agent_map(["a"], settings={"modle": "practice"})
+    with pytest.raises(SettingError, match="'mode' trait"):
+        agent_map(["a"], mode="foo")  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="retries"):
         agent_map(["a"], retries=-1)
+    for speechless in (threading.Lock(), object(), lambda: 1, (n for n in ())):
+        with pytest.raises(UsageError, match="says nothing to a model"):
+            agent_map([{"what": speechless}], prompt="Explain {what}")
     assert list(project.iterdir()) == []
     assert agent_map([], settings=IPyAgent(model="practice")) == []
 

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import Executor
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pandas as pd
 import pytest
 from vega_datasets import data as vega
 
 from ipyagent import agent_map
+
+if TYPE_CHECKING:
+    from conftest import Office
 
 pytestmark = pytest.mark.slow
 WORKERS = 3
@@ -77,6 +85,40 @@ def test_a_dask_cluster_of_three_processes(dask: Executor, pages: dict[Path, int
 def test_three_engines_of_ipyparallel(engines: Executor, pages: dict[Path, int]) -> None:
     some = dict(list(pages.items())[:30])
     _check(agent_map(some, engines, prompt="Load {item} as table", data="table", model="practice", mode="auto"), some)
+
+
+def test_a_killed_dask_worker_fails_nothing_and_one_that_always_dies_its_own_task_only(
+    office: Office, dask: Executor
+) -> None:
+    prompts = ["be deadly", *(f"be plain {n}" for n in range(5))]
+    office.deaths = 1
+    rows = agent_map(prompts, dask, settings=office.settings)
+    assert [(row["status"], row["error"]) for row in rows] == [("finished", "")] * 6
+    assert len(office.killed) == 1
+    office.deaths = 99
+    rows = agent_map(prompts, dask, settings=office.settings, again=True, retries=0)
+    assert [row["status"] for row in rows] == ["failed", *["finished"] * 5]
+    assert "worker" in rows[0]["error"]
+
+
+@pytest.mark.parametrize("kind", ["dask", "engines"])
+def test_an_interrupt_frees_a_clusters_workers(office: Office, kind: str, request: pytest.FixtureRequest) -> None:
+    cluster: Executor = request.getfixturevalue(kind)
+    told: list[float] = []
+
+    def interrupt() -> None:
+        while office.asked.get("slow", 0) < WORKERS:
+            time.sleep(0.01)
+        time.sleep(0.3)
+        told.append(time.monotonic())
+        os.kill(os.getpid(), signal.SIGINT)
+
+    threading.Thread(target=interrupt, daemon=True).start()
+    with pytest.raises(KeyboardInterrupt):
+        agent_map([f"be slow {n}" for n in range(9)], cluster, settings=office.settings)
+    assert time.monotonic() - told[0] < 0.5
+    assert [cluster.submit(int, str(n)).result(timeout=10) for n in range(WORKERS)] == [0, 1, 2]
+    assert office.asked == {"slow": WORKERS}, "nothing else was begun"
 
 
 def test_three_hundred_files_in_threads(pages: dict[Path, int]) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from mcp_room import McpRoom, odd, said
 
-from ipyagent.commands.mcp import run_mcp
+from ipyagent.commands.mcp import parse_add, run_mcp
 from ipyagent.errors import SettingError, UsageError
 
 pytestmark = pytest.mark.timeout(60)
@@ -123,6 +123,12 @@ def test_add_starts_and_remove_ends_a_server(mcp_room: McpRoom) -> None:
     assert mcp_room.processes() == []
     mcp_room.ask()
     assert run_mcp(agent, "list").startswith("no MCP servers yet")
+
+
+def test_two_dashes_before_the_command_are_understood() -> None:
+    plain = parse_add("--env A=1 x npx -y -- s")
+    assert plain == ("x", {"command": "npx", "args": ["-y", "--", "s"], "env": {"A": "1"}}, False)
+    assert parse_add("--env A=1 x -- npx -y -- s") == parse_add("--env A=1 -- x npx -y -- s") == plain
 
 
 def test_adding_a_server_says_yes_to_no_other(mcp_room: McpRoom, tmp_path: Path) -> None:

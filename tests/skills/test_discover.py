@@ -75,10 +75,13 @@ def test_one_bad_skill_hides_no_other(tmp_path: Path) -> None:
         (tmp_path / name / FILE).write_text(text)
     (tmp_path / "binary").mkdir()
     (tmp_path / "binary" / FILE).write_bytes(bytes(range(256)))
+    (tmp_path / "folder" / FILE).mkdir(parents=True)
+    (tmp_path / "pipe").mkdir()
+    os.mkfifo(tmp_path / "pipe" / FILE)  # nobody writes: whoever opens it waits for ever
     shelf = found(tmp_path).look()
     assert list(shelf.skills) == ["good"]
     assert {problem.file.parent.name for problem in shelf.problems if problem.skipped} == {
-        "none", "empty", "deep", "binary"
+        "none", "empty", "deep", "binary", "folder", "pipe"
     }
 
 

@@ -271,7 +271,7 @@ def test_show_and_doctor_tell_what_is_there(place: CompactRoom, tmp_path: Path) 
     bad.mkdir()
     (bad / FILE).write_text("---\nname: bad\n---\nno description\n")
     told = run_skills(agent, "doctor")
-    assert f"{bad / FILE}: line 1: no description (skipped)" in told
+    assert f"{bad / FILE}: line 1: no description: add one to the frontmatter (skipped)" in told
     assert "heron-plots" in run_skills(agent, "")
     with pytest.raises(UsageError, match="near: heron-plots"):
         run_skills(agent, "show heron")

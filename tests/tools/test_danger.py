@@ -33,6 +33,13 @@ SHELL_BAD = [
     "vim -c '!rm x' a", "strace -f rm x", "chroot . rm x", "sort --compress-program=x a", "rg --pre ./x y",
     "conda run rm x", "uv run python -c 'import os; os.remove(\"x\")'", "ssh h rm x", "at now", "curl x | env bash",
     "git -C sub reset --hard", "git -c alias.x=y x", "ls;rm x",
+    "cat > new <<EOF\nx\nEOF\nrm x", "cat <<'A' <<-B\n1\nA\n\t2\n\tB\nrm x", "echo 'a << b'\nrm x\nb",
+    "ls # <<E\nrm x\nE", "echo $'\\''; rm x; echo $'\\''", "cat <<E\nnever closed\nrm x", "cat <<E\n$(rm x)\nE",
+    "cat <<E | sh\nls\nE", "env bash <<E\nls\nE", "cat <<<a; rm x", "echo $((1<<2))\nrm x\n2", "cat <<\\E\nx\nE\nrm y",
+    'git commit -m "$(cat <<E\nx\nE\n)"\nrm x', "$(echo rm) x", "A=1 $(echo rm) x", "if $(which rm) x; then ls; fi",
+    "ln -sf a full", "install a full", "sort -uo full a", "sort --output=full a", "curl -fsSLo full http://x",
+    "wget -O full http://x", "find . -fprintf full %p", "git log --output=full", "git rm a", "git worktree remove a",
+    "dropdb x", "aws s3 rm s3://x", "kubectl delete pod x",
 ]  # fmt: skip
 SHELL_GOOD = [
     "ls -la", "git status", "git commit -m 'x'", "git push", "git checkout -b new", "echo x > new", "echo x >> full",
@@ -47,6 +54,9 @@ SHELL_GOOD = [
     "awk '{s += $1} END {print s}' a", "sed 's/a/b/' a", "sed -n '1,5p' a", "sed -e s/e/f/ a", "tar -xzf a.tgz",
     "time ls", "sort -u a", "rg --hidden x", "nohup python x.py", "flock f make", "exec python x.py",
     "git commit -m clean", "git -c user.name=x commit -m y", "git log --grep reset",
+    "cat > new <<'EOF'\nit's rm\nEOF\nls", "cat <<A >new; ls\nrm x\nA\npwd", "cat <<-A\n\trm x\n\tA\nls",
+    'git commit -m "$(cat <<E\nremove x\nE\n)"', "X=$(ls) make", "ls $(pwd)", "ln -s a new", "sort -o new a",
+    "curl -o empty http://x", "git rm --cached a", "git commit -o full", "aws s3 ls", "psql <<E\nselect 1\nE",
 ]  # fmt: skip
 
 

@@ -125,6 +125,31 @@ MORE: dict[str, dict[str, bool]] = {
         "test -f a.txt && cat a.txt": False, "coproc ls": False, "select x in a; do ls; done": False, ": > x": False,
         "true": True, "history -w": False, "enable -f ./x.so x": False, "mapfile -C 'touch x' a": False,
     },
+    "folders of two names": {
+        "diff twi? a.txt": False, "diff a.txt twin": False, "diff a.txt tw[i]n": False, "diff a.t?t src/b.py": True,
+        "cat twin/a.txt": False, "grep -r secret twin": True, "grep -R secret twin": False, "cat twin/*.txt": False,
+    },
+    "options behind operands": {
+        "head a.txt -n 5": True, "head a.txt -n /etc/passwd": False, "grep x a.txt -A /etc/passwd": False,
+        "sort a.txt -t ../outside": False, "uniq a.txt -c": False, "uniq -c a.txt": True, "ls src -la": True,
+        "sort a.txt -o a.txt": False, "sort -- -o a.txt": True, "cut -d / -f 1 a.txt": True, "grep a a.txt -n": True,
+        "uname -a": True, "nproc --all": True, "sed -n 1p a.txt -i": False, "wc a.txt --files0-from=x": False,
+    },
+    "ends of lines": {
+        "ls\n": True, "\nls": True, "ls\n\nls": False, "ls\r\n": False, "ls\t": False, "ls\u2028touch x": False,
+        "ls \\\n": False, "cat a\u00a0b": False, "echo 'a\u202eb'": False,
+    },
+    "signs in words": {
+        "ls #x": False, "ls a#x": False, "echo a=~": False, "echo a:~": False, "echo a~": True, "echo @x": True,
+        "echo a{b": False, "echo +(a)": False, "ls --": True, "'' ls": False, "ls ''": True, "cat ａ.txt": True,
+        "cat a.txt&&ls": True, "cat a.txt|&ls": False, "cat a.txt|ls;pwd": True, "a=1 ": False, "./ls": False,
+    },
+    "git's own words": {
+        "git log --graph --all --oneline -20": True, "git status --porcelain=v2 --branch": True, "git": False,
+        "git log -Oa.txt": False, "git diff a.txt link/passwd": False, "git --no-pager --exec-path=. log": False,
+        "git branch --set-upstream-to=x": False, "git tag -l 'v*'": False, "git rev-parse --git-path x": False,
+        "git diff --stat -- src": True, "git remote prune origin": False, "git describe --dirty=x": False,
+    },
 }  # fmt: skip
 
 
@@ -139,6 +164,8 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> ShellWorkspace:
     (top / "elsewhere").mkdir()
     (top / "elsewhere/passwd").write_text("secret")
     (root / "link").symlink_to(top / "elsewhere")
+    (root / "twin").mkdir()
+    (root / "twin/a.txt").symlink_to(top / "outside")
     subprocess.run(["git", "init", "-q", "."], cwd=root, check=True)
     return ShellWorkspace(root)
 

@@ -1,0 +1,149 @@
+"""Every error a user can meet is in the list beside this file, and says what happened and what to do."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from ipyagent.config import IPyAgent
+from ipyagent.commands.agent import COMMANDS
+from ipyagent.commands.memory import COMMANDS as MEMORY
+from ipyagent.commands.skills import COMMANDS as SKILLS
+from tests.errors.error_walk import HOLE, LIST, Found, Walk, lines
+
+ANEW = "python -m tests.errors.error_walk"
+MOST = 320
+FOR_THE_MODEL = {"ToolFailure", "Unclear"}
+"""Read by the model, which looks for its own way on; shown to the user below the call."""
+_DEEDS = (
+    "add|answer|ask|attach|begin|change|check|choose|create|delete|dream|end|fix|free|give|go|insert|install|keep|"
+    "leave|let|list|load|make|mend|move|must|name|needs?|open|put|raise|read|remove|rename|repair|restart|run|save|say|"
+    "see|set|split|start|stop|takes?|trust|try|turn|use|view|wait|write"
+)
+TO_DO = re.compile(
+    rf"%|IPyAgent\.|IPYAGENT_|ANTHROPIC_|pip install|did you mean|near(?:est)?: |known: |there are: |modes: |commands: |"
+    rf"options: |usage: |is one of|allowed: |types: |running: |newest: |at work: |exclude|\b(?:{_DEEDS})\b",
+    re.IGNORECASE,
+)
+"""A command, a setting, an option, the nearest right names, or a verb that says what to do."""
+
+NOTHING_TO_DO = {
+    "a part of a line that says more: 'nothing was compacted: …; %context shows …'": (
+        "no summary", "the summary is longer than what it replaces", "the server made no summary",
+    ),
+    "a part of a line that names the hook: 'hook stop (name): …'": ("it raised", "it took longer than", "exit status"),
+    "a part of a line that names the file of the skill": ("line 1: ",),
+    "said to know, nothing is wrong": (
+        "already in session", "resumed session", "sessions of this project are kept in", "the skill {…} is in the context",
+        "stopped", "Prompt cache missed: ",
+    ),
+    "what was left undone, and what stands instead; the next turn goes its way": (
+        "cut off: the kernel stopped", "The reply broke off here; what arrived is kept",
+        "{…}: the results of this message stay whole", "a result could not be kept in a file ({…}): it is cut",
+        "{…}; recall goes by words alone, or without", "what is worth remembering was not saved: {…}",
+        "the rule holds in this session only", "{…}, {…} failures in a row;", "{…};",
+    ),
+    "a bug of ours: the report's place follows, or the reason there is none": ("internal error {…}: {…}; ",),
+    "a name that cannot be: the second hole is what to use instead": ("a memory cannot be called {…}: it {…}; {…}",),
+    "the deed's own error follows, and says what to do": ("not undone: {…}", "dream, {…}: {…}", "dream of your memories"),
+    "says what a right one is": ("{…} names a folder; a memory is a file in", "{…} is not an http or https address"),
+    "the second hole is what to do": ("no other session{…} here; {…}",),
+}  # fmt: skip
+"""Beginnings of texts that name nothing to do, by the reason why."""
+
+
+@pytest.fixture(scope="module")
+def found() -> list[Found]:
+    return Walk().found()
+
+
+def test_the_list_holds_what_the_source_says(found: list[Found]) -> None:
+    now, kept = set(lines(found)), set(LIST.read_text(encoding="utf-8").splitlines())
+    wrong = [f"+ {line}" for line in sorted(now - kept)] + [f"- {line}" for line in sorted(kept - now)]
+    told = "\n".join(wrong[:30])
+    assert not wrong, f"{LIST.name} is not what the source says; read the new texts, then `{ANEW}`:\n{told}"
+    assert len(now) > 550
+
+
+def passed_on(one: Found) -> bool:
+    """Whether there is nothing in it but what another error says."""
+    return not re.search(r"[A-Za-z]{2,}", one.text.replace("ipyagent: ", ""))
+
+
+def broken(found: list[Found], rule: str) -> list[str]:
+    """The texts that break a rule, with their places."""
+    rules = {
+        "one line": lambda one: "\n" not in one.text or one.kind in FOR_THE_MODEL or one.text.startswith("No model is "),
+        "short": lambda one: len(one.text) <= MOST,
+        "starts with what happened": lambda one: re.match(r"[\w{`\"'/%@.&+-]|\(the recording", one.text),
+        "words": lambda one: passed_on(one) or len(re.findall(r"[\w%`'-]+", one.text.replace(HOLE, ""))) >= 2,
+        "no class names": lambda one: not re.search(r"\b[A-Z]\w+(?:Error|Exception)\b|<class|object at 0x", one.text),
+    }
+    return [f"{one.file}:{one.line} {one.text}" for one in found if not rules[rule](one)]
+
+
+@pytest.mark.parametrize("rule", ["one line", "short", "starts with what happened", "words", "no class names"])
+def test_each_text_keeps_the_rule(found: list[Found], rule: str) -> None:
+    assert broken(found, rule) == []
+
+
+def test_each_text_for_the_user_names_what_to_do(found: list[Found]) -> None:
+    excused = tuple(begin for begins in NOTHING_TO_DO.values() for begin in begins)
+    silent = [
+        f"{one.file}:{one.line} {one.text}"
+        for one in found
+        if one.kind not in FOR_THE_MODEL
+        and not passed_on(one)
+        and not TO_DO.search(one.text)
+        and not one.text.startswith(excused)
+    ]
+    assert silent == [], "say what to do (a command, a setting, an option, a file), or give a reason in NOTHING_TO_DO"
+
+
+def test_no_excuse_is_left_over(found: list[Found]) -> None:
+    unused = [
+        begin
+        for begins in NOTHING_TO_DO.values()
+        for begin in begins
+        if not any(one.text.startswith(begin) for one in found)
+    ]
+    assert unused == []
+
+
+def test_what_a_text_tells_to_use_exists(found: list[Found]) -> None:
+    magics = {"agent": set(COMMANDS), "memory": set(MEMORY), "skills": set(SKILLS)}
+    missing = []
+    for one in found:
+        for magic, word in re.findall(r"%(agent|memory|skills) ([a-z]+)\b", one.text):
+            if word not in magics[magic] and f"%%{magic} {word}" not in one.text:
+                missing.append(f"{one.file}:{one.line} %{magic} {word}")
+        for name in re.findall(r"IPyAgent\.([a-z_]+)\b", one.text):
+            if not IPyAgent.class_traits().get(name) and not name.endswith("_"):
+                missing.append(f"{one.file}:{one.line} IPyAgent.{name}")
+    assert missing == []
+
+
+def test_the_walk_follows_names_constants_and_functions(tmp_path: Path) -> None:
+    (tmp_path / "texts.py").write_text('WHY = {"a": "it is {x} late", "b": "it is early"}\n')
+    (tmp_path / "raising.py").write_text(
+        "from ipyagent.texts import WHY\n"
+        "class Own(AgentError): ...\n"
+        "def told(n):\n"
+        "    return f'{n} of them' if n else 'none of them'\n"
+        "def go(n, what):\n"
+        "    end = f'; as {what}' if what else ''\n"
+        "    raise Own('too many, ' + told(n) + end)\n"
+        "    raise UsageError(WHY['a'].format(x=1))\n"
+        "    return 'failed', f'it broke: {n}'\n"
+    )
+    assert lines(Walk(tmp_path).found()) == [
+        "raising.py: it broke: {…}",
+        "raising.py: it is early",
+        "raising.py: it is {…} late",
+        "raising.py: too many, none of them",
+        "raising.py: too many, none of them; as {…}",
+        "raising.py: too many, {…} of them",
+        "raising.py: too many, {…} of them; as {…}",
+    ]

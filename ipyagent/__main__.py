@@ -1,4 +1,4 @@
-"""The command line: `ipyagent demo | replay | dream | sessions | doctor`, also `python -m ipyagent`."""
+"""The command line: `ipyagent demo | practice | replay | dream | sessions | doctor`, also `python -m ipyagent`."""
 
 from __future__ import annotations
 
@@ -19,6 +19,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     demo = commands.add_parser("demo", help="run the quickstart with the practice model: no key, no network")
     demo.add_argument("--folder", type=Path, default=Path("ipyagent-demo"), help="where to run it (%(default)s)")
     demo.add_argument("--lab", action=argparse.BooleanOptionalAction, default=None, help="open it in JupyterLab after")
+    practice = commands.add_parser("practice", help="serve the practice model, to connect to")
+    practice.add_argument("--port", type=int, default=8765, help="where it listens, 0 for any free port (%(default)s)")
     for name, text in (("sessions", "list the sessions of this folder's project"), ("doctor", "check what is needed")):
         commands.add_parser(name, help=text)
     from ipyagent.commands import dream
@@ -38,6 +40,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             from ipyagent.demo import run_demo
 
             return run_demo(chosen.folder.resolve(), lab=chosen.lab)
+        if chosen.command == "practice":
+            from ipyagent.practice.serving import serve
+
+            return serve(chosen.port)
         return _tell(chosen.command)
     except AgentError as problem:
         print(f"ipyagent: {problem}", file=sys.stderr)
@@ -46,17 +52,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _tell(command: str) -> int:
     from ipyagent.agent import Agent
-    from ipyagent.commands.context import doctor, session_lines
+    from ipyagent.commands.context import session_lines
+    from ipyagent.commands.doctor import doctor
 
     agent = Agent()
     try:
         if command == "sessions":
             print("\n".join(session_lines(agent)) or "no stored sessions here")
-        else:
-            print(doctor(agent, None))
+            return 0
+        told, well = doctor(agent, None)
+        print(told)
+        return 0 if well else 1
     finally:
         agent.close()
-    return 0
 
 
 if __name__ == "__main__":

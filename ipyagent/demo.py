@@ -89,7 +89,8 @@ async def _execute(notebook: Any, folder: Path) -> None:
             try:
                 await client.async_execute_cell(cell, index)
             except CellExecutionError as problem:
-                raise AgentError(f"cell {index} failed: {problem.ename}: {problem.evalue}; see ipyagent doctor") from None
+                told = f"cell {index} failed: {problem.ename}: {problem.evalue}; see ipyagent doctor"
+                raise AgentError(told) from None
             print(_told(cell.outputs) + "\n" if cell.outputs else "")
 
 

@@ -240,7 +240,7 @@ def test_doctor_tells_what_is_there_and_never_a_key(place: Room) -> None:
     told = place.ok("%agent doctor").streams
     assert KEY not in told
     assert KEY[-8:] not in told
-    for word in ("ipykernel", "anthropic", "credentials found", "trusted", "events"):
+    for word in ("ipykernel", "anthropic", "takes connections", "trusted", "events"):
         assert word in told
     place.ok("%agent model practice")
     assert "practice server" in place.ok("%agent doctor").streams

@@ -128,7 +128,7 @@ def _session(agent: Agent) -> Session:
     agent.check_free()
     session = agent.sessions.take_up()
     if session is None or not session.history.turns:
-        raise UsageError("there is no conversation to compact yet")
+        raise UsageError("there is no conversation to compact yet: a %%agent cell begins one")
     return session
 
 

@@ -291,9 +291,9 @@ def _tools(extension: Extension, rest: str) -> str:
 
 def _doctor(extension: Extension, rest: str) -> str:
     """Check what the agent needs."""
-    from ipyagent.commands.context import doctor
+    from ipyagent.commands.doctor import doctor
 
-    return doctor(extension.agent_now, extension.shell)
+    return doctor(extension.agent_now, extension.shell)[0]
 
 
 def _help(extension: Extension, rest: str) -> str:

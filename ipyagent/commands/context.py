@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import platform
-import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,7 +13,7 @@ from ipyagent.commands.exporting import write
 from ipyagent.commands.messages import waiting_lines
 from ipyagent.commands.savings import saving_lines
 from ipyagent.context.notes_file import NOTES
-from ipyagent.errors import AgentError, ModelError, UsageError
+from ipyagent.errors import AgentError, UsageError
 from ipyagent.journal.events import SessionStarted, UserSaid
 from ipyagent.journal.journal import TRANSCRIPT, read_events
 from ipyagent.journal.protocols import WindowState
@@ -188,46 +186,3 @@ def export(agent: Agent, path: Path) -> str:
     except OSError as problem:
         raise AgentError(f"cannot write {path}: {problem.strerror}") from None
     return f"wrote {path} ({path.stat().st_size:,} bytes, {counted(len(session.history.turns), 'turn')})"
-
-
-def doctor(agent: Agent, shell: Any) -> str:
-    """What the agent needs and whether it is there, a line each; never a key."""
-    from ipyagent.kernel.frontend import describe_frontend
-    from ipyagent.model.client import has_credentials
-
-    front = describe_frontend(shell)
-    rows = [
-        ("ipyagent", f"{__version__}, Python {sys.version.split()[0]}, {platform.system()}"),
-        ("front-end", f"{front.kind}, {'live panels' if front.live_widgets else 'text'}"),
-        ("notebook", str(front.notebook) if front.notebook is not None else "not known here"),
-        (
-            "project",
-            f"{agent.project.root}, {'trusted' if agent.project.trusted else 'not trusted yet (%agent trust)'}",
-        ),
-        ("sessions", f"{len(agent.sessions.stored())} stored"),
-        ("model", agent.model),
-    ]
-    for name in ("ipykernel", "ipywidgets", "anywidget", "anthropic"):
-        rows.append((name, _version(name)))
-    try:
-        agent.connections.get(agent.model, agent.endpoint())
-        rows.append(("connection", "practice server" if agent.model == "practice" else "credentials found, not tried"))
-    except ModelError:
-        found = has_credentials(agent.endpoint())
-        rows.append(
-            ("connection", "ready" if found else "no key and no base URL: set ANTHROPIC_API_KEY, or `practice`")
-        )
-    if agent.session is not None:
-        problems: list[Any] = []
-        events = sum(1 for _ in read_events(agent.session.journal.path, problems))
-        rows.append(("transcript", f"{events:,} events" + "".join(f"; {problem}" for problem in problems)))
-    return "\n".join(f"{name:<12} {one_line(value)}" for name, value in rows)
-
-
-def _version(package: str) -> str:
-    from importlib.metadata import PackageNotFoundError, version
-
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return "not installed"

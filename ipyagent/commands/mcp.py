@@ -119,7 +119,7 @@ def parse_add(rest: str) -> tuple[str, dict[str, Any], bool]:
             raise UsageError(f"{option} {value!r} has no value in it; {ADD_USAGE}")
     words = [word for place, word in enumerate(words) if word != "--" or place > 1]  # as other programs write it
     if len(words) < 2:
-        raise UsageError(ADD_USAGE)
+        raise UsageError(f"a server needs a name and a command or an address: {ADD_USAGE}")
     name, *words = words
     if len(words) == 1 and _URL.fullmatch(words[0]):
         return name, {"type": "http", "url": words[0], **raw}, user
@@ -147,7 +147,7 @@ def _brought_up(agent: Agent, name: str) -> list[str]:
 def _remove(agent: Agent, rest: str) -> str:
     servers = agent.mcp.servers
     if not rest or " " in rest:
-        raise UsageError("%agent mcp remove NAME")
+        raise UsageError("no server is named: %agent mcp remove NAME")
     found = servers.found()
     entry = found.running.get(rest) or found.waiting.get(rest) or found.off.get(rest)
     if entry is None:

@@ -203,7 +203,7 @@ def rename(doing: Doing, line: Line) -> str:
     """Give a memory another name."""
     name, new = parted(line.rest)
     if not new:
-        raise UsageError("%memory rename NAME NEW")
+        raise UsageError("a memory and its new name are needed: %memory rename NAME NEW")
     place = doing.find(name)
     scope, slash, inside = new.partition("/")
     to = Address(scope, inside) if slash and scope in SCOPES else Address(place.scope, new)

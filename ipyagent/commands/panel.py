@@ -19,7 +19,7 @@ def run_panel(extension: Extension, line: str) -> str:
     asked = line.strip() or "context"
     tab = next((each for each in TABS if each == asked), None)
     if tab is None:
-        raise UsageError(f"%agent panel [{'|'.join(TABS)}]: there is no {asked!r}{nearest(asked, list(TABS))}")
+        raise UsageError(f"there is no tab {asked!r}{nearest(asked, list(TABS))}; %agent panel [{'|'.join(TABS)}]")
     if is_live(extension):
         _live(extension).open(tab)
         return ""

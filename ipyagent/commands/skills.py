@@ -143,7 +143,7 @@ def _new(agent: Agent, rest: str) -> list[str]:
     mine, text = rest.startswith("--user"), rest.removeprefix("--user").strip()
     typed, _, description = text.partition(" ")
     if not typed or typed.startswith("-"):
-        raise UsageError("%skills new [--user] NAME [what it is for]")
+        raise UsageError("the new skill has no name: %skills new [--user] NAME [what it is for]")
     name = name_of(typed)
     begun = not mine and agent.project.make()  # in an empty folder the skill is the user's own: it is trusted
     place: Path = (agent.project.user if mine else agent.project.root) / "skills"

@@ -115,7 +115,7 @@ def parse_rule(text: str, known: Iterable[str] = ()) -> Rule:
         close = get_close_matches(name, names, n=1)
         raise UsageError(f"no tool {name!r}; {f'nearest: {close[0]}' if close else 'known: ' + ', '.join(names)}")
     if argument is not None and not argument.strip():
-        raise UsageError(f"nothing in the parentheses of {text!r}; `{name}` alone covers every call of it")
+        raise UsageError(f"nothing in the parentheses of {text!r}; write `{name}` alone for every call of it")
     return Rule(name, argument.strip() if argument is not None else None)
 
 

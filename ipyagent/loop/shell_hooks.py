@@ -154,6 +154,12 @@ class HooksFile:
         self._found: dict[str, list[CommandHook]] = {}
         self._problem = ""
 
+    @property
+    def problem(self) -> str:
+        """What is wrong with the file as it is now; "" when it can be read or is not there."""
+        self.of("")
+        return self._problem
+
     def of(self, point: str) -> list[Any]:
         """The point's commands in order; one that fails where the file cannot be read."""
         try:

@@ -87,7 +87,7 @@ def failure(refusal: Refusal, *, model: str, base_url: str) -> ModelError:
             f"window{at}",
         )
     if status in (400, 422) and re.search(r"image|document|pdf", lowered) and "tool_use" not in lowered:
-        return made(ImageRefused, f"the server refused an image or document: {text}{at}")
+        return made(ImageRefused, f"the server refused an image or document: {text}{at}; send it smaller")
     if status in RETRIED or status >= 500:
         return made(Busy, f"{_busy(status)} ({text}): run the cell again in a while{at}")
     return made(

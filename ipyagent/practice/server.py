@@ -42,10 +42,10 @@ class _Http(ThreadingHTTPServer):
     request_queue_size = 128
     app: PracticeServer
 
-    def __init__(self, app: PracticeServer) -> None:
+    def __init__(self, app: PracticeServer, port: int) -> None:
         self.app = app
         self.connections: set[socket.socket] = set()
-        super().__init__(("127.0.0.1", 0), Wire)
+        super().__init__(("127.0.0.1", port), Wire)
 
     def process_request(self, request: Any, client_address: Any) -> None:
         self.connections.add(request)
@@ -180,11 +180,11 @@ class PracticeServer:
             self.log.append(exchange)
         return exchange
 
-    def start(self) -> Self:
-        """Listen; returns once connections are taken."""
+    def start(self, port: int = 0) -> Self:
+        """Listen on `port` (0: any that is free); returns once connections are taken. Raises OSError."""
         if self._http is None:
             self.stopping.clear()
-            self._http = _Http(self)
+            self._http = _Http(self, port)
             self._port = self._http.server_port
             self._thread = threading.Thread(
                 target=self._http.serve_forever, args=(0.05,), name="practice-server", daemon=True

@@ -32,7 +32,7 @@ FIELDS = {"TurnEnded": "message", "LayerFailed": "why", "Diagnostic": "why"}
 ENDS = {"failed", "limit", "refused"}
 LEVELS = {"warning", "error"}
 NO_SURFACE = ("practice/",)
-"""The practice server plays the other side: its texts are a server's, and only its `AgentError`s are ours."""
+"""The practice server plays the other side: its texts are a server's, and only its errors of our tree are ours."""
 TREE = {name for name, kind in vars(errors).items() if inspect.isclass(kind) and issubclass(kind, Exception)}
 
 
@@ -56,10 +56,16 @@ class Module:
     constants: dict[str, ast.expr] = field(default_factory=dict)
     functions: dict[str, ast.FunctionDef | ast.AsyncFunctionDef] = field(default_factory=dict)
     imports: dict[str, tuple[str, str]] = field(default_factory=dict)
+    classes: dict[str, set[str]] = field(default_factory=dict)
+    places: list[tuple[tuple[ast.AST, ...], ast.Call | ast.Tuple]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        for node in ast.walk(self.tree):
-            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("ipyagent"):
+        for holder, node in _with_function(self.tree):
+            if isinstance(node, ast.Call | ast.Tuple):
+                self.places.append((holder, node))
+            elif isinstance(node, ast.ClassDef):
+                self.classes[node.name] = {base.id for base in node.bases if isinstance(base, ast.Name)}
+            elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("ipyagent"):
                 for alias in node.names:
                     self.imports[alias.asname or alias.name] = (node.module or "", alias.name)
             elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
@@ -76,21 +82,20 @@ class Walk:
 
     def __init__(self, package: Path = PACKAGE) -> None:
         self.modules: dict[str, Module] = {}
+        self._given: dict[ast.AST, dict[str, list[ast.expr]]] = {}
         for path in sorted(package.rglob("*.py")):
             file = path.relative_to(package).as_posix()
+            source = path.read_text(encoding="utf-8")
+            if file.startswith(NO_SURFACE) and not any(way in source for way in ("ipyagent.errors", "ipyagent: ")):
+                continue
             name = ".".join(("ipyagent", *path.relative_to(package).with_suffix("").parts)).removesuffix(".__init__")
-            self.modules[name] = Module(name, file, ast.parse(path.read_text(encoding="utf-8")))
+            self.modules[name] = Module(name, file, ast.parse(source))
 
     @cached_property
     def classes(self) -> frozenset[str]:
         """The names of the tree's classes and of every class made from one."""
         known = set(TREE)
-        bases = {
-            node.name: {base.id for base in node.bases if isinstance(base, ast.Name)}
-            for module in self.modules.values()
-            for node in ast.walk(module.tree)
-            if isinstance(node, ast.ClassDef) and not module.file.startswith(NO_SURFACE)
-        }
+        bases = {name: above for module in self.modules.values() for name, above in module.classes.items()}
         while more := {name for name, above in bases.items() if above & known} - known:
             known |= more
         return frozenset(known)
@@ -103,7 +108,7 @@ class Walk:
         return [every[key] for key in sorted(every)]
 
     def _of(self, module: Module) -> Iterator[Found]:
-        for holder, node in _with_function(module.tree, ()):
+        for holder, node in module.places:
             for kind, said in self._said(module, node):
                 for text in self.texts(module, holder, said, DEPTH):
                     line = getattr(said, "lineno", 0)
@@ -168,12 +173,7 @@ class Walk:
                 return [HOLE]
 
     def _named(self, module: Module, holder: tuple[ast.AST, ...], name: str, depth: int) -> list[str]:
-        values = [
-            given
-            for function in holder
-            for inner in ast.walk(function)
-            for given in _assigned(inner, name)
-        ]
+        values = [given for function in holder for given in self._assignments(function).get(name, ())]
         if values:
             values = _filled(values)
             ways = [text for value in values for text in self.texts(module, holder, value, depth)]
@@ -185,6 +185,16 @@ class Walk:
             if (other := self.modules.get(source)) is not None and original in other.constants:
                 return self.texts(other, (), other.constants[original], depth)
         return [HOLE]
+
+    def _assignments(self, function: ast.AST) -> dict[str, list[ast.expr]]:
+        """What the function gives to each of its names."""
+        known = self._given.get(function)
+        if known is None:
+            known = self._given[function] = {}
+            for inner in ast.walk(function):
+                for name, value in _assigned(inner):
+                    known.setdefault(name, []).append(value)
+        return known
 
     def _returned(self, module: Module, name: str, depth: int) -> list[str]:
         if hasattr(builtins, name):
@@ -202,16 +212,18 @@ class Walk:
         return _few(ways) if any(_wordy_text(way) for way in ways) else [HOLE]
 
 
-def _with_function(node: ast.AST, holder: tuple[ast.AST, ...]) -> Iterator[tuple[tuple[ast.AST, ...], ast.AST]]:
+def _with_function(tree: ast.AST) -> Iterator[tuple[tuple[ast.AST, ...], ast.AST]]:
     """Every node with the function it is in."""
-    for child in ast.iter_child_nodes(node):
-        yield holder, child
-        inner = (child,) if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef) else holder
-        yield from _with_function(child, inner)
+    left: list[tuple[tuple[ast.AST, ...], ast.AST]] = [((), tree)]
+    while left:
+        holder, node = left.pop()
+        yield holder, node
+        inner = (node,) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) else holder
+        left += [(inner, child) for child in ast.iter_child_nodes(node)]
 
 
-def _assigned(node: ast.AST, name: str) -> Iterator[ast.expr]:
-    """What the statement gives to the name; a pair on both sides goes part by part."""
+def _assigned(node: ast.AST) -> Iterator[tuple[str, ast.expr]]:
+    """The names that the statement gives a value, with it; a pair on both sides goes part by part."""
     targets: list[ast.expr] = []
     if isinstance(node, ast.Assign):
         targets = node.targets
@@ -219,12 +231,12 @@ def _assigned(node: ast.AST, name: str) -> Iterator[ast.expr]:
         targets = [node.target]
     value = getattr(node, "value", None)
     for target in targets:
-        if isinstance(target, ast.Name) and target.id == name and value is not None:
-            yield value
+        if isinstance(target, ast.Name) and value is not None:
+            yield target.id, value
         elif isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple):
             for part, given in zip(target.elts, value.elts, strict=False):
-                if isinstance(part, ast.Name) and part.id == name:
-                    yield given
+                if isinstance(part, ast.Name):
+                    yield part.id, given
 
 
 def _filled(values: list[ast.expr]) -> list[ast.expr]:
@@ -235,11 +247,13 @@ def _filled(values: list[ast.expr]) -> list[ast.expr]:
 
 def _called(node: ast.Call) -> str:
     function = node.func
-    return function.id if isinstance(function, ast.Name) else function.attr if isinstance(function, ast.Attribute) else ""
+    return function.id if isinstance(function, ast.Name) else getattr(function, "attr", "")
 
 
 def _joined(parts: list[list[str]]) -> list[str]:
     whole = [""]
+    if parts and any(parts[0]) and len(parts) > 1:  # a text is asked for its beginning before it is raised
+        parts = [[way for way in parts[0] if way], *parts[1:]]
     for ways in parts:
         if len(whole) * len(ways) > MOST_WAYS:
             ways = [HOLE]

@@ -104,7 +104,7 @@ def test_an_async_hook_is_awaited_and_adds_to_the_result(make_rig: Callable[...,
 def test_an_unknown_point_and_what_is_no_function_are_named() -> None:
     with pytest.raises(AttributeError, match="no hook 'pre_tols'; hooks: session_start"):
         hooks.pre_tols
-    with pytest.raises(UsageError, match="a stop hook is a function"):
+    with pytest.raises(UsageError, match="a stop hook must be a function"):
         hooks.stop("text")
 
 

@@ -17,6 +17,7 @@ import ipyagent
 from ipyagent.errors import WindowTooSmall
 from ipyagent.journal.events import AssistantSaid, BlockDropped, Reminded, ThinkingDropped, ToolCalled, UsageReported
 from ipyagent.journal.protocols import ToolOutput
+from ipyagent.loop.calls import _unknown
 from ipyagent.practice.replies import (
     Reply,
     calls,
@@ -110,6 +111,13 @@ def test_an_unknown_tool_is_named_with_those_there_are(rig: Rig) -> None:
     assert "There is no tool 'fly'" in result_text(first)
     assert "glob" in result_text(first)
     assert not second.get("is_error")
+
+
+def test_of_very_many_tools_the_near_ones_are_named_first() -> None:
+    said = _unknown("mcp__a__fetch", sorted([*(f"mcp__a__do{n:04}" for n in range(1_000)), "mcp__b__fetch"]))
+    assert said.startswith("There is no tool 'mcp__a__fetch'. Known tools: mcp__b__fetch, ")
+    assert said.endswith(" and 941 more.")
+    assert len(said) < 2_000
 
 
 def test_ids_that_come_twice_are_told_apart(rig: Rig) -> None:

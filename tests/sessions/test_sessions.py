@@ -213,7 +213,7 @@ def test_a_branch_is_resumed_by_its_label(tmp_path: Path) -> None:
     assert kernel.sessions.resume("log-scale").journal.session == branch
     with pytest.raises(UsageError, match=f"session {branch} is called 'log-scale' already"):
         kernel.sessions.fork(label="log-scale")
-    with pytest.raises(UsageError, match="a label is one word"):
+    with pytest.raises(UsageError, match="a label must be one word"):
         kernel.sessions.fork(label="what about this")
     inner = kernel.sessions.fork(label="without").journal.session
     assert kernel.sessions.resume("log-scale").journal.session == branch

@@ -1,0 +1,159 @@
+"""`ipyagent doctor`, `%agent doctor` and `ipyagent practice`: each line says how it is and what to do."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from kernels import ROOT
+from rooms import KEY, Room, plain, room
+
+from ipyagent import Agent, IPyAgent
+from ipyagent.commands.doctor import examine
+from ipyagent.practice.server import PracticeServer
+
+LINE = re.compile(r"[✓!✗] [a-z ]{1,12} +\S")
+
+
+def told(folder: Path, **environ: str) -> tuple[int, list[str]]:
+    """Exit status and lines of the command."""
+    without = {name: value for name, value in os.environ.items() if not name.startswith(("ANTHROPIC_", "IPYAGENT_"))}
+    home = {"IPYAGENT_HOME": str(folder / ".home"), "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [sys.executable, "-m", "ipyagent", "doctor"], cwd=folder, env={**without, **home, **environ},
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert done.stderr == ""
+    return done.returncode, done.stdout.splitlines()
+
+
+def named(lines: list[str], name: str) -> str:
+    (found,) = (line for line in lines if line[2:].startswith(f"{name} "))
+    return found
+
+
+def test_without_a_key_it_says_what_to_set_and_fails(tmp_path: Path) -> None:
+    status, lines = told(tmp_path)
+    assert status == 1
+    assert all(LINE.match(line) for line in lines[:-1]), lines
+    assert named(lines, "connection").startswith("✗")
+    assert "ANTHROPIC_API_KEY" in named(lines, "connection")
+    assert not (tmp_path / ".ipyagent").exists()
+
+
+def test_with_a_server_that_listens_all_is_there_and_no_key_is_shown(tmp_path: Path) -> None:
+    with PracticeServer() as server:
+        status, lines = told(tmp_path, ANTHROPIC_BASE_URL=server.url, ANTHROPIC_API_KEY=KEY)
+        assert server.log == []
+    assert status == 0, lines
+    assert "takes connections" in named(lines, "connection")
+    assert KEY[-8:] not in "\n".join(lines)
+    assert lines[-1].startswith("all that is needed is there")
+
+
+def checks(folder: Path, **settings: object) -> dict[str, tuple[str, str]]:
+    agent = Agent(settings=IPyAgent(environ={}, **{"model": "practice", **settings}), folder=folder)
+    try:
+        return {one.name: (one.mark, f"{one.words}: {one.mend}") for one in examine(agent, None)}
+    finally:
+        agent.close()
+
+
+@pytest.fixture(autouse=True)
+def _home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("IPYAGENT_HOME", str(tmp_path_factory.mktemp("home")))
+        yield
+
+
+def test_a_server_that_is_not_there_and_an_address_with_v1_are_named(tmp_path: Path) -> None:
+    with PracticeServer() as server:
+        gone = server.url
+    mark, words = checks(tmp_path, model="claude-sonnet-5-5", base_url=gone)["connection"]
+    assert (mark, "start the server" in words) == ("bad", True)
+    mark, words = checks(tmp_path, model="claude-sonnet-5-5", base_url=f"{gone}/v1")["connection"]
+    assert (mark, "leave /v1 away" in words) == ("bad", True)
+
+
+def test_what_is_wrong_with_files_is_a_remark_with_its_mend(tmp_path: Path) -> None:
+    home = Path(os.environ["IPYAGENT_HOME"])
+    (home / "config.toml").write_text("modle = 3\n")
+    (home / "hooks.json").write_text("{broken")
+    (home / "skills" / "bad").mkdir(parents=True)
+    (home / "skills" / "bad" / "SKILL.md").write_text("no header")
+    found = checks(tmp_path)
+    assert found["connection"][0] == "ok"
+    assert found["settings"][0] == "note"
+    assert "modle" in found["settings"][1]
+    assert found["skills"][0] == "note"
+    assert "%skills doctor" in found["skills"][1]
+    assert found["hooks"][0] == "bad"
+    assert "mend or remove it" in found["hooks"][1]
+
+
+def test_what_a_cloned_folder_brings_is_not_loaded_and_told(tmp_path: Path) -> None:
+    (tmp_path / ".ipyagent" / "memory").mkdir(parents=True)
+    (tmp_path / ".ipyagent" / "memory" / "MEMORY.md").write_text("- [evil](evil.md): x\n")
+    mark, words = checks(tmp_path)["project"]
+    assert (mark, "%agent trust" in words) == ("note", True)
+
+
+def test_in_a_kernel_it_tells_of_the_front_end(tmp_path: Path) -> None:
+    with room(tmp_path) as here:
+        here.ok("%load_ext ipyagent")
+        assert "nobody can be asked" in here.ok("%agent doctor").streams
+        shown = here.ok("%agent doctor", headless=False).streams
+        assert "live panels" in shown
+        assert "✗" not in shown
+
+
+@pytest.fixture
+def practising(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
+    made = subprocess.Popen(
+        [sys.executable, "-m", "ipyagent", "practice", "--port", "0"], stdout=subprocess.PIPE, text=True, cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+    try:
+        yield made
+    finally:
+        made.kill()
+        made.wait()
+
+
+def test_the_practice_server_is_a_local_server_by_one_variable(
+    practising: subprocess.Popen[str], tmp_path: Path
+) -> None:
+    assert practising.stdout is not None
+    practising.stdout.readline()
+    variable, address = practising.stdout.readline().split("export ")[1].strip().split("=")
+    place = Room(tmp_path / "room", None, {variable: address, "IPYAGENT_MODEL": "", "IPYAGENT_MODE": "auto"})
+    try:
+        place.ok(f"import os; os.environ[{variable!r}] = {address!r}")
+        place.ok("%load_ext ipyagent")
+        place.ok("values = [1, 2, 3]")
+        assert "values" in plain(place.ok("%%agent\nwhat variables are there?"))
+    finally:
+        place.close()
+    began = time.monotonic()
+    practising.send_signal(signal.SIGINT)
+    assert practising.wait(timeout=10) == 0
+    assert time.monotonic() - began < 2
+
+
+def test_a_port_that_is_taken_is_one_line(tmp_path: Path) -> None:
+    with PracticeServer() as server:
+        port = server.url.rsplit(":", 1)[1]
+        done = subprocess.run(
+            [sys.executable, "-m", "ipyagent", "practice", "--port", port], capture_output=True, text=True, timeout=30,
+            check=False,
+        )  # fmt: skip
+    assert done.returncode == 1
+    assert "choose another with --port" in done.stderr
+    assert len(done.stderr.splitlines()) == 1

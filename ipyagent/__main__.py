@@ -11,8 +11,8 @@ from ipyagent.errors import AgentError
 from ipyagent.version import __version__
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command; returns the exit status. Failures are one line on standard error."""
+def make_parser() -> argparse.ArgumentParser:
+    """What reads the command line."""
     parser = argparse.ArgumentParser(prog="ipyagent", description="An agent with memory inside the Jupyter kernel.")
     parser.add_argument("--version", action="version", version=f"ipyagent {__version__}")
     commands = parser.add_subparsers(dest="command", required=True)
@@ -24,10 +24,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for name, text in (("sessions", "list the sessions of this folder's project"), ("doctor", "check what is needed")):
         commands.add_parser(name, help=text)
     from ipyagent.commands import dream
-    from ipyagent.replay.command import add_arguments, run
+    from ipyagent.replay.command import add_arguments
 
     add_arguments(commands.add_parser("replay", help="replay a recorded session through layers and measure it"))
     dream.add_arguments(commands.add_parser("dream", help="tidy the memories of a project (for cron)"))
+    commands.add_parser("reference", help="print every magic, command and setting as Markdown")
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command; returns the exit status. Failures are one line on standard error."""
+    from ipyagent.commands import dream
+
+    parser = make_parser()
     chosen = parser.parse_args(arguments)
     try:
         if chosen.command == "dream":
@@ -35,7 +44,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(line if not status else f"ipyagent: {line}", file=sys.stderr if status else sys.stdout)
             return status
         if chosen.command == "replay":
+            from ipyagent.replay.command import run
+
             return run(chosen)
+        if chosen.command == "reference":
+            from ipyagent.commands.reference import reference
+
+            print(reference(parser))
+            return 0
         if chosen.command == "demo":
             from ipyagent.demo import run_demo
 
@@ -55,6 +71,10 @@ def _tell(command: str) -> int:
     from ipyagent.commands.context import session_lines
     from ipyagent.commands.doctor import doctor
 
+    try:
+        Path.cwd()
+    except OSError:
+        raise AgentError("the folder of this shell is gone: cd to one that is there") from None
     agent = Agent()
     try:
         if command == "sessions":

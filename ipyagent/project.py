@@ -193,7 +193,8 @@ class Project:
         try:
             mark = mark_folder(self.sessions, known)
         except OSError as problem:
-            raise AgentError(f"cannot write in {self.sessions} ({problem.strerror}), so it cannot be trusted") from None
+            told = f"cannot write in {self.sessions} ({problem.strerror}), so it cannot be trusted: mend its rights"
+            raise AgentError(told) from None
         self._note_trust({"since": time.strftime("%Y-%m-%d"), "owner": self._owner, "mark": mark})
 
     def distrust(self) -> None:

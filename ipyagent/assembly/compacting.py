@@ -262,7 +262,7 @@ async def _snip(agent: Agent, session: Session, wanted: Wanted, main: MainThread
 async def _undo(agent: Agent, session: Session, wanted: Wanted, main: MainThread) -> str:
     event = session.view.undoable
     if event is None:
-        raise UsageError("there is no compaction to take back")
+        raise UsageError("there is no compaction to take back; %context shows what there is")
     if not session.view.editable:
         raise CompactionFailed(
             "it cannot be taken back now: the newest turn was stopped between a tool call and its answer; "

@@ -184,5 +184,5 @@ def export(agent: Agent, path: Path) -> str:
     try:
         write(session.journal.read(), path, session.journal.path)
     except OSError as problem:
-        raise AgentError(f"cannot write {path}: {problem.strerror}") from None
+        raise AgentError(f"cannot write {path} ({problem.strerror}): name a file in a folder that is there") from None
     return f"wrote {path} ({path.stat().st_size:,} bytes, {counted(len(session.history.turns), 'turn')})"

@@ -8,64 +8,48 @@ from __future__ import annotations
 import os
 import platform
 import shutil
-import socket
 import sys
 from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
-from typing import Any, Literal
-from urllib.parse import urlsplit
-
-import msgspec
+from pathlib import Path
+from typing import Any
 
 from ipyagent.agent import Agent
+from ipyagent.assembly.settings_files import SettingsFiles
 from ipyagent.commands.context import counted
-from ipyagent.errors import AgentError, ModelError
+from ipyagent.commands.doctor_model import connection, model
+from ipyagent.commands.finding import Finding
+from ipyagent.config import IPyAgent
+from ipyagent.errors import AgentError
 from ipyagent.journal.journal import read_events
-from ipyagent.ui.escape import line
 from ipyagent.version import __version__
 
-Mark = Literal["ok", "note", "bad"]
-SIGNS: dict[Mark, str] = {"ok": "✓", "note": "!", "bad": "✗"}
-PATIENCE = 1.0
-"""Seconds that a server may take to take a connection."""
 LEAST_FREE = 500_000_000
 """Bytes of free disk below which a line says so: a session with figures can take some tens of megabytes."""
 NEEDED = {"anthropic": "2.14", "ipython": "8.30", "ipywidgets": "8.1.5", "anywidget": "0.9.18"}
 """Packages that every turn needs, and the oldest version that will do."""
+OLDEST_KERNEL = (6, 31)
 EXTRAS = {
-    "documents": ("pypdf", "PDF, Excel and Parquet in read_file"),
+    "documents": ("pypdf openpyxl pyarrow", "PDF, Excel and Parquet in read_file"),
     "embeddings": ("wordllama", "vectors in recall"),
     "mcp": ("mcp", "outside tools"),
     "local": ("xllamacpp", "a model file on this machine"),
     "dask": ("distributed", "agent_map on a cluster"),
     "ipyparallel": ("ipyparallel", "agent_map on a cluster"),
 }
-"""Extras: a module that each brings, and what it is for."""
-
-
-class Finding(msgspec.Struct, frozen=True):
-    """What was looked at, how it is, in words; `mend`: what to do, "" when there is nothing to do."""
-
-    mark: Mark
-    name: str
-    words: str
-    mend: str = ""
-
-    def __str__(self) -> str:
-        mend = f": {self.mend}" if self.mend else ""
-        return f"{SIGNS[self.mark]} {self.name:<12} {line(self.words + mend, 400)}"
+"""Extras: the modules that each brings, and what it is for."""
 
 
 def examine(agent: Agent, shell: Any) -> list[Finding]:
     """Everything, in the order in which it matters; `shell` None: asked from a command line. Two seconds at most."""
     found: list[Finding] = []
-    for part in (_versions, _packages, _extras, _front_end, _connection, _model, _project, _disk, _sessions, _rights,
-                 _settings, _memory, _skills, _servers, _hooks, _transcript):  # fmt: skip
+    for part in (_versions, _packages, _extras, _front_end, connection, model, _project, _disk, _sessions, _permissions,
+                 _settings, _memory, _skills, _mcp, _hooks, _transcript):  # fmt: skip
         try:
             found.extend(part(agent, shell))
-        except (AgentError, OSError) as problem:
-            found.append(Finding("bad", part.__name__.strip("_"), str(problem)))
+        except (AgentError, OSError, ValueError) as problem:
+            found.append(Finding("bad", part.__name__.strip("_").replace("_", "-"), str(problem)))
     return found
 
 
@@ -96,14 +80,19 @@ def _packages(agent: Agent, shell: Any) -> Iterator[Finding]:
         told.append(f"{name} {there or 'missing'}")
         if not there or _parts(there) < _parts(least):
             missing.append(f"'{name}>={least}'")
+    kernel = _version("ipykernel")
+    told.append(f"ipykernel {kernel or 'missing'}")
     if missing:
         yield Finding("bad", "packages", ", ".join(told), f"pip install {' '.join(missing)}")
+    elif not kernel or _parts(kernel) < OLDEST_KERNEL:
+        mend = "in notebooks the agent needs one: pip install 'ipykernel>=7'"
+        yield Finding("note", "packages", ", ".join(told), mend)
     else:
         yield Finding("ok", "packages", ", ".join(told))
 
 
 def _extras(agent: Agent, shell: Any) -> Iterator[Finding]:
-    there = [name for name, (module, _) in EXTRAS.items() if find_spec(module) is not None]
+    there = [name for name, (modules, _) in EXTRAS.items() if all(map(find_spec, modules.split()))]
     absent = [f"{name} ({use})" for name, (_, use) in EXTRAS.items() if name not in there]
     words = f"installed: {', '.join(there) or 'none'}"
     if absent:
@@ -120,22 +109,22 @@ def _front_end(agent: Agent, shell: Any) -> Iterator[Finding]:
     if front.kind != "kernel":
         yield Finding("ok", "front-end", f"{front.kind}: text, questions on the line, Ctrl-C stops")
         return
-    kernel = _version("ipykernel")
+    page = _page(shell)
     if front.live_widgets:
-        yield Finding("ok", "front-end", f"live panels, ipykernel {kernel}")
-        if _parts(kernel) < (7,):
+        yield Finding("ok", "front-end", f"{page}: live panels, questions on buttons or on the line")
+        if _parts(_version("ipykernel")) < (7,):
             yield Finding(
                 "note", "buttons", "Stop and Allow wait while code blocks on this ipykernel",
                 "the front-end's own ■ works; pip install 'ipykernel>=7'",
             )  # fmt: skip
     elif front.person:
         yield Finding(
-            "note", "front-end", f"static output, written anew each second; ipykernel {kernel}",
+            "note", "front-end", f"{page}: static output, written anew each second; questions on the line",
             "where widgets work, %config IPyAgent.panels = 'widgets' has panels with buttons",
         )  # fmt: skip
     else:
         yield Finding(
-            "note", "front-end", f"nobody can be asked here (as in nbclient, papermill, Voila); ipykernel {kernel}",
+            "note", "front-end", f"{page}: nobody can be asked here (as in nbclient, papermill, Voila)",
             "IPyAgent.mode = 'auto', or rules by %agent allow, let the agent run code",
         )  # fmt: skip
     if front.notebook is not None:
@@ -144,68 +133,14 @@ def _front_end(agent: Agent, shell: Any) -> Iterator[Finding]:
         yield Finding("ok", "notebook", "not known here: sessions are taken up with %agent resume")
 
 
-# ---------------------------------------------------------------------- the model
+def _page(shell: Any) -> str:
+    from ipyagent.kernel.scope import users_namespace
 
-
-def _connection(agent: Agent, shell: Any) -> Iterator[Finding]:
-    from ipyagent.model.client import has_credentials
-    from ipyagent.model.connect import LOCAL, PRACTICE
-
-    if agent.model == PRACTICE:
-        yield Finding("ok", "connection", "the practice server of this process: rule-based, no language model")
-        return
-    if agent.model.startswith(LOCAL):
-        if find_spec("xllamacpp") is None:
-            yield Finding("bad", "connection", f"{agent.model} needs the extra local", "pip install 'ipyagent[local]'")
-        else:
-            yield Finding("ok", "connection", "a model file in this process")
-        return
-    endpoint = agent.endpoint()
-    try:
-        if not has_credentials(endpoint):
-            mend = "set ANTHROPIC_API_KEY or ANTHROPIC_BASE_URL, or try it offline: %agent model practice"
-            yield Finding("bad", "connection", "no key and no server", mend)
-            return
-    except ModelError as problem:
-        yield Finding("bad", "connection", str(problem))
-        return
-    address = endpoint.base_url or os.environ.get("ANTHROPIC_BASE_URL", "")
-    if not address:
-        yield Finding("ok", "connection", f"credentials found for {endpoint.provider}; not tried")
-        return
-    from ipyagent.model.failures import redact
-
-    shown = redact(address)
-    if address.rstrip("/").endswith("/v1"):
-        yield Finding("bad", "connection", f"{shown} ends in /v1, which is added to it", "leave /v1 away")
-    elif why := _unreachable(address):
-        mend = "start the server, or set ANTHROPIC_BASE_URL to where it listens"
-        yield Finding("bad", "connection", f"{shown} does not answer ({why})", mend)
-    else:
-        yield Finding("ok", "connection", f"{shown} takes connections; no request was sent")
-
-
-def _unreachable(address: str) -> str:
-    """Why nobody listens there; "" when somebody does."""
-    try:
-        parts = urlsplit(address)
-        port = parts.port or (443 if parts.scheme == "https" else 80)
-        with socket.create_connection((parts.hostname or "", port), timeout=PATIENCE):
-            return ""
-    except (OSError, ValueError) as problem:
-        return getattr(problem, "strerror", None) or str(problem) or type(problem).__name__
-
-
-def _model(agent: Agent, shell: Any) -> Iterator[Finding]:
-    from ipyagent.model.prices import price_of
-
-    window = agent.session.info.window if agent.session is not None and agent.session.info is not None else 0
-    known = f", window {window:,} tokens" if window else ""
-    price = price_of(agent.model)
-    if price is None:
-        yield Finding("ok", "model", f"{agent.model}{known}; no price known: costs are not shown")
-    else:
-        yield Finding("ok", "model", f"{agent.model}{known}, ${price.input:g} and ${price.output:g} a million tokens")
+    if "google.colab" in sys.modules:
+        return "Colab"
+    if "__vsc_ipynb_file__" in users_namespace(shell):
+        return "VS Code (its widgets may need a network; without one there is the text beside them)"
+    return "a kernel"
 
 
 # ---------------------------------------------------------------------- the project
@@ -224,8 +159,11 @@ def _project(agent: Agent, shell: Any) -> Iterator[Finding]:
 
 def _disk(agent: Agent, shell: Any) -> Iterator[Finding]:
     for name, folder in (("sessions in", agent.project.folder), ("yours in", agent.project.user)):
-        there = next((place for place in (folder, *folder.parents) if place.exists()), folder)
-        if not os.access(there, os.W_OK):
+        there = next((place for place in (folder, *folder.parents) if place.exists()), Path(folder.anchor))
+        if not there.is_dir():
+            yield Finding("bad", name, f"{there} is a file and should be a folder", "move it away")
+            continue
+        if not os.access(there, os.W_OK | os.X_OK):
             mend = "make it writable, or work in another folder" if name != "yours in" else "set IPYAGENT_HOME"
             yield Finding("bad", name, f"{folder} cannot be written", mend)
             continue
@@ -238,13 +176,15 @@ def _sessions(agent: Agent, shell: Any) -> Iterator[Finding]:
     yield Finding("ok", "sessions", f"{len(agent.sessions.stored())} stored")
 
 
-def _rights(agent: Agent, shell: Any) -> Iterator[Finding]:
+def _permissions(agent: Agent, shell: Any) -> Iterator[Finding]:
     rules = len(agent.permissions.rules)
     yield Finding("ok", "permissions", f"mode {agent.settings.mode}, {counted(rules, 'rule')} (%agent allow)")
 
 
 def _settings(agent: Agent, shell: Any) -> Iterator[Finding]:
-    for problem in agent.settings_files.apply():
+    # read into settings of their own: looking changes nothing
+    tried = IPyAgent(environ={}, trust_all=agent.settings.trust_all)
+    for problem in SettingsFiles(tried, agent.project).apply():
         yield Finding("note", "settings", problem)
 
 
@@ -270,17 +210,20 @@ def _skills(agent: Agent, shell: Any) -> Iterator[Finding]:
         yield Finding("ok", "skills", words)
 
 
-def _servers(agent: Agent, shell: Any) -> Iterator[Finding]:
+def _mcp(agent: Agent, shell: Any) -> Iterator[Finding]:
     found = agent.mcp.servers.found()
     if not (found.running or found.waiting or found.off or found.problems):
         return
+    states = agent.mcp.servers.running
     words = f"{counted(len(found.running), 'server')} may run"
+    words += "".join(f", {name} {server.state}" for name, server in states.items())
+    failed = [f"{name}: {server.problem}" for name, server in states.items() if server.state in ("failed", "lost")]
     if found.running and find_spec("mcp") is None:
         yield Finding("bad", "mcp", f"{words}, and the extra mcp is missing", "pip install 'ipyagent[mcp]'")
-    elif found.waiting or found.problems:
-        words += f", {len(found.waiting)} wait for a yes" if found.waiting else ""
-        yield Finding("note", "mcp", f"{words}{'; ' if found.problems else ''}{'; '.join(found.problems)}",
-                      "%agent mcp trust" if found.waiting else "%agent mcp doctor")  # fmt: skip
+    elif failed or found.problems:
+        yield Finding("note", "mcp", f"{words}; {'; '.join([*failed, *found.problems])}", "%agent mcp doctor")
+    elif found.waiting:
+        yield Finding("note", "mcp", f"{words}, {len(found.waiting)} of the project wait for a yes", "%agent mcp trust")
     else:
         yield Finding("ok", "mcp", words)
 

@@ -121,7 +121,7 @@ def _body(skill: Skill) -> str:
     try:
         return body_of(skill)
     except OSError as problem:
-        raise UsageError(f"{skill.file} cannot be read ({problem.strerror})") from None
+        raise UsageError(f"{skill.file} cannot be read ({problem.strerror}): mend its rights") from None
 
 
 # ---------------------------------------------------------------------- doing

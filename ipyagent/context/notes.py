@@ -84,7 +84,7 @@ class NotesLayer:
             try:
                 write_atomically(path, str(kept).encode("utf-8", "replace"))
             except OSError as problem:
-                raise AgentError(f"cannot write {path}: {problem.strerror or problem}") from None
+                raise AgentError(f"cannot write {path} ({problem.strerror or problem}): free some space") from None
         return (NotesWritten(upto=upto, tokens=estimate_text(str(kept)), calls=desk.edits),)
 
     # ------------------------------------------------------------------ compacting

@@ -130,4 +130,4 @@ def read_events(path: Path, problems: list[Problem] | None = None) -> Iterator[E
                     ids.add(event.id)
                     yield event
     except OSError as problem:
-        raise JournalError(f"cannot read {path}: {problem.strerror or problem}") from None
+        raise JournalError(f"cannot read {path} ({problem.strerror or problem}): mend its rights") from None

@@ -42,7 +42,7 @@ def read_recording(path: Path) -> Recording:
             known = "an ipyagent transcript, a pi session or a Claude Code session"
             raise UsageError(f"{path} is not {known}: its first line is of type {first.get('type')!r}; name another")
     except OSError as problem:
-        raise UsageError(f"cannot read {path}: {problem.strerror or problem}") from None
+        raise UsageError(f"cannot read {path} ({problem.strerror or problem}): name a transcript.jsonl") from None
     if not made.turns:
         raise UsageError(f"{path} holds no turn that was answered")
     return msgspec.structs.replace(made, problems=(*problems, *made.problems))

@@ -153,7 +153,8 @@ class _Walk:
                         continue
                     below.append(entry.path)
         except OSError as problem:
-            self.problems.append(Diagnostic(file=Path(folder), why=f"cannot be read ({problem.strerror})"))
+            why = f"cannot be read ({problem.strerror}): mend its rights"
+            self.problems.append(Diagnostic(file=Path(folder), why=why))
             return
         if lower:
             why = f"the file must be named exactly {FILE}"

@@ -32,6 +32,10 @@ TO_DO = re.compile(
 )
 """A command, a setting, an option, the nearest right names, or a verb that says what to do."""
 
+_WHAT_FAILED = re.compile(
+    r"\b(?:cannot|could not|not|was|is|were|are|it|to|nothing)(?: be)? (?!one of)[a-z]+\b", re.IGNORECASE
+)
+"""Verbs that say what went wrong, not what to do: "cannot write", "was not read"."""
 ONE_WORD = {"stopped", "lost", "refused"}
 """Endings, shown behind words of their own: `Stopped`, `The model declined: …`."""
 SAID_OF_IT = {"has", "is", "lists", "shows", "takes", "still", "turns", "if", "begins", "dreams", "gives"}
@@ -39,8 +43,8 @@ SAID_OF_IT = {"has", "is", "lists", "shows", "takes", "still", "turns", "if", "b
 
 NOTHING_TO_DO = {
     "a part of a line that says more: 'nothing was compacted: …; %context shows …'": (
-        "no summary", "there is nothing to compact", "the summary is longer than what it replaces",
-        "the server made no summary",
+        "no summary", "there is nothing to compact", "tool calls are open",
+        "the summary is longer than what it replaces", "the server made no summary",
     ),
     "a part of a line that names the hook: 'hook stop (name): …'": ("it raised", "it took longer than", "exit status"),
     "a part of a line that names the file of the skill": ("line 1: ",),
@@ -52,14 +56,17 @@ NOTHING_TO_DO = {
         "cut off: the kernel stopped", "The reply broke off here; what arrived is kept",
         "{…}: the results of this message stay whole", "a result could not be kept in a file ({…}): it is cut",
         "{…}; recall goes by words alone, or without", "what is worth remembering was not saved: {…}",
-        "the rule holds in this session only", "{…}, {…} failures in a row;", "{…};",
+        "the rule holds in this session only",
+        "session {…} is open in another kernel: going on in a copy of it", "MCP servers did not stop by themselves",
+        "ipyagent: saving what is worth remembering (Ctrl-C", "{…}, {…} failures in a row;", "{…};",
     ),
     "a bug of ours: the report's place follows, or the reason there is none": ("internal error {…}: {…}; ",),
     "a name that cannot be: the second hole is what to use instead": ("a memory cannot be called {…}: it {…}; {…}",),
     "the deed's own error follows, and says what to do": (
         "not undone: {…}", "dream, {…}: {…}", "dream of your memories",
     ),
-    "says what a right one is": ("{…} names a folder; a memory is a file in", "{…} is not an http or https address"),
+    "says what a right one is": ("{…} names a folder; a memory is a file in", "{…} is not an http or https address",
+        "executor is one of concurrent.futures"),
     "the second hole is what to do": ("no other session{…} here; {…}",),
 }  # fmt: skip
 """Beginnings of texts that name nothing to do, by the reason why."""
@@ -108,7 +115,7 @@ def test_each_text_for_the_user_names_what_to_do(found: list[Found]) -> None:
         for one in found
         if one.kind not in FOR_THE_MODEL
         and not passed_on(one)
-        and not TO_DO.search(one.text)
+        and not TO_DO.search(_WHAT_FAILED.sub("", one.text))
         and not one.text.startswith(excused)
     ]
     told = "say what to do (a command, a setting, an option, a file), or give a reason in NOTHING_TO_DO:"

@@ -1,0 +1,129 @@
+"""`ipyagent reference`: every magic, command and setting as Markdown, made from the code that reads them."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterable, Mapping, Sequence
+
+from ipyagent.assembly import compacting, settings_files
+from ipyagent.commands import agent, earlier, mcp, memory, skills
+from ipyagent.config import IPyAgent
+from ipyagent.options import USAGE
+
+OPTIONS = {
+    "--model NAME": "the model for this request",
+    "--mode ask|auto|read_only": "permissions for this request",
+    "--max-turns N": "model calls at most",
+    "--effort LEVEL": "low, medium, high, xhigh or max, where the model has it",
+    "--fresh": "without history, not kept in the conversation",
+    "--fork": "with history, not kept in the conversation",
+    "--quiet": "only the answer is shown",
+    "--rerun": "also when the cell is unchanged and its answer is stored",
+}
+
+
+def reference(parser: argparse.ArgumentParser) -> str:
+    """The whole text; `parser` reads the shell's command line."""
+    return "\n".join(
+        [
+            "# Reference",
+            "",
+            "Made by `ipyagent reference` from the code; a test holds it to that.",
+            "",
+            *_cells(),
+            *_commands("`%agent`", ((name, _first(run.__doc__)) for name, run in agent.COMMANDS.items())),
+            "Words that are none of these are a request: `%agent why is the last plot empty?`",
+            "",
+            *_lines(),
+            *_commands("`%memory`", _used(memory.COMMANDS)),
+            "`%%memory add` and `%%memory edit NAME` take the text below them.",
+            "",
+            *_commands("`%skills`", _used(skills.COMMANDS)),
+            *_commands("`%agent mcp`", ((name, _first(run.__doc__)) for name, run in mcp.COMMANDS.items())),
+            f"Usage: `{mcp.USAGE}`",
+            "",
+            *_shell(parser),
+            *_settings(),
+        ]
+    )
+
+
+def _cells() -> list[str]:
+    return [
+        "## `%%agent`",
+        "",
+        f"`{USAGE}`, the request below it, taken literally.",
+        "",
+        *_table(("option", "what"), OPTIONS.items()),
+        "`@name` attaches a compact view of a variable, `@path` of a file, `@cell:N` and `@out:N` a cell or an output "
+        "by its number; `/name` at the start loads a skill.",
+        "",
+    ]
+
+
+def _lines() -> list[str]:
+    return [
+        "## `%context` and `%compact`",
+        "",
+        f"- `{earlier.USAGE}`",
+        f"- `{compacting.USAGE}`: N, A and B are turns, counted from 1",
+        "",
+    ]
+
+
+def _commands(title: str, rows: Iterable[tuple[str, str]]) -> list[str]:
+    return [f"## {title}", "", *_table(("command", "what"), rows)]
+
+
+def _used(commands: Mapping[str, memory.Command] | Mapping[str, skills.Command]) -> list[tuple[str, str]]:
+    return [(f"{name} {each.usage}".strip(), _first(each.run.__doc__)) for name, each in commands.items()]
+
+
+def _shell(parser: argparse.ArgumentParser) -> list[str]:
+    rows = []
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            about = {choice.dest: choice.help or "" for choice in action._choices_actions}
+            for name, each in action.choices.items():
+                options = [option for taken in each._actions for option in taken.option_strings[-1:]]
+                shown = " ".join(f"[{option}]" for option in options if option != "--help")
+                rows.append((f"ipyagent {name} {shown}".strip(), about.get(name, "")))
+    return ["## In a shell", "", *_table(("command", "what"), rows)]
+
+
+def _settings() -> list[str]:
+    rows = []
+    for name, trait in sorted(IPyAgent.class_own_traits(config=True).items()):
+        choices = "one of " + ", ".join(f"`{value or repr('')}`" for value in getattr(trait, "values", ()))
+        kind = choices if getattr(trait, "values", None) else type(trait).__name__.lower().replace("unicode", "text")
+        default = trait.default_value if trait.default_value not in ("", None) else "empty"
+        rows.append((name, kind, f"`{default}`", _first(trait.help), _project(name)))
+    return [
+        "## Settings",
+        "",
+        "Each is a trait of `IPyAgent`: `%config IPyAgent.NAME = …`, `c.IPyAgent.NAME = …` in IPython's configuration, "
+        "`IPYAGENT_NAME` in the environment, `NAME = …` in a settings file. The last column says what a project's "
+        "file may do.",
+        "",
+        *_table(("setting", "kind", "default", "what", "project"), rows),
+    ]
+
+
+def _project(name: str) -> str:
+    if name in settings_files.FOR_PROJECTS:
+        return "sets it"
+    return "turns it off" if name in settings_files.ONLY_OFF else "no"
+
+
+def _first(text: str | None) -> str:
+    """The first paragraph of a docstring or a help, in one line."""
+    return " ".join((text or "").strip().split("\n\n")[0].split())
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    """A Markdown table; the first column is code."""
+    made = [f"| {' | '.join(head)} |", f"|{'---|' * len(head)}"]
+    for first, *others in rows:
+        cells = [f"`{first}`", *others]
+        made.append(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |")
+    return [*made, ""]

@@ -1,0 +1,168 @@
+"""README and reference are true: generated where they can be, and every command, setting, file and example in them
+is tried."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import nbformat
+import pytest
+from kernels import ROOT
+from rooms import Room, room
+
+from ipyagent.__main__ import make_parser
+from ipyagent.commands import agent, mcp, memory, skills
+from ipyagent.commands.reference import OPTIONS, reference
+from ipyagent.config import IPyAgent
+from ipyagent.options import FLAGS, VALUES
+
+README = (ROOT / "README.md").read_text("utf-8")
+CODE = re.compile(r"`([^`\n]+)`")
+FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+PLACEHOLDER = re.compile(r"[A-Z]{2,}|[…\[|]|\b[NAB]\b|://")
+ELSEWHERE = {
+    "%agent fix": "there is no newest error in the room",
+    "%agent model practice": "it is on the practice model",
+    "%agent trust": "the room's folder is its own",
+    "%agent mcp trust": "there is no server",
+    "%agent stop": "nothing runs",
+    "%agent mcp restart": "there is no server",
+    "%compact --undo": "nothing was compacted",
+    "%compact --step": "in the lesson, notebooks/08",
+    "%memory dream": "in the lesson, notebooks/02",
+    "%agent panel": "in a page, tests/browser",
+    "%context --panel": "in a page, tests/browser",
+}
+"""Commands without an argument that README names and this file does not run, and why."""
+
+
+def test_the_reference_is_what_the_code_says() -> None:
+    assert (ROOT / "REFERENCE.md").read_text("utf-8") == reference(make_parser()) + "\n", (
+        "run `ipyagent reference > REFERENCE.md`"
+    )
+
+
+def test_every_option_of_a_cell_is_in_the_reference() -> None:
+    assert sorted(option.split()[0] for option in OPTIONS) == sorted((*FLAGS, *VALUES))
+
+
+def inline() -> list[str]:
+    return [" ".join(found.split()).replace("\\|", "|") for found in CODE.findall(FENCE.sub("", README))]
+
+
+TABLES = {
+    "%agent": (*agent.COMMANDS, "help"),
+    "%memory": tuple(memory.COMMANDS),
+    "%skills": tuple(skills.COMMANDS),
+    "%agent mcp": tuple(mcp.COMMANDS),
+}
+
+
+def test_every_command_that_is_named_is_there() -> None:
+    wrong = []
+    for found in inline():
+        for magic, known in TABLES.items():
+            words = found.removeprefix(magic).split() if found.startswith(f"{magic} ") else []
+            if words and re.fullmatch(r"[a-z]+", words[0]) and words[0] not in known:
+                wrong.append(found)
+        words = found.split()
+        if words[0] == "ipyagent" and len(words) > 1:
+            with pytest.raises(SystemExit) as left:
+                make_parser().parse_args([words[1], "--help"])
+            if left.value.code:
+                wrong.append(found)
+    assert wrong == []
+
+
+def test_every_setting_that_is_named_is_there() -> None:
+    named = {name for found in inline() for name in re.findall(r"IPyAgent\.([a-z_]+)", found)}
+    named |= {name.lower() for found in inline() for name in re.findall(r"IPYAGENT_([A-Z_]+)", found)}
+    known = {*IPyAgent.class_traits(config=True), "home", "name", "project"}
+    assert named - known == set()
+
+
+def test_every_link_and_file_is_there() -> None:
+    titles = [line.lstrip("#").strip() for line in README.splitlines() if line.startswith("#")]
+    anchors = {re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles}
+    for target in re.findall(r"\]\(([^)]+)\)", README):
+        assert target.removeprefix("#") in anchors if target.startswith("#") else (ROOT / target).exists(), target
+    for path in (found for found in inline() if found.startswith(("notebooks/", "ipyagent/", "tests/", "kernel/"))):
+        assert (ROOT / path).exists() or (ROOT / "ipyagent" / path).exists(), path
+
+
+def test_the_picture_of_the_tree_names_every_part() -> None:
+    (picture,) = (text for kind, text in FENCE.findall(README) if not kind and text.startswith("ipyagent/"))
+    for path in (ROOT / "ipyagent").iterdir():
+        if path.name not in ("__pycache__", "py.typed") and (path.is_dir() or path.suffix == ".py"):
+            assert path.name in picture, path.name
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Room]:
+    with room(tmp_path_factory.mktemp("readme"), IPYAGENT_MODE="auto") as here:
+        here.ok("%load_ext ipyagent")
+        here.ok("import pandas as pd\norders = pd.DataFrame({'customer': ['a', 'a', 'b'], 'total': [1, 2, None]})")
+        here.ok("%%agent\nhow many missing values are in @orders?")
+        yield here
+
+
+def test_every_command_without_an_argument_runs_as_written(place: Room) -> None:
+    tried = 0
+    for found in sorted(dict.fromkeys(inline()), key=lambda found: found == "%agent new"):
+        if not found.startswith(("%agent", "%context", "%compact", "%memory", "%skills", "%config")):
+            continue
+        if PLACEHOLDER.search(found) or found in ELSEWHERE:
+            continue
+        cell = place.run(found)
+        assert cell.errors == [], (found, cell.reply.get("traceback"))
+        tried += 1
+    assert tried >= 12
+
+
+def test_the_python_examples_run(place: Room) -> None:
+    examples = [text for kind, text in FENCE.findall(README) if kind == "python"]
+    assert len(examples) == 4
+    (place.folder / "sales.csv").write_text("month,sales\njan,3\nfeb,5\n")
+    (place.folder / "data").mkdir()
+    (place.folder / "data" / "one.csv").write_text("date,n\n2026-01-02,1\n")
+    place.ok("from pathlib import Path\nimport ipyagent\nrates = {'USD': 1.1}")
+    for text in examples:
+        if "Agent(settings" in text:  # a script of its own, on the practice model
+            text = text.replace('mode="auto"', 'mode="auto", model="practice"')
+            (place.folder / "script.py").write_text(text)
+            place.ok("import subprocess, sys; print(subprocess.run([sys.executable, 'script.py'], text=True, "
+                     "capture_output=True, check=True).stdout)", timeout=60)  # fmt: skip
+        else:
+            place.ok(text, timeout=60)
+    assert place.ok("print(len(rows), rows[0]['status'])").streams.startswith("1 ")
+
+
+def test_the_requests_of_the_examples_can_be_made(place: Room) -> None:
+    cells = [text for kind, text in FENCE.findall(README) if not kind and text.startswith("%%agent")]
+    assert cells
+    for text in cells:
+        place.ok(text.rstrip("\n"), timeout=60)
+
+
+def test_shell_commands_are_those_of_ci_or_run_here(tmp_path: Path) -> None:
+    ci = (ROOT / ".ci" / "run").read_text("utf-8")
+    commands = [line for kind, text in FENCE.findall(README) if kind == "bash" for line in text.splitlines()]
+    assert commands == ["pip install '.[demo]' && ipyagent demo", "pip install '.[test]' && pytest"]
+    for part in ("install -q '.[demo]'", "ipyagent\" demo", "pip install -q '.[test]'", "pytest -q"):
+        assert part in ci
+    shown = subprocess.run(
+        [sys.executable, "-m", "ipyagent", "--version"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert shown.stdout.startswith("ipyagent ")
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "notebooks").glob("*.ipynb")), ids=lambda path: path.stem)
+def test_every_notebook_is_run_by_a_test(path: Path) -> None:
+    nbformat.validate(nbformat.read(path, as_version=4))
+    texts = [each.read_text("utf-8") for each in (ROOT / "tests").rglob("test_*.py") if each != Path(__file__)]
+    assert any(path.name in text or path.stem in text for text in texts)
+    assert path.name in README

@@ -73,13 +73,77 @@ def _home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         yield
 
 
-def test_a_server_that_is_not_there_and_an_address_with_v1_are_named(tmp_path: Path) -> None:
+def test_a_server_that_is_not_there_and_an_address_with_v1_are_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with PracticeServer() as server:
+        # the setting may end in /v1, it is taken away; the SDK leaves it on its own variable
+        mark, words = checks(tmp_path, model="claude-sonnet-5-5", base_url=f"{server.url}/v1")["connection"]
+        assert (mark, "takes connections" in words) == ("ok", True)
         gone = server.url
     mark, words = checks(tmp_path, model="claude-sonnet-5-5", base_url=gone)["connection"]
     assert (mark, "start the server" in words) == ("bad", True)
-    mark, words = checks(tmp_path, model="claude-sonnet-5-5", base_url=f"{gone}/v1")["connection"]
-    assert (mark, "leave /v1 away" in words) == ("bad", True)
+    monkeypatch.setenv("ANTHROPIC_BASE_URL", f"{gone}/v1")
+    mark, words = checks(tmp_path, model="claude-sonnet-5-5")["connection"]
+    assert (mark, "without /v1" in words) == ("bad", True)
+
+
+@pytest.mark.parametrize("address", ["localhost:11434", "http://127.0.0.1:99999", "http://[::1", "file:///etc"])
+def test_what_is_no_address_is_named(address: str, tmp_path: Path) -> None:
+    found = checks(tmp_path, model="claude-sonnet-5-5", base_url=address)
+    assert found["connection"][0] == "bad", found["connection"]
+
+
+def test_a_key_with_a_line_break_is_named_and_not_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ANTHROPIC_API_KEY", f"{KEY}\n")
+    with PracticeServer() as server:
+        found = checks(tmp_path, model="claude-sonnet-5-5", base_url=server.url)
+    assert found["key"][0] == "bad"
+    assert KEY[-8:] not in str(found)
+
+
+def test_window_and_price_are_told_and_what_is_assumed_says_so(tmp_path: Path) -> None:
+    assert "1,000,000 tokens, $2 and $10" in checks(tmp_path, model="claude-sonnet-5-5")["model"][1]
+    words = checks(tmp_path, model="qwen3")["model"][1]
+    assert "200,000 tokens is assumed" in words
+    assert "no price known" in words
+
+
+def test_a_broken_folder_is_told_in_lines_and_left_as_it_is(tmp_path: Path) -> None:
+    home = Path(os.environ["IPYAGENT_HOME"])
+    (home / "rules.json").write_bytes(b"\xff{")
+    (home / "trust.json").write_text("[" * 100_000)
+    (tmp_path / ".ipyagent").write_text("no folder")
+    found = checks(tmp_path)
+    assert found["sessions in"][0] == "bad"
+    assert found["permissions"][0] == "bad"
+    assert "rules.json" in found["permissions"][1]
+    assert (tmp_path / ".ipyagent").read_text() == "no folder"
+
+
+def test_looking_changes_no_setting(tmp_path: Path) -> None:
+    agent = Agent(settings=IPyAgent(environ={}, model="practice"), folder=tmp_path)
+    try:
+        (Path(os.environ["IPYAGENT_HOME"]) / "config.toml").write_text("effort = 'low'\nmodle = 3\n")
+        before = agent.settings.effort
+        names = [one.name for one in examine(agent, None) if one.mark == "note"]
+        assert "settings" in names
+        assert agent.settings.effort == before
+    finally:
+        agent.close()
+
+
+def test_a_folder_that_is_gone_is_one_line(tmp_path: Path) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    line = 'rmdir ../gone; exec "$0" -m ipyagent doctor'
+    done = subprocess.run(
+        ["/bin/sh", "-c", line, sys.executable], cwd=gone, env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "cd to one that is there" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
 
 
 def test_what_is_wrong_with_files_is_a_remark_with_its_mend(tmp_path: Path) -> None:

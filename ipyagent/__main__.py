@@ -74,7 +74,7 @@ def _tell(command: str) -> int:
     try:
         Path.cwd()
     except OSError:
-        raise AgentError("the folder of this shell is gone: cd to one that is there") from None
+        raise AgentError("the folder of this shell is gone: go to one that is there (cd)") from None
     agent = Agent()
     try:
         if command == "sessions":

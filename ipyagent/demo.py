@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from importlib.resources import as_file, files
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -28,10 +29,10 @@ def run_demo(folder: Path, *, lab: bool | None = None) -> int:
     `lab`: open it in JupyterLab afterwards; None: when there is a screen. Raises AgentError when
     the extra `demo` is not installed or a cell failed.
     """
-    try:
-        import nbformat as formats
-    except ImportError:
-        raise AgentError(MISSING) from None
+    if find_spec("nbclient") is None or find_spec("ipykernel") is None:  # before anything is written
+        raise AgentError(MISSING)
+    import nbformat as formats
+
     nbformat: Any = formats  # its functions are untyped
     folder = folder.resolve()
     Project(folder, user_folder()).make()  # a project of its own, whatever lies around it
@@ -65,11 +66,9 @@ def _copy_notebook(target: Path) -> None:
 
 
 async def _execute(notebook: Any, folder: Path) -> None:
-    try:
-        from nbclient import NotebookClient
-        from nbclient.exceptions import CellExecutionError
-    except ImportError:
-        raise AgentError(MISSING) from None
+    from nbclient import NotebookClient
+    from nbclient.exceptions import CellExecutionError
+
     client: Any = NotebookClient(
         notebook,
         timeout=300,

@@ -249,7 +249,7 @@ class Project:
 def _read_object(path: Path) -> dict[str, object]:
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):  # the last: nested without end
         return {}
     return value if isinstance(value, dict) else {}
 

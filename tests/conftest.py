@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import tempfile
 from collections.abc import Iterator
 
 import pytest
@@ -12,6 +14,8 @@ def pytest_configure() -> None:
     """A shell's background job is born with SIGINT ignored; the tests send it to themselves and their children."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    # no test touches what the user has in the home directory
+    os.environ["IPYAGENT_HOME"] = tempfile.mkdtemp(prefix="ipyagent-tests-")
 
 
 @pytest.fixture(autouse=True)

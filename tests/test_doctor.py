@@ -7,13 +7,12 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from kernels import ROOT
-from rooms import KEY, Room, plain, room
+from rooms import KEY, Room, plain
 
 from ipyagent import Agent, IPyAgent
 from ipyagent.commands.doctor import examine
@@ -70,6 +69,8 @@ def checks(folder: Path, **settings: object) -> dict[str, tuple[str, str]]:
 def _home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("IPYAGENT_HOME", str(tmp_path_factory.mktemp("home")))
+        for name in ("AUTH_TOKEN", "API_KEY", "BASE_URL", "MODEL", "PROFILE"):
+            patch.delenv(f"ANTHROPIC_{name}", raising=False)
         yield
 
 
@@ -103,8 +104,10 @@ def test_a_key_with_a_line_break_is_named_and_not_shown(tmp_path: Path, monkeypa
 
 
 def test_window_and_price_are_told_and_what_is_assumed_says_so(tmp_path: Path) -> None:
-    assert "1,000,000 tokens, $2 and $10" in checks(tmp_path, model="claude-sonnet-5-5")["model"][1]
-    words = checks(tmp_path, model="qwen3")["model"][1]
+    with PracticeServer() as server:
+        words = checks(tmp_path, model="claude-sonnet-5-5", base_url=server.url)["model"][1]
+        assert "1,000,000 tokens, $2 and $10" in words
+        words = checks(tmp_path, model="qwen3", base_url=server.url)["model"][1]
     assert "200,000 tokens is assumed" in words
     assert "no price known" in words
 
@@ -142,7 +145,7 @@ def test_a_folder_that_is_gone_is_one_line(tmp_path: Path) -> None:
         capture_output=True, text=True, timeout=60, check=False,
     )  # fmt: skip
     assert (done.returncode, done.stdout) == (1, "")
-    assert "cd to one that is there" in done.stderr
+    assert "go to one that is there" in done.stderr
     assert len(done.stderr.splitlines()) == 1
 
 
@@ -169,46 +172,58 @@ def test_what_a_cloned_folder_brings_is_not_loaded_and_told(tmp_path: Path) -> N
     assert (mark, "%agent trust" in words) == ("note", True)
 
 
-def test_in_a_kernel_it_tells_of_the_front_end(tmp_path: Path) -> None:
-    with room(tmp_path) as here:
-        here.ok("%load_ext ipyagent")
-        assert "nobody can be asked" in here.ok("%agent doctor").streams
-        shown = here.ok("%agent doctor", headless=False).streams
-        assert "live panels" in shown
-        assert "✗" not in shown
-
-
-@pytest.fixture
-def practising(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
+def practice_command(folder: Path) -> tuple[subprocess.Popen[str], str]:
+    """The command as a process of its own, and the variable that it says to set."""
     made = subprocess.Popen(
-        [sys.executable, "-m", "ipyagent", "practice", "--port", "0"], stdout=subprocess.PIPE, text=True, cwd=tmp_path,
+        [sys.executable, "-m", "ipyagent", "practice", "--port", "0"], stdout=subprocess.PIPE, text=True, cwd=folder,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
     )  # fmt: skip
-    try:
-        yield made
-    finally:
-        made.kill()
-        made.wait()
+    assert made.stdout is not None
+    for said in made.stdout:
+        if "export " in said:
+            return made, said.split("export ")[1].strip()
+    made.kill()
+    raise AssertionError(f"it ended with {made.wait()} and said no variable")
 
 
-def test_the_practice_server_is_a_local_server_by_one_variable(
-    practising: subprocess.Popen[str], tmp_path: Path
-) -> None:
-    assert practising.stdout is not None
-    practising.stdout.readline()
-    variable, address = practising.stdout.readline().split("export ")[1].strip().split("=")
-    place = Room(tmp_path / "room", None, {variable: address, "IPYAGENT_MODEL": "", "IPYAGENT_MODE": "auto"})
+@pytest.fixture(scope="module")
+def practising(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Room]:
+    """A kernel that knows nothing but the variable of a practice server in another process."""
+    folder = tmp_path_factory.mktemp("practising")
+    process, said = practice_command(folder)
+    variable, address = said.split("=")
+    place = Room(folder, None, {variable: address, "IPYAGENT_MODEL": "", "IPYAGENT_MODE": "auto"})
     try:
-        place.ok(f"import os; os.environ[{variable!r}] = {address!r}")
         place.ok("%load_ext ipyagent")
-        place.ok("values = [1, 2, 3]")
-        assert "values" in plain(place.ok("%%agent\nwhat variables are there?"))
+        yield place
     finally:
         place.close()
-    began = time.monotonic()
-    practising.send_signal(signal.SIGINT)
-    assert practising.wait(timeout=10) == 0
-    assert time.monotonic() - began < 2
+        process.kill()
+        process.communicate()
+
+
+def test_the_practice_server_is_a_local_server_by_one_variable(practising: Room) -> None:
+    practising.ok("values = [1, 2, 3]")
+    assert "values" in plain(practising.ok("%%agent\nwhat variables are there?"))
+
+
+def test_in_a_kernel_it_tells_of_the_front_end_the_server_and_the_transcript(practising: Room) -> None:
+    lines = practising.ok("%agent doctor").streams.splitlines()
+    assert "nobody can be asked" in named(lines, "front-end")
+    assert "takes connections" in named(lines, "connection")
+    shown = practising.ok("%agent doctor", headless=False).streams
+    assert "live panels" in shown
+    assert "✗" not in shown
+
+
+def test_ctrl_c_ends_the_practice_server_in_good_order(tmp_path: Path) -> None:
+    process, _ = practice_command(tmp_path)
+    try:
+        process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=10) == 0
+    finally:
+        process.kill()
+        process.communicate()
 
 
 def test_a_port_that_is_taken_is_one_line(tmp_path: Path) -> None:

@@ -25,12 +25,15 @@ CODE = re.compile(r"`([^`\n]+)`")
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 PLACEHOLDER = re.compile(r"[A-Z]{2,}|[…\[|]|\b[NAB]\b|://")
 ELSEWHERE = {
+    "%agent allow mcp__server__tool": "there is no server",
     "%agent fix": "there is no newest error in the room",
     "%agent model practice": "it is on the practice model",
     "%agent trust": "the room's folder is its own",
     "%agent mcp trust": "there is no server",
     "%agent stop": "nothing runs",
     "%agent mcp restart": "there is no server",
+    "%compact": "there is too little",
+    "%agent compact": "there is too little",
     "%compact --undo": "nothing was compacted",
     "%compact --step": "in the lesson, notebooks/08",
     "%memory dream": "in the lesson, notebooks/02",
@@ -158,6 +161,15 @@ def test_shell_commands_are_those_of_ci_or_run_here(tmp_path: Path) -> None:
         [sys.executable, "-m", "ipyagent", "--version"], cwd=ROOT, capture_output=True, text=True, check=True
     )
     assert shown.stdout.startswith("ipyagent ")
+
+
+def test_the_wheel_is_typed_and_brings_notebooks_and_skills() -> None:
+    import tomllib
+
+    told = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["hatch"]["build"]["targets"]["wheel"]
+    assert (ROOT / "ipyagent" / "py.typed").is_file()
+    assert told["packages"] == ["ipyagent"]
+    assert told["force-include"] == {"notebooks": "ipyagent/notebooks", "skills": "ipyagent/bundled_skills"}
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "notebooks").glob("*.ipynb")), ids=lambda path: path.stem)

@@ -48,7 +48,7 @@ def examine(agent: Agent, shell: Any) -> list[Finding]:
                  _settings, _memory, _skills, _mcp, _hooks, _transcript):  # fmt: skip
         try:
             found.extend(part(agent, shell))
-        except (AgentError, OSError, ValueError) as problem:
+        except (AgentError, OSError, ValueError, RecursionError) as problem:
             found.append(Finding("bad", part.__name__.strip("_").replace("_", "-"), str(problem)))
     return found
 

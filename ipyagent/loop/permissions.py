@@ -222,7 +222,7 @@ class Permissions:
             return dict(projects)
         except FileNotFoundError:
             return {}
-        except (OSError, ValueError, KeyError, TypeError, AttributeError, UsageError) as problem:
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, UsageError) as problem:
             raise SettingError(
                 f"the file of permission rules {self._store} cannot be read ({problem}); fix or delete it"
             ) from None

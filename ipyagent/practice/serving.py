@@ -19,12 +19,12 @@ def serve(port: int) -> int:
         why = getattr(problem, "strerror", None) or str(problem)
         sys.stderr.write(f"ipyagent: cannot listen on port {port} ({why}); choose another with --port\n")
         return 1
-    sys.stdout.write(
-        f"The practice model ({PRACTICE}: rule-based, no language model) answers at {server.url}; Ctrl-C ends it.\n"
-        f"In another shell, before you start Jupyter:  export ANTHROPIC_BASE_URL={server.url}\n"
-    )
-    sys.stdout.flush()
     try:
+        sys.stdout.write(
+            f"The practice model ({PRACTICE}: rule-based, no language model) answers at {server.url}; Ctrl-C ends it.\n"
+            f"In another shell, before you start Jupyter:  export ANTHROPIC_BASE_URL={server.url}\n"
+        )
+        sys.stdout.flush()
         threading.Event().wait()
     except KeyboardInterrupt:
         sys.stdout.write("\n")

@@ -20,7 +20,7 @@ FOR_THE_MODEL = {"ToolFailure", "Unclear"}
 HINT = "No model is connected yet"
 """The one error of three lines: the three ways to a model."""
 _DEEDS = (
-    "add|answer|ask|attach|begin|change|check|choose|create|delete|dream|end|fix|free|give|go|insert|install|keep|"
+    "add|answer|ask|attach|begin|cd|change|check|choose|create|delete|dream|end|fix|free|give|go|insert|install|keep|"
     "leave|let|list|load|make|mend|move|must|name|needs?|open|put|raise|read|remove|rename|repair|restart|run|save|say|"
     "see|send|set|split|start|stop|takes?|trust|try|turn|use|view|wait|write"
 )

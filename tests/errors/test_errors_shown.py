@@ -9,12 +9,15 @@ stream, a key with a line break (loop/test_turn_faults.py), a session that is da
 
 from __future__ import annotations
 
-import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
 
 import pytest
+from kernels import ROOT
 from rooms import MODEL, Room, plain, room
 
 from ipyagent.journal.journal import Journal
@@ -200,19 +203,25 @@ def test_a_session_that_another_kernel_has_is_gone_on_with_in_a_copy(place: Room
     assert f"session {folder.name} is open in another kernel: going on in a copy of it" in shown
 
 
-def test_a_missing_extra_names_the_command_that_installs_it() -> None:
+def there(folder: Path) -> dict[str, Any]:
+    """Where a command runs."""
+    return {"cwd": folder, "env": {**os.environ, "PYTHONPATH": str(ROOT)}}
+
+
+def test_a_missing_extra_names_the_command_that_installs_it(tmp_path: Path) -> None:
     code = (
         "import sys; sys.modules['nbclient'] = None\n"
         "from ipyagent.__main__ import main\nsys.exit(main(['demo', '--folder', 'made']))"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30, **there(tmp_path))
     assert done.returncode == 1
+    assert list(tmp_path.iterdir()) == []
     assert done.stderr == "ipyagent: the demo needs its extra: pip install 'ipyagent[demo]'\n"
 
 
-def test_the_command_line_says_what_it_cannot_read(tmp_path: object) -> None:
+def test_the_command_line_says_what_it_cannot_read(tmp_path: Path) -> None:
     code = "import sys\nfrom ipyagent.__main__ import main\nsys.exit(main(['replay', 'none.jsonl']))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30, **there(tmp_path))
     assert done.returncode == 1
     assert done.stderr.count("\n") == 1
     assert done.stderr.startswith("ipyagent: cannot read none.jsonl")
@@ -220,4 +229,3 @@ def test_the_command_line_says_what_it_cannot_read(tmp_path: object) -> None:
 
 def test_the_model_stays_as_it_was(place: Room) -> None:
     assert MODEL in place.ok("%agent model").streams
-    assert json.dumps(sorted(place.folder.glob("made"))) == "[]"

@@ -145,7 +145,7 @@ def model(agent: Agent, shell: Any) -> Iterator[Finding]:
     if known is None or known.model != agent.model:
         known = resolve(agent.model, None, setting=agent.settings.window, environ=os.environ)
     words = f"{agent.model}, window {known.window:,} tokens"
-    if known.source == "default":
+    if known.source == "default" and agent.model != "practice":
         words += " is assumed until the server says (IPyAgent.window sets it)"
     price = price_of(agent.model)
     if agent.model == "practice" or agent.model.startswith("local:"):

@@ -127,7 +127,7 @@ def test_ten_thousand_memories_can_be_searched_read_edited_and_taken_back(server
         editor.press("Control+s")
         status = panel.locator(".im-status")
         status.get_by_text("saved: feedback_plots.md").wait_for(timeout=10_000)
-        detail.get_by_role("tab", name="History").click()
+        detail.get_by_role("tab", name="History (1)").click()
         detail.get_by_role("button", name="Changes since").click()
         detail.locator(".im-new", has_text="units and titles").wait_for(timeout=10_000)
         for theme, suffix in (("JupyterLab Dark", "dark"), ("JupyterLab Light", "light")):

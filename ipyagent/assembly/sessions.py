@@ -6,17 +6,14 @@ trust is not read; a session that another kernel holds is forked, never shared.
 
 from __future__ import annotations
 
-import atexit
-import os
 import re
 import sys
-import threading
 import uuid
-import weakref
 from collections.abc import Callable, Container
 from pathlib import Path
 from typing import Protocol
 
+from ipyagent.assembly.at_exit import at_exit
 from ipyagent.config import IPyAgent
 from ipyagent.errors import JournalError, TrustError, UsageError
 from ipyagent.journal.events import KernelStarted, SessionStarted, UserSaid
@@ -68,7 +65,7 @@ class Sessions:
         self._stamp = uuid.uuid4().hex[:12]
         self._looked = False
         self._replayed: int | None = None
-        _at_exit(self)
+        at_exit(self, Sessions.end_at_exit)
 
     def stored(self) -> list[Path]:
         """Folders of the project's sessions, newest first."""
@@ -263,22 +260,3 @@ def _first(folder: Path) -> SessionStarted:
 
 def _say_at_exit(line: str) -> None:
     sys.stderr.write(f"ipyagent: {line}\n")  # nobody takes a notice any more
-
-
-def _at_exit(sessions: Sessions) -> None:
-    """When the process ends, hooks are told while threads can still be begun, which atexit comes too late for."""
-    known, process = weakref.ref(sessions), os.getpid()
-
-    def end() -> None:
-        found = known()
-        if found is not None and os.getpid() == process:
-            try:
-                found.end_at_exit()
-            except KeyboardInterrupt:
-                return  # the user does not want to wait: it has ended
-
-    register: Callable[[Callable[[], None]], object] = getattr(threading, "_register_atexit", atexit.register)
-    try:
-        register(end)
-    except RuntimeError:
-        return  # the process ends already

@@ -7,16 +7,13 @@ model goes out beside the next turn. One a session at a time; what is asked for 
 from __future__ import annotations
 
 import asyncio
-import atexit
-import os
 import sys
-import threading
 import time
-import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from ipyagent.assembly.at_exit import at_exit
 from ipyagent.errors import AgentError, JournalError
 from ipyagent.journal.events import Block, LayerFailed, MemoryExtracted
 from ipyagent.journal.protocols import ForkOrder, Surface
@@ -133,7 +130,7 @@ class Extracting:
             run = self._runs[folder] = _Run(session)
             if not self._registered:
                 self._registered = True
-                _at_exit(self)
+                at_exit(self, Extracting.close_at_exit)
         return run
 
     async def _due(self, run: _Run, ended: Ended, workspace: KernelWorkspace, surface: Surface | None) -> None:
@@ -220,23 +217,3 @@ class _Run:
         self.background = Background()
         self.owed = False
         """Whether a turn ended while one ran: the next does not wait for more turns."""
-
-
-def _at_exit(extracting: Extracting) -> None:
-    """When the process ends, what is at work gets its time, while threads and sockets still serve it."""
-    known, process = weakref.ref(extracting), os.getpid()
-
-    def end() -> None:
-        found = known()
-        if found is not None and os.getpid() == process:
-            try:
-                found.close_at_exit()
-            except KeyboardInterrupt:
-                return  # the user does not want to wait: it has ended
-
-    # atexit comes too late: by then no thread may be begun, which reading files and names of hosts takes
-    register: Callable[[Callable[[], None]], object] = getattr(threading, "_register_atexit", atexit.register)
-    try:
-        register(end)
-    except RuntimeError:
-        return  # the process ends already

@@ -5,30 +5,7 @@ const ROW = 50; // pixels, as in the style sheet
 const WINDOW = 100; // rows of one question
 const TABS = [["context", "Context"], ["memory", "Memory"], ["skills", "Skills"], ["children", "Sub-agents"], ["sessions", "Sessions"]];
 
-function element(tag, kind, text) {
-  const node = document.createElement(tag);
-  if (kind) node.className = kind;
-  if (text !== undefined) node.textContent = text;
-  return node;
-}
-
-function button(text, act, kind = "") {
-  const node = element("button", kind, text);
-  node.type = "button";
-  node.addEventListener("click", act);
-  return node;
-}
-
-function select(label, choices) {
-  const node = element("select", "ia-input");
-  node.setAttribute("aria-label", label);
-  for (const [value, words] of choices) {
-    const option = element("option", "", words);
-    option.value = value;
-    node.append(option);
-  }
-  return node;
-}
+const { element, button, select } = dom;
 
 let counter = 0;
 const unique = () => `${(globalThis.crypto?.randomUUID?.() ?? String(Math.random())).slice(0, 13)}-${++counter}`;

@@ -52,7 +52,7 @@ def _board_class() -> Any:
     import traitlets
 
     class AgentBoard(anywidget.AnyWidget):
-        _esm = script("board", timelinePart="timeline", memoryPart="memory_browser")
+        _esm = script("board", dom="dom", timelinePart="timeline", memoryPart="memory_browser")
         _css = look.sheet("timeline") + look.HERE.joinpath("memory_browser.css").read_text("utf-8") + (
             look.HERE / "board.css"
         ).read_text("utf-8")

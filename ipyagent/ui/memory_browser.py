@@ -11,7 +11,6 @@ import sqlite3
 import uuid
 from collections.abc import Callable
 from functools import cache
-from pathlib import Path
 from typing import Any, get_args
 
 from ipyagent.errors import AgentError
@@ -19,6 +18,7 @@ from ipyagent.memory.files import Memory
 from ipyagent.remembering.browsing import Browsing, Done, Dreams, Order, Wanted, age, provenance
 from ipyagent.ui import look, markdown
 from ipyagent.ui.escape import escape, line, plain
+from ipyagent.ui.joined import script
 from ipyagent.ui.memory_chips import ago, short_name
 from ipyagent.ui.memory_static import list_lines, static_browser, when
 
@@ -48,10 +48,8 @@ def _browser_class() -> Any:
     import anywidget
     import traitlets
 
-    here = Path(__file__)
-
     class IpyagentMemories(anywidget.AnyWidget):
-        _esm = here.with_suffix(".js").read_text("utf-8")
+        _esm = script("memory_browser", dom="dom")
         _css = look.sheet("memory_browser")
         state = traitlets.Dict().tag(sync=True)
 

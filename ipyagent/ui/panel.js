@@ -71,12 +71,7 @@ function settle(model, id, bundle) {
   }
 }
 
-function element(tag, kind, text) {
-  const node = document.createElement(tag);
-  if (kind) node.className = kind;
-  if (text !== undefined) node.textContent = text;
-  return node;
-}
+const { element } = dom;
 
 function seconds(ms) {
   const s = Math.floor(ms / 1000);

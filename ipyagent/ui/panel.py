@@ -13,7 +13,6 @@ import time
 import uuid
 from collections.abc import Callable
 from functools import cache
-from pathlib import Path
 from typing import Any, TypeAlias
 
 from ipyagent.journal.events import Event, PermissionAnswered, PermissionAsked
@@ -23,6 +22,7 @@ from ipyagent.ui.as_cells import AsCells
 from ipyagent.ui.asking import ReadLine, ask_on_a_line
 from ipyagent.ui.door import Door
 from ipyagent.ui.items import QuestionItem, call_key
+from ipyagent.ui.joined import script
 from ipyagent.ui.segments import Segments
 from ipyagent.ui.static import static_bundle
 from ipyagent.ui.take_back import Deeds, TakeBack
@@ -55,10 +55,8 @@ def _panel_class() -> Any:
     import anywidget
     import traitlets
 
-    here = Path(__file__)
-
     class AgentPanel(anywidget.AnyWidget):
-        _esm = here.with_suffix(".js").read_text("utf-8")
+        _esm = script("panel", dom="dom")
         _css = look.sheet("panel")
         snapshot = traitlets.Any()
 

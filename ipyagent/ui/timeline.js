@@ -1,10 +1,5 @@
 // The context timeline: every word is set as text, nothing that Python sends is markup.
-function element(tag, kind, text) {
-  const node = document.createElement(tag);
-  if (kind) node.className = kind;
-  if (text !== undefined) node.textContent = text;
-  return node;
-}
+const { element } = dom;
 
 function legend(state) {
   const list = element("ul", "ia-legend");

@@ -1,0 +1,27 @@
+// Elements for every panel: words are set as text, never as markup.
+function element(tag, kind, text) {
+  const node = document.createElement(tag);
+  if (kind) node.className = kind;
+  if (text !== undefined) node.textContent = text;
+  return node;
+}
+
+function button(text, act, kind = "") {
+  const node = element("button", kind, text);
+  node.type = "button";
+  node.addEventListener("click", act);
+  return node;
+}
+
+function select(label, choices, kind = "ia-input") {
+  const node = element("select", kind);
+  node.setAttribute("aria-label", label);
+  for (const [value, words] of choices) {
+    const option = element("option", "", words);
+    option.value = value;
+    node.append(option);
+  }
+  return node;
+}
+
+export default { element, button, select };

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -12,6 +11,7 @@ from typing import Any
 
 import nbformat as formats
 import pytest
+import shipped
 from kernels import ROOT
 from test_quickstart import environ
 
@@ -166,19 +166,7 @@ def executed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
 
 def execute(name: str, place: Path) -> Run:
     """Run a shipped notebook in a new project, without key and model settings."""
-    from nbclient import NotebookClient
-
-    (place / "project").mkdir()
-    notebook = nbformat.read(ROOT / "notebooks" / name, as_version=4)
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in environ(place).items():
-            patch.setenv(name, value)
-        for name in ("ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL", "IPYAGENT_MODEL", "IPYAGENT_MODE"):
-            patch.delenv(name, raising=False)
-        began = time.monotonic()
-        NotebookClient(notebook, timeout=60, resources={"metadata": {"path": str(place / "project")}}).execute()
-        seconds = time.monotonic() - began
-    nbformat.validate(notebook)
+    notebook, seconds = shipped.execute(name, place)
     found = [(list(read_events(path)), path.parent) for path in (place / "project").rglob(TRANSCRIPT)]
     found.sort(key=lambda pair: pair[0][0].at)
     return Run(notebook, place / "project", [pair[0] for pair in found], [pair[1] for pair in found], seconds)

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import re
-import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import nbformat as formats
 import pytest
-from kernels import ROOT
-from test_quickstart import environ
+from shipped import execute, is_shipped_without_outputs, text_of
 
 from ipyagent.headers import read_headed
 from ipyagent.journal.events import Event, MemoryExtracted, MemorySaved, MemorySurfaced, UserSaid
@@ -19,7 +17,7 @@ from ipyagent.journal.journal import TRANSCRIPT, read_events
 from ipyagent.memory.files import Store
 
 nbformat: Any = formats  # its functions are untyped
-NOTEBOOK = ROOT / "notebooks" / "02_memory.ipynb"
+NOTEBOOK = "02_memory.ipynb"
 SECONDS = 60
 """What it may take: five kernels are started in it."""
 
@@ -36,31 +34,16 @@ class Run:
 
     def text(self, cell: str) -> str:
         """All text of a cell's outputs."""
-        (found,) = [one for one in self.notebook.cells if one.get("id") == cell]
-        return "".join(
-            output.get("text") or f"{output.get('data', {}).get('text/plain', '')}\n" for output in found.outputs
-        )
+        return text_of(self.notebook, cell)
 
     @property
     def memory(self) -> Path:
         return self.folder / ".ipyagent" / "memory"
 
 
-def run_notebook(path: Path, place: Path) -> Run:
+def run_notebook(name: str, place: Path) -> Run:
     """A shipped notebook, executed in a project of its own below `place`, without key or network."""
-    from nbclient import NotebookClient
-
-    (place / "project").mkdir()
-    notebook = nbformat.read(path, as_version=4)
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in environ(place).items():
-            patch.setenv(name, value)
-        for name in ("ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL", "IPYAGENT_MODEL", "IPYAGENT_MODE"):
-            patch.delenv(name, raising=False)
-        began = time.monotonic()
-        NotebookClient(notebook, timeout=60, resources={"metadata": {"path": str(place / "project")}}).execute()
-        seconds = time.monotonic() - began
-    nbformat.validate(notebook)
+    notebook, seconds = execute(name, place)
     found = [list(read_events(path)) for path in (place / "project").rglob(TRANSCRIPT)]
     return Run(notebook, place / "project", place / "home", sorted(found, key=lambda events: events[0].at), seconds)
 
@@ -75,9 +58,7 @@ def of(events: list[Event], kind: type[Any]) -> list[Any]:
 
 
 def test_the_shipped_notebook_has_no_outputs() -> None:
-    notebook = nbformat.read(NOTEBOOK, as_version=4)
-    code = [cell for cell in notebook.cells if cell.cell_type == "code"]
-    assert all(cell.outputs == [] and cell.execution_count is None for cell in code)
+    assert is_shipped_without_outputs(NOTEBOOK)
 
 
 def test_it_runs_in_time_without_key_or_network(run: Run) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import nbformat as formats
 import pytest
-from kernels import ROOT
+from shipped import complaints, is_shipped_without_outputs
 from test_memory_notebook import Run, of, run_notebook
 
 from ipyagent.journal.events import Compacted, PromptRendered, SkillLoaded, SkillsListed, ToolCalled
@@ -16,7 +16,7 @@ from ipyagent.journal.tokens import estimate_text
 from ipyagent.skills.parse import violations
 
 nbformat: Any = formats  # its functions are untyped
-NOTEBOOK = ROOT / "notebooks" / "04_skills.ipynb"
+NOTEBOOK = "04_skills.ipynb"
 SECONDS = 40
 COLUMNS = ("bill_length_mm", "bill_depth_mm", "flipper_length_mm", "body_mass_g")
 
@@ -31,16 +31,12 @@ def skill(run: Run) -> Path:
 
 
 def test_the_shipped_notebook_has_no_outputs() -> None:
-    notebook = nbformat.read(NOTEBOOK, as_version=4)
-    code = [cell for cell in notebook.cells if cell.cell_type == "code"]
-    assert all(cell.outputs == [] and cell.execution_count is None for cell in code)
+    assert is_shipped_without_outputs(NOTEBOOK)
 
 
 def test_it_runs_in_time_without_key_or_network(run: Run) -> None:
     assert run.seconds < SECONDS
-    outputs = [output for cell in run.notebook.cells for output in cell.get("outputs", ())]
-    assert not any(output.output_type == "error" for output in outputs)
-    assert not any(output.get("name") == "stderr" for output in outputs)
+    assert complaints(run.notebook) == []
     assert len(run.sessions) == 1
 
 

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import re
-import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import nbformat as formats
 import pytest
-from kernels import ROOT
-from test_quickstart import environ
+from shipped import complaints, execute, is_shipped_without_outputs, text_of
 
 from ipyagent.journal.events import ChildEnded, ChildStarted, Event, ToolReturned
 from ipyagent.journal.journal import CHILDREN, TRANSCRIPT, read_events
 
 nbformat: Any = formats  # its functions are untyped
-NOTEBOOK = ROOT / "notebooks" / "06_subagents.ipynb"
+NOTEBOOK = "06_subagents.ipynb"
 SECONDS = 40
 
 
@@ -33,10 +31,7 @@ class Run:
 
     def text(self, cell: str) -> str:
         """All text of a cell's outputs."""
-        (found,) = [one for one in self.notebook.cells if one.get("id") == cell]
-        return "".join(
-            output.get("text") or f"{output.get('data', {}).get('text/plain', '')}\n" for output in found.outputs
-        )
+        return text_of(self.notebook, cell)
 
     def of(self, kind: type[Any]) -> list[Any]:
         return [event for event in self.events if isinstance(event, kind)]
@@ -50,20 +45,8 @@ class Run:
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    from nbclient import NotebookClient
-
     place = tmp_path_factory.mktemp("subagents")
-    (place / "project").mkdir()
-    notebook = nbformat.read(NOTEBOOK, as_version=4)
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in environ(place).items():
-            patch.setenv(name, value)
-        for name in ("ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL", "IPYAGENT_MODEL", "IPYAGENT_MODE"):
-            patch.delenv(name, raising=False)
-        began = time.monotonic()
-        NotebookClient(notebook, timeout=60, resources={"metadata": {"path": str(place / "project")}}).execute()
-        seconds = time.monotonic() - began
-    nbformat.validate(notebook)
+    notebook, seconds = execute(NOTEBOOK, place)
     (transcript,) = (place / "project" / ".ipyagent" / "sessions").glob(f"*/{TRANSCRIPT}")
     session = transcript.parent
     events = list(read_events(session / TRANSCRIPT))
@@ -71,16 +54,12 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 
 def test_the_shipped_notebook_has_no_outputs() -> None:
-    notebook = nbformat.read(NOTEBOOK, as_version=4)
-    code = [cell for cell in notebook.cells if cell.cell_type == "code"]
-    assert all(cell.outputs == [] and cell.execution_count is None for cell in code)
+    assert is_shipped_without_outputs(NOTEBOOK)
 
 
 def test_it_runs_in_time_without_key_or_network(run: Run) -> None:
     assert run.seconds < SECONDS
-    outputs = [output for cell in run.notebook.cells for output in cell.get("outputs", ())]
-    assert not any(output.output_type == "error" for output in outputs)
-    assert not any(output.get("name") == "stderr" for output in outputs)
+    assert complaints(run.notebook) == []
 
 
 def test_each_answer_has_the_figures_of_its_own_table(run: Run) -> None:

@@ -3,6 +3,7 @@ is tried."""
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -151,16 +152,44 @@ def test_the_requests_of_the_examples_can_be_made(place: Room) -> None:
         place.ok(text.rstrip("\n"), timeout=60)
 
 
+SHELL = re.compile(r"(?:(?:pip|python|llama-server|vllm|ipyagent(?= [a-z])|pytest)\b|export [A-Z_]+=).*")
+NOT_RUN = {
+    "llama-server -m FILE.gguf --jinja": "another program; its server is tested through the extra `local`",
+    "vllm serve NAME --enable-auto-tool-choice --tool-call-parser PARSER": "another program that needs a graphics card",
+    "pip install '.[local]'": "in .ci/run",
+    'pip install "ipyagent[documents]"': "from the package index; .ci/run installs the extra with `test`",
+    'pip install "ipyagent[mcp]"': "from the package index; .ci/run installs the extra with `test`",
+    "ipyagent practice": "in test_doctor.py",
+    "ipyagent doctor": "in test_doctor.py",
+    "ipyagent sessions": "below",
+    "ipyagent dream --project DIR [--if-due]": "in test_dream_command.py",
+    "ipyagent replay FILE --layers … --window N": "in replay/test_replaying.py",
+    "pytest -m slow": "in .ci/run",
+    "python -m tests.bench": "measures, minutes long",
+}
+"""Commands of the shell that README names, and where each is run or why not."""
+
+
+def test_commands_of_the_shell_are_run_somewhere_or_told_why_not() -> None:
+    named = {found for found in inline() if SHELL.fullmatch(found) and found != "python"}
+    variables = {found for found in named if found.startswith("export ")}
+    assert {found.split("=")[0] for found in variables} == {"export ANTHROPIC_API_KEY", "export ANTHROPIC_BASE_URL"}
+    assert not any(found.endswith("/v1") for found in variables)
+    assert named - variables == set(NOT_RUN)
+
+
 def test_shell_commands_are_those_of_ci_or_run_here(tmp_path: Path) -> None:
     ci = (ROOT / ".ci" / "run").read_text("utf-8")
     commands = [line for kind, text in FENCE.findall(README) if kind == "bash" for line in text.splitlines()]
     assert commands == ["pip install '.[demo]' && ipyagent demo", "pip install '.[test]' && pytest"]
     for part in ("install -q '.[demo]'", "ipyagent\" demo", "pip install -q '.[test]'", "pytest -q"):
         assert part in ci
-    shown = subprocess.run(
-        [sys.executable, "-m", "ipyagent", "--version"], cwd=ROOT, capture_output=True, text=True, check=True
-    )
-    assert shown.stdout.startswith("ipyagent ")
+    for option, begins in (("--version", "ipyagent "), ("sessions", "no stored sessions here")):
+        shown = subprocess.run(
+            [sys.executable, "-m", "ipyagent", option], cwd=tmp_path, capture_output=True, text=True, check=True,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+        )  # fmt: skip
+        assert shown.stdout.startswith(begins)
 
 
 def test_the_wheel_is_typed_and_brings_notebooks_and_skills() -> None:

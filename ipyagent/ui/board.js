@@ -415,6 +415,7 @@ function sessionsPart({ channel, own }) {
   channel.on((message) => {
     if (message.said || message.failed) say(message.said ?? message.failed, Boolean(message.failed));
     if (message.current !== undefined) {
+      if (detail.contains(document.activeElement)) list.node.focus({ preventScroll: true }); // the button pressed goes
       none();
       list.reload(true);
     }
@@ -482,9 +483,11 @@ function makeBoard(model, first) {
   const state = model.get("state");
   const root = element("section", "ipyagent ia-look ia-board tex2jax_ignore mathjax_ignore");
   root.setAttribute("aria-label", "ipyagent");
-  root.dataset.lmSuppressShortcuts = "true"; // JupyterLab: keys typed here are not commands
+  dom.ownKeys(root);
   root.addEventListener("keydown", (event) => {
     event.stopPropagation();
+    const part = event.key === "Escape" && !event.defaultPrevented && event.target.closest(".ib-detail") && event.target.closest(".ib-part");
+    if (part) part.querySelector(".ib-list, .ib-subs [aria-pressed=true]")?.focus(); // out of what is open, to where it was opened
     const search = panel.querySelector(".ib-part:not([hidden]) input[type=search]");
     if (event.key !== "/" || event.defaultPrevented || !search || event.target.matches("input, textarea, select")) return;
     event.preventDefault();

@@ -24,4 +24,11 @@ function select(label, choices, kind = "ia-input") {
   return node;
 }
 
-export default { element, button, select };
+// Keys typed here are no commands of the notebook. Its shortcuts for whatever has the focus (`… :focus`) are matched
+// with that element before its parents are looked at, so that it must say so itself.
+function ownKeys(root) {
+  root.dataset.lmSuppressShortcuts = "true";
+  root.addEventListener("focusin", (event) => (event.target.dataset.lmSuppressShortcuts = "true"));
+}
+
+export default { element, button, select, ownKeys };

@@ -12,7 +12,7 @@ function render({ model, el }) {
   const state = model.get("state");
   const root = element("section", "ipyagent ia-look ia-memories tex2jax_ignore mathjax_ignore");
   root.setAttribute("aria-label", "Memories");
-  root.dataset.lmSuppressShortcuts = "true"; // JupyterLab: keys typed here are not commands
+  dom.ownKeys(root);
   el.append(root);
 
   // -------------------------------------------------------------------- asking

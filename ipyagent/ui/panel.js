@@ -158,7 +158,7 @@ function render({ model, el }) {
   const store = storeOf(model);
   const root = element("section", "ipyagent ia-look ia-panel tex2jax_ignore mathjax_ignore");
   root.setAttribute("aria-label", "Agent");
-  root.dataset.lmSuppressShortcuts = "true"; // JupyterLab: keys typed here are not commands
+  dom.ownKeys(root);
   const log = element("div", "ia-log");
   const alert = element("div", "ia-alert ia-unseen");
   alert.setAttribute("role", "alert");

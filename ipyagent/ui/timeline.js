@@ -111,7 +111,7 @@ function render({ model, el }) {
   const state = model.get("state");
   const root = element("section", "ipyagent ia-look ia-timeline tex2jax_ignore mathjax_ignore");
   root.setAttribute("aria-label", "Context timeline");
-  root.dataset.lmSuppressShortcuts = "true"; // JupyterLab: keys typed here are not commands
+  dom.ownKeys(root);
   root.addEventListener("keydown", (event) => event.stopPropagation());
   el.append(root);
 

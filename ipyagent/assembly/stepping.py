@@ -75,7 +75,7 @@ class Rung(msgspec.Struct, frozen=True, kw_only=True):
 
 class Step(msgspec.Struct, frozen=True, kw_only=True):
     """What one layer did (`done`) or would do: tokens of the prompt by source before and after it (`after` None:
-    only the model's answer would tell), the sources that `changed`, its price, and in words what went. `event` is
+    only the model's answer would tell), its price, and in words what went. `event` is
     its decision (0: not made)."""
 
     layer: str
@@ -83,7 +83,6 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     before: dict[str, int]
     after: dict[str, int] | None
     price: Price | None
-    changed: frozenset[str] = frozenset()
     words: str = ""
     calls: bool = False
     event: int = 0
@@ -235,10 +234,11 @@ def look_ahead(session: Session, rung: Rung) -> Step:
     after = View.of(session.journal.read())
     for number, event in enumerate(rung.made, session.journal.last + 1):
         after.apply(msgspec.structs.replace(event, id=number))
-    before, then = Shares().of(view), Shares().of(after)
+    before = Shares().of(view)
+    then = _then(before, Shares().estimated(view), after)
     return Step(
         layer=rung.layer, done=False, before=before, after=then, price=_Before(session, before).price(after, then),
-        changed=_changed(Shares().estimated(view), after), words=_told(rung.made),
+        words=_told(rung.made),
     )  # fmt: skip
 
 
@@ -252,20 +252,25 @@ async def take_step(engine: Engine, rung: Rung) -> Step | None:
     made = next((event for event in recorded if isinstance(event, DECISIONS)), None)
     if made is None:
         return None
-    after, changed = Shares().of(session.view), _changed(estimates, session.view)
+    after = _then(sources, estimates, session.view)
     forks = [event for event in session.journal.read() if event.id > first and isinstance(event, ForkEnded)]
     price = before.price(session.view, after, forks)
     if isinstance(made, Compacted) and session.view.begins_with(made.id):
         session.compacted()
     return Step(
-        layer=rung.layer, done=True, before=sources, after=after, price=price, changed=changed,
-        words=_told(recorded), calls=bool(forks), event=made.id,
+        layer=rung.layer, done=True, before=sources, after=after, price=price, words=_told(recorded),
+        calls=bool(forks), event=made.id,
     )  # fmt: skip
 
 
-def _changed(before: dict[str, int], view: View) -> frozenset[str]:
-    """The sources of which there is more or less than before."""
-    return frozenset(source for source, tokens in Shares().estimated(view).items() if tokens != before[source])
+def _then(before: dict[str, int], estimates: dict[str, int], after: View) -> dict[str, int]:
+    """Tokens by source after a change, by the measure of those before it, which the server has counted as far as it
+    could: our estimates of both, and what they were off by before."""
+    off = sum(before.values()) / (sum(estimates.values()) or 1)
+    return {
+        source: before[source] if tokens == estimates[source] else round(tokens * off)
+        for source, tokens in Shares().estimated(after).items()
+    }
 
 
 class _Before:

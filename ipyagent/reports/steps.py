@@ -58,8 +58,7 @@ def rows(step: Step) -> list[tuple[str, str, str, str]]:
         return [(name, f"{step.before[name]:,}", "?", "") for name in found] + [("in all", _sum(step.before), "?", "")]
     made = []
     for name in found:
-        # what did not change is only counted a little otherwise: by our estimate in place of the server's count
-        old, new = step.before[name], step.after[name] if name in step.changed else step.before[name]
+        old, new = step.before.get(name, 0), step.after.get(name, 0)
         made.append((name, f"{old:,}", f"{new:,}", f"{new - old:+,}" if new != old else ""))
     total = sum(step.after.values()) - sum(step.before.values())
     return [*made, ("in all", _sum(step.before), _sum(step.after), f"{total:+,}" if total else "")]

@@ -90,7 +90,7 @@ class Board:
             self._main = None
         self.context, self.children = ContextPart(agent), ChildrenPart(agent)
         self.memory, self.skills = MemoryPart(agent, self.wake), SkillsPart(agent)
-        self.sessions = SessionsPart(agent, self._on_main, lambda reply: self._send({"part": "sessions", **reply}))
+        self.sessions = SessionsPart(agent, self._on_main, self._taken_up)
         self._parts: dict[Tab, Part] = {
             "context": self.context, "memory": self.memory, "skills": self.skills, "children": self.children,
             "sessions": self.sessions,
@@ -150,6 +150,10 @@ class Board:
             self._main.call_soon_threadsafe(act)
         else:
             act()
+
+    def _taken_up(self, reply: dict[str, Any]) -> None:
+        self._send({"part": "sessions", **reply})
+        self.wake()  # the session that is followed changes at once, not when the board next looks
 
     # ------------------------------------------------------------------ any thread
 

@@ -48,13 +48,33 @@ function initialize({ model }) {
     const again = button.hasAttribute("data-again");
     model.send({ button: button.dataset.ipyagentDoor, ...(again ? { press: `${page}.${++presses}` } : {}) });
     if (again) setTimeout(() => (button.disabled = false), 1500); // not twice by a double click
+    if (again && event.detail === 0) { // by a key
+      held = button.dataset.ipyagentDoor;
+      watcher.observe(document.body, { childList: true, subtree: true });
+    }
+  };
+  // What a press changes is written anew, its button too: the focus goes to the new one, until it goes elsewhere.
+  let held = "";
+  const watcher = new MutationObserver(() => {
+    if (document.activeElement !== document.body) return;
+    document.querySelector(`[data-ipyagent-door="${CSS.escape(held)}"]:not(:disabled)`)?.focus({ preventScroll: true });
+  });
+  const release = (event) => {
+    if (event.type === "focusin" && event.target.dataset?.ipyagentDoor === held) return;
+    held = "";
+    watcher.disconnect();
   };
   const listen = (message) => hear(model, message);
   model.on("msg:custom", listen);
   model.send({ ready: page });
   document.addEventListener("click", press, true);
+  document.addEventListener("focusin", release);
+  document.addEventListener("pointerdown", release);
   const leave = () => {
     document.removeEventListener("click", press, true);
+    document.removeEventListener("focusin", release);
+    document.removeEventListener("pointerdown", release);
+    watcher.disconnect();
     model.off("msg:custom", listen);
     style.remove();
   };

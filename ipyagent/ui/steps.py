@@ -124,7 +124,7 @@ def _button(mark: str, sign: str, command: str, label: str) -> str:
 
 
 def _step_html(step: Step) -> str:
-    head = "".join(f'<th style="{_CELL if name else _LEFT}">{name}</th>' for name in ("", "before", "after", "change"))
+    head = "<td></td>" + "".join(f'<th style="{_CELL}">{name}</th>' for name in ("before", "after", "change"))
     found = rows(step)
     body = "".join(_row_html(row, strong=number == len(found)) for number, row in enumerate(found, 1))
     table = f'<table style="border-collapse:collapse;margin:4px 0"><tr>{head}</tr>{body}</table>'

@@ -33,8 +33,8 @@ CELLS = [
     "%memory",
     "%context --panel",
 ]
-FAULTS = """async () => {
-  const found = await axe.run({include: [...document.querySelectorAll('.ipyagent')]});
+FAULTS = """async (where) => {
+  const found = await axe.run({include: [...document.querySelectorAll(where)]});
   return [
     found.violations.filter((one) => ['serious', 'critical'].includes(one.impact))
       .flatMap((one) => one.nodes.map((node) => `${one.id}: ${node.html.slice(0, 160)} ${node.failureSummary}`)),
@@ -62,15 +62,20 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         running.stop()
 
 
-def faults(page: Page) -> tuple[list[str], int]:
-    found: list[Any] = page.page.evaluate(FAULTS)
+def bring_axe(page: Page) -> None:
+    axe = pytest.importorskip("axe_playwright_python.base")
+    page.page.evaluate((Path(axe.__file__).parent / "axe.min.js").read_text("utf-8"))
+    # Lab's body is 0 px high and hides what flows over: axe would take all of the page for hidden
+    page.page.evaluate("() => { document.body.style.height = '100vh' }")
+
+
+def faults(page: Page, where: str = ".ipyagent") -> tuple[list[str], int]:
+    found: list[Any] = page.page.evaluate(FAULTS, where)
     return found[0], found[1]
 
 
 def test_what_we_show_has_no_serious_fault_in_either_theme_and_fits_a_narrow_page(server: Server, shots: Path) -> None:
     """Every cell is in the page: Lab takes those that are out of sight out of it, so the window is tall."""
-    axe = pytest.importorskip("axe_playwright_python.base")
-    script = (Path(axe.__file__).parent / "axe.min.js").read_text("utf-8")
     write_notebook(server.root, "accessible.ipynb", CELLS)
     with Page(server, shots, height=9000) as page:
         page.open("accessible.ipynb")
@@ -80,9 +85,7 @@ def test_what_we_show_has_no_serious_fault_in_either_theme_and_fits_a_narrow_pag
         page.cell(5).locator(".im-row .ia-name").first.click()
         page.cell(5).locator(".im-text").wait_for(timeout=10_000)
         page.cell(LIVE).locator(".ia-panel").nth(len(STATES) - 1).wait_for(timeout=20_000)
-        page.page.evaluate(script)
-        # Lab's body is 0 px high and hides what flows over: axe would take all of the page for hidden
-        page.page.evaluate("() => { document.body.style.height = '100vh' }")
+        bring_axe(page)
         for theme in ("JupyterLab Dark", "JupyterLab Light"):
             page.theme(theme)
             found, seen = faults(page)
@@ -120,5 +123,14 @@ def test_what_we_show_has_no_serious_fault_in_either_theme_and_fits_a_narrow_pag
             ".filter((root) => root.scrollWidth > root.clientWidth + 1).map((root) => root.className)"
         )
         assert wide == []
+        page.page.set_viewport_size({"width": 320, "height": 9000})
+        page.page.wait_for_timeout(500)
+        beyond = page.cell(LIVE).evaluate(
+            "(cell) => [...cell.querySelectorAll('.ia-bar')].filter((bar) => bar.scrollHeight > bar.clientHeight + 1"
+            " || bar.scrollWidth > bar.clientWidth + 1).length"
+            " + [...cell.querySelectorAll('.ia-card')].filter((card) => card.scrollWidth > card.clientWidth + 1).length"
+        )
+        page.shot("accessible_320")
+        assert beyond == 0
         assert page.errors == []
         page.shut_down()

@@ -13,6 +13,7 @@ from tests.bench.bench_panels import measure
 
 from .lab import CHROMIUM, Page, write_notebook
 from .product import Product, until
+from .test_accessible import bring_axe, faults
 
 pytestmark = [
     pytest.mark.browser,
@@ -120,9 +121,16 @@ def test_the_board_is_live_while_a_cell_runs_and_leaves_its_summary(product: Pro
         board.locator(".ib-fork").click()
         board.get_by_text("going on in a copy").wait_for(timeout=10_000)
         until(lambda: board.locator(".ib-sessions .ib-row").count() == 2, "the copy in the list")
+        bring_axe(page)
         for theme, suffix in (("JupyterLab Dark", "dark"), ("JupyterLab Light", "light")):
             page.theme(theme)
             page.shot(f"board_sessions_{suffix}")
+            for name in tab:
+                tab[name].click()
+                if name in ("Memory", "Skills", "Sessions"):  # with something open
+                    board.locator(":is(.im-row, .ib-row):visible").first.click()
+                    board.locator(":is(.im-detail, .ib-detail):visible button").first.wait_for(timeout=10_000)
+                assert "\n".join(faults(page, ".ia-board")[0]) == "", f"{name}, {theme}"
 
         # again: a second one, and the first goes on
         page.run(SKILLS)
@@ -139,6 +147,41 @@ def test_the_board_is_live_while_a_cell_runs_and_leaves_its_summary(product: Pro
         assert "count rows" in "".join(stored["text/html"])
         assert "<img" not in "".join(stored["text/html"])
         page.shut_down()
+
+
+def test_in_notebook_7_keys_belong_to_the_board_also_after_a_reload(tmp_path: Path, shots: Path) -> None:
+    """Its shortcuts are for whatever has the focus: arrows move between cells, `a` and `d d` add one and take it."""
+    with Product(tmp_path, "notebook", environment={"IPYAGENT_TRUST_ALL": "true"}) as product:
+        product.model.brain = brain
+        write_notebook(tmp_path, "keys.ipynb", CELLS[:3])
+        with Page(product.jupyter, shots) as page:
+            page.open("keys.ipynb")
+            for cell in (LOAD, SAID, PANEL):
+                page.run(cell)
+            board = page.cell(PANEL).locator(".ia-board")
+            board.locator(".it-bar").wait_for(timeout=10_000)
+            until(lambda: page.outputs(PANEL)[0]["data"].get("text/markdown"), "the static form")
+            page.save()
+            page.open("keys.ipynb")
+            board.locator(".it-bar").wait_for(timeout=10_000)
+            keys = page.page.keyboard
+            board.get_by_role("tab", name="Context", exact=True).focus()
+            for key in ("a", "d", "d", "ArrowLeft"):  # round to the last one
+                keys.press(key)
+            board.locator(".ib-sessions .ib-row").wait_for(timeout=10_000)
+            assert page.page.locator(".jp-Notebook .jp-Cell").count() == 3
+            for key in ("Tab", "ArrowDown", "Enter"):
+                keys.press(key)
+            board.locator(".ib-sessions .ib-text", has_text="said").wait_for(timeout=10_000)
+            keys.press("Escape")  # back to the list
+            assert page.page.evaluate("() => document.activeElement.ariaLabel") == "Stored sessions"
+            keys.press("Tab")  # Resume is not for the session that goes on
+            keys.press("Enter")
+            board.get_by_text("going on in a copy").wait_for(timeout=10_000)
+            until(lambda: board.locator(".ib-row").filter(has_text="this one").filter(has_text="copy of").count() == 1,
+                  "the copy as the session that goes on")  # fmt: skip
+            assert page.page.evaluate("() => document.activeElement.ariaLabel") == "Stored sessions"
+            page.shut_down()
 
 
 @pytest.mark.slow

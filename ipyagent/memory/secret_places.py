@@ -13,10 +13,10 @@ from ipyagent.memory.secrets import (
     BEARER,
     KNOWN,
     LOGIN,
-    SECRETIVE,
     gives_away,
     is_random,
     known_kind,
+    secret_variables,
     stands_for,
 )  # fmt: skip
 
@@ -84,10 +84,9 @@ def _all(text: str, environ: Mapping[str, str]) -> Iterator[tuple[str, int, int]
             if runs := list(_BODY.finditer(found["value"])):
                 yield "a private key", found.start("value"), found.start("value") + runs[-1].end()
     yield from _known(text, data)
-    for name, value in environ.items():
-        if len(value) >= 12 and SECRETIVE.search(name) and is_random(value, 2.5):
-            for at in _places(text, value):
-                yield f"the value of {name}", at, at + len(value)
+    for name, value in secret_variables(environ):
+        for at in _places(text, value):
+            yield f"the value of {name}", at, at + len(value)
     if "://" in text and "@" in text:
         for at in _places(text, "://"):
             found_url = _URL_PASSWORD.match(text, at)

@@ -101,6 +101,8 @@ _NO_VALUE = re.compile(r"(?:tokens|passes|cookies|_(?:name|path|file|url|id|hash
 """Names that speak of a secret and do not hold it."""
 _ZERO_WIDTH = re.compile(r"[\u00ad\u200b-\u200f\u2028\u2029\u2060-\u2064\ufeff]")
 SECRETIVE = re.compile(r"(?i)key|token|secret|passw|pwd|credential")
+FOLDERS = ("PWD", "OLDPWD")
+"""Variables of the shell that sound like a secret and are the folder that it is in."""
 
 
 def find_secrets(text: str, *, known: str = "", environ: Mapping[str, str] = os.environ) -> list[Secret]:
@@ -151,9 +153,9 @@ def _all(text: str, environ: Mapping[str, str]) -> Iterator[tuple[str, str, int]
     for match in KNOWN.finditer(text):
         if (kind := known_kind(match)) and free(*match.span()):
             yield kind, match.group(), match.start()
-    for name, value in environ.items():
-        place = text.find(value) if len(value) >= 12 and SECRETIVE.search(name) else -1
-        if place >= 0 and is_random(value, 2.5) and free(place, place + len(value)):
+    for name, value in secret_variables(environ):
+        place = text.find(value)
+        if place >= 0 and free(place, place + len(value)):
             yield f"the value of the environment variable {name}", value, place
     for kind, form in (
         ("a password in a web address", _URL),
@@ -180,6 +182,16 @@ def _all(text: str, environ: Mapping[str, str]) -> Iterator[tuple[str, str, int]
             yield "a random key", match["value"], match.start()
 
 
+def secret_variables(environ: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """Names and values of the environment's secrets: named so, long and random enough, and no folder or file that
+    is there (`PWD` is no password, `GOOGLE_APPLICATION_CREDENTIALS` says where they are)."""
+    for name, value in environ.items():
+        if len(value) >= 12 and name not in FOLDERS and SECRETIVE.search(name) and is_random(value, 2.5):
+            if os.path.isabs(value) and os.path.lexists(value):
+                continue
+            yield name, value
+
+
 def known_kind(match: re.Match[str]) -> str:
     """The kind of what `KNOWN` found; "" for `sk-ant-xxxxxxxx`, a picture of a key."""
     kind = _KINDS[int((match.lastgroup or "k0")[1:])][0]
@@ -191,6 +203,10 @@ def stands_for(value: str) -> bool:
     return _STANDS_FOR.fullmatch(value) is not None
 
 
+_PATH = re.compile(r"(?:~|[A-Za-z]:)?[\\/][\w.\- ]+[\\/]")
+"""How a folder begins: of `pwd` it is where one stands, no password."""
+
+
 def gives_away(match: re.Match[str], value: str) -> bool:
     """Whether what is assigned to a secret's name is a secret itself."""
     quoted = match["inside"] is not None
@@ -198,7 +214,7 @@ def gives_away(match: re.Match[str], value: str) -> bool:
     if not value or _STANDS_FOR.fullmatch(value) or bare in _ORDINARY or bare == match["name"].casefold():
         return False
     name = match["name"].casefold()
-    if _NO_VALUE.search(name):
+    if _NO_VALUE.search(name) or (name.endswith("pwd") and _PATH.match(value)):
         return False
     if not quoted and re.search(r"[()]|^\W*$", value):  # code, or a sign
         return False

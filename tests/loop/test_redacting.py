@@ -17,6 +17,7 @@ import ipyagent
 from ipyagent.kernel.masking import mask, stand_ins
 from ipyagent.loop.redacting import Redactor, redacted
 from ipyagent.memory.secret_places import secrets_in
+from ipyagent.memory.secrets import find_secrets
 
 ANTHROPIC = "sk-ant-" + "api03-" + "Qm4NcYh3Jd6Gs1Pu5EZq7XkV2m9TfLw4Rb8aZ9"
 GITHUB = "ghp_" + "aB3dE6gH9jK2mN5pQ8sT1vW4yZ7aB3dE6gH9"
@@ -123,3 +124,16 @@ def test_the_user_is_told_once_and_may_turn_it_off() -> None:
     assert GITHUB not in told[0]
     on[0] = False
     assert redact(GITHUB) == GITHUB
+
+
+def test_the_folder_that_a_shell_is_in_is_no_password() -> None:
+    """Met in a folder with a digit in its name: the path of every skill was masked."""
+    environ = {"PWD": "/home/ann/dev/Project17", "OLDPWD": "/home/ann/x9Zk2Qw/", "KEY_FILE": str(Path(__file__))}
+    for text in (
+        "Folder: /home/ann/dev/Project17/skills/profile", "PWD=/home/ann/dev/Project17", "pwd: /home/ann/x9Zk2Qw/a",
+        f"cat {Path(__file__)}", "OLDPWD=C:\\Users\\ann7\\work",
+    ):  # fmt: skip
+        assert secrets_in(text, environ=environ) == [], text
+        assert find_secrets(text, environ=environ) == [], text
+    assert len(secrets_in("x Zq7XkV2m9TfLw4Rb8NcY", environ={"MY_TOKEN": "Zq7XkV2m9TfLw4Rb8NcY"})) == 1
+    assert len(secrets_in("pwd=Zq7XkV2m9Tf", environ={})) == 1

@@ -38,6 +38,7 @@ def run_mcp(agent: Agent, line: str) -> str:
 
 
 def _list(agent: Agent, rest: str) -> str:
+    """The servers, where each comes from, and how it stands."""
     servers = agent.mcp.servers
     found = servers.found()
     if not agent.settings.mcp:
@@ -145,6 +146,7 @@ def _brought_up(agent: Agent, name: str) -> list[str]:
 
 
 def _remove(agent: Agent, rest: str) -> str:
+    """Take a server out of mcp.json and stop it."""
     servers = agent.mcp.servers
     if not rest or " " in rest:
         raise UsageError("no server is named: %agent mcp remove NAME")
@@ -160,6 +162,7 @@ def _remove(agent: Agent, rest: str) -> str:
 
 
 def _tools(agent: Agent, rest: str) -> str:
+    """The tools of all servers, or of NAME."""
     servers = _started(agent)
     if rest and rest not in servers.running:
         raise UsageError(_unknown(rest, servers.running))
@@ -173,6 +176,7 @@ def _tools(agent: Agent, rest: str) -> str:
 
 
 def _restart(agent: Agent, rest: str) -> str:
+    """Start all servers anew, or NAME."""
     servers = _started(agent)
     if rest and rest not in servers.running:
         raise UsageError(_unknown(rest, servers.running))
@@ -200,6 +204,7 @@ def _trust(agent: Agent, rest: str) -> str:
 
 
 def _doctor(agent: Agent, rest: str) -> str:
+    """What is wrong with the servers, their entries or what they need."""
     import importlib.util
 
     servers = agent.mcp.servers

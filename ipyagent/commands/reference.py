@@ -9,6 +9,7 @@ from ipyagent.assembly import compacting, settings_files
 from ipyagent.commands import agent, earlier, mcp, memory, skills
 from ipyagent.config import IPyAgent
 from ipyagent.options import USAGE
+from ipyagent.ui.board import TABS
 
 OPTIONS = {
     "--model NAME": "the model for this request",
@@ -22,6 +23,29 @@ OPTIONS = {
 }
 
 
+ARGUMENTS = {
+    "resume": "[ID | LABEL]",
+    "fork": "[LABEL]",
+    "rollback": "N",
+    "fix": "[WORDS]",
+    "export": "FILE",
+    "cells": "[FILE.ipynb]",
+    "model": "[NAME]",
+    "mode": "[ask | auto | read_only]",
+    "allow": "[RULE]",
+    "trust": "[--off]",
+    "mcp": "[COMMAND]",
+    "children": "[list | types | stop NAME]",
+    "messages": "[NUMBER]",
+    "context": "[OPTIONS]",
+    "panel": f"[{' | '.join(TABS)}]",
+    "compact": "[OPTIONS]",
+    "memory": "[COMMAND]",
+    "skills": "[COMMAND]",
+}
+"""What may follow the commands of `%agent` that take something."""
+
+
 def reference(parser: argparse.ArgumentParser) -> str:
     """The whole text; `parser` reads the shell's command line."""
     return "\n".join(
@@ -31,7 +55,13 @@ def reference(parser: argparse.ArgumentParser) -> str:
             "Made by `ipyagent reference` from the code; a test holds it to that.",
             "",
             *_cells(),
-            *_commands("`%agent`", ((name, _first(run.__doc__)) for name, run in agent.COMMANDS.items())),
+            *_commands(
+                "`%agent`",
+                (
+                    (f"{name} {ARGUMENTS.get(name, '')}".strip(), _first(run.__doc__))
+                    for name, run in agent.COMMANDS.items()
+                ),
+            ),
             "Words that are none of these are a request: `%agent why is the last plot empty?`",
             "",
             *_lines(),
@@ -102,8 +132,8 @@ def _settings() -> list[str]:
         "## Settings",
         "",
         "Each is a trait of `IPyAgent`: `%config IPyAgent.NAME = …`, `c.IPyAgent.NAME = …` in IPython's configuration, "
-        "`IPYAGENT_NAME` in the environment, `NAME = …` in a settings file. The last column says what a project's "
-        "file may do.",
+        "`IPYAGENT_NAME` (in capitals) in the environment, `NAME = …` in a settings file. The last column says what a "
+        "project's file may do.",
         "",
         *_table(("setting", "kind", "default", "what", "project"), rows),
     ]

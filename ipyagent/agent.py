@@ -149,7 +149,8 @@ class Agent:
                 self.notices.append(line)
 
     def resume(self, name: str = "") -> Session:
-        """Take up a stored session, see `Sessions.resume`. What was trusted in this kernel keeps no head of others."""
+        """Take up a stored session, see `Sessions.resume`. What was trusted in this kernel keeps no head of others.
+        Raises UsageError when there is none, TrustError, JournalError."""
         self._work.forget()
         self._end_children()
         session = self.sessions.resume(name)
@@ -158,7 +159,8 @@ class Agent:
         return session
 
     def fork(self, name: str = "") -> Session:
-        """Go on in a copy of the current session or of a stored one, see `Sessions.fork`."""
+        """Go on in a copy of the current session or of the stored one of that id, see `Sessions.fork`. Raises
+        UsageError, TrustError, JournalError."""
         self._work.forget()
         self._end_children()
         return self.sessions.fork(name)
@@ -226,12 +228,13 @@ class Agent:
         return run_compact(self, line)
 
     def run_sync(self, text: str, **options: Any) -> TurnResult:
-        """One request from a script, shown nowhere. `options` as in `Options`."""
+        """One request from a script, shown nowhere. `options` as in `Options`. How it ended is in the result;
+        raises what `prepare` raises."""
         return self.prepare(text, Options(**options), Unseen()).run_blocking()
 
     async def run(self, text: str, **options: Any) -> AsyncIterator[Event]:
         """One request from async code: its events as they happen, each on disk already; the last
-        is the TurnEnded. Leaving the loop early stops the turn."""
+        is the TurnEnded. Leaving the loop early stops the turn. Raises what `prepare` raises."""
         listener = Listener(asyncio.get_running_loop())
         task = asyncio.ensure_future(self.prepare(text, Options(**options), listener).run())
         task.add_done_callback(lambda _: listener.finish())

@@ -30,7 +30,7 @@ from __future__ import annotations
 
 
 class AgentError(Exception):
-    """What happened and what to do, in one line for the user."""
+    """What happened and what to do, in one line for the user. All that ipyagent raises for a user is one of these."""
 
     def _render_traceback_(self) -> list[str]:
         """IPython prints these lines instead of a traceback."""

@@ -28,7 +28,8 @@ def is_ours(source: str) -> bool:
 class Options(msgspec.Struct, frozen=True, kw_only=True):
     """What one request may say beside its words; empty means the setting.
 
-    `fresh`: without history, not kept in the conversation. `fork`: with history, not kept.
+    `max_turns`: model calls at most. `fresh`: without history, not kept in the conversation. `fork`: with history,
+    not kept. Raises UsageError for what no request can be sent with.
     """
 
     model: str = ""
@@ -39,7 +40,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     fork: bool = False
 
     def __post_init__(self) -> None:
-        """Raises UsageError for what no request can be sent with."""
+        """Refuse what no request can be sent with."""
         for name, value in (("mode", self.mode or ""), ("effort", self.effort)):
             known: tuple[str, ...] = getattr(IPyAgent.class_traits()[name], "values")  # noqa: B009 - an Enum's own
             if value and value not in known:
@@ -57,7 +58,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
 
 class TurnResult(msgspec.Struct, frozen=True, kw_only=True):
     """How a request ended: `status` finished, stopped, limit, refused or failed; `message` one line
-    for the user; `text` the model's last words; `cost` US dollars (None: no price known)."""
+    for the user; `text` the model's last words; `cost` US dollars (None: no price known); `seconds` from
+    request to end. A turn that failed is a result, too: nothing is raised for it."""
 
     status: Ending
     message: str

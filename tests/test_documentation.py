@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from importlib import metadata
 from pathlib import Path
 
 import nbformat
@@ -17,7 +18,7 @@ from rooms import Room, room
 
 from ipyagent.__main__ import make_parser
 from ipyagent.commands import agent, mcp, memory, skills
-from ipyagent.commands.reference import OPTIONS, reference
+from ipyagent.commands.reference import ARGUMENTS, OPTIONS, reference
 from ipyagent.config import IPyAgent
 from ipyagent.options import FLAGS, VALUES
 
@@ -50,6 +51,17 @@ def test_the_reference_is_what_the_code_says() -> None:
     )
 
 
+def test_the_reference_lists_every_command_with_what_it_takes_and_does() -> None:
+    assert sorted(ARGUMENTS) == sorted(set(agent.COMMANDS) - set(agent.BARE))
+    text = (ROOT / "REFERENCE.md").read_text("utf-8")
+    for title, known in {**TABLES, "In a shell": (), "Settings": tuple(IPyAgent.class_own_traits(config=True))}.items():
+        (section,) = re.findall(rf"^## `?{re.escape(title)}`?\n(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL)
+        rows = [re.split(r"(?<!\\)\|", line)[1:-1] for line in section.splitlines() if line.startswith("| `")]
+        assert {row[0].strip(" `").split()[0] for row in rows} >= set(known), title
+        assert rows
+        assert all(cell.strip(" `") for row in rows for cell in row), title
+
+
 def test_every_option_of_a_cell_is_in_the_reference() -> None:
     assert sorted(option.split()[0] for option in OPTIONS) == sorted((*FLAGS, *VALUES))
 
@@ -59,7 +71,7 @@ def inline() -> list[str]:
 
 
 TABLES = {
-    "%agent": (*agent.COMMANDS, "help"),
+    "%agent": tuple(agent.COMMANDS),
     "%memory": tuple(memory.COMMANDS),
     "%skills": tuple(skills.COMMANDS),
     "%agent mcp": tuple(mcp.COMMANDS),
@@ -199,6 +211,15 @@ def test_the_wheel_is_typed_and_brings_notebooks_and_skills() -> None:
     assert (ROOT / "ipyagent" / "py.typed").is_file()
     assert told["packages"] == ["ipyagent"]
     assert told["force-include"] == {"notebooks": "ipyagent/notebooks", "skills": "ipyagent/bundled_skills"}
+    try:
+        files = {str(path) for path in metadata.files("ipyagent") or ()}
+    except metadata.PackageNotFoundError:
+        pytest.skip("ipyagent is not installed here, only on the path: its built wheel is looked at in CI")
+    if "ipyagent/__init__.py" not in files:
+        pytest.skip("installed in place: its built wheel is looked at in CI")
+    assert "ipyagent/py.typed" in files
+    assert {f"ipyagent/notebooks/{path.name}" for path in (ROOT / "notebooks").glob("*.ipynb")} <= files
+    assert {f"ipyagent/bundled_skills/{path.parent.name}/SKILL.md" for path in ROOT.glob("skills/*/SKILL.md")} <= files
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "notebooks").glob("*.ipynb")), ids=lambda path: path.stem)

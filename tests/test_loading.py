@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import json
+import operator
 import os
 import subprocess
 import sys
@@ -207,6 +209,52 @@ def test_public_names_are_these() -> None:
         assert name in dir(ipyagent)
     with pytest.raises(AttributeError, match="Agnet"):
         ipyagent.Agnet
+
+
+SAID = {
+    "Agent": ("shell", "folder", "notebook", "tools", "thread"),
+    "Agent.prepare": ("UsageError", "NoCredentials", "SettingError", "JournalError"),
+    "Agent.run": ("events", "TurnEnded", "Raises", "prepare"),
+    "Agent.run_sync": ("options", "result", "raises", "prepare"),
+    "Agent.resume": ("UsageError", "TrustError"),
+    "Agent.fork": ("UsageError", "TrustError", "JournalError"),
+    "Agent.stop": ("thread",),
+    "Agent.undo": ("UsageError",),
+    "Agent.compact": ("UsageError", "CompactionFailed"),
+    "AgentError": ("what to do", "one line"),
+    "Options": ("model calls", "history", "UsageError"),
+    "TurnResult": ("status", "finished", "US dollars", "seconds", "nothing is raised"),
+    "agent_map": ("order of the inputs", "US dollars", "tokens", "seconds", "Raises UsageError", "interrupt"),
+    "hooks": ("hooks.stop(function)",),
+    "tool": ("permission", "writes", "characters", "Raises UsageError"),
+    "load_ipython_extension": ("%load_ext",),
+}
+"""What the docstrings of public names must speak of: units, shapes, errors."""
+
+
+@pytest.mark.parametrize("name", SAID)
+def test_docstrings_of_public_names_tell_units_shapes_and_errors(name: str) -> None:
+    told = " ".join((inspect.getdoc(operator.attrgetter(name)(ipyagent)) or "").split())
+    assert [word for word in SAID[name] if word not in told] == []
+
+
+def test_public_names_are_documented_and_typed() -> None:
+    for name in ipyagent.__all__:
+        public = getattr(ipyagent, name)
+        holder = public if inspect.isclass(public) else type(public)
+        methods = {} if not holder.__module__.startswith("ipyagent") or name == "IPyAgent" else vars(holder)
+        functions = {f"{name}.{key}": each for key, each in methods.items() if not key.startswith("_")}
+        if inspect.isfunction(public):
+            functions[name] = public
+        for where, each in functions.items():
+            function = each.fget if isinstance(each, property) else each
+            if not inspect.isfunction(function):
+                continue
+            assert inspect.getdoc(each), where
+            given = inspect.signature(function)
+            assert given.return_annotation is not given.empty, where
+            untyped = [key for key, taken in given.parameters.items() if taken.annotation is taken.empty]
+            assert untyped in ([], ["self"]), where
 
 
 # ---------------------------------------------------------------------- settings

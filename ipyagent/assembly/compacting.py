@@ -19,6 +19,7 @@ from ipyagent.assembly.requests import Options
 from ipyagent.assembly.stepping import Stepped, stepped
 from ipyagent.context.archive import left_ranges
 from ipyagent.context.ranges import Range, whole_turns
+from ipyagent.context.summarize import PURPOSE
 from ipyagent.errors import CompactionFailed, UsageError
 from ipyagent.journal.admission import text_block
 from ipyagent.journal.events import Compacted, DecisionUndone, Event, ForkEnded, LayerDecided, LayerFailed, Snipped
@@ -207,7 +208,8 @@ async def _compact(agent: Agent, session: Session, wanted: Wanted, main: MainThr
 
 def _told(session: Session, seen: _Watcher, made: Compacted, words: str) -> str:
     """What went, what stayed, figures before and after."""
-    spent = [event for event in seen.events if isinstance(event, ForkEnded)]
+    # what else ended meanwhile, the notes say, is not what this cost
+    spent = [event for event in seen.events if isinstance(event, ForkEnded) and event.purpose == PURPOSE]
     costs = [event.cost for event in spent]
     price = "no model call" if not spent else "price not known"
     if spent and None not in costs:

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from ipyagent.context.clear_results import TTL
+from ipyagent.context.summarize import PURPOSE
 from ipyagent.errors import CompactionFailed
 from ipyagent.journal.events import (
     Collapsed,
@@ -253,7 +254,8 @@ async def take_step(engine: Engine, rung: Rung) -> Step | None:
     if made is None:
         return None
     after = _then(sources, estimates, session.view)
-    forks = [event for event in session.journal.read() if event.id > first and isinstance(event, ForkEnded)]
+    ended = (event for event in session.journal.read() if event.id > first and isinstance(event, ForkEnded))
+    forks = [event for event in ended if event.purpose == PURPOSE]
     price = before.price(session.view, after, forks)
     if isinstance(made, Compacted) and session.view.begins_with(made.id):
         session.compacted()

@@ -25,6 +25,8 @@ TRIES = 3
 """Shorter copies that are tried when the compaction call itself is too long."""
 LITTLE = 400
 """Tokens of a range that no summary makes smaller."""
+PURPOSE = "compaction"
+"""How the fork that writes a summary is named in the journal."""
 CACHE_MINUTES = {"5m": 5, "1h": 60}
 _ANALYSIS = re.compile(r"<analysis>.*?(?:</analysis>|(?=<summary>)|\Z)", re.DOTALL)
 _SUMMARY = re.compile(r"<summary>(.*?)(?:</summary>\s*\Z|\Z)", re.DOTALL)
@@ -129,7 +131,7 @@ async def _ask(now: Situation, words: str) -> Forked:
     """The fork's answer; of shorter and shorter copies when the whole does not fit."""
     factor, messages = now.view.calibration.factor, now.view.messages
     room = _room(now)
-    order = ForkOrder(purpose="compaction", directive=words, max_tokens=room, without_pictures=_bare_is_cheaper(now))
+    order = ForkOrder(purpose=PURPOSE, directive=words, max_tokens=room, without_pictures=_bare_is_cheaper(now))
     left = _left(now, words)
     if now.gap:
         order = _shorter(now, order, now.gap + round(factor * estimate_text(words)) + room)

@@ -7,12 +7,13 @@ import base64
 import re
 import types
 from collections.abc import Coroutine, Generator, Iterator
+from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 import pytest
-from compact_room import Answer, CompactRoom, compact_room, directive_in, plain, words
+from compact_room import GOOD, Answer, CompactRoom, compact_room, directive_in, plain, words
 
 from ipyagent import Agent
 from ipyagent.assembly.requests import Options
@@ -467,6 +468,7 @@ def test_a_stop_at_any_await_leaves_the_conversation_or_the_whole_boundary(room:
     outcomes: list[str] = []
 
     async def tried(main: Any, step: int) -> bool:
+        room.summaries = [replace(GOOD, delay=0.002)]  # else a slow machine reads several events at once
         before, wire = len(room.of(agent, Compacted)), session.view.wire()
         model = agent.connections.get(agent.model, agent.endpoint())
         await agent.connect(session, model, agent.tools_now(), Options())
@@ -486,7 +488,7 @@ def test_a_stop_at_any_await_leaves_the_conversation_or_the_whole_boundary(room:
             done = main.blocking_door(lambda at=at, main=main: tried(main, at))  # type: ignore[misc]
         step += 1
         assert step < 400
-    assert step >= 4  # hooks, request, reply: how many more there are is the network's affair
+    assert step > 8, outcomes
     assert room.turn(agent, "go on", text("ok")).status == "finished"
     room.nothing_refused()
     room.replays(agent)

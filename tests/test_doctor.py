@@ -57,6 +57,22 @@ def test_with_a_server_that_listens_all_is_there_and_no_key_is_shown(tmp_path: P
     assert lines[-1].startswith("all that is needed is there")
 
 
+@pytest.mark.parametrize(
+    ("version", "mend"),
+    [("7.0.1", "'ipykernel>=7.4'"), ("7.3.0", "'ipykernel>=7.4'"), ("7.4.0", ""), ("8.0", ""), ("6.31.0", ""),
+     ("6.29.5", "'ipykernel>=7'")],
+)  # fmt: skip
+def test_a_kernel_that_forgets_requests_or_is_too_old_is_named(tmp_path: Path, version: str, mend: str) -> None:
+    about = tmp_path / "beside" / f"ipykernel-{version}.dist-info"
+    about.mkdir(parents=True)
+    (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: ipykernel\nVersion: {version}\n")
+    _, lines = told(tmp_path, PYTHONPATH=os.pathsep.join([str(about.parent), str(ROOT)]))
+    line = named(lines, "packages")
+    assert f"ipykernel {version}" in line
+    assert line.startswith("!") is bool(mend)
+    assert mend in line
+
+
 def checks(folder: Path, **settings: object) -> dict[str, tuple[str, str]]:
     agent = Agent(settings=IPyAgent(environ={}, **{"model": "practice", **settings}), folder=folder)
     try:

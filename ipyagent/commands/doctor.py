@@ -30,6 +30,9 @@ LEAST_FREE = 500_000_000
 NEEDED = {"anthropic": "2.14", "ipython": "8.30", "ipywidgets": "8.1.5", "anywidget": "0.9.18"}
 """Packages that every turn needs, and the oldest version that will do."""
 OLDEST_KERNEL = (6, 31)
+FORGETFUL_KERNEL, MENDED_KERNEL = (7,), (7, 4)
+"""From the first and below the second, a request that comes while a reply is sent may stay unread
+(https://github.com/ipython/ipykernel/issues/1554)."""
 EXTRAS = {
     "documents": ("pypdf openpyxl pyarrow", "PDF, Excel and Parquet in read_file"),
     "embeddings": ("wordllama", "vectors in recall"),
@@ -86,6 +89,9 @@ def _packages(agent: Agent, shell: Any) -> Iterator[Finding]:
         yield Finding("bad", "packages", ", ".join(told), f"pip install {' '.join(missing)}")
     elif not kernel or _parts(kernel) < OLDEST_KERNEL:
         mend = "in notebooks the agent needs one: pip install 'ipykernel>=7'"
+        yield Finding("note", "packages", ", ".join(told), mend)
+    elif FORGETFUL_KERNEL <= _parts(kernel) < MENDED_KERNEL:
+        mend = "with it a cell now and then waits until the page is reloaded: pip install 'ipykernel>=7.4'"
         yield Finding("note", "packages", ", ".join(told), mend)
     else:
         yield Finding("ok", "packages", ", ".join(told))

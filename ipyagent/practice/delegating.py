@@ -40,7 +40,8 @@ def parts(task: Task, ask: Ask) -> list[str]:
         return []
     text = task.conversation.turn.asked
     files = [next(group for group in found.groups() if group) for found in FILE.finditer(text)]
-    tables = [name for name in re.findall(r"[A-Za-z_]\w*", text) if name in {*task.known.tables, *task.known.sizes}]
+    known = {*task.known.tables, *task.known.sizes, *task.known.untold}
+    tables = [name for name in re.findall(r"[A-Za-z_]\w*", text) if name in known]
     found = list(dict.fromkeys(files or tables))
     return found if len(found) > 1 else []
 

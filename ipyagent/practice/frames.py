@@ -126,6 +126,19 @@ def find_frame(task: Task, text: str, kind: str, without: str = "") -> Finding:
     return replace(frame, left=tuple(dict.fromkeys(left)))
 
 
+def look_at_named(task: Task, text: str) -> Generator[Act, tuple[Step, ...], None]:
+    """Learns what the names of a request are that the listing of variables had no room or time for."""
+    if not task.has("variables"):
+        return
+    for name in dict.fromkeys(re.findall(r"[A-Za-z_]\w*", text)):
+        if name in task.known.untold:
+            why = f"`{name}` is named; the listing of variables was too long to say what it is."
+            step = yield from task.call("variables", {"name": name}, why)
+            task.known.untold.discard(name)
+            if not step.failed:
+                task.known.described(name, step.text)
+
+
 def _frame(told: Schema, counts: Mapping[str, Mapping[str, int]] | None, *, fresh: bool = False) -> Frame:
     """What is known of a table, put together."""
     unique: dict[str, int] = dict(told.categories)
@@ -212,6 +225,7 @@ def _named(task: Task, text: str, without: str) -> Generator[Act, tuple[Step, ..
     lost, known = gone(task.conversation), task.known
     if without:
         return (yield from _choose(task, text, without=without, unbound=True))
+    yield from look_at_named(task, text)
     words: list[str] = re.findall(r"[A-Za-z_]\w*", text)
     if any(word in lost and word not in known.sizes for word in words):
         return (yield from _choose(task, text))
@@ -234,7 +248,8 @@ def _choose(task: Task, text: str, without: str = "", unbound: bool = False) -> 
     if task.known.listed and task.known.sizes and not without:
         listed, lost = dict(task.known.sizes), gone(task.conversation)
         if any(word in listed for word in re.findall(r"[A-Za-z_]\w*", text)) or (
-            not any(word in lost for word in re.findall(r"[A-Za-z_]\w*", text))
+            not task.known.cut
+            and not any(word in lost for word in re.findall(r"[A-Za-z_]\w*", text))
             and not re.search(r"`[A-Za-z_]\w*`|\bdf\w*\b", text)
         ):
             return _preferred(listed, text, own)
@@ -250,13 +265,14 @@ def _choose(task: Task, text: str, without: str = "", unbound: bool = False) -> 
         step = yield from task.python(_SEARCH, "Which DataFrames does the user have? I look before I compute.")
         found = reading.literal(step.text)
         listed, lost = {str(name): (0, 0) for name in found or []}, gone(task.conversation)
-    if task.has("variables") and not any(name not in own for name in listed) and re.search(r"\bmore: ", step.text):
+    words: list[str] = re.findall(r"[A-Za-z_]\w*", text)
+    told = any(word in listed for word in words) if task.known.cut else any(name not in own for name in listed)
+    if task.has("variables") and not told and re.search(r"\bmore: ", step.text):
         step = yield from task.python(_SEARCH, "The listing was cut; the names of all DataFrames are needed.")
         listed |= {str(name): listed.get(str(name), (0, 0)) for name in reading.literal(step.text) or []}
     listed.pop(without, None)
     if without in lost or (unbound and how_built(task.conversation, without)):
         raise Ending(gone_text(task, without, lost.get(without, "")))
-    words: list[str] = re.findall(r"[A-Za-z_]\w*", text)
     if any(name in listed for name in words):
         return _preferred(listed, text, own)
     vanished = [name for name in words if name in lost]

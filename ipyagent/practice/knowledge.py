@@ -31,6 +31,7 @@ class Knowledge:
     """`tables`: by name; `counts`: of values, by table and column; `names`: all known; `own`: made by the agent,
     `loaded`: those of them that were read from somewhere.
 
+    `untold`: names that the listing had no room or time to describe; `cut`: it had no room for all names either.
     `complete`: whether all names were told since the kernel started, as far as a listing can tell them.
     """
 
@@ -40,6 +41,8 @@ class Knowledge:
     names: set[str] = field(default_factory=set)
     own: set[str] = field(default_factory=set)
     loaded: set[str] = field(default_factory=set)
+    untold: set[str] = field(default_factory=set)
+    cut: bool = False
     listed: bool = False
     complete: bool = False
     used: list[str] = field(default_factory=list)
@@ -54,8 +57,9 @@ class Knowledge:
         lines = text.splitlines()
         names = {found[1] for each in lines if (found := _NAMED_LINE.match(each))}
         rest = re.search(r"^… and \d+ more: (.*)$", text, re.M)
-        cut = bool(rest and rest[1].endswith("…"))
-        names |= set(re.findall(r"[A-Za-z_]\w*", rest[1])) if rest else set()
+        self.cut = cut = bool(rest and rest[1].endswith("…"))
+        self.untold = set(re.findall(r"[A-Za-z_]\w*", rest[1])) if rest else set()
+        names |= self.untold
         # Names that a cut listing does not tell may still be there.
         self.names = self.names | names if cut else names
         self.complete = self.complete or longest or not cut
@@ -108,16 +112,20 @@ class Knowledge:
 
     def described(self, name: str, text: str) -> None:
         """Takes over the description of one variable."""
+        self.untold.discard(name)
         told = schema.block(text)
         if told and told.name == name:
             self.tables[name] = told
             self.sizes[name] = (told.rows, len(told.dtypes))
+        else:
+            self.sizes |= reading.frames(text)
 
     def context(self, text: str) -> None:
         """Takes into account a reminder of the session."""
         if _NEW_KERNEL.search(text):
             self.tables, self.sizes, self.counts, self.names, self.own = {}, {}, {}, set(), set()
-            self.listed = self.complete = False
+            self.untold = set()
+            self.listed = self.complete = self.cut = False
         for code in CELL.findall(text):
             self.ran(code.removesuffix(" …"), own=False)
         _, found, now = text.partition("Variables now:")

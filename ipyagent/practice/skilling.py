@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from .columns import find
+from .frames import look_at_named
 from .intents import FILE, Ask
 from .phrases import bag, english
 from .recipe import Ending, Recipe, Task
@@ -117,6 +118,7 @@ def load(task: Task, name: str, why: str) -> Recipe:
 def follow(task: Task, work: Work) -> Recipe:
     """Runs the code of a skill's body; its points when it has none."""
     folder = _FOLDER.search(work.text)
+    yield from look_at_named(task, task.conversation.turn.asked)
     table = _table(task)
     known = {"folder": folder[1].strip() if folder else "", "file": _file(task), "table": table}
     known |= {"target": _target(task, table)}

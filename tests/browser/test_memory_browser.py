@@ -86,6 +86,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         running.stop()
 
 
+@pytest.mark.timed
 def test_ten_thousand_memories_can_be_searched_read_edited_and_taken_back(server: Server, shots: Path) -> None:
     write_notebook(server.root, "memories.ipynb", [SETUP, "%memory", DREAM])
     with Page(server, shots, height=900) as page:

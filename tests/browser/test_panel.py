@@ -114,6 +114,7 @@ def test_a_refusal_carries_its_reason_and_the_keyboard_alone_can_give_it(lab: Se
         assert "OUTCOME always" in page.cell(2).inner_text()
 
 
+@pytest.mark.timed
 def test_stop_ends_the_turn_at_once_also_after_a_reload(lab: Server, shots: Path) -> None:
     with opened(lab, shots, "stop.ipynb", "idle", "idle") as page:
         page.run(1, wait=False)
@@ -144,6 +145,7 @@ def test_stop_ends_the_turn_at_once_also_after_a_reload(lab: Server, shots: Path
     assert set(shown.data) == {"text/html", "text/markdown", "text/plain"}
 
 
+@pytest.mark.timed
 def test_a_click_comes_through_while_code_blocks(lab: Server, shots: Path) -> None:
     with opened(lab, shots, "block.ipynb", "block") as page:
         page.run(1, wait=False)
@@ -156,6 +158,7 @@ def test_a_click_comes_through_while_code_blocks(lab: Server, shots: Path) -> No
         assert "OUTCOME once" in page.cell(1).inner_text()
 
 
+@pytest.mark.timed
 def test_a_flood_of_text_arrives_without_lag(lab: Server, shots: Path) -> None:
     with opened(lab, shots, "flood.ipynb", "flood") as page:
         page.run(1, timeout=60)

@@ -14,7 +14,7 @@ from ipyagent.practice.replies import Reply, calls, text
 from .lab import CHROMIUM, Page, write_notebook
 from .product import Product, running, timed_end, until
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.timed]
 
 PROMISED = 300
 """Milliseconds, promised to the user; the tests allow for a loaded machine."""
@@ -143,4 +143,4 @@ def test_stop_and_interrupt_in_notebook_7(
 
 
 if not Path(CHROMIUM).exists():
-    pytestmark = [pytest.mark.browser, pytest.mark.skip(reason=f"no Chromium at {CHROMIUM}; set IPYAGENT_CHROMIUM")]
+    pytestmark = [*pytestmark, pytest.mark.skip(reason=f"no Chromium at {CHROMIUM}; set IPYAGENT_CHROMIUM")]

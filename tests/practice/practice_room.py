@@ -34,6 +34,8 @@ class Room:
         self.denial = "Permission denied: {name} needs a person; set IPyAgent.mode = 'auto'."
         self.answers: dict[str, Any] = {}
         self.reminds = False
+        self.patience = 0.2
+        """Seconds that a reminder's listing of the variables may take."""
         self._told: str | None = None
 
     def body(self, **more: Any) -> dict[str, Any]:
@@ -41,7 +43,7 @@ class Room:
 
     def ask(self, text: str, *extras: str) -> str:
         """One turn. `extras` are reminder blocks before the words."""
-        if self.reminds and self._told != (now := summarize(self.namespace)):
+        if self.reminds and self._told != (now := summarize(self.namespace, seconds=self.patience)):
             # As the session does it: the listing comes before the words, and only when it has changed.
             self._told = now
             extras = (f"<context>\nVariables now:\n{now}\n</context>", *extras)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import matplotlib
@@ -254,3 +255,23 @@ def test_the_last_error_is_explained(room: Room) -> None:
         assert "name 'undefined_thing' is not defined" in said
         assert "`print(undefined_thing)`" in said
         assert not room.calls
+
+
+@pytest.mark.parametrize(("others", "patience"), [(30, 9.0), (40, 9.0), (60, 9.0), (300, 9.0), (5, 0.0)])
+@pytest.mark.parametrize(
+    ("asked", "expected"),
+    [("How many rows does wanted have?", "3"), ("What is the mean of weight in wanted?", "5"), ("wanted 有多少行？", "3")],
+)
+def test_a_named_table_that_the_listing_had_no_room_for_is_the_one(
+    tmp_path: Path, asked: str, expected: str, others: int, patience: float
+) -> None:
+    room = Room(tmp_path)
+    room.reminds, room.patience = True, patience
+    room.namespace["wanted"] = pd.DataFrame({"weight": [1.0, 5.0, 9.0]})
+    for number in range(others):
+        room.namespace[f"other_{number}"] = pd.DataFrame({"weight": range(100 + number), "height": 1})
+    said = room.ask(asked)
+    assert "wanted  DataFrame" not in str(room.messages[0])
+    assert re.search(rf"\b{expected}\b", said), said
+    assert "other_" not in said
+    assert not any("other_" in str(given) for name, given in room.calls)

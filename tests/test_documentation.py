@@ -171,6 +171,7 @@ NOT_RUN = {
     "pip install '.[local]'": "in .ci/run",
     'pip install "ipyagent[documents]"': "from the package index; .ci/run installs the extra with `test`",
     'pip install "ipyagent[mcp]"': "from the package index; .ci/run installs the extra with `test`",
+    "pip install 'ipykernel>=7.4'": "from the package index; both kernels are tried in .ci/run",
     "ipyagent practice": "in test_doctor.py",
     "ipyagent doctor": "in test_doctor.py",
     "ipyagent sessions": "below",

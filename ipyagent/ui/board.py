@@ -52,7 +52,11 @@ def _board_class() -> Any:
     import traitlets
 
     class AgentBoard(anywidget.AnyWidget):
-        _esm = script("board", dom="dom", timelinePart="timeline", memoryPart="memory_browser")
+        _esm = script(
+            "board", dom="dom", lists="virtual_list", reading="reader", skillsTab="skills_part",
+            childrenTab="children_part", sessionsTab="sessions_part", timelinePart="timeline",
+            memoryPart="memory_browser",
+        )  # fmt: skip
         _css = look.sheet("timeline") + look.HERE.joinpath("memory_browser.css").read_text("utf-8") + (
             look.HERE / "board.css"
         ).read_text("utf-8")

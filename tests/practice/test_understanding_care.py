@@ -260,7 +260,7 @@ def test_the_last_error_is_explained(room: Room) -> None:
 @pytest.mark.parametrize(("others", "patience"), [(30, 9.0), (40, 9.0), (60, 9.0), (300, 9.0), (5, 0.0)])
 @pytest.mark.parametrize(
     ("asked", "expected"),
-    [("How many rows does wanted have?", "3"), ("What is the mean of weight in wanted?", "5"), ("wanted 有多少行？", "3")],
+    [("How many rows has wanted?", "3"), ("What is the mean of weight in wanted?", "5"), ("wanted 有多少行？", "3")],
 )
 def test_a_named_table_that_the_listing_had_no_room_for_is_the_one(
     tmp_path: Path, asked: str, expected: str, others: int, patience: float

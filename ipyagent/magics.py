@@ -18,11 +18,11 @@ from ipyagent.options import CellOptions, parse
 if TYPE_CHECKING:
     from ipyagent.agent import Agent
     from ipyagent.assembly.requests import Options, PreparedTurn, TurnResult
-    from ipyagent.journal.protocols import Surface
+    from ipyagent.ui.door import Door
 
 FULL, SHORT = "ipyagent", "agent"
-LINES = ("context", "compact", "memory", "skills")
-"""Magics beside `%agent`; each is also a command of it."""
+LINES = {"context": "line", "compact": "line", "memory": "line_cell", "skills": "line"}
+"""Magics beside `%agent` with their kinds; each is also a command of it."""
 _ATTRIBUTE = "_ipyagent_extension"
 
 
@@ -45,9 +45,9 @@ class Extension:
         self._imports: threading.Thread | None = None
         self._transformer: CellTransformer | None = None
         self._completions: Any = None
-        self._door: Any = None
-        self.board: Any = None
         self._runs = Runs(shell)
+        self.door: Door | None = None
+        self.board: Any = None
         self.inserting: Any = None
 
     # ------------------------------------------------------------------ loading
@@ -60,26 +60,14 @@ class Extension:
         else:
             self.names.append(SHORT)
         for name in self.names:
-            self._register("line_cell", name, lambda line, cell=None: self.agent(line, cell), Extension.agent.__doc__)
+            self._register("line_cell", name, _called(self.agent), Extension.agent.__doc__)
             self._register("cell", f"{name}_async", lambda line, cell: self.agent_async(line, cell), "")
-        if "context" in owned["line"]:
-            _say("%context belongs to another extension here; use %ipyagent context")
-        else:
-            self._register("line", "context", lambda line: self.context(line), Extension.context.__doc__)
-        if "compact" in owned["line"]:
-            _say("%compact belongs to another extension here; use %ipyagent compact")
-        else:
-            self._register("line", "compact", lambda line: self.compact(line), Extension.compact.__doc__)
-        if "memory" in owned["line"] or "memory" in owned["cell"]:
-            _say("%memory belongs to another extension here; use %ipyagent memory")
-        else:
-            self._register(
-                "line_cell", "memory", lambda line, cell=None: self.memory(line, cell), Extension.memory.__doc__
-            )
-        if "skills" in owned["line"]:
-            _say("%skills belongs to another extension here; use %ipyagent skills")
-        else:
-            self._register("line", "skills", lambda line: self.skills(line), Extension.skills.__doc__)
+        for name, kind in LINES.items():
+            if any(name in owned[each] for each in kind.split("_")):
+                _say(f"%{name} belongs to another extension here; use %ipyagent {name}")
+            else:
+                method = getattr(self, name)
+                self._register(kind, name, _called(method), method.__doc__)
         own = {name for _, name in self._registered}
         self._transformer = CellTransformer(self.shell, self.names, [name for name in LINES if name in own])
         self.shell.input_transformers_cleanup.insert(0, self._transformer)
@@ -223,12 +211,15 @@ class Extension:
 
     def _prepared(self, chosen: CellOptions, cell: str) -> PreparedTurn | None:
         """The turn, ready to run; None when a stored answer was shown instead."""
+        from ipyagent.commands.surface import surface_of
+
         agent, text = self.agent_now, cell.rstrip("\n")
         if self._stored(agent, chosen, text):
             return None
         self._offer_rollback(agent, chosen)
         try:
-            return agent.prepare(text, _options(chosen), self._surface(chosen), cell=self._cell_id())
+            surface = surface_of(self, self._cell_id(), quiet=chosen.quiet)
+            return agent.prepare(text, _options(chosen), surface, cell=self._cell_id())
         finally:
             self._show_notices(agent)
 
@@ -240,45 +231,6 @@ class Extension:
         cell = self._cell_id()
         if cell and not (chosen.fresh or chosen.fork) and describe_frontend(self.shell).person:
             agent.notices += filter(None, [offer(agent, cell)])
-
-    def _surface(self, chosen: CellOptions) -> Surface:
-        """Where the turn is shown: a panel, a terminal, or text at the end."""
-        from ipyagent.kernel.comms import route_clicks
-        from ipyagent.kernel.frontend import describe_frontend
-
-        front = describe_frontend(self.shell, self.settings.panels)
-        captured = type(self.shell.display_pub).__name__ == "CapturingDisplayPublisher"  # %%capture
-        if chosen.quiet:
-            from ipyagent.assembly.listening import Unseen
-
-            return Unseen()
-        if front.kind == "terminal":
-            from ipyagent.ui.terminal import TerminalSurface
-
-            return TerminalSurface(self.agent_now.ask_line)
-        if front.live_widgets and not captured:
-            from ipyagent.remembering.taking_back import TakingBack
-            from ipyagent.ui.door import Door
-            from ipyagent.ui.panel import PanelSurface
-
-            kernel, agent = self.shell.kernel, self.agent_now
-            route = lambda comm, click: route_clicks(kernel, comm, click)  # noqa: E731
-            if self._door is None:
-                self._door = Door(route)
-            from ipyagent.commands.cells import as_cells
-
-            deeds = TakingBack(agent.bench.memories, lambda: agent.session)
-            cells = as_cells(self, self._cell_id())
-            return PanelSurface(
-                agent.stop, route, deeds=deeds, door=self._door, as_cells=cells, read_line=agent.ask_line
-            )
-        if front.person and not captured:
-            from ipyagent.ui.mirror import MirrorSurface
-
-            return MirrorSurface(self.agent_now.ask_line)
-        from ipyagent.ui.text import TextSurface
-
-        return TextSurface()
 
     def _cell_id(self) -> str:
         from ipyagent.kernel.frontend import running_cell
@@ -324,6 +276,11 @@ class Extension:
         if result.status == "failed" or (result.status == "refused" and not describe_frontend(self.shell).can_input):
             shown = describe_frontend(self.shell).person and not chosen.quiet
             raise TurnFailed("the agent's turn failed, see above" if shown else result.message)
+
+
+def _called(method: Callable[..., Any]) -> Callable[..., Any]:
+    """A function of its own around a method, which takes a docstring."""
+    return lambda line, cell=None: method(line) if cell is None else method(line, cell)
 
 
 def _say(line: str) -> None:

@@ -44,17 +44,35 @@ def _home() -> Path | None:
         return None
 
 
+def _account_home() -> Path | None:
+    """The home directory that the system knows of this user, whatever HOME says; None where it knows none."""
+    try:
+        import pwd
+
+        return Path(pwd.getpwuid(os.getuid()).pw_dir)
+    except (ImportError, KeyError):
+        return None
+
+
+def _is_users(folder: Path) -> bool:
+    """Whether it is the user's own folder, which may lie above a project."""
+    try:
+        return folder.resolve() == user_folder().resolve()
+    except AgentError:  # there is none
+        return False
+
+
 def find_root(folder: Path, notebook: Path | None = None) -> Path:
     """The project's root for a notebook in `folder`: the nearest ancestor with `.ipyagent/`, else
     the main worktree of its git repository, else the folder itself.
 
-    The home directory, a file system's root and shared temporary folders are never a project:
-    then it is the folder itself or, when that is such a place, a folder in it that is named after
-    the notebook ("notebook" when unknown).
+    The home directory, a file system's root and shared temporary folders are never a project, and
+    the user's own folder is never a project's state: then it is the folder itself or, when that is
+    such a place, a folder in it that is named after the notebook ("notebook" when unknown).
     """
     folder = folder.resolve()
     for candidate in (folder, *folder.parents):
-        if (candidate / FOLDER).is_dir() and not is_shared(candidate):
+        if (candidate / FOLDER).is_dir() and not is_shared(candidate) and not _is_users(candidate / FOLDER):
             return candidate
     root = _git_root(folder)
     if root is not None and not is_shared(root):
@@ -65,10 +83,9 @@ def find_root(folder: Path, notebook: Path | None = None) -> Path:
 
 
 def is_shared(folder: Path) -> bool:
-    """Whether unrelated work meets there: a root, the home directory, a temporary folder."""
-    home = _home()
+    """Whether unrelated work meets there: a root, a home directory, a temporary folder."""
     shared = [Path(place) for place in (tempfile.gettempdir(), "/tmp", "/var/tmp", "/dev/shm", "/home", "/Users")]
-    shared += [home] if home is not None else []
+    shared += [home for home in (_home(), _account_home()) if home is not None]
     return folder == Path(folder.anchor) or folder in {place.resolve() for place in shared}
 
 

@@ -45,7 +45,7 @@ def as_cells(extension: Extension, below: str) -> AsCells:
         session = extension.agent_now.session
         return work_cells(events, session=session.journal.session if session is not None else "", request=False)
 
-    return AsCells(_inserting(extension), extension._door, made, below)
+    return AsCells(_inserting(extension), door_of(extension), made, below)
 
 
 def door_of(extension: Extension) -> Door:
@@ -53,11 +53,10 @@ def door_of(extension: Extension) -> Door:
     from ipyagent.kernel.comms import route_clicks
     from ipyagent.ui.door import Door
 
-    if extension._door is None:
+    if extension.door is None:
         kernel = extension.shell.kernel
-        extension._door = Door(lambda comm, click: route_clicks(kernel, comm, click))
-    door: Door = extension._door
-    return door
+        extension.door = Door(lambda comm, click: route_clicks(kernel, comm, click))
+    return extension.door
 
 
 def _inserting(extension: Extension) -> Any:

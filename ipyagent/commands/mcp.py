@@ -63,7 +63,7 @@ def _line(entry: Entry, server: Server | None) -> str:
 
 
 def _shown(entry: Entry) -> str:
-    return f"{'your own' if entry.source == 'user' else 'project'}: {clean(entry.line)[:160]}"
+    return f"{'your own' if entry.source == 'user' else 'project'}: {clean(entry.shown())}"
 
 
 def _add(agent: Agent, rest: str) -> str:
@@ -199,7 +199,7 @@ def _trust(agent: Agent, rest: str) -> str:
         if name not in found.waiting:
             raise UsageError(_unknown(name, found.waiting))
     agreed = servers.approve(*names)
-    lines = [f"{entry.name}: {clean(entry.line)[:200]}" for entry in agreed if not entry.disabled]
+    lines = [f"{entry.name}: {clean(entry.shown())}" for entry in agreed if not entry.disabled]
     return "\n".join(["may run from now on:", *lines]) if lines else "the project has no MCP servers"
 
 

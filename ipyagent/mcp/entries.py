@@ -34,6 +34,9 @@ Source: TypeAlias = Literal["project", "user"]
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
 
 
+_SECRET = re.compile(r"key|token|secret|passw|pwd|pat\b|credential|auth", re.I)
+
+
 class Entry(msgspec.Struct, frozen=True, kw_only=True):
     """One server. `timeout` and `startup_timeout` in seconds (0: the setting's); `digest` is the SHA-256 of
     name and text of the entry; `base` is the folder that a relative `cwd` starts from."""
@@ -56,6 +59,16 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     def line(self) -> str:
         """What starts it, for people: the command line or the URL, variables as they are written."""
         return self.url or " ".join([self.command, *self.args])
+
+    def shown(self, most: int = 2_000) -> str:
+        """`line` with its environment and folder, for somebody who is to agree to it. No values of variables that the
+        user has set, or whose name says that they are secret. What does not fit into `most` characters is said to be
+        there."""
+        own = self.source == "user"
+        given = [f"{name}={'***' if own or _SECRET.search(name) else value}" for name, value in self.env.items()]
+        words = " ".join([*given, self.line]) + (f" in {self.cwd}" if self.cwd else "")
+        over = len(words) - most
+        return words if over <= 0 else f"{words[:most]} … and {over:,} characters more, see the file"
 
 
 class Entries(msgspec.Struct, frozen=True):

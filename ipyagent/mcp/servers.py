@@ -220,7 +220,7 @@ def _home(otherwise: Path) -> Path:
 
 def waiting_line(entries: Iterable[Entry]) -> str:
     """One line: which servers wait for the user's yes, and how it is given."""
-    shown = [f"{entry.name} ({entry.line[:80]})" for entry in entries]
+    shown = [f"{entry.name} ({entry.shown(300)})" for entry in entries]
     more = f" and {len(shown) - 4} more" if len(shown) > 4 else ""
     return (
         f".ipyagent/{FILE} has new or changed MCP servers: {', '.join(shown[:4])}{more}; "

@@ -172,3 +172,19 @@ def test_doctor_tells_why_a_server_does_not_run(mcp_room: McpRoom) -> None:
     assert "dead.log" in told
     assert "bad key: its arguments go as text" in told
     assert "off  disabled" in run_mcp(mcp_room.agent, "list")
+
+
+def test_the_whole_command_stands_before_the_eyes_that_are_to_agree(mcp_room: McpRoom) -> None:
+    tail = " ".join(["--harmless"] * 15 + ["--and-then", "something-else"])
+    env = {"LD_PRELOAD": "./evil.so", "API_KEY": "sk-not-shown"}
+    mcp_room.put({"a": {"command": "tool", "args": tail.split(), "env": env, "cwd": "below"}}, trusted=False)
+    mcp_room.agent.trust()
+    mcp_room.ask()
+    [line] = [each for each in mcp_room.agent.notices if "MCP" in each]
+    shown = f"LD_PRELOAD=./evil.so API_KEY=*** tool {tail} in below"
+    assert f"a ({shown})" in line
+    assert shown in run_mcp(mcp_room.agent, "")
+    mcp_room.put({"a": {"command": "tool", "args": ["x" * 5_000]}}, trusted=False)
+    assert "… and 3,005 characters more, see the file" in run_mcp(mcp_room.agent, "")
+    run_mcp(mcp_room.agent, "add --user --env REGION=north mine some-tool")
+    assert "your own: REGION=*** some-tool" in run_mcp(mcp_room.agent, "")

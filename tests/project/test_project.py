@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from ipyagent.errors import AgentError
-from ipyagent.project import FOLDER, Project, find_root, update_object, user_folder
+from ipyagent.project import FOLDER, Project, find_root, is_shared, update_object, user_folder
 
 ROOT = Path(__file__).parents[2]
 
@@ -139,6 +139,23 @@ def test_state_planted_in_a_shared_folder_is_not_taken(tmp_path: Path, monkeypat
     (tmp_path / FOLDER).mkdir()
     (tmp_path / "mine").mkdir()
     assert find_root(tmp_path / "mine") == tmp_path / "mine"
+
+
+def test_the_users_own_folder_is_no_projects_state(tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    own = tmp_path / "elsewhere" / FOLDER
+    work = tmp_path / "elsewhere" / "work"
+    own.mkdir(parents=True)
+    work.mkdir()
+    assert find_root(work) == tmp_path / "elsewhere"
+    monkeypatch.setenv("IPYAGENT_HOME", str(own))
+    assert find_root(work) == work
+
+
+def test_another_home_does_not_make_the_accounts_home_a_project(home: Path) -> None:
+    pwd = pytest.importorskip("pwd")
+    real = Path(pwd.getpwuid(os.getuid()).pw_dir)
+    assert Path.home() == home != real
+    assert is_shared(real)
 
 
 def test_the_users_folder_can_be_moved(home: Path, tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from ipyagent.practice.server import PracticeServer
 pexpect = pytest.importorskip("pexpect")
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="pexpect.spawn is POSIX")
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 PROMPT = r"In \[\d+\]: "
 HERE = "print('here we ' + 'are', flush=True)\n"
 

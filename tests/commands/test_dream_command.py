@@ -19,7 +19,7 @@ from rooms import KEY, MODEL
 from ipyagent.memory.dream_lock import DreamLock
 from ipyagent.practice.replies import Reply, text
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture

@@ -99,7 +99,7 @@ def executed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ]  # fmt: skip
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("IPYAGENT_HOME", str(place / "home"))
-        patch.setenv("PYTHONPATH", str(Path(__file__).parent.parent))
+        patch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
         NotebookClient(notebook, timeout=60, resources={"metadata": {"path": str(place)}}).execute()
     path = place / "run.ipynb"
     nbformat.write(notebook, path)

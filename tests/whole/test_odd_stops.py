@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from kernels import Kernel
+from rooms import KEY, MODEL
 
 from ipyagent.agent import Agent
 from ipyagent.config import IPyAgent
@@ -19,8 +20,6 @@ from ipyagent.journal.events import ToolCalled, ToolReturned, TurnEnded, UserSai
 from ipyagent.journal.journal import TRANSCRIPT, read_events
 from ipyagent.practice.replies import text, tool
 from ipyagent.practice.server import PracticeServer
-
-from .rooms import KEY, MODEL
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="POSIX signals")
 

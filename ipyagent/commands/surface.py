@@ -1,0 +1,52 @@
+"""Where a cell's turn is shown: a live panel, output written anew, a terminal, text at the end, or nowhere."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ipyagent.kernel.comms import route_clicks
+from ipyagent.kernel.frontend import describe_frontend
+
+if TYPE_CHECKING:
+    from ipyagent.journal.protocols import Surface
+    from ipyagent.magics import Extension
+
+
+def surface_of(extension: Extension, cell: str, *, quiet: bool) -> Surface:
+    """The surface for a turn of the cell with this id ("": not known); `quiet`: only its answer is shown, later."""
+    if quiet:
+        from ipyagent.assembly.listening import Unseen
+
+        return Unseen()
+    shell, agent = extension.shell, extension.agent_now
+    front = describe_frontend(shell, extension.settings.panels)
+    if front.kind == "terminal":
+        from ipyagent.ui.terminal import TerminalSurface
+
+        return TerminalSurface(agent.ask_line)
+    captured = type(shell.display_pub).__name__ == "CapturingDisplayPublisher"  # %%capture
+    if front.live_widgets and not captured:
+        return _panel(extension, cell)
+    if front.person and not captured:
+        from ipyagent.ui.mirror import MirrorSurface
+
+        return MirrorSurface(agent.ask_line)
+    from ipyagent.ui.text import TextSurface
+
+    return TextSurface()
+
+
+def _panel(extension: Extension, cell: str) -> Surface:
+    from ipyagent.commands.cells import as_cells, door_of
+    from ipyagent.remembering.taking_back import TakingBack
+    from ipyagent.ui.panel import PanelSurface
+
+    kernel, agent = extension.shell.kernel, extension.agent_now
+    return PanelSurface(
+        agent.stop,
+        lambda comm, click: route_clicks(kernel, comm, click),
+        deeds=TakingBack(agent.bench.memories, lambda: agent.session),
+        door=door_of(extension),
+        as_cells=as_cells(extension, cell),
+        read_line=agent.ask_line,
+    )

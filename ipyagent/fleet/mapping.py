@@ -9,7 +9,7 @@ import uuid
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Executor, ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -22,6 +22,9 @@ from ipyagent.fleet.place import here
 from ipyagent.fleet.progress import Progress, progress_for
 from ipyagent.fleet.task import Task
 from ipyagent.journal.events import Mode
+
+if TYPE_CHECKING:
+    from ipyagent.fleet.batch import Clerk, Job
 
 THREADS = 8
 FOLDER = "map"
@@ -48,6 +51,7 @@ def agent_map(
     retries: int = 1,
     at_once: int = 0,
     again: bool = False,
+    batch: bool = False,
     progress: bool | None = None,
 ) -> list[dict[str, Any]]:
     """Give the same job to an agent of its own for each input; rows in the order of the inputs.
@@ -67,6 +71,11 @@ def agent_map(
     (`tries` is 0) unless `again`. An interrupt returns within 300 ms, tells all tasks to stop and keeps what is
     done; the next call goes on from there. In threads, code within one call of a C library ends with that call.
 
+    `batch`: each prompt is one question to the model, without tools, memory or kernel, through the provider's
+    message batches: half the price, minutes to 24 hours. What was handed in goes on at the server when this call is
+    interrupted or the kernel ends; the next call fetches it. With `max_cost` only what fits at its highest possible
+    price is handed in at a time. Such a row's `seconds` are those of its batch, its `data` is None.
+
     Raises UsageError for arguments that cannot be, SettingError, AgentError where nothing can be written.
     """
     from ipyagent import agent as _agent  # noqa: F401 - before threads begin: each would load it at the same time
@@ -75,6 +84,8 @@ def agent_map(
     from ipyagent.project import Project, find_root, user_folder
 
     check(executor, retries, at_once, max_cost)
+    if batch:
+        check_batch(executor=executor, data=data, mode=mode, max_turns=max_turns, at_once=at_once)
     shell = _shell()
     work = Path(folder or Path.cwd()).resolve()
     said = _settings(shell, settings, model=model, mode=mode, max_turns=max_turns)
@@ -82,7 +93,7 @@ def agent_map(
     place = Path(into).resolve() if into is not None else project.sessions / FOLDER
     if not place.is_relative_to(project.root):
         said["allowed_folders"] = [*said.get("allowed_folders", ()), str(place)]
-    about = {"model": model_of(IPyAgent(**said)), "settings": said, "data": data}
+    about = {"model": model_of(IPyAgent(**said)), "settings": said, "data": data} | ({"batch": True} if batch else {})
     asked = questions(prompts_or_items, prompt, work, about)
     project.make()
     place.mkdir(parents=True, exist_ok=True)
@@ -100,6 +111,11 @@ def agent_map(
             tasks.append(
                 Task(question.key, question.prompt, said, str(work), str(place), str(stop), data, here(), run, 1)
             )
+    if batch:
+        from ipyagent.fleet.batch import Clerk, Job
+
+        clerk = Clerk(project, place, IPyAgent(**said), retries=retries, max_cost=max_cost, again=again)
+        return _in_batches(clerk, [Job(task.key, task.prompt) for task in tasks], whole)
     used = executor if executor is not None else ThreadPoolExecutor(at_once or THREADS, "ipyagent-map")
     crew = Crew(
         used,
@@ -120,6 +136,18 @@ def agent_map(
     return whole.rows()
 
 
+def _in_batches(clerk: Clerk, jobs: list[Job], whole: Whole) -> list[dict[str, Any]]:
+    try:
+        clerk.work(jobs, whole.take, whole.note)
+    except KeyboardInterrupt:
+        if clerk.on_its_way:
+            whole.progress.say("the batch goes on at the server: the same call again fetches its answers")
+        raise
+    finally:
+        whole.close()
+    return whole.rows()
+
+
 class Whole:
     """All tasks together: what has ended, what it cost, what a person sees of it."""
 
@@ -129,6 +157,7 @@ class Whole:
         self._max_cost = max_cost
         self._outcomes: dict[str, Outcome] = {}
         self._spent = 0.0
+        self._note = ""
         self._began = time.monotonic()
         progress.show(self._line(), 0.0)
 
@@ -136,6 +165,11 @@ class Whole:
         """A task has ended; one of an earlier run costs nothing now."""
         self._outcomes[outcome.key] = outcome
         self._spent += (outcome.cost or 0.0) if outcome.tries else 0.0
+        self.progress.show(self._line(), len(self._outcomes) / max(1, len(self._asked)))
+
+    def note(self, words: str) -> None:
+        """How it stands elsewhere, in a few words."""
+        self._note = words
         self.progress.show(self._line(), len(self._outcomes) / max(1, len(self._asked)))
 
     def barred(self) -> str:
@@ -154,6 +188,7 @@ class Whole:
 
     def close(self) -> None:
         """Say how it ended."""
+        self._note = ""
         self.progress.show(self._line(), 1.0, final=True)
 
     def rows(self) -> list[dict[str, Any]]:
@@ -173,6 +208,7 @@ class Whole:
         parts += [f"{earlier} done before"] if earlier else []
         parts += [f"{bad} not finished"] if bad else []
         parts += [f"${self._spent:.4f}"] if self._spent else []
+        parts += [self._note] if self._note else []
         return " · ".join([*parts, f"{time.monotonic() - self._began:.0f} s"])
 
 
@@ -184,6 +220,14 @@ def check(executor: Any, retries: int, at_once: int, max_cost: float) -> None:
     for name, value in (("retries", retries), ("at_once", at_once), ("max_cost", max_cost)):
         if value < 0:
             raise UsageError(f"{name} must be 0 or more, not {value}")
+
+
+def check_batch(**given: Any) -> None:
+    """Raise UsageError for what makes no sense in a batch."""
+    if wrong := [name for name, value in given.items() if value]:
+        raise UsageError(
+            f"batch=True asks the model alone, without tools: leave out {', '.join(wrong)}, or leave out batch=True"
+        )
 
 
 def _shell() -> Any:

@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import AsyncIterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
@@ -25,6 +25,8 @@ from ipyagent.model.request_body import body_of, has_marks
 
 if TYPE_CHECKING:
     import anthropic
+
+T = TypeVar("T")
 
 
 class AnthropicModel:
@@ -84,9 +86,13 @@ class AnthropicModel:
                 environ=os.environ,
             )
         info = self._infos[model]
-        if info.edits and "context_management" in self.capabilities.lacking(self._address, model):
+        if info.edits and "context_management" in self.lacking(model):
             return msgspec.structs.replace(info, edits=False)
         return info
+
+    def lacking(self, model: str) -> frozenset[str]:
+        """Optional parts of a request that the server turned out not to take for this model."""
+        return self.capabilities.lacking(self._address, model)
 
     async def _ask_models_api(self, model: str) -> tuple[ModelInfo | None, bool]:
         """What the Models API says (None: nothing), and whether it would say the same again."""
@@ -161,7 +167,7 @@ class AnthropicModel:
         import anthropic
 
         while True:
-            lacking = self.capabilities.lacking(self._address, request.model)
+            lacking = self.lacking(request.model)
             info = self._infos.get(request.model) or await self.info(request.model)
             body = body_of(
                 request,
@@ -180,26 +186,58 @@ class AnthropicModel:
                     self._address, request.model, refusal.message, sent
                 ):
                     continue
-                error = failure(refusal, model=request.model, base_url=self._shown)
-                if is_transient(refusal):
-                    raise _TryAgain(error, reason_of(refusal), asked_wait(refusal.headers)) from None
-                raise error from None
-            except anthropic.APIConnectionError as problem:
-                cause = redact(_cause(problem), *self._secrets)
-                if "header value" in cause.lower():
-                    raise AuthenticationFailed(BAD_KEY, kind="key") from None
-                reason = f"cannot reach {self._shown} ({cause})"
-                hint = "check the network and ANTHROPIC_BASE_URL, then run the cell again"
-                raise _TryAgain(Unreachable(f"{reason}: {hint}", kind="connection"), reason) from None
-            except UnicodeEncodeError:
-                raise AuthenticationFailed(BAD_KEY, kind="key") from None
-            except (TypeError, ValueError, anthropic.AnthropicError) as problem:
-                text = " ".join(redact(str(problem), *self._secrets).split())
-                if "authentication" in text.lower() or "credential" in text.lower():
-                    raise NoCredentials(HINT, kind="credentials") from None
-                raise ModelError(
-                    f"the request could not be sent ({text[:300]}): see %agent doctor", kind=type(problem).__name__
-                ) from None
+                raise self._told(problem, request.model) from None
+            except (anthropic.AnthropicError, TypeError, ValueError) as problem:
+                raise self._told(problem, request.model) from None
+
+    async def call(
+        self, model: str, send: Callable[[anthropic.AsyncAnthropic], Awaitable[T]], *, twice: bool = True
+    ) -> T:
+        """What `send` gets from the server, tried again like a message. Raises ModelError.
+
+        `twice` False: what may have arrived is not sent again, so that Unreachable can mean that it was taken."""
+        import anthropic
+        import httpx2
+
+        attempt = 0
+        while True:
+            try:
+                return await send(self.client)
+            except (anthropic.AnthropicError, httpx2.HTTPError, TypeError, ValueError) as problem:
+                told = self._told(problem, model)
+            attempt += 1
+            if not isinstance(told, _TryAgain):
+                raise told
+            if attempt > self.endpoint.retries or not (twice or told.refused):
+                raise told.error
+            await asyncio.sleep(back_off(attempt, told.asked, self.endpoint.longest_wait)[0])
+
+    def _told(self, problem: Exception, model: str) -> ModelError | _TryAgain:
+        """What is to be raised for a failure of the SDK: the error, or that the same may succeed later."""
+        import anthropic
+        import httpx2
+
+        if isinstance(problem, anthropic.APIStatusError):
+            refusal = self._read(problem)
+            error = failure(refusal, model=model, base_url=self._shown)
+            if is_transient(refusal):
+                return _TryAgain(error, reason_of(refusal), asked_wait(refusal.headers), refused=True)
+            return error
+        if isinstance(problem, anthropic.APIConnectionError | httpx2.HTTPError):
+            cause = redact(_cause(problem), *self._secrets)
+            if "header value" in cause.lower():
+                return AuthenticationFailed(BAD_KEY, kind="key")
+            reason = f"cannot reach {self._shown} ({cause})"
+            hint = "check the network and ANTHROPIC_BASE_URL, then run the cell again"
+            return _TryAgain(Unreachable(f"{reason}: {hint}", kind="connection"), reason)
+        if isinstance(problem, UnicodeEncodeError):
+            return AuthenticationFailed(BAD_KEY, kind="key")
+        text = " ".join(redact(str(problem), *self._secrets).split())
+        if "authentication" in text.lower() or "credential" in text.lower():
+            return NoCredentials(HINT, kind="credentials")
+        return ModelError(
+            f"the request could not be sent ({text[:300]}): see %agent doctor", kind=type(problem).__name__
+        )
 
     def _read(self, problem: Any) -> Refusal:
         return Refusal(
@@ -213,11 +251,14 @@ class AnthropicModel:
 
 
 class _TryAgain(Exception):
-    """The same request may succeed later; `error` is raised when tries run out."""
+    """The same request may succeed later; `error` is raised when tries run out. `refused`: the server refused it,
+    so that nothing came of it there."""
 
-    def __init__(self, error: ModelError, reason: str, asked: float | None = None) -> None:
+    def __init__(
+        self, error: ModelError, reason: str, asked: float | None = None, *, refused: bool = False
+    ) -> None:
         super().__init__(reason)
-        self.error, self.reason, self.asked = error, reason, asked
+        self.error, self.reason, self.asked, self.refused = error, reason, asked, refused
 
 
 def has_credentials(endpoint: Endpoint) -> bool:

@@ -28,7 +28,7 @@ from ipyagent.practice.tokens import BLOCK, count_text, cut_text
 ABILITIES: Final = frozenset(
     {
         "caching", "models", "count_tokens", "thinking", "images", "output_config", "diagnostics",
-        "system_messages", "context_management", "compaction",
+        "system_messages", "context_management", "compaction", "batches",
     }
 )
 

@@ -19,6 +19,7 @@ from http.server import ThreadingHTTPServer
 from types import TracebackType
 from typing import Any, Self
 
+from ipyagent.practice.batches import Batches
 from ipyagent.practice.compaction import Summariser
 from ipyagent.practice.echo import echo
 from ipyagent.practice.exchange import Exchange
@@ -65,7 +66,8 @@ class PracticeServer:
     `brain` gets the request's body and answers a reply or a fault; it runs on the connection's thread.
     `window`, `max_output`: tokens of the model `practice`; `min_cache`: its smallest cacheable prefix (512).
     `clock`: seconds, for cache lives. `without`: abilities to switch off (`caching`, `models`, `count_tokens`,
-    `thinking`, `images`, `output_config`, `diagnostics`, `system_messages`, `context_management`, `compaction`).
+    `thinking`, `images`, `output_config`, `diagnostics`, `system_messages`, `context_management`, `compaction`,
+    `batches`).
     `summarise`: writes the summaries of server compactions from a body (None: an extract of the conversation); they
     take nothing from the script. `least_trigger`: tokens, the smallest trigger of `compact_20260112`.
     `refuse_unknown`: request fields answered with 400 "Extra inputs are not permitted". `any_model`: take unknown
@@ -106,6 +108,7 @@ class PracticeServer:
             least_trigger,
         )
         self.stopping = threading.Event()
+        self.batches = Batches(self.judge, self.next_reply, self.stopping)
         self._queue: deque[Scripted] = deque()
         self._open: set[int] = set()
         self._lock = threading.Lock()

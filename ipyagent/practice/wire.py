@@ -51,11 +51,11 @@ class Wire(BaseHTTPRequestHandler):
         """Nothing is printed; the server's `log` has it all."""
 
     def do_GET(self) -> None:
-        """Models."""
+        """Models and batches."""
         self._answer("GET")
 
     def do_POST(self) -> None:
-        """Messages and token counts."""
+        """Messages, token counts and batches."""
         self._answer("POST")
 
     def _answer(self, method: str) -> None:
@@ -97,6 +97,8 @@ class Wire(BaseHTTPRequestHandler):
                 accepted = self.app.judge.accept(self._body(raw), betas, counting=True)
                 self.exchange.outcome = "complete"
                 self._json(200, _counted(accepted))
+            case _, path if path.startswith("/v1/messages/batches") and "batches" not in without:
+                self._batches(method, path, parse_qs(url.query), raw, betas)
             case _, "/v1/messages":
                 raise Refused("Method Not Allowed", 405)
             case _:
@@ -136,6 +138,38 @@ class Wire(BaseHTTPRequestHandler):
             if wanted not in judge.cards:
                 raise Refused(f"model: {wanted}", 404)
             found = judge.cards[wanted].info(judge.without)
+        self.exchange.outcome = "complete"
+        self._json(200, found)
+
+    def _batches(
+        self, method: str, path: str, query: dict[str, list[str]], raw: bytes, betas: frozenset[str]
+    ) -> None:
+        batches, url = self.app.batches, self.app.url
+        match method, path.removeprefix("/v1/messages/batches").split("/")[1:]:
+            case "POST", []:
+                batch = batches.create(self._body(raw), betas)
+                found = batch.info(url)
+                batches.begin(batch)
+            case "GET", []:
+                limit = query.get("limit", ["20"])[0]
+                if not limit.isdecimal() or not 1 <= int(limit) <= 1000:
+                    raise Refused("limit: Input should be between 1 and 1000")
+                listed = [batch.info(url) for batch in batches.page(int(limit), query.get("after_id", [""])[0])]
+                ends = (listed[0]["id"], listed[-1]["id"]) if listed else (None, None)
+                more = len(listed) == int(limit)
+                found = {"data": listed, "has_more": more, "first_id": ends[0], "last_id": ends[1]}
+            case "GET", [name]:
+                found = batches.get(name).info(url)
+            case "POST", [name, "cancel"]:
+                found = batches.cancel(name).info(url)
+            case "GET", [name, "results"]:
+                lines = batches.results(name)
+                self._head(200, {"content-type": "application/x-jsonl", "content-length": str(len(lines))})
+                self.exchange.outcome, self.exchange.written = "complete", len(lines)
+                self._write(lines)
+                return
+            case _:
+                raise Refused("Not Found", 404)
         self.exchange.outcome = "complete"
         self._json(200, found)
 

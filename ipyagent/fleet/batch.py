@@ -1,0 +1,336 @@
+"""Jobs without tools through the server's message batches: half the price, the server's own pace, one call or many.
+
+The main thread waits and shows; all else happens on a loop of its own. Outcomes come back one by one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+import time
+import uuid
+from collections import deque
+from collections.abc import Callable, Iterable
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from filelock import FileLock, Timeout
+
+from ipyagent.assembly.requests import Options
+from ipyagent.assembly.wiring import endpoint_of, limits_of, model_of
+from ipyagent.config import IPyAgent
+from ipyagent.errors import AgentError, Busy, Unreachable
+from ipyagent.fleet.handed_in import HandedIn, Shelf, match, new
+from ipyagent.fleet.outcomes import Outcome, keep, kept
+from ipyagent.fleet.transcripts import write_transcript
+from ipyagent.journal.events import Usage
+from ipyagent.journal.protocols import Reply, Request
+from ipyagent.journal.tokens import estimate_text
+from ipyagent.kernel.thread import AgentThread
+from ipyagent.loop.budget import add_spent, spent_today
+from ipyagent.loop.redacting import redacted
+from ipyagent.model.batches import HALF, MOST_BYTES, MOST_REQUESTS, Answer, Batches, cost, size_of
+from ipyagent.model.connect import Connections
+from ipyagent.model.prices import cost_of
+from ipyagent.model.reading import CUTTING
+from ipyagent.project import Project
+
+LOOK = 0.1
+"""Seconds that one wait of the main thread takes at most: Ctrl-C is seen in between."""
+FIRST_WAIT, LONGEST_WAIT = 0.5, 30.0
+"""Seconds between two looks at the server; each wait is half as long again as the one before."""
+PATIENCE = 600.0
+"""Seconds for which a server that does not answer is asked again; its batch goes on meanwhile."""
+EMPTY = "the answer was empty: say in the prompt what an answer looks like"
+MARGIN = 1.3
+"""Of our estimate of a prompt's tokens, when a bound on the price is wanted."""
+
+
+class Job(msgspec.Struct, frozen=True):
+    """One question; `tries` counts how often it was sent."""
+
+    key: str
+    prompt: str
+    tries: int = 0
+
+
+class Clerk:
+    """Hands jobs in, waits, and gives an outcome for each. `max_cost`: US dollars that this call may spend (0: no
+    limit); `again`: what is finished is asked for all the same."""
+
+    def __init__(
+        self, project: Project, into: Path, settings: IPyAgent, *, retries: int, max_cost: float, again: bool
+    ) -> None:
+        self._project, self._into, self._settings = project, into, settings
+        self._retries, self._max_cost, self._again = retries, max_cost, again
+        self._name = model_of(settings)
+        self._shelf = Shelf(into)
+        self._way: list[HandedIn] = []
+        """On their way, with the server's id."""
+        self._waiting: deque[Job] = deque()
+        self._wanted: set[str] = set()
+        self._ended: queue.SimpleQueue[Outcome] = queue.SimpleQueue()
+        self._max_tokens = 0
+        self._spent = 0.0
+        self.line = ""
+        """What a person may read of how it stands."""
+
+    def __repr__(self) -> str:
+        return f"<Clerk {len(self._waiting)} wait, {len(self._way)} batches on their way>"
+
+    @property
+    def on_its_way(self) -> int:
+        """Jobs that the server has now."""
+        return sum(len(batch.prompts) for batch in self._way)
+
+    def work(self, jobs: Iterable[Job], done: Callable[[Outcome], None], show: Callable[[str], None]) -> None:
+        """Until each has an outcome. An interrupt goes through within a moment; batches that were handed in go on
+        at the server, and the next call with the same `into` fetches them."""
+        clean = redacted if self._settings.redact_secrets else lambda text: (text, [])
+        self._waiting.extend(msgspec.structs.replace(job, prompt=clean(job.prompt)[0]) for job in jobs)
+        self._wanted = {job.key for job in self._waiting}
+        thread = AgentThread("ipyagent-batches")
+        future = thread.start(self._all)
+        try:
+            while True:
+                over = future.done()
+                try:
+                    done(self._ended.get(timeout=0 if over else LOOK))
+                except queue.Empty:
+                    if over:
+                        future.result()
+                        return
+                    show(self.line)
+        finally:
+            thread.close(0.2)
+
+    # ------------------------------------------------------------------ on the loop
+
+    async def _all(self) -> None:
+        connections = Connections()
+        lock = FileLock(self._into / "batches.lock", timeout=0, thread_local=False)
+        try:
+            await self._alone(lock)
+            model = connections.get(self._name, endpoint_of(self._settings))
+            batches = Batches(model, self._name)
+            self._max_tokens = limits_of(self._settings, Options(), await model.info(self._name)).max_tokens
+            await self._find_again(batches)
+            while self._waiting or self._way:
+                await self._hand_in(batches)
+                await self._fetch(batches)
+        finally:
+            lock.release()
+            await connections.close()
+
+    async def _alone(self, lock: FileLock) -> None:
+        """Two calls on one folder would hand the same jobs in twice. What the other one has finished is done."""
+        waited = False
+        while True:
+            try:
+                lock.acquire()
+                break
+            except Timeout:
+                waited, self.line = True, "another call works on these batches"
+                await asyncio.sleep(LOOK)
+        for job in list(self._waiting) if waited and not self._again else ():
+            if (known := kept(self._into, job.key)) is not None:
+                self._waiting.remove(job)
+                self._end(msgspec.structs.replace(known, tries=0))
+
+    async def _find_again(self, batches: Batches) -> None:
+        """Batches of an earlier call: their jobs are on their way already."""
+        mine = [batch for batch in self._shelf.all() if batch.model == self._name]
+        for batch in mine:
+            if not batch.id:
+                found = match(batch, await batches.newest(), {one.id for one in (*mine, *self._way)})
+                if found is None:
+                    self._shelf.take_away(batch)
+                    continue
+                batch = self._shelf.put(msgspec.structs.replace(batch, id=found.id))
+            self._way.append(batch)
+        under_way = {key for batch in self._way for key in batch.prompts}
+        self._waiting = deque(job for job in self._waiting if job.key not in under_way)
+
+    async def _hand_in(self, batches: Batches) -> None:
+        """Send what waits, as far as the money reaches; what is under way is taken at the most that it can cost."""
+        while self._waiting:
+            left = self._money()
+            bound = sum(self._most(prompt) for batch in self._way for prompt in batch.prompts.values())
+            picked: dict[str, dict[str, Any]] = {}
+            jobs: list[Job] = []
+            size = 0
+            while self._waiting and len(jobs) < MOST_REQUESTS:
+                job = self._waiting[0]
+                if jobs and job.tries != jobs[0].tries:
+                    break
+                params = await batches.params(self._request(job.prompt))
+                size += size_of(params)
+                bound += self._most(job.prompt)
+                if (jobs and size > MOST_BYTES) or (left is not None and bound > left):
+                    break
+                picked[job.key] = params
+                jobs.append(self._waiting.popleft())
+            if not jobs:
+                if not self._way:  # nothing whose real price would leave room
+                    self._end_waiting(left or 0.0)
+                return
+            await self._send(batches, jobs, picked)
+
+    async def _send(self, batches: Batches, jobs: list[Job], params: dict[str, dict[str, Any]]) -> None:
+        prompts = {job.key: job.prompt for job in jobs}
+        made = self._shelf.put(new(self._name, prompts, jobs[0].tries + 1, uuid.uuid4().hex[:12]))
+        self.line = f"handing in {len(jobs):,}"
+        try:
+            status = await batches.send(params)
+        except Unreachable:
+            raise  # it may have arrived: the next call looks
+        except AgentError:
+            self._shelf.take_away(made)
+            raise
+        self._way.append(self._shelf.put(msgspec.structs.replace(made, id=status.id)))
+
+    async def _fetch(self, batches: Batches) -> None:
+        """Wait for the next batch that ends, and take its answers in."""
+        wait, began, silent = FIRST_WAIT, time.monotonic(), 0.0
+        while self._way:
+            try:
+                for batch in self._way:
+                    status = await batches.look(batch.id)
+                    if status is None:
+                        self._lost(batch)
+                        return
+                    if status.ended:
+                        self._settle(batch, await batches.answers(batch.id), time.time() - status.created)
+                        return
+            except (Unreachable, Busy) as problem:
+                silent = silent or time.monotonic()
+                if time.monotonic() - silent > PATIENCE:
+                    raise
+                self.line = f"{problem}"
+            else:
+                silent = 0.0
+                since = time.monotonic() - began
+                more = f" and {len(self._way) - 1} more" if len(self._way) > 1 else ""
+                self.line = f"{self.on_its_way:,} at the server in {self._way[0].id}{more} for {since:.0f} s"
+            await asyncio.sleep(wait)
+            wait = min(LONGEST_WAIT, wait * 1.5)
+
+    def _request(self, prompt: str) -> Request:
+        return Request(
+            model=self._name,
+            system=[{"type": "text", "text": system()}],
+            tools=[],
+            messages=[{"role": "user", "content": [{"type": "text", "text": prompt}]}],
+            max_tokens=self._max_tokens,
+            effort=self._settings.effort,
+            thinking=self._settings.thinking,
+        )
+
+    # ------------------------------------------------------------------ money
+
+    def _money(self) -> float | None:
+        """Dollars that may be spent now; None: no limit."""
+        limits = [self._max_cost - self._spent] if self._max_cost else []
+        if self._settings.max_cost_per_day:
+            limits.append(self._settings.max_cost_per_day - spent_today(self._project.spend))
+        return min(limits) if limits else None
+
+    def _most(self, prompt: str) -> float:
+        """What a job can cost at most; 0.0 where no price is known."""
+        tokens = int(MARGIN * (estimate_text(system()) + estimate_text(prompt)))
+        return HALF * (cost_of(self._name, Usage(input=tokens, output=self._max_tokens)) or 0.0)
+
+    def _end_waiting(self, left: float) -> None:
+        for job in self._waiting:
+            most = f"it could cost ${self._most(job.prompt):.4f} and ${max(0.0, left):.4f} is left"
+            error = f"not sent: {most}; raise max_cost, or lower IPyAgent.max_output"
+            self._end(Outcome(job.key, "limit", tries=job.tries, error=error))
+        self._waiting.clear()
+
+    # ------------------------------------------------------------------ answers
+
+    def _settle(self, batch: HandedIn, answers: list[Answer], seconds: float) -> None:
+        """Answers to disk, then to whoever waits; the batch is forgotten when all are."""
+        spent, missing = 0.0, dict(batch.prompts)
+        for answer in answers:
+            if answer.key not in missing:
+                continue
+            prompt = missing.pop(answer.key)
+            if answer.key not in self._wanted and kept(self._into, answer.key) is not None:
+                continue  # taken in before an earlier call ended
+            outcome = self._outcome(prompt, answer, batch.tries, seconds)
+            spent += outcome.cost or 0.0
+            self._judge(prompt, outcome, again=answer.again or outcome.error == EMPTY)
+        for key, prompt in missing.items():
+            error = f"the server's results of {batch.id} do not name it"
+            self._judge(prompt, Outcome(key, "failed", tries=batch.tries, error=error), again=True)
+        self._spent += spent
+        add_spent(self._project.spend, spent)
+        self._forget(batch)
+
+    def _outcome(self, prompt: str, answer: Answer, tries: int, seconds: float) -> Outcome:
+        reply = answer.reply
+        if reply is None:
+            status: Any = "stopped" if answer.outcome == "canceled" else "failed"
+            return Outcome(answer.key, status, tries=tries, seconds=round(seconds, 3), error=answer.problem)
+        text = "\n".join(block["text"] for block in reply.said.blocks if block["type"] == "text")
+        status, error = _ending(reply, text)
+        dollars = cost(self._name, reply)
+        folder = write_transcript(
+            self._into, answer.key, self._name, system(), prompt, reply, dollars, status, error
+        )
+        return Outcome(
+            answer.key,
+            status,
+            text=text,
+            cost=dollars,
+            tokens=reply.usage.total if reply.usage is not None else 0,
+            seconds=round(seconds, 3),
+            session=self._project.relative(folder),
+            tries=tries,
+            error=error,
+        )
+
+    def _judge(self, prompt: str, outcome: Outcome, *, again: bool) -> None:
+        wanted = outcome.key in self._wanted
+        if outcome.status == "finished":
+            keep(self._into, outcome)
+        elif again and wanted and outcome.tries <= self._retries:
+            self._waiting.append(Job(outcome.key, prompt, outcome.tries))
+            return
+        self._end(outcome)
+
+    def _lost(self, batch: HandedIn) -> None:
+        """The server does not know the batch (any more): its jobs are asked anew."""
+        self._forget(batch)
+        for key, prompt in batch.prompts.items():
+            if key in self._wanted:
+                self._waiting.append(Job(key, prompt, batch.tries - 1))
+
+    def _forget(self, batch: HandedIn) -> None:
+        self._way.remove(batch)
+        self._shelf.take_away(batch)
+
+    def _end(self, outcome: Outcome) -> None:
+        if outcome.key in self._wanted:
+            self._wanted.discard(outcome.key)
+            self._ended.put(outcome)
+
+
+def system() -> str:
+    """What stands before every question of a batch."""
+    return (files("ipyagent.fleet") / "batch.md").read_text("utf-8")
+
+
+def _ending(reply: Reply, text: str) -> tuple[Any, str]:
+    """How a reply ended as an outcome, and why where it is not finished."""
+    stop = reply.said.stop_reason
+    if stop == "refusal":
+        return "refused", reply.details or "the model refused: change the prompt, or choose another model"
+    if stop in CUTTING:
+        return "limit", "the answer was cut off at its largest length: raise IPyAgent.max_output"
+    if not text.strip():
+        return "failed", EMPTY
+    return "finished", ""

@@ -1,0 +1,77 @@
+"""Batches on their way, each in a file: written before it is sent and taken away once its answers are on disk.
+
+Whatever ends this kernel in between, the next call finds the batch again and pays for nothing twice.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Iterable
+from pathlib import Path
+
+import msgspec
+
+from ipyagent.model.batches import Status
+from ipyagent.project import write_atomically
+
+FOLDER = "batches"
+SKEW = 120.0
+"""Seconds by which the server's clock may be off."""
+
+
+class HandedIn(msgspec.Struct, frozen=True):
+    """`prompts` by key; `at`: seconds since 1970 when it was sent; `id` of the server, "" until it has answered;
+    `tries`: how often each of these has been sent, this time included."""
+
+    name: str
+    model: str
+    prompts: dict[str, str]
+    tries: int
+    at: float
+    id: str = ""
+
+
+class Shelf:
+    """The files of one folder."""
+
+    def __init__(self, into: Path) -> None:
+        self._folder = into / FOLDER
+
+    def __repr__(self) -> str:
+        return f"<Shelf {len(self.all())} batches on their way>"
+
+    def all(self) -> list[HandedIn]:
+        """Those whose answers were not fetched yet, oldest first; what cannot be read is left where it is."""
+        found = []
+        for path in sorted(self._folder.glob("*.json")):
+            try:
+                found.append(msgspec.json.decode(path.read_bytes(), type=HandedIn))
+            except (OSError, msgspec.DecodeError):
+                continue
+        return sorted(found, key=lambda one: one.at)
+
+    def put(self, batch: HandedIn) -> HandedIn:
+        """Write it down, also in place of what was known before."""
+        self._folder.mkdir(parents=True, exist_ok=True)
+        write_atomically(self._folder / f"{batch.name}.json", msgspec.json.encode(batch))
+        return batch
+
+    def take_away(self, batch: HandedIn) -> None:
+        """Its answers are on disk."""
+        (self._folder / f"{batch.name}.json").unlink(missing_ok=True)
+
+
+def new(model: str, prompts: dict[str, str], tries: int, name: str) -> HandedIn:
+    """A batch that is about to be sent."""
+    return HandedIn(name, model, prompts, tries, time.time())
+
+
+def match(batch: HandedIn, listed: Iterable[Status], known: Collection[str]) -> Status | None:
+    """The server's batch that this one became when nobody saw the answer: of its size, made no earlier, not `known`
+    as another one; the oldest of them. None when there is none: it was not taken."""
+    fits = [
+        one
+        for one in listed
+        if one.id not in known and one.size == len(batch.prompts) and one.created >= batch.at - SKEW
+    ]
+    return min(fits, key=lambda one: one.created, default=None)

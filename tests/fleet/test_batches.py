@@ -1,0 +1,359 @@
+"""`agent_map(batch=True)`: half the price, nothing paid twice, nothing lost, whoever ends in between."""
+
+from __future__ import annotations
+
+import _thread
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from rooms import KEY, MODEL
+
+from ipyagent import agent_map
+from ipyagent.errors import ModelError, UsageError
+from ipyagent.fleet.batch import system
+from ipyagent.fleet.handed_in import SKEW, HandedIn, Shelf, match
+from ipyagent.journal.events import TurnEnded, UsageReported, UserSaid
+from ipyagent.journal.journal import TRANSCRIPT, read_events
+from ipyagent.journal.tokens import estimate_text
+from ipyagent.loop.budget import spent_today
+from ipyagent.model.batches import Status
+from ipyagent.model.prices import cost_of
+from ipyagent.practice.replies import Reply, fault, text
+from ipyagent.practice.server import PracticeServer
+
+if TYPE_CHECKING:
+    from conftest import Office
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(autouse=True)
+def _short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ipyagent.fleet.batch.FIRST_WAIT", 0.02)
+    monkeypatch.setattr("ipyagent.fleet.batch.LONGEST_WAIT", 0.05)
+
+
+def created(server: PracticeServer) -> int:
+    """Batches that the server was asked for."""
+    return sum(one.method == "POST" and one.path == "/v1/messages/batches" for one in server.log)
+
+
+def on_disk(project: Path) -> list[HandedIn]:
+    return Shelf(project / ".ipyagent" / "sessions" / "map").all()
+
+
+def echo(body: dict[str, Any]) -> Reply:
+    return text("about " + body["messages"][-1]["content"][0]["text"])
+
+
+def test_rows_are_in_order_at_half_the_price_with_a_transcript_each(office: Office, project: Path) -> None:
+    office.server.brain = echo
+    rows = agent_map(["one", "two", "three"], prompt="Say {item}", batch=True, settings=office.settings)
+    assert [(row["input"], row["status"], row["text"], row["tries"]) for row in rows] == [
+        (word, "finished", f"about Say {word}", 1) for word in ("one", "two", "three")
+    ]
+    assert created(office.server) == 1
+    assert len({row["session"] for row in rows}) == 3
+    for row in rows:
+        events = list(read_events(project / row["session"] / TRANSCRIPT))
+        assert [event.text for event in events if isinstance(event, UserSaid)] == [f"Say {row['input']}"]
+        (usage,) = [event for event in events if isinstance(event, UsageReported)]
+        whole = cost_of(MODEL, usage.usage)
+        assert whole
+        assert row["cost"] == usage.cost == pytest.approx(whole / 2)
+        assert row["tokens"] == usage.usage.total > 0
+        assert isinstance(events[-1], TurnEnded)
+    spent = spent_today(project.parent / "home" / "spend.json")
+    assert spent == pytest.approx(sum(row["cost"] for row in rows), abs=1e-5)
+    (exchange,) = [one for one in office.server.log if one.method == "POST"]
+    asked = [one["params"] for one in (exchange.body or {})["requests"]]
+    assert all(params["system"][0]["text"] == system() and "tools" not in params for params in asked)
+    assert on_disk(project) == []
+
+
+def test_a_rerun_asks_for_what_is_new_and_an_agents_answers_are_others(office: Office) -> None:
+    office.server.brain = echo
+    agent_map(["one", "two"], batch=True, settings=office.settings)
+    rows = agent_map(["one", "two", "three"], batch=True, settings=office.settings)
+    assert [row["tries"] for row in rows] == [0, 0, 1]
+    assert agent_map(["one"], batch=True, again=True, settings=office.settings)[0]["tries"] == 1
+    office.server.brain = lambda body: text("by an agent")
+    assert agent_map(["one"], settings=office.settings)[0]["text"] == "by an agent"
+
+
+def test_what_the_server_fails_at_is_sent_again_and_a_bad_request_is_not(office: Office) -> None:
+    seen: list[str] = []
+
+    def brain(body: dict[str, Any]) -> Any:
+        words = body["messages"][-1]["content"][0]["text"]
+        seen.append(words)
+        if words == "busy" and seen.count("busy") == 1:
+            return fault(529)
+        if words == "empty":
+            return text("")
+        return fault(400, message="no such thing") if words == "bad" else text("good")
+
+    office.server.brain = brain
+    rows = agent_map(["good", "busy", "bad", "empty"], batch=True, retries=2, settings=office.settings)
+    assert [(row["status"], row["tries"]) for row in rows] == [
+        ("finished", 1), ("finished", 2), ("failed", 1), ("failed", 3),
+    ]  # fmt: skip
+    assert "no such thing" in rows[2]["error"]
+    assert "empty" in rows[3]["error"]
+    assert created(office.server) == 3
+
+
+def test_a_refusal_and_an_answer_that_was_cut_off_are_told_as_such(office: Office) -> None:
+    long = Reply(({"type": "text", "text": "half of"},), "max_tokens")
+    office.server.script(Reply(({"type": "text", "text": "no"},), "refusal"), long)
+    rows = agent_map(["a", "b"], batch=True, settings=office.settings)
+    assert [row["status"] for row in rows] == ["refused", "limit"]
+    assert "max_output" in rows[1]["error"]
+    assert rows[1]["text"] == "half of"
+
+
+def test_what_was_cancelled_or_expired_at_the_server(office: Office) -> None:
+    batches = office.server.batches
+
+    def brain(body: dict[str, Any]) -> Reply:
+        if "cancel" in str(body["messages"]):
+            for batch in batches.page(1):
+                batches.cancel(batch.id)
+        return echo(body)
+
+    office.server.brain = brain
+    rows = agent_map(["cancel", "after it"], batch=True, settings=office.settings)
+    assert [row["status"] for row in rows] == ["finished", "stopped"]
+    assert "cancelled" in rows[1]["error"]
+
+
+def test_what_expired_is_handed_in_anew(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ANTHROPIC_API_KEY", KEY)
+    now = [0.0]
+
+    def brain(body: dict[str, Any]) -> Reply:
+        now[0] += 90_000.0
+        return echo(body)
+
+    with PracticeServer(brain, clock=lambda: now[0]) as server:
+        settings = {"base_url": server.url, "model": MODEL, "max_retries": 0}
+        rows = agent_map(["one", "two"], batch=True, settings=settings)
+        assert [(row["status"], row["tries"]) for row in rows] == [("finished", 1), ("finished", 2)]
+        rows = agent_map(["three", "four"], batch=True, retries=0, settings=settings)
+        assert [row["status"] for row in rows] == ["finished", "failed"]
+        assert "24 hours" in rows[1]["error"]
+
+
+def test_an_interrupt_returns_at_once_and_the_next_call_fetches_the_answers(office: Office, project: Path) -> None:
+    go, begun = threading.Event(), threading.Event()
+
+    def brain(body: dict[str, Any]) -> Reply:
+        begun.set()
+        go.wait(30)
+        return echo(body)
+
+    office.server.brain = brain
+    told: list[float] = []
+
+    def interrupt() -> None:
+        begun.wait(20)
+        time.sleep(0.3)
+        told.append(time.monotonic())
+        _thread.interrupt_main()
+
+    threading.Thread(target=interrupt, daemon=True).start()
+    with pytest.raises(KeyboardInterrupt):
+        agent_map(["one", "two"], batch=True, settings=office.settings)
+    assert time.monotonic() - told[0] < 0.3
+    assert [len(batch.prompts) for batch in on_disk(project)] == [2]
+    go.set()
+    rows = agent_map(["two", "one", "three"], batch=True, settings=office.settings)
+    assert [(row["status"], row["text"]) for row in rows] == [
+        ("finished", "about two"), ("finished", "about one"), ("finished", "about three"),
+    ]  # fmt: skip
+    assert created(office.server) == 2, "the first two were not asked for again"
+    assert on_disk(project) == []
+
+
+def call_in_process(office: Office, prompts: list[str]) -> subprocess.Popen[str]:
+    code = (
+        f"import json, ipyagent\nrows = ipyagent.agent_map({prompts!r}, batch=True, settings={office.settings!r})\n"
+        "print(json.dumps([row['text'] for row in rows]))"
+    )
+    environ = {**os.environ, "PYTHONPATH": str(ROOT)}
+    return subprocess.Popen([sys.executable, "-c", code], env=environ, stdout=subprocess.PIPE, text=True)
+
+
+@pytest.mark.parametrize("where", ["waiting", "sending", "taking in"])
+def test_a_kill_at_any_place_loses_nothing_and_pays_for_nothing_twice(
+    office: Office, project: Path, where: str
+) -> None:
+    prompts = [f"number {number}" for number in range(40)]
+    asked: list[str] = []
+    go = threading.Event()
+
+    def brain(body: dict[str, Any]) -> Reply:
+        asked.append(body["messages"][-1]["content"][0]["text"])
+        if where != "taking in":
+            go.wait(30)
+        return echo(body)
+
+    office.server.brain = brain
+    process = call_in_process(office, prompts)
+    done = project / ".ipyagent" / "sessions" / "map" / "done"
+    until = time.monotonic() + 30
+    ready = {"waiting": lambda: asked and on_disk(project), "sending": lambda: created(office.server)}
+    while not ready.get(where, lambda: len(list(done.glob("*.json"))) > 5)():
+        assert time.monotonic() < until
+        assert process.poll() is None
+        time.sleep(0.002)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    if where == "sending":  # as if the kill had come before the answer was read
+        shelf = Shelf(project / ".ipyagent" / "sessions" / "map")
+        for batch in shelf.all():
+            shelf.put(HandedIn(batch.name, batch.model, batch.prompts, batch.tries, batch.at))
+    go.set()
+    rows = agent_map(prompts, batch=True, settings=office.settings)
+    assert [row["text"] for row in rows] == [f"about {prompt}" for prompt in prompts]
+    assert sorted(asked) == sorted(prompts)
+    assert created(office.server) == 1
+    assert on_disk(project) == []
+
+
+def test_two_calls_at_once_on_one_folder_hand_nothing_in_twice(office: Office) -> None:
+    go = threading.Event()
+
+    def brain(body: dict[str, Any]) -> Reply:
+        go.wait(30)
+        return echo(body)
+
+    office.server.brain = brain
+    prompts = ["one", "two", "three"]
+    first, second = call_in_process(office, prompts), call_in_process(office, prompts)
+    while not created(office.server):
+        time.sleep(0.02)
+    time.sleep(2)
+    go.set()
+    for process in (first, second):
+        out, _ = process.communicate(timeout=60)
+        assert json.loads(out) == ["about one", "about two", "about three"]
+    assert created(office.server) == 1
+
+
+def test_a_batch_that_the_server_forgot_is_handed_in_anew(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ANTHROPIC_API_KEY", KEY)
+    with PracticeServer(echo) as server:
+        settings = {"base_url": server.url, "model": MODEL, "max_retries": 0}
+        agent_map(["zero"], batch=True, settings=settings)
+        shelf = Shelf(project / ".ipyagent" / "sessions" / "map")
+        shelf.put(HandedIn("lost", MODEL, {"nobody": "of an earlier call"}, 1, time.time(), "msgbatch_forgotten"))
+        shelf.put(HandedIn("never", MODEL, {"nobody2": "never arrived", "n3": "x"}, 1, time.time()))
+        (key,) = (name for batch in server.batches.page(1) for name in [batch.requests[0]["custom_id"]])
+        shelf.put(HandedIn("mine", MODEL, {key: "zero"}, 1, time.time(), "msgbatch_forgotten_too"))
+        rows = agent_map(["zero", "one"], batch=True, again=True, settings=settings)
+        assert [row["text"] for row in rows] == ["about zero", "about one"]
+        assert created(server) == 3
+    assert on_disk(project) == []
+
+
+def test_the_batch_nobody_saw_the_answer_for_is_known_by_size_and_time() -> None:
+    mine = HandedIn("a", MODEL, {"x": "1", "y": "2"}, 1, 10_000.0)
+    old, small = Status("old", False, 2, 10_000.0 - SKEW - 1), Status("small", False, 1, 10_001.0)
+    other, right = Status("other", False, 2, 10_000.5), Status("right", True, 2, 10_001.0)
+    later = Status("later", False, 2, 10_500.0)
+    assert match(mine, [later, right, other, small, old], {"other"}) == right
+    assert match(mine, [small, old], set()) is None
+
+
+def test_no_more_is_handed_in_than_the_money_could_have_to_pay_for(office: Office) -> None:
+    office.server.brain = echo
+    prompts = [f"number {number}" for number in range(6)]
+    settings = {**office.settings, "max_output": 1_000}
+    tokens = int(1.3 * (estimate_text(system()) + estimate_text(prompts[0])))
+    most = (tokens * 2.0 + 1_000 * 10.0) / 1e6 / 2
+    rows = agent_map(prompts, batch=True, max_cost=2.5 * most, settings=settings)
+    assert [row["status"] for row in rows] == ["finished"] * 6, "what was not used up is used for the next"
+    assert created(office.server) >= 3
+    assert sum(row["cost"] for row in rows) < 2.5 * most
+    rows = agent_map(["too dear"], batch=True, max_cost=0.5 * most, settings=settings)
+    assert rows[0]["status"] == "limit"
+    assert "max_cost" in rows[0]["error"]
+    rows = agent_map(["for the day"], batch=True, settings={**settings, "max_cost_per_day": 0.5 * most})
+    assert rows[0]["status"] == "limit"
+
+
+def test_what_looks_like_a_secret_does_not_leave(office: Office, project: Path) -> None:
+    secret = "ghp_" + "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"
+    office.server.brain = echo
+    (row,) = agent_map([f"check {secret}"], batch=True, settings={**office.settings, "redact_secrets": True})
+    assert "[secret" in row["text"]
+    assert secret not in str([exchange.body for exchange in office.server.log])
+    folder = project / row["session"]
+    assert all(secret not in path.read_text() for path in folder.rglob("*") if path.is_file())
+    assert KEY not in "".join(path.read_text() for path in project.rglob("*.json*"))
+
+
+def test_many_are_handed_in_in_several_batches(office: Office, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ipyagent.fleet.batch.MOST_REQUESTS", 40)
+    office.server.brain = echo
+    rows = agent_map(range(100), prompt="number {item}", batch=True, settings=office.settings)
+    assert [row["text"] for row in rows] == [f"about number {n}" for n in range(100)]
+    assert created(office.server) == 3
+
+
+def test_a_server_without_batches_is_one_line(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ANTHROPIC_API_KEY", KEY)
+    with PracticeServer(without=("batches",)) as server:
+        settings = {"base_url": server.url, "model": MODEL, "max_retries": 0}
+        with pytest.raises(ModelError, match="takes no message batches"):
+            agent_map(["one"], batch=True, settings=settings)
+    assert on_disk(project) == []
+
+
+def test_a_server_that_is_down_for_a_while_is_asked_again(office: Office) -> None:
+    go = threading.Event()
+
+    def brain(body: dict[str, Any]) -> Reply:
+        go.wait(30)
+        return echo(body)
+
+    office.server.brain = brain
+    port = int(office.server.url.rsplit(":", 1)[1])
+
+    def bounce() -> None:
+        while not created(office.server):
+            time.sleep(0.02)
+        time.sleep(0.3)
+        batches = office.server.batches
+        kept = dict(batches._kept)
+        office.server.stop()
+        time.sleep(0.5)
+        office.server.start(port)
+        assert batches._kept == kept
+        go.set()
+
+    threading.Thread(target=bounce, daemon=True).start()
+    rows = agent_map(["one"], batch=True, settings=office.settings)
+    assert rows[0]["status"] == "finished"
+
+
+def test_the_practice_model_answers_batches_too(project: Path) -> None:
+    (row,) = agent_map(["hello"], batch=True, settings={"model": "practice"})
+    assert row["status"] == "finished"
+    assert row["cost"] == 0.0
+
+
+def test_what_makes_no_sense_in_a_batch_is_said(project: Path) -> None:
+    for given in ({"data": "x"}, {"mode": "auto"}, {"max_turns": 3}, {"at_once": 2}):
+        with pytest.raises(UsageError, match=f"leave out {next(iter(given))}"):
+            agent_map(["a"], batch=True, **given)  # type: ignore[arg-type]
+    assert agent_map([], batch=True, settings={"model": "practice"}) == []

@@ -8,10 +8,8 @@ from __future__ import annotations
 import asyncio
 import queue
 import time
-import uuid
 from collections import deque
 from collections.abc import Callable, Iterable
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -21,20 +19,19 @@ from filelock import FileLock, Timeout
 from ipyagent.assembly.requests import Options
 from ipyagent.assembly.wiring import endpoint_of, limits_of, model_of
 from ipyagent.config import IPyAgent
-from ipyagent.errors import AgentError, Busy, Unreachable
+from ipyagent.errors import AgentError, Busy, ModelError, Unreachable
+from ipyagent.fleet.answers import EMPTY, outcome_of, system
 from ipyagent.fleet.handed_in import HandedIn, Shelf, match, new
 from ipyagent.fleet.outcomes import Outcome, keep, kept
-from ipyagent.fleet.transcripts import write_transcript
 from ipyagent.journal.events import Usage
-from ipyagent.journal.protocols import Reply, Request
+from ipyagent.journal.protocols import Request
 from ipyagent.journal.tokens import estimate_text
 from ipyagent.kernel.thread import AgentThread
 from ipyagent.loop.budget import add_spent, spent_today
 from ipyagent.loop.redacting import redacted
-from ipyagent.model.batches import HALF, MOST_BYTES, MOST_REQUESTS, Answer, Batches, cost, size_of
+from ipyagent.model.batches import HALF, KEPT, MOST_BYTES, MOST_REQUESTS, Answer, Batches, size_of
 from ipyagent.model.connect import Connections
 from ipyagent.model.prices import cost_of
-from ipyagent.model.reading import CUTTING
 from ipyagent.project import Project
 
 LOOK = 0.1
@@ -43,7 +40,6 @@ FIRST_WAIT, LONGEST_WAIT = 0.5, 30.0
 """Seconds between two looks at the server; each wait is half as long again as the one before."""
 PATIENCE = 600.0
 """Seconds for which a server that does not answer is asked again; its batch goes on meanwhile."""
-EMPTY = "the answer was empty: say in the prompt what an answer looks like"
 MARGIN = 1.3
 """Of our estimate of a prompt's tokens, when a bound on the price is wanted."""
 
@@ -72,6 +68,8 @@ class Clerk:
         self._waiting: deque[Job] = deque()
         self._wanted: set[str] = set()
         self._ended: queue.SimpleQueue[Outcome] = queue.SimpleQueue()
+        self._server, self._own = "", False
+        """Where they go; whether it is a server of this process, which takes its batches along when it ends."""
         self._max_tokens = 0
         self._spent = 0.0
         self.line = ""
@@ -114,6 +112,8 @@ class Clerk:
         try:
             await self._alone(lock)
             model = connections.get(self._name, endpoint_of(self._settings))
+            self._own = connections.server(self._name) is not None
+            self._server = self._name if self._own else model.shown
             batches = Batches(model, self._name)
             self._max_tokens = limits_of(self._settings, Options(), await model.info(self._name)).max_tokens
             await self._find_again(batches)
@@ -141,7 +141,7 @@ class Clerk:
 
     async def _find_again(self, batches: Batches) -> None:
         """Batches of an earlier call: their jobs are on their way already."""
-        mine = [batch for batch in self._shelf.all() if batch.model == self._name]
+        mine = [one for one in self._shelf.all() if (one.server, one.model) == (self._server, self._name)]
         for batch in mine:
             if not batch.id:
                 found = match(batch, await batches.newest(), {one.id for one in (*mine, *self._way)})
@@ -180,7 +180,7 @@ class Clerk:
 
     async def _send(self, batches: Batches, jobs: list[Job], params: dict[str, dict[str, Any]]) -> None:
         prompts = {job.key: job.prompt for job in jobs}
-        made = self._shelf.put(new(self._name, prompts, jobs[0].tries + 1, uuid.uuid4().hex[:12]))
+        made = self._shelf.put(new(self._server, self._name, prompts, jobs[0].tries + 1))
         self.line = f"handing in {len(jobs):,}"
         try:
             status = await batches.send(params)
@@ -260,7 +260,8 @@ class Clerk:
             prompt = missing.pop(answer.key)
             if answer.key not in self._wanted and kept(self._into, answer.key) is not None:
                 continue  # taken in before an earlier call ended
-            outcome = self._outcome(prompt, answer, batch.tries, seconds)
+            outcome = outcome_of(answer, prompt, self._name, self._project, self._into)
+            outcome = msgspec.structs.replace(outcome, tries=batch.tries, seconds=round(seconds, 3))
             spent += outcome.cost or 0.0
             self._judge(prompt, outcome, again=answer.again or outcome.error == EMPTY)
         for key, prompt in missing.items():
@@ -269,29 +270,6 @@ class Clerk:
         self._spent += spent
         add_spent(self._project.spend, spent)
         self._forget(batch)
-
-    def _outcome(self, prompt: str, answer: Answer, tries: int, seconds: float) -> Outcome:
-        reply = answer.reply
-        if reply is None:
-            status: Any = "stopped" if answer.outcome == "canceled" else "failed"
-            return Outcome(answer.key, status, tries=tries, seconds=round(seconds, 3), error=answer.problem)
-        text = "\n".join(block["text"] for block in reply.said.blocks if block["type"] == "text")
-        status, error = _ending(reply, text)
-        dollars = cost(self._name, reply)
-        folder = write_transcript(
-            self._into, answer.key, self._name, system(), prompt, reply, dollars, status, error
-        )
-        return Outcome(
-            answer.key,
-            status,
-            text=text,
-            cost=dollars,
-            tokens=reply.usage.total if reply.usage is not None else 0,
-            seconds=round(seconds, 3),
-            session=self._project.relative(folder),
-            tries=tries,
-            error=error,
-        )
 
     def _judge(self, prompt: str, outcome: Outcome, *, again: bool) -> None:
         wanted = outcome.key in self._wanted
@@ -303,7 +281,15 @@ class Clerk:
         self._end(outcome)
 
     def _lost(self, batch: HandedIn) -> None:
-        """The server does not know the batch (any more): its jobs are asked anew."""
+        """The server does not know the batch. It was paid for, so that it is not given up without being told to."""
+        if not self._own and not self._again and time.time() - batch.at < KEPT:
+            sent = time.strftime("%Y-%m-%d %H:%M", time.localtime(batch.at))
+            count = len(batch.prompts)
+            raise ModelError(
+                f"{self._server} does not know {batch.id} ({count:,} question{'s' * (count != 1)}, handed in {sent}): "
+                "set the key that it was handed in with, or ask anew with again=True",
+                kind="batches",
+            )
         self._forget(batch)
         for key, prompt in batch.prompts.items():
             if key in self._wanted:
@@ -317,20 +303,3 @@ class Clerk:
         if outcome.key in self._wanted:
             self._wanted.discard(outcome.key)
             self._ended.put(outcome)
-
-
-def system() -> str:
-    """What stands before every question of a batch."""
-    return (files("ipyagent.fleet") / "batch.md").read_text("utf-8")
-
-
-def _ending(reply: Reply, text: str) -> tuple[Any, str]:
-    """How a reply ended as an outcome, and why where it is not finished."""
-    stop = reply.said.stop_reason
-    if stop == "refusal":
-        return "refused", reply.details or "the model refused: change the prompt, or choose another model"
-    if stop in CUTTING:
-        return "limit", "the answer was cut off at its largest length: raise IPyAgent.max_output"
-    if not text.strip():
-        return "failed", EMPTY
-    return "finished", ""

@@ -6,6 +6,7 @@ Whatever ends this kernel in between, the next call finds the batch again and pa
 from __future__ import annotations
 
 import time
+import uuid
 from collections.abc import Collection, Iterable
 from pathlib import Path
 
@@ -20,10 +21,11 @@ SKEW = 120.0
 
 
 class HandedIn(msgspec.Struct, frozen=True):
-    """`prompts` by key; `at`: seconds since 1970 when it was sent; `id` of the server, "" until it has answered;
-    `tries`: how often each of these has been sent, this time included."""
+    """`server` is its address without secrets; `prompts` by key; `at`: seconds since 1970 when it was sent; `id` of the
+    server, "" until it has answered; `tries`: how often each of these has been sent, this time included."""
 
     name: str
+    server: str
     model: str
     prompts: dict[str, str]
     tries: int
@@ -61,9 +63,9 @@ class Shelf:
         (self._folder / f"{batch.name}.json").unlink(missing_ok=True)
 
 
-def new(model: str, prompts: dict[str, str], tries: int, name: str) -> HandedIn:
+def new(server: str, model: str, prompts: dict[str, str], tries: int) -> HandedIn:
     """A batch that is about to be sent."""
-    return HandedIn(name, model, prompts, tries, time.time())
+    return HandedIn(uuid.uuid4().hex[:12], server, model, prompts, tries, time.time())
 
 
 def match(batch: HandedIn, listed: Iterable[Status], known: Collection[str]) -> Status | None:

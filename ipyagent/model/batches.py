@@ -23,6 +23,8 @@ from ipyagent.model.request_body import body_of
 MOST_REQUESTS = 10_000
 MOST_BYTES = 100_000_000
 """Of one batch of ours: well below what is allowed, so that one is not waited for longer than need be."""
+KEPT = 29 * 86_400.0
+"""Seconds for which the server keeps results."""
 HALF = 0.5
 """Of the price of the same message outside a batch."""
 FINAL = ("invalid_request_error", "authentication_error", "permission_error", "not_found_error", "request_too_large")

@@ -58,7 +58,7 @@ class AnthropicModel:
         return str(self.client.base_url).rstrip("/")
 
     @property
-    def _shown(self) -> str:
+    def shown(self) -> str:
         """The address without a password that may stand in it."""
         return redact(self._address, *self._secrets)
 
@@ -133,7 +133,7 @@ class AnthropicModel:
 
         began, reading = time.monotonic(), Reading()
         stream = await self._open(request)
-        broken = "" if _is_stream(stream) else f"{self._shown} does not answer as a Messages API server"
+        broken = "" if _is_stream(stream) else f"{self.shown} does not answer as a Messages API server"
         async with stream:
             try:
                 async for raw in stream:
@@ -219,7 +219,7 @@ class AnthropicModel:
 
         if isinstance(problem, anthropic.APIStatusError):
             refusal = self._read(problem)
-            error = failure(refusal, model=model, base_url=self._shown)
+            error = failure(refusal, model=model, base_url=self.shown)
             if is_transient(refusal):
                 return _TryAgain(error, reason_of(refusal), asked_wait(refusal.headers), refused=True)
             return error
@@ -227,7 +227,7 @@ class AnthropicModel:
             cause = redact(_cause(problem), *self._secrets)
             if "header value" in cause.lower():
                 return AuthenticationFailed(BAD_KEY, kind="key")
-            reason = f"cannot reach {self._shown} ({cause})"
+            reason = f"cannot reach {self.shown} ({cause})"
             hint = "check the network and ANTHROPIC_BASE_URL, then run the cell again"
             return _TryAgain(Unreachable(f"{reason}: {hint}", kind="connection"), reason)
         if isinstance(problem, UnicodeEncodeError):

@@ -13,12 +13,13 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pytest
 from rooms import KEY, MODEL
 
 from ipyagent import agent_map
 from ipyagent.errors import ModelError, UsageError
-from ipyagent.fleet.batch import system
+from ipyagent.fleet.answers import system
 from ipyagent.fleet.handed_in import SKEW, HandedIn, Shelf, match
 from ipyagent.journal.events import TurnEnded, UsageReported, UserSaid
 from ipyagent.journal.journal import TRANSCRIPT, read_events
@@ -220,7 +221,7 @@ def test_a_kill_at_any_place_loses_nothing_and_pays_for_nothing_twice(
     if where == "sending":  # as if the kill had come before the answer was read
         shelf = Shelf(project / ".ipyagent" / "sessions" / "map")
         for batch in shelf.all():
-            shelf.put(HandedIn(batch.name, batch.model, batch.prompts, batch.tries, batch.at))
+            shelf.put(msgspec.structs.replace(batch, id=""))
     go.set()
     rows = agent_map(prompts, batch=True, settings=office.settings)
     assert [row["text"] for row in rows] == [f"about {prompt}" for prompt in prompts]
@@ -249,24 +250,31 @@ def test_two_calls_at_once_on_one_folder_hand_nothing_in_twice(office: Office) -
     assert created(office.server) == 1
 
 
-def test_a_batch_that_the_server_forgot_is_handed_in_anew(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_batch_that_the_server_does_not_know_is_given_up_only_when_told_to(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("ANTHROPIC_API_KEY", KEY)
     with PracticeServer(echo) as server:
         settings = {"base_url": server.url, "model": MODEL, "max_retries": 0}
         agent_map(["zero"], batch=True, settings=settings)
         shelf = Shelf(project / ".ipyagent" / "sessions" / "map")
-        shelf.put(HandedIn("lost", MODEL, {"nobody": "of an earlier call"}, 1, time.time(), "msgbatch_forgotten"))
-        shelf.put(HandedIn("never", MODEL, {"nobody2": "never arrived", "n3": "x"}, 1, time.time()))
-        (key,) = (name for batch in server.batches.page(1) for name in [batch.requests[0]["custom_id"]])
-        shelf.put(HandedIn("mine", MODEL, {key: "zero"}, 1, time.time(), "msgbatch_forgotten_too"))
+        key = server.batches.page(1)[0].requests[0]["custom_id"]
+        lost = HandedIn("lost", server.url, MODEL, {key: "zero"}, 1, time.time(), "msgbatch_forgotten")
+        old = HandedIn("old", server.url, MODEL, {"k": "x"}, 1, time.time() - 30 * 86_400, "msgbatch_old")
+        elsewhere = HandedIn("other", "http://127.0.0.1:9", MODEL, {"k1": "x"}, 1, time.time(), "msgbatch_other")
+        never = HandedIn("never", server.url, MODEL, {"k2": "never arrived", "k3": "x"}, 1, time.time())
+        for batch in (lost, old, elsewhere, never):
+            shelf.put(batch)
+        with pytest.raises(ModelError, match=r"does not know msgbatch_forgotten \(1 question, .* again=True"):
+            agent_map(["one"], batch=True, settings=settings)
+        assert lost in on_disk(project)
         rows = agent_map(["zero", "one"], batch=True, again=True, settings=settings)
         assert [row["text"] for row in rows] == ["about zero", "about one"]
-        assert created(server) == 3
-    assert on_disk(project) == []
+    assert on_disk(project) == [elsewhere], "of a server that was not asked"
 
 
 def test_the_batch_nobody_saw_the_answer_for_is_known_by_size_and_time() -> None:
-    mine = HandedIn("a", MODEL, {"x": "1", "y": "2"}, 1, 10_000.0)
+    mine = HandedIn("a", "s", MODEL, {"x": "1", "y": "2"}, 1, 10_000.0)
     old, small = Status("old", False, 2, 10_000.0 - SKEW - 1), Status("small", False, 1, 10_001.0)
     other, right = Status("other", False, 2, 10_000.5), Status("right", True, 2, 10_001.0)
     later = Status("later", False, 2, 10_500.0)

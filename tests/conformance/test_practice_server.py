@@ -161,7 +161,7 @@ def test_a_local_server_takes_any_model() -> None:
 
 
 def test_an_unknown_ability_is_named_with_those_there_are() -> None:
-    with pytest.raises(ValueError, match="no ability 'cashing' to switch off; known: caching"):
+    with pytest.raises(ValueError, match="no ability 'cashing' to switch off; known: batches, caching"):
         PracticeServer(without={"cashing"})
 
 

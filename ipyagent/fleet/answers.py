@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from importlib.resources import files
 from pathlib import Path
 
@@ -25,6 +26,7 @@ from ipyagent.version import __version__
 EMPTY = "the answer was empty: say in the prompt what an answer looks like"
 
 
+@functools.cache
 def system() -> str:
     """What stands before every question of a batch."""
     return (files("ipyagent.fleet") / "batch.md").read_text("utf-8")

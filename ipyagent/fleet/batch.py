@@ -36,7 +36,7 @@ from ipyagent.project import Project
 
 LOOK = 0.1
 """Seconds that one wait of the main thread takes at most: Ctrl-C is seen in between."""
-FIRST_WAIT, LONGEST_WAIT = 0.5, 30.0
+FIRST_WAIT, LONGEST_WAIT = 0.1, 30.0
 """Seconds between two looks at the server; each wait is half as long again as the one before."""
 PATIENCE = 600.0
 """Seconds for which a server that does not answer is asked again; its batch goes on meanwhile."""
@@ -54,17 +54,25 @@ class Job(msgspec.Struct, frozen=True):
 
 class Clerk:
     """Hands jobs in, waits, and gives an outcome for each. `max_cost`: US dollars that this call may spend (0: no
-    limit); `again`: what is finished is asked for all the same."""
+    limit); `again`: what is finished is asked for all the same; `most`: jobs in one batch."""
 
     def __init__(
-        self, project: Project, into: Path, settings: IPyAgent, *, retries: int, max_cost: float, again: bool
+        self,
+        project: Project,
+        into: Path,
+        settings: IPyAgent,
+        *,
+        retries: int,
+        max_cost: float,
+        again: bool,
+        most: int = MOST_REQUESTS,
     ) -> None:
         self._project, self._into, self._settings = project, into, settings
-        self._retries, self._max_cost, self._again = retries, max_cost, again
+        self._retries, self._max_cost, self._again, self._batch = retries, max_cost, again, most
         self._name = model_of(settings)
         self._shelf = Shelf(into)
         self._way: list[HandedIn] = []
-        """On their way, with the server's id."""
+        """On their way, with the server's id: those that have a job of this call in them."""
         self._waiting: deque[Job] = deque()
         self._wanted: set[str] = set()
         self._ended: queue.SimpleQueue[Outcome] = queue.SimpleQueue()
@@ -89,6 +97,8 @@ class Clerk:
         clean = redacted if self._settings.redact_secrets else lambda text: (text, [])
         self._waiting.extend(msgspec.structs.replace(job, prompt=clean(job.prompt)[0]) for job in jobs)
         self._wanted = {job.key for job in self._waiting}
+        if not self._wanted:
+            return
         thread = AgentThread("ipyagent-batches")
         future = thread.start(self._all)
         try:
@@ -134,17 +144,22 @@ class Clerk:
             except Timeout:
                 waited, self.line = True, "another call works on these batches"
                 await asyncio.sleep(LOOK)
-        for job in list(self._waiting) if waited and not self._again else ():
-            if (known := kept(self._into, job.key)) is not None:
-                self._waiting.remove(job)
+        if waited and not self._again:
+            found = {job.key: kept(self._into, job.key) for job in self._waiting}
+            self._waiting = deque(job for job in self._waiting if found[job.key] is None)
+            for known in filter(None, found.values()):
                 self._end(msgspec.structs.replace(known, tries=0))
 
     async def _find_again(self, batches: Batches) -> None:
-        """Batches of an earlier call: their jobs are on their way already."""
-        mine = [one for one in self._shelf.all() if (one.server, one.model) == (self._server, self._name)]
-        for batch in mine:
+        """Batches of an earlier call with jobs of this one: they are on their way already. Others are left to the call
+        that asks for them."""
+        known = self._shelf.all()
+        for batch in known:
+            if (batch.server, batch.model) != (self._server, self._name) or self._wanted.isdisjoint(batch.prompts):
+                continue
             if not batch.id:
-                found = match(batch, await batches.newest(), {one.id for one in (*mine, *self._way)})
+                taken = {one.id for one in (*known, *self._way)}
+                found = match(batch, await batches.newest(), taken)
                 if found is None:
                     self._shelf.take_away(batch)
                     continue
@@ -156,18 +171,19 @@ class Clerk:
     async def _hand_in(self, batches: Batches) -> None:
         """Send what waits, as far as the money reaches; what is under way is taken at the most that it can cost."""
         while self._waiting:
-            left = self._money()
-            bound = sum(self._most(prompt) for batch in self._way for prompt in batch.prompts.values())
+            left, bound = self._money(), 0.0
+            if left is not None:
+                bound = sum(self._most(prompt) for batch in self._way for prompt in batch.prompts.values())
             picked: dict[str, dict[str, Any]] = {}
             jobs: list[Job] = []
             size = 0
-            while self._waiting and len(jobs) < MOST_REQUESTS:
+            while self._waiting and len(jobs) < self._batch:
                 job = self._waiting[0]
                 if jobs and job.tries != jobs[0].tries:
                     break
                 params = await batches.params(self._request(job.prompt))
                 size += size_of(params)
-                bound += self._most(job.prompt)
+                bound += self._most(job.prompt) if left is not None else 0.0
                 if (jobs and size > MOST_BYTES) or (left is not None and bound > left):
                     break
                 picked[job.key] = params
@@ -184,8 +200,8 @@ class Clerk:
         self.line = f"handing in {len(jobs):,}"
         try:
             status = await batches.send(params)
-        except Unreachable:
-            raise  # it may have arrived: the next call looks
+        except (Unreachable, Busy):
+            raise  # it may have been taken all the same: the next call looks
         except AgentError:
             self._shelf.take_away(made)
             raise

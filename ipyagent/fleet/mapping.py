@@ -76,7 +76,8 @@ def agent_map(
     interrupted or the kernel ends; the next call fetches it. With `max_cost` only what fits at its highest possible
     price is handed in at a time. Such a row's `seconds` are those of its batch, its `data` is None.
 
-    Raises UsageError for arguments that cannot be, SettingError, AgentError where nothing can be written.
+    Raises UsageError for arguments that cannot be, SettingError, AgentError where nothing can be written; with `batch`
+    also ModelError, when the server cannot be asked.
     """
     from ipyagent import agent as _agent  # noqa: F401 - before threads begin: each would load it at the same time
     from ipyagent.assembly.wiring import model_of

@@ -69,7 +69,7 @@ class Batches:
 
     async def send(self, params: Mapping[str, dict[str, Any]]) -> Status:
         """Hand requests in by their keys (letters, digits, `-` and `_`, 64 at most). Raises ModelError; after
-        Unreachable the server may have taken them."""
+        Unreachable and Busy the server may have taken them."""
         requests = [{"custom_id": key, "params": one} for key, one in params.items()]
         try:
             made = await self._model.call(

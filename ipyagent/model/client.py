@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+REFUSED = (429, 503, 529)
+"""Statuses by which a server says that it has not begun; behind 500, 502 and 504 it may have."""
+
 
 class AnthropicModel:
     """Answers requests through the SDK's async client. One event loop only (the agent thread's)."""
@@ -195,7 +198,7 @@ class AnthropicModel:
     ) -> T:
         """What `send` gets from the server, tried again like a message. Raises ModelError.
 
-        `twice` False: what may have arrived is not sent again, so that Unreachable can mean that it was taken."""
+        `twice` False: what may have been taken is not sent again, and may have been after Unreachable and Busy."""
         import anthropic
         import httpx2
 
@@ -221,7 +224,8 @@ class AnthropicModel:
             refusal = self._read(problem)
             error = failure(refusal, model=model, base_url=self.shown)
             if is_transient(refusal):
-                return _TryAgain(error, reason_of(refusal), asked_wait(refusal.headers), refused=True)
+                wait, refused = asked_wait(refusal.headers), refusal.status in REFUSED
+                return _TryAgain(error, reason_of(refusal), wait, refused=refused)
             return error
         if isinstance(problem, anthropic.APIConnectionError | httpx2.HTTPError):
             cause = redact(_cause(problem), *self._secrets)
@@ -251,8 +255,8 @@ class AnthropicModel:
 
 
 class _TryAgain(Exception):
-    """The same request may succeed later; `error` is raised when tries run out. `refused`: the server refused it,
-    so that nothing came of it there."""
+    """The same request may succeed later; `error` is raised when tries run out. `refused`: the server did not take
+    it, so that nothing can have come of it there."""
 
     def __init__(
         self, error: ModelError, reason: str, asked: float | None = None, *, refused: bool = False

@@ -97,7 +97,7 @@ class Wire(BaseHTTPRequestHandler):
                 accepted = self.app.judge.accept(self._body(raw), betas, counting=True)
                 self.exchange.outcome = "complete"
                 self._json(200, _counted(accepted))
-            case _, path if path.startswith("/v1/messages/batches") and "batches" not in without:
+            case _, path if f"{path}/".startswith("/v1/messages/batches/") and "batches" not in without:
                 self._batches(method, path, parse_qs(url.query), raw, betas)
             case _, "/v1/messages":
                 raise Refused("Method Not Allowed", 405)

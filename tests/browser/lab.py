@@ -50,6 +50,7 @@ class Server:
     ) -> None:
         self.root = root
         self.app = app
+        self.forgetful = bool(before)  # only an older ipykernel is ever put before the newest
         own = root / ".jupyter"
         trait = {"lab": "LabApp", "notebook": "JupyterNotebookApp"}[app]
         environment = {
@@ -158,8 +159,10 @@ class Page:
         self.page.goto(self.server.base + path + notebook + query, timeout=90_000)
         self.page.wait_for_selector(".jp-Notebook .jp-Cell", timeout=90_000)
         self.page.wait_for_function("window.jupyterapp && window.jupyterapp.shell", timeout=30_000)
-        if kernel:
+        if kernel and self.server.forgetful:
             self.wait_answer()
+        elif kernel:
+            self.wait_idle()
         if self.server.app == "lab" and self.page.evaluate("() => !window.jupyterapp.shell.leftCollapsed"):
             self.command("application:toggle-left-area")
 

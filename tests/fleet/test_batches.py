@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import _thread
+import http.client
 import json
 import os
 import signal
@@ -10,6 +11,7 @@ import subprocess
 import sys
 import threading
 import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,9 +19,10 @@ import msgspec
 import pytest
 from rooms import KEY, MODEL
 
-from ipyagent import agent_map
-from ipyagent.errors import ModelError, UsageError
+from ipyagent import IPyAgent, agent_map
+from ipyagent.errors import Busy, ModelError, UsageError
 from ipyagent.fleet.answers import system
+from ipyagent.fleet.batch import Clerk, Job
 from ipyagent.fleet.handed_in import SKEW, HandedIn, Shelf, match
 from ipyagent.journal.events import TurnEnded, UsageReported, UserSaid
 from ipyagent.journal.journal import TRANSCRIPT, read_events
@@ -29,6 +32,7 @@ from ipyagent.model.batches import Status
 from ipyagent.model.prices import cost_of
 from ipyagent.practice.replies import Reply, fault, text
 from ipyagent.practice.server import PracticeServer
+from ipyagent.project import Project
 
 if TYPE_CHECKING:
     from conftest import Office
@@ -36,10 +40,44 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.fixture(autouse=True)
-def _short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ipyagent.fleet.batch.FIRST_WAIT", 0.02)
-    monkeypatch.setattr("ipyagent.fleet.batch.LONGEST_WAIT", 0.05)
+class Gateway:
+    """Passes requests on to a server; the first batch is taken there, and answered with 504 here."""
+
+    def __init__(self, server: PracticeServer) -> None:
+        given_up: list[str] = []
+
+        class Passing(BaseHTTPRequestHandler):
+            def log_message(self, format: str, *args: Any) -> None:
+                pass
+
+            def pass_on(self) -> None:
+                body = self.rfile.read(int(self.headers.get("content-length") or 0))
+                port = int(server.url.rsplit(":", 1)[1])
+                connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+                connection.request(self.command, self.path, body, dict(self.headers))
+                answer = connection.getresponse()
+                status, sent = answer.status, answer.read()
+                if self.command == "POST" and not given_up:
+                    given_up.append(self.path)
+                    status, sent = 504, b'{"type": "error", "error": {"type": "timeout_error", "message": "gave up"}}'
+                self.send_response(status)
+                self.send_header("content-type", answer.getheader("content-type") or "application/json")
+                self.send_header("content-length", str(len(sent)))
+                self.end_headers()
+                self.wfile.write(sent)
+
+            do_GET = do_POST = pass_on  # noqa: N815 - the names of http.server
+
+        self._http = ThreadingHTTPServer(("127.0.0.1", 0), Passing)
+        self.url = f"http://127.0.0.1:{self._http.server_port}"
+
+    def __enter__(self) -> Gateway:
+        threading.Thread(target=self._http.serve_forever, args=(0.05,), daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._http.shutdown()
+        self._http.server_close()
 
 
 def created(server: PracticeServer) -> int:
@@ -259,14 +297,17 @@ def test_a_batch_that_the_server_does_not_know_is_given_up_only_when_told_to(
         agent_map(["zero"], batch=True, settings=settings)
         shelf = Shelf(project / ".ipyagent" / "sessions" / "map")
         key = server.batches.page(1)[0].requests[0]["custom_id"]
+        (project / ".ipyagent" / "sessions" / "map" / "done" / f"{key}.json").unlink()
         lost = HandedIn("lost", server.url, MODEL, {key: "zero"}, 1, time.time(), "msgbatch_forgotten")
         old = HandedIn("old", server.url, MODEL, {"k": "x"}, 1, time.time() - 30 * 86_400, "msgbatch_old")
         elsewhere = HandedIn("other", "http://127.0.0.1:9", MODEL, {"k1": "x"}, 1, time.time(), "msgbatch_other")
         never = HandedIn("never", server.url, MODEL, {"k2": "never arrived", "k3": "x"}, 1, time.time())
+        never = msgspec.structs.replace(never, prompts={**never.prompts, key: "zero"})
+        old = msgspec.structs.replace(old, prompts={**old.prompts, key: "zero"})
         for batch in (lost, old, elsewhere, never):
             shelf.put(batch)
         with pytest.raises(ModelError, match=r"does not know msgbatch_forgotten \(1 question, .* again=True"):
-            agent_map(["one"], batch=True, settings=settings)
+            agent_map(["zero", "one"], batch=True, settings=settings)
         assert lost in on_disk(project)
         rows = agent_map(["zero", "one"], batch=True, again=True, settings=settings)
         assert [row["text"] for row in rows] == ["about zero", "about one"]
@@ -310,12 +351,54 @@ def test_what_looks_like_a_secret_does_not_leave(office: Office, project: Path) 
     assert KEY not in "".join(path.read_text() for path in project.rglob("*.json*"))
 
 
-def test_many_are_handed_in_in_several_batches(office: Office, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ipyagent.fleet.batch.MOST_REQUESTS", 40)
+def test_many_are_handed_in_in_several_batches(office: Office, project: Path) -> None:
     office.server.brain = echo
-    rows = agent_map(range(100), prompt="number {item}", batch=True, settings=office.settings)
-    assert [row["text"] for row in rows] == [f"about number {n}" for n in range(100)]
+    into, settings = project / "into", IPyAgent(environ={}, **office.settings)
+    into.mkdir()
+    place = Project(project, project.parent / "home")
+    clerk = Clerk(place, into, settings, retries=0, max_cost=0.0, again=False, most=40)
+    found: dict[str, str] = {}
+    jobs = [Job(f"key-{number}", f"number {number}") for number in range(100)]
+    clerk.work(jobs, lambda outcome: found.update({outcome.key: outcome.text}), lambda line: None)
+    assert found == {f"key-{number}": f"about number {number}" for number in range(100)}
     assert created(office.server) == 3
+
+
+def test_a_call_does_not_wait_for_the_batches_of_another(office: Office, project: Path) -> None:
+    go = threading.Event()
+
+    def brain(body: dict[str, Any]) -> Reply:
+        if "slow" in str(body["messages"]):
+            go.wait(60)
+        return echo(body)
+
+    office.server.brain = brain
+    slow = call_in_process(office, ["slow"])
+    while not on_disk(project) or not on_disk(project)[0].id:
+        time.sleep(0.02)
+    slow.send_signal(signal.SIGKILL)
+    slow.communicate()
+    assert [row["text"] for row in agent_map(["quick"], batch=True, settings=office.settings)] == ["about quick"]
+    assert len(on_disk(project)) == 1
+    go.set()
+    assert agent_map(["slow"], batch=True, settings=office.settings)[0]["text"] == "about slow"
+    assert created(office.server) == 2
+
+
+def test_after_an_answer_that_says_nothing_certain_the_next_call_looks(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A gateway gave up (504) although the server behind it took the batch."""
+    monkeypatch.setenv("ANTHROPIC_API_KEY", KEY)
+    with PracticeServer(echo) as server, Gateway(server) as gateway:
+        settings = {"base_url": gateway.url, "model": MODEL, "max_retries": 2, "max_retry_wait": 0.01}
+        with pytest.raises(Busy):
+            agent_map(["one"], batch=True, settings=settings)
+        assert created(server) == 1, "it may have been taken, so that it is not sent again"
+        (row,) = agent_map(["one"], batch=True, settings=settings)
+        assert row["text"] == "about one"
+        assert created(server) == 1
+    assert on_disk(project) == []
 
 
 def test_a_server_without_batches_is_one_line(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:

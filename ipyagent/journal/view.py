@@ -272,10 +272,11 @@ class View:
                 assert_never(event)
 
     def _render(self, event: PromptRendered) -> None:
-        """Another head: thinking that was bound to the old one goes."""
+        """Another head: thinking that was bound to the old one goes, also where it has left the view and may come
+        back."""
         system = request_blocks(event.system)
         tools = [{key: tool[key] for key in tool if key != "cache_control"} for tool in event.tools]
-        if self.messages and (system, tools) != (self.system, self.tools):
+        if (self.messages or self._talk.body.standing) and (system, tools) != (self.system, self.tools):
             self._talk.begin_anew()
         self.system, self.tools = system, tools
         self._talk.tally.render(event.tokens)

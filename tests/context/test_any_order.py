@@ -43,3 +43,9 @@ def test_no_order_of_turns_and_decisions_makes_a_request_that_is_refused(steps: 
 @given(scripts)
 def test_nor_do_ten_thousand_random_sessions(steps: list[Step]) -> None:
     hold(steps)
+
+
+def test_what_comes_back_under_another_head_comes_without_its_thinking() -> None:
+    """All was snipped, so that no message stood when the head was rendered anew (found by the ten thousand)."""
+    says = [Step("say", 0, 0, 0)] * 6
+    hold([*says, Step("reply", 0, 0, 0), Step("snip", 0, 27, 0), Step("render", 0, 0, 0), Step("undo", 0, 0, 1)])

@@ -11,6 +11,7 @@ import traceback
 import uuid
 from collections.abc import Mapping
 from http.server import BaseHTTPRequestHandler
+from itertools import chain, pairwise
 from typing import TYPE_CHECKING, Any, Final, assert_never
 from urllib.parse import parse_qs, urlsplit
 
@@ -221,23 +222,32 @@ class Wire(BaseHTTPRequestHandler):
         head = {"content-type": "text/event-stream; charset=utf-8", "cache-control": "no-cache"}
         self._head(200, {**head, "transfer-encoding": "chunked"})
         begun = False
-        for step in steps(sent, reply, self.exchange.request_id):
+        for step, following in pairwise(chain(steps(sent, reply, self.exchange.request_id), [None])):
             match step:
                 case Write(raw):
                     if not begun:
                         self.app.judge.begin(accepted)
                         begun = True
+                    if isinstance(following, End):
+                        self._answered(following.how)
                     self._write(b"%x\r\n%s\r\n" % (len(raw), raw))
                     self.exchange.written += len(raw)
                 case Pause(seconds):
                     self._pause(seconds)
                 case End(how):
                     self._end(how)
+                case None:
+                    pass  # pairwise() never begins a pair with the last one
                 case _:
                     assert_never(step)
 
+    def _answered(self, outcome: str) -> None:
+        """Note the end before its last bytes are sent: who has read them finds it noted."""
+        self.exchange.outcome = outcome
+        self.app.closed(self.exchange)
+
     def _end(self, how: str) -> None:
-        self.exchange.outcome = how
+        self._answered(how)
         match how:
             case "drop":
                 self.close_connection = True
@@ -265,6 +275,7 @@ class Wire(BaseHTTPRequestHandler):
     def _json(self, status: int, payload: Mapping[str, Any], headers: Mapping[str, str] | None = None) -> None:
         raw = json.dumps(payload, ensure_ascii=False).encode()
         self._head(status, {"content-type": "application/json", "content-length": str(len(raw)), **(headers or {})})
+        self.app.closed(self.exchange)
         self._write(raw)
         self.exchange.written = len(raw)
 

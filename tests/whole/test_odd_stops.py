@@ -109,7 +109,8 @@ def test_an_interrupt_at_the_very_end_of_a_turn_damages_nothing(tmp_path: Path) 
                 kernel.run("pass")  # an interrupt that came after the cell ends nothing here
             except ValueError as broken:
                 # the reply was being sent, part by part: what ZeroMQ had of it became the beginning of this one
-                assert "Invalid Signature" in str(broken)
+                if "Invalid Signature" not in str(broken):
+                    raise
                 ended["reply lost"] += 1
                 kernel.run("pass")
         emptied(server)

@@ -171,7 +171,7 @@ def test_stopping_one_of_two_agents_lets_the_other_finish(make: Make, server: Pr
         newest = str(body["messages"][-1])
         if "tool_result" in newest:
             return text("it was stopped")
-        return calls("python", {"code": code}) if "alpha" in newest else text("egret", delay=0.8)
+        return calls("python", {"code": code}) if "alpha" in newest else text("egret", delay=0.2)
 
     for first in (True, False):
         one, two = make("project", recall=False, memory=False), make("project", recall=False, memory=False)

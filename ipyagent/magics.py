@@ -46,6 +46,8 @@ class Extension:
         self._transformer: CellTransformer | None = None
         self._completions: Any = None
         self._runs = Runs(shell)
+        self._asked_by = ("", 0)
+        """The notebook cell and the execution that the newest request came from."""
         self.door: Door | None = None
         self.board: Any = None
         self.inserting: Any = None
@@ -224,12 +226,16 @@ class Extension:
             self._show_notices(agent)
 
     def _offer_rollback(self, agent: Agent, chosen: CellOptions) -> None:
-        """A cell that is asked again: say how its old turn is taken back. Nothing is taken back by itself."""
+        """A cell that is asked again: say how its old turn is taken back. Nothing is taken back by itself, and the
+        second request of one execution (of a loop, say) takes the place of none."""
         from ipyagent.assembly.rolling_back import offer
         from ipyagent.kernel.frontend import describe_frontend
 
         cell = self._cell_id()
-        if cell and not (chosen.fresh or chosen.fork) and describe_frontend(self.shell).person:
+        before, self._asked_by = self._asked_by, (cell, self.shell.execution_count)
+        if self._asked_by == before or not cell:
+            return
+        if not (chosen.fresh or chosen.fork) and describe_frontend(self.shell).person:
             agent.notices += filter(None, [offer(agent, cell)])
 
     def _cell_id(self) -> str:

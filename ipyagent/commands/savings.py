@@ -27,13 +27,15 @@ def saving_lines(history: History) -> list[str]:
 def _saved(history: History) -> list[str]:
     if not history.savings:
         return []
-    rows = [f"  {LAYERS.get(layer, layer):<24}{_amount(saved):>22}" for layer, saved in history.savings.items()]
+    rows = [f"  {LAYERS.get(layer, layer):<24}{_amount(layer, saved)}" for layer, saved in history.savings.items()]
     return ["kept out of the context so far:", *rows]
 
 
-def _amount(saved: Savings) -> str:
-    times = f"{saved.times:,} ×"
-    return f"{times:>6} {saved.chars:,} characters" if saved.chars else f"{times:>6} {saved.tokens:,} tokens"
+def _amount(layer: str, saved: Savings) -> str:
+    """All of it together, then of how many: the amount is no amount of each."""
+    amount = f"{saved.chars:>11,} characters" if saved.chars else f"{saved.tokens:>11,} tokens"
+    unit = "result" if layer in ("store_results", "clear_results") else "time"
+    return f"{amount} ({saved.times:,} {unit}{'' if saved.times == 1 else 's'})"
 
 
 def _decided(history: History) -> list[str]:

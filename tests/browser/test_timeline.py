@@ -52,6 +52,8 @@ def test_the_timeline_shows_every_turn_and_what_each_decision_changed(server: Se
         panel = page.cell(PANEL).locator(".ia-timeline")
         panel.wait_for(timeout=20_000)
         assert panel.locator(".it-bar").count() == 5
+        rooms = panel.locator(".it-bar").evaluate_all("bars => bars.map(bar => bar.getBoundingClientRect())")
+        assert len({(round(room["top"]), round(room["height"])) for room in rooms}) == 1, "marks change no scale"
         panel.locator(".it-mark", has_text="C").click()
         pairs = panel.locator(".it-pairs")
         pairs.wait_for(timeout=10_000)

@@ -76,7 +76,7 @@ class Skills:
 
     def folders(self) -> tuple[Path, ...]:
         """Where skills are, which may be read without a question."""
-        return tuple(place.folder for place in self.places) if self.on else ()
+        return tuple(place.folder for place in self.places if not place.outside) if self.on else ()
 
     def shown(self, folder: Path) -> str:
         """A folder as tools name it: relative to the notebook's when it lies there."""

@@ -21,13 +21,16 @@ MOST_FOLDERS = 2_000
 """Levels below a place, and folders that are looked into there; from the specification of ipyagent."""
 SKIPPED = frozenset((".git", ".hg", ".svn", "node_modules", "__pycache__", "site-packages", ".venv", "venv", ".tox"))
 HOMES = (".agents", ".claude")
+OUTSIDE = "a link that leads out of its tree: put the folder itself here"
 
 
 class Place(msgspec.Struct, frozen=True):
-    """A folder under which skills may be; `source` "bundled", "user" or "project"."""
+    """A folder under which skills may be; `source` "bundled", "user" or "project"; `outside`: a project's that
+    is a link out of the project, which is not followed."""
 
     folder: Path
     source: str
+    outside: bool = False
 
 
 class Found(msgspec.Struct, frozen=True):
@@ -56,11 +59,13 @@ def places_of(project: Project, *, trusted: bool) -> list[Place]:
         places += [Place(project.folder / "skills", "project"), Place(project.root / "skills", "project")]
     seen: set[Path] = set()
     kept = []
+    root = _resolved(project.root) or project.root
     for place in places:
         folder = _resolved(place.folder)
         if folder is not None and folder not in seen:
             seen.add(folder)
-            kept.append(place)
+            outside = place.source == "project" and not folder.is_relative_to(root)
+            kept.append(msgspec.structs.replace(place, outside=outside))
     return kept
 
 
@@ -87,6 +92,9 @@ class Shelf:
         skills: dict[str, Skill] = {}
         problems: list[Diagnostic] = []
         for place in self.places:
+            if place.outside:
+                problems.append(Diagnostic(file=place.folder, why=OUTSIDE, skipped=True))
+                continue
             walk = _Walk(place.folder)
             for folder in walk.skills():
                 stamp = _stamp(folder / FILE)
@@ -178,8 +186,7 @@ class _Walk:
             return True
         goal = os.path.realpath(entry.path)
         if goal != self._root and not goal.startswith(self._root + os.sep):
-            why = "a link that leads out of its tree: put the folder itself here"
-            self.problems.append(Diagnostic(file=Path(entry.path), why=why, skipped=True))
+            self.problems.append(Diagnostic(file=Path(entry.path), why=OUTSIDE, skipped=True))
             return False
         here = os.path.realpath(os.path.dirname(entry.path))
         if goal in self._seen or here == goal or here.startswith(goal + os.sep):

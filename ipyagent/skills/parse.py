@@ -20,6 +20,8 @@ MOST_NAME = 64
 MOST_DESCRIPTION = 1_024
 MOST_COMPATIBILITY = 500
 """Characters of the fields, from the specification."""
+LONGEST_NAME = 2 * MOST_NAME
+"""Characters of a name that is taken nevertheless, with a word about it; a longer one would fill the catalogue."""
 MOST_BYTES = 2_000_000
 """Bytes of a SKILL.md; a larger one is not read."""
 FIELDS = ("name", "description", "license", "compatibility", "metadata", "allowed-tools")
@@ -150,7 +152,9 @@ def name_faults(name: str, folder: str) -> list[str]:
     name = unicodedata.normalize("NFKC", name)
     found = []
     if len(name) > MOST_NAME:
-        found.append(f"the name has {len(name)} characters, {MOST_NAME} are allowed")
+        found.append(f"the name has {len(name):,} characters, {MOST_NAME} are allowed")
+    if len(name) > LONGEST_NAME:
+        return found
     if name != name.lower():
         found.append(f"the name {name!r} has upper-case letters")
     if name.startswith("-") or name.endswith("-") or "--" in name:
@@ -164,13 +168,22 @@ def name_faults(name: str, folder: str) -> list[str]:
 
 def _name(value: Any, folder: Path, problems: list[str]) -> str:
     """The skill's name: what the header says, else the folder's."""
+    own = _encodable(folder.name)
     if not isinstance(value, str) or not value.strip():
-        what = "no name" if value is None or value == "" else f"the name {value!r} is no text"
-        problems.append(f"{what}; the folder's is taken, {folder.name!r}")
-        return folder.name
-    name = " ".join(unicodedata.normalize("NFKC", value).split())
+        what = "no name" if value is None or value == "" else f"the name {str(value)[:MOST_NAME]!r} is no text"
+        problems.append(f"{what}; the folder's is taken, {own!r}")
+        return own
+    name = _encodable(" ".join(unicodedata.normalize("NFKC", value).split()))
     problems += name_faults(name, folder.name)
+    if len(name) > LONGEST_NAME:
+        problems.append(f"the folder's name is taken, {own!r}")
+        return own
     return name
+
+
+def _encodable(text: str) -> str:
+    """The text with a question mark for what is no UTF-8: the name of a file may hold such bytes."""
+    return text.encode("utf-8", "replace").decode()
 
 
 def _text(value: Any, field: str, problems: list[str]) -> str:

@@ -49,6 +49,9 @@ _OWN_ENVIRONMENT = tuple(
 _GITLINK = b"\x00\x00\xe0\x00"
 """The mode of an entry in the index that is a repository of its own, which has its own configuration."""
 
+_HEAD = re.compile(rb"(?:ref: refs/[!-~]{1,200}|[0-9a-f]{40}|[0-9a-f]{64})\n?")
+_CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f]|\r(?!\n)")
+"""Not plain text: a carriage return alone ends a line for some readers and does not for git."""
 _SECTION = re.compile(r'\[\s*([a-zA-Z0-9.-]+)\s*(?:"[^"\\]*")?\s*\]\s*')
 _ENTRY = re.compile(r"([a-zA-Z][a-zA-Z0-9-]*)\s*(?:=\s*(.*))?")
 _HARMLESS = frozenset(("branch", "user", "pull", "push", "init", "color", "gc", "advice"))
@@ -109,29 +112,44 @@ def _known(arguments: list[str], short: str, valued: str, long: list[str], opera
 
 
 def _harmless_configuration(folder: Path) -> bool:
-    """Whether the repository around `folder` has only settings that are known not to run
-    anything. No repository: git says so itself, nothing runs."""
+    """Whether the repository that git finds around `folder` has only settings that are known not to
+    run anything. No repository: git says so itself, nothing runs."""
     for place in (folder, *folder.parents):
-        if (place / "HEAD").exists() and (place / "objects").is_dir():
-            return False  # inside a bare repository, whose files anyone may have put there
+        if os.path.lexists(place / "HEAD"):
+            return False  # perhaps a bare repository, whose files anyone may have put there
         git = place / ".git"
-        if not git.exists():
+        if not os.path.lexists(git):
             continue
-        if not git.is_dir() or git.is_symlink() or (git / "config.worktree").exists() or (git / "commondir").exists():
+        if git.is_symlink() or not git.is_dir():
             return False
-        if (git / "modules").exists():
-            return False  # each submodule has a configuration of its own
+        # each submodule and each worktree has a configuration of its own; the hook runs when a look at
+        # the files finds that the index is out of date
+        others = ("config.worktree", "commondir", "modules", "hooks/post-index-change")
+        if any(os.path.lexists(git / name) for name in others):
+            return False
         try:
-            index = git / "index"
-            if any(git.glob("sharedindex.*")) or (index.exists() and _GITLINK in index.read_bytes()):
+            index, config = git / "index", git / "config"
+            if not _taken(git) or any(git.glob("sharedindex.*")) or (index.exists() and _GITLINK in index.read_bytes()):
                 return False
-            return not (git / "config").exists() or _harmless((git / "config").read_text("utf-8", "strict"))
+            return not os.path.lexists(config) or _harmless(config.read_bytes().decode())
         except (OSError, ValueError):
             return False
     return True
 
 
+def _taken(git: Path) -> bool:
+    """Whether git certainly takes this folder for a repository. Where it does not, it goes on to one further up."""
+    head = git / "HEAD"
+    return (
+        not head.is_symlink()
+        and bool(_HEAD.fullmatch(head.read_bytes()))
+        and all((git / name).is_dir() and os.access(git / name, os.X_OK) for name in ("objects", "refs"))
+    )
+
+
 def _harmless(text: str) -> bool:
+    if _CONTROL.search(text):
+        return False
     section = ""
     for line in text.split("\n"):
         line = line.strip()

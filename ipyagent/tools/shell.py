@@ -7,10 +7,10 @@ import asyncio
 import glob as globs
 import os
 import secrets
-import shlex
 import shutil
 import signal
 import time
+from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,8 @@ from ipyagent.tools.answers import plain, text_output
 from ipyagent.tools.capture import Capture
 from ipyagent.tools.schema import tool
 from ipyagent.tools.shell_danger import danger
-from ipyagent.tools.shell_reads import command_names, only_reads
+from ipyagent.tools.shell_reads import command_names, only_reads, words_only_read
+from ipyagent.tools.shell_words import Word
 
 TICK = 0.04
 """Seconds between two pieces of live output."""
@@ -62,12 +63,13 @@ def _covers(rule: str, arguments: dict[str, Any], workspace: Workspace) -> bool:
     commands = command_names(command)
     if commands is None:
         return False
-    return all(
-        fnmatchcase(text := " ".join(word.text for word in words), rule)
-        or fnmatchcase(text + " ", rule)  # `pytest *` covers plain `pytest`
-        or only_reads(shlex.join(word.text for word in words), workspace)
-        for words in commands
-    )
+    return all(_fits(words, rule) or words_only_read(words, workspace) for words in commands)
+
+
+def _fits(words: Sequence[Word], rule: str) -> bool:
+    text = " ".join(word.text for word in words)
+    # `pytest *` covers plain `pytest`, but no program whose name goes on after a space
+    return len(words[0].text.split()) == 1 and any(fnmatchcase(each, rule) for each in (text, f"{text} "))
 
 
 @tool(

@@ -32,7 +32,8 @@ MOST_MATCHES = 1_000
 class Reader:
     """`short` options without a value, `valued` with one, `long` ones ("name" or "name=").
     `text` operands that come first are text and not files; `files` False: no operand is a file;
-    `most`: how many operands there may be; `number`: `-5` is an option."""
+    `most`: how many operands there may be; `number`: `-5` is an option; `alone`: a short option with
+    a value stands by itself, for letters after it would be options still (`tree` does not use getopt)."""
 
     short: str = ""
     valued: str = ""
@@ -41,6 +42,7 @@ class Reader:
     files: bool = True
     most: int = 1_000
     number: bool = False
+    alone: bool = False
 
 
 _GREP = Reader(
@@ -97,7 +99,7 @@ READERS: dict[str, Reader] = {
     "stat": Reader("Lft", "c", "format= dereference printf= terse"),
     "tail": Reader("qvz", "nc", "lines= bytes= quiet verbose", number=True),
     "tr": Reader("cdsCt", long="delete squeeze-repeats complement", files=False),
-    "tree": Reader("adfhspDCFrt", "LIP", "noreport dirsfirst"),
+    "tree": Reader("adfhspDCFrt", "LIP", "noreport dirsfirst", alone=True),
     "true": Reader(files=False),
     "uname": Reader("asnrmpvio", files=False, most=0),
     "uniq": Reader("cdiuD", "fsw", "count repeated unique ignore-case skip-fields= skip-chars=", most=1),
@@ -124,8 +126,15 @@ def only_reads(command: str, workspace: Workspace) -> bool:
     if os.name == "nt":
         return False  # another shell, with other words
     try:
-        commands = simple_commands(command)
-        return all(_reads(words, workspace) for words in commands)
+        return all(words_only_read(words, workspace) for words in simple_commands(command))
+    except Unclear:
+        return False
+
+
+def words_only_read(words: Sequence[Word], workspace: Workspace) -> bool:
+    """`only_reads` for one simple command in its words, whose wildcards are not expanded yet."""
+    try:
+        return os.name != "nt" and _reads(words, workspace)
     except (ToolFailure, OSError, RuntimeError, ValueError):
         return False
 
@@ -195,6 +204,8 @@ def _operands(reader: Reader, words: Sequence[Word]) -> list[Word] | None:
         else:
             for place, letter in enumerate(argument[1:], 1):
                 if letter in reader.valued:
+                    if reader.alone and len(argument) > 2:
+                        return None
                     if place == len(argument) - 1:
                         if not queue or queue[0].glob:
                             return None

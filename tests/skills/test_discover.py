@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 
 import pytest
 
+from ipyagent.config import IPyAgent
 from ipyagent.project import Project
 from ipyagent.skills.catalogue import HEAD, catalogue_of
+from ipyagent.skills.desk import Skills
 from ipyagent.skills.discover import Place, Shelf, bundled_folder, places_of
 from ipyagent.skills.parse import FILE
 
@@ -97,6 +100,31 @@ def test_links_out_of_the_tree_and_circles_are_not_followed(tmp_path: Path) -> N
     shelf = found(place).look()
     assert list(shelf.skills) == ["inside"]
     assert sum("leads out" in problem.why for problem in shelf.problems) == 2
+
+
+@pytest.mark.parametrize("name", ["skills", ".claude/skills", ".agents/skills", ".ipyagent/skills", ".claude"])
+def test_a_place_of_the_project_that_leads_out_of_it_is_not_followed(tmp_path: Path, name: str) -> None:
+    """A cloned repository must not open a folder of its choice to reading."""
+    project = Project(tmp_path / "project", tmp_path / "home" / ".ipyagent")
+    (tmp_path / "project" / name).parent.mkdir(parents=True)
+    make(tmp_path / "elsewhere" / "skills" / "secret")
+    goal = tmp_path / "elsewhere" / ("" if name == ".claude" else "skills")
+    (tmp_path / "project" / name).symlink_to(goal)
+    project.trust()
+    skills = Skills(project, IPyAgent(environ={}))
+    assert "secret" not in skills.look().skills
+    (told,) = (problem for problem in skills.look().problems if problem.skipped)
+    assert "leads out" in told.why
+    assert not any((tmp_path / "elsewhere").is_relative_to(folder.resolve()) for folder in skills.folders())
+    assert not any(folder.resolve().is_relative_to(tmp_path / "elsewhere") for folder in skills.folders())
+
+
+@pytest.mark.skipif(os.name == "nt" or sys.platform == "darwin", reason="names of files are Unicode there")
+def test_a_folder_whose_name_is_no_text_is_a_skill_like_others(tmp_path: Path) -> None:
+    folder = Path(os.fsdecode(os.fsencode(tmp_path) + b"/caf\xe9"))
+    folder.mkdir()
+    (folder / FILE).write_text("---\ndescription: d\n---\n")
+    assert list(found(tmp_path).look().skills) == ["caf?"]
 
 
 def test_depth_and_skipped_folders(tmp_path: Path) -> None:

@@ -61,6 +61,7 @@ INVALID = {
     "no description": ("---\nname: my-skill\n---\n", "my-skill", "`description` is missing"),
     "empty description": ("---\nname: my-skill\ndescription:\n---\n", "my-skill", "not empty"),
     "unknown field": ("---\nname: my-skill\ndescription: d\ntags: [a]\n---\n", "my-skill", "no field tags"),
+    "much too long": (f"---\nname: {'a' * 42_000}\ndescription: d\n---\n", "my-skill", "42,000 characters"),
     "long description": (f"---\nname: my-skill\ndescription: {'x' * 1100}\n---\n", "my-skill", "1,024"),
     "long compatibility": (
         f"---\nname: my-skill\ndescription: d\ncompatibility: {'x' * 550}\n---\n", "my-skill", "500"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -188,15 +189,76 @@ def test_everything_else_asks(place: ShellWorkspace, command: str) -> None:
         '[remote "o"]\n\tpromisor = true', '[remote "o"]\n\tuploadpack = x', "[gpg]\n\tprogram = x",
         "[user]\n\tname = x \\\n[core]\n\tfsmonitor = x", "[CORE]\n\tFSMonitor = x", "[log]\n\tshowSignature = true",
         "[alias]\n\tx = !rm", '[submodule "x"]\n\turl = x', "[core]\n\tfsmonitor", "\x00",
+        "[diff]\n# x\r[user]\n\texternal = touch pwned;true", "[core]\n# x\x0c[user]\n\tfsmonitor = x",
     ],
 )  # fmt: skip
 def test_a_repository_that_could_run_something_asks(tmp_path: Path, text: str) -> None:
     subprocess.run(["git", "init", "-q", "."], cwd=tmp_path, check=True)
     here = ShellWorkspace(tmp_path)
     assert only_reads("git status", here)
-    with open(tmp_path / ".git/config", "a") as file:
-        file.write("\n" + text + "\n")
+    with open(tmp_path / ".git/config", "ab") as file:
+        file.write(f"\n{text}\n".encode())
     assert not only_reads("git status", here)
+
+
+def _dangling_head(place: Path) -> None:
+    (place / "HEAD").symlink_to("refs/heads/main")
+
+
+def _other_objects(place: Path) -> None:
+    (place / "HEAD").write_text("ref: refs/heads/main\n")
+    (place / "commondir").write_text("x\n")
+
+
+def _hook(place: Path) -> None:
+    (place / ".git/hooks").mkdir(exist_ok=True)
+    (place / ".git/hooks/post-index-change").write_text("#!/bin/sh\ntouch pwned\n")
+
+
+def _broken_head(place: Path) -> None:
+    (place / ".git/HEAD").write_text("nonsense\n")
+
+
+def _linked_head(place: Path) -> None:
+    (place / ".git/HEAD").unlink()
+    (place / ".git/HEAD").symlink_to("elsewhere")
+
+
+def _no_objects(place: Path) -> None:
+    (place / ".git/objects").rename(place / ".git/moved")
+
+
+def _linked_configuration(place: Path) -> None:
+    (place / ".git/config").unlink()
+    (place / ".git/config").symlink_to("nowhere")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [_dangling_head, _other_objects, _hook, _broken_head, _linked_head, _no_objects, _linked_configuration],
+    ids=lambda change: change.__name__.strip("_"),
+)
+def test_the_repository_that_git_takes_is_the_one_that_was_checked(
+    tmp_path: Path, change: Callable[[Path], None]
+) -> None:
+    """What git does not take for a repository it passes over, and what stands further up decides."""
+    for folder in (tmp_path, tmp_path / "sub"):
+        folder.mkdir(exist_ok=True)
+        subprocess.run(["git", "init", "-q", "."], cwd=folder, check=True)
+    (tmp_path / ".git/config").write_text("[diff]\n\texternal = touch pwned\n")
+    assert not only_reads("git diff", ShellWorkspace(tmp_path))
+    here = ShellWorkspace(tmp_path / "sub")
+    assert only_reads("git diff", here)
+    (tmp_path / "sub/.git/HEAD").write_text("0123456789" * 4)
+    assert only_reads("git diff", here)
+    change(tmp_path / "sub")
+    assert not only_reads("git diff", here)
+
+
+def test_an_empty_folder_named_like_a_repository_hides_none(tmp_path: Path) -> None:
+    subprocess.run(["git", "init", "-q", "."], cwd=tmp_path, check=True)
+    (tmp_path / "sub/.git").mkdir(parents=True)
+    assert not only_reads("git diff", ShellWorkspace(tmp_path / "sub"))
 
 
 def test_a_program_of_the_project_is_not_the_systems(
@@ -208,6 +270,19 @@ def test_a_program_of_the_project_is_not_the_systems(
     for relative in (".:/usr/bin:/bin", "/usr/bin:/bin:", "/usr/bin::/bin", "bin:/usr/bin:/bin"):
         monkeypatch.setenv("PATH", relative)
         assert not only_reads("cat a.txt", place)
+
+
+def test_letters_after_an_option_of_tree_are_options_still(
+    place: ShellWorkspace, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """It has a parser of its own: `tree -Lo 2 x` writes to x. Tried with Debian's tree 2.1.0."""
+    (tmp_path / "tree").write_text("#!/bin/sh\n")
+    (tmp_path / "tree").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    for command in ("tree", "tree -a -L 2 src", "tree -ad -I x -P y"):
+        assert only_reads(command, place), command
+    for command in ("tree -Lo 2 x", "tree -LR 1 src", "tree -Ll 2", "tree -Iox y z", "tree -PR x", "tree -aL2"):
+        assert not only_reads(command, place), command
 
 
 @settings(max_examples=300, deadline=None)

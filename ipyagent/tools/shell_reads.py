@@ -21,6 +21,7 @@ from pathlib import Path
 from ipyagent.errors import ToolFailure
 from ipyagent.journal.protocols import Workspace
 from ipyagent.tools.git_reads import git_only_reads
+from ipyagent.tools.hidden_reads import shows_hidden
 from ipyagent.tools.paths import readable
 from ipyagent.tools.shell_words import Unclear, Word, simple_commands
 
@@ -134,7 +135,7 @@ def only_reads(command: str, workspace: Workspace) -> bool:
 def words_only_read(words: Sequence[Word], workspace: Workspace) -> bool:
     """`only_reads` for one simple command in its words, whose wildcards are not expanded yet."""
     try:
-        return os.name != "nt" and _reads(words, workspace)
+        return os.name != "nt" and _reads(words, workspace) and not shows_hidden(words, workspace)
     except (ToolFailure, OSError, RuntimeError, ValueError):
         return False
 

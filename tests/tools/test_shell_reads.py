@@ -272,6 +272,30 @@ def test_a_program_of_the_project_is_not_the_systems(
         assert not only_reads("cat a.txt", place)
 
 
+def test_what_would_show_a_hidden_cell_asks(tmp_path: Path) -> None:
+    subprocess.run(["git", "init", "-q", "."], cwd=tmp_path, check=True)
+    here = ShellWorkspace(tmp_path)
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "open.ipynb").write_text('{"cells": []}')
+    (tmp_path / "a.txt").write_text("a")
+    showing = [
+        "cat sub/n.ipynb", "head -n 3 sub/n.ipynb", "cat sub/*", "grep -rn x .", "grep -rn x", "grep x sub/n.ipynb",
+        "sed -n 1,5p sub/n.ipynb", "ls | grep -r x", "sort sub/n.ipynb", "cut -c 1-9 sub/n.ipynb", "git diff",
+        "git show", "git log -p", "git blame a.txt", "diff a.txt sub/n.ipynb", "tail sub/N.IPYNB",
+    ]  # fmt: skip
+    fine = ["cat a.txt open.ipynb", "ls -l sub", "wc -l sub/n.ipynb", "find . -name n", "git status", "grep x ./*.txt"]
+    (tmp_path / "sub/n.ipynb").write_text('{"cells": []}')
+    (tmp_path / "sub/N.IPYNB").write_text("{}")
+    for command in (*showing, *fine):
+        assert only_reads(command, here), command
+    for name in ("n.ipynb", "N.IPYNB"):
+        (tmp_path / "sub" / name).write_text('{"cells": [{"metadata": {"tags": ["agent-hide"]}}]}')
+    for command in showing:
+        assert not only_reads(command, here), command
+    for command in fine:
+        assert only_reads(command, here), command
+
+
 def test_letters_after_an_option_of_tree_are_options_still(
     place: ShellWorkspace, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -301,13 +301,8 @@ class _Before:
         rates = session.rates()
         if not session.setting("prompt_cache"):
             rates, written = msgspec.structs.replace(rates, read=rates.input, write=rates.input), 0
-        usages = [fork.usage for fork in forks]
-        usage = Usage(
-            input=sum(one.input for one in usages),
-            cache_read=sum(one.cache_read for one in usages),
-            cache_write=sum(one.cache_write for one in usages),
-            output=sum(one.output for one in usages),
-        )
-        call = cost_of(LESSON_MODEL if session.info.model == "practice" else session.info.model, usage)
+        usage = sum((fork.usage for fork in forks), start=Usage())
+        costs = [cost_of(LESSON_MODEL, fork.usage) if session.info.model == "practice" else fork.cost for fork in forks]
+        call = None if None in costs else sum(cost or 0.0 for cost in costs)
         saved = sum(self._sources.values()) - sum(sources.values())
-        return Price(written=written, saved=saved, rates=rates, usage=usage, call=call if forks else 0.0)
+        return Price(written=written, saved=saved, rates=rates, usage=usage, call=call)

@@ -105,10 +105,7 @@ class Child:
         match event:
             case UsageReported() | ForkEnded():
                 self.requests += event.requests if isinstance(event, ForkEnded) else 1
-                mine, more = self.usage, event.usage
-                self.usage = Usage(
-                    **{name: getattr(mine, name) + getattr(more, name) for name in Usage.__struct_fields__}
-                )
+                self.usage += event.usage if isinstance(event, ForkEnded) else event.paid
                 self.cost = None if self.cost is None or event.cost is None else self.cost + event.cost
                 return event.cost
             case ToolCalled() | AssistantSaid():

@@ -16,6 +16,7 @@ from ipyagent.children.kinds import words
 from ipyagent.errors import ModelError
 from ipyagent.journal.events import ForkEnded, ToolCalled, Usage
 from ipyagent.journal.protocols import Model, Reply, Request
+from ipyagent.loop.metering import Meter
 from ipyagent.model.prices import cost_of
 
 PATIENCE = 10.0
@@ -45,17 +46,20 @@ async def progress_line(child: Child, model: Model | None, name: str, record: Ca
         thinking=False,
         purpose=PURPOSE,
     )
-    began, usage, status, answer = time.monotonic(), Usage(), "stopped", ""
+    began, meter, status, answer = time.monotonic(), Meter(), "stopped", ""
+    usage: Usage | None = None
     try:
         async with asyncio.timeout(PATIENCE), aclosing(model.stream(request)) as events:  # type: ignore[type-var] # an async generator
             async for event in events:
+                meter.take(event)
                 if isinstance(event, Reply):
-                    usage, status = event.usage or usage, "finished"
+                    usage, status = event.usage, "finished"
                     blocks = event.said.blocks
                     answer = " ".join(str(block["text"]) for block in blocks if block["type"] == "text")
     except (ModelError, TimeoutError):
         status = "failed"
     finally:
+        usage = usage or meter.usage or Usage()
         seconds = round(time.monotonic() - began, 3)
         record(ForkEnded(purpose=PURPOSE, status=status, usage=usage, cost=cost_of(name, usage), seconds=seconds))
     line = " ".join(answer.split()).strip(" .\"'`")[:MOST_CHARS]

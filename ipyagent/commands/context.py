@@ -88,15 +88,13 @@ def _cache_lines(session: Session) -> list[str]:
 
 
 def _cost_lines(session: Session) -> list[str]:
-    from ipyagent.journal.events import Usage
-
     totals = session.history.totals
-    if session.info.model == "practice":
-        usage = Usage(input=totals.uncached, cache_read=totals.read, cache_write=totals.written, output=totals.output)
-        would = cost_of(LESSON_MODEL, usage) or 0.0
+    if session.info.model == "practice" and totals.cost == 0:
+        would = cost_of(LESSON_MODEL, totals.usage) or 0.0
         return [f"cost: nothing (practice model); the same tokens on {LESSON_MODEL} would be ${would:.4f}"]
     known = "no price known for the model" if totals.cost is None else f"${totals.cost:.4f}"
-    return [f"cost: {known}; {totals.output:,} tokens written by the model"]
+    more = " (the practice model, which answers now, costs nothing)" if session.info.model == "practice" else ""
+    return [f"cost: {known}{more}; {totals.output:,} tokens written by the model"]
 
 
 def raw_request(session: Session, view: View) -> str:

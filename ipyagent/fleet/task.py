@@ -103,7 +103,7 @@ def _tokens(folder: Path) -> int:
     from ipyagent.journal.journal import TRANSCRIPT, read_events
 
     return sum(
-        event.usage.total
+        event.paid.total
         for transcript in folder.rglob(TRANSCRIPT)
         for event in read_events(transcript)
         if isinstance(event, UsageReported)

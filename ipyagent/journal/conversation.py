@@ -8,7 +8,7 @@ from typing import Any
 
 from ipyagent.journal.admission import THINKING, reply_block, request_blocks, text_block
 from ipyagent.journal.body import GO_ON, Body
-from ipyagent.journal.entries import Entries
+from ipyagent.journal.entries import Entries, Entry
 from ipyagent.journal.events import (
     AssistantSaid,
     Block,
@@ -20,9 +20,11 @@ from ipyagent.journal.events import (
 )
 from ipyagent.journal.marks import Position
 from ipyagent.journal.open_calls import NO_OUTPUT, OpenCalls
+from ipyagent.journal.rewriting import same_until
 from ipyagent.journal.spots import Spot
-from ipyagent.journal.tally import Tally
+from ipyagent.journal.tally import Tally, Weighed
 from ipyagent.journal.tokens import estimate_block, estimate_blocks
+from ipyagent.journal.weights import read_tokens, summary_in
 
 CUT_MARK = "[cut off here]"
 
@@ -43,6 +45,8 @@ class Conversation:
         self._kept: dict[str, str] = {}
         """Where stored results are, by call."""
         self._asked_at: Position | None = None
+        self._before: dict[int, tuple[Weighed | None, tuple[Entry, ...]]] = {}
+        """What was counted and held before each decision that can be taken back, by its event."""
 
     def __repr__(self) -> str:
         return f"<Conversation of {len(self.body.messages)} messages>"
@@ -63,6 +67,8 @@ class Conversation:
         """Another model or head reads on: no thinking stays, and a turn that has its results is over."""
         self.body.over = not self.calls
         self.forget_thinking()
+        self.entries.begin_anew()
+        self._before.clear()
 
     def settle(self) -> None:
         """Close what is still open before another message comes."""
@@ -97,6 +103,8 @@ class Conversation:
             self.paused = event.stop_reason == "pause_turn"
             self.body.over = False
             self.body.push("assistant", blocks, [event.id] * len(blocks))
+            if summary_in(blocks) is not None:
+                self.tally.summarised(read_tokens(self.messages))
         else:
             self.tally.reply(None)
 
@@ -107,6 +115,8 @@ class Conversation:
     def report(self, event: UsageReported) -> None:
         """The server has counted the prompt, which it now holds in its cache."""
         self.tally.report(event)
+        if event.stopped and self.messages:
+            self._asked_at = (len(self.messages) - 1, len(self.messages[-1]["content"]) - 1)
         self.entries.write(self._asked_at, event.at, pictures=self.body.has_pictures)
 
     def take_result(self, event: ToolReturned) -> None:
@@ -150,6 +160,7 @@ class Conversation:
         first = min((spot.message for spot in mine), default=0)
         if event.asked:
             self.body.remember(event.id)
+            self._before[event.id] = self.tally.weighed, self.entries.known()
         change = self.body.clear_results(event.calls, event.text, event.place, event.kept)
         if change is None and event.asked:
             self.body.standing.pop()  # nothing was changed: there is nothing to take back
@@ -179,7 +190,7 @@ class Conversation:
         """Thinking of events up to `upto` (None: of all) leaves."""
         if change := self.body.drop_thinking(upto=upto):
             self.entries.change(0)
-            self.tally.change(change)
+            self.tally.weigh_anew(read_tokens(self.messages))
 
     def drop_images(self, event: BlockDropped) -> None:
         """Images of an event become words."""
@@ -192,24 +203,25 @@ class Conversation:
         """A range gives way to blocks. What the provider holds of the prefix before it stays held."""
         if self.calls:
             return  # a call whose result is still to come may not leave, nor its thinking
+        before = self.tally.weighed, self.entries.known()
         start = self.body.replace(first, last, request_blocks(blocks), event)
         if start is not None:
+            self._before[event] = before
             self.entries.change(start)
             self._go_on()
-            self._weigh_anew()
+            self.tally.become(read_tokens(self.messages))
 
     def undo(self, event: int) -> None:
         """Take the replacement of `event` back."""
+        stood = self.body.standing[-1].messages if self.body.standing else []
         if not self.calls and self.body.restore(event):
-            self.entries.change(0)
+            weighed, known = self._before.pop(event, (None, ()))
+            self.entries.bring_back(known, same_until(stood, self.messages))
             self._go_on()
-            self._weigh_anew()
+            self.tally.become(read_tokens(self.messages), weighed)
 
     def _go_on(self) -> None:
         """A pause can be gone on from as it was only; after a change the model is asked to."""
         if self.paused:
             self.paused = False
             self.body.push("user", [text_block(GO_ON)], [0])
-
-    def _weigh_anew(self) -> None:
-        self.tally.weigh_anew(sum(estimate_blocks(message["content"]) for message in self.messages))

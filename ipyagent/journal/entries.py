@@ -26,16 +26,14 @@ class Entries:
     def __init__(self) -> None:
         self._known: list[Entry] = []
         self._pictures = False
+        self.written_at = 0.0
+        """When the newest was written; 0.0 when there is none."""
+        self._head_at = 0.0
 
     @property
     def anchor(self) -> Position | None:
         """The newest end."""
         return self._known[-1].end if self._known else None
-
-    @property
-    def written_at(self) -> float:
-        """When the newest was written; 0.0 when there is none."""
-        return self._known[-1].at if self._known else 0.0
 
     def write(self, end: Position | None, at: float, *, pictures: bool) -> None:
         """A prompt that ended there was answered. With its first picture the provider begins the
@@ -43,6 +41,7 @@ class Entries:
         if pictures != self._pictures:
             self._known.clear()
             self._pictures = pictures
+        self.written_at = self._head_at = at
         if end is None:
             return
         while self._known and self._known[-1].end >= end:
@@ -52,6 +51,24 @@ class Entries:
     def change(self, message: int) -> None:
         """From this message on everything is another."""
         del self._known[bisect_left(self._known, message, key=lambda entry: entry.end[0]) :]
+
+    def begin_anew(self) -> None:
+        """Another model or head: nothing can be read."""
+        self._known.clear()
+        self._head_at = 0.0
+
+    def known(self) -> tuple[Entry, ...]:
+        """The ends as they are, for taking a decision back."""
+        return tuple(self._known)
+
+    def bring_back(self, known: tuple[Entry, ...], message: int) -> None:
+        """What was known before a decision that is taken back holds again, but for message `message` and later."""
+        self._known[:] = known
+        self.change(message)
+
+    def has_head(self, since: float) -> bool:
+        """Whether system prompt and tools can be read, as of an entry written after `since`."""
+        return bool(self._head_at) and self._head_at >= since
 
     def held(self, message: int, since: float) -> int:
         """How many of the messages before `message` can be read from an entry written after `since`."""

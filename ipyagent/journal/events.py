@@ -49,6 +49,9 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     def total(self) -> int:
         return self.prompt + self.output
 
+    def __add__(self, other: Usage) -> Usage:
+        return Usage(**{name: getattr(self, name) + getattr(other, name) for name in self.__struct_fields__})
+
 
 class SessionStarted(_Event, frozen=True, tag=True):
     """First event of a journal. `notebook` is relative to the project ("" when unknown), `label` what the user
@@ -137,12 +140,21 @@ class AssistantSaid(_Event, frozen=True, tag=True):
 class UsageReported(_Event, frozen=True, tag=True):
     """What the server counted for the reply just before. `cost` in US dollars (None: no price
     known); `predicted` is our count of the prompt before it was sent, `raw` the part of it that
-    was an uncalibrated estimate."""
+    was an uncalibrated estimate; `billed` all that is paid for, where that is more (the server compacted
+    within the request); `stopped`: no whole reply came, `usage` is what the server counted when it began
+    and, for `output`, our estimate of what had come."""
 
     usage: Usage
     cost: float | None = None
     predicted: int = 0
     raw: int = 0
+    billed: Usage | None = None
+    stopped: bool = False
+
+    @property
+    def paid(self) -> Usage:
+        """The tokens that the cost is of."""
+        return self.billed or self.usage
 
 
 class ToolCalled(_Event, frozen=True, tag=True):

@@ -97,10 +97,7 @@ def replace_range(
     before = [item for item, out in zip(placed[:where], gone, strict=False) if not out]
     after = [item for item, out in zip(placed[where:], gone[where:], strict=True) if not out]
     made, made_sources = gather(joined([*before, *(_Placed("user", block, event) for block in blocks)], after, event))
-    start = 0
-    while start < min(len(made), len(messages)) and made[start]["content"] == messages[start]["content"]:
-        start += 1
-    return Rewritten(made, made_sources, start)
+    return Rewritten(made, made_sources, same_until(made, messages))
 
 
 def places(sources: list[int]) -> list[int]:
@@ -117,3 +114,11 @@ def places(sources: list[int]) -> list[int]:
 def appended_after(messages: list[dict[str, Any]], sources: list[list[int]], event: int) -> list[_Placed]:
     """The blocks that came after an event."""
     return [item for item in flatten(messages, sources) if item.source > event]
+
+
+def same_until(some: list[dict[str, Any]], others: list[dict[str, Any]]) -> int:
+    """How many messages are the same from the beginning on."""
+    at = 0
+    while at < min(len(some), len(others)) and some[at] == others[at]:
+        at += 1
+    return at

@@ -1,12 +1,23 @@
 """Tokens of the next prompt: what the server reported last, and our estimate of everything since.
 
-Once what was sent has changed, the last report is not read again: everything is estimated.
+A decision that changes what was sent scales the last report by our estimates of the prompt before and after it:
+by one measure a prompt from which something leaves is never the larger one. Only where nothing was counted, or what
+leaves cannot be told from its text (thinking), everything is estimated.
 """
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from ipyagent.journal.events import UsageReported
 from ipyagent.journal.tokens import Calibration, Count, learn_from, plausible
+
+
+class Weighed(NamedTuple):
+    """Tokens of a prompt that the server had counted, and our uncalibrated estimate of all of it."""
+
+    tokens: int
+    estimated: int
 
 
 class Tally:
@@ -25,6 +36,12 @@ class Tally:
         self._edited = False
         """Whether the server has left out more of the prompt than before, so that the next report says
         nothing of our estimates."""
+        self._left_out = False
+        """Whether the server has ever left something out."""
+        self._scaled = False
+        """Whether `_base` is a report that was scaled since."""
+        self._sent = 0
+        """All of the prompt that the newest reply is an answer to."""
         self._weight = 0
         """Tokens of all messages, whatever was reported."""
 
@@ -44,31 +61,77 @@ class Tally:
 
     def reply(self, tokens: int | None) -> None:
         """A reply came, of so many tokens that stay in the messages (None: nothing of it does)."""
-        self._output = tokens is not None
+        self._output, self._sent = tokens is not None, self.head + self._weight
         self.add(tokens or 0)
         self._replied = self._raw
 
     def edited(self) -> None:
         """The server has left out more than before."""
-        self._edited = True
+        self._edited = self._left_out = True
+
+    def summarised(self, tokens: int) -> None:
+        """The server has put a summary into its reply and reads nothing before it any more; what it reads of the
+        messages now takes so many tokens."""
+        self._weight = tokens
+        self.edited()
 
     def report(self, event: UsageReported) -> None:
         """The server has counted the prompt of the newest reply."""
-        if not self._edited:
+        known = self._edited or event.billed is not None
+        if not known and not self._scaled:
             self.calibration = learn_from(
                 self.calibration, predicted=event.predicted, raw=event.raw, usage=event.usage
             )
-        if event.usage.prompt > 0 and (self._edited or plausible(event.predicted, event.usage)):
-            self._base = event.usage.total if self._output else event.usage.prompt
-            self._raw, self._replied = self._raw - self._replied, 0
+        elif not known and not self._left_out and plausible(event.predicted, event.usage):
+            sent = self.head + self._weight if event.stopped else self._sent
+            self.calibration = self.calibration.learn(raw=sent, actual=event.usage.prompt)
+        if event.usage.prompt > 0 and (known or plausible(event.predicted, event.usage)):
+            if event.stopped:  # what came of the reply is not in the messages yet
+                self._base, self._raw = event.usage.prompt, 0
+            else:
+                self._base = event.usage.total if self._output else event.usage.prompt
+                self._raw -= self._replied
+            self._replied, self._scaled = 0, False
         self._edited = False
 
+    # -------------------------------------------------------------- decisions
+
+    @property
+    def weighed(self) -> Weighed | None:
+        """The prompt as it stands; None when the server has counted nothing of it."""
+        return Weighed(self.count().tokens, self.head + self._weight) if self._base else None
+
+    def scaled(self, tokens: int) -> int:
+        """So many tokens of our estimates by the measure of the count."""
+        whole = self.head + self._weight
+        if not self._base or not whole:
+            return round(tokens * self.calibration.factor)
+        return round(tokens * self.count().tokens / whole)
+
+    def after(self, tokens: int) -> int:
+        """Tokens of the next prompt if the messages took so many."""
+        return self.scaled(self.head + tokens)
+
+    def become(self, tokens: int, was: Weighed | None = None) -> None:
+        """A decision has changed what was sent; the messages now take so many tokens. `was`: what stood before the
+        decision that is taken back."""
+        if was is not None:
+            added = self.head + tokens - was.estimated
+            base = was.tokens + round(added * self.calibration.factor)
+        elif self._base:
+            base = self.after(tokens)
+        else:
+            self.weigh_anew(tokens)
+            return
+        self._weight, self._base, self._scaled = tokens, max(1, base), True
+        self._raw = self._replied = 0
+
     def change(self, tokens: int) -> None:
-        """What was sent has become so many tokens more, or less."""
-        self.weigh_anew(max(0, self._weight + tokens))
+        """A decision has made what was sent so many tokens more, or less."""
+        self.become(max(0, self._weight + tokens))
 
     def weigh_anew(self, tokens: int) -> None:
-        """What was sent has changed; the messages now take so many tokens."""
+        """What was sent has changed in a way that its text does not tell; the messages now take so many tokens."""
         self._weight = tokens
-        self._base = 0
+        self._base, self._scaled = 0, False
         self._raw = self._replied = self.head + self._weight

@@ -63,8 +63,8 @@ from ipyagent.journal.events import (
 from ipyagent.journal.marks import marked
 from ipyagent.journal.rewriting import flatten
 from ipyagent.journal.spots import Spot
-from ipyagent.journal.tokens import Calibration, Count, estimate_blocks
-from ipyagent.journal.weights import Behind, Weights
+from ipyagent.journal.tokens import Calibration, Count
+from ipyagent.journal.weights import Behind, Weights, read_tokens
 
 
 class View:
@@ -119,6 +119,18 @@ class View:
         lives `lifetime` seconds, as of the newest reply."""
         return self._talk.entries.held(message, self._talk.entries.written_at - lifetime)
 
+    def cached(self, lifetime: float) -> int:
+        """Estimated tokens at the beginning of the prompt that the provider can read from its cache, as of the newest
+        reply."""
+        entries, behind = self._talk.entries, self.behind().tokens
+        if not entries.has_head(entries.written_at - lifetime):
+            return 0
+        return self.head_tokens + behind[0] - behind[self.held(len(self.messages), lifetime)]
+
+    def scaled(self, tokens: int) -> int:
+        """So many estimated tokens by the measure of `count`."""
+        return self._talk.tally.scaled(tokens)
+
     def behind(self) -> Behind:
         """Estimated tokens from each message to the end, and of the thinking in them."""
         return self._weights.behind(self.messages)
@@ -146,8 +158,7 @@ class View:
         body = self._talk.body.copy()
         if body.replace(event.first, event.last, request_blocks(event.blocks), event.id) is None:
             return None
-        weight = sum(estimate_blocks(message["content"]) for message in body.messages)
-        return Count(0, self.head_tokens + weight, self.calibration.factor).tokens
+        return self._talk.tally.after(read_tokens(body.messages))
 
     def placed(self) -> list[tuple[str, Block, int]]:
         """Every block in order with its role and the event that it came from."""

@@ -10,7 +10,8 @@ from itertools import accumulate
 from typing import Any, NamedTuple
 
 from ipyagent.journal.admission import THINKING
-from ipyagent.journal.tokens import estimate_block
+from ipyagent.journal.events import Block
+from ipyagent.journal.tokens import estimate_block, estimate_blocks
 
 
 class Behind(NamedTuple):
@@ -39,6 +40,25 @@ class Weights:
         tokens = list(accumulate((item[1] for item in reversed(known)), initial=0))
         thinking = list(accumulate((item[2] for item in reversed(known)), initial=0))
         return Behind(tokens[::-1], thinking[::-1])
+
+
+def read_tokens(messages: list[dict[str, Any]]) -> int:
+    """Estimated tokens of what the server reads of messages: nothing before the newest summary that it put into a
+    reply itself."""
+    total = 0
+    for message in reversed(messages):
+        content = message["content"]
+        at = summary_in(content) if message["role"] == "assistant" else None
+        total += estimate_blocks(content if at is None else content[at:])
+        if at is not None:
+            break
+    return total
+
+
+def summary_in(content: list[Block]) -> int | None:
+    """Where the server's newest summary is among a reply's blocks; None when there is none."""
+    places = [at for at, block in enumerate(content) if block["type"] == "compaction" and block.get("content")]
+    return places[-1] if places else None
 
 
 def _weigh(message: dict[str, Any]) -> tuple[dict[str, Any], int, int]:

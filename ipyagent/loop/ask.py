@@ -29,6 +29,7 @@ from ipyagent.journal.journal import clean, clean_json
 from ipyagent.journal.protocols import Began, Reply, Request, TextDelta, ThinkingDelta, ToolDelta, Waiting
 from ipyagent.journal.tokens import Count, estimate_blocks, estimate_text
 from ipyagent.loop.bug_report import write_report
+from ipyagent.loop.metering import Meter
 from ipyagent.loop.session import Session
 from ipyagent.model.prices import cost_of
 
@@ -89,11 +90,15 @@ async def _receive(session: Session, request: Request, count: Count) -> Reply:
     """Send the request and journal what comes back."""
     session.show_phase("waiting for the model")
     session.watch.sent(request, session.view, session.limits.cache_ttl)
-    pieces = _Pieces(session)
+    pieces, meter = _Pieces(session), Meter()
     reply: Reply | None = None
     try:
         async with aclosing(session.model.stream(request)) as events:  # type: ignore[type-var] # an async generator
             async for event in events:
+                if isinstance(event, Waiting):
+                    _paid_for_nothing(session, meter, count)
+                    meter = Meter()
+                meter.take(event)
                 match event:
                     case TextDelta():
                         pieces.add("text", event.text)
@@ -111,6 +116,8 @@ async def _receive(session: Session, request: Request, count: Count) -> Reply:
                         reply = event
     finally:
         pieces.flush()
+        if reply is None:
+            _paid_for_nothing(session, meter, count)
     if reply is None:
         raise BadRequest("the model's stream ended without a reply: run the cell again", kind="stream")
     return _keep(session, reply, predicted=count.tokens, raw=count.raw)
@@ -123,13 +130,29 @@ def _keep(session: Session, reply: Reply, *, predicted: int, raw: int) -> Reply:
     made: AssistantSaid = session.record(said)
     _record_edits(session, reply)
     if reply.usage is not None and reply.usage.prompt:
-        cost = cost_of(session.info.model, reply.billed or reply.usage)
-        session.record(UsageReported(usage=reply.usage, cost=cost, predicted=predicted, raw=raw))
-        if session.turn_cost is not None:
-            session.turn_cost = None if cost is None else session.turn_cost + cost
-        if (broken := session.watch.answered(reply.usage, reply.miss)) is not None:
+        cost = cost_of(session.info.model, *(reply.parts or (reply.usage,)))
+        billed = sum(reply.parts[1:], start=reply.parts[0]) if reply.parts else None
+        _report(session, UsageReported(usage=reply.usage, cost=cost, predicted=predicted, raw=raw, billed=billed))
+        if (broken := session.watch.answered(reply.usage, reply.miss, compacted=bool(reply.parts))) is not None:
             session.record(broken)
     return msgspec.structs.replace(reply, said=made, invalid=invalid)
+
+
+def _paid_for_nothing(session: Session, meter: Meter, count: Count) -> None:
+    """Journal what a request has cost that ends without a reply."""
+    usage = meter.usage
+    if usage is None or not usage.prompt:
+        return
+    cost = cost_of(session.info.model, usage)
+    _report(session, UsageReported(usage=usage, cost=cost, predicted=count.tokens, raw=count.raw, stopped=True))
+    if (broken := session.watch.answered(usage)) is not None:
+        session.record(broken)
+
+
+def _report(session: Session, event: UsageReported) -> None:
+    session.record(event)
+    if session.turn_cost is not None:
+        session.turn_cost = None if event.cost is None else session.turn_cost + event.cost
 
 
 def _record_edits(session: Session, reply: Reply) -> None:

@@ -117,8 +117,11 @@ class CacheWatch:
             at=self.clock(),
         )
 
-    def answered(self, usage: Usage, miss: str = "") -> CacheBroken | None:
-        """The break that the reply's usage shows, if any. `miss` is the server's word for it."""
+    def answered(self, usage: Usage, miss: str = "", *, compacted: bool = False) -> CacheBroken | None:
+        """The break that the reply's usage shows, if any. `miss` is the server's word for it; `compacted`: the
+        server compacted within the request, as it was asked to."""
+        if compacted:
+            self._known.append("the server compacted the conversation")
         now, before, missed = self._pending, self._last, self.expected - usage.cache_read
         found: CacheBroken | None = None
         if now is not None and missed > SLACK:

@@ -18,8 +18,9 @@ import msgspec
 from ipyagent.errors import ModelError, PromptTooLong, ToolFailure
 from ipyagent.journal.admission import text_block
 from ipyagent.journal.events import Block, ForkEnded, Usage
-from ipyagent.journal.protocols import Forked, ForkOrder, Model, Reply, Request, Workspace
+from ipyagent.journal.protocols import Forked, ForkOrder, Model, Reply, Request, Waiting, Workspace
 from ipyagent.journal.tokens import estimate_blocks
+from ipyagent.loop.metering import Meter
 from ipyagent.loop.session import Session
 from ipyagent.loop.shortened import shortened
 from ipyagent.model.prices import cost_of
@@ -45,8 +46,7 @@ async def run_fork(
     Raises ModelError when the model does not answer; cancelling stops it, and what was spent until
     then is journalled all the same.
     """
-    began, spent = time.monotonic(), _Spent()
-    model = session.info.model
+    began, spent = time.monotonic(), _Spent(session.info.model)
     status, message = "stopped", ""
     try:
         done = await _work(session, order, workspace, spent, wire)
@@ -56,14 +56,13 @@ async def run_fork(
         status, message = "failed", str(problem)
         raise
     finally:
-        cost = cost_of(model, spent.usage)
-        paid(cost)
+        paid(spent.cost)
         session.record(
             ForkEnded(
                 purpose=order.purpose,
                 status=status,
                 usage=spent.usage,
-                cost=cost,
+                cost=spent.cost,
                 seconds=round(time.monotonic() - began, 3),
                 requests=spent.requests,
                 message=message,
@@ -72,22 +71,20 @@ async def run_fork(
 
 
 class _Spent:
-    """Sums of a fork's requests."""
+    """Sums of a fork's requests to a model; each is priced on its own."""
 
-    def __init__(self) -> None:
+    def __init__(self, model: str) -> None:
         self.usage, self.requests = Usage(), 0
+        self.cost = cost_of(model)
+        self._model = model
 
-    def add(self, usage: Usage | None) -> None:
+    def add(self, *parts: Usage | None) -> None:
+        """One request more, with the parts of its bill."""
         self.requests += 1
-        if usage is not None:
-            mine = self.usage
-            self.usage = Usage(
-                input=mine.input + usage.input,
-                cache_read=mine.cache_read + usage.cache_read,
-                cache_write=mine.cache_write + usage.cache_write,
-                cache_write_1h=mine.cache_write_1h + usage.cache_write_1h,
-                output=mine.output + usage.output,
-            )
+        for usage in filter(None, parts):
+            self.usage += usage
+            cost = cost_of(self._model, usage)
+            self.cost = None if cost is None or self.cost is None else self.cost + cost
 
 
 async def _work(
@@ -116,8 +113,7 @@ async def _work(
     model = session.model  # the next turn may connect another one meanwhile
     for _ in range(order.max_turns):
         room = _room(session, order, tokens)
-        reply = await _reply(model, msgspec.structs.replace(request, messages=messages, max_tokens=room))
-        spent.add(reply.billed or reply.usage)
+        reply = await _reply(model, msgspec.structs.replace(request, messages=messages, max_tokens=room), spent)
         blocks = [block for block in reply.said.blocks if block["type"] != "text" or str(block["text"]).strip()]
         text = "\n".join(str(block["text"]) for block in blocks if block["type"] == "text")
         calls = [block for block in blocks if block["type"] == "tool_use"]
@@ -185,8 +181,7 @@ async def _compacted(
         purpose=order.purpose,
         compaction={"type": "summarize", **wish},
     )
-    reply = await _reply(session.model, request)
-    spent.add(reply.billed or reply.usage)
+    reply = await _reply(session.model, request, spent)
     stop = reply.said.stop_reason
     found = [block for block in reply.said.blocks if block["type"] == "compaction" and block.get("content")]
     if reply.broken or stop != "compaction" or len(found) != 1:
@@ -195,11 +190,23 @@ async def _compacted(
     return Forked(status="finished", text=str(found[0]["content"]), stop_reason=stop, block=found[0])
 
 
-async def _reply(model: Model, request: Request) -> Reply:
-    async with aclosing(model.stream(request)) as events:  # type: ignore[type-var] # an async generator
-        async for event in events:
-            if isinstance(event, Reply):
-                return event
+async def _reply(model: Model, request: Request, spent: _Spent) -> Reply:
+    """The reply; `spent` takes what was paid, for each attempt and also when there is no reply."""
+    meter, reply = Meter(), None
+    try:
+        async with aclosing(model.stream(request)) as events:  # type: ignore[type-var] # an async generator
+            async for event in events:
+                if isinstance(event, Reply):
+                    reply = event
+                    spent.add(*(reply.parts or (reply.usage,)))
+                    return reply
+                if isinstance(event, Waiting) and meter.usage is not None:
+                    spent.add(meter.usage)
+                    meter = Meter()
+                meter.take(event)
+    finally:
+        if reply is None and meter.usage is not None:
+            spent.add(meter.usage)
     raise ModelError("the model's stream ended without a reply: run the cell again", kind="stream")
 
 

@@ -16,6 +16,7 @@ from ipyagent.journal.events import (
     ChildStarted,
     Collapsed,
     Compacted,
+    DecisionUndone,
     Ending,
     Event,
     ForkEnded,
@@ -66,6 +67,16 @@ class Totals(msgspec.Struct):
     output: int = 0
     requests: int = 0
     cost: float | None = 0.0
+    written_1h: int = 0
+    """The part of `written` that was written for one hour."""
+
+    @property
+    def usage(self) -> Usage:
+        """The tokens, as of one response."""
+        return Usage(
+            input=self.uncached, cache_read=self.read, cache_write=self.written, cache_write_1h=self.written_1h,
+            output=self.output,
+        )  # fmt: skip
 
     @property
     def prompt(self) -> int:
@@ -80,6 +91,16 @@ class Savings(msgspec.Struct):
     tokens: int = 0
     times: int = 0
     chars: int = 0
+
+
+class _Taken(msgspec.Struct, kw_only=True):
+    """What one decision took away, should it be taken back."""
+
+    layer: str
+    saved: Savings
+    turns: list[Turn] = []
+    request: UserSaid | None = None
+    compacted_at: int | None = None
 
 
 class History:
@@ -153,6 +174,8 @@ class History:
         self.decided: dict[str, str] = {}
         """What each layer last said of its decisions."""
         self._cost = 0.0
+        self._taken: dict[int, _Taken] = {}
+        """What each decision took away, by its event."""
 
     @property
     def unfinished(self) -> bool:
@@ -185,7 +208,7 @@ class History:
                 self.replies += 1
                 self.message_id = event.message_id or self.message_id
             case UsageReported():
-                self._add(event.usage, event.cost, 1)
+                self._add(event.paid, event.cost, 1)
                 self.recent.append(event.usage)
             case ForkEnded():
                 self._add(event.usage, event.cost, event.requests)
@@ -194,7 +217,8 @@ class History:
             case Compacted():
                 self.compact_failures = 0
                 self.forgot = True
-                self._save(f"compaction ({event.method})", event.tokens_before - event.tokens_after)
+                self._save(event, f"compaction ({event.method})", event.tokens_before - event.tokens_after)
+                self._taken[event.id].compacted_at = self.compacted_at
                 if event.trigger == "auto":
                     self.compacted_at = self.replies
             case LayerFailed():
@@ -203,24 +227,28 @@ class History:
                 self.decided[event.layer] = event.words
                 self.decided_at[event.layer] = event.id
             case ResultsCleared():
-                self._save(event.layer, event.saved, len(event.calls))
+                self._save(event, event.layer, event.saved, len(event.calls))
             case Snipped():
-                self._save("snip", event.saved)
-                for turn in self.turns:
-                    turn.out = turn.out or event.first <= turn.first <= event.last
+                self._save(event, "snip", event.saved)
+                taken = self._taken[event.id]
+                taken.turns = [t for t in self.turns if not t.out and event.first <= t.first <= event.last]
+                for turn in taken.turns:
+                    turn.out = True
                 self.compact_failures = 0  # what could not be compacted may be what has gone
                 if self.request is not None and event.first <= self.request.id <= event.last:
-                    self.request = None  # a later compaction does not put it back
+                    taken.request, self.request = self.request, None  # a later compaction does not put it back
             case Collapsed():
-                self._save("collapse", event.saved)
+                self._save(event, "collapse", event.saved)
+            case DecisionUndone() if event.event in self._taken:
+                self._give_back(self._taken.pop(event.event))
             case ResultStored():
-                self._save("store_results", 0, chars=event.chars)
+                self._save(event, "store_results", 0, chars=event.chars)
                 if event.handle:
                     self.handles[event.handle] = event
             case ServerEdited():
                 before = self.server_edits.get(event.edit)
                 if before is None or event.tokens > before.tokens:
-                    self._save("server_edits", event.tokens - (before.tokens if before is not None else 0))
+                    self._save(event, "server_edits", event.tokens - (before.tokens if before is not None else 0))
                 self.server_edits[event.edit] = event
                 if event.edit == CLEAR_RESULTS and (before is None or event.cleared > before.cleared):
                     self.server_cleared = True
@@ -256,11 +284,27 @@ class History:
         """How many more requests are to be expected: as many as there were, within 3 to 50."""
         return min(50, max(3, self.totals.requests))
 
-    def _save(self, layer: str, tokens: int, times: int = 1, chars: int = 0) -> None:
+    def _save(self, event: Event, layer: str, tokens: int, times: int = 1, chars: int = 0) -> None:
         savings = self.savings.setdefault(layer, Savings())
         savings.tokens += max(0, tokens)
         savings.times += times
         savings.chars += chars
+        self._taken[event.id] = _Taken(layer=layer, saved=Savings(max(0, tokens), times, chars))
+
+    def _give_back(self, taken: _Taken) -> None:
+        """A decision was taken back: what it took away is there again, and what it saved is not saved."""
+        for turn in taken.turns:
+            turn.out = False
+        if taken.request is not None and self.turns and self.turns[-1].first == taken.request.id:
+            self.request = taken.request
+        if taken.compacted_at is not None:
+            self.compacted_at = taken.compacted_at
+        kept = self.savings[taken.layer]
+        kept.tokens -= taken.saved.tokens
+        kept.times -= taken.saved.times
+        kept.chars -= taken.saved.chars
+        if kept == Savings():
+            del self.savings[taken.layer]
 
     def _add(self, usage: Usage, cost: float | None, requests: int) -> None:
         totals = self.totals
@@ -269,6 +313,7 @@ class History:
         totals.written += usage.cache_write
         totals.uncached += usage.input
         totals.output += usage.output
+        totals.written_1h += usage.cache_write_1h
         if cost is None or totals.cost is None:
             totals.cost = None
         else:

@@ -165,7 +165,7 @@ class Session:
 
     def rates(self) -> Rates:
         """Dollars a token of the session's model; zeros when no price is known."""
-        return rates_of(self.info.model, self.limits.cache_ttl)
+        return rates_of(self.info.model, self.limits.cache_ttl, self.view.count().tokens)
 
     def server_edits(self) -> dict[str, Any] | None:
         """What the server is asked to leave out of the next prompt by itself; None when we do it."""

@@ -160,7 +160,7 @@ class AnthropicModel:
             broken=broken,
             details=reply.details,
             invalid=reply.invalid,
-            billed=reply.billed,
+            parts=reply.parts,
             applied=reply.applied,
             miss=reply.miss,
         )

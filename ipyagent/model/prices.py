@@ -57,13 +57,18 @@ def price_of(model: str) -> Price | None:
     return None
 
 
-def cost_of(model: str, usage: Usage) -> float | None:
-    """Dollars of one response; 0.0 for models that run here, None when no price is known."""
+def cost_of(model: str, *responses: Usage) -> float | None:
+    """Dollars of responses; 0.0 for models that run here, None when no price is known. What a token costs may
+    depend on how long the prompt of its own response was."""
     if model == "practice" or model.startswith("local:"):
         return 0.0
     price = price_of(model)
     if price is None:
         return None
+    return sum(_dollars(price, usage) for usage in responses)
+
+
+def _dollars(price: Price, usage: Usage) -> float:
     large = bool(price.tier) and usage.prompt > price.tier
     per_input = price.large_input if large else price.input
     per_output = price.large_output if large else price.output
@@ -77,12 +82,14 @@ def cost_of(model: str, usage: Usage) -> float | None:
     return (prompt * per_input + usage.output * per_output) / 1e6
 
 
-def rates_of(model: str, ttl: str = "5m") -> Rates:
-    """Dollars a token for the economics of the cache; the practice model has the rates of
-    LESSON_MODEL, other models that run here and unknown ones have none."""
+def rates_of(model: str, ttl: str = "5m", prompt: int = 0) -> Rates:
+    """Dollars a token of a prompt of so many tokens, for the economics of the cache; the practice model has the
+    rates of LESSON_MODEL, other models that run here and unknown ones have none."""
     price = price_of(LESSON_MODEL if model == "practice" else model)
     if price is None:
         return Rates()
-    unit = price.input / 1e6
+    large = bool(price.tier) and prompt > price.tier
+    unit, output = (price.large_input, price.large_output) if large else (price.input, price.output)
+    unit /= 1e6
     write = CACHE_WRITE_5M if ttl == "5m" else CACHE_WRITE_1H
-    return Rates(input=unit, read=CACHE_READ * unit, write=write * unit, output=price.output / 1e6)
+    return Rates(input=unit, read=CACHE_READ * unit, write=write * unit, output=output / 1e6)

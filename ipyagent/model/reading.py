@@ -150,35 +150,15 @@ class Reading:
         if isinstance(parts, list):
             self._iterations = [part for part in parts if isinstance(part, dict)]
 
-    def billed(self) -> Usage | None:
-        """The sum over all parts of the bill; None when there is one part only, `usage`."""
+    def parts(self) -> tuple[Usage, ...]:
+        """The parts of the bill; none when there is one only, `usage`."""
         if not any(part.get("type") == "compaction" for part in self._iterations):
-            return None
-        counts = [_counts(part) for part in self._iterations]
-
-        def total(key: str) -> int:
-            return sum(count.get(key, 0) for count in counts)
-
-        return Usage(
-            input=total("input_tokens"),
-            cache_read=total("cache_read_input_tokens"),
-            cache_write=total("cache_creation_input_tokens"),
-            cache_write_1h=total("ephemeral_1h_input_tokens"),
-            output=total("output_tokens"),
-        )
+            return ()
+        return tuple(_usage(_counts(part)) for part in self._iterations)
 
     def usage(self) -> Usage | None:
         """What the server counted so far; None when it said nothing."""
-        if not self._usage:
-            return None
-        count = {key: value for key, value in self._usage.items() if value}
-        return Usage(
-            input=count.get("input_tokens", 0),
-            cache_read=count.get("cache_read_input_tokens", 0),
-            cache_write=count.get("cache_creation_input_tokens", 0),
-            cache_write_1h=count.get("ephemeral_1h_input_tokens", 0),
-            output=count.get("output_tokens", 0),
-        )
+        return _usage(self._usage) if self._usage else None
 
     def reply(self, *, broken: str = "", seconds: float = 0.0) -> Reply:
         """The reply as far as it came; `broken` says why the stream ended early ("" when not)."""
@@ -212,7 +192,7 @@ class Reading:
         return Reply(
             said=said,
             usage=self.usage(),
-            billed=self.billed(),
+            parts=self.parts(),
             broken=broken,
             details=self.details,
             invalid=invalid,
@@ -271,6 +251,16 @@ def _miss(diagnostics: Any) -> str:
     """The kind of a cache miss that the server names; "" when there was none or it does not say."""
     reason = diagnostics.get("cache_miss_reason") if isinstance(diagnostics, dict) else None
     return str(reason.get("type") or "") if isinstance(reason, dict) else ""
+
+
+def _usage(count: dict[str, int]) -> Usage:
+    return Usage(
+        input=count.get("input_tokens", 0),
+        cache_read=count.get("cache_read_input_tokens", 0),
+        cache_write=count.get("cache_creation_input_tokens", 0),
+        cache_write_1h=count.get("ephemeral_1h_input_tokens", 0),
+        output=count.get("output_tokens", 0),
+    )
 
 
 def _counts(usage: Any) -> dict[str, int]:

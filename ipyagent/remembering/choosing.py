@@ -18,6 +18,7 @@ from ipyagent.assembly.workbench import Workbench
 from ipyagent.errors import AgentError, JournalError, ModelError
 from ipyagent.journal.events import ForkEnded, Usage
 from ipyagent.journal.protocols import Model, Reply, Request
+from ipyagent.loop.metering import Meter
 from ipyagent.loop.session import Session
 from ipyagent.memory import embeddings
 from ipyagent.memory.files import Store
@@ -186,11 +187,13 @@ class Choosing:
             schema=SCHEMA,
             purpose=NAME,
         )
-        began, usage, status, answer = time.monotonic(), Usage(), "stopped", ""
+        began, meter, status, answer = time.monotonic(), Meter(), "stopped", ""
+        usage: Usage | None = None
         try:
             async for event in model.stream(request):
+                meter.take(event)
                 if isinstance(event, Reply):
-                    usage = event.usage or usage
+                    usage = event.usage
                     status = "failed" if event.broken else "finished"
                     texts = [str(block["text"]) for block in event.said.blocks if block["type"] == "text"]
                     answer = "\n".join(texts)
@@ -198,6 +201,7 @@ class Choosing:
             status = "failed"
             raise
         finally:
+            usage = usage or meter.usage or Usage()
             cost = cost_of(small, usage)
             self._spent(cost or 0.0)
             seconds = round(time.monotonic() - began, 3)

@@ -13,11 +13,13 @@ from typing import Any
 
 from ipyagent.errors import ToolFailure
 from ipyagent.tools.answers import clean
-from ipyagent.tools.tables import ROWS, SAMPLE, kind_of, short
+from ipyagent.tools.tables import MISSING, ROWS, SAMPLE, kind_of, of_the_first, short
 from ipyagent.tools.worker import Stop
 
 MOST_SHEETS = 20
 MOST_COLUMNS = 200
+LOOKED_AT = 20_000
+"""Rows in which a sheet's end is looked for: a gap may be in the middle, and formatted empty rows at the end."""
 UNPACKED = 512 * 1024 * 1024
 """Bytes that a workbook may unpack to."""
 _WHERE = "more rows: python with pandas.read_excel"
@@ -54,7 +56,7 @@ def workbook_text(data: bytes, name: str, stop: Stop) -> str:
 
 def _sheet_text(sheet: Any, formulas: Any) -> str:
     declared = sheet.max_row
-    rows = _rows(sheet)
+    rows, rest = _rows(sheet)
     hidden = "" if sheet.sheet_state == "visible" else f" ({sheet.sheet_state})"
     title = f"sheet {short(sheet.title)!r}{hidden}"
     if not rows:
@@ -62,48 +64,62 @@ def _sheet_text(sheet: Any, formulas: Any) -> str:
     first = next(number for number, row in enumerate(rows) if any(value is not None for value in row))
     header, body = rows[first], rows[first + 1 :]
     width = max(len(row) for row in rows)
+    columns = f"{width}" if width <= MOST_COLUMNS else f"more than {MOST_COLUMNS}"
     filled = [row for row in body if any(value is not None for value in row)]
-    if len(rows) <= SAMPLE:
-        counted = f"{len(filled):,} rows"
-    else:
-        counted = f"about {declared - first - 1:,} rows" if declared else f"more than {SAMPLE:,} rows"
-    lines = [f"{title}: {counted} x {width} columns", "", "columns:"]
+    counted = f"{len(filled):,} rows"
+    if rest:  # what a file says of its size may be wrong, and the rest is not read
+        said = f" (the file says {declared - first - 1:,})" if declared else ""
+        counted = f"{rest} {counted}{said}"
+    lines = [f"{title}: {counted} x {columns} columns", "", f"columns{of_the_first(len(filled), not rest)}:"]
     computed: list[Sequence[Any]] | None = None
-    for number in range(width):
+    for number in range(min(width, MOST_COLUMNS)):
         values = [row[number] if number < len(row) else None for row in filled]
         kind = _kind(values)
         if kind == "empty" and filled:
-            computed = _rows(formulas)[first + 1 :] if computed is None else computed
+            computed = _rows(formulas)[0][first + 1 :] if computed is None else computed
             kind = _formula([row[number] for row in computed if number < len(row)]) or kind
         lines.append(f"  {_cell(header[number] if number < len(header) else None) or '(no name)'}: {kind}")
     lines += ["", f"first {min(ROWS, len(filled))} rows:"]
-    lines += ["\t".join(_cell(value) for value in row) for row in [header, *filled[:ROWS]]]
-    if len(filled) > ROWS:
+    lines += ["\t".join(_cell(value) for value in row[:MOST_COLUMNS]) for row in [header, *filled[:ROWS]]]
+    if len(filled) > ROWS or rest:
         lines.append(f"[{_WHERE}]")
     return "\n".join(lines)
 
 
-def _rows(sheet: Any) -> list[Sequence[Any]]:
-    """The first rows, without empty cells at their ends, without empty rows at the end."""
+def _rows(sheet: Any) -> tuple[list[Sequence[Any]], str]:
+    """The first rows, without empty cells at their ends, without empty rows at the end, and what stands before their
+    number when there are others ("more than") or may be ("at least"). A row of more than MOST_COLUMNS has one more."""
     sheet.reset_dimensions()  # what a file says of its size may be wrong
     rows: list[Sequence[Any]] = []
-    for row in islice(sheet.iter_rows(max_col=MOST_COLUMNS, max_row=SAMPLE + 1, values_only=True), SAMPLE + 1):
+    rest = ""
+    for number, row in enumerate(sheet.iter_rows(max_col=MOST_COLUMNS + 1, values_only=True), 1):
         width = max((place for place, value in enumerate(row, 1) if value is not None), default=0)
-        rows.append(row[:width])
+        if number <= SAMPLE + 1:
+            rows.append(row[:width])
+        elif width or number > LOOKED_AT:
+            rest = "more than" if width else "at least"
+            break
     while rows and not rows[-1]:
         rows.pop()
-    return rows
+    return rows, rest
 
 
 def _kind(values: Sequence[Any]) -> str:
-    given = [value for value in values if value is not None]
+    given = [value for value in values if value is not None and not (isinstance(value, str) and value in MISSING)]
     times = (datetime.datetime, datetime.date, datetime.time, datetime.timedelta)
     kinds = {type(value) for value in given}
+    missing = len(values) - len(given)
+    tail = f", {missing} of {len(values)} missing" if missing else ""
     if len(kinds) == 1 and issubclass(next(iter(kinds)), times):
-        missing = len(values) - len(given)
-        tail = f", {missing} of {len(values)} missing" if missing else ""
         return f"{next(iter(kinds)).__name__}, {min(given)} to {max(given)}{tail}"
-    return kind_of(["" if value is None else str(value) for value in values])
+    if kinds == {bool}:
+        return f"truth, {sum(given)} of {len(given)} true{tail}"
+    texts = ["" if value is None else str(value) for value in values]
+    if str in kinds and (found := kind_of(texts)).startswith(("integer", "number")):
+        return f"text that reads as {found}"
+    if len(kinds - {int, float}) and len(kinds) > 1:
+        return f"mixed ({', '.join(sorted(kind.__name__ for kind in kinds))}), {kind_of(texts)}"
+    return kind_of(texts)
 
 
 def _formula(values: Sequence[Any]) -> str:

@@ -354,7 +354,9 @@ def test_a_progress_line_out_of_form_is_made_of_the_call(make_rig: Make) -> None
     rig.rules["slow job"] = works("import time\ntime.sleep(1.2)")
     rig.rules["<doing>"] = lambda body, made: text("I cannot tell you anything about that, but it is going well.")
     rig.turn("go")
-    assert [line.text for line in rig.of(ChildProgress)] == ["Running code"]
+    lines = [line.text for line in rig.of(ChildProgress)]
+    # on a busy machine the first look comes before the call
+    assert lines in (["Running code"], ["Waiting for the model", "Running code"])
 
 
 def test_newest_words_skip_context() -> None:

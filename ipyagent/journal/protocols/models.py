@@ -74,8 +74,9 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True):
     """What the server says of a refusal."""
     invalid: dict[str, str] = {}
     """Calls that must not run, by id: what is wrong with them (broken JSON, cut off)."""
-    billed: Usage | None = None
-    """All that is paid for, where it is more than `usage`: a compaction by the server within the request."""
+    parts: tuple[Usage, ...] = ()
+    """The parts of the bill, each priced on its own, where the server compacted within the request; `usage` is
+    the last of them."""
     applied: tuple[dict[str, Any], ...] = ()
     """What the server left out of the prompt, in its words (`applied_edits`)."""
     miss: str = ""

@@ -20,14 +20,14 @@ from ipyagent.assembly.sessions import Sessions
 from ipyagent.assembly.settings_files import SettingsFiles
 from ipyagent.assembly.toolbox import Toolbox
 from ipyagent.assembly.undoing import TurnUndone, undo_turn
-from ipyagent.assembly.wiring import endpoint_of, limit_of, model_of, state_of
+from ipyagent.assembly.wiring import endpoint_of, info_of, limit_of, model_of, state_of
 from ipyagent.assembly.workbench import Workbench
 from ipyagent.assembly.working import Work
 from ipyagent.config import IPyAgent
 from ipyagent.errors import UsageError
 from ipyagent.journal.events import Event
 from ipyagent.journal.journal import clean
-from ipyagent.journal.protocols import ModelInfo, Surface, Tool, WindowState
+from ipyagent.journal.protocols import Surface, Tool, WindowState
 from ipyagent.kernel.cell_marks import HIDDEN, HIDE, PIN, CellMarks, Runs
 from ipyagent.kernel.dispatcher import MainThread
 from ipyagent.kernel.shell import make_shell
@@ -35,7 +35,6 @@ from ipyagent.kernel.thread import AgentThread
 from ipyagent.kernel.workspace import KernelWorkspace
 from ipyagent.loop.permissions import Permissions
 from ipyagent.loop.session import Session
-from ipyagent.model.capabilities import DEFAULT_WINDOW
 from ipyagent.model.client import AnthropicModel
 from ipyagent.model.connect import Connections
 from ipyagent.model.endpoint import Endpoint
@@ -333,10 +332,7 @@ class Agent:
 
     def state_of(self, session: Session) -> WindowState:
         """Where a session's window stands, also before its first request in this kernel."""
-        info = session.info
-        if not info.window:
-            info = ModelInfo(model=self.model, window=self.settings.window or DEFAULT_WINDOW, max_output=0)
-        return state_of(self.settings, info, session.view.count().tokens)
+        return state_of(self.settings, info_of(self.settings, session), session.view.count().tokens)
 
     def undo(self) -> TurnUndone:
         """Put back the files of the newest turn that changed any and was not taken back, but for those

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib
 import threading
 from collections.abc import Callable
@@ -163,10 +164,19 @@ class Extension:
 
     async def agent_async(self, line: str, cell: str) -> None:
         """`%%agent` at top level: the same, awaited."""
+        from ipyagent.kernel.interrupts import raising_sigint
+
         chosen = parse(line)
-        turn = self._prepared(chosen, cell)
-        if turn is not None:
-            self._after(await turn.run(), chosen)
+        with raising_sigint():
+            self._imported()
+        from ipyagent.kernel.dispatcher import interruption
+
+        try:
+            turn = self._prepared(chosen, cell)
+            if turn is not None:
+                self._after(await turn.run(), chosen)
+        except asyncio.CancelledError:  # an interrupt came before SIGINT was ours: ipykernel cancels what awaits
+            raise interruption() from None
 
     def context(self, line: str) -> None:
         """`%context [--raw] [--at N] [--turns] [--panel]`: what the model would be sent now, or was at

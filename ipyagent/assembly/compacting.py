@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from ipyagent.assembly.forecast import NO_LAYER, forecast
 from ipyagent.assembly.listening import Unseen
 from ipyagent.assembly.requests import Options
 from ipyagent.assembly.stepping import Stepped, stepped
@@ -29,6 +30,7 @@ from ipyagent.reports.steps import step_text
 if TYPE_CHECKING:
     from ipyagent.agent import Agent
     from ipyagent.kernel.dispatcher import MainThread
+    from ipyagent.loop.layers import Engine
     from ipyagent.loop.session import Session
 
 USAGE = "%compact [wishes for the summary] [--from N] [--up-to N] [--snip A:B] [--step] [--dry-run] [--undo]"
@@ -104,12 +106,12 @@ def run_compact(agent: Agent, line: str) -> str:
     _check_turns(wanted, len(session.history.turns))
     if wanted.step:
         return step_text(run_step(agent, dry=wanted.dry_run))
-    if wanted.dry_run and not wanted.undo and wanted.snip == (0, 0):
-        return _would(agent, session, wanted)
     if wanted.undo:
         work = _undo
     elif wanted.snip != (0, 0):
         work = _snip
+    elif wanted.dry_run:
+        work = _would
     else:
         work = _compact
 
@@ -135,16 +137,12 @@ def _session(agent: Agent) -> Session:
 
 def run_step(agent: Agent, *, dry: bool = False) -> Stepped:
     """Have the next layer act on the agent's session, or (`dry`) only look at it. Raises as `run_compact`."""
-    from ipyagent.loop.layers import Engine
-
     session = _session(agent)
 
     async def run(main: MainThread) -> Stepped | None:
         session.turn_cost = 0.0
         try:
-            model = agent.connections.get(agent.model, agent.endpoint())
-            await agent.connect(session, model, agent.tools_now(), Options())
-            return await stepped(Engine(session, agent.workspace(session, main)), dry=dry)
+            return await stepped(await _engine(agent, session, main), dry=dry)
         except asyncio.CancelledError:
             return None
         finally:
@@ -163,6 +161,14 @@ def _check_turns(wanted: Wanted, turns: int) -> None:
         if number > turns:
             plural = "" if turns == 1 else "s"
             raise UsageError(f"{name} {number}: the conversation has {turns} turn{plural}; %context --turns lists them")
+
+
+def _check_in(session: Session, start: int, upto: int) -> None:
+    """Raise CompactionFailed when none of the turns is in the conversation any more."""
+    if all(turn.out for turn in session.history.turns[start - 1 : upto]):
+        one = start == upto
+        words = f"turn {start} was" if one else f"turns {start} to {upto} were"
+        raise CompactionFailed(f"{words} taken out before, nothing of {'it' if one else 'them'} is left to take out")
 
 
 class _Watcher(Unseen):
@@ -184,16 +190,12 @@ class _Watcher(Unseen):
 
 
 async def _compact(agent: Agent, session: Session, wanted: Wanted, main: MainThread) -> str:
-    from ipyagent.loop.layers import Engine
-
     seen = _Watcher()
     session.surface = seen
     session.turn_cost = 0.0
     try:
-        model = agent.connections.get(agent.model, agent.endpoint())
-        await agent.connect(session, model, agent.tools_now(), Options())
+        engine = await _engine(agent, session, main)
         first, last = _events(session, wanted.start, wanted.upto)
-        engine = Engine(session, agent.workspace(session, main))
         made = await engine.compact("manual", instructions=wanted.instructions, first=first, last=last)
     finally:
         session.surface = None
@@ -201,7 +203,7 @@ async def _compact(agent: Agent, session: Session, wanted: Wanted, main: MainThr
     if made is None:
         words = list(dict.fromkeys(seen.words()))
         said = [word for word in words if not any(word != other and other.startswith(word) for other in words)]
-        why = "; ".join(said) or "no layer is on (the settings IPyAgent.layer_…)"
+        why = "; ".join(said) or NO_LAYER
         raise CompactionFailed(f"nothing was compacted: {why}; %context shows what fills the window")
     return _told(session, seen, made, _turns(wanted, len(session.history.turns)))
 
@@ -236,6 +238,7 @@ def _reads(session: Session, made: Compacted) -> str:
 
 
 async def _snip(agent: Agent, session: Session, wanted: Wanted, main: MainThread) -> str:
+    _check_in(session, *wanted.snip)
     gone = _range(session, *wanted.snip)
     words = gone.words
     were = "was" if words.startswith("turn ") else "were"
@@ -279,19 +282,21 @@ async def _undo(agent: Agent, session: Session, wanted: Wanted, main: MainThread
     return f"taken back: {before:,} → {after:,} tokens{more}"
 
 
-def _would(agent: Agent, session: Session, wanted: Wanted) -> str:
+async def _would(agent: Agent, session: Session, wanted: Wanted, main: MainThread) -> str:
     """What a compaction would do, in words and numbers."""
-    gone = _range(session, wanted.start, wanted.upto)
-    view = session.view
-    before, factor = view.count().tokens, view.calibration.factor
-    rest = max(0, before - round(gone.tokens * factor))
-    rates = session.rates()
-    cost = f", about ${before * rates.read:.4f} to read from cache and its answer" if rates.read else ""
-    return (
-        f"would summarise {_turns(wanted, len(session.history.turns))}, about {round(gone.tokens * factor):,} of "
-        f"{before:,} tokens, in one model call{cost}\n{rest:,} tokens stay as they are, "
-        "your newest request stays word for word; nothing was done"
-    )
+    first, last = _events(session, wanted.start, wanted.upto)
+    engine = await _engine(agent, session, main)
+    words = _turns(wanted, len(session.history.turns))
+    return await forecast(engine, words, instructions=wanted.instructions, first=first, last=last)
+
+
+async def _engine(agent: Agent, session: Session, main: MainThread) -> Engine:
+    """The layers, the session being connected as for a turn."""
+    from ipyagent.loop.layers import Engine
+
+    model = agent.connections.get(agent.model, agent.endpoint())
+    await agent.connect(session, model, agent.tools_now(), Options())
+    return Engine(session, agent.workspace(session, main))
 
 
 def _turns(wanted: Wanted, count: int) -> str:

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from ipyagent.assembly.looking import look
 from ipyagent.context.clear_results import TTL
 from ipyagent.context.summarize import PURPOSE
 from ipyagent.errors import CompactionFailed
@@ -27,7 +28,7 @@ from ipyagent.journal.events import (
     ResultsCleared,
     Usage,
 )
-from ipyagent.journal.protocols import Forked, ForkOrder, Layer, Moment, Rates, Situation, WindowState
+from ipyagent.journal.protocols import ForkOrder, Layer, Moment, Rates, Situation, WindowState
 from ipyagent.journal.view import View
 from ipyagent.loop.layers import Engine, known_layers
 from ipyagent.loop.session import Session
@@ -102,10 +103,6 @@ class Stepped(msgspec.Struct, frozen=True, kw_only=True):
         return self.rungs[-1] if self.rungs and self.rungs[-1].acts else None
 
 
-class _Asks(Exception):
-    """A layer that is only looked at has come to where it asks the model."""
-
-
 class _Look(NamedTuple):
     layer: Layer
     now: Situation
@@ -132,14 +129,14 @@ async def stepped(engine: Engine, *, dry: bool) -> Stepped:
 async def ladder(engine: Engine) -> list[Rung]:
     """The layers that can be stepped, cheapest first, up to the first that would act."""
     rungs: list[Rung] = []
-    for look in _looks(engine):
-        name = look.layer.name
+    for asked in _looks(engine):
+        name = asked.layer.name
         if not engine.session.setting(f"layer_{name}"):
             rungs.append(Rung(layer=name, words=f"switched off (IPyAgent.layer_{name})"))
-        elif look.now.moment == "mark" and _is_all_replaced(look.now.view):
+        elif asked.now.moment == "mark" and _is_all_replaced(asked.now.view):
             rungs.append(Rung(layer=name, words="the newest compaction is all there is"))
         else:
-            rungs.append(await _rung(look))
+            rungs.append(await _rung(asked))
         if rungs[-1].acts:
             break
     return rungs
@@ -183,24 +180,16 @@ def _percent(now: Situation) -> Any:
     return lambda name: min(reached, setting(name)) if name == "collapse_percent" else setting(name)
 
 
-async def _rung(look: _Look) -> Rung:
+async def _rung(asked: _Look) -> Rung:
     """What the layer would do, without a trace."""
-
-    async def ask(order: ForkOrder) -> Forked:
-        raise _Asks
-
-    async def no_hook(name: str, facts: dict[str, Any]) -> list[str]:
-        return []
-
-    name = look.layer.name
-    try:
-        made = await look.layer.consider(msgspec.structs.replace(look.now, dry=True, fork=ask, hook=no_hook))
-    except _Asks:
+    name = asked.layer.name
+    made = await look(asked.layer, asked.now)
+    if isinstance(made, ForkOrder):
         return Rung(layer=name, acts=True, calls=True)
     acts = any(isinstance(event, DECISIONS) for event in made)
     words = _words(made)
     if name == "notes" and not acts:
-        words = "they would make it no smaller" if look.now.noted else "none are written yet (IPyAgent.notes_start)"
+        words = "they would make it no smaller" if asked.now.noted else "none are written yet (IPyAgent.notes_start)"
     return Rung(layer=name, acts=acts, words=words, made=tuple(made))
 
 
@@ -248,8 +237,8 @@ async def take_step(engine: Engine, rung: Rung) -> Step | None:
     session = engine.session
     sources, estimates, first = Shares().of(session.view), Shares().estimated(session.view), session.journal.last
     before = _Before(session, sources)
-    look = next(look for look in _looks(engine) if look.layer.name == rung.layer)
-    recorded = [session.record(event) for event in await engine.ask(look.layer, look.now) or ()]
+    asked = next(each for each in _looks(engine) if each.layer.name == rung.layer)
+    recorded = [session.record(event) for event in await engine.ask(asked.layer, asked.now) or ()]
     made = next((event for event in recorded if isinstance(event, DECISIONS)), None)
     if made is None:
         return None

@@ -8,7 +8,8 @@ from ipyagent.assembly.requests import Options
 from ipyagent.config import IPyAgent
 from ipyagent.context.thresholds import message_chars, preview_chars, result_chars, window_state
 from ipyagent.journal.protocols import ModelInfo, WindowState
-from ipyagent.loop.session import Limits
+from ipyagent.loop.session import Limits, Session
+from ipyagent.model.capabilities import resolve
 from ipyagent.model.connect import DEFAULT_MODEL
 from ipyagent.model.endpoint import Endpoint
 from ipyagent.model.prices import cheapest_of
@@ -25,6 +26,16 @@ def model_of(settings: IPyAgent) -> str:
 def small_model_of(settings: IPyAgent) -> str:
     """The model for small jobs: the setting, or the cheapest of the main model's family; "" when there is none."""
     return settings.small_model or cheapest_of(model_of(settings))
+
+
+def info_of(settings: IPyAgent, session: Session | None) -> ModelInfo:
+    """What a session's window belongs to, without a word with the server: the model that is connected; before that
+    the model of the settings, with the figures that the journal has of it, else those of our table."""
+    if session is not None and session.connected:
+        return session.info
+    name = model_of(settings)
+    told = session.info if session is not None and session.info.model == name else None
+    return resolve(name, told, setting=settings.window, environ=os.environ)
 
 
 def endpoint_of(settings: IPyAgent) -> Endpoint:

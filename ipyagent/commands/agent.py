@@ -51,7 +51,7 @@ def _new(extension: Extension, rest: str) -> str:
 
 
 def _resume(extension: Extension, rest: str) -> str:
-    """Take up the newest other session, or the one with that label, or whose id begins with ID."""
+    """Take up the newest session if none is current, or the one with that label, or whose id begins with ID."""
     agent = extension.agent_now
     agent.resume(rest)
     lines = list(agent.notices)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from ipyagent.assembly.wiring import info_of
 from ipyagent.errors import UsageError
 from ipyagent.journal.tokens import estimate_text
 from ipyagent.options import nearest
@@ -65,8 +66,7 @@ def _row(skill: Skill, loaded: bool) -> str:
 
 
 def _window(agent: Agent) -> int:
-    session = agent.session
-    return agent.state_of(session).window if session is not None else agent.settings.window or 200_000
+    return info_of(agent.settings, agent.session).window
 
 
 def _untrusted(agent: Agent) -> list[str]:

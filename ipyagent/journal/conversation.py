@@ -8,7 +8,7 @@ from typing import Any
 
 from ipyagent.journal.admission import THINKING, reply_block, request_blocks, text_block
 from ipyagent.journal.body import GO_ON, Body
-from ipyagent.journal.entries import Entries, Entry
+from ipyagent.journal.entries import Entries, Known
 from ipyagent.journal.events import (
     AssistantSaid,
     Block,
@@ -45,7 +45,7 @@ class Conversation:
         self._kept: dict[str, str] = {}
         """Where stored results are, by call."""
         self._asked_at: Position | None = None
-        self._before: dict[int, tuple[Weighed | None, tuple[Entry, ...]]] = {}
+        self._before: dict[int, tuple[Weighed | None, Known]] = {}
         """What was counted and held before each decision that can be taken back, by its event."""
 
     def __repr__(self) -> str:
@@ -68,7 +68,6 @@ class Conversation:
         self.body.over = not self.calls
         self.forget_thinking()
         self.entries.begin_anew()
-        self._before.clear()
 
     def settle(self) -> None:
         """Close what is still open before another message comes."""
@@ -188,8 +187,8 @@ class Conversation:
 
     def forget_thinking(self, upto: int | None = None) -> None:
         """Thinking of events up to `upto` (None: of all) leaves."""
-        if change := self.body.drop_thinking(upto=upto):
-            self.entries.change(0)
+        if self.body.drop_thinking(upto=upto):
+            self.entries.forget()
             self.tally.weigh_anew(read_tokens(self.messages))
 
     def drop_images(self, event: BlockDropped) -> None:
@@ -215,7 +214,7 @@ class Conversation:
         """Take the replacement of `event` back."""
         stood = self.body.standing[-1].messages if self.body.standing else []
         if not self.calls and self.body.restore(event):
-            weighed, known = self._before.pop(event, (None, ()))
+            weighed, known = self._before.pop(event, (None, Known()))
             self.entries.bring_back(known, same_until(stood, self.messages))
             self._go_on()
             self.tally.become(read_tokens(self.messages), weighed)

@@ -20,6 +20,13 @@ class Entry(NamedTuple):
     at: float
 
 
+class Known(NamedTuple):
+    """Ends as they were at some time; `age`: how often everything had been forgotten until then."""
+
+    ends: tuple[Entry, ...] = ()
+    age: int = -1
+
+
 class Entries:
     """The ends, in the order of the messages."""
 
@@ -29,6 +36,7 @@ class Entries:
         self.written_at = 0.0
         """When the newest was written; 0.0 when there is none."""
         self._head_at = 0.0
+        self._age = 0
 
     @property
     def anchor(self) -> Position | None:
@@ -39,7 +47,7 @@ class Entries:
         """A prompt that ended there was answered. With its first picture the provider begins the
         messages anew."""
         if pictures != self._pictures:
-            self._known.clear()
+            self.forget()
             self._pictures = pictures
         self.written_at = self._head_at = at
         if end is None:
@@ -52,18 +60,23 @@ class Entries:
         """From this message on everything is another."""
         del self._known[bisect_left(self._known, message, key=lambda entry: entry.end[0]) :]
 
+    def forget(self) -> None:
+        """No message can be read any more, nor one that comes back."""
+        self._known.clear()
+        self._age += 1
+
     def begin_anew(self) -> None:
         """Another model or head: nothing can be read."""
-        self._known.clear()
+        self.forget()
         self._head_at = 0.0
 
-    def known(self) -> tuple[Entry, ...]:
+    def known(self) -> Known:
         """The ends as they are, for taking a decision back."""
-        return tuple(self._known)
+        return Known(tuple(self._known), self._age)
 
-    def bring_back(self, known: tuple[Entry, ...], message: int) -> None:
+    def bring_back(self, known: Known, message: int) -> None:
         """What was known before a decision that is taken back holds again, but for message `message` and later."""
-        self._known[:] = known
+        self._known[:] = known.ends if known.age == self._age else ()
         self.change(message)
 
     def has_head(self, since: float) -> bool:

@@ -313,7 +313,7 @@ class MainThread:
             raise asyncio.CancelledError
         if self.stopped == "interrupt":
             cause = None if isinstance(problem, asyncio.CancelledError) else problem
-            raise _interruption() from cause
+            raise interruption() from cause
         if isinstance(problem, asyncio.CancelledError):
             raise AgentError("the turn was cancelled and left no result")
         if problem is not None:
@@ -321,7 +321,7 @@ class MainThread:
         return turn.result()
 
 
-def _interruption() -> KeyboardInterrupt:
+def interruption() -> KeyboardInterrupt:
     """KeyboardInterrupt as IPython shows it in one line: where our own frames stood helps nobody."""
     words = "the agent was interrupted"
     interruption = KeyboardInterrupt(words)

@@ -35,6 +35,20 @@ _owners: list[Interrupts] = []
 """Who owns SIGINT on the process's main thread, the newest last: turns of several agents may overlap."""
 
 
+@contextlib.contextmanager
+def raising_sigint() -> Iterator[None]:
+    """SIGINT raises KeyboardInterrupt within, as in any cell that does not await: of a cell that does, ipykernel
+    would only cancel the next await. A turn that owns SIGINT already keeps it."""
+    if _owners or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.default_int_handler) or signal.default_int_handler
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
 class Interrupts:
     """The interrupts of one turn, for the thread that makes it.
 

@@ -75,6 +75,7 @@ class CacheWatch:
             case UsageReported():
                 if self._pending is None:  # an event of the past, taken up again
                     self._used_at = event.at
+                    self._known.clear()  # what broke before it was told with that request
                     self._hold(event.usage)
             case ForkEnded():
                 self._used_at = event.at if event.usage.prompt else self._used_at

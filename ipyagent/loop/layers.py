@@ -130,7 +130,7 @@ class Engine:
         made: Compacted | None = None
         failed = False
         session.show_phase("compacting")
-        for layer in self._enabled("mark"):
+        for layer in self.enabled("mark"):
             events = await self._consider(layer, moment, trigger, instructions, first, last, gap)
             failed = failed or events is None
             recorded = [
@@ -185,7 +185,7 @@ class Engine:
             self.session.record(event)
 
     async def _ask_all(self, moment: Moment) -> None:
-        for layer in self._enabled(moment):
+        for layer in self.enabled(moment):
             for event in await self._consider(layer, moment, "auto") or ():
                 if self._is_news(event):
                     self.session.record(event)
@@ -202,7 +202,8 @@ class Engine:
         began = history.turns[-1].first if history.turns else 0
         return _differs(before, event.words) and history.decided_at.get(event.layer, 0) < began
 
-    def _enabled(self, moment: Moment) -> list[Layer]:
+    def enabled(self, moment: Moment) -> list[Layer]:
+        """The layers that are asked at a moment and not switched off."""
         setting = self.session.setting
         return [layer for layer in known_layers() if moment in layer.moments and setting(f"layer_{layer.name}")]
 

@@ -13,7 +13,15 @@ from ipyagent.context.server_compaction import compaction_edit
 from ipyagent.context.server_edits import CLEAR_THINKING, clearing_edits, server_asked
 from ipyagent.errors import JournalError, ModelError
 from ipyagent.journal.conversation import CUT_MARK
-from ipyagent.journal.events import AssistantSaid, Event, LayerFailed, SessionStarted, ToolReturned, TurnEnded
+from ipyagent.journal.events import (
+    AssistantSaid,
+    Event,
+    LayerFailed,
+    ModelChosen,
+    SessionStarted,
+    ToolReturned,
+    TurnEnded,
+)
 from ipyagent.journal.journal import Journal, Problem, clean
 from ipyagent.journal.open_calls import CUT_OFF, NOT_RUN
 from ipyagent.journal.protocols import Model, ModelInfo, Rates, Status, Surface, Tool, WindowState, Workspace
@@ -61,6 +69,7 @@ class Session:
         """Told of each event once it is journalled, on whatever thread recorded it."""
         self.turn_cost: float | None = 0.0
         self.info = ModelInfo(model="", window=0, max_output=0)
+        """The model that is connected; before that what the journal tells of its newest one."""
         self.setting: Callable[[str], Any] = _no_setting
         self.restoring: Callable[[Workspace], Awaitable[list[tuple[str, str]]]] = _nothing
         self.redact: Callable[[str], str] = _as_it_is
@@ -91,13 +100,18 @@ class Session:
         """A stored session; its cut-off turn is closed. Raises JournalError when it is in use."""
         view, history, watch = View(), History(), CacheWatch()
 
+        chosen = ModelChosen(model="")
+
         def replay(event: Event) -> None:
+            nonlocal chosen
             view.apply(event)
             history.apply(event)
             watch.apply(event)
+            chosen = event if isinstance(event, ModelChosen) else chosen
 
         journal, problems = Journal.open(folder, replay)
         session = cls(journal, view, history, watch)
+        session.info = ModelInfo(model=chosen.model, window=chosen.window, max_output=chosen.max_output)
         if history.unfinished:
             ended = TurnEnded(
                 status="stopped",
@@ -144,6 +158,11 @@ class Session:
         self._model, self.info, self.tools = model, info, tools
         self.setting, self.restoring = setting, restoring
         self._permissions, self.limits, self._state = permissions, limits, state
+
+    @property
+    def connected(self) -> bool:
+        """Whether the session has a model to work with."""
+        return self._model is not None
 
     @property
     def model(self) -> Model:

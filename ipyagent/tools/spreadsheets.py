@@ -8,7 +8,8 @@ import io
 import warnings
 import zipfile
 from collections.abc import Sequence
-from itertools import islice
+from dataclasses import dataclass
+from itertools import zip_longest
 from typing import Any
 
 from ipyagent.errors import ToolFailure
@@ -23,6 +24,13 @@ LOOKED_AT = 20_000
 UNPACKED = 512 * 1024 * 1024
 """Bytes that a workbook may unpack to."""
 _WHERE = "more rows: python with pandas.read_excel"
+
+
+@dataclass(frozen=True)
+class _Formula:
+    """A cell whose formula was never computed."""
+
+    text: str
 
 
 def workbook_text(data: bytes, name: str, stop: Stop) -> str:
@@ -57,6 +65,11 @@ def workbook_text(data: bytes, name: str, stop: Stop) -> str:
 def _sheet_text(sheet: Any, formulas: Any) -> str:
     declared = sheet.max_row
     rows, rest = _rows(sheet)
+    if not rows or any(not row or len(row) < len(rows[0]) or None in row for row in rows):
+        written, more = _rows(formulas)
+        rows, rest = _with_formulas(rows, written), max(rest, more)  # "" before "at least" before "more than"
+    while rows and not rows[-1]:
+        rows.pop()
     hidden = "" if sheet.sheet_state == "visible" else f" ({sheet.sheet_state})"
     title = f"sheet {short(sheet.title)!r}{hidden}"
     if not rows:
@@ -71,13 +84,8 @@ def _sheet_text(sheet: Any, formulas: Any) -> str:
         said = f" (the file says {declared - first - 1:,})" if declared else ""
         counted = f"{rest} {counted}{said}"
     lines = [f"{title}: {counted} x {columns} columns", "", f"columns{of_the_first(len(filled), not rest)}:"]
-    computed: list[Sequence[Any]] | None = None
     for number in range(min(width, MOST_COLUMNS)):
-        values = [row[number] if number < len(row) else None for row in filled]
-        kind = _kind(values)
-        if kind == "empty" and filled:
-            computed = _rows(formulas)[0][first + 1 :] if computed is None else computed
-            kind = _formula([row[number] for row in computed if number < len(row)]) or kind
+        kind = _kind([row[number] if number < len(row) else None for row in filled])
         lines.append(f"  {_cell(header[number] if number < len(header) else None) or '(no name)'}: {kind}")
     lines += ["", f"first {min(ROWS, len(filled))} rows:"]
     lines += ["\t".join(_cell(value) for value in row[:MOST_COLUMNS]) for row in [header, *filled[:ROWS]]]
@@ -87,8 +95,8 @@ def _sheet_text(sheet: Any, formulas: Any) -> str:
 
 
 def _rows(sheet: Any) -> tuple[list[Sequence[Any]], str]:
-    """The first rows, without empty cells at their ends, without empty rows at the end, and what stands before their
-    number when there are others ("more than") or may be ("at least"). A row of more than MOST_COLUMNS has one more."""
+    """The first rows, without empty cells at their ends, and what stands before their number when there
+    are others ("more than") or may be ("at least"). A row of more than MOST_COLUMNS has one more."""
     sheet.reset_dimensions()  # what a file says of its size may be wrong
     rows: list[Sequence[Any]] = []
     rest = ""
@@ -99,12 +107,27 @@ def _rows(sheet: Any) -> tuple[list[Sequence[Any]], str]:
         elif width or number > LOOKED_AT:
             rest = "more than" if width else "at least"
             break
-    while rows and not rows[-1]:
-        rows.pop()
     return rows, rest
 
 
+def _with_formulas(rows: list[Sequence[Any]], written: list[Sequence[Any]]) -> list[Sequence[Any]]:
+    """The rows of values with the formulas that have none."""
+    made: list[Sequence[Any]] = []
+    for one, other in zip_longest(rows, written, fillvalue=()):
+        row = list(one) + [None] * (len(other) - len(one))
+        for place, value in enumerate(other):
+            text = getattr(value, "text", value)  # an array's formula is an object that has it
+            if row[place] is None and isinstance(text, str) and text.startswith("="):
+                row[place] = _Formula(text)
+        made.append(row)
+    return made
+
+
 def _kind(values: Sequence[Any]) -> str:
+    if open_ := [value for value in values if isinstance(value, _Formula)]:
+        said = f"formula that was not computed yet, {short(open_[0].text)}"
+        rest = [value for value in values if not isinstance(value, _Formula)]
+        return said if len(open_) == len(values) else f"{_kind(rest)}; {len(open_)} of {len(values)}: {said}"
     given = [value for value in values if value is not None and not (isinstance(value, str) and value in MISSING)]
     times = (datetime.datetime, datetime.date, datetime.time, datetime.timedelta)
     kinds = {type(value) for value in given}
@@ -122,11 +145,6 @@ def _kind(values: Sequence[Any]) -> str:
     return kind_of(texts)
 
 
-def _formula(values: Sequence[Any]) -> str:
-    """What an empty column holds if formulas that were never computed."""
-    found = next((value for value in values if isinstance(value, str) and value.startswith("=")), "")
-    return f"formula that was not computed yet, {short(found)}" if found else ""
-
-
 def _cell(value: Any) -> str:
+    value = value.text if isinstance(value, _Formula) else value
     return "" if value is None else short(str(value).replace("\t", " "))

@@ -155,9 +155,9 @@ def _parquet_cell(value: Any) -> str:
     import pyarrow
 
     wrong = (pyarrow.ArrowException, ValueError, OverflowError, LookupError, TypeError, ImportError, OSError)
-    for read in (lambda: str(value.as_py()), lambda: str(value.cast(pyarrow.string()).as_py())):
+    for kind in (None, pyarrow.string()):
         try:
-            return _tabless(read())
+            return _tabless(str((value if kind is None else value.cast(kind)).as_py()))
         except wrong:
             continue
     return f"({value.type} that cannot be shown)"

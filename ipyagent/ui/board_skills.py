@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 from ipyagent.agent import Agent
+from ipyagent.assembly.wiring import info_of
 from ipyagent.errors import AgentError
 from ipyagent.journal.events import Event, SkillLoaded
 from ipyagent.journal.tokens import estimate_text
@@ -88,8 +89,7 @@ class SkillsPart:
         lines = [] if agent.skills.on else ["skills are off in this kernel; %skills on turns them on"]
         if not agent.skills.trusted and any("skills" in name for name in agent.project.carried()):
             lines.append("the project's own skills are not used: it is not trusted (%agent trust)")
-        session = agent.session
-        window = agent.state_of(session).window if session is not None else agent.settings.window or 200_000
+        window = info_of(agent.settings, agent.session).window
         known = self._catalogue
         if known is None or known[0] is not found or known[1] != window:  # hundreds are fitted into a window slowly
             known = self._catalogue = found, window, catalogue_of(found.skills, window)

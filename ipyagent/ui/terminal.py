@@ -193,7 +193,8 @@ class TerminalSurface:
             "done": ("✓", "green"), "error": ("✗", "red"), "stopped": ("■", "yellow"), "running": ("…", "dim"),
         }[item.state]  # fmt: skip
         extra = [line(part, 80) for part in (*(f"wrote {path}" for path in item.files), item.note) if part]
-        extra += [f"{len(item.pictures)} figure(s)"] * bool(item.pictures)
+        if item.pictures and "figure" not in item.note:
+            extra.append(f"{len(item.pictures)} figure{'s' * (len(item.pictures) > 1)}")
         extra += [duration(item.seconds)] * (item.seconds >= 0.05)
         self._print(f"{symbol} {line(item.name, 60)}" + (f"  {' · '.join(extra)}" if extra else ""), style)
 

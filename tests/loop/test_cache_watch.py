@@ -86,6 +86,31 @@ def test_a_known_break_is_expected_and_known_once() -> None:
     assert not found.expected
 
 
+def test_a_known_break_of_a_session_taken_up_again_is_told_no_second_time() -> None:
+    watched = Watched()
+    again = CacheWatch(watched.clock)
+    for event in (
+        Compacted(trigger="manual", method="summary", first=1, last=1, blocks=()),
+        UsageReported(usage=Usage(cache_write=10_000), at=watched.clock.now),
+        UsageReported(usage=Usage(cache_read=10_000, cache_write=500), at=watched.clock.now),
+    ):
+        again.apply(event)
+    watched.watch = again
+    watched.clock.now += 725
+    found = watched.ask(cache_write=10_000)
+    cause = "idle for 12 minutes, longer than the 5 that the cache lives"
+    assert found == CacheBroken(cause=cause, missed=10_500, expected=False)
+
+
+def test_a_compaction_before_the_end_of_the_kernel_is_known_after_it() -> None:
+    watched = Watched()
+    again = CacheWatch(watched.clock)
+    again.apply(UsageReported(usage=Usage(cache_write=10_000), at=watched.clock.now))
+    again.apply(Compacted(trigger="manual", method="summary", first=1, last=1, blocks=()))
+    watched.watch = again
+    assert watched.ask(cache_write=10_000) == CacheBroken(cause="compaction (manual)", missed=10_000, expected=True)
+
+
 def test_a_change_of_the_model_is_known() -> None:
     watched = Watched()
     watched.watch.apply(ModelChosen(model="m"))

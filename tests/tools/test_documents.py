@@ -127,6 +127,82 @@ def test_an_empty_and_a_broken_parquet_file(here: ShellWorkspace) -> None:
         read(here, "broken.parquet")
 
 
+def test_parquet_columns_are_told_by_their_place(here: ShellWorkspace) -> None:
+    twice = pyarrow.Table.from_arrays([pyarrow.array([1, 2]), pyarrow.array(["x", "y"])], names=["a", "a"])
+    parquet.write_table(twice, here.root / "twice.parquet")
+    assert read(here, "twice.parquet").endswith("a\ta\n1\tx\n2\ty")
+    parquet.write_table(pyarrow.table({"s": [{"x": 1, "y": 2}], "t": ["p\tq\nr"]}), here.root / "nested.parquet")
+    nested = read(here, "nested.parquet")
+    assert "1 rows x 2 columns" in nested
+    assert nested.endswith("s\tt\n{'x': 1, 'y': 2}\tp\\tq\\nr")
+    wide = pyarrow.table({f"c{number}": [number] for number in range(250)})
+    parquet.write_table(wide, here.root / "wide.parquet")
+    assert "[… 50 more columns]" in read(here, "wide.parquet")
+    parquet.write_table(pyarrow.table({"n": range(9)}), here.root / "groups.parquet", row_group_size=2)
+    assert "first 9 rows:" in read(here, "groups.parquet")
+
+
+def test_parquet_values_that_python_cannot_hold_are_told(here: ShellWorkspace) -> None:
+    bad = pyarrow.StringArray.from_buffers(1, pyarrow.py_buffer(b"\0\0\0\0\1\0\0\0"), pyarrow.py_buffer(b"\xff"))
+    for column, wanted in (
+        (pyarrow.array([10_000_000], pyarrow.date32()), "29349-01-26"),
+        (pyarrow.array([2**62], pyarrow.duration("s")), str(2**62)),
+        (pyarrow.array([1], pyarrow.timestamp("us", "Foo/Bar")), "(timestamp[us, tz=Foo/Bar] that cannot be shown)"),
+        (bad, "(string that cannot be shown)"),
+    ):
+        parquet.write_table(pyarrow.table({"a": column}), here.root / "odd.parquet")
+        assert read(here, "odd.parquet").endswith(f"first 1 rows:\na\n{wanted}")
+
+
+# ---------------------------------------------------------------------- CSV
+
+
+def table(here: ShellWorkspace, text: str, name: str = "t.csv") -> str:
+    (here.root / name).write_bytes(text.encode())
+    return read(here, name)
+
+
+def test_kinds_of_the_first_rows_are_told_as_such(here: ShellWorkspace) -> None:
+    rows = "".join(f"{number},{'a' if number <= 5_000 else 'b'}\n" for number in range(1, 10_001))
+    shown = table(here, f"id,kind\n{rows}")
+    assert shown.startswith("t.csv: 10,000 rows x 2 columns")
+    assert "columns (kinds and values of the first 1,000 rows only):\n  id: integer, 1 to 1000\n" in shown
+    assert "\n\ncolumns:\n  id: integer, 1 to 2\n" in table(here, "id,x\n1,2\n2,3\n")
+
+
+def test_rows_end_where_csv_ends_them(here: ShellWorkspace) -> None:
+    shown = table(here, "id,text\n1,hello\u2028world\n2,b\x0cc\n3,x\u0085y\n")
+    assert shown.startswith("t.csv: 3 rows x 2 columns")
+    assert "  id: integer, 1 to 3\n" in shown
+    assert table(here, "id,x\r" + "1,2\r" * 2_000).startswith("t.csv: 2,000 rows x 2 columns")
+    assert table(here, "id,x\n" + '1,"a\n\nb"\n\n' * 1_500).startswith("t.csv: 1,500 rows x 2 columns")
+    long = table(here, "id,x\n" + '1,"' + "\n" * 9_000 + '"\n' * 1 + ('2,"' + "\n" * 9_000 + '"\n') * 1_999)
+    assert long.startswith("t.csv: more than 1,8")  # 16 of 18 MB are read, of 2,000 rows
+
+
+@pytest.mark.parametrize(("text", "separator", "columns"), [
+    ('"Sales, total";"Profit, net"\n1;2\n', ";", ["Sales, total: integer, 1 to 1", "Profit, net: integer, 2 to 2"]),
+    ("Sales, total;Net, all\n1,5;2,5\n", ";", ["Sales, total: text, '1,5'", "Net, all: text, '2,5'"]),
+    ("id,text\n1,a;b\n2,c\n", ",", ["id: integer, 1 to 2", "text: text, 'a;b', 'c'"]),
+    ('"a\nb"|c\n1|2\n', "|", ["a\\nb: integer, 1 to 1", "c: integer, 2 to 2"]),
+])  # fmt: skip
+def test_the_separator_is_the_one_outside_of_quotes(
+    here: ShellWorkspace, text: str, separator: str, columns: list[str]
+) -> None:
+    shown = table(here, text)
+    assert f"x 2 columns, {len(text)} bytes, separator {separator!r}" in shown
+    assert shown.split("columns:\n")[1].split("\n\n")[0].split("\n") == [f"  {column}" for column in columns]
+
+
+def test_a_column_is_what_pandas_would_make_of_it(here: ShellWorkspace) -> None:
+    shown = table(here, 'zip,u,big,miss,n,q\n00123,1_0,9007199254740993,#N/A,1e3,"a,b"\n00456,٣,0.5,3\n')
+    assert "  zip: integer, 123 to 456, some with leading zeros\n  u: text, '1_0', '٣'\n" in shown
+    assert "  big: number, 0.5 to 9007199254740993\n  miss: integer, 3 to 3, 1 of 2 missing\n" in shown
+    assert "  n: number, 1e3 to 1e3, 1 of 2 missing\n  q: text, 'a,b', 1 of 2 missing\n" in shown
+    assert '\n00123,1_0,9007199254740993,#N/A,1e3,"a,b"\n' in shown
+    assert "[1 of the first 2 rows have another number of fields than the header]" in shown
+
+
 # ---------------------------------------------------------------------- Excel
 
 
@@ -173,6 +249,39 @@ def test_a_long_sheet_is_not_read_to_its_end(here: ShellWorkspace) -> None:
         sheet.append([number])
     book.save(here.root / "long.xlsx")
     assert "sheet 'long': more than 1,000 rows x 1 columns" in read(here, "long.xlsx")
+
+
+def sheet_of(here: ShellWorkspace, *rows: list[Any]) -> str:
+    book = openpyxl.Workbook()
+    for row in rows:
+        book.active.append(row)
+    book.save(here.root / "s.xlsx")
+    return read(here, "s.xlsx")
+
+
+def test_a_sheet_says_what_of_it_was_read(here: ShellWorkspace) -> None:
+    long = sheet_of(here, ["id"], *([number] for number in range(1_500)))
+    assert "'Sheet': more than 1,000 rows (the file says 1,500) x 1 columns" in long
+    assert "columns (kinds and values of the first 1,000 rows only):\n  id: integer, 0 to 999\n" in long
+    gap = sheet_of(here, ["id"], [1], [2], *[[None]] * 1_500, [3])
+    assert "'Sheet': more than 2 rows (the file says 1,503) x 1 columns" in gap
+    wide = sheet_of(here, [f"c{number}" for number in range(201)], list(range(201)))
+    assert "1 rows x more than 200 columns" in wide
+
+
+def test_cells_are_of_the_kind_that_excel_gives_them(here: ShellWorkspace) -> None:
+    shown = sheet_of(here, ["zip", "n", "ok", "mix", "gone"], ["123", 1, True, 1, "#N/A"], ["456", 2.5, False, "x", 4])
+    assert (
+        "  zip: text that reads as integer, 123 to 456\n  n: number, 1 to 2.5\n  ok: truth, 1 of 2 true\n"
+        "  mix: mixed (int, str), text, '1', 'x'\n  gone: integer, 4 to 4, 1 of 2 missing\n"
+    ) in shown
+
+
+def test_rows_of_formulas_alone_are_rows(here: ShellWorkspace) -> None:
+    shown = sheet_of(here, ["a", "b"], *([f"=ROW()*{number}", f"=A{number}"] for number in range(3)))
+    assert "'Sheet': 3 rows x 2 columns\n\ncolumns:\n  a: formula that was not computed yet, =ROW()*0\n" in shown
+    some = sheet_of(here, ["a"], [1], ["=A2"], [5])
+    assert "  a: integer, 1 to 5; 1 of 3: formula that was not computed yet, =A2\n" in some
 
 
 def test_a_broken_workbook_and_a_bomb_are_sentences(here: ShellWorkspace) -> None:

@@ -11,7 +11,7 @@ from ipyagent.ui.terminal import TerminalSurface
 
 from .pages import HOSTILE, unseen
 from .test_static import hostile_turn
-from .turns import STATUS, asked, returned, streamed, text, whole_turn
+from .turns import PIXEL, STATUS, asked, returned, streamed, text, whole_turn
 
 
 def surface(*lines: str) -> tuple[TerminalSurface, io.StringIO, list[str]]:
@@ -127,6 +127,15 @@ def test_code_that_the_question_showed_is_not_printed_again() -> None:
     assert file.getvalue().count("second_row") == 1
     made.show(ToolCalled(call="t2", name="python", input={"code": code}))
     assert file.getvalue().count("second_row") == 2
+
+
+@pytest.mark.parametrize("note", ["1 figure", "3 cells ran", ""])
+def test_a_picture_is_told_once(note: str) -> None:
+    made, file, _ = surface()
+    made.show(ToolCalled(call="a", name="python", input={"code": "draw()"}))
+    made.show(returned("a", "", picture=PIXEL, note=note))
+    assert file.getvalue().count("figure") == file.getvalue().count("1 figure") == 1
+    assert note in file.getvalue()
 
 
 def test_a_denied_question_is_said_once() -> None:

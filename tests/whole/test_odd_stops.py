@@ -189,3 +189,17 @@ def test_an_interrupted_resume_of_a_large_session_can_be_said_again(tmp_path: Pa
             assert server.refused == []
     assert whole(tmp_path) == 61
     assert os.path.getsize(transcript) > len(before)
+
+
+@pytest.mark.parametrize("wait", [0.1, 0.6])
+def test_an_interrupt_of_the_very_first_cell_is_one_line(tmp_path: Path, wait: float) -> None:
+    """While the imports are waited for, and while the session is being opened."""
+    with PracticeServer() as server, kernel_on(server, tmp_path) as kernel:
+        server.script(text("word " * 300, delay=0.05), text("all is well"))
+        code = "print('begun', flush=True)\nawait get_ipython()._ipyagent_extension.agent_async('', 'say')"
+        cell = kernel.run(code, when="begun", act=lambda kernel: (time.sleep(wait), kernel.interrupt()), timeout=30)
+        assert cell.errors == ["KeyboardInterrupt"]
+        emptied(server)
+        server.script(text("all is well"))
+        assert kernel.run("%%agent\nand now?").errors == []
+        assert server.refused == []

@@ -1,0 +1,91 @@
+"""What `%compact` would do now: its layers are asked in the same order, with the same range and wishes.
+
+A call for a summary is priced as the provider would bill it: what it can read from its cache, and what is written
+there anew because it was changed, came since, or was let go of.
+"""
+
+from __future__ import annotations
+
+import time
+
+from ipyagent.assembly.looking import look
+from ipyagent.context.clear_results import TTL
+from ipyagent.context.ranges import whole_turns
+from ipyagent.errors import AgentError, CompactionFailed
+from ipyagent.journal.events import Compacted, LayerDecided, Usage
+from ipyagent.journal.protocols import ForkOrder
+from ipyagent.journal.rewriting import same_until
+from ipyagent.journal.tokens import estimate_blocks, estimate_text
+from ipyagent.loop.layers import Engine
+from ipyagent.loop.session import Session
+from ipyagent.loop.shortened import shortened
+from ipyagent.model.prices import LESSON_MODEL, cost_of
+
+NO_LAYER = "no layer is on (the settings IPyAgent.layer_…)"
+
+
+async def forecast(engine: Engine, words: str, *, instructions: str = "", first: int = 0, last: int = 0) -> str:
+    """Two lines on the compaction of events `first` to `last` (0: open), which the user calls `words`. Raises
+    CompactionFailed when none would come about."""
+    now = engine.situation("mark", "manual", instructions, first, last)
+    why: list[str] = []
+    for layer in engine.enabled("mark"):
+        try:
+            found = await look(layer, now)
+        except AgentError as problem:  # the next layer would be asked
+            why.append(" ".join(str(problem).split()))
+            continue
+        if isinstance(found, ForkOrder):
+            return _called(engine.session, found, words, first, last)
+        if made := next((event for event in found if isinstance(event, Compacted)), None):
+            kept = ["what follows the notes"] if made.method == "notes" else []
+            stay = ", ".join(["system prompt, tools and your newest request", *kept, *made.restored])
+            return (
+                f"would compact {words} ({made.method}): {made.tokens_before:,} → about {made.tokens_after:,} tokens, "
+                f"no model call\nstill there: {stay}; nothing was done"
+            )
+        why += [event.words for event in found if isinstance(event, LayerDecided)]
+    said = "; ".join(dict.fromkeys(why)) or NO_LAYER
+    raise CompactionFailed(f"nothing would be compacted: {said}; %context shows what fills the window")
+
+
+def _called(session: Session, order: ForkOrder, words: str, first: int, last: int) -> str:
+    """The model, or the provider by itself, would be asked for a summary."""
+    view = session.view
+    gone = whole_turns(view, [turn.first for turn in session.history.turns], first, last)
+    before, goes = view.count().tokens, view.scaled(gone.tokens)
+    who = "have the provider summarise" if order.by_server else "summarise"
+    usage = usage_of(session, order)
+    return (
+        f"would {who} {words}, about {goes:,} of {before:,} tokens, in one model call{_price(session, usage)}\n"
+        f"{max(0, before - goes):,} tokens stay as they are, your newest request stays word for word; nothing was done"
+    )
+
+
+def _price(session: Session, usage: Usage) -> str:
+    practice = session.info.model == "practice"
+    cost = cost_of(LESSON_MODEL if practice else session.info.model, usage)
+    if not cost:
+        return ""
+    how = f"{usage.cache_read:,} tokens read from the cache, {usage.cache_write:,} written to it"
+    how = how if session.setting("prompt_cache") else "the cache is off"
+    if practice:
+        return f", which costs nothing (on {LESSON_MODEL} it would be about ${cost:.4f}: {how}; and its answer)"
+    return f", about ${cost:.4f} ({how}) and its answer"
+
+
+def usage_of(session: Session, order: ForkOrder) -> Usage:
+    """What the provider would count for the prompt of a fork, as far as we can tell; `output` is not known."""
+    view, ttl = session.view, session.setting("cache_ttl")
+    idle = max(0.0, time.time() - session.history.said_at)
+    cached = view.cached(TTL[ttl] - idle)
+    messages = shortened(view.messages, order)
+    whole = view.head_tokens + sum(estimate_blocks(message["content"]) for message in messages)
+    if messages is not view.messages:
+        same = messages[: same_until(messages, view.messages)]
+        cached = min(cached, view.head_tokens + sum(estimate_blocks(message["content"]) for message in same))
+    read = view.scaled(cached)
+    rest = view.scaled(max(0, whole - cached)) + round(view.calibration.factor * estimate_text(order.directive))
+    if not session.setting("prompt_cache"):
+        return Usage(input=read + rest)
+    return Usage(cache_read=read, cache_write=rest, cache_write_1h=rest if ttl == "1h" else 0)

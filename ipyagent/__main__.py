@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -70,12 +71,14 @@ def _tell(command: str) -> int:
     from ipyagent.agent import Agent
     from ipyagent.commands.context import session_lines
     from ipyagent.commands.doctor import doctor
+    from ipyagent.config import IPyAgent, wrong_in
 
     try:
         Path.cwd()
     except OSError:
         raise AgentError("the folder of this shell is gone: go to one that is there (cd)") from None
-    agent = Agent()
+    wrong = wrong_in(os.environ) if command == "doctor" else {}  # it tells of them and looks at the rest
+    agent = Agent(settings=IPyAgent({name: text for name, text in os.environ.items() if name not in wrong}))
     try:
         if command == "sessions":
             print("\n".join(session_lines(agent)) or "no stored sessions here")

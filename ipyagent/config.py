@@ -13,7 +13,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from traitlets import Bool, Enum, Float, Int, List, TraitError, Unicode
+from traitlets import Bool, Enum, Float, Int, List, TraitError, TraitType, Unicode
 from traitlets.config import Configurable
 
 from ipyagent.errors import SettingError
@@ -93,7 +93,7 @@ class IPyAgent(Configurable):
     redact_secrets = Bool(
         True, help="Take what looks like a secret out of results, attachments and messages before the model gets them."
     ).tag(config=True)
-    allowed_folders = List(Unicode(), help="Further folders that may be read without a question.").tag(config=True)
+    allowed_folders = List(Unicode(), [], help="Further folders that may be read without a question.").tag(config=True)
     engine = Enum(
         ("client", "server", "auto"),
         "client",
@@ -233,10 +233,14 @@ class IPyAgent(Configurable):
             text = given.get("IPYAGENT_" + name.upper())
             if text is None or name in kwargs or name in configured:
                 continue
+            trait = self.traits()[name]
             try:
-                setattr(self, name, _parse(text, str if isinstance(self.traits()[name], (Unicode, Enum)) else object))
-            except (TraitError, ValueError) as problem:
-                raise SettingError(f"IPYAGENT_{name.upper()}={text!r}: {problem}") from None
+                setattr(self, name, _parse(text, trait))
+            except (TraitError, ValueError, RecursionError):
+                raise SettingError(
+                    f"IPYAGENT_{name.upper()}={text[:80]!r} should be {_wanted(trait)} "
+                    f"({str(trait.help).rstrip('.')}); set it anew or unset it"
+                ) from None
             self.said.add(name)
         self.observe(self._on_change)
 
@@ -272,12 +276,53 @@ class IPyAgent(Configurable):
         return ""
 
 
-def _parse(text: str, kind: type) -> Any:
-    if kind is str:
+def wrong_in(environ: Mapping[str, str]) -> dict[str, str]:
+    """The variables of settings whose values cannot be, and why not."""
+    wrong = {}
+    for name in IPyAgent.class_trait_names(config=True):
+        variable = "IPYAGENT_" + name.upper()
+        if variable in environ:
+            try:
+                IPyAgent({variable: environ[variable]})
+            except SettingError as problem:
+                wrong[variable] = str(problem)
+    return wrong
+
+
+def _parse(text: str, trait: TraitType[Any, Any]) -> Any:
+    """The value that a text stands for. Raises ValueError, RecursionError."""
+    if isinstance(trait, (Unicode, Enum)):
         return text
     lowered = text.strip().lower()
+    value: Any
     if lowered in ("true", "yes", "on"):
-        return True
-    if lowered in ("false", "no", "off"):
-        return False
-    return json.loads(text)
+        value = True
+    elif lowered in ("false", "no", "off"):
+        value = False
+    else:
+        value = json.loads(text, parse_constant=_no_number)
+    if isinstance(value, bool) and not isinstance(trait, Bool):
+        raise ValueError(text)
+    return value
+
+
+def _no_number(text: str) -> None:
+    """NaN and Infinity, which JSON has not. Raises ValueError."""
+    raise ValueError(text)
+
+
+def _wanted(trait: TraitType[Any, Any]) -> str:
+    """What a value of the trait is, in words."""
+    match trait:
+        case Bool():
+            return "true or false"
+        case Enum():
+            return f"one of {', '.join(value for value in trait.values or () if value)}"
+        case List():
+            return 'a list like ["one", "two"]'
+        case Int(min=least, max=most):
+            return f"a whole number of at least {least}" if most is None else f"a whole number from {least} to {most}"
+        case Float(min=least):
+            return f"a number of at least {least:g}"
+        case _:
+            return "text"

@@ -7,6 +7,7 @@ there anew because it was changed, came since, or was let go of.
 from __future__ import annotations
 
 import time
+from typing import Any
 
 from ipyagent.assembly.looking import look
 from ipyagent.context.clear_results import TTL
@@ -77,15 +78,21 @@ def _price(session: Session, usage: Usage) -> str:
 def usage_of(session: Session, order: ForkOrder) -> Usage:
     """What the provider would count for the prompt of a fork, as far as we can tell; `output` is not known."""
     view, ttl = session.view, session.setting("cache_ttl")
-    idle = max(0.0, time.time() - session.history.said_at)
-    cached = view.cached(TTL[ttl] - idle)
-    messages = shortened(view.messages, order)
-    whole = view.head_tokens + sum(estimate_blocks(message["content"]) for message in messages)
-    if messages is not view.messages:
-        same = messages[: same_until(messages, view.messages)]
-        cached = min(cached, view.head_tokens + sum(estimate_blocks(message["content"]) for message in same))
-    read = view.scaled(cached)
-    rest = view.scaled(max(0, whole - cached)) + round(view.calibration.factor * estimate_text(order.directive))
+    lifetime = TTL[ttl] - max(0.0, time.time() - session.history.said_at)
+    whole = view.messages
+    messages = shortened(whole, order)
+    held = view.held(len(whole), lifetime)
+    if messages is not whole:
+        held = min(held, same_until(messages, whole))
+    left_out = sum(map(_tokens, whole)) - sum(map(_tokens, messages))
+    prompt = view.count().tokens - view.scaled(left_out)
+    said = view.scaled(estimate_text(order.directive))
+    rest = view.scaled(sum(map(_tokens, messages[held:]))) if view.can_read(lifetime) else prompt
     if not session.setting("prompt_cache"):
-        return Usage(input=read + rest)
-    return Usage(cache_read=read, cache_write=rest, cache_write_1h=rest if ttl == "1h" else 0)
+        return Usage(input=prompt + said)
+    written = min(rest, prompt) + said
+    return Usage(cache_read=prompt + said - written, cache_write=written, cache_write_1h=written if ttl == "1h" else 0)
+
+
+def _tokens(message: dict[str, Any]) -> int:
+    return estimate_blocks(message["content"])

@@ -20,7 +20,7 @@ from ipyagent.assembly.settings_files import SettingsFiles
 from ipyagent.commands.context import counted
 from ipyagent.commands.doctor_model import connection, model
 from ipyagent.commands.finding import Finding
-from ipyagent.config import IPyAgent
+from ipyagent.config import IPyAgent, wrong_in
 from ipyagent.errors import AgentError
 from ipyagent.journal.journal import read_events
 from ipyagent.version import __version__
@@ -188,6 +188,8 @@ def _permissions(agent: Agent, shell: Any) -> Iterator[Finding]:
 
 
 def _settings(agent: Agent, shell: Any) -> Iterator[Finding]:
+    for problem in wrong_in(os.environ).values():
+        yield Finding("bad", "settings", problem)
     # read into settings of their own: looking changes nothing
     tried = IPyAgent(environ={}, trust_all=agent.settings.trust_all)
     for problem in SettingsFiles(tried, agent.project).apply():

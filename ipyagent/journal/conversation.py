@@ -68,6 +68,7 @@ class Conversation:
         self.body.over = not self.calls
         self.forget_thinking()
         self.entries.begin_anew()
+        self.tally.begin_anew()
 
     def settle(self) -> None:
         """Close what is still open before another message comes."""

@@ -249,7 +249,8 @@ class ResultStored(_Event, frozen=True, tag=True):
     """A result is kept whole in a file beside the transcript. `path` is relative to the session's
     folder; `handle` names the live object in the kernel ("" when there is none). `blocks`, if
     any, take the place of the result's content in the view (a preview); without them the result
-    came as its preview already."""
+    came as its preview already. `tokens` are those of the preview: 0 for a picture, which stays in the
+    context and is kept in a file besides."""
 
     call: str
     path: str

@@ -1,8 +1,9 @@
 """Tokens of the next prompt: what the server reported last, and our estimate of everything since.
 
-A decision that changes what was sent scales the last report by our estimates of the prompt before and after it:
-by one measure a prompt from which something leaves is never the larger one. Only where nothing was counted, or what
-leaves cannot be told from its text (thinking), everything is estimated.
+From a decision that changes what was sent, the last report goes on by our estimates of what left and came: by one
+measure a prompt from which something leaves is never the larger one. That measure is what a token of our estimates
+came to in the messages so far, as far as two reports tell it apart from system prompt and tools. Only where nothing
+was counted, or what leaves cannot be told from its text (thinking), everything is estimated.
 """
 
 from __future__ import annotations
@@ -11,6 +12,9 @@ from typing import NamedTuple
 
 from ipyagent.journal.events import UsageReported
 from ipyagent.journal.tokens import Calibration, Count, learn_from, plausible
+
+LEAST = 500
+"""Estimated tokens by which two prompts must differ for their reports to tell what a token of a message comes to."""
 
 
 class Weighed(NamedTuple):
@@ -44,6 +48,8 @@ class Tally:
         """All of the prompt that the newest reply is an answer to."""
         self._weight = 0
         """Tokens of all messages, whatever was reported."""
+        self._lightest: Weighed | None = None
+        """The reported prompt with the fewest messages: tokens of it all, estimate of the messages alone."""
 
     def count(self) -> Count:
         """Tokens of the next prompt, see `Count`."""
@@ -57,13 +63,17 @@ class Tally:
     def render(self, tokens: int) -> None:
         """System prompt and tools now take so many tokens."""
         self._raw += tokens - self.head
-        self.head = tokens
+        self.head, self._lightest = tokens, None
 
     def reply(self, tokens: int | None) -> None:
         """A reply came, of so many tokens that stay in the messages (None: nothing of it does)."""
         self._output, self._sent = tokens is not None, self.head + self._weight
         self.add(tokens or 0)
         self._replied = self._raw
+
+    def begin_anew(self) -> None:
+        """Another model or head reads on: earlier reports tell nothing of what comes."""
+        self._lightest = None
 
     def edited(self) -> None:
         """The server has left out more than before."""
@@ -78,12 +88,12 @@ class Tally:
     def report(self, event: UsageReported) -> None:
         """The server has counted the prompt of the newest reply."""
         known = self._edited or event.billed is not None
+        sent = self.head + self._weight if event.stopped else self._sent
         if not known and not self._scaled:
             self.calibration = learn_from(
                 self.calibration, predicted=event.predicted, raw=event.raw, usage=event.usage
             )
         elif not known and not self._left_out and plausible(event.predicted, event.usage):
-            sent = self.head + self._weight if event.stopped else self._sent
             self.calibration = self.calibration.learn(raw=sent, actual=event.usage.prompt)
         if event.usage.prompt > 0 and (known or plausible(event.predicted, event.usage)):
             if event.stopped:  # what came of the reply is not in the messages yet
@@ -92,6 +102,9 @@ class Tally:
                 self._base = event.usage.total if self._output else event.usage.prompt
                 self._raw -= self._replied
             self._replied, self._scaled = 0, False
+            messages = sent - self.head
+            if not known and (self._lightest is None or messages < self._lightest.estimated):
+                self._lightest = Weighed(event.usage.prompt, messages)
         self._edited = False
 
     # -------------------------------------------------------------- decisions
@@ -101,16 +114,22 @@ class Tally:
         """The prompt as it stands; None when the server has counted nothing of it."""
         return Weighed(self.count().tokens, self.head + self._weight) if self._base else None
 
-    def scaled(self, tokens: int) -> int:
-        """So many tokens of our estimates by the measure of the count."""
-        whole = self.head + self._weight
-        if not self._base or not whole:
-            return round(tokens * self.calibration.factor)
-        return round(tokens * self.count().tokens / whole)
+    @property
+    def measure(self) -> float:
+        """What a token of our estimates of the messages comes to."""
+        if not self._base:
+            return self.calibration.factor
+        tokens, low = self.count().tokens, self._lightest
+        if low is not None and self._weight - low.estimated >= LEAST:
+            return min(2.5, max(0.5, (tokens - low.tokens) / (self._weight - low.estimated)))
+        return tokens / max(1, self.head + self._weight)
 
     def after(self, tokens: int) -> int:
         """Tokens of the next prompt if the messages took so many."""
-        return self.scaled(self.head + tokens)
+        if not self._base:
+            return Count(0, self.head + tokens, self.calibration.factor).tokens
+        least = (self.head + tokens) // 2  # whatever was reported
+        return max(least, self.count().tokens - round((self._weight - tokens) * self.measure))
 
     def become(self, tokens: int, was: Weighed | None = None) -> None:
         """A decision has changed what was sent; the messages now take so many tokens. `was`: what stood before the

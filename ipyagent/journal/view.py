@@ -119,17 +119,14 @@ class View:
         lives `lifetime` seconds, as of the newest reply."""
         return self._talk.entries.held(message, self._talk.entries.written_at - lifetime)
 
-    def cached(self, lifetime: float) -> int:
-        """Estimated tokens at the beginning of the prompt that the provider can read from its cache, as of the newest
-        reply."""
-        entries, behind = self._talk.entries, self.behind().tokens
-        if not entries.has_head(entries.written_at - lifetime):
-            return 0
-        return self.head_tokens + behind[0] - behind[self.held(len(self.messages), lifetime)]
+    def can_read(self, lifetime: float) -> bool:
+        """Whether the provider can read system prompt and tools from its cache, see `held`."""
+        entries = self._talk.entries
+        return entries.has_head(entries.written_at - lifetime)
 
     def scaled(self, tokens: int) -> int:
-        """So many estimated tokens by the measure of `count`."""
-        return self._talk.tally.scaled(tokens)
+        """So many estimated tokens of messages by the measure of `count`."""
+        return round(tokens * self._talk.tally.measure)
 
     def behind(self) -> Behind:
         """Estimated tokens from each message to the end, and of the thinking in them."""

@@ -24,8 +24,8 @@ class Ran:
 
 
 async def run_cells(notebook: Notebook, last: int, folder: Path, progress: Callable[[str], None]) -> Ran:
-    """Run the code cells up to number `last` in a fresh kernel in `folder`. Raises ToolFailure when nbclient or
-    the notebook's kernel is missing or dies."""
+    """Run the code cells up to number `last` that are not hidden in a fresh kernel in `folder`. Raises ToolFailure
+    when nbclient or the notebook's kernel is missing or dies."""
     try:
         from nbclient import NotebookClient
         from nbclient.exceptions import CellExecutionError, DeadKernelError
@@ -43,7 +43,8 @@ async def run_cells(notebook: Notebook, last: int, folder: Path, progress: Calla
         whole, timeout=None, kernel_name=name, record_timing=False, shutdown_kernel="immediate",
         resources={"metadata": {"path": str(folder)}}
     )
-    wanted = [cell.number for cell in notebook.cells[: last + 1] if cell.kind == "code" and cell.source.strip()]
+    cells = [cell for cell in notebook.cells[: last + 1] if cell.kind == "code" and not cell.hidden]
+    wanted = [cell.number for cell in cells if cell.source.strip()]
     ran: list[int] = []
     error = ""
     try:

@@ -242,7 +242,8 @@ class History:
             case DecisionUndone() if event.event in self._taken:
                 self._give_back(self._taken.pop(event.event))
             case ResultStored():
-                self._save(event, "store_results", 0, chars=event.chars)
+                if event.tokens:
+                    self._save(event, "store_results", 0, chars=event.chars)
                 if event.handle:
                     self.handles[event.handle] = event
             case ServerEdited():

@@ -11,7 +11,7 @@ from ipyagent.config import IPyAgent
 from ipyagent.errors import AgentError, MemoryRefused
 from ipyagent.memory.files import Store
 from ipyagent.memory.names import SCOPES
-from ipyagent.memory.places import memory_folders, memory_stores
+from ipyagent.memory.places import memory_folder, store_in
 from ipyagent.project import Project
 
 OFF = "memory is off (the setting `memory`); the user turns it on with %memory on"
@@ -29,7 +29,7 @@ class Memories:
         self.project = project
         self.settings = settings
         self.folder = folder
-        self._made: dict[tuple[Path, ...], dict[str, Store]] = {}
+        self._made: dict[tuple[str, Path], Store] = {}
 
     def __repr__(self) -> str:
         return f"<Memories of {self.project.root.name}>"
@@ -54,14 +54,13 @@ class Memories:
 
     def any_store(self, scope: str) -> Store:
         """The same, also while memory is off: for what the user asks for."""
-        folders = memory_folders(self.project, self.settings, folder=self.folder)
-        if scope == "project" and self._foreign(folders["project"]):
+        folder = memory_folder(scope, self.project, self.settings, folder=self.folder)
+        if scope == "project" and self._foreign(folder):
             raise MemoryRefused(UNTRUSTED.format(root=self.project.root), reason="trust")
-        key = tuple(folders.values())
+        key = (scope, folder)
         if key not in self._made:
-            made = memory_stores(self.project, self.settings, folder=self.folder)
-            self._made[key] = {str(name): store for name, store in made.items()}
-        return self._made[key][scope]
+            self._made[key] = store_in(folder, scope, self.project)
+        return self._made[key]
 
     def _foreign(self, folder: Path) -> bool:
         """Whether a folder came with the project and nobody has said that it is to be trusted."""

@@ -14,7 +14,6 @@ from pathlib import Path
 from ipyagent.config import IPyAgent
 from ipyagent.errors import MemoryRefused
 from ipyagent.memory.files import Store
-from ipyagent.memory.names import Scope
 from ipyagent.project import Project, is_shared
 
 MEMORY = "memory"
@@ -22,30 +21,30 @@ WORKTREES = "worktrees"
 _DRIVE = re.compile(r"[A-Za-z]:[\\/]*")
 
 
-def memory_folders(
-    project: Project, settings: IPyAgent, *, environ: Mapping[str, str] = os.environ, folder: Path | None = None
-) -> dict[Scope, Path]:
-    """The resolved folder of each scope. `folder`: where the notebook is (the working directory), which tells
-    the git worktree. Raises MemoryRefused ("place") with the reason."""
+def memory_folder(
+    scope: str,
+    project: Project,
+    settings: IPyAgent,
+    *,
+    environ: Mapping[str, str] = os.environ,
+    folder: Path | None = None,
+) -> Path:
+    """The resolved folder of a scope; what stands in a project has no say in the user's. `folder`: where the
+    notebook is (the working directory), which tells the git worktree. Raises MemoryRefused ("place") with the
+    reason."""
+    if scope == "user":
+        return _inside(project.user / MEMORY, project.user)
     given = environ.get("IPYAGENT_MEMORY_DIR") or str(settings.memory_dir)
     if given:
-        mine = _chosen(given, project)
-    else:
-        own = _worktree(project, folder or Path.cwd()) if settings.memory_per_worktree else None
-        mine = _inside(project.folder / WORKTREES / own / MEMORY if own else project.folder / MEMORY, project.root)
-    return {"project": mine, "user": _inside(project.user / MEMORY, project.user)}
+        return _chosen(given, project)
+    own = _worktree(project, folder or Path.cwd()) if settings.memory_per_worktree else None
+    return _inside(project.folder / WORKTREES / own / MEMORY if own else project.folder / MEMORY, project.root)
 
 
-def memory_stores(
-    project: Project, settings: IPyAgent, *, environ: Mapping[str, str] = os.environ, folder: Path | None = None
-) -> dict[Scope, Store]:
-    """A store for each scope; the project's `.ipyagent/` is made with the first write."""
-    places = memory_folders(project, settings, environ=environ, folder=folder)
-    inside = places["project"].is_relative_to(project.root.resolve())
-    return {
-        "project": Store(places["project"], "project", prepare=project.make if inside else None),
-        "user": Store(places["user"], "user"),
-    }
+def store_in(folder: Path, scope: str, project: Project) -> Store:
+    """The store in a scope's folder; the project's `.ipyagent/` is made with the first write."""
+    inside = scope == "project" and folder.is_relative_to(project.root.resolve())
+    return Store(folder, scope, prepare=project.make if inside else None)
 
 
 def _chosen(given: str, project: Project) -> Path:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from . import reading
 from .names import fresh, label, plain, quoted, result, short
 from .phrases import STAT_NAMES
 from .query import Query, listed
 from .recipe import Recipe, Task
-from .tables import which
+from .showing import keyed, which
+from .tables import inner
 
 COLOUR = re.compile(r"\bcolou?r(?:ed|ing)?\s+(?:\w+\s+)?by\b|按\S{1,8}?(?:着色|上色|分色)", re.I)
 
@@ -35,6 +37,8 @@ def plot(task: Task, query: Query) -> Recipe:
         columns = [c for c in frame.columns if frame.temporal(c)][:1] + [c for c in frame.columns if frame.numeric(c)][
             :1
         ]
+    if query.units and (columns or not query.measures):
+        return (yield from _by_date(task, query, named))
     if not columns:
         raise which(task, frame, "column")
     measures = [c for c in columns if frame.numeric(c) and c not in query.groups]
@@ -76,6 +80,56 @@ def plot(task: Task, query: Query) -> Recipe:
     if facts:
         said += task.say(" Read from the result: ", " 结果显示：") + "; ".join(facts) + "."
     return said
+
+
+def _by_date(task: Task, query: Query, named: str) -> Recipe:
+    """Draws a statistic of a column (or the number of rows) over parts of a date, a line or bars for each group."""
+    frame, unit = query.frame, query.units[0]
+    measures = [each for each in query.measures if frame.numeric(each)]
+    groups = tuple(c for c in query.groups if c not in measures and not frame.temporal(c) and frame.few(c))[:1]
+    stat = inner(query.words, query.stat if query.stat in STAT_NAMES else "mean") if measures else "count"
+    query = replace(query, units=query.units[:1])
+    keys, by, dated = keyed(query, groups, linear=True)
+    what = measures[0] if measures else "rows"
+    fig, ax, name = task.fresh("fig"), task.fresh("ax"), task.fresh(result(what, keys))
+    value = f"[{quoted(what)}].{stat}()" if measures else ".size()"
+    turned = ".unstack()" if groups else ""
+    order = f".reindex({_WEEK})" if unit.unit == "weekday" else ""
+    kind = "bar" if named == "bar" or (unit.unit == "weekday" and named != "line") else "line"
+    marks = "plot.bar(ax=ax, rot=45, width=0.75)" if kind == "bar" else 'plot(ax=ax, marker="o", rot=45)'
+    words = _of(stat, what) if measures else "Rows"
+    title = f"{stat} {plain(what)}" if measures else "rows"
+    title = f"{title} by {' and '.join(map(plain, keys))}"
+    code = "\n".join(
+        [
+            "import matplotlib.pyplot as plt", "",
+            f"{query.start}{dated}{name} = {query.source}.groupby({by}){value}{turned}{order}",
+            f"{fig}, {ax} = plt.subplots(figsize=(6.5, 4))", f"{name}.{marks.replace('ax=ax', f'ax={ax}')}",
+            f"{ax}.set(title={quoted(title[:1].upper() + title[1:] + query.where)}, xlabel={quoted(unit.unit.capitalize())}, "
+            f"ylabel={quoted(words)})",
+            f"{ax}.grid(axis=\"y\", alpha=0.3)", f'{ax}.spines[["top", "right"]].set_visible(False)',
+            f"{fig}.tight_layout()", "plt.show()",
+            f'print("from = {{}} to {{}}".format({name}.index.min(), {name}.index.max()))',
+            f"print({name}.round(2).to_string())",
+        ]
+    )  # fmt: skip
+    step = yield from task.sure(code, f"{stat} of {what} over the {unit.unit} of {unit.column}.")
+    about = task.say(f"the {STAT_NAMES[stat][0]} of `{what}`", f"`{what}` 的{STAT_NAMES[stat][1]}") if measures else task.say(
+        "the number of rows", "行数"
+    )
+    over = ", ".join(f"`{each}`" for each in keys)
+    said = task.say(
+        f"{_NAMES[kind][0]} of {about} by {over} (dates: `{unit.column}`) from `{frame.name}`{query.where}.",
+        f"`{frame.name}` 的{_NAMES[kind][1]}：{about}，按 {over}（日期列 `{unit.column}`）{query.where}。",
+    )
+    lines = [re.split(r"\s{2,}", line.strip()) for line in step.text.splitlines()]
+    table = [row for row in lines if len(row) == 2 and reading.number(row[1]) is not None and row[0] != unit.unit]
+    if groups or not table:
+        return said
+    return f"{said}\n\n" + reading.markdown([unit.unit, task.say(*STAT_NAMES[stat])], table, most=40)
+
+
+_WEEK = '["Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"]'
 
 
 def _fitting(query: Query, measures: list[str], groups: list[str]) -> str:

@@ -133,40 +133,81 @@ _PEOPLE = {"women": "female", "woman": "female", "girl": "female", "men": "male"
 
 
 def find_values(text: str, values: Mapping[str, Sequence[str]], taken: Sequence[Mention] = ()) -> list[Mention]:
-    """Values of columns named in the text ("males", "Gentoo"); of values of the same name, the first column's."""
+    """Values of columns named in the text ("males", "Gentoo", "team A"); a value that several columns have is that of
+    the column named next to it, else of one named anywhere (`taken`), else of the first."""
     tokens = [token for token in _tokens(text) if all(token[2] <= m.start or token[1] >= m.end for m in taken)]
     candidates: list[Mention] = []
     for column, listed in values.items():
         keyed = {"".join(map(stem, words(value))): value for value in listed if words(value)}
+        own = [each for each in taken if each.column == column]
         for size in range(min(5, len(tokens)), 0, -1):
             for first in range(len(tokens) - size + 1):
                 part = tokens[first : first + size]
                 key = "".join(stem(word) for word, _, _ in part)
                 value = keyed.get(key) or keyed.get(_PEOPLE.get(key, ""))
-                ordinary = part[0][0] in _WEAK or part[0][0].isdigit() or len(part[0][0]) < 2
-                if value is not None and not (size == 1 and ordinary):
-                    candidates.append(Mention(column, part[0][1], part[-1][2], 5.0 + size, value))
+                if value is None:
+                    continue
+                start, end = part[0][1], part[-1][2]
+                beside = any(_BESIDE.fullmatch(text[m.end : start]) or text[end : m.start] == " " for m in own)
+                if size > 1 or beside or _plain(text, start, end, value):
+                    score = 5.0 + size + (1 if beside else 0.5 if own else 0)
+                    candidates.append(Mention(column, start, end, score, value))
     return _apart(candidates)
+
+
+_BESIDE = re.compile(
+    r"\s*(?:(?:is|are|was|were)(?: not|n't)?|(?:not )?in|=+|!=|:|：|不?(?:是|为|等于))?\s*[\"'“‘]?\s*(?:[A-Za-z0-9]\b\s*"
+    r"(?:,|and|or|和|与|或|、)\s*)*", re.I
+)  # fmt: skip
+_ANSWERS = bag("yes no true false y n")
+
+
+def _plain(text: str, start: int, end: int, value: str) -> bool:
+    """Whether one word that is a value may be taken for it where its column is not named beside it."""
+    word = text[start:end]
+    if text[start - 1 : start] in tuple("\"'“‘") and text[end : end + 1] in tuple("\"'”’"):
+        return True
+    if word.lower() in _WEAK or word.isdigit() or word.lower() in _ANSWERS:
+        return word == value and word[0].isupper() and not word.isdigit() and word.lower() not in _ANSWERS
+    if len(word) > 1 or not word.isascii():
+        return True
+    return word == value and word.isupper() and (word not in "AI" or start > 0) and not _UNIT_SIGN.search(text[:start])
+
+
+_UNIT_SIGN = re.compile(r"\d\s*$")
 
 
 _YES = frozenset({"yes", "true", "1", "y", "1.0"})
 _NO = frozenset({"no", "false", "0", "n", "0.0"})
-_BEFORE = re.compile(r"(?:\b(?:for|of|among|only|just|who|that|many)|只看?|仅|的)\s*(?:the\s*)?(?:\w+\s+)?$", re.I)
-_NEGATED = re.compile(r"(?:non|not|no|didn't|did not|without|不|非|没有?)[\s-]*$", re.I)
+_BEFORE = re.compile(r"(?:\b(?:for|of|among|only|just|who|that|which|many|were|was|been|where)|只看?|仅|的|被|已)\s*"
+                     r"(?:the\s*)?(?:\w+\s+)?$", re.I)  # fmt: skip
+_NEGATED = re.compile(
+    r"(?:\bnon\b|\bnot\b|\bno\b|n't\b|\bnever\b|\bwithout\b|不是?|非|没有?|未|无)[\s-]*"
+    r"(?:(?:been|be|yet|being|get|got|an?|have|has|the|被|曾)\s*)*$", re.I
+)  # fmt: skip
+_IS = re.compile(r"\s*(?:is|are|was|were|=+|:|：|为|是)\s*[\"'“]?(?:(?P<yes>true|yes|1|是|真)|(?P<no>not true|false|no|0|否|假))"
+                 r"(?![\w.])[\"'”]?", re.I)  # fmt: skip
 
 
-def find_flags(text: str, values: Mapping[str, Sequence[str]], *, bare: bool) -> list[Mention]:
-    """Yes/no columns used as a condition ("non-smokers", "who survived"); `bare`: the name alone is a condition."""
+def find_flags(text: str, values: Mapping[str, Sequence[str]], *, bare: bool) -> list[tuple[Mention, int]]:
+    """Yes/no columns used as a condition ("non-smokers", "who survived"), each with the start of its words.
+
+    `bare`: the name alone is a condition.
+    """
     found: list[Mention] = []
+    starts: dict[int, int] = {}
     for column, listed in values.items():
         if len(listed) == 2 and all(value.lower() in _YES | _NO for value in listed):
             for mention in find(text, [column]):
-                before = text[: mention.start]
-                if bare or _NEGATED.search(before) or _BEFORE.search(before):
-                    wanted = _NO if _NEGATED.search(before) else _YES
-                    value = next(value for value in listed if value.lower() in wanted)
-                    found.append(Mention(column, mention.start, mention.end, 4.0, value))
-    return _apart(found)
+                before, said = text[: mention.start], _IS.match(text[mention.end :])
+                negated = _NEGATED.search(before)
+                if bare or negated or said or _BEFORE.search(before):
+                    is_no = bool(said and said["no"]) != bool(negated)
+                    value = next(value for value in listed if value.lower() in (_NO if is_no else _YES))
+                    end = mention.end + (said.end() if said else 0)
+                    starts[mention.start] = negated.start() if negated else mention.start
+                    found.append(Mention(column, mention.start, end, 4.0, value))
+    return [(each, starts[each.start]) for each in _apart(found)]
 
 
 _CJK = re.compile(r"[\u3400-\u9fff]+")

@@ -9,7 +9,7 @@ from .names import quoted
 from .phrases import bag
 from .query import Query, listed
 from .recipe import Ending, Recipe, Task
-from .tables import which
+from .showing import which
 
 _IN_PLACE = re.compile(r"\bin[- ]?place\b|\bitself\b|\boverwrit\w+|\bdirectly\b|原地|直接|本身|覆盖", re.I)
 _WAYS = (

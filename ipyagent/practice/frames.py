@@ -8,7 +8,9 @@ from collections.abc import Collection, Generator, Mapping
 from dataclasses import dataclass, replace
 
 from . import reading, schema
+from .choosing import NAME, columns_of, fitting, names_in
 from .columns import chinese_names, find, unexplained
+from .conditions import Shape
 from .conversation import Step
 from .lost import gone, gone_text, how_built
 from .phrases import bag, english
@@ -21,6 +23,7 @@ _TEMPORAL = ("datetime", "period")
 # Kinds of requests for which names and dtypes of the columns are enough when every word is understood.
 _SHALLOW = bag("missing drop fill how_many values rows correlate fit")
 _DIGIT = re.compile(r"\d")
+_ISO = re.compile(r"(?:1[5-9]|20|21)\d\d[-/]\d\d?[-/]\d\d?(?:$|[ T])")
 # Kinds that say nothing of single rows, so that words which are no columns are no conditions either.
 _WHOLE = bag("missing columns profile drop")
 
@@ -66,9 +69,21 @@ class Frame:
         """Whether the column holds dates or is a text column named like one."""
         dtype = self.dtypes[column].lower()
         named = re.search(r"date|time|日期|时间", column, re.I)
+        known = self.values.get(column, ())
         return dtype.startswith(_TEMPORAL) or bool(
-            named and not self.numeric(column) and self.unique.get(column, 99) > 12
-        )
+            named and not self.numeric(column) and not dtype.startswith("bool")
+            and (self.unique.get(column, 99) > 12 or (known and all(map(_ISO.match, known))))
+        )  # fmt: skip
+
+    @property
+    def shape(self) -> Shape:
+        """What conditions need to know of the columns."""
+        columns = self.columns
+        return Shape(
+            self.dtypes, [each for each in columns if self.numeric(each)], [c for c in columns if self.temporal(c)],
+            self.values, {key: each.low for key, each in self.ranges.items()},
+            {key: each.high for key, each in self.ranges.items()},
+        )  # fmt: skip
 
     def few(self, column: str, most: int = 12) -> bool:
         """Whether the column has few enough values to be a group; texts of which little is known are taken to."""
@@ -95,15 +110,16 @@ def categories_of(name: str, texts: list[str]) -> str:
 _SEARCH = '[n for n, v in list(globals().items()) if type(v).__name__ == "DataFrame" and not n.startswith("_")]'
 
 
-def find_frame(task: Task, text: str, kind: str, without: str = "") -> Finding:
+def find_frame(task: Task, text: str, kind: str, without: str = "", meant: str = "") -> Finding:
     """The DataFrame the request means, as it is now. Ends the turn when there is none or it is gone.
 
-    `text`: the request with what it amends; `without`: a name that has just turned out not to be there.
+    `text`: the request with what it amends; `without`: a name that has just turned out not to be there; `meant`: the
+    name, where it is known already.
     """
-    name = yield from _named(task, text, without)
+    name = meant or (yield from _named(task, text, without))
     told = task.known.tables.get(name) if not without else None
     counts = task.known.counts.get(name) if not without else None
-    said = re.sub(rf"(?<!\w){re.escape(name)}(?!\w)", " ", text).split("\n")
+    said = _without_name(text, name, task).split("\n")
     frame = _frame(told, counts) if told else None
     if frame is None or not told or not (told.deep or _names_do(said, frame, kind)):
         told = (yield from _described(task, name)) or told
@@ -122,15 +138,43 @@ def find_frame(task: Task, text: str, kind: str, without: str = "") -> Finding:
             return (yield from find_frame(task, text, kind, name))
         counts, fresh = (None if step.failed else schema.categories(step.text)), True
         frame = _frame(told, counts, fresh=fresh)
-    left = _left(said[:-1], frame, kind) if counts is not None else []
+    left = _left(said[:-1], frame, kind) if counts is not None or not texts else []
+    if left and not meant and (other := (yield from _elsewhere(task, text, name))):
+        return (yield from find_frame(task, text, kind, without, other))
     return replace(frame, left=tuple(dict.fromkeys(left)))
+
+
+def _without_name(text: str, name: str, task: Task) -> str:
+    """The text without the table's name, where that is no column's."""
+    if name not in names_in(text, [name], columns_of(task.known)):
+        return text
+    edge = "" if re.search(r"[\u3400-\u9fff]", name) else r"(?![A-Za-z0-9_])"
+    return re.sub(rf"{'(?<![A-Za-z0-9_])' if edge else ''}{re.escape(name)}{edge}", " ", text)
+
+
+def _elsewhere(task: Task, text: str, name: str) -> Generator[Act, tuple[Step, ...], str]:
+    """Another table of the user's whose columns and values explain more of the request, which names no table."""
+    known = task.known
+    others = [each for each in known.sizes if each != name and each not in known.own - known.loaded]
+    attached = task.conversation.turn.attached("variable")
+    if not others or attached or name in names_in(text, [name], columns_of(known)) or name not in known.tables:
+        return ""
+    look = [each for each in others if each not in known.tables or not known.tables[each].deep][:4]
+    if look and task.has("variables"):
+        calls = tuple(("variables", {"name": each}) for each in look)
+        steps = yield Act(calls, "Words of the request are not in this table: are they in another?")
+        for each, step in zip(look, steps, strict=True):
+            if not step.failed:
+                known.described(each, step.text)
+    best = fitting(known, text, [name, *others], name)
+    return best if best != name else ""
 
 
 def look_at_named(task: Task, text: str) -> Generator[Act, tuple[Step, ...], None]:
     """Learns what the names of a request are that the listing of variables had no room or time for."""
     if not task.has("variables"):
         return
-    for name in dict.fromkeys(re.findall(r"[A-Za-z_]\w*", text)):
+    for name in names_in(text, task.known.untold):
         if name in task.known.untold:
             why = f"`{name}` is named; the listing of variables was too long to say what it is."
             step = yield from task.call("variables", {"name": name}, why)
@@ -221,20 +265,23 @@ def _inspected(task: Task, name: str) -> Generator[Act, tuple[Step, ...], Schema
 
 
 def _named(task: Task, text: str, without: str) -> Generator[Act, tuple[Step, ...], str]:
-    """The name of the DataFrame that is meant: attached, named, used last, or the largest there is."""
+    """The name of the DataFrame that is meant: attached, named, used last unless another has more of the columns that
+    are named, or the largest there is."""
     lost, known = gone(task.conversation), task.known
     if without:
         return (yield from _choose(task, text, without=without, unbound=True))
     yield from look_at_named(task, text)
-    words: list[str] = re.findall(r"[A-Za-z_]\w*", text)
-    if any(word in lost and word not in known.sizes for word in words):
+    if any(word not in known.sizes for word in names_in(text, lost, columns_of(known))):
         return (yield from _choose(task, text))
     attached = task.conversation.turn.attached("variable")
     before = [name for name in dict.fromkeys(reversed(known.used)) if name not in lost]
-    explicit = [word for word in words if word in known.sizes or word in before]
-    asked_for = re.findall(r"`([A-Za-z_]\w*)`|\b(df\w*)\b", text)
+    explicit = names_in(text, {*known.sizes, *before}, columns_of(known))
+    asked_for = re.findall(rf"`({NAME})`|\b(df[A-Za-z0-9_]*)(?![A-Za-z0-9_])", text)
     unknown = next((a or b for a, b in asked_for if (a or b) not in (*before, *known.sizes)), "")
-    name = (*attached, *explicit, *before, "")[0]
+    if attached or explicit:
+        name = (*attached, *explicit)[0]
+    else:
+        name = fitting(known, text, known.sizes, before[0]) if before else ""
     if name and (attached or not unknown):
         return name
     return (yield from _choose(task, text))
@@ -247,12 +294,12 @@ def _choose(task: Task, text: str, without: str = "", unbound: bool = False) -> 
     own = task.known.own
     if task.known.listed and task.known.sizes and not without:
         listed, lost = dict(task.known.sizes), gone(task.conversation)
-        if any(word in listed for word in re.findall(r"[A-Za-z_]\w*", text)) or (
+        if names_in(text, listed, columns_of(task.known)) or (
             not task.known.cut
-            and not any(word in lost for word in re.findall(r"[A-Za-z_]\w*", text))
-            and not re.search(r"`[A-Za-z_]\w*`|\bdf\w*\b", text)
+            and not names_in(text, lost)
+            and not re.search(rf"`{NAME}`|\bdf[A-Za-z0-9_]*(?![A-Za-z0-9_])", text)
         ):
-            return _preferred(listed, text, own)
+            return _preferred(task, listed, text)
     if task.has("variables"):
         step = yield from task.call("variables", {}, "Which DataFrames does the user have? I look before I compute.")
         listed = {} if step.failed else reading.frames(step.text)
@@ -265,17 +312,17 @@ def _choose(task: Task, text: str, without: str = "", unbound: bool = False) -> 
         step = yield from task.python(_SEARCH, "Which DataFrames does the user have? I look before I compute.")
         found = reading.literal(step.text)
         listed, lost = {str(name): (0, 0) for name in found or []}, gone(task.conversation)
-    words: list[str] = re.findall(r"[A-Za-z_]\w*", text)
-    told = any(word in listed for word in words) if task.known.cut else any(name not in own for name in listed)
+    columns = columns_of(task.known)
+    told = bool(names_in(text, listed, columns)) if task.known.cut else any(name not in own for name in listed)
     if task.has("variables") and not told and re.search(r"\bmore: ", step.text):
         step = yield from task.python(_SEARCH, "The listing was cut; the names of all DataFrames are needed.")
         listed |= {str(name): listed.get(str(name), (0, 0)) for name in reading.literal(step.text) or []}
     listed.pop(without, None)
     if without in lost or (unbound and how_built(task.conversation, without)):
         raise Ending(gone_text(task, without, lost.get(without, "")))
-    if any(name in listed for name in words):
-        return _preferred(listed, text, own)
-    vanished = [name for name in words if name in lost]
+    if names_in(text, listed, columns):
+        return _preferred(task, listed, text)
+    vanished = names_in(text, lost, columns)
     if vanished or (lost and not listed):
         name = (*vanished, *lost)[0]
         raise Ending(gone_text(task, name, lost[name]))
@@ -287,10 +334,13 @@ def _choose(task: Task, text: str, without: str = "", unbound: bool = False) -> 
                 "这里还没有 DataFrame。请先读取一个，例如：“读取 penguins.csv” 或 “加载企鹅数据集”。",
             )
         )
-    return _preferred(listed, text, own)
+    return _preferred(task, listed, text)
 
 
-def _preferred(listed: Mapping[str, tuple[int, int]], text: str, own: Collection[str]) -> str:
-    """The DataFrame that is named, or the longest that is not a result of the agent's own."""
-    named = [name for name in re.findall(r"[A-Za-z_]\w*", text) if name in listed]
-    return named[0] if named else max(listed, key=lambda each: (each not in own, listed[each][0]))
+def _preferred(task: Task, listed: Mapping[str, tuple[int, int]], text: str) -> str:
+    """The DataFrame that is named, or that has the columns that are, or the longest not made by the agent itself."""
+    named = names_in(text, listed, columns_of(task.known))
+    if named:
+        return named[0]
+    longest = max(listed, key=lambda each: (each not in task.known.own, listed[each][0]))
+    return fitting(task.known, text, listed) or longest

@@ -10,6 +10,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from .conditions import NUMBER, OPERATOR
 from .conversation import Turn
 from .kinds import KINDS
 from .phrases import bag, english, normal, stat
@@ -121,6 +122,8 @@ def _corrected(name: str, text: str) -> str:
         return "top"
     words = english(text)
     computed = stat(words)
+    if name == "share" and re.search(r"\b(?:mean|average|median)\b|平均|中位", words):
+        return "group" if GROUPING.search(words) else "aggregate"
     if name in ("values", "how_many", "find", "profile") and computed not in ("", "count") and GROUPING.search(words):
         return "group"
     if name == "how_many" and (
@@ -135,7 +138,7 @@ def _corrected(name: str, text: str) -> str:
 
 
 _ON_DATA = bag(
-    "outliers plot fit correlate drop fill missing compare columns values rows top how_many profile find files"
+    "share outliers plot fit correlate drop fill missing compare columns values rows top how_many profile find files"
 )
 _THEN = re.compile(
     r"\s*,?\s*\b(?:and then|and|then)\b\s*|\s*[;,]\s*(?:(?:and )?then\s+|and\s+)?"
@@ -153,6 +156,12 @@ _WORK = re.compile(
 _WHERE = re.compile(
     r"\bwhere\b.*(?:[<>=]|\b(?:is|are|over|under|above|below|at least|at most)\b|[大小高低多少等]于|超过|是)", re.I
 )
+
+
+_WHICH = re.compile(
+    rf"(?:\b(?:which|who|what|list|show|find|give)\b|哪些|谁|哪个|哪几|列出).*(?:{OPERATOR}|\bbetween\b)\s*{NUMBER}"
+    r"|(?:哪些|谁|哪个|哪几|列出).*\d+\s*(?:个|次|元|岁)?(?:以上|以下|之间)", re.I
+)  # fmt: skip
 
 
 def _data_set(text: str) -> re.Match[str] | None:
@@ -183,7 +192,7 @@ def _weak_kind(text: str) -> str:
             return "read"
         if re.search(r"\b(?:data|data ?set|table|file|csv)\b|数据|表格|文件", text, re.I):
             return "load"
-    if _WHERE.search(text):
+    if _WHERE.search(text) or _WHICH.search(text):
         return "rows"
     words = english(text)
     if re.search(r"\bgroup\b|分组", words, re.I) or (stat(words) and GROUPING.search(words)):
@@ -224,7 +233,7 @@ def _next(previous: Ask | None, turn: Turn) -> Ask:
 
 
 _FOLLOWED = bag(
-    "outliers group aggregate fill plot fit correlate compare values top how_many missing profile rows drop"
+    "share outliers group aggregate fill plot fit correlate compare values top how_many missing profile rows drop"
 )
 
 

@@ -49,6 +49,8 @@ KINDS: tuple[tuple[str, str], ...] = (
         r"|剔除).*(?:缺失|空值)"),
     ("missing", r"\bmissing\b|\bnulls?\b|\bnan?s?\b(?=.*\b(?:values?|count|are|any)\b)|\bnans\b|\bincomplete\b"
         r"|缺失|空值|缺少|丢失"),
+    ("share", r"\bwhat (?:share|percent(?:age)?|proportion|fraction|part)\b|\b(?:share|percent(?:age)?|proportion|fraction) of\b"
+        r"|\bhow many per ?cent\b|\bpercentages?\b|\bproportions?\b|占比|百分比|百分之几|比例|份额|占.{0,8}多少|占多少|占几成"),
     ("compare", r"\bcompare\b|\bdifferences?\b|\bdiffer\b|\bdo .*differ|\bversus\b|\bvs\b|比较|对比|差异|差别|相比"),
     ("columns", r"\b(?:what|which|list|show)\b.*\bcolumns?\b|\bcolumn names?\b|\bdtypes?\b|有哪些列|哪些字段"
         r"|列名|字段名|什么列"),

@@ -19,9 +19,9 @@ from .schema import Schema
 
 CELL = re.compile(r"```(?:python)?\n(.*?)\n```", re.S)
 _NEW_KERNEL = re.compile(r"resumed in a new kernel|kernel was restarted|kernel restarted|^gone:", re.M)
-_ATTACHED = re.compile(r"^\s*<variable name=\"([A-Za-z_]\w*)\">\n(.*)\n</variable>", re.S)
-_NAMED_LINE = re.compile(r"^([A-Za-z_]\w*)  \S")
-_LOADED = re.compile(r"^([A-Za-z_]\w*) = (?:pd\.read_\w+|load_\w+|data\.\w+)\(", re.M)
+_ATTACHED = re.compile(r"^\s*<variable name=\"([^\W\d]\w*)\">\n(.*)\n</variable>", re.S)
+_NAMED_LINE = re.compile(r"^([^\W\d]\w*)  \S")
+_LOADED = re.compile(r"^([^\W\d]\w*) = (?:pd\.read_\w+|load_\w+|data\.\w+)\(", re.M)
 _LIBRARY = bag("pd np plt print len list dict sorted str repr type range enumerate zip set tuple sum max min")
 _CHANGES = bag("insert pop update setdefault __setitem__ set_flags eval")
 
@@ -58,7 +58,7 @@ class Knowledge:
         names = {found[1] for each in lines if (found := _NAMED_LINE.match(each))}
         rest = re.search(r"^… and \d+ more: (.*)$", text, re.M)
         self.cut = cut = bool(rest and rest[1].endswith("…"))
-        self.untold = set(re.findall(r"[A-Za-z_]\w*", rest[1])) if rest else set()
+        self.untold = set(re.findall(r"[^\W\d]\w*", rest[1])) if rest else set()
         names |= self.untold
         # Names that a cut listing does not tell may still be there.
         self.names = self.names | names if cut else names
@@ -94,7 +94,7 @@ class Knowledge:
         """Takes into account a call and its result."""
         if step.code:
             self.ran(step.code, own=own)
-            about = re.search(r"([A-Za-z_]\w*)\[column\]\.value_counts\(\)", step.code)
+            about = re.search(r"([^\W\d]\w*)\[column\]\.value_counts\(\)", step.code)
             counts = schema.categories(step.text) if about and not step.failed else None
             if about and counts is not None:
                 self.counts[about[1]] = counts

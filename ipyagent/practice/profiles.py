@@ -131,13 +131,18 @@ def profile(task: Task, query: Query) -> Recipe:
     named = [column for column in query.mentions if frame.numeric(column)]
     numeric = named or [column for column in frame.columns if frame.numeric(column)]
     texts = [column for column in frame.columns if not frame.numeric(column)]
-    head = task.say(
-        f"`{name}`: **{frame.rows}** rows, **{len(frame.columns)}** columns.",
-        f"`{name}`：**{frame.rows}** 行，**{len(frame.columns)}** 列。",
-    )
-    made, headers, code = task.fresh(f"{name}_profile"), ["count", "mean", "std", "min", "50%", "max"], ""
+    if query.filters:
+        head = task.say(f"`{name}`{query.where}:", f"`{name}`{query.where}：")
+    else:
+        head = task.say(
+            f"`{name}`: **{frame.rows}** rows, **{len(frame.columns)}** columns.",
+            f"`{name}`：**{frame.rows}** 行，**{len(frame.columns)}** 列。",
+        )
+    name = query.source
+    made, headers = task.fresh(f"{frame.name}_profile"), ["count", "mean", "std", "min", "50%", "max"]
+    code = query.start + (f'print(len({name}), "rows chosen")\n' if query.filters else "")
     if numeric:
-        code = f"{made} = {name}{f'[{listed(named)}]' if named else ''}.describe().T[{listed(headers)}]\n"
+        code += f"{made} = {name}{f'[{listed(named)}]' if named else ''}.describe().T[{listed(headers)}]\n"
         small = any(frame.most(each) < 1 for each in numeric)
         code += f"print({made}.to_string(float_format={_SMALL if small else _PLAIN}))\n"
     code += f'print("duplicated rows:", {name}.astype(str).duplicated().sum())\n'
@@ -150,6 +155,8 @@ def profile(task: Task, query: Query) -> Recipe:
         code.strip(), f"Describe {name}: numeric columns, duplicates, missing values.",
         code.strip().replace(".nunique()", ".astype(str).nunique()").replace("[column].v", "[column].astype(str).v"),
     )  # fmt: skip
+    if chosen := re.search(r"(\d+) rows chosen\n", step.text):
+        head += task.say(f" **{chosen[1]}** of {frame.rows} rows.", f"{frame.rows} 行中的 **{chosen[1]}** 行。")
     found = re.search(r"duplicated rows: (\d+)\s+missing values: (\d+)", step.text)
     if found:
         head += task.say(
@@ -158,7 +165,8 @@ def profile(task: Task, query: Query) -> Recipe:
         )
     parts = [head]
     if numeric:
-        table = reading.rows(step.text.split("\nduplicated rows:")[0], headers)
+        table = reading.rows(step.text.split("\nduplicated rows:")[0].partition("rows chosen\n")[2] if query.filters
+                             else step.text.split("\nduplicated rows:")[0], headers)  # fmt: skip
         label = task.say("column", "列")
         parts.append(
             reading.markdown([label, *headers], table, most=40)

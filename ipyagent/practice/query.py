@@ -1,7 +1,8 @@
 """A request put in terms of one DataFrame: which columns are measured, grouped and filtered.
 
 Words in a grouping zone ("by …", "按 … ") are groups, other numeric columns are measures, values are filters; a
-later amendment replaces or adds to what came before it.
+later amendment replaces or adds to what came before it. What is a condition by its words but was read as none is
+kept in `loose`: whoever answers names it.
 """
 
 from __future__ import annotations
@@ -10,10 +11,14 @@ import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
-from .columns import Mention, find, find_flags, find_values
+from . import dates
+from .columns import Mention, find
+from .conditions import Condition, Filter, comparisons, flags, gaps, values
 from .frames import Frame
+from .having import Having, by_rows, by_stat
 from .intents import GROUPING, Ask
 from .names import fresh, quoted, short
+from .overlooked import loose
 from .phrases import STAT_NAMES, english, stat
 
 _STOP = re.compile(
@@ -22,22 +27,6 @@ _STOP = re.compile(
     r"|are|from|only|among|there|do)\b|[;。?]|计算|统计|求|的|平均|均值|中位|总|最|画|分组|有|多少|看",
     re.I,
 )
-_NUMBER = r"(-?\d[\d,]*\.?\d*)"
-_OPERATORS = (
-    (">=", r">=|≥|at least|no less than|不少于|至少|不低于"),
-    ("<=", r"<=|≤|at most|no more than|至多|不超过|不高于"),
-    (
-        ">",
-        r">|over|above|(?:more|greater|larger|higher|bigger|longer|older|heavier|later) than|exceed(?:s|ing)?"
-        r"|大于|超过|高于|多于",
-    ),
-    ("<", r"<|under|below|(?:less|lower|smaller|fewer|shorter|younger|lighter|earlier) than|小于|低于|少于|不到|不足"),
-    ("==", r"==?|equals?(?: to)?|等于|为|是"),
-)
-_ADJECTIVES = {
-    "older": "age", "younger": "age", "heavier": "weight", "lighter": "weight", "longer": "length", "shorter": "length",
-    "cheaper": "price", "taller": "height",
-}  # fmt: skip
 _COUNTS = {
     "one": 1,
     "two": 2,
@@ -52,28 +41,17 @@ _COUNTS = {
     "五": 5,
     "十": 10,
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Filter:
-    """One condition: the column, an operator, and the value as Python source."""
-
-    column: str
-    operator: str
-    value: str
-
-    def code(self, frame: str) -> str:
-        """The condition in pandas."""
-        column = f"{frame}[{quoted(self.column)}]"
-        return f"{column}.isin({self.value})" if self.operator == "in" else f"{column} {self.operator} {self.value}"
-
-    def __str__(self) -> str:
-        return f"{self.column} {self.operator.replace('==', '=')} {self.value}".replace('"', "")
+_OR = re.compile(r"\bor\b|或者?", re.I)
 
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """What to compute on a frame. `mentions`: columns in the order of the request; `first`: its first words."""
+    """What to compute on a frame. `mentions`: columns in the order of the request; `words`: its first words.
+
+    `rest`: the words without those of the conditions. `units`: groups by parts of dates. `either`: one of the
+    conditions is enough. `having`: a condition on groups. `loose`: words that would be conditions and are not read.
+    `base`: how many of the filters, from the first, say of which rows a share is asked.
+    """
 
     frame: Frame
     kind: str
@@ -84,6 +62,12 @@ class Query:
     groups: tuple[str, ...] = ()
     filters: tuple[Filter, ...] = ()
     taken: frozenset[str] = frozenset()
+    rest: str = ""
+    units: tuple[dates.Unit, ...] = ()
+    either: bool = False
+    having: Having | None = None
+    loose: tuple[str, ...] = ()
+    base: int = 0
 
     @property
     def part(self) -> str:
@@ -98,7 +82,8 @@ class Query:
     def condition(self) -> str:
         """All conditions as one pandas expression; empty without any."""
         conditions = [each.code(self.frame.name) for each in self.filters]
-        return conditions[0] if len(conditions) == 1 else " & ".join(f"({each})" for each in conditions)
+        joined = " | " if self.either else " & "
+        return conditions[0] if len(conditions) == 1 else joined.join(f"({each})" for each in conditions)
 
     @property
     def source(self) -> str:
@@ -111,17 +96,22 @@ class Query:
         return f"{self.part} = {self.frame.name}[{self.condition}]\n" if self.filters else ""
 
     @property
+    def told(self) -> str:
+        """The conditions in words."""
+        return (" or " if self.either else "; ").join(map(str, self.filters))
+
+    @property
     def where(self) -> str:
         """The filters in words, in brackets, or nothing."""
-        return f" ({'; '.join(map(str, self.filters))})" if self.filters else ""
+        return f" ({self.told})" if self.filters else ""
 
     def many(self, otherwise: int = 5) -> int:
         """How many rows "top 5" or "前三个" asks for."""
-        found = re.search(r"(?:top|first|前|bottom)?\s*(\d+)", self.words)
+        found = re.search(r"(?:top|first|前|bottom)\s*(\d+)", self.rest) or re.search(r"(\d+)", self.rest)
         if found and 0 < int(found[1]) <= 100:
             return int(found[1])
         return next(
-            (n for word, n in _COUNTS.items() if re.search(rf"\b{word}\b" if word.isascii() else word, self.words)),
+            (n for word, n in _COUNTS.items() if re.search(rf"\b{word}\b" if word.isascii() else word, self.rest)),
             otherwise,
         )
 
@@ -133,10 +123,7 @@ def listed(columns: Sequence[str]) -> str:
 
 def resolve(ask: Ask, frame: Frame, taken: Collection[str] = ()) -> Query:
     """The query that an ask means on a frame; `taken` are names of the user's."""
-    words = english(ask.text, frame.own)
-    if frame.name.lower() not in {column.lower() for column in frame.columns}:
-        words = re.sub(rf"(?<!\w){re.escape(frame.name)}(?!\w)", " ", words)
-    query = _read(words, frame, ask.kind)
+    query = _read(english(ask.text, frame.own), frame, ask.kind)
     for how, said in ask.amendments:
         query = _amended(query, how, english(said, frame.own))
     return replace(query, taken=frozenset(taken))
@@ -152,28 +139,117 @@ def _zones(words: str, mentions: Sequence[Mention]) -> list[tuple[int, int]]:
     return found
 
 
+def _without(words: str, spans: Sequence[tuple[int, int]]) -> str:
+    """The words with blanks in place of these spans."""
+    for start, end in spans:
+        words = words[:start] + " " * (end - start) + words[end:]
+    return words
+
+
 def _read(words: str, frame: Frame, kind: str) -> Query:
-    filters, used = _comparisons(words, frame)
-    mentions = [each for each in find(words, frame.columns) if not any(a <= each.start < b for a, b in used)]
+    shape = frame.shape
+    having = by_rows(words, frame.name, frame.columns) if kind not in ("fit", "correlate", "drop", "fill") else None
+    if frame.name.lower() not in {column.lower() for column in frame.columns}:
+        words = _blanked(words, frame.name)
+    exact = [each for each in find(words, frame.columns) if each.score >= 20 and re.search(r"\d", each.column)]
+    spans = [having.span] if having else []
+    made = dates.conditions(words, shape, [*spans, *((each.start, each.end) for each in exact)])
+    spans += [(each.start, each.end) for each in made]
+
+    def free(at: int) -> bool:
+        return not any(a <= at < b for a, b in spans)
+
+    made += comparisons(words, shape, free)
+    spans += [(each.start, each.end) for each in made]
+    mentions = [each for each in find(_masked(words, spans), frame.columns) if free(each.start)]
+    units = [] if kind == "compare" else [each for each in dates.units(words, shape) if free(each.start)]
+    if units:
+        mentions = [each for each in mentions if not any(u.start <= each.start < u.end for u in units)]
+    if kind not in ("missing", "drop", "fill", "columns"):
+        gapped = gaps(words, mentions, shape)
+        made += gapped
+        spans += [(each.start, each.end) for each in gapped]
     zones = [] if kind in ("fit", "top") else _zones(words, mentions)
-    zoned = [each for each in mentions if any(a <= each.start < b for a, b in zones)]
-    values = find_values(words, frame.values, mentions)
-    flags = [] if kind == "compare" else find_flags(words, frame.values, bare=kind == "how_many")
-    flags = [each for each in flags if each.column not in {other.column for other in zoned}]
-    conditions = [] if kind in ("fit", "correlate") else [*values, *flags]
-    filters = (*filters, *_conditions([each for each in conditions if not _inside(each, used)], frame))
-    filtered = {each.column for each in flags}
-    free = [each.column for each in mentions if each not in zoned and each.column not in filtered]
-    groups = [each.column for each in zoned]
+    zoned = [each for each in mentions if any(a <= each.start < b for a, b in zones) and free(each.start)]
+    named = values(words, shape, find(_masked(words, spans), frame.columns), free)
+    spans += [(each.start, each.end) for each in named]
+    flagged: list[Condition] = []
+    if kind not in ("compare", "fit", "correlate"):
+        flagged = flags(words, shape, bare=kind in ("how_many", "share"), free=free)
+    flagged = [each for each in flagged if each.filter.column not in {other.column for other in zoned}]
+    conditions = [*made, *named, *flagged]
+    spans += [(each.start, each.end) for each in flagged]
+    filters = tuple(dict.fromkeys(each.filter for each in sorted(conditions, key=lambda each: each.start)))
+    filtered = {each.filter.column for each in flagged}
+    mentions = [each for each in mentions if free(each.start) or each in zoned]
+    if kind == "compare":
+        # "Compare web and shop by revenue" measures revenue.
+        zoned = [each for each in zoned if not (frame.numeric(each.column) and not frame.few(each.column))]
+    free_columns = [each.column for each in mentions if each not in zoned and each.column not in filtered]
+    groups = list(dict.fromkeys(each.column for each in zoned))
     if not groups and kind in ("group", "values", "compare", "profile"):
-        groups = [column for column in free if not frame.numeric(column)] or (free[:1] if kind == "values" else [])
-    if kind == "values" and not groups:
-        groups = free[:1]
-    measures = [column for column in free if frame.numeric(column) and column not in groups]
+        groups = [c for c in free_columns if not frame.numeric(c)] or (free_columns[:1] if kind == "values" else [])
+        groups = [] if units and kind != "compare" and all(frame.temporal(each) for each in groups) else groups
+    if kind == "values" and not groups and not units:
+        groups = free_columns[:1]
+    measures = [column for column in free_columns if frame.numeric(column) and column not in groups]
     order = [each.column for each in mentions if each.column not in filtered]
+    asked = stat(_unnamed(words, mentions))
+    if kind not in ("fit", "correlate", "compare") and having is None and (on := by_stat(words, made, mentions, frame.few)):
+        having, filters = on, tuple(each for each in filters if each != on.filter)
+    found = [*((each.start, each.end) for each in mentions), *((each.start, each.end) for each in units)]
+    told = loose(words, kind, [*spans, *found], _many_span(words, kind, spans))
+    either, wrong = _alternatives(words, conditions, filters)
+    base = _base(words, conditions, filters) if kind == "share" else 0
+    rest = _without(words, spans)
     return Query(
-        frame, kind, words, stat(_unnamed(words, mentions)), tuple(order), tuple(measures), tuple(groups), filters
-    )
+        frame, kind, words, asked, tuple(dict.fromkeys(order)), tuple(dict.fromkeys(measures)), tuple(groups), filters,
+        rest=rest, units=tuple(units), either=either, having=having, loose=(*told, *wrong), base=base,
+    )  # fmt: skip
+
+
+def _blanked(words: str, name: str) -> str:
+    """The words without the table's name, as long as before."""
+    whole = rf"(?<![A-Za-z0-9_]){re.escape(name)}(?![A-Za-z0-9_])" if name.isascii() else re.escape(name)
+    return re.sub(whole, " " * len(name), words)
+
+
+def _masked(words: str, spans: Sequence[tuple[int, int]]) -> str:
+    for start, end in spans:
+        words = words[:start] + "\x01" * (end - start) + words[end:]
+    return words
+
+
+def _many_span(words: str, kind: str, spans: Sequence[tuple[int, int]]) -> tuple[int, int] | None:
+    """Where the number of rows stands that "top 5" asks for."""
+    if kind not in ("top", "rows"):
+        return None
+    rest = _without(words, spans)
+    found = re.search(r"(?:top|first|前|bottom)\s*(\d+)", rest) or re.search(r"(?<![A-Za-z0-9_.])(\d{1,3})(?![A-Za-z0-9_.])", rest)
+    return found.span() if found else None
+
+
+def _alternatives(
+    words: str, conditions: Sequence[Condition], filters: Sequence[Filter]
+) -> tuple[bool, tuple[str, ...]]:
+    """Whether any one of the conditions is enough; the "or" that is too much for that in words."""
+    ordered = sorted(conditions, key=lambda each: each.start)
+    pairs = [(a, b) for a, b in zip(ordered, ordered[1:], strict=False) if a.filter != b.filter]
+    ors = [(a, b) for a, b in pairs if _OR.search(words[a.end : b.start])]
+    if not ors:
+        return False, ()
+    if len(ors) == len(pairs) == len(filters) - 1:
+        return True, ()
+    return False, tuple(words[a.start : b.end] for a, b in ors)
+
+
+def _base(words: str, conditions: Sequence[Condition], filters: Sequence[Filter]) -> int:
+    """How many filters say of which rows a share is asked: those before the verb, or before 中 or 里."""
+    cut = re.search(r"\b(?:is|are|was|were|have|has|had|did|that|who)\b|中的?|里面?|占", words, re.I)
+    before = {each.filter for each in conditions if cut and each.end <= cut.start() + 1}
+    head = [each for each in filters if each in before]
+    count = len(head) if head and len(head) < len(filters) else 0
+    return count if list(filters[:count]) == head else 0
 
 
 def _unnamed(words: str, mentions: Sequence[Mention]) -> str:
@@ -184,79 +260,21 @@ def _unnamed(words: str, mentions: Sequence[Mention]) -> str:
     return words
 
 
-def _inside(mention: Mention, spans: Sequence[tuple[int, int]]) -> bool:
-    return any(a <= mention.start < b for a, b in spans)
-
-
-def _conditions(mentions: Sequence[Mention], frame: Frame) -> list[Filter]:
-    by_column: dict[str, list[str]] = {}
-    for each in mentions:
-        if each.value is not None and each.value not in by_column.setdefault(each.column, []):
-            by_column[each.column].append(each.value)
-    made = []
-    for column, values in by_column.items():
-        dtype = frame.dtypes[column]
-        source = [value if frame.numeric(column) or dtype.startswith("bool") else quoted(value) for value in values]
-        made.append(
-            Filter(column, "==", source[0]) if len(source) == 1 else Filter(column, "in", f"[{', '.join(source)}]")
-        )
-    return made
-
-
-def _comparisons(words: str, frame: Frame) -> tuple[tuple[Filter, ...], list[tuple[int, int]]]:
-    """Conditions on numbers ("body mass over 4000", "older than 30", "8 cylinders") and the spans they take."""
-    made: list[Filter] = []
-    spans: list[tuple[int, int]] = []
-    numeric = [column for column in frame.columns if frame.numeric(column)]
-    for match in re.finditer(rf"\b({'|'.join(_ADJECTIVES)}) than {_NUMBER}", words, re.I):
-        column = next((each.column for each in find(_ADJECTIVES[match[1].lower()], numeric)), None)
-        if column:
-            operator = "<" if match[1].lower() in ("younger", "lighter", "shorter", "cheaper") else ">"
-            made.append(Filter(column, operator, match[2].replace(",", "")))
-            spans.append(match.span())
-    for match in re.finditer(r"\b(?:in|for|during|of|year)\s+((?:19|20)\d\d)\b|((?:19|20)\d\d)\s*年", words, re.I):
-        column = next((each for each in numeric if each.strip().lower() == "year"), None)
-        if column:
-            made.append(Filter(column, "==", match[1] or match[2]))
-            spans.append(match.span())
-    for each in find(words, numeric):
-        if _inside(each, spans):
-            continue
-        rest = words[each.end :]
-        for operator, pattern in _OPERATORS:
-            found = re.match(rf"\s*(?:is|are|was|that|which|values?|of)?\s*(?:{pattern})\s*{_NUMBER}", rest, re.I)
-            if found:
-                made.append(Filter(each.column, operator, found[1].replace(",", "").rstrip(".")))
-                spans.append((each.start, each.end + found.end()))
-                break
-        else:
-            before = re.search(rf"(?<![\w.]){_NUMBER}\s*$", words[: each.start])
-            after = re.match(rf"\s*{_NUMBER}(?![\w.])", rest)
-            number = (after or before) if not re.search(r"top|first|largest|前|bins?", words, re.I) else None
-            if number and number[1] in frame.values.get(each.column, ()):
-                made.append(Filter(each.column, "==", number[1]))
-                spans.append(
-                    (
-                        min(each.start, number.start() if number is before else each.start),
-                        each.end + (number.end() if number is after else 0),
-                    )
-                )
-    return tuple(made), spans
-
-
 def _amended(query: Query, how: str, said: str) -> Query:
     frame = query.frame
     if how == "chart":
-        return replace(query, words=f"{query.words} ; {said}")
+        return replace(query, words=f"{query.words} ; {said}", rest=f"{query.rest} ; {said}")
     new = _read(said, frame, "how_many" if how == "only" else "group")
     named = tuple(new.mentions)
     kept = tuple(old for old in query.filters if old.column not in {each.column for each in new.filters})
-    query = replace(query, filters=(*kept, *new.filters))
-    if how in ("by", "also") and named:
+    query = replace(query, filters=(*kept, *new.filters), loose=(*query.loose, *new.loose))
+    if how in ("by", "also") and (named or new.units):
         groups = (*query.groups, *named) if how == "also" else named
+        units = (*query.units, *new.units) if how == "also" else new.units
         query = replace(
-            query, groups=tuple(dict.fromkeys(groups)), measures=tuple(m for m in query.measures if m not in named)
-        )
+            query, groups=tuple(dict.fromkeys(groups)), measures=tuple(m for m in query.measures if m not in named),
+            units=units,
+        )  # fmt: skip
     elif how == "about" and named:
         numbers = tuple(name for name in named if frame.numeric(name) and not (frame.few(name) and query.groups))
         others = tuple(name for name in named if name not in numbers)

@@ -16,7 +16,7 @@ Rows = list[list[str]]
 _DENIED = re.compile(r"\bdenied\b|\bwas not run\b|not (?:allowed|permitted)|permission|read[_ -]only mode|拒绝", re.I)
 _ERROR = re.compile(r"^(?:[\w.]+\.)?([A-Z]\w*(?:Error|Exception|Interrupt|Exit|Warning|Failure))(?::\s*(.*))?$")
 _FRAME = re.compile(
-    r"^[\W_]*(?P<name>[A-Za-z_]\w*)\W.*?\b(?:DataFrame"
+    r"^[\W_]*(?P<name>[^\W\d]\w*)\W.*?\b(?:DataFrame"
     r"|frame)\b(?:\D*(?P<rows>\d[\d,]*)\s*(?:rows)?\s*[x×,*]\s*(?P<columns>\d+))?"
 )
 _GONE = re.compile(r"\bgone\s*[:：]\s*(?P<listed>.*)|(?P<name>\w+)`? is gone", re.I)
@@ -151,11 +151,11 @@ def gone(text: str) -> dict[str, str]:
         if each and each["name"]:
             found[each["name"]] = ""
         elif each:
-            for name, what in re.findall(r"([A-Za-z_]\w*)\s*\(([^)]*)\)", each["listed"]):
+            for name, what in re.findall(r"([^\W\d]\w*)\s*\(([^)]*)\)", each["listed"]):
                 found[name] = what
             bare = re.sub(r"\([^)]*\)", "", each["listed"])
             found.update(
-                {name: "" for name in re.findall(r"(?:^|,)\s*`?([A-Za-z_]\w*)`?\s*(?=,|$)", bare) if name not in found}
+                {name: "" for name in re.findall(r"(?:^|,)\s*`?([^\W\d]\w*)`?\s*(?=,|$)", bare) if name not in found}
             )
     return found
 

@@ -9,7 +9,8 @@ from . import reading
 from .names import quoted, result, short
 from .query import Query, listed
 from .recipe import Ending, Recipe, Task
-from .tables import digits, group, shown, which
+from .showing import digits, shown, which
+from .tables import group, is_id
 
 
 def compare(task: Task, query: Query) -> Recipe:
@@ -17,6 +18,8 @@ def compare(task: Task, query: Query) -> Recipe:
     frame = query.frame
     pair = next((each for each in query.filters if each.operator == "in"), None)
     column = pair.column if pair else next((each for each in query.groups), None)
+    if column is None and query.units:
+        return (yield from group(task, replace(query, kind="group")))
     if column is None:
         numeric = [each for each in query.mentions if frame.numeric(each)]
         if len(numeric) >= 2:
@@ -29,6 +32,8 @@ def compare(task: Task, query: Query) -> Recipe:
     if len(names) != 2:
         return (yield from group(task, _grouped(query, column, measures)))
     measure = measures[0]
+    if query.stat not in ("", "mean", "count") or len(measures) > 1:
+        return (yield from group(task, _grouped(query, column, measures)))
     rest = tuple(each for each in query.filters if each is not pair)
     source = replace(query, filters=rest)
     first, second = names
@@ -86,7 +91,7 @@ def _first_numeric(query: Query, column: str) -> list[str]:
     return [
         each
         for each in query.frame.columns
-        if query.frame.numeric(each) and each != column and not query.frame.few(each, 3)
+        if query.frame.numeric(each) and each != column and not query.frame.few(each, 3) and not is_id(each, query.frame)
     ][:1]
 
 

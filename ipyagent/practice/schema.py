@@ -16,7 +16,7 @@ _DTYPE = (
     r"|period\[[^\]]*\])"
 )
 _MISSING = r"(?: \((?P<missing>~?[\d.,]+%? missing)\))?"
-_HEAD = re.compile(r"^(?P<name>[A-Za-z_]\w*)  DataFrame (?P<rows>\d+) x (?P<columns>\d+)(?P<rest>.*)$")
+_HEAD = re.compile(r"^(?P<name>[^\W\d]\w*)  DataFrame (?P<rows>\d+) x (?P<columns>\d+)(?P<rest>.*)$")
 _COLUMN = re.compile(rf"(?P<column>.+?) (?P<dtype>{_DTYPE}){_MISSING}(?:, |$)")
 _LINE = re.compile(
     rf"^  (?P<column>.+?): (?P<dtype>{_DTYPE})(?P<missing>, ~?[\d.,]+%? missing)?(?:, missing not counted)?"

@@ -6,6 +6,7 @@ The same body always gets the same answer. What is known comes from the body alo
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -13,6 +14,7 @@ from typing import Any
 from . import (
     boundaries,
     charts,
+    counting,
     delegating,
     filling,
     loading,
@@ -20,15 +22,18 @@ from . import (
     messaging,
     own_tools,
     profiles,
+    ranking,
     reading,
     relations,
     remembering,
     selecting,
     session,
+    shares,
     skilling,
     tables,
     talk,
 )
+from .conditions import Filter
 from .conversation import Conversation, read
 from .dreaming import dreamed
 from .extracting import extracted
@@ -37,6 +42,7 @@ from .intents import Ask, after_load, ask, kind, other_work
 from .knowledge import known
 from .lesson import is_lesson, teach
 from .noting import noted
+from .overlooked import unused
 from .phrases import MARK_EN, MARK_ZH, normal
 from .query import Query, resolve
 from .recipe import Act, Ending, Recipe, Task
@@ -44,8 +50,8 @@ from .replies import Reply, calls, text
 from .summaries import summary
 
 _ON_FRAME: dict[str, Callable[[Task, Query], Recipe | str]] = {
-    "group": tables.group, "aggregate": tables.aggregate, "values": tables.counts, "how_many": tables.how_many,
-    "top": tables.top, "missing": profiles.missing, "columns": profiles.columns, "profile": profiles.profile,
+    "group": tables.group, "aggregate": tables.aggregate, "values": counting.counts, "how_many": counting.how_many,
+    "share": shares.share, "top": ranking.top, "missing": profiles.missing, "columns": profiles.columns, "profile": profiles.profile,
     "drop": profiles.drop, "fill": filling.fill, "outliers": profiles.outliers, "rows": profiles.rows,
     "plot": charts.plot, "compare": relations.compare, "correlate": relations.correlate, "fit": relations.fit,
 }  # fmt: skip
@@ -177,45 +183,79 @@ def _on_frame(task: Task, wanted: Ask, name: str = "") -> Recipe:
     if task.known.listed and not task.known.complete and task.has("variables"):
         step = yield from task.call("variables", {}, "The listing was cut; I must not take a name that the user has.")
         task.known.listing("" if step.failed else step.text, longest=True)
-    made = _start(task, wanted, frame)
+    query = _query(task, wanted, frame)
+    made = _start(task, query)
     if isinstance(made, str):
-        return made
+        return made + _unread(task, query, made)
+    ran: list[str] = []
     try:
         act = next(made)
-        steps = yield act
+        steps = yield _kept(act, ran)
     except StopIteration as finished:
-        return str(finished.value)
+        return str(finished.value) + _unread(task, query, str(finished.value))
     if any(step.failed and reading.error(step.text)[0] in ("NameError", "KeyError") for step in steps):
         missing = any(f"'{frame.name}'" in reading.error(step.text)[1] for step in steps)
         task.known.forget(frame.name)
         frame = yield from find_frame(task, said, wanted.kind, frame.name if missing else "")
-        again = _start(task, wanted, frame)
+        again = _start(task, _query(task, wanted, frame))
         return again if isinstance(again, str) else (yield from again)
     try:
         while True:
             act = made.send(steps)
-            steps = yield act
+            steps = yield _kept(act, ran)
     except StopIteration as finished:
         undone = [] if wanted.amendments else other_work(wanted.text, wanted.kind)
-        unread = _unread(task, frame) if wanted.kind != "fill" else ""  # filling names them itself
-        return str(finished.value) + unread + _undone(task, undone)
+        words = str(finished.value)
+        # Filling names what it cannot follow itself.
+        unread = _unread(task, query, "\n".join([*ran, words])) if wanted.kind != "fill" else ""
+        return words + unread + _undone(task, undone)
 
 
-def _unread(task: Task, frame: Frame) -> str:
-    """Says which words of the request name no column and no value: the answer leaves them out."""
-    if not frame.left:
-        return ""
-    words = ", ".join(f"“{each}”" for each in frame.left[:5])
-    return task.say(
-        f"\n\nNo column or value of `{frame.name}` is named {words}, so the answer leaves that out.",
-        f"\n\n`{frame.name}` 中没有与 {words} 对应的列或取值，回答没有考虑它。",
-    )
+def _kept(act: Act, ran: list[str]) -> Act:
+    """The act, its code noted down."""
+    ran += [str(given.get("code") or "") for _, given in act.calls]
+    return act
 
 
-def _start(task: Task, wanted: Ask, frame: Frame) -> Recipe | str:
+def _unread(task: Task, query: Query, shown: str) -> str:
+    """Says which words of the request name nothing in the table, and what no part of the answer has used.
+
+    `shown`: the code that ran and the answer.
+    """
+    frame, said = query.frame, ""
+    unknown = [each for each in frame.left if re.search(re.escape(each), query.rest, re.I)]
+    if unknown:
+        words = ", ".join(f"“{each}”" for each in unknown[:5])
+        said += task.say(
+            f"\n\nNo column or value of `{frame.name}` is named {words}, so the answer leaves that out.",
+            f"\n\n`{frame.name}` 中没有与 {words} 对应的列或取值，回答没有考虑它。",
+        )
+    if left := [each for each in unused(query, shown) if each not in unknown]:
+        words = ", ".join(f"“{each}”" for each in left[:6])
+        said += task.say(
+            f"\n\nNot taken into account: {words}. The answer is for the request without that.",
+            f"\n\n没有考虑：{words}。以上回答不包含这部分要求。",
+        )
+    return said
+
+
+def _query(task: Task, wanted: Ask, frame: Frame) -> Query:
     for part in other_work(wanted.text, wanted.kind):
         wanted = replace(wanted, text=wanted.text.replace(part, " "))  # not acted on, so its columns are not meant
-    return _ON_FRAME[wanted.kind](task, resolve(wanted, frame, task.known.taken))
+    return resolve(wanted, frame, task.known.taken)
+
+
+def _start(task: Task, query: Query) -> Recipe | str:
+    frame = query.frame
+    if query.having and any(each != query.having.column for each in (*query.groups, *query.mentions)):
+        return counting.sizes(task, query)
+    flags = [each for each in query.mentions if frame.dtypes[each].startswith("bool")]
+    if query.kind in ("aggregate", "group") and query.stat == "mean" and not query.measures and flags:
+        # The mean of a yes/no column is the share of its yes.
+        groups = tuple(each for each in query.groups if each != flags[0])
+        met = (*query.filters, Filter(flags[0], "==", "True"))
+        return shares.share(task, replace(query, groups=groups, filters=met, base=len(query.filters)))
+    return _ON_FRAME[query.kind](task, query)
 
 
 def _next_act(recipe: Recipe, conversation: Conversation) -> Act | str:

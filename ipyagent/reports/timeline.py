@@ -14,6 +14,7 @@ import msgspec
 from ipyagent.journal.events import (
     BlockDropped,
     CacheBroken,
+    ChildEnded,
     Collapsed,
     Compacted,
     DecisionUndone,
@@ -115,10 +116,8 @@ class Walk:
         else:
             self._mark(event, *said)
         self.last = event.id
-        if isinstance(event, UsageReported | ForkEnded):
-            self._requests += 1 if isinstance(event, UsageReported) else event.requests
-            self._priced = self._priced and event.cost is not None
-            self._spent += event.cost or 0.0
+        if isinstance(event, UsageReported | ForkEnded | ChildEnded):
+            self._pay(event)
         elif isinstance(event, TurnEnded):
             self._close(event.status)
 
@@ -127,6 +126,18 @@ class Walk:
         """What was seen so far."""
         bars = [*self._bars, *([self._bar("")] if self._open is not None else [])]
         return Timeline(bars=tuple(bars), marks=tuple(self._marks), around=dict(self._around))
+
+    def _pay(self, event: UsageReported | ForkEnded | ChildEnded) -> None:
+        """What is paid after a turn is that turn's: work in the background, a compaction between turns."""
+        requests = 1 if isinstance(event, UsageReported) else event.requests
+        if self._open is None and self._bars:
+            last = self._bars[-1]
+            cost = None if last.cost is None or event.cost is None else last.cost + event.cost
+            self._bars[-1] = msgspec.structs.replace(last, cost=cost, requests=last.requests + requests)
+            return
+        self._requests += requests
+        self._priced = self._priced and event.cost is not None
+        self._spent += event.cost or 0.0
 
     def _mark(self, event: Event, kind: str, words: str) -> None:
         view = self.view
@@ -154,7 +165,7 @@ class Walk:
     def _close(self, ended: str) -> None:
         if self._open is not None:
             self._bars.append(self._bar(ended))
-        self._open, self._spent, self._requests, self._priced = None, 0.0, 0, True
+            self._open, self._spent, self._requests, self._priced = None, 0.0, 0, True
 
 
 def timeline(events: Iterable[Event]) -> Timeline:
@@ -185,7 +196,7 @@ def view_at(events: Iterable[Event], event: int) -> View:
 def describe(event: Event) -> tuple[str, str] | None:
     """Kind and words for what happened to the context; None for what is no mark."""
     match event:
-        case ResultStored():
+        case ResultStored() if event.tokens:
             return "stored", f"a result of {event.chars:,} characters kept in {event.path}"
         case ResultsCleared():
             count = len(event.calls)

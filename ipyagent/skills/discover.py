@@ -1,7 +1,8 @@
 """Where skills are found: bundled ones, the user's, the project's; a later place wins over an earlier one.
 
 A project's are looked for only when the folder is trusted. A link that leads out of its tree is not
-followed. One bad skill never hides another. What has not changed on the disk is not read again.
+followed. One bad skill never hides another, nor takes a name that a right one has. What has not changed on the
+disk is not read again.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from pathlib import Path
 import msgspec
 
 from ipyagent.project import Project
-from ipyagent.skills.parse import FILE, Diagnostic, Skill, read_skill
+from ipyagent.skills.parse import FILE, Diagnostic, Skill, folder_name, read_skill
 
 DEEPEST = 6
 MOST_FOLDERS = 2_000
@@ -89,13 +90,14 @@ class Shelf:
 
     def _look(self) -> Found:
         seen: dict[str, tuple[tuple[int, int, int], Skill | Diagnostic]] = {}
-        skills: dict[str, Skill] = {}
+        read: list[list[Skill]] = []
         problems: list[Diagnostic] = []
         for place in self.places:
             if place.outside:
                 problems.append(Diagnostic(file=place.folder, why=OUTSIDE, skipped=True))
                 continue
             walk = _Walk(place.folder)
+            read.append([])
             for folder in walk.skills():
                 stamp = _stamp(folder / FILE)
                 key = str(folder)
@@ -106,16 +108,47 @@ class Shelf:
                     problems.append(got)
                     continue
                 problems += [Diagnostic(file=got.file, why=why) for why in got.problems]
-                before = skills.get(got.name)
-                if before is not None:
-                    why = f"takes the place of {before.file}, of the same name"
-                    problems.append(Diagnostic(file=got.file, why=why))
-                skills[got.name] = got
+                read[-1].append(got)
             problems += walk.problems
+        skills = _named(read, problems)
         self._known = seen
         if skills == self._found.skills and tuple(problems) == self._found.problems:
             return self._found
         return Found(dict(sorted(skills.items())), tuple(problems))
+
+
+def _named(places: Sequence[Sequence[Skill]], problems: list[Diagnostic]) -> dict[str, Skill]:
+    """Who bears which name; `places`: the skills of each, lowest priority first. A later place wins, but one that is
+    not named as its folder takes no name that a rightly named one bears, and within a place what has a problem
+    takes none from what was there before: it goes under its folder's name."""
+    skills: dict[str, Skill] = {}
+    own: set[str] = set()  # names that are in their skill's folder's too
+    for right in (True, False):
+        for place in places:
+            here: set[str] = set()
+            for skill in sorted(place, key=lambda skill: bool(skill.problems)):  # those that are sound come first
+                folder = folder_name(skill.folder)
+                if (skill.name == folder) is not right:
+                    continue
+                name, before = skill.name, skills.get(skill.name)
+                if before is not None and skill.problems and (name in here or (name in own and not right)):
+                    if _resolved(before.file) == _resolved(skill.file):  # a link to it
+                        continue
+                    if folder in skills:
+                        why = f"its name is that of {before.file}: give it one that no other has"
+                        problems.append(Diagnostic(file=skill.file, why=why, skipped=True))
+                        continue
+                    why = f"the name {name!r} is that of {before.file}; the folder's is taken, {folder!r}"
+                    problems.append(Diagnostic(file=skill.file, why=why))
+                    name = folder
+                elif before is not None:
+                    why = f"takes the place of {before.file}, of the same name"
+                    problems.append(Diagnostic(file=skill.file, why=why))
+                skills[name] = msgspec.structs.replace(skill, name=name) if name != skill.name else skill
+                here.add(name)
+                if name == folder:
+                    own.add(name)
+    return skills
 
 
 class _Walk:

@@ -166,9 +166,14 @@ def name_faults(name: str, folder: str) -> list[str]:
     return found
 
 
+def folder_name(folder: Path) -> str:
+    """The name that a skill's folder gives it."""
+    return _encodable(unicodedata.normalize("NFKC", folder.name))
+
+
 def _name(value: Any, folder: Path, problems: list[str]) -> str:
     """The skill's name: what the header says, else the folder's."""
-    own = _encodable(folder.name)
+    own = folder_name(folder)
     if not isinstance(value, str) or not value.strip():
         what = "no name" if value is None or value == "" else f"the name {str(value)[:MOST_NAME]!r} is no text"
         problems.append(f"{what}; the folder's is taken, {own!r}")

@@ -62,8 +62,7 @@ def _question(arguments: dict[str, Any], workspace: Workspace) -> Question:
     if asked.action != "run":
         return planned(asked, workspace).question()
     cells = _to_run(asked, path, workspace)
-    parts = [f"# cell {cell.ident}\n" + ("# hidden by its author" if cell.hidden else cell.source) for cell in cells]
-    text = "\n\n".join(parts)
+    text = "\n\n".join(f"# cell {cell.ident}\n{cell.source}" for cell in cells)
     own = path == workspace.notebook
     title = f"Run cell {cells[-1].ident} of {name}?" if own else f"Run {len(cells)} cells of {name} in a new kernel?"
     return Question(title=title, text=text, language="python")
@@ -182,6 +181,13 @@ def _to_run(asked: Asked, path: Path, workspace: Workspace) -> tuple[Cell, ...]:
     if path == workspace.notebook and last is not None:
         return (last,)
     cells = tuple(cell for cell in found.cells[: last.number + 1 if last else 0] if cell.kind == "code")
+    if kept := next((cell for cell in cells if cell.hidden and cell.source.strip()), None):
+        # those below it may need what it makes: their outputs without it would be wrong
+        raise ToolFailure(
+            f"{hidden(kept)}, and what stands below it cannot run without it; run the notebook down to a cell above "
+            "it, or tell the user"
+        )
+    cells = tuple(cell for cell in cells if not cell.hidden)
     if not cells:
         raise ToolFailure("there is no code cell in it")
     return cells
@@ -207,10 +213,10 @@ async def _run(asked: Asked, path: Path, workspace: Workspace) -> ToolOutput:
     if ran.error:
         lines.append(f"stopped at an error: {ran.error[:1_000]}")
     if last is not None:
-        lines.append(f"{head_of(last)}\n[hidden by its author]" if last.hidden else cell_text(last, most))
+        lines.append(cell_text(last, most))
     if where:
         lines.append(f"[{RELOAD[where]}: tell the user to reload it before saving]")
-    pictures = pictures_of(last) if last is not None and not last.hidden else []
+    pictures = pictures_of(last) if last is not None else []
     return ToolOutput(
         blocks=(text_block("\n".join(lines)), *pictures), is_error=bool(ran.error), note=f"{len(ran.numbers)} cells ran"
     )

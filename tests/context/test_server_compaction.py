@@ -8,10 +8,13 @@ from typing import Any
 
 import pytest
 from compact_room import CompactRoom, compact_room, plain, words
+from rooms import MODEL
 
 from ipyagent.errors import CompactionFailed
-from ipyagent.journal.events import Compacted, ForkEnded, LayerFailed, UsageReported
+from ipyagent.journal.events import Compacted, ForkEnded, LayerFailed, Usage, UsageReported
 from ipyagent.model.compaction import compaction_betas, summaries_as_text
+from ipyagent.model.prices import cost_of
+from ipyagent.practice.exchange import Exchange
 from ipyagent.practice.replies import text, tool
 
 WINDOW = 40_000
@@ -172,8 +175,24 @@ def test_by_threshold_the_server_compacts_within_a_request(tmp_path: Path) -> No
         assert len(room.bodies[-1]["messages"]) < 10
         room.nothing_refused()
         room.replays(agent)
-        billed = [event for event in room.of(agent, UsageReported) if event.cost]
-        assert max(event.cost for event in billed) > 0
+        (billed,) = (event for event in room.of(agent, UsageReported) if event.billed)
+        parts = next(e.usage["iterations"] for e in room.server.messages if len(e.usage.get("iterations") or ()) > 1)
+        assert billed.billed.output == sum(part["output_tokens"] for part in parts)
+        assert billed.cost == pytest.approx(sum(cost_of(MODEL, _usage(part)) for part in parts))
+        assert agent.session.history.totals.prompt == sum(map(_prompt, room.server.messages))
+        assert agent.session.history.breaks == [], "the provider compacted because we had asked for it"
+
+
+def _usage(part: dict[str, Any]) -> Usage:
+    return Usage(
+        input=part["input_tokens"], cache_read=part["cache_read_input_tokens"],
+        cache_write=part["cache_creation_input_tokens"], output=part["output_tokens"],
+    )  # fmt: skip
+
+
+def _prompt(exchange: Exchange) -> int:
+    """All tokens of a request that are paid for on the way in."""
+    return sum(_usage(part).prompt for part in exchange.usage.get("iterations") or [exchange.usage])
 
 
 def test_a_failed_server_call_and_a_failed_one_of_ours_change_nothing(tmp_path: Path) -> None:

@@ -9,7 +9,8 @@ import pytest
 
 from ipyagent.config import IPyAgent
 from ipyagent.errors import MemoryRefused
-from ipyagent.memory.places import memory_folders, memory_stores
+from ipyagent.memory.memories import Memories
+from ipyagent.memory.places import memory_folder, store_in
 from ipyagent.project import Project, find_root
 
 
@@ -25,17 +26,17 @@ def settings(**given: object) -> IPyAgent:
 
 
 def test_by_default_it_is_beside_the_project_and_in_the_users_folder(project: Project) -> None:
-    places = memory_folders(project, settings(), environ={})
-    assert places == {"project": project.root / ".ipyagent" / "memory", "user": project.user / "memory"}
+    assert memory_folder("project", project, settings(), environ={}) == project.root / ".ipyagent" / "memory"
+    assert memory_folder("user", project, settings(), environ={}) == project.user / "memory"
     assert not project.folder.exists()
     assert not project.user.exists()
 
 
 def test_the_environment_comes_before_the_setting(project: Project, tmp_path: Path) -> None:
     chosen = settings(memory_dir=str(tmp_path / "from-setting"))
-    assert memory_folders(project, chosen, environ={})["project"] == tmp_path.resolve() / "from-setting"
+    assert memory_folder("project", project, chosen, environ={}) == tmp_path.resolve() / "from-setting"
     given = {"IPYAGENT_MEMORY_DIR": str(tmp_path / "from-environment")}
-    assert memory_folders(project, chosen, environ=given)["project"] == tmp_path.resolve() / "from-environment"
+    assert memory_folder("project", project, chosen, environ=given) == tmp_path.resolve() / "from-environment"
 
 
 @pytest.mark.parametrize(
@@ -60,7 +61,7 @@ def test_the_environment_comes_before_the_setting(project: Project, tmp_path: Pa
 )
 def test_places_that_are_refused(project: Project, given: str, why: str) -> None:
     with pytest.raises(MemoryRefused, match="memory cannot be kept in") as caught:
-        memory_folders(project, settings(memory_dir=given), environ={})
+        memory_folder("project", project, settings(memory_dir=given), environ={})
     assert caught.value.reason == "place"
     assert why in str(caught.value)
 
@@ -72,35 +73,55 @@ def test_a_link_out_of_the_project_is_refused(project: Project, tmp_path: Path) 
     project.folder.mkdir()
     (project.folder / "memory").symlink_to(outside)
     with pytest.raises(MemoryRefused, match="leads out"):
-        memory_folders(project, settings(), environ={})
+        memory_folder("project", project, settings(), environ={})
     (project.root / "notes").symlink_to(outside)
     with pytest.raises(MemoryRefused, match="leads out"):
-        memory_folders(project, settings(memory_dir=str(project.root / "notes" / "memory")), environ={})
+        memory_folder("project", project, settings(memory_dir=str(project.root / "notes" / "memory")), environ={})
     (project.folder / "memory").unlink()
     (project.folder / "memory").symlink_to("memory")
     with pytest.raises(MemoryRefused):
-        memory_folders(project, settings(), environ={})
+        memory_folder("project", project, settings(), environ={})
+
+
+@pytest.mark.parametrize("what", ["link", "circle", "file", "setting"])
+def test_a_place_of_the_project_that_is_refused_leaves_the_users_memory_as_it_is(
+    project: Project, tmp_path: Path, what: str
+) -> None:
+    """A cloned repository must not switch off what the user told the agent for all projects."""
+    project.folder.mkdir()
+    (tmp_path / "outside").mkdir()
+    place = project.folder / "memory"
+    if what == "file":
+        place.write_text("x")
+    elif what != "setting":
+        place.symlink_to(tmp_path / "outside" if what == "link" else "memory")
+    project.trust()
+    memories = Memories(project, settings(memory_dir="relative" if what == "setting" else ""))
+    assert "memory cannot be kept in" in memories.refusal("project")
+    assert memories.refusal("user") == ""
+    assert list(memories.stores()) == ["user"]
+    assert memories.any_store("user").folder == project.user / "memory"
 
 
 def test_a_link_of_the_users_own_choice_is_followed_once(project: Project, tmp_path: Path) -> None:
     (tmp_path / "disk").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "disk")
-    places = memory_folders(project, settings(memory_dir=str(tmp_path / "link" / "memory")), environ={})
-    assert places["project"] == tmp_path.resolve() / "disk" / "memory"
+    place = memory_folder("project", project, settings(memory_dir=str(tmp_path / "link" / "memory")), environ={})
+    assert place == tmp_path.resolve() / "disk" / "memory"
 
 
 def test_a_file_is_no_place(project: Project) -> None:
     project.folder.mkdir()
     (project.folder / "memory").write_text("x")
     with pytest.raises(MemoryRefused, match="is a file"):
-        memory_folders(project, settings(), environ={})
+        memory_folder("project", project, settings(), environ={})
 
 
 def test_the_first_write_makes_the_project_folder_with_its_gitignore(project: Project) -> None:
-    stores = memory_stores(project, settings(), environ={})
-    assert stores["project"].list() == []
+    store = store_in(memory_folder("project", project, settings(), environ={}), "project", project)
+    assert store.list() == []
     assert not project.folder.exists()
-    stores["project"].write("a.md", "A\n", expected=None, by="agent")
+    store.write("a.md", "A\n", expected=None, by="agent")
     assert "sessions/" in (project.folder / ".gitignore").read_text()
     assert "memory" not in (project.folder / ".gitignore").read_text().replace("agent-memory-local", "").split()
     assert project.trusted
@@ -120,11 +141,11 @@ def test_worktrees_share_memory_unless_told_otherwise(tmp_path: Path) -> None:
     project = Project(root=find_root(linked), user=tmp_path / "user")
     assert project.root == main.resolve()
     shared = main.resolve() / ".ipyagent" / "memory"
-    assert memory_folders(project, settings(), environ={}, folder=linked)["project"] == shared
+    assert memory_folder("project", project, settings(), environ={}, folder=linked) == shared
     own = settings(memory_per_worktree=True)
     expected = main.resolve() / ".ipyagent" / "worktrees" / "linked" / "memory"
-    assert memory_folders(project, own, environ={}, folder=linked / "deep")["project"] == expected
-    assert memory_folders(project, own, environ={}, folder=main)["project"] == shared
+    assert memory_folder("project", project, own, environ={}, folder=linked / "deep") == expected
+    assert memory_folder("project", project, own, environ={}, folder=main) == shared
 
 
 def test_a_worktrees_name_cannot_lead_elsewhere(tmp_path: Path) -> None:
@@ -133,6 +154,6 @@ def test_a_worktrees_name_cannot_lead_elsewhere(tmp_path: Path) -> None:
     project = Project(root=main.resolve(), user=tmp_path / "user")
     for name in ("..", ".", "", "x\0y", "a" * 300):
         (linked / ".git").write_text(f"gitdir: {main}/.git/worktrees/{name}\n")
-        place = memory_folders(project, settings(memory_per_worktree=True), environ={}, folder=linked)["project"]
+        place = memory_folder("project", project, settings(memory_per_worktree=True), environ={}, folder=linked)
         assert place.parent.parent == main.resolve() / ".ipyagent" / "worktrees"
         assert len(place.parent.name) == 16

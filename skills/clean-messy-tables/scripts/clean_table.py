@@ -5,16 +5,21 @@ What cannot be read stays missing and is listed, so that a person can decide.
 
 from __future__ import annotations
 
+import math
+import numbers
 import re
 import unicodedata
 from collections.abc import Iterable
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 PLACEHOLDERS = ("", "-", "--", "?", "na", "n/a", "nan", "none", "null", "unknown", "missing", "#n/a", "not available")
-_SIGNS = re.compile(r"[\s\u00a0\u202f'$€£¥₹]|\b(?:USD|EUR|GBP|CHF)\b", re.I)
+_MONEY = r"(?:[$€£¥₹]|(?:USD|EUR|GBP|CHF)(?![a-z]))"
+_BLANKS = r" \u00a0\u2009\u202f"
 
 
 @dataclass(frozen=True)
@@ -81,52 +86,80 @@ def blank_placeholders(
 
 def numbers_from_text(values: pd.Series, *, decimal: str = ".") -> Converted:
     """Numbers out of texts such as "$1,234.50", "(12)" and "1 234". A per cent sign divides by 100. `decimal`
-    "." or ","; the other one groups thousands and is read only where it does so. Raises ValueError for another
-    `decimal`."""
+    "." or ","; the other one, a blank or an apostrophe groups thousands and is read only where it does so; signs of
+    money stand at one end. Whole numbers beyond 2**53 that a float64 cannot hold stay unread: they are identifiers.
+    Raises ValueError for another `decimal`."""
     if decimal not in (".", ","):
         raise ValueError(f"decimal is '.' or ',', not {decimal!r}")
     group = "," if decimal == "." else "."
-    whole = rf"(?:\d{{1,3}}(?:{re.escape(group)}\d{{3}})+|\d+)?"
-    shape = re.compile(rf"[+-]?{whole}(?:{re.escape(decimal)}\d*)?(?:e[+-]?\d+)?")
+    point = re.escape(decimal)
+    whole = rf"(?!0)\d{{1,3}}(?P<group>[{_BLANKS}'’{group}])\d{{3}}(?:(?P=group)\d{{3}})*|\d+"
+    shape = re.compile(
+        rf"(?P<sign>[+-]?)(?P<money>{_MONEY}\s*)?(?P<inner>[+-]?)(?P<number>(?:{whole})(?:{point}\d*)?|{point}\d+)"
+        rf"(?P<power>e[+-]?\d+)?\s*(?P<end>%|{_MONEY})?",
+        re.I,
+    )
 
     def read(value: Any) -> float | None:
-        if isinstance(value, bool):
+        if isinstance(value, (bool, complex)):
             return None
-        if isinstance(value, (int, float)):
-            return float(value)
-        text = _SIGNS.sub("", str(value)).replace("−", "-")
+        if isinstance(value, (numbers.Real, Decimal)):
+            return _held(value)
+        text = str(value).strip().replace("−", "-")
         negative = text.startswith("(") and text.endswith(")")
-        text = text.strip("()") if negative else text
-        percent = text.endswith("%")
-        text = text.removesuffix("%")
-        if not any(sign.isdigit() for sign in text) or not shape.fullmatch(text.lower()):
+        found = shape.fullmatch(text[1:-1].strip() if negative else text)
+        if found is None or (found["money"] and found["end"]):
             return None
-        number = float(text.replace(group, "").replace(decimal, "."))
-        return (-number if negative else number) / (100 if percent else 1)
+        if negative + bool(found["sign"]) + bool(found["inner"]) > 1:
+            return None
+        plain = re.sub(rf"[{_BLANKS}'’{group}]", "", found["number"]).replace(decimal, ".")
+        number = float(plain + found["power"]) if found["power"] else _held(plain)
+        if number is None or math.isinf(number):
+            return None
+        minus = negative or "-" in (found["sign"], found["inner"])
+        return (-number if minus else number) / (100 if found["end"] == "%" else 1)
 
     return _converted(values, read, "float64")
+
+
+def _held(value: Any) -> float | None:
+    """The number as a float, None for one so large that floats leave out whole numbers, and it is among these."""
+    try:
+        number = float(value)
+    except OverflowError:
+        return None
+    large = 2**53 <= abs(number) < math.inf and not isinstance(value, (float, np.floating))
+    return None if large and Decimal(number) != Decimal(str(value)) else number
 
 
 def dates_from_text(values: pd.Series, formats: Iterable[str], *, tz: str | None = None) -> Converted:
     """Times out of texts, by the given strptime formats in order; day and month are never guessed. With `tz` the
     result has that zone: naive times are taken as local there, and those that do not exist or come twice at a
-    change of clocks become missing. Values with an offset need "%z" in the format and `tz`; numbers are not dates."""
+    change of clocks become missing. Values with an offset need "%z" in the format and `tz`; a number is read as the
+    text that it prints as, "now" and "today" are not read."""
     texts = values.astype(object).where(values.notna(), None).map(lambda value: str(value).strip(), na_action="ignore")
     zone = tz or "UTC"
-    found = pd.Series(pd.NaT, index=range(len(texts)), dtype=f"datetime64[ns, {zone}]")
-    left = pd.Series(texts.to_numpy(), index=found.index, dtype=object)
+    left = pd.Series(texts.to_numpy(), index=range(len(texts)), dtype=object)
+    left[left.map(lambda text: isinstance(text, str) and text.lower() in ("now", "today")).astype(bool)] = None
+    parts = []
     for form in formats:
-        open_ = found.isna() & left.notna()
-        if not open_.any():
-            break
+        if "%z" in form and tz is None:
+            raise ValueError("a format with %z needs tz, the zone that the result is to have")
+        held = left.dropna()
         if "%z" in form:
-            if tz is None:
-                raise ValueError("a format with %z needs tz, the zone that the result is to have")
-            got = pd.to_datetime(left[open_], format=form, errors="coerce", utc=True).dt.tz_convert(zone)
+            got = pd.to_datetime(held, format=form, errors="coerce", utc=True).dt.tz_convert(zone)
         else:
-            got = pd.to_datetime(left[open_], format=form, errors="coerce")
+            got = pd.to_datetime(held, format=form, errors="coerce")
             got = got.dt.tz_localize(zone, ambiguous="NaT", nonexistent="NaT")
-        found[open_] = got.astype(found.dtype)
+        parts.append(got.dropna())
+        left = left.drop(parts[-1].index)
+    # Microseconds reach from the year 1 to 9999; nanoseconds, where a text has them, only from 1677 to 2262.
+    fine = any((part.dt.nanosecond != 0).any() for part in parts)
+    found = pd.Series(pd.NaT, index=range(len(texts)), dtype=f"datetime64[{'ns' if fine else 'us'}, {zone}]")
+    for part in parts:
+        if fine:
+            part = part[(part >= pd.Timestamp.min.tz_localize("UTC")) & (part <= pd.Timestamp.max.tz_localize("UTC"))]
+        found[part.index] = part.astype(found.dtype)
     if tz is None:
         found = found.dt.tz_localize(None)
     return _account(values, found.set_axis(values.index))
@@ -165,7 +198,7 @@ def _converted(values: pd.Series, read: Any, dtype: str) -> Converted:
     distinct: dict[Any, Any] = {}
     got = []
     for value in values.array:
-        if not isinstance(value, (list, dict, set, tuple)) and not pd.isna(value):
+        if pd.api.types.is_scalar(value) and not pd.isna(value):
             key = (type(value), value)
             if key not in distinct:
                 distinct[key] = read(value)

@@ -93,7 +93,7 @@ class IPyAgent(Configurable):
     redact_secrets = Bool(
         True, help="Take what looks like a secret out of results, attachments and messages before the model gets them."
     ).tag(config=True)
-    allowed_folders = List(Unicode(), [], help="Further folders that may be read without a question.").tag(config=True)
+    allowed_folders = List(Unicode(), help="Further folders that may be read without a question.").tag(config=True)
     engine = Enum(
         ("client", "server", "auto"),
         "client",

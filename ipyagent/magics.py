@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import importlib
 import threading
+import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -269,7 +270,8 @@ class Extension:
         known = agent.session.history.variables if agent.session is not None else {}
         gone = [name for name in known if name not in self.shell.user_ns]
         lost = f"; variables that are gone since: {', '.join(gone[:8])}{' …' if len(gone) > 8 else ''}" if gone else ""
-        print(f"unchanged since it was answered{lost}; to run it again: %%agent --rerun")  # noqa: T201 - said to the user
+        when = time.strftime("%Y-%m-%d %H:%M", time.localtime(events[-1].at))
+        print(f"unchanged since it was answered, {when}{lost}; to run it again: %%agent --rerun")  # noqa: T201 - said
         return True
 
     def _show_notices(self, agent: Agent) -> None:

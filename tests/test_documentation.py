@@ -46,6 +46,7 @@ ELSEWHERE = {
 
 
 def test_the_reference_is_what_the_code_says() -> None:
+    assert "Undefined" not in reference(make_parser())
     assert (ROOT / "REFERENCE.md").read_text("utf-8") == reference(make_parser()) + "\n", (
         "run `ipyagent reference > REFERENCE.md`"
     )

@@ -284,13 +284,20 @@ def test_environment_variables_set_settings_and_given_values_win() -> None:
 @pytest.mark.parametrize(
     ("name", "value"),
     [("MODE", "Auto"), ("MAX_TURNS", "many"), ("MAX_TURNS", "0"), ("MAX_TURNS", "1.5"), ("THINKING", "maybe"),
-     ("ALLOWED_FOLDERS", "/data"), ("MAX_COST", "-1"), ("MAX_TURNS", "")],
+     ("ALLOWED_FOLDERS", "/data"), ("ALLOWED_FOLDERS", "[1]"), ("MAX_COST", "-1"), ("MAX_COST", "NaN"),
+     ("MAX_TURNS", ""), ("MAX_TURNS", "true"), ("MAX_TURNS", "[" * 100_000), ("COLLAPSE_PERCENT", "101")],
 )  # fmt: skip
-def test_a_wrong_environment_value_is_one_line_with_its_name(name: str, value: str) -> None:
+def test_a_wrong_environment_value_is_one_line_with_its_name_and_what_to_write(name: str, value: str) -> None:
     with pytest.raises(SettingError) as caught:
         IPyAgent(environ={f"IPYAGENT_{name}": value})
-    assert f"IPYAGENT_{name}={value!r}" in str(caught.value)
+    needed = {
+        "MODE": "one of ask, auto, read_only", "MAX_TURNS": "a whole number of at least 1", "THINKING": "true or false",
+        "ALLOWED_FOLDERS": 'a list like ["one", "two"]', "MAX_COST": "a number of at least 0",
+        "COLLAPSE_PERCENT": "a whole number from 1 to 100",
+    }  # fmt: skip
+    assert str(caught.value).startswith(f"IPYAGENT_{name}={value[:80]!r} should be {needed[name]} (")
     assert "\n" not in str(caught.value)
+    assert "char 0" not in str(caught.value)
 
 
 def test_a_wrong_environment_value_stops_loading_with_one_line(tmp_path: Path) -> None:

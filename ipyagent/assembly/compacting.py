@@ -258,10 +258,9 @@ async def _snip(agent: Agent, session: Session, wanted: Wanted, main: MainThread
     if left is not None and left.write():  # the disk failed: nothing names what is not there
         made = msgspec.structs.replace(made, blocks=(text_block(SNIPPED.format(words=words, were=were, kept="")),))
     session.record(msgspec.structs.replace(made, saved=max(0, before - after)))
-    return (
-        f"took out {words}: {before:,} → {session.view.count().tokens:,} tokens, no model call; "
-        "%compact --undo takes it back"
-    )
+    after = session.view.count().tokens
+    longer = " (the line in its place is longer than what went)" if after > before else ""
+    return f"took out {words}: {before:,} → {after:,} tokens{longer}, no model call; %compact --undo takes it back"
 
 
 async def _undo(agent: Agent, session: Session, wanted: Wanted, main: MainThread) -> str:

@@ -86,7 +86,7 @@ def usage_of(session: Session, order: ForkOrder) -> Usage:
         held = min(held, same_until(messages, whole))
     left_out = sum(map(_tokens, whole)) - sum(map(_tokens, messages))
     prompt = view.count().tokens - view.scaled(left_out)
-    said = view.scaled(estimate_text(order.directive))
+    said = estimate_text(order.directive)
     rest = view.scaled(sum(map(_tokens, messages[held:]))) if view.can_read(lifetime) else prompt
     if not session.setting("prompt_cache"):
         return Usage(input=prompt + said)

@@ -64,7 +64,8 @@ class Sessions:
         self._notice = notice
         self._stamp = uuid.uuid4().hex[:12]
         self._looked = False
-        self._replayed: int | None = None
+        self._replayed: tuple[int, int] | None = None
+        """The place of the newest stored answer that was shown, by the first turn of its cell and its own."""
         at_exit(self, Sessions.end_at_exit)
 
     def stored(self) -> list[Path]:
@@ -118,16 +119,25 @@ class Sessions:
         return self._open(folders[0])
 
     def replay(self, text: str, cell: str) -> Turn | None:
-        """The finished turn of a resumed session that this cell asked for, in the order of the
-        turns; None from the first request on that is new."""
+        """The finished turn of a resumed session that this cell asked for last, cells in the order in which they
+        were first asked; None from the first request on that is new."""
         if self.current is None or self._replayed is None or not cell:
             return None
-        for number, turn in enumerate(self.current.history.turns):
-            if number >= self._replayed and (turn.text, turn.cell, turn.status) == (text, cell, "finished"):
-                self._replayed = number + 1
-                return turn
-        self._replayed = None
-        return None
+        standing = [turn for turn in self.current.history.turns if not turn.out]
+        own = [number for number, turn in enumerate(standing) if turn.cell == cell]
+        # what the cell asked when it ran last: several turns, where it asks in a loop
+        newest = {}
+        for at, number in reversed(list(enumerate(own))):
+            newest.setdefault(standing[number].text, number)
+            if at and own[at - 1] != number - 1:
+                break
+        number = newest.get(text, -1)
+        place = (own[0], number) if own else self._replayed
+        if number < 0 or standing[number].status != "finished" or place <= self._replayed:
+            self._replayed = None
+            return None
+        self._replayed = place
+        return standing[number]
 
     def fork(self, name: str = "", *, label: str = "") -> Session:
         """Go on in a copy of the current session, or of the stored one of that id; the original stays as it is.
@@ -233,7 +243,7 @@ class Sessions:
             self._notice(f"and {len(problems) - SHOWN_PROBLEMS} more lines like these; %agent doctor counts them")
         if session.history.stamp != self._stamp:
             session.record(KernelStarted(stamp=self._stamp, python=sys.version.split()[0], resumed=True))
-            self._replayed = 0
+            self._replayed = (-1, -1)
         self._notice(self._resumed(session))
         self.current = session
         return session

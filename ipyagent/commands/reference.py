@@ -126,7 +126,8 @@ def _settings() -> list[str]:
     for name, trait in sorted(IPyAgent.class_own_traits(config=True).items()):
         choices = "one of " + ", ".join(f"`{value or repr('')}`" for value in getattr(trait, "values", ()))
         kind = choices if getattr(trait, "values", None) else type(trait).__name__.lower().replace("unicode", "text")
-        default = trait.default_value if trait.default_value not in ("", None) else "empty"
+        value = trait.default()  # a list's `default_value` is none
+        default = "empty" if value in ("", None) else value
         rows.append((name, kind, f"`{default}`", _first(trait.help), _project(name)))
     return [
         "## Settings",

@@ -14,7 +14,7 @@ from itertools import accumulate
 
 from ipyagent.context.archive import left_results
 from ipyagent.context.policy import NEAR, Cut, Verdict, rounded, weigh
-from ipyagent.context.server_edits import server_clears
+from ipyagent.context.server_edits import server_asked, server_clears
 from ipyagent.journal.events import Event, LayerDecided, ResultsCleared
 from ipyagent.journal.protocols import Moment, Situation
 from ipyagent.journal.spots import Spot
@@ -22,6 +22,7 @@ from ipyagent.journal.spots import Spot
 NAME = "clear_results"
 BY_COUNT = "[Previous: used {tool}{kept}]"
 BY_TIME = "[Old tool result content cleared{kept}]"
+BY_THE_SERVER = "the provider does it by itself, see IPyAgent.engine"
 LEFT = 34
 """Estimated tokens of a cleared result."""
 WORTH = 3 * LEFT
@@ -45,7 +46,7 @@ class ClearResults:
     async def consider(self, now: Situation) -> Sequence[Event]:
         """One batch of results to clear with the reason, the reason alone, or nothing."""
         if server_clears(now.setting, now.state, edits=now.server_edits, bound_thinking=now.bound_thinking):
-            return ()
+            return (LayerDecided(layer=NAME, words=BY_THE_SERVER),) if now.trigger == "manual" else ()
         if not now.view.editable:
             return ()
         results = now.view.results
@@ -75,6 +76,10 @@ class ClearResults:
 def candidates(now: Situation, results: list[Spot], *, keep: int) -> list[int]:
     """Places in `results` of what may be cleared, oldest first."""
     chars, allowed = now.setting("clear_chars"), now.recreatable
+    # what stood when the server left out its newest batch is its business: most of it is in no prompt any more, and
+    # without the rest it would not have come to that batch
+    asked = server_asked(now.setting, now.state, edits=now.server_edits, bound_thinking=now.bound_thinking)
+    upto = now.server_upto if asked else 0
     last = len(results) - keep
     unseen = len(now.view.messages) - 1 if now.view.messages[-1:] and now.view.messages[-1]["role"] == "user" else -1
     first_recent = len(results) - RECENT_ERRORS
@@ -82,6 +87,7 @@ def candidates(now: Situation, results: list[Spot], *, keep: int) -> list[int]:
         at
         for at, spot in enumerate(results[: max(0, last)])
         if not spot.cleared
+        and spot.event > upto
         and spot.chars > chars
         and spot.tokens > LEFT
         and spot.tool in allowed

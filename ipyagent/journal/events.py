@@ -327,7 +327,8 @@ class NotesWritten(_Event, frozen=True, tag=True):
 
 
 class ServerEdited(_Event, frozen=True, tag=True):
-    """The server left out parts of the prompt by itself, as asked (`context_management`)."""
+    """The server left out parts of the prompt by itself, as asked (`context_management`); `cleared` 0: it leaves out
+    nothing any more, they have left the conversation."""
 
     edit: str
     cleared: int

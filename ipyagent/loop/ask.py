@@ -156,16 +156,20 @@ def _report(session: Session, event: UsageReported) -> None:
 
 
 def _record_edits(session: Session, reply: Reply) -> None:
-    """Journal what the server left out, when it is more or less than last time."""
-    for edit in reply.applied:
+    """Journal what the server left out, when it is more or less than last time, or nothing any more."""
+    applied, before = list(reply.applied), session.history.server_edits
+    if not reply.broken:  # it is told at the end
+        kinds = {edit.get("type") for edit in applied}
+        applied += [{"type": kind} for kind, last in before.items() if last.cleared and kind not in kinds]
+    for edit in applied:
         counts = [edit.get(name) for name in ("cleared_tool_uses", "cleared_thinking_turns")]
         cleared = next((count for count in counts if isinstance(count, int)), 0)
         tokens = edit.get("cleared_input_tokens")
         made = ServerEdited(
             edit=str(edit.get("type") or ""), cleared=cleared, tokens=tokens if isinstance(tokens, int) else 0
         )
-        before = session.history.server_edits.get(made.edit)
-        if before is None or (before.cleared, before.tokens) != (made.cleared, made.tokens):
+        last = before.get(made.edit)
+        if last is None or (last.cleared, last.tokens) != (made.cleared, made.tokens):
             session.record(made)
 
 

@@ -97,7 +97,8 @@ class CacheWatch:
             case ResultsCleared():
                 self._known.append(f"{len(event.calls):,} old results were cleared ({event.layer})")
             case ServerEdited():
-                self._known.append(f"the server left out {event.tokens:,} tokens")
+                left_out = f"left out {event.tokens:,} tokens" if event.cleared else "leaves out nothing any more"
+                self._known.append(f"the server {left_out}")
             case ThinkingDropped():
                 self._known.append("thinking left the context")
             case BlockDropped():

@@ -178,6 +178,12 @@ class History:
         """What each decision took away, by its event."""
 
     @property
+    def server_upto(self) -> int:
+        """The event of the newest batch of results that the server leaves out; 0 when it leaves out none."""
+        edit = self.server_edits.get(CLEAR_RESULTS)
+        return edit.id if edit is not None and edit.cleared else 0
+
+    @property
     def unfinished(self) -> bool:
         """Whether the newest turn has no end yet."""
         return bool(self.turns) and self.turns[-1].status is None

@@ -192,13 +192,15 @@ def _weak_kind(text: str) -> str:
             return "read"
         if re.search(r"\b(?:data|data ?set|table|file|csv)\b|数据|表格|文件", text, re.I):
             return "load"
-    if _WHERE.search(text) or _WHICH.search(text):
+    if _WHERE.search(text):
         return "rows"
     words = english(text)
     if re.search(r"\bgroup\b|分组", words, re.I) or (stat(words) and GROUPING.search(words)):
         return "group"
     if stat(words):
         return "aggregate"
+    if _WHICH.search(text):
+        return "rows"
     return "help" if _HELP.search(text) else "out"
 
 

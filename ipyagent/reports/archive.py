@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 
 from ipyagent.errors import JournalError
-from ipyagent.journal.events import Event, ForkEnded, SessionStarted, UsageReported, UserSaid
+from ipyagent.journal.events import ChildEnded, Event, ForkEnded, SessionStarted, UsageReported, UserSaid
 from ipyagent.journal.journal import TRANSCRIPT, read_events
 
 
@@ -59,7 +59,7 @@ def _read(name: str, path: Path, changed: float, size: int) -> Stored:
                     notebook, forked = event.notebook, event.forked_from
                 case UserSaid():
                     first, turns = first or event.text, turns + 1
-                case UsageReported() | ForkEnded():
+                case UsageReported() | ForkEnded() | ChildEnded():
                     priced = priced and event.cost is not None
                     cost += event.cost or 0.0
                 case _:

@@ -213,6 +213,8 @@ def describe(event: Event) -> tuple[str, str] | None:
             return "collapsed", f"events {event.first} to {event.last} shown short, about {event.saved:,} tokens less"
         case DecisionUndone():
             return "taken back", f"the decision of event {event.event} taken back"
+        case ServerEdited() if not event.cleared:
+            return "server edit", f"the provider leaves out nothing any more by {event.edit}"
         case ServerEdited():
             return "server edit", f"the provider left out {event.cleared} by {event.edit}, {event.tokens:,} tokens"
         case CacheBroken():

@@ -84,6 +84,8 @@ def notice_of(event: Event) -> tuple[str, Level] | None:
         case NotesWritten():
             return ("Session notes brought up to date", "info")
         case ServerEdited():
+            if not event.cleared:
+                return None
             return (f"The server left out {event.cleared:,} parts, about {event.tokens:,} tokens", "info")
         case MemoryDismissed():
             return (f"Will not come again: {event.path}", "info")

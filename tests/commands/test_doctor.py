@@ -47,6 +47,18 @@ def test_without_a_key_it_says_what_to_set_and_fails(tmp_path: Path) -> None:
     assert not (tmp_path / ".ipyagent").exists()
 
 
+def test_a_wrong_setting_of_the_environment_is_told_beside_all_else(tmp_path: Path) -> None:
+    status, lines = told(tmp_path, IPYAGENT_WINDOW="abc", IPYAGENT_MAX_COST="five", IPYAGENT_MODE="auto")
+    assert status == 1
+    wrong = [line for line in lines if line[2:].startswith("settings ")]
+    assert [line[15:].partition(" should be ")[0] for line in wrong] == [
+        "IPYAGENT_MAX_COST='five'", "IPYAGENT_WINDOW='abc'",
+    ]  # fmt: skip
+    assert all(line.startswith("✗") for line in wrong)
+    assert "mode auto" in named(lines, "permissions")
+    assert named(lines, "skills").startswith("✓")
+
+
 def test_with_a_server_that_listens_all_is_there_and_no_key_is_shown(tmp_path: Path) -> None:
     with PracticeServer() as server:
         status, lines = told(tmp_path, ANTHROPIC_BASE_URL=server.url, ANTHROPIC_API_KEY=KEY)

@@ -14,6 +14,7 @@ from ipyagent.journal.events import (
     Reminded,
     ResultsCleared,
     ServerEdited,
+    ToolReturned,
     UsageReported,
     UserSaid,
 )
@@ -67,6 +68,69 @@ def test_auto_leaves_clearing_to_us_until_the_servers_trigger_is_near(
     assert all(managed(server)), "the server is asked all the same: in the middle of a long turn only it can clear"
     assert kinds(rig, ResultsCleared)
     assert kinds(rig, ServerEdited) == []
+
+
+def table(rig: Rig, server: PracticeServer, number: int, rows: int = 500) -> None:
+    """A turn whose result is a table of about `rows` * 5 tokens."""
+    code = f"print('\\n'.join(str({number} * n) + ' row of data' for n in range({rows})))"
+    server.script(tool("python", {"code": code}, thinking="hm"), text(f"done {number}", thinking="hmm"))
+    assert rig.turn(f"weigh box {number}").status == "finished"
+
+
+def test_auto_pays_for_nothing_that_the_server_has_left_out(
+    make_rig: Callable[..., Rig], server: PracticeServer
+) -> None:
+    small = {**SMALL, "clear_keep": 3, "window": 60_000, "server_clear_trigger": 17_000}
+    written, left_out = {}, 0
+    for engine in ("server", "auto"):
+        rig, begun = make_rig(engine=engine, **small), len(server.messages)
+        for number in range(1, 14):
+            table(rig, server, number)
+        usages = [exchange.usage for exchange in server.messages[begun:]]
+        written[engine] = sum(usage["cache_creation_input_tokens"] for usage in usages)
+        edits = [event for event in kinds(rig, ServerEdited) if event.edit == "clear_tool_uses_20250919"]
+        assert len(edits) >= 2
+        left_out = edits[-1].tokens
+    assert written["auto"] <= written["server"]
+    assert rig.agent.session is not None
+    savings = rig.agent.session.history.savings
+    assert savings["server_edits"].tokens - left_out < 500, "thinking is all that else went"
+    assert "clear_results" not in savings, "no result goes twice"
+
+
+def test_auto_clears_by_itself_again_what_came_behind_what_the_server_left_out(
+    make_rig: Callable[..., Rig], server: PracticeServer
+) -> None:
+    rig = make_rig(engine="auto", **{**SMALL, "window": 60_000, "server_clear_trigger": 20_000})
+    for number in range(1, 8):
+        table(rig, server, number)
+    (edit,) = [event for event in kinds(rig, ServerEdited) if event.edit == "clear_tool_uses_20250919"]
+    calls = {event.call: event.id for event in kinds(rig, ToolReturned)}
+    before = server.messages[-1].prompt_tokens
+    rig.settings.clear_policy, rig.settings.clear_keep = "every_turn", 0
+    server.script(text("fine"))
+    rig.turn("and now?")
+    (cleared,) = kinds(rig, ResultsCleared)
+    assert set(cleared.calls) == {call for call, at in calls.items() if at > edit.id}
+    fewer = before - server.messages[-1].prompt_tokens
+    assert fewer > 0.8 * cleared.saved, (fewer, cleared.saved)
+    assert [exchange.error for exchange in server.refused] == []
+
+
+def test_it_is_told_when_the_server_leaves_out_nothing_any_more(
+    make_rig: Callable[..., Rig], server: PracticeServer
+) -> None:
+    rig = make_rig(engine="server", **SMALL)
+    work(rig, server, turns=7)
+    session = rig.agent.session
+    assert session is not None
+    assert session.history.server_upto > 0
+    rig.settings.server_clear_trigger = 90_000
+    server.script(text("fine"))
+    rig.turn("and now?")
+    assert session.history.server_upto == 0
+    assert [event.cleared for event in kinds(rig, ServerEdited)][-1:] == [0]
+    assert all(event.expected for event in kinds(rig, CacheBroken)), kinds(rig, CacheBroken)
 
 
 def test_auto_lets_the_server_clear_in_the_middle_of_a_turn(

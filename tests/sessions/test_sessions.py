@@ -14,6 +14,7 @@ from ipyagent.journal.events import (
     KernelStarted,
     PromptRendered,
     SessionStarted,
+    Snipped,
     Streamed,
     ToolCalled,
     ToolReturned,
@@ -316,6 +317,67 @@ def test_unchanged_cells_show_their_stored_turns_in_order_until_something_is_new
     assert [turn.answer if turn else None for turn in found] == ["answer to one", "answer to three"]
     assert replay("two", "c2") is None, "going back is a new request"
     assert replay("three", "c3") is None, "after a new request everything is new"
+
+
+def answers(kernel: Kernel, *asked: tuple[str, str]) -> list[str | None]:
+    kernel.sessions.ensure()
+    found = [kernel.sessions.replay(said, cell) for said, cell in asked]
+    return [turn.answer if turn else None for turn in found]
+
+
+def test_a_cell_that_was_asked_again_shows_its_last_answer_and_others_keep_theirs(tmp_path: Path) -> None:
+    first = Kernel(tmp_path)
+    first.turn("one", cell="c1")
+    first.turn("two", cell="c2")
+    first.turn("one", cell="c1")
+    last = first.sessions.current.history.turns[-1].first  # type: ignore[union-attr]
+    first.stop()
+    second = Kernel(tmp_path)
+    second.sessions.ensure()
+    shown = second.sessions.replay("one", "c1")
+    assert shown is not None
+    assert shown.first == last
+    assert answers(second, ("two", "c2")) == ["answer to two"]
+    assert answers(second, ("one", "c1")) == [None], "once shown, it is asked again"
+
+
+def test_what_a_cell_asked_before_it_was_changed_is_not_shown(tmp_path: Path) -> None:
+    first = Kernel(tmp_path)
+    for said, cell in (("one", "c1"), ("two", "c2"), ("one, better", "c1")):
+        first.turn(said, cell=cell)
+    first.stop()
+    assert answers(Kernel(tmp_path), ("one", "c1")) == [None]
+
+
+def test_a_turn_that_was_taken_out_or_did_not_end_well_is_asked_again(tmp_path: Path) -> None:
+    first = Kernel(tmp_path)
+    first.turn("one", cell="c1")
+    first.turn("two", cell="c2")
+    first.turn("two", cell="c2", status="failed")
+    first.turn("three", cell="c3")
+    session = first.sessions.current
+    assert session is not None
+    turn = session.history.turns[0]
+    session.record(Snipped(first=turn.first, last=turn.last, blocks=()))
+    first.stop()
+    for said, cell in (("one", "c1"), ("two", "c2")):
+        kernel = Kernel(tmp_path)
+        assert answers(kernel, (said, cell)) == [None]
+        kernel.stop()
+    assert answers(Kernel(tmp_path), ("three", "c3")) == ["answer to three"]
+
+
+def test_a_loop_of_requests_in_one_cell_is_shown_as_one(tmp_path: Path) -> None:
+    first = Kernel(tmp_path)
+    for _ in range(2):
+        first.turn("before", cell="c1")
+        for part in range(3):
+            first.turn(f"part {part}", cell="c2")
+    first.stop()
+    kernel = Kernel(tmp_path)
+    asked = [("before", "c1"), *((f"part {part}", "c2") for part in range(3))]
+    assert answers(kernel, *asked) == [f"answer to {said}" for said, _ in asked]
+    assert answers(kernel, ("part 0", "c2")) == [None]
 
 
 @pytest.mark.parametrize(("said", "cell"), [("one!", "c1"), ("one", "c9"), ("one", "")])

@@ -151,6 +151,27 @@ def test_a_hidden_cell_is_neither_shown_nor_changed_nor_run(workspace: ShellWork
     assert cells(path)[3].source == "secret = 1"
 
 
+def test_a_run_that_would_pass_a_hidden_cell_is_refused_before_anybody_is_asked(workspace: ShellWorkspace) -> None:
+    """What nobody was shown is not agreed to; and outputs made without it would be wrong."""
+    path = workspace.root / "n.ipynb"
+    made = [
+        new_code_cell("x = 1\nprint(x)", id="load"),
+        new_code_cell("", id="nothing", metadata={"tags": ["agent-hide"]}),
+        new_code_cell("# agent-hide\nopen('ran', 'w').close()", id="private"),
+        new_code_cell("print(x)", id="below"),
+    ]
+    nbformat.write(new_notebook(cells=made), path)
+    before = path.read_bytes()
+    for wanted in ("", "below"):
+        with pytest.raises(ToolFailure, match="cell private is hidden by its author"):
+            question(workspace, "run", cell=wanted)
+        with pytest.raises(ToolFailure, match="cell private is hidden by its author"):
+            call(workspace, "run", cell=wanted)
+    assert path.read_bytes() == before
+    assert not (workspace.root / "ran").exists()
+    assert question(workspace, "run", cell="load")[1] == "# cell load\nx = 1\nprint(x)"
+
+
 def test_megabytes_of_output_never_reach_the_model(workspace: ShellWorkspace, path: Path) -> None:
     made = nbformat.read(path, 4)
     big = [nbformat.v4.new_output("stream", text="z" * 5_000_000), nbformat.v4.new_output("error", evalue="e" * 10**6)]

@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 PLACEHOLDERS = ("", "-", "--", "?", "na", "n/a", "nan", "none", "null", "unknown", "missing", "#n/a", "not available")
 _MONEY = r"(?:[$€£¥₹]|(?:USD|EUR|GBP|CHF)(?![a-z]))"
+_MARKS = re.compile(r"(?P<kept>(?<=\d)[.,:/-](?=\d)|[+#%<>=]|^-|-$)|[\W_]")
 _BLANKS = r" \u00a0\u2009\u202f"
 
 
@@ -69,13 +69,16 @@ def blank_placeholders(
     columns, told = [], []
     for at, name in enumerate(table.columns):
         values = table.iloc[:, at]
-        if name not in kept and _is_text(values):
-            values = values.map(lambda value: value.strip() if isinstance(value, str) else value)
-            known = values.map(lambda value: isinstance(value, str) and value.casefold() in words).astype(bool)
+        groups = isinstance(values.dtype, pd.CategoricalDtype)
+        if name not in kept and _is_text(values.cat.categories.to_series() if groups else values):
+            plain = values.astype(values.cat.categories.dtype) if groups else values
+            plain = plain.map(lambda value: value.strip() if isinstance(value, str) else value)
+            known = plain.map(lambda value: isinstance(value, str) and value.casefold() in words).astype(bool)
             if known.any():
-                counts = values[known].value_counts()
+                counts = plain[known].value_counts()
                 told += [(str(name), text, int(count)) for text, count in counts.items()]
-                values = values.mask(known)
+                plain = plain.mask(known)
+            values = _grouped(plain, values, words) if groups else plain
         columns.append(values)
     if not columns:
         return table.copy(), pd.DataFrame(told, columns=["column", "text", "count"])
@@ -128,7 +131,7 @@ def _held(value: Any) -> float | None:
         number = float(value)
     except OverflowError:
         return None
-    large = 2**53 <= abs(number) < math.inf and not isinstance(value, (float, np.floating))
+    large = 2**53 <= abs(number) < math.inf and isinstance(value, (str, numbers.Integral, Decimal))
     return None if large and Decimal(number) != Decimal(str(value)) else number
 
 
@@ -174,7 +177,8 @@ def ambiguous_dates(values: pd.Series) -> tuple[int, int, int]:
 
 
 def spellings(values: pd.Series) -> pd.DataFrame:
-    """Groups of values that are the same but for case, blanks, accents and punctuation; `keep` is the most frequent
+    """Groups of values that are the same but for case, blanks, accents and punctuation (marks between digits, a minus
+    before or after all, and + # % < > = make a difference: 1.5 and 15, A+ and A); `keep` is the most frequent
     spelling of its group, `count` how often `value` comes. Empty when there is none."""
     counts = values.dropna().astype(str).value_counts()
     plain = pd.Series([_plain(text) for text in counts.index], index=counts.index, dtype=object)
@@ -186,8 +190,21 @@ def spellings(values: pd.Series) -> pd.DataFrame:
 
 
 def _plain(text: str) -> str:
-    marks = unicodedata.normalize("NFKD", text.casefold())
-    return re.sub(r"[\W_]+", "", "".join(sign for sign in marks if not unicodedata.combining(sign)))
+    wide = "".join(unicodedata.normalize("NFKC", sign) if _of_width(sign) else sign for sign in text)
+    marks = unicodedata.normalize("NFD", wide.casefold())
+    marks = "".join(sign for sign in marks if not unicodedata.combining(sign))
+    return _MARKS.sub(lambda found: found["kept"] or "", marks)
+
+
+def _of_width(sign: str) -> bool:
+    return unicodedata.decomposition(sign).startswith(("<wide>", "<narrow>"))
+
+
+def _grouped(plain: pd.Series, before: pd.Series, words: set[str]) -> pd.Series:
+    """Texts as categories again, in the order that they had."""
+    stripped = [name.strip() if isinstance(name, str) else name for name in before.cat.categories]
+    names = [name for name in dict.fromkeys(stripped) if not isinstance(name, str) or name.casefold() not in words]
+    return plain.astype(pd.CategoricalDtype(pd.Index(names, dtype=plain.dtype), ordered=before.cat.ordered))
 
 
 def _is_text(values: pd.Series) -> bool:

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
 
+_NUMBERS = ("integer", "floating", "mixed-integer-float", "decimal")
 Expect = Literal["1:1", "1:m", "m:1", "m:m"]
 
 
@@ -49,15 +51,19 @@ def key_report(left: pd.DataFrame, right: pd.DataFrame, on: str | Sequence[Any])
     ours, theirs = _keys(left, names, "left"), _keys(right, names, "right")
     problems = []
     for at, name in enumerate(names):
-        one, other = left[name].dtype, right[name].dtype
-        if _family(left[name]) != _family(right[name]):
-            problems.append(f"{name}: {one} on the left, {other} on the right; nothing meets until they agree")
-        elif _is_text(left[name]):
-            one_side, other_side = (set(table[name].dropna().astype(str)) for table in (left, right))
+        one, other = _uncategorised(left[name]), _uncategorised(right[name])
+        kinds = _family(one), _family(other)
+        if kinds[0] != kinds[1]:
+            said = [f"{each.dtype}" + f" of {kind}" * (each.dtype == object) for each, kind in zip((one, other), kinds)]
+            problems.append(f"{name}: {said[0]} on the left, {said[1]} on the right; nothing meets until they agree")
+        elif kinds[0] == "text":
+            one_side, other_side = (set(each.dropna().astype(str)) for each in (one, other))
             plain = [{each.strip().casefold() for each in side} for side in (one_side, other_side)]
             more = len(plain[0] & plain[1]) - len(one_side & other_side)
             if more > 0:
                 problems.append(f"{name}: {more} more values meet without case and blanks at the ends")
+        elif kinds[0] == "number":
+            problems += [f"{name}: {problem}" for problem in _inexact(one, other)]
         if at == 0 and len(left) and len(right) and not set(ours.dropna()) & set(theirs.dropna()):
             problems.append("no key is on both sides")
     a, b = ours.dropna().value_counts(), theirs.dropna().value_counts()
@@ -109,43 +115,78 @@ def reconcile(
 ) -> pd.DataFrame:
     """Where two versions of a table differ: one row for each difference with the key, `column`, `left`, `right`,
     `difference` (numbers only) and `what` ("value", "left only", "right only"). Numbers differ when they are more
-    than `tolerance` apart; missing equals missing. Raises ValueError when a key repeats or is missing."""
+    than `tolerance` apart, whole numbers and decimals of any size exactly; times when they are other instants; missing
+    equals missing. `columns` None: those that both have; `attrs` names the others. Raises ValueError when a key
+    repeats or is missing."""
     names = _names(key)
     for table, side in ((left, "left"), (right, "right")):
         keys = _keys(table, names, side)
         if keys.isna().any() or keys.duplicated().any():
             raise ValueError(f"the {side} table has keys that repeat or are missing; reconcile needs one row a key")
-    shared = [name for name in left.columns if name in right.columns and name not in names]
+    for name in names:
+        one, other = _uncategorised(left[name]), _uncategorised(right[name])
+        if bad := [each for each in _inexact(one, other) if "until they agree" in each]:
+            raise ValueError(f"{name}: {bad[0]}")
+    lone = [[name for name in dict.fromkeys(one.columns) if name not in other.columns]
+            for one, other in ((left, right), (right, left))]  # fmt: skip
+    shared = [name for name in dict.fromkeys(left.columns) if name in right.columns and name not in names]
     wanted = list(columns) if columns is not None else shared
-    a, b = left.set_index(names), right.set_index(names)
+    for name in wanted:
+        _only(left, name, "left")
+        _only(right, name, "right")
+    a, b = (_plain_keys(table, names).set_index(names) for table in (left, right))
     both = a.index.intersection(b.index)
     a_both, b_both = a.loc[both], b.loc[both]
     found = []
     for name in wanted:
-        one, other = a_both[name], b_both[name]
-        numbers = all(_family(each) == "number" for each in (one, other))
-        if numbers:
-            x, y = one.to_numpy(float, na_value=np.nan), other.to_numpy(float, na_value=np.nan)
-            gap = np.abs(x - y)
-            differ = (gap > tolerance) & (x != y) | (np.isnan(x) != np.isnan(y))
-        else:
-            x, y = one.astype(object).to_numpy(), other.astype(object).to_numpy()
-            missing = (one.isna().to_numpy(), other.isna().to_numpy())
-            differ = (one.astype(str).to_numpy() != other.astype(str).to_numpy()) & ~(missing[0] & missing[1])
+        x, y, gap, differ = _compared(a_both[name], b_both[name], tolerance)
         at = np.flatnonzero(differ)
         part = both[at].to_frame(index=False)
         part.columns = pd.Index(names)
         part["column"], part["left"], part["right"] = str(name), list(x[at]), list(y[at])
-        part["difference"] = (y[at] - x[at]) if numbers else np.nan
+        part["difference"] = gap[at]
         part["what"] = "value"
         found.append(part.astype({"left": object, "right": object}))
-    for lone, what in ((a.index.difference(b.index), "left only"), (b.index.difference(a.index), "right only")):
-        part = lone.to_frame(index=False)
+    for keys, what in ((a.index.difference(b.index), "left only"), (b.index.difference(a.index), "right only")):
+        part = keys.to_frame(index=False)
         part.columns = pd.Index(names)
         found.append(part.assign(column="", left=None, right=None, difference=np.nan, what=what))
     kept = [part for part in found if len(part)]
     heads = [*names, "column", "left", "right", "difference", "what"]
-    return pd.concat(kept, ignore_index=True)[heads] if kept else pd.DataFrame(columns=heads)
+    told = pd.concat(kept, ignore_index=True)[heads] if kept else pd.DataFrame(columns=heads)
+    told.attrs = {"columns on the left only": lone[0], "columns on the right only": lone[1]}
+    return told
+
+
+def _compared(one: pd.Series, other: pd.Series, tolerance: float) -> tuple[np.ndarray, ...]:
+    """Both columns' values, right minus left (NaN for what are no numbers), and where they differ."""
+    one, other = (_uncategorised(each).reset_index(drop=True) for each in (one, other))
+    gone, away = one.isna().to_numpy(), other.isna().to_numpy()
+    there = ~gone & ~away
+    kinds = {_family(one), _family(other)}
+    x, y = one.astype(object).to_numpy(), other.astype(object).to_numpy()
+    gap = np.full(len(one), np.nan)
+    if kinds == {"number"}:
+        p, q = (each.to_numpy(float, na_value=np.nan) for each in (one, other))
+        with np.errstate(invalid="ignore"):
+            gap = q - p
+        large = np.isfinite(p) & np.isfinite(q) & ((np.abs(p) >= 2**53) | (np.abs(q) >= 2**53))
+        if object in (one.dtype, other.dtype) or "decimal" in f"{one.dtype}{other.dtype}":
+            large = np.isfinite(p) & np.isfinite(q)
+        for at in np.flatnonzero(large):  # floats cannot tell these apart
+            gap[at] = float(_fraction(y[at]) - _fraction(x[at]))
+        differ = (np.abs(gap) > tolerance) | (there & np.isnan(gap) & (p != q))
+    elif len(kinds) == 1 and kinds <= {"time", "time with a zone"}:
+        p, q = (each.dt.tz_convert("UTC") if each.dt.tz is not None else each for each in (one, other))
+        differ = there & (p != q).to_numpy(bool, na_value=False)
+    else:
+        p, q = (np.array([str(value) for value in values], dtype=object) for values in (x, y))
+        differ = there & (p != q)
+    return x, y, gap, differ | (gone != away)
+
+
+def _fraction(value: Any) -> Fraction:
+    return Fraction(value.item() if isinstance(value, np.generic) else value)
 
 
 def _names(on: str | Sequence[Any]) -> list[Any]:
@@ -157,16 +198,56 @@ def _names(on: str | Sequence[Any]) -> list[Any]:
 
 def _keys(table: pd.DataFrame, names: list[Any], side: str) -> pd.Series:
     """One value a row, missing where any part of the key is."""
-    for name in names:
-        times = int(sum(each == name for each in table.columns))
-        if times == 0:
-            raise KeyError(f"the {side} table has no column {name!r}; it has {', '.join(map(str, table.columns[:20]))}")
-        if times > 1:
-            raise ValueError(f"the {side} table has {times} columns {name!r}; rename them first")
+    held = [_uncategorised(_only(table, name, side)) for name in names]
     if len(names) == 1:
-        return table[names[0]]
-    keys = pd.Series(list(zip(*(table[name] for name in names), strict=True)), index=table.index, dtype=object)
+        return held[0]
+    keys = pd.Series(list(zip(*held, strict=True)), index=table.index, dtype=object)
     return keys.mask(table[names].isna().any(axis=1))
+
+
+def _only(table: pd.DataFrame, name: Any, side: str) -> pd.Series:
+    times = int(sum(each == name for each in table.columns))
+    if times == 0:
+        raise KeyError(f"the {side} table has no column {name!r}; it has {', '.join(map(str, table.columns[:20]))}")
+    if times > 1:
+        raise ValueError(f"the {side} table has {times} columns {name!r}; rename them first")
+    return table[name]
+
+
+def _plain_keys(table: pd.DataFrame, names: list[Any]) -> pd.DataFrame:
+    made = table.copy(deep=False)
+    for name in names:
+        made[name] = _uncategorised(table[name])
+    return made
+
+
+def _uncategorised(values: pd.Series) -> pd.Series:
+    """Categories as what they are: those that no row has would count as keys."""
+    if not isinstance(values.dtype, pd.CategoricalDtype):
+        return values
+    dtype, types = values.dtype.categories.dtype, pd.api.types
+    if values.isna().any() and dtype.kind in "biu" and not types.is_extension_array_dtype(dtype):
+        nullable = {"b": "boolean", "u": "UInt64"}.get(dtype.kind, "Int64")
+        return values.astype(object).astype(nullable)
+    return values.astype(dtype)
+
+
+def _inexact(one: pd.Series, other: pd.Series) -> list[str]:
+    """What keeps numbers as keys from meeting exactly, a sentence each."""
+    kinds = []
+    for values in (one, other):
+        types = pd.api.types
+        if _family(values) != "number":
+            return []
+        whole = types.is_object_dtype(values.dtype) or types.is_signed_integer_dtype(values.dtype)
+        kinds.append("signed" if whole else "unsigned" if types.is_integer_dtype(values.dtype) else "float")
+    numbers = pd.concat([pd.to_numeric(each, errors="coerce").astype("Float64") for each in (one, other)])
+    if not (numbers.abs() >= 2**53).any():
+        return []
+    if kinds[0] != kinds[1]:
+        return [f"whole numbers beyond 2**53, {one.dtype} on the left and {other.dtype} on the right, are taken for "
+                "each other until they agree"]  # fmt: skip
+    return ["floats beyond 2**53 stand for several whole numbers"] if kinds[0] == "float" else []
 
 
 def _is_text(values: pd.Series) -> bool:
@@ -179,12 +260,15 @@ def _family(values: pd.Series) -> str:
         return "number" if types.is_numeric_dtype(dtype) else "text" if _is_text(values) else str(dtype)
     if types.is_bool_dtype(dtype):
         return "truth"
+    if types.is_complex_dtype(dtype):
+        return "complex"
     if types.is_numeric_dtype(dtype):
         return "number"
-    if isinstance(dtype, pd.DatetimeTZDtype):
-        return "time with a zone"
     if types.is_datetime64_any_dtype(dtype):
-        return "time"
+        return "time" if values.dt.tz is None else "time with a zone"
     if isinstance(dtype, pd.CategoricalDtype):
         return _family(pd.Series(dtype.categories))
+    if dtype == object:
+        kind = types.infer_dtype(values, skipna=True)
+        return {"boolean": "truth", "date": "date"}.get(kind, "number" if kind in _NUMBERS else "text")
     return "text" if _is_text(values) else str(dtype)

@@ -1,0 +1,196 @@
+"""The figures of `%compact` against the practice server's own counts: before, after, what a look ahead promises."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from compact_room import CompactRoom, compact_room, words
+from notes_room import notes_room
+
+from ipyagent import Agent
+from ipyagent.errors import CompactionFailed
+from ipyagent.journal.events import Compacted, PromptRendered, Snipped
+from ipyagent.practice.exchange import Exchange
+from ipyagent.practice.replies import text, tool
+
+HEAVY = 2_500
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Iterator[CompactRoom]:
+    with compact_room(tmp_path) as made:
+        yield made
+
+
+def weighed(place: CompactRoom, turns: int = 3) -> Agent:
+    agent = place.agent(memory=False)
+    for number in range(1, turns + 1):
+        place.turn(agent, f"weigh box {number}: {words(number, HEAVY)}", text(f"done {number}"))
+    return agent
+
+
+def counted(place: CompactRoom, agent: Agent) -> int:
+    """What the server counts for a prompt that is the present one and one small request."""
+    place.turn(agent, "hi", text("hello"))
+    return sum(prompt(place.server.messages[-1])) - 10
+
+
+def prompt(exchange: Exchange) -> tuple[int, int, int]:
+    """Tokens of a request that were not cached, read from the cache and written to it."""
+    parts = exchange.usage.get("iterations") or [exchange.usage]
+    names = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
+    uncached, read, written = (sum(part[name] for part in parts) for name in names)
+    return uncached, read, written
+
+
+def figures(said: str) -> tuple[int, ...]:
+    """The numbers with a comma or an arrow beside them."""
+    return tuple(int(found.replace(",", "")) for found in re.findall(r"\d+,\d+", said))
+
+
+def test_taking_a_turn_out_and_back_is_told_by_one_measure_and_that_is_the_servers(place: CompactRoom) -> None:
+    agent = weighed(place)
+    view = place.session(agent).view
+    before = view.count().tokens
+    dry, done = agent.compact("--snip 2 --dry-run"), agent.compact("--snip 2")
+    after = view.count().tokens
+    assert figures(dry)[:2] == figures(done)[:2] == (before, after)
+    assert place.of(agent, Snipped)[-1].saved == before - after
+    assert figures(agent.compact("--undo"))[:2] == (after, before)
+    assert view.count().tokens == before
+    agent.compact("--snip 2")
+    assert after == pytest.approx(counted(place, agent), rel=0.005)
+    agent.compact("--undo")
+    told = view.count().tokens
+    assert told == pytest.approx(counted(place, agent), rel=0.005)
+    assert told == pytest.approx(before, abs=40)  # only the small turn in between is new
+
+
+def test_a_small_turn_that_leaves_makes_no_large_difference(place: CompactRoom) -> None:
+    agent = weighed(place)
+    place.turn(agent, "hi", text("hello"))
+    place.turn(agent, "hi again", text("hello"))
+    view = place.session(agent).view
+    before = view.count().tokens
+    said = agent.compact("--snip 4")
+    assert abs(view.count().tokens - before) < 40, said
+    assert "the line in its place is longer than what went" in said
+
+
+def test_what_is_out_already_is_not_taken_out_again(place: CompactRoom) -> None:
+    agent = weighed(place)
+    agent.compact("--snip 1")
+    for line in ("--snip 1", "--snip 1 --dry-run"):
+        with pytest.raises(CompactionFailed, match="turn 1 was taken out before"):
+            agent.compact(line)
+    assert len(place.of(agent, Snipped)) == 1
+    assert "took out turns 1 to 2" in agent.compact("--snip 1:2")
+    with pytest.raises(CompactionFailed, match="turns 1 to 2 were taken out before"):
+        agent.compact("--snip 1:2")
+    agent.compact("--undo")
+    agent.compact("--undo")
+    assert "took out turn 1" in agent.compact("--snip 1")
+
+
+def test_what_comes_back_is_read_from_the_cache_again(place: CompactRoom) -> None:
+    agent = weighed(place, 4)
+    whole = place.session(agent).view.count().tokens
+    agent.compact("--snip 1")
+    counted(place, agent)  # another prefix was written meanwhile
+    agent.compact("--undo")
+    counted(place, agent)
+    _, read, written = prompt(place.server.messages[-1])
+    assert read > 0.95 * whole
+    assert written < 0.05 * whole
+
+
+def announced(said: str) -> tuple[float, int, int]:
+    """Dollars, tokens read from the cache and written to it."""
+    found = re.search(r"about \$([\d.]+) \(([\d,]+) tokens read from the cache, ([\d,]+) written", said)
+    assert found is not None, said
+    return float(found[1]), int(found[2].replace(",", "")), int(found[3].replace(",", ""))
+
+
+def test_a_look_ahead_prices_the_call_as_the_server_bills_it(place: CompactRoom) -> None:
+    agent = weighed(place, 4)
+    for line in ("", "--snip 2", "--undo"):
+        if line:
+            agent.compact(line)
+        _, read, written = announced(agent.compact("--from 3 --dry-run"))
+        said = agent.compact("--from 3")
+        _, truly_read, truly_written = prompt(place.server.messages[-1])
+        assert read == pytest.approx(truly_read, abs=60), line
+        assert written == pytest.approx(truly_written, rel=0.05, abs=200), said
+        agent.compact("--undo")
+
+
+def test_under_another_head_nothing_is_read_from_the_cache(place: CompactRoom) -> None:
+    agent = weighed(place)
+    session = place.session(agent)
+    head = ({"type": "text", "text": "You weigh boxes."},)
+    session.record(PromptRendered(system=head, tools=tuple(session.view.tools), tokens=session.view.head_tokens))
+    _, read, written = announced(agent.compact("--dry-run"))
+    assert read == 0
+    assert written >= session.view.count().tokens
+
+
+def test_a_look_ahead_has_no_part_that_is_more_than_the_whole(place: CompactRoom) -> None:
+    agent = weighed(place, 2)
+    view = place.session(agent).view
+    said = agent.compact("--dry-run")
+    goes, whole = figures(said)[:2]
+    assert goes < whole == view.count().tokens
+    stays = int(re.findall(r"\n([\d,]+) tokens stay", said)[0].replace(",", ""))
+    assert stays + goes == whole
+    assert stays == pytest.approx(view.head_tokens, rel=0.25)  # system prompt and tools
+
+
+def test_a_look_ahead_at_a_small_conversation_or_one_with_all_layers_off_says_so(place: CompactRoom) -> None:
+    agent = place.agent(memory=False)
+    place.turn(agent, "hi", text("hello"))
+    for line in ("--dry-run", ""):
+        with pytest.raises(CompactionFailed, match="there is nothing to compact: turn 1"):
+            agent.compact(line)
+    place.turn(agent, f"weigh box 1: {words(1, HEAVY)}", text("done"))
+    agent.settings.layer_summarize = False
+    for line in ("--dry-run", ""):
+        with pytest.raises(CompactionFailed, match="no layer is on"):
+            agent.compact(line)
+    assert place.calls == []
+
+
+def test_a_look_ahead_names_the_provider_where_that_would_summarise(place: CompactRoom) -> None:
+    agent = weighed(place)
+    agent.settings.engine = "auto"
+    events = len(place.events(agent))
+    _, read, written = announced(said := agent.compact("--dry-run"))
+    assert "would have the provider summarise turns 1 to 3" in said
+    assert len(place.events(agent)) == events
+    agent.compact()
+    assert place.of(agent, Compacted)[-1].method == "server"
+    _, truly_read, truly_written = prompt(place.server.messages[-1])
+    assert read == pytest.approx(truly_read, abs=60)
+    assert written == pytest.approx(truly_written, abs=120)
+
+
+def test_a_look_ahead_says_that_the_notes_would_do_and_they_do(tmp_path: Path) -> None:
+    with notes_room(tmp_path) as room:
+        agent = room.agent()
+        for number in range(12):
+            replies = tool("python", {"code": f"print({number})"}, thinking="hm"), text(f"done {number}")
+            room.turn(agent, f"weigh box {number}: {words(number, HEAVY)}", *replies)
+        requests = len(room.server.messages)
+        dry, done = agent.compact("--dry-run"), agent.compact()
+        assert "would compact turns 1 to 12 (notes)" in dry
+        assert "no model call" in dry
+        assert "compacted turns 1 to 12 (notes)" in done
+        assert figures(dry)[:2] == figures(done)[:2]
+        assert len(room.server.messages) == requests
+        assert "would summarise" in agent.compact("keep the weights --dry-run")  # a wish goes to the model
+        told = agent.session.view.count().tokens if agent.session is not None else 0
+        room.turn(agent, "hi", text("hello"))
+        last = room.asked(updates=False)[-1]
+        assert sum(prompt(last)) - 10 == pytest.approx(told, rel=0.02)

@@ -27,7 +27,7 @@ from ipyagent.config import IPyAgent
 from ipyagent.errors import UsageError
 from ipyagent.journal.events import Event
 from ipyagent.journal.journal import clean
-from ipyagent.journal.protocols import Surface, Tool, WindowState
+from ipyagent.journal.protocols import ModelInfo, Surface, Tool, WindowState
 from ipyagent.kernel.cell_marks import HIDDEN, HIDE, PIN, CellMarks, Runs
 from ipyagent.kernel.dispatcher import MainThread
 from ipyagent.kernel.shell import make_shell
@@ -330,9 +330,16 @@ class Agent:
         """Names of the tools that the model has."""
         return list(self.tools_now())
 
+    @property
+    def info(self) -> ModelInfo:
+        """The model that is at work, else the one that the next request goes to, as far as it is known."""
+        if self.session is not None and self.session.connected and self.busy:
+            return self.session.info
+        return info_of(self.settings, self.connections, self.session)
+
     def state_of(self, session: Session) -> WindowState:
         """Where a session's window stands, also before its first request in this kernel."""
-        return state_of(self.settings, info_of(self.settings, session), session.view.count().tokens)
+        return state_of(self.settings, self.info, session.view.count().tokens)
 
     def undo(self) -> TurnUndone:
         """Put back the files of the newest turn that changed any and was not taken back, but for those

@@ -11,10 +11,11 @@ import os
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeAlias
 
 from ipyagent.errors import AgentError
 from ipyagent.trust import FOLDER, carried, digest_of_mark, folders_down, mark_folder
@@ -286,13 +287,18 @@ def write_atomically(path: Path, content: bytes) -> None:
         raise
 
 
-def update_object(path: Path, changes: Mapping[str, object]) -> dict[str, object]:
-    """Merge `changes` into a JSON object file under a lock that works across processes; None takes a key out."""
+Changes: TypeAlias = Mapping[str, object]
+
+
+def update_object(path: Path, changes: Changes | Callable[[Changes], Changes]) -> dict[str, object]:
+    """Merge `changes` into a JSON object file under a lock that works across processes; None takes a key out. What
+    depends on what stands in the file is a function of it, called under the lock."""
     from filelock import FileLock
 
     path.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(f"{path}.lock", timeout=5):
-        merged = {**_read_object(path), **changes}
+        stands = _read_object(path)
+        merged = {**stands, **(changes(stands) if callable(changes) else changes)}
         value = {key: kept for key, kept in merged.items() if kept is not None}
         write_atomically(path, json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False).encode())
     return value

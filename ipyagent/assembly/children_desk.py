@@ -38,7 +38,6 @@ from ipyagent.kernel.workspace import KernelWorkspace, Names
 from ipyagent.loop.session import Limits, Session
 from ipyagent.memory.access import MemoryAccess
 from ipyagent.model.connect import LOCAL, PRACTICE, Connections
-from ipyagent.skills.desk import SkillAccess
 from ipyagent.tools.agent import NAME as AGENT
 from ipyagent.tools.agent import tool_for
 from ipyagent.tools.send_message import NAME as SEND
@@ -215,7 +214,7 @@ class ChildrenDesk:
             cell_ids=dict(workspace.cell_ids) if child.kind.fork else {},
             names=Names(),
             memory=memory,
-            skills=SkillAccess(bench.skills, session.history.skills, session.record),
+            skills=bench.skills_of(session),
             children=NoChildren(session),
             messages=self._mail(child, parent),
             scope=child.scope,

@@ -7,24 +7,25 @@ was decided until then is whole. The answer is one or two lines with the figures
 from __future__ import annotations
 
 import asyncio
-import difflib
-import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from ipyagent.assembly.forecast import NO_LAYER, forecast
+from ipyagent.assembly.compact_line import Wanted, parse_compact
+from ipyagent.assembly.forecast import NO_LAYER, forecast, foreseen
 from ipyagent.assembly.listening import Unseen
 from ipyagent.assembly.requests import Options
-from ipyagent.assembly.stepping import Stepped, stepped
+from ipyagent.assembly.stepping import Stepped, paid_words, stepped
 from ipyagent.context.archive import left_ranges
 from ipyagent.context.ranges import Range, whole_turns
 from ipyagent.context.summarize import PURPOSE
 from ipyagent.errors import CompactionFailed, UsageError
 from ipyagent.journal.admission import text_block
 from ipyagent.journal.events import Compacted, DecisionUndone, Event, ForkEnded, LayerDecided, LayerFailed, Snipped
-from ipyagent.model.prices import LESSON_MODEL, cost_of
+from ipyagent.journal.protocols import ForkOrder
+from ipyagent.loop.budget import spent_today
+from ipyagent.model.prices import LESSON_MODEL, cost_of, rates_of
 from ipyagent.reports.steps import step_text
 
 if TYPE_CHECKING:
@@ -33,69 +34,8 @@ if TYPE_CHECKING:
     from ipyagent.loop.layers import Engine
     from ipyagent.loop.session import Session
 
-USAGE = "%compact [wishes for the summary] [--from N] [--up-to N] [--snip A:B] [--step] [--dry-run] [--undo]"
-NAMES = ("--from", "--up-to", "--snip", "--step", "--dry-run", "--undo")
+STOPPED = "stopped: the conversation is as it was"
 SNIPPED = "[{words} of this conversation {were} taken out by the user{kept}]"
-_PAIR = re.compile(r"(\d+)(?::(\d+))?")
-
-
-class Wanted(msgspec.Struct, frozen=True, kw_only=True):
-    """What a `%compact` line says. Turns are counted from 1, 0 means open; `snip` is (0, 0) for none."""
-
-    instructions: str = ""
-    start: int = 0
-    upto: int = 0
-    snip: tuple[int, int] = (0, 0)
-    step: bool = False
-    dry_run: bool = False
-    undo: bool = False
-
-
-def parse_compact(line: str) -> Wanted:
-    """The line's options; every other word belongs to the wishes. Raises UsageError."""
-    wishes: list[str] = []
-    found: dict[str, object] = {}
-    words = iter(line.split())
-    for word in words:
-        name, equals, value = word.partition("=")
-        if not word.startswith("--"):
-            wishes.append(word)
-        elif name == "--from":
-            found["start"] = _number(name, value if equals else next(words, ""))
-        elif name == "--up-to":
-            found["upto"] = _number(name, value if equals else next(words, ""))
-        elif name == "--snip":
-            found["snip"] = _pair(value if equals else next(words, ""))
-        elif word in ("--step", "--dry-run", "--undo"):
-            found[word.removeprefix("--").replace("-", "_")] = True
-        else:
-            close = difflib.get_close_matches(name, NAMES, n=1, cutoff=0.5)
-            near = f"; did you mean {close[0]}?" if close else ""
-            raise UsageError(f"%compact has no option {name}{near}  usage: {USAGE}")
-    wanted = msgspec.convert({**found, "instructions": " ".join(wishes)}, Wanted)
-    alone = [name for name, on in _alone(wanted) if on]
-    if alone and (len(alone) > 1 or wishes or wanted.start or wanted.upto):
-        raise UsageError(f"{alone[0]} goes without other words (--dry-run may stand beside it)  usage: {USAGE}")
-    if wanted.start and wanted.upto and wanted.start > wanted.upto:
-        raise UsageError(f"--from {wanted.start} is after --up-to {wanted.upto}: give the earlier turn to --from")
-    return wanted
-
-
-def _alone(wanted: Wanted) -> tuple[tuple[str, bool], ...]:
-    return ("--undo", wanted.undo), ("--snip", wanted.snip != (0, 0)), ("--step", wanted.step)
-
-
-def _number(name: str, value: str) -> int:
-    if not value.isdecimal() or int(value) < 1:
-        raise UsageError(f"{name} takes the number of a turn, from 1 up, not {value!r}")
-    return int(value)
-
-
-def _pair(value: str) -> tuple[int, int]:
-    match = _PAIR.fullmatch(value)
-    if match is None or not int(match[1]) or int(match[2] or match[1]) < int(match[1]):
-        raise UsageError(f"--snip takes turns as A:B, for example --snip 3:5, not {value!r}")
-    return int(match[1]), int(match[2] or match[1])
 
 
 def run_compact(agent: Agent, line: str) -> str:
@@ -119,7 +59,7 @@ def run_compact(agent: Agent, line: str) -> str:
         try:
             return await work(agent, session, wanted, main)
         except asyncio.CancelledError:
-            return "stopped: the conversation is as it was"
+            return STOPPED
         finally:
             session.journal.sync()
 
@@ -142,7 +82,7 @@ def run_step(agent: Agent, *, dry: bool = False) -> Stepped:
     async def run(main: MainThread) -> Stepped | None:
         session.turn_cost = 0.0
         try:
-            return await stepped(await _engine(agent, session, main), dry=dry)
+            return await stepped(await _engine(agent, session, main), dry=dry, refused=_over_limit(agent))
         except asyncio.CancelledError:
             return None
         finally:
@@ -152,7 +92,7 @@ def run_step(agent: Agent, *, dry: bool = False) -> Stepped:
     with agent.occupied() as main:
         made = main.blocking_door(lambda: run(main))
     if made is None:
-        raise CompactionFailed("stopped: the conversation is as it was; %compact begins anew")
+        raise CompactionFailed(f"{STOPPED}{paid_words(session)}; %compact begins anew")
     return made
 
 
@@ -166,9 +106,8 @@ def _check_turns(wanted: Wanted, turns: int) -> None:
 def _check_in(session: Session, start: int, upto: int) -> None:
     """Raise CompactionFailed when none of the turns is in the conversation any more."""
     if all(turn.out for turn in session.history.turns[start - 1 : upto]):
-        one = start == upto
-        words = f"turn {start} was" if one else f"turns {start} to {upto} were"
-        raise CompactionFailed(f"{words} taken out before, nothing of {'it' if one else 'them'} is left to take out")
+        words = f"turn {start} was" if start == upto else f"turns {start} to {upto} were"
+        raise CompactionFailed(f"{words} taken out before; %context --turns lists the turns")
 
 
 class _Watcher(Unseen):
@@ -196,16 +135,31 @@ async def _compact(agent: Agent, session: Session, wanted: Wanted, main: MainThr
     try:
         engine = await _engine(agent, session, main)
         first, last = _events(session, wanted.start, wanted.upto)
+        if line := _over_limit(agent):
+            ahead = await foreseen(engine, instructions=wanted.instructions, first=first, last=last)
+            if isinstance(ahead, ForkOrder):
+                raise CompactionFailed(line)
         made = await engine.compact("manual", instructions=wanted.instructions, first=first, last=last)
+    except asyncio.CancelledError:
+        return STOPPED + paid_words(session)
     finally:
         session.surface = None
         agent.note_spent(session.turn_cost or 0.0)
     if made is None:
         words = list(dict.fromkeys(seen.words()))
         said = [word for word in words if not any(word != other and other.startswith(word) for other in words)]
-        why = "; ".join(said) or NO_LAYER
+        why = ("; ".join(said) or NO_LAYER) + paid_words(session)
         raise CompactionFailed(f"nothing was compacted: {why}; %context shows what fills the window")
     return _told(session, seen, made, _turns(wanted, len(session.history.turns)))
+
+
+def _over_limit(agent: Agent) -> str:
+    """Why no call may be paid for today; "" when it may."""
+    most = agent.settings.max_cost_per_day
+    spent = spent_today(agent.project.spend) if most else 0.0
+    if not most or spent < most:
+        return ""
+    return f"today's cost is ${spent:.2f}, the limit is ${most:.2f}: raise IPyAgent.max_cost_per_day to go on today"
 
 
 def _told(session: Session, seen: _Watcher, made: Compacted, words: str) -> str:
@@ -231,10 +185,9 @@ def _told(session: Session, seen: _Watcher, made: Compacted, words: str) -> str:
 
 def _reads(session: Session, made: Compacted) -> str:
     """What a request cost to read from cache before and costs now."""
-    rate = session.rates().read
-    if not rate or session.info.model.startswith("local:"):
-        return ""
-    return f" (${made.tokens_before * rate:.4f} → ${made.tokens_after * rate:.4f} a request from cache)"
+    sizes = (made.tokens_before, made.tokens_after)
+    before, after = (size * rates_of(session.info.model, prompt=size).read for size in sizes)
+    return f" (${before:.4f} → ${after:.4f} a request from cache)" if before else ""
 
 
 async def _snip(agent: Agent, session: Session, wanted: Wanted, main: MainThread) -> str:

@@ -25,9 +25,11 @@ from ipyagent.model.prices import LESSON_MODEL, cost_of
 NO_LAYER = "no layer is on (the settings IPyAgent.layer_…)"
 
 
-async def forecast(engine: Engine, words: str, *, instructions: str = "", first: int = 0, last: int = 0) -> str:
-    """Two lines on the compaction of events `first` to `last` (0: open), which the user calls `words`. Raises
-    CompactionFailed when none would come about."""
+async def foreseen(
+    engine: Engine, *, instructions: str = "", first: int = 0, last: int = 0
+) -> ForkOrder | Compacted:
+    """What a compaction of events `first` to `last` (0: open) would ask the model for; its boundary where that needs
+    no call. Raises CompactionFailed when none would come about."""
     now = engine.situation("mark", "manual", instructions, first, last)
     why: list[str] = []
     for layer in engine.enabled("mark"):
@@ -37,17 +39,25 @@ async def forecast(engine: Engine, words: str, *, instructions: str = "", first:
             why.append(" ".join(str(problem).split()))
             continue
         if isinstance(found, ForkOrder):
-            return _called(engine.session, found, words, first, last)
+            return found
         if made := next((event for event in found if isinstance(event, Compacted)), None):
-            kept = ["what follows the notes"] if made.method == "notes" else []
-            stay = ", ".join(["system prompt, tools and your newest request", *kept, *made.restored])
-            return (
-                f"would compact {words} ({made.method}): {made.tokens_before:,} → about {made.tokens_after:,} tokens, "
-                f"no model call\nstill there: {stay}; nothing was done"
-            )
+            return made
         why += [event.words for event in found if isinstance(event, LayerDecided)]
     said = "; ".join(dict.fromkeys(why)) or NO_LAYER
     raise CompactionFailed(f"nothing would be compacted: {said}; %context shows what fills the window")
+
+
+async def forecast(engine: Engine, words: str, *, instructions: str = "", first: int = 0, last: int = 0) -> str:
+    """The same in two lines; the user calls the range `words`."""
+    made = await foreseen(engine, instructions=instructions, first=first, last=last)
+    if isinstance(made, ForkOrder):
+        return _called(engine.session, made, words, first, last)
+    kept = ["what follows the notes"] if made.method == "notes" else []
+    stay = ", ".join(["system prompt, tools and your newest request", *kept, *made.restored])
+    return (
+        f"would compact {words} ({made.method}): {made.tokens_before:,} → about {made.tokens_after:,} tokens, "
+        f"no model call\nstill there: {stay}; nothing was done"
+    )
 
 
 def _called(session: Session, order: ForkOrder, words: str, first: int, last: int) -> str:
@@ -86,8 +96,13 @@ def usage_of(session: Session, order: ForkOrder) -> Usage:
         held = min(held, same_until(messages, whole))
     left_out = sum(map(_tokens, whole)) - sum(map(_tokens, messages))
     prompt = view.count().tokens - view.scaled(left_out)
+    rest = view.scaled(sum(map(_tokens, messages[held:])))
+    if order.by_server and any(edit.cleared for edit in session.history.server_edits.values()):
+        # the provider summarises all that it had left out, too: that is in no prompt that it has cached
+        rest = round(view.calibration.factor * sum(map(_tokens, messages)))
+        prompt = round(view.calibration.factor * view.head_tokens) + rest
+    rest = rest if view.can_read(lifetime) else prompt
     said = estimate_text(order.directive)
-    rest = view.scaled(sum(map(_tokens, messages[held:]))) if view.can_read(lifetime) else prompt
     if not session.setting("prompt_cache"):
         return Usage(input=prompt + said)
     written = min(rest, prompt) + said

@@ -108,22 +108,31 @@ class _Look(NamedTuple):
     now: Situation
 
 
-async def stepped(engine: Engine, *, dry: bool) -> Stepped:
-    """Take the next step, or (`dry`) only look at it. Raises CompactionFailed when the layer fails."""
+async def stepped(engine: Engine, *, dry: bool, refused: str = "") -> Stepped:
+    """Take the next step, or (`dry`) only look at it. `refused`: why no call may be paid for. Raises CompactionFailed
+    when the layer fails or may not ask the model."""
     session = engine.session
     rungs = await ladder(engine)
     following = rungs[-1] if rungs and rungs[-1].acts else None
     if following is None or dry:
         return Stepped(step=look_ahead(session, following) if following is not None else None, rungs=tuple(rungs))
+    if following.calls and refused:
+        raise CompactionFailed(refused)
     before = session.journal.last
     made = await take_step(engine, following)
     if made is None:
         said = (event for event in session.journal.read() if event.id > before)
         why = [event.why for event in said if isinstance(event, LayerFailed)]
         raise CompactionFailed(
-            f"nothing was changed: {'; '.join(why) or 'the layer found nothing to do'}; try another rung"
+            f"nothing was changed: {'; '.join(why) or 'the layer found nothing to do'}{paid_words(session)}; "
+            "try another rung"
         )
     return Stepped(step=made, rungs=tuple(await ladder(engine)))
+
+
+def paid_words(session: Session) -> str:
+    """What was paid although nothing came of it; "" for nothing."""
+    return f"; it cost ${session.turn_cost:.4f}" if session.turn_cost else ""
 
 
 async def ladder(engine: Engine) -> list[Rung]:

@@ -10,7 +10,7 @@ from ipyagent.context.thresholds import message_chars, preview_chars, result_cha
 from ipyagent.journal.protocols import ModelInfo, WindowState
 from ipyagent.loop.session import Limits, Session
 from ipyagent.model.capabilities import resolve
-from ipyagent.model.connect import DEFAULT_MODEL
+from ipyagent.model.connect import DEFAULT_MODEL, Connections
 from ipyagent.model.endpoint import Endpoint
 from ipyagent.model.prices import cheapest_of
 
@@ -28,12 +28,12 @@ def small_model_of(settings: IPyAgent) -> str:
     return settings.small_model or cheapest_of(model_of(settings))
 
 
-def info_of(settings: IPyAgent, session: Session | None) -> ModelInfo:
-    """What a session's window belongs to, without a word with the server: the model that is connected; before that
-    the model of the settings, with the figures that the journal has of it, else those of our table."""
-    if session is not None and session.connected:
-        return session.info
+def info_of(settings: IPyAgent, connections: Connections, session: Session | None) -> ModelInfo:
+    """The model that the next request goes to, without a word with the server: what was known of it when it was last
+    used in this kernel or in the session, else the figures of our table."""
     name = model_of(settings)
+    if (known := connections.known(name, settings.window)) is not None:
+        return known
     told = session.info if session is not None and session.info.model == name else None
     return resolve(name, told, setting=settings.window, environ=os.environ)
 

@@ -17,7 +17,7 @@ from ipyagent.assembly.toolbox import Toolbox
 from ipyagent.assembly.wiring import limit_of, limits_of, model_of, state_of
 from ipyagent.config import IPyAgent
 from ipyagent.context.pins import pinned, words
-from ipyagent.journal.events import ModelChosen
+from ipyagent.journal.events import ModelChosen, SkillLoaded
 from ipyagent.journal.protocols import Tool
 from ipyagent.journal.stored import FOLDER as RESULTS
 from ipyagent.kernel.cell_marks import PIN, CellMarks
@@ -32,6 +32,7 @@ from ipyagent.mcp.tool import OutsideTool
 from ipyagent.memory.access import Memories, MemoryAccess
 from ipyagent.model.client import AnthropicModel
 from ipyagent.project import Project
+from ipyagent.reports.shares import measure_of
 from ipyagent.skills.desk import SkillAccess, Skills
 from ipyagent.skills.restore import restorable
 from ipyagent.tools.send_message import NAME as SEND
@@ -94,10 +95,18 @@ class Workbench:
             names=self.names,
             marks=self.marks,
             memory=self.memory_of(session),
-            skills=SkillAccess(self.skills, session.history.skills, session.record),
+            skills=self.skills_of(session),
             children=self.children(session),
             messages=self.messages(session),
         )
+
+    def skills_of(self, session: Session) -> SkillAccess:
+        """The skills as a session's agent loads them."""
+        return SkillAccess(self.skills, session.history.skills, lambda load: self.load(session, load))
+
+    def load(self, session: Session, load: SkillLoaded) -> None:
+        """Journal that a skill stands in the session's context, with its tokens as %context counts them."""
+        session.record(msgspec.structs.replace(load, counted=round(load.tokens * measure_of(session.view))))
 
     def again(self, session: Session) -> list[tuple[str, str]]:
         """The session's loaded skills, as they stand again after a compaction."""

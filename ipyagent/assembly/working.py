@@ -156,7 +156,7 @@ class Work:
                 self._notice(f"the skill {name} is in the context already")
                 again.append(name)
             else:
-                session.record(load)
+                self.bench.load(session, load)
         words = "The user wants you to go by the skill {}, which is in the context already."
         told = [guarded(words.format(name)) for name in again]
         return [{"type": "text", "text": f"<context>\n{each}\n</context>"} for each in told]

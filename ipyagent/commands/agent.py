@@ -46,8 +46,10 @@ def _status(extension: Extension, rest: str) -> str:
 
 def _new(extension: Extension, rest: str) -> str:
     """Begin a new session with the next request."""
-    extension.agent_now.new()
-    return "the next request begins a new session; the old one stays on disk (%agent sessions)"
+    agent = extension.agent_now
+    agent.new()
+    more = "; the old one stays on disk (%agent sessions)" if agent.sessions.stored() else ""
+    return f"the next request begins a new session{more}"
 
 
 def _resume(extension: Extension, rest: str) -> str:

@@ -197,8 +197,9 @@ def stats_lines(agent: Agent, access: MemoryAccess) -> list[str]:
         cost = "price not known" if made.cost is None else f"${made.cost:.4f}"
         lines.append(
             f"  extraction: {_count(made.runs, 'run', 'runs')} ({made.failed} failed, {made.skipped} not needed), "
-            f"{_count(made.turns, 'model call', 'model calls')}, {made.files} written, {made.input:,} input, "
-            f"{made.cache_read:,} read from cache, {made.output:,} output tokens, {made.seconds:.1f} s, {cost}"
+            f"{_count(made.turns, 'model call', 'model calls')}, {_count(made.files, 'memory', 'memories')} saved; "
+            f"tokens: {made.input:,} input, {made.cache_read:,} read from cache, {made.cache_write:,} written to it, "
+            f"{made.output:,} output; {made.seconds:.1f} s, {cost}"
         )
     return lines
 

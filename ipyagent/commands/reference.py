@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterable, Mapping, Sequence
 
-from ipyagent.assembly import compacting, settings_files
+from ipyagent.assembly import compact_line, settings_files
 from ipyagent.commands import agent, earlier, mcp, memory, skills
 from ipyagent.config import IPyAgent
 from ipyagent.options import USAGE
@@ -96,7 +96,7 @@ def _lines() -> list[str]:
         "## `%context` and `%compact`",
         "",
         f"- `{earlier.USAGE}`",
-        f"- `{compacting.USAGE}`: N, A and B are turns, counted from 1",
+        f"- `{compact_line.USAGE}`: N, A and B are turns, counted from 1",
         "",
     ]
 

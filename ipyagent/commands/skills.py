@@ -6,10 +6,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from ipyagent.assembly.wiring import info_of
 from ipyagent.errors import UsageError
-from ipyagent.journal.tokens import estimate_text
 from ipyagent.options import nearest
+from ipyagent.reports.shares import measure_of
 from ipyagent.skills.catalogue import catalogue_of
 from ipyagent.skills.desk import find, unknown
 from ipyagent.skills.parse import Skill, body_of, violations
@@ -66,7 +65,7 @@ def _row(skill: Skill, loaded: bool) -> str:
 
 
 def _window(agent: Agent) -> int:
-    return info_of(agent.settings, agent.session).window
+    return agent.info.window
 
 
 def _untrusted(agent: Agent) -> list[str]:
@@ -81,7 +80,7 @@ def _show(agent: Agent, rest: str) -> list[str]:
     body = _body(skill)
     files, more = files_of(skill.folder)
     facts = [f"{SOURCES[skill.source]}, {skill.file}"]
-    facts.append(f"{estimate_text(body):,} tokens when it is loaded")
+    facts.append(f"{_size(agent, skill):,} tokens when it is loaded")
     about = (("license", skill.license), ("compatibility", skill.compatibility), ("tools named by its author, which "
              "grants nothing", " ".join(skill.allowed_tools)))  # fmt: skip
     facts += [f"{what}: {text}" for what, text in about if text]
@@ -124,6 +123,12 @@ def _body(skill: Skill) -> str:
         raise UsageError(f"{skill.file} cannot be read ({problem.strerror}): mend its rights") from None
 
 
+def _size(agent: Agent, skill: Skill) -> int:
+    """Tokens that it takes when it is loaded, as %context counts them."""
+    measure = measure_of(agent.session.view) if agent.session is not None else 1.0
+    return round(agent.skills.made(skill, "user").tokens * measure)
+
+
 # ---------------------------------------------------------------------- doing
 
 
@@ -132,10 +137,10 @@ def _load(agent: Agent, rest: str) -> list[str]:
     skill = _find(agent, rest, "load")
     if not agent.skills.on:
         raise UsageError("skills are off in this kernel; %skills on turns them on")
-    size = estimate_text(_body(skill))
+    _body(skill)  # one that cannot be read is said now
     if skill.name not in agent.skills.asked:
         agent.skills.asked.append(skill.name)
-    return [f"{one_line(skill.name)} goes with your next request: {size:,} tokens"]
+    return [f"{one_line(skill.name)} goes with your next request: {_size(agent, skill):,} tokens"]
 
 
 def _new(agent: Agent, rest: str) -> list[str]:

@@ -13,7 +13,8 @@ if TYPE_CHECKING:
 def run_steps(extension: Extension, line: str) -> str | None:
     """Show the step with its buttons; "" then. None when the line asks for something else, or nobody could press
     them. Raises as `Agent.compact`."""
-    from ipyagent.assembly.compacting import parse_compact, run_step
+    from ipyagent.assembly.compact_line import parse_compact
+    from ipyagent.assembly.compacting import run_step
     from ipyagent.commands.cells import door_of
     from ipyagent.ui.steps import StepPanel
 

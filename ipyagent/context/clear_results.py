@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from itertools import accumulate
 
 from ipyagent.context.archive import left_results
-from ipyagent.context.policy import NEAR, Cut, Verdict, rounded, weigh
+from ipyagent.context.policy import NEAR, Cut, Verdict, cleared_words, weigh
 from ipyagent.context.server_edits import server_asked, server_clears
 from ipyagent.journal.events import Event, LayerDecided, ResultsCleared
 from ipyagent.journal.protocols import Moment, Situation
@@ -54,15 +54,16 @@ class ClearResults:
         if now.idle > 0 and now.idle >= 60 * idle:
             old = candidates(now, results, keep=max(1, now.setting("clear_idle_keep")))
             if old:
-                saved = sum(results[at].tokens - LEFT for at in old)
-                words = f"cleared {len(old):,} old results ({rounded(saved)} tokens): silent for {idle:g} minutes"
+                saved = _saved(now, results, old)
+                what = cleared_words(len(old), saved)
+                words = f"{what}: silent for {idle:g} minutes"
                 return _decision(now, [results[at] for at in old], BY_TIME, saved, f"{words} or more")
         keep = now.setting("clear_keep")
         old = candidates(now, results, keep=keep)
         if not old:
             return ()
         if now.setting("clear_policy") == "every_turn":
-            saved = sum(results[at].tokens - LEFT for at in old)
+            saved = _saved(now, results, old)
             words = "clears old results before every request"
             return _decision(now, [results[at] for at in old], BY_COUNT, saved, words)
         old = [at for at in old if results[at].tokens > WORTH]
@@ -99,8 +100,7 @@ def candidates(now: Situation, results: list[Spot], *, keep: int) -> list[int]:
 def judge(now: Situation, results: list[Spot], old: list[int], keep: int) -> Verdict:
     """The economics of clearing the candidates `old`, for the places to begin at."""
     view = now.view
-    behind = view.behind()
-    factor = view.calibration.factor
+    behind, measure = view.behind(), view.measure
     size = len(view.messages)
     lifetime = TTL[now.setting("cache_ttl")]
     sent = view.held(size, lifetime)
@@ -123,9 +123,9 @@ def judge(now: Situation, results: list[Spot], old: list[int], keep: int) -> Ver
             Cut(
                 first=first,
                 results=len(spots) - first,
-                cleared=round((from_here[first] + thinking) * factor),
-                rewritten=round(max(0, cached - from_here[first] - thinking) * factor),
-                carried=round(carried_from_here[first] * factor),
+                cleared=round((from_here[first] + thinking) * measure),
+                rewritten=round(max(0, cached - from_here[first] - thinking) * measure),
+                carried=round(carried_from_here[first] * measure),
             )
         )
     return weigh(
@@ -137,6 +137,12 @@ def judge(now: Situation, results: list[Spot], old: list[int], keep: int) -> Ver
         near_mark=now.state.auto_mark if now.state.above_warning else 0,
         why=NEAR if now.trigger == "auto" else "you asked for it",
     )
+
+
+def _saved(now: Situation, results: list[Spot], old: list[int]) -> int:
+    """Tokens that leave the prompt with the results at the places `old`, by the measure of the view's count."""
+    first = results[old[0]].message
+    return now.view.scaled(sum(results[at].tokens - LEFT for at in old) + now.view.behind().thinking[first])
 
 
 def _decision(

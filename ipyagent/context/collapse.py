@@ -47,8 +47,7 @@ class Collapse:
         total = 0
         for first, last, blocks in _finished(now):
             shown = account(blocks, f"{STEM}1.txt")
-            factor = now.view.calibration.factor
-            saved = round((estimate_blocks(blocks) - estimate_block(shown)) * factor)
+            saved = now.view.scaled(estimate_blocks(blocks) - estimate_block(shown))
             if saved < estimate_block(shown):
                 continue
             made.append(Collapsed(first=first, last=last, blocks=(shown,), saved=saved))

@@ -81,7 +81,7 @@ def weigh(
 
     if near_mark and cuts[0].cleared >= NEAR_SHARE * near_mark:
         cost, saving = sides(cuts[0])
-        words = f"{_cleared(cuts[0])}: {why}; {_costs(cost, cuts[0], priced)}"
+        words = f"{cleared_words(cuts[0].results, cuts[0].cleared)}: {why}; {_costs(cost, cuts[0], priced)}"
         return Verdict(clear=True, cut=cuts[0], cost=cost, saving=saving, priced=priced, words=words)
     weighed = [(saving - cost, cost, saving, cut) for cut in cuts for cost, saving in [sides(cut)]]
     ripe = [
@@ -98,7 +98,7 @@ def _words(verdict: Verdict, turns: int, cold: bool, net: float, spent: float) -
     saves = f"save {_amount(verdict.saving, priced)}"
     if verdict.clear:
         how = "the cache is cold, nothing is lost" if cold else _costs(verdict.cost, cut, priced)
-        return f"{_cleared(cut)}: {how}, to {saves} over the next {turns} requests"
+        return f"{cleared_words(cut.results, cut.cleared)}: {how}, to {saves} over the next {turns} requests"
     costs = f"clearing now would cost {_amount(verdict.cost, priced)} in cache writes"
     kept = f"kept {_old(cut.results)}: {costs} to {saves}"
     return f"{kept}; reading them has cost {_amount(spent, priced)} so far, so it waits" if net > 0 else kept
@@ -108,8 +108,9 @@ def _old(results: int) -> str:
     return f"{results:,} old result{'' if results == 1 else 's'}"
 
 
-def _cleared(cut: Cut) -> str:
-    return f"cleared {_old(cut.results)} ({rounded(cut.cleared)} tokens)"
+def cleared_words(results: int, tokens: int) -> str:
+    """ "cleared 1 old result (1,200 tokens)"."""
+    return f"cleared {_old(results)} ({rounded(tokens)} tokens)"
 
 
 def _costs(cost: float, cut: Cut, priced: bool) -> str:

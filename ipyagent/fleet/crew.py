@@ -32,8 +32,9 @@ AGAIN = frozenset(("failed", "stopped"))
 
 class Crew:
     """`at_once` tasks in hand at most (0: as many as there are workers); a task that failed is begun `retries`
-    times more. `done` is called with each outcome and `say` with what a person should read; `barred` tells why
-    nothing more may begin ("" for nothing), `ready` makes a task ready to go."""
+    times more. `done` is called with each outcome, `tried` with each that another try follows, and `say` with what
+    a person should read; `barred` tells why nothing more may begin ("" for nothing), `ready` makes a task ready to
+    go (None: not before one of those in hand has ended)."""
 
     def __init__(
         self,
@@ -42,14 +43,15 @@ class Crew:
         at_once: int,
         retries: int,
         done: Callable[[Outcome], None],
+        tried: Callable[[Outcome], None],
         say: Callable[[str], None],
         barred: Callable[[], str],
-        ready: Callable[[Task], Task],
+        ready: Callable[[Task], Task | None],
     ) -> None:
         self._executor = self._given = executor
         self._width = at_once or width_of(executor)
         self._retries = retries
-        self._done, self._say, self._barred, self._ready = done, say, barred, ready
+        self._done, self._tried, self._say, self._barred, self._ready = done, tried, say, barred, ready
         self._waiting: deque[Task] = deque()
         self._suspects: deque[Task] = deque()
         self._alone: Future[Outcome] | None = None
@@ -93,11 +95,16 @@ class Crew:
                 return
 
     def _begin(self, task: Task) -> Future[Outcome] | None:
-        """Hand it over; None when the executor turned out to be broken or closed."""
-        task = self._ready(task)
+        """Hand it over; None when it has to wait, or the executor turned out to be broken or closed."""
+        ready = self._ready(task)
+        if ready is None:
+            self._waiting.appendleft(task)
+            return None
+        task = ready
         try:
             future = self._executor.submit(run_task, task)
         except RuntimeError as problem:  # BrokenExecutor is one
+            self._tried(lost(task, words(problem)))
             self._waiting.appendleft(task)
             if not self._hand:
                 self._replace(problem)
@@ -127,11 +134,13 @@ class Crew:
         if problem is None:
             self._judge(task, future.result())
         else:
-            self._judge(task, Outcome(task.key, "failed", tries=task.tries, error=words(problem)))
+            self._judge(task, lost(task, words(problem)))
 
     def _judge(self, task: Task, outcome: Outcome) -> None:
         if outcome.status in AGAIN and task.tries <= self._retries:
-            self._waiting.append(msgspec.structs.replace(task, tries=task.tries + 1))
+            self._tried(outcome)
+            before = {"cost": outcome.cost, "tokens": outcome.tokens}
+            self._waiting.append(msgspec.structs.replace(task, tries=task.tries + 1, **before))
         else:
             self._done(outcome)
 
@@ -139,16 +148,18 @@ class Crew:
         """The executor broke: take what it still finished, and go on with another."""
         hand, self._hand = self._hand, {}
         concurrent.futures.wait(hand, timeout=SETTLE)
-        lost = []
+        gone = []
         for future, task in hand.items():
             if future.done() and not isinstance(_problem(future), BrokenExecutor):
                 self._settle(task, future)
             else:
-                lost.append(task)
-        if len(lost) == 1:
-            self._judge(lost[0], Outcome(lost[0].key, "failed", tries=lost[0].tries, error=DIED))
+                gone.append(task)
+        if len(gone) == 1:
+            self._judge(gone[0], lost(gone[0], DIED))
         else:
-            self._suspects.extend(lost)
+            for task in gone:
+                self._tried(lost(task, DIED))
+            self._suspects.extend(gone)
         self._replace(problem)
 
     def _replace(self, problem: BaseException | None) -> None:
@@ -166,7 +177,9 @@ class Crew:
 
     def _end_waiting(self, status: Any, reason: str) -> None:
         for task in (*self._suspects, *self._waiting):
-            self._done(Outcome(task.key, status, tries=task.tries - 1, error=reason))
+            self._done(
+                Outcome(task.key, status, tries=task.tries - 1, cost=task.cost, tokens=task.tokens, error=reason)
+            )
         self._suspects.clear()
         self._waiting.clear()
 
@@ -175,6 +188,11 @@ def width_of(executor: Executor) -> int:
     """How many tasks to have in hand at once."""
     told = getattr(executor, "_max_workers", None)  # threads, processes, ipyparallel
     return told if isinstance(told, int) and told > 0 else MANY
+
+
+def lost(task: Task, why: str) -> Outcome:
+    """A try of which nothing came back; what it had spent is not known."""
+    return Outcome(task.key, "failed", tries=task.tries, cost=task.cost, tokens=task.tokens, error=why)
 
 
 def words(problem: BaseException | None) -> str:

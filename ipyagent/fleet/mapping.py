@@ -61,7 +61,8 @@ def agent_map(
     ipyparallel (`client.executor()`) share the folder with this machine; None: 8 threads. `data`: the name of a
     variable that each task leaves, given back as plain values. `model`, `mode`, `max_turns`, `settings` (names
     and values, or an `IPyAgent`): as for one agent; left out, those of this kernel. Nobody is asked: in mode
-    `ask` that means no. `max_cost`: US dollars for all together; nothing is begun beyond it. `folder`: where the
+    `ask` that means no. `max_cost`: US dollars for all together; the first task goes alone, then one is begun only while
+    what is left is enough for it and those in hand, each taken to cost what the dearest has cost. `folder`: where the
     agents work; `into`: where transcripts and outcomes go, else `.ipyagent/sessions/map`. `at_once`: tasks in
     hand at most.
 
@@ -123,6 +124,7 @@ def agent_map(
         at_once=at_once,
         retries=retries,
         done=whole.take,
+        tried=whole.pay,
         say=whole.progress.say,
         barred=whole.barred,
         ready=whole.ready,
@@ -158,6 +160,10 @@ class Whole:
         self._max_cost = max_cost
         self._outcomes: dict[str, Outcome] = {}
         self._spent = 0.0
+        self._paid: dict[str, float] = {}
+        """Dollars for each task, all its tries together."""
+        self._held: dict[str, float] = {}
+        """Dollars set aside for each task in hand."""
         self._note = ""
         self._began = time.monotonic()
         progress.show(self._line(), 0.0)
@@ -165,7 +171,8 @@ class Whole:
     def take(self, outcome: Outcome) -> None:
         """A task has ended; one of an earlier run costs nothing now."""
         self._outcomes[outcome.key] = outcome
-        self._spent += (outcome.cost or 0.0) if outcome.tries else 0.0
+        if outcome.tries:
+            self.pay(outcome)
         self.progress.show(self._line(), len(self._outcomes) / max(1, len(self._asked)))
 
     def note(self, words: str) -> None:
@@ -173,19 +180,40 @@ class Whole:
         self._note = words
         self.progress.show(self._line(), len(self._outcomes) / max(1, len(self._asked)))
 
+    def pay(self, outcome: Outcome) -> None:
+        """A try of a task has ended."""
+        self._held.pop(outcome.key, None)
+        cost = outcome.cost or 0.0
+        self._spent += cost - self._paid.get(outcome.key, 0.0)
+        self._paid[outcome.key] = cost
+
     def barred(self) -> str:
         """Why no task may begin any more."""
-        if self._max_cost and self._spent >= self._max_cost:
-            return f"not begun: ${self._spent:.2f} of max_cost ${self._max_cost:.2f} is spent"
+        if not self._max_cost:
+            return ""
+        said = f"not begun: ${self._spent:.4f} of max_cost ${self._max_cost:.4f} is spent"
+        if self._spent >= self._max_cost:
+            return said
+        if not self._held and self._spent + self._dearest > self._max_cost:
+            return f"{said}, what is left is less than the dearest task has cost (${self._dearest:.4f})"
         return ""
 
-    def ready(self, task: Task) -> Task:
-        """With no more to spend than is left."""
+    def ready(self, task: Task) -> Task | None:
+        """With no more to spend than is left when each task in hand costs what the dearest has cost so far; None:
+        that has to be seen first."""
         if not self._max_cost:
             return task
-        left = self._max_cost - self._spent
+        left = self._max_cost - self._spent - sum(self._held.values())
+        needed = self._dearest if self._paid else left  # before one has ended, what a task costs is not known
+        if self._held and (needed > left or not self._paid):
+            return None
+        self._held[task.key] = needed
         own = float(task.settings.get("max_cost") or left)
         return msgspec.structs.replace(task, settings={**task.settings, "max_cost": min(own, left)})
+
+    @property
+    def _dearest(self) -> float:
+        return max(self._paid.values(), default=0.0)
 
     def close(self) -> None:
         """Say how it ended."""

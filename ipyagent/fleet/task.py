@@ -31,7 +31,8 @@ LOOK = 0.05
 class Task(msgspec.Struct, frozen=True):
     """`settings` are names and values of `IPyAgent`; `folder`, `into` and `stop` absolute paths; `stop` is a
     file that exists once the whole was stopped; `data` names the variable to give back; `caller` is the process
-    that asked. `run` and `tries` make every try different, because Dask remembers the answer to the same call."""
+    that asked. `run` and `tries` make every try different, because Dask remembers the answer to the same call.
+    `cost` and `tokens` are those of the tries before."""
 
     key: str
     prompt: str
@@ -43,6 +44,8 @@ class Task(msgspec.Struct, frozen=True):
     caller: str
     run: str
     tries: int
+    cost: float | None = 0.0
+    tokens: int = 0
 
 
 def run_task(task: Task) -> Outcome:
@@ -60,7 +63,9 @@ def run_task(task: Task) -> Outcome:
     except Exception as problem:  # noqa: BLE001 - one task of 300 must not end the others, and its row names it
         outcome = Outcome(task.key, "failed", error=f"{type(problem).__name__}: {problem}")
     seconds = outcome.seconds or round(time.monotonic() - began, 3)
-    outcome = msgspec.structs.replace(outcome, tries=task.tries, seconds=seconds)
+    cost = None if task.cost is None or outcome.cost is None else task.cost + outcome.cost
+    tokens = task.tokens + outcome.tokens
+    outcome = msgspec.structs.replace(outcome, tries=task.tries, seconds=seconds, cost=cost, tokens=tokens)
     if outcome.status == "finished":
         keep(Path(task.into), outcome)
     return outcome

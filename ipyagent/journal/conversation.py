@@ -24,7 +24,7 @@ from ipyagent.journal.rewriting import same_until
 from ipyagent.journal.spots import Spot
 from ipyagent.journal.tally import Tally, Weighed
 from ipyagent.journal.tokens import estimate_block, estimate_blocks
-from ipyagent.journal.weights import read_tokens, summary_in
+from ipyagent.journal.weights import Weights, summary_in
 
 CUT_MARK = "[cut off here]"
 
@@ -38,6 +38,7 @@ class Conversation:
         self.body = Body()
         self.entries = Entries()
         self.tally = Tally()
+        self.weights = Weights()
         self.partial: list[str] = []
         """Pieces of a reply that was shown but has not come to its end."""
         self.paused = False
@@ -104,7 +105,7 @@ class Conversation:
             self.body.over = False
             self.body.push("assistant", blocks, [event.id] * len(blocks))
             if summary_in(blocks) is not None:
-                self.tally.summarised(read_tokens(self.messages))
+                self.tally.summarised(self.weights.read(self.messages))
         else:
             self.tally.reply(None)
 
@@ -151,6 +152,15 @@ class Conversation:
 
     # -------------------------------------------------------------- frozen decisions
 
+    @property
+    def _read(self) -> int:
+        """Estimated tokens of what the server reads of the messages."""
+        return self.weights.read(self.messages)
+
+    def tokens_after(self, messages: list[dict[str, Any]]) -> int:
+        """Tokens of the next prompt with these messages."""
+        return self.tally.after(self.weights.read(messages) - self._read)
+
     def clear_results(self, event: ResultsCleared) -> None:
         """Old results become a word each."""
         if not self.editable:
@@ -158,6 +168,7 @@ class Conversation:
         spots = self.body.spots
         mine = [spots[call] for call in event.calls if call in spots and not spots[call].cleared]
         first = min((spot.message for spot in mine), default=0)
+        read = self._read
         if event.asked:
             self.body.remember(event.id)
             self._before[event.id] = self.tally.weighed, self.entries.known()
@@ -167,7 +178,7 @@ class Conversation:
         if change is not None:
             self.entries.change(first)
             self._go_on()
-            self.tally.change(change)
+            self.tally.change(self._read - read)
 
     def store_result(self, event: ResultStored) -> None:
         """A result is kept in a file; a preview takes its place, if it did not come as one."""
@@ -182,43 +193,47 @@ class Conversation:
         change = self.calls.put(event.call, blocks)
         if change is not None:
             self.tally.add(change)
-        elif (change := self.body.store_result(event.call, blocks)) is not None:
+            return
+        read = self._read
+        if self.body.store_result(event.call, blocks) is not None:
             self._go_on()
-            self.tally.change(change)
+            self.tally.change(self._read - read)
 
     def forget_thinking(self, upto: int | None = None) -> None:
         """Thinking of events up to `upto` (None: of all) leaves."""
+        read = self._read
         if self.body.drop_thinking(upto=upto):
             self.entries.forget()
-            self.tally.weigh_anew(read_tokens(self.messages))
+            self.tally.weigh_anew(self._read - read)
 
     def drop_images(self, event: BlockDropped) -> None:
         """Images of an event become words."""
         self.tally.add(self.calls.drop_pictures(event.event))
-        if change := self.body.drop_images(event.event):
+        read = self._read
+        if self.body.drop_images(event.event):
             self._go_on()
-            self.tally.change(change)
+            self.tally.change(self._read - read)
 
     def replace(self, first: int, last: int, blocks: Iterable[Block], event: int) -> None:
         """A range gives way to blocks. What the provider holds of the prefix before it stays held."""
         if self.calls:
             return  # a call whose result is still to come may not leave, nor its thinking
-        before = self.tally.weighed, self.entries.known()
+        read, before = self._read, (self.tally.weighed, self.entries.known())
         start = self.body.replace(first, last, request_blocks(blocks), event)
         if start is not None:
             self._before[event] = before
             self.entries.change(start)
             self._go_on()
-            self.tally.become(read_tokens(self.messages))
+            self.tally.change(self._read - read)
 
     def undo(self, event: int) -> None:
         """Take the replacement of `event` back."""
-        stood = self.body.standing[-1].messages if self.body.standing else []
+        stood, read = self.body.standing[-1].messages if self.body.standing else [], self._read
         if not self.calls and self.body.restore(event):
             weighed, known = self._before.pop(event, (None, Known()))
             self.entries.bring_back(known, same_until(stood, self.messages))
             self._go_on()
-            self.tally.become(read_tokens(self.messages), weighed)
+            self.tally.change(self._read - read, weighed)
 
     def _go_on(self) -> None:
         """A pause can be gone on from as it was only; after a change the model is asked to."""

@@ -441,7 +441,8 @@ class PlanWritten(_Event, frozen=True, tag=True):
 
 class SkillLoaded(_Event, frozen=True, tag=True):
     """A skill's instructions stand in the context from here on. `digest` names the version of its body; `by`:
-    "model" (the tool's result has them) or "user" (`text` has them); `cut`: only the beginning of the body."""
+    "model" (the tool's result has them) or "user" (`text` has them); `cut`: only the beginning of the body;
+    `counted`: our estimate as the session's prompt was counted then, for the user (0: as `tokens`)."""
 
     name: str
     folder: str
@@ -450,6 +451,7 @@ class SkillLoaded(_Event, frozen=True, tag=True):
     text: str = ""
     tokens: int = 0
     cut: bool = False
+    counted: int = 0
 
 
 class SkillsListed(_Event, frozen=True, tag=True):

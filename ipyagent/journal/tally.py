@@ -120,37 +120,37 @@ class Tally:
         if not self._base:
             return self.calibration.factor
         tokens, low = self.count().tokens, self._lightest
+        if self._left_out:  # what is left of the messages is spread over all of them
+            head = low.tokens - low.estimated if low is not None else self.head
+            return max(0, tokens - head) / max(1, self._weight)
         if low is not None and self._weight - low.estimated >= LEAST:
             return min(2.5, max(0.5, (tokens - low.tokens) / (self._weight - low.estimated)))
         return tokens / max(1, self.head + self._weight)
 
-    def after(self, tokens: int) -> int:
-        """Tokens of the next prompt if the messages took so many."""
+    def after(self, change: int) -> int:
+        """Tokens of the next prompt if the messages took so many more, or less."""
         if not self._base:
-            return Count(0, self.head + tokens, self.calibration.factor).tokens
-        least = (self.head + tokens) // 2  # whatever was reported
-        return max(least, self.count().tokens - round((self._weight - tokens) * self.measure))
+            return Count(0, self._raw + change, self.calibration.factor).tokens
+        least = 0 if self._left_out else (self.head + self._weight + change) // 2  # whatever was reported
+        return max(least, self.count().tokens + round(change * self.measure))
 
-    def become(self, tokens: int, was: Weighed | None = None) -> None:
-        """A decision has changed what was sent; the messages now take so many tokens. `was`: what stood before the
-        decision that is taken back."""
+    def change(self, tokens: int, was: Weighed | None = None) -> None:
+        """A decision has made the messages so many tokens more, or less. `was`: what stood before the decision that
+        is taken back."""
         if was is not None:
-            added = self.head + tokens - was.estimated
+            added = self.head + self._weight + tokens - was.estimated
             base = was.tokens + round(added * self.calibration.factor)
         elif self._base:
             base = self.after(tokens)
         else:
             self.weigh_anew(tokens)
             return
-        self._weight, self._base, self._scaled = tokens, max(1, base), True
+        self._weight, self._base, self._scaled = max(0, self._weight + tokens), max(1, base), True
         self._raw = self._replied = 0
 
-    def change(self, tokens: int) -> None:
-        """A decision has made what was sent so many tokens more, or less."""
-        self.become(max(0, self._weight + tokens))
-
     def weigh_anew(self, tokens: int) -> None:
-        """What was sent has changed in a way that its text does not tell; the messages now take so many tokens."""
-        self._weight = tokens
+        """The messages have become so many tokens more, or less, in a way that their text does not tell: everything
+        is estimated."""
+        self._weight = max(0, self._weight + tokens)
         self._base, self._scaled = 0, False
         self._raw = self._replied = self.head + self._weight

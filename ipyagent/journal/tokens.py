@@ -22,7 +22,8 @@ from ipyagent.journal.events import Block, Usage
 
 _WORDS = re.compile(r"[A-Za-z]+")
 _CAPITALS = re.compile(r"[A-Z]{2,}")
-_CAMEL = re.compile(r"[a-z][A-Z]|[A-Z]{2,}[a-z]")
+_CAMEL = re.compile(r"[a-z][A-Z]|[A-Z]{2}[a-z]")
+"""Two capitals are enough: with more, a run of them would be read to its end from each of its letters."""
 _NUMBERS = re.compile(r"[0-9]{1,3}")
 _SIGNS = re.compile(r"[!-/:-@\[-`{-~]+")
 _RULES = re.compile(r"([!-/:-@\[-`{-~])\1{2,}")

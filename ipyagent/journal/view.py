@@ -64,7 +64,7 @@ from ipyagent.journal.marks import marked
 from ipyagent.journal.rewriting import flatten
 from ipyagent.journal.spots import Spot
 from ipyagent.journal.tokens import Calibration, Count
-from ipyagent.journal.weights import Behind, Weights, read_tokens
+from ipyagent.journal.weights import Behind
 
 
 class View:
@@ -78,8 +78,9 @@ class View:
         self.system: list[Block] = []
         self.tools: list[Block] = []
         self.model = ""
+        self.left_out: dict[str, ServerEdited] = {}
+        """What the server left out of its newest prompt, by the kind of edit; it stands in `messages` all the same."""
         self._talk = Conversation()
-        self._weights = Weights()
 
     @classmethod
     def of(cls, events: Iterable[Event]) -> View:
@@ -124,13 +125,18 @@ class View:
         entries = self._talk.entries
         return entries.has_head(entries.written_at - lifetime)
 
+    @property
+    def measure(self) -> float:
+        """What an estimated token of messages comes to in `count`."""
+        return self._talk.tally.measure
+
     def scaled(self, tokens: int) -> int:
         """So many estimated tokens of messages by the measure of `count`."""
-        return round(tokens * self._talk.tally.measure)
+        return round(tokens * self.measure)
 
     def behind(self) -> Behind:
         """Estimated tokens from each message to the end, and of the thinking in them."""
-        return self._weights.behind(self.messages)
+        return self._talk.weights.behind(self.messages)
 
     @property
     def undoable(self) -> int | None:
@@ -155,7 +161,7 @@ class View:
         body = self._talk.body.copy()
         if body.replace(event.first, event.last, request_blocks(event.blocks), event.id) is None:
             return None
-        return self._talk.tally.after(read_tokens(body.messages))
+        return self._talk.tokens_after(body.messages)
 
     def placed(self) -> list[tuple[str, Block, int]]:
         """Every block in order with its role and the event that it came from."""
@@ -250,6 +256,7 @@ class View:
             case DecisionUndone():
                 talk.undo(event.event)
             case ServerEdited():
+                self.left_out[event.edit] = event
                 talk.tally.edited()
             case TurnEnded():
                 talk.body.over = True

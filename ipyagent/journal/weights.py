@@ -1,6 +1,6 @@
-"""Estimated tokens of every message, each estimated once.
+"""Estimated tokens of every block, each estimated once.
 
-A message that was given out is never changed, a change puts another object in its place: so what is
+A block that was given out is never changed, a change puts another object in its place: so what is
 known of an object stays true, and asking again costs a walk over the list, not over the text.
 """
 
@@ -11,7 +11,10 @@ from typing import Any, NamedTuple
 
 from ipyagent.journal.admission import THINKING
 from ipyagent.journal.events import Block
-from ipyagent.journal.tokens import estimate_block, estimate_blocks
+from ipyagent.journal.tokens import estimate_block
+
+SPARE = 1_000
+"""Blocks that may be remembered beside twice those that are asked about."""
 
 
 class Behind(NamedTuple):
@@ -23,49 +26,58 @@ class Behind(NamedTuple):
 
 
 class Weights:
-    """What the messages of one view weigh."""
+    """What the messages of one conversation weigh."""
 
     def __init__(self) -> None:
-        self._known: list[tuple[dict[str, Any], int, int]] = []
+        self._known: dict[int, tuple[Block, int]] = {}
+        self._each: list[tuple[dict[str, Any], int, int]] = []
+        """The messages that were asked about last, with their tokens and those of thinking in them."""
 
     def behind(self, messages: list[dict[str, Any]]) -> Behind:
         """Sums from each message to the end."""
-        known = self._known
-        del known[len(messages) :]
+        each = self._each
+        del each[len(messages) :]
         for index, message in enumerate(messages):
-            if index == len(known):
-                known.append(_weigh(message))
-            elif known[index][0] is not message:
-                known[index] = _weigh(message)
-        tokens = list(accumulate((item[1] for item in reversed(known)), initial=0))
-        thinking = list(accumulate((item[2] for item in reversed(known)), initial=0))
+            if index == len(each):
+                each.append(self._weigh(message))
+            elif each[index][0] is not message:
+                each[index] = self._weigh(message)
+        tokens = list(accumulate((item[1] for item in reversed(each)), initial=0))
+        thinking = list(accumulate((item[2] for item in reversed(each)), initial=0))
         return Behind(tokens[::-1], thinking[::-1])
 
+    def read(self, messages: list[dict[str, Any]]) -> int:
+        """Tokens of what the server reads of messages: nothing before the newest summary that it put into a reply
+        itself."""
+        self._tidy(messages)
+        total = 0
+        for message in reversed(messages):
+            content = message["content"]
+            at = summary_in(content) if message["role"] == "assistant" else None
+            total += sum(map(self._of, content if at is None else content[at:]))
+            if at is not None:
+                break
+        return total
 
-def read_tokens(messages: list[dict[str, Any]]) -> int:
-    """Estimated tokens of what the server reads of messages: nothing before the newest summary that it put into a
-    reply itself."""
-    total = 0
-    for message in reversed(messages):
+    def _weigh(self, message: dict[str, Any]) -> tuple[dict[str, Any], int, int]:
         content = message["content"]
-        at = summary_in(content) if message["role"] == "assistant" else None
-        total += estimate_blocks(content if at is None else content[at:])
-        if at is not None:
-            break
-    return total
+        thinking = sum(self._of(block) for block in content if block["type"] in THINKING)
+        return message, sum(map(self._of, content)), thinking
+
+    def _of(self, block: Block) -> int:
+        known = self._known.get(id(block))
+        if known is None or known[0] is not block:
+            known = self._known[id(block)] = block, estimate_block(block)
+        return known[1]
+
+    def _tidy(self, messages: list[dict[str, Any]]) -> None:
+        """Forget what is asked about no more."""
+        if len(self._known) > SPARE + 2 * sum(len(message["content"]) for message in messages):
+            stand = {id(block) for message in messages for block in message["content"]}
+            self._known = {key: known for key, known in self._known.items() if key in stand}
 
 
 def summary_in(content: list[Block]) -> int | None:
     """Where the server's newest summary is among a reply's blocks; None when there is none."""
     places = [at for at, block in enumerate(content) if block["type"] == "compaction" and block.get("content")]
     return places[-1] if places else None
-
-
-def _weigh(message: dict[str, Any]) -> tuple[dict[str, Any], int, int]:
-    total = thinking = 0
-    for block in message["content"]:
-        tokens = estimate_block(block)
-        total += tokens
-        if block["type"] in THINKING:
-            thinking += tokens
-    return message, total, thinking

@@ -7,6 +7,7 @@ import hashlib
 import json
 import statistics
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 from ipyagent.journal.events import PermissionAnswered, PermissionAsked
@@ -24,17 +25,23 @@ def today() -> str:
 def spent_today(path: Path) -> float:
     """Dollars that all sessions of this user spent today."""
     try:
-        value = json.loads(path.read_text(encoding="utf-8")).get(today(), 0.0)
-    except (OSError, ValueError, AttributeError):
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
         return 0.0
+    return _dollars(value, today()) if isinstance(value, dict) else 0.0
+
+
+def _dollars(spent: Mapping[str, object], day: str) -> float:
+    value = spent.get(day)
     return float(value) if isinstance(value, int | float) else 0.0
 
 
 def add_spent(path: Path, dollars: float) -> bool:
-    """Add to today's sum; False when the file could not be written."""
+    """Add to today's sum, whoever else adds to it; False when the file could not be written."""
+    day = today()
     try:
         if dollars > 0:
-            update_object(path, {today(): round(spent_today(path) + dollars, 6)})
+            update_object(path, lambda spent: {day: round(_dollars(spent, day) + dollars, 6)})
     except OSError:  # filelock's Timeout is one
         return False
     return True

@@ -95,7 +95,9 @@ class CacheWatch:
             case DecisionUndone():
                 self._known.append("a compaction was taken back")
             case ResultsCleared():
-                self._known.append(f"{len(event.calls):,} old results were cleared ({event.layer})")
+                count = len(event.calls)
+                what = "1 old result was" if count == 1 else f"{count:,} old results were"
+                self._known.append(f"{what} cleared ({event.layer})")
             case ServerEdited():
                 left_out = f"left out {event.tokens:,} tokens" if event.cleared else "leaves out nothing any more"
                 self._known.append(f"the server {left_out}")

@@ -93,6 +93,10 @@ class AnthropicModel:
             return msgspec.structs.replace(info, edits=False)
         return info
 
+    def known(self, model: str) -> ModelInfo | None:
+        """What `info` has said of a model before."""
+        return self._infos.get(model)
+
     def lacking(self, model: str) -> frozenset[str]:
         """Optional parts of a request that the server turned out not to take for this model."""
         return self.capabilities.lacking(self._address, model)

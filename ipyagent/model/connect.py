@@ -8,6 +8,7 @@ from typing import Protocol
 import msgspec
 
 from ipyagent.errors import NoCredentials
+from ipyagent.journal.protocols import ModelInfo
 from ipyagent.model.capabilities import Capabilities
 from ipyagent.model.client import AnthropicModel, has_credentials
 from ipyagent.model.endpoint import HINT, Endpoint
@@ -54,6 +55,14 @@ class Connections:
         if endpoint not in self._models:
             self._models[endpoint] = AnthropicModel(endpoint, self._capabilities)
         return self._models[endpoint]
+
+    def known(self, name: str, window: int) -> ModelInfo | None:
+        """What is known of a model that was used before with this setting of its window; None for no such."""
+        for endpoint, model in reversed(self._models.items()):
+            info = model.known(name)
+            if info is not None and (endpoint.window == window or name.startswith(LOCAL)):
+                return info
+        return None
 
     def server(self, name: str) -> OwnServer | None:
         """Our own server of that name, when it runs."""

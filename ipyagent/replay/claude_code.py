@@ -16,6 +16,7 @@ from typing import Any
 from ipyagent.replay.recording import Collector, Recording, text_blocks
 
 _SAID = ("user", "assistant")
+_LINKS = ("uuid", "parentUuid", "logicalParentUuid")
 _FLAGS = ("isSidechain", "isMeta", "isCompactSummary", "isApiErrorMessage")
 
 
@@ -27,7 +28,12 @@ def is_claude_code(first: dict[str, Any]) -> bool:
 def read_claude_code(lines: Iterable[tuple[int, dict[str, Any]]]) -> Recording:
     """The recording of numbered lines."""
     collected = Collector("Claude Code")
-    every = list(lines)
+    every: list[tuple[int, dict[str, Any]]] = []
+    for number, line in lines:
+        if all(isinstance(line.get(name), str | None) for name in _LINKS):
+            every.append((number, line))
+        else:
+            collected.problems.append(f"line {number}: no place in the conversation can be told")
     wanted = _branch([line for _, line in every])
     for number, line in every:
         message = line.get("message")

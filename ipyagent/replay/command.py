@@ -36,13 +36,9 @@ def run(chosen: argparse.Namespace) -> int:
     from ipyagent.replay.replaying import chosen_layers, replay, settings_for
 
     recording = read_recording(chosen.file)
-    settings = settings_for(
-        layers=chosen_layers(chosen.layers),
-        window=chosen.window,
-        engine=chosen.engine,
-        clear_policy=chosen.policy,
-        **dict(_setting(text) for text in chosen.set),
-    )
+    given = {"window": chosen.window, "engine": chosen.engine, "clear_policy": chosen.policy}
+    given |= dict(_setting(text) for text in chosen.set)
+    settings = settings_for(layers=chosen_layers(chosen.layers), **given)
     measured = replay(recording, settings, distinctive(recording))
     if chosen.json:
         print(json.dumps({**measured.json(), "problems": recording.problems}, ensure_ascii=False, indent=1))
@@ -55,10 +51,13 @@ def run(chosen: argparse.Namespace) -> int:
 
 def _setting(text: str) -> tuple[str, Any]:
     from ipyagent.errors import UsageError
+    from ipyagent.replay.replaying import FIXED
 
     name, sign, value = text.partition("=")
     if not sign or name not in IPyAgent.class_trait_names(config=True):
         raise UsageError(f"--set {text!r}: write NAME=VALUE with the name of a setting")
+    if name in FIXED:
+        raise UsageError(f"--set {name}: a replay has its own, the practice model answers as recorded")
     try:
         return name, json.loads(value)
     except ValueError:

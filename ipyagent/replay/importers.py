@@ -11,6 +11,7 @@ import msgspec
 
 from ipyagent.errors import UsageError
 from ipyagent.journal.journal import TRANSCRIPT, Problem, read_events
+from ipyagent.journal.lines import clean_json
 from ipyagent.replay.claude_code import is_claude_code, read_claude_code
 from ipyagent.replay.own_sessions import read_own
 from ipyagent.replay.pi_sessions import is_pi, read_pi
@@ -55,9 +56,10 @@ def _lines(path: Path, problems: list[str]) -> Iterator[tuple[int, dict[str, Any
             if not raw.strip():
                 continue
             try:
-                line = json.loads(raw)
-            except ValueError:
-                problems.append(f"line {number}: not JSON")
+                line = clean_json(json.loads(raw))
+            except (ValueError, RecursionError) as problem:
+                what = "nested too deeply" if isinstance(problem, RecursionError) else "not JSON"
+                problems.append(f"line {number}: {what}")
                 continue
             if isinstance(line, dict):
                 yield number, line

@@ -65,6 +65,8 @@ CHUNK = 20_000
 """Characters in one event of a replayed stream: nobody watches it grow."""
 EDITOR = "edit_file"
 """Our tool that background work (notes) needs."""
+FIXED: dict[str, Any] = {"model": PRACTICE, "trust_all": True, "max_retries": 0}
+"""Settings that every replay has."""
 MOST_REPLIES = 100_000
 _DECISIONS = (Collapsed, Compacted, ResultsCleared, ResultStored, ServerEdited, Snipped)
 
@@ -82,7 +84,7 @@ def settings_for(
     """Settings with exactly these layers on (None: the defaults). Raises UsageError for names that
     no layer has."""
     names = layer_names()
-    made = IPyAgent(environ={}, window=window, engine=engine, model=PRACTICE, trust_all=True, max_retries=0, **settings)
+    made = IPyAgent(environ={}, window=window, engine=engine, **FIXED, **settings)
     if layers is not None:
         wanted = list(layers)
         if unknown := [name for name in wanted if name not in names]:

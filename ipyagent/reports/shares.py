@@ -1,13 +1,16 @@
-"""The tokens of a view by where they come from."""
+"""The tokens of a view by where they come from: of what the server reads of it, which is less than what stands there
+where it left out old results, or has summarised by itself."""
 
 from __future__ import annotations
 
 import json
 from typing import Any
 
+from ipyagent.context.server_edits import CLEAR_RESULTS, CLEAR_THINKING
 from ipyagent.journal.events import Block
 from ipyagent.journal.tokens import estimate_block, estimate_text
 from ipyagent.journal.view import View
+from ipyagent.journal.weights import summary_in
 
 SOURCES = (
     "system prompt",
@@ -36,6 +39,8 @@ class Shares:
     """Estimated tokens by source; what is known of a message is not estimated again."""
 
     def __init__(self) -> None:
+        self._start = 0
+        """The message that the server reads first: the newest with a summary of its own."""
         self._seen: list[dict[str, Any]] = []
         self._each: list[dict[str, int]] = []
         self._sums = dict.fromkeys(SOURCES, 0)
@@ -50,19 +55,24 @@ class Shares:
         return {source: round(tokens * factor) for source, tokens in found.items()}
 
     def estimated(self, view: View) -> dict[str, int]:
-        """The same as our estimates, which no count of the server moves."""
+        """The same as our estimates, which no count of the server moves; what it says that it left out is off."""
         if self._head[0] is not view.system or self._head[1] is not view.tools:
             self._head = (view.system, view.tools, _head_shares(view))
         seen, messages = self._seen, view.messages
         kept = max(0, len(seen) - 1)  # the last one grows: results join it
         if messages[:kept] != seen[:kept]:  # compares identities first, so this costs next to nothing
             kept = next((at for at in range(min(kept, len(messages))) if messages[at] is not seen[at]), len(messages))
+        if kept <= self._start:
+            kept = self._start = 0
         for gone in self._each[kept:]:
             for source, tokens in gone.items():
                 self._sums[source] -= tokens
         del seen[kept:], self._each[kept:]
         for message in messages[kept:]:
-            shares = _shares(message)
+            at = summary_in(message["content"]) if message["role"] == "assistant" else None
+            if at is not None:
+                self._start, self._sums, self._each = len(seen), dict.fromkeys(SOURCES, 0), [{} for _ in seen]
+            shares = _shares(message["role"], message["content"][at or 0 :])
             seen.append(message)
             self._each.append(shares)
             for source, tokens in shares.items():
@@ -70,7 +80,41 @@ class Shares:
         found = dict(self._sums)
         for source, tokens in self._head[2].items():
             found[source] += tokens
+        for source, tokens in _left_out(view, self._start).items():
+            found[source] -= min(found[source], tokens)
         return found
+
+
+def _left_out(view: View, start: int) -> dict[str, int]:
+    """Estimated tokens by source that the server left out of its newest prompt, the oldest results first; it reads
+    from message `start` on."""
+    found: dict[str, int] = {}
+    factor = view.calibration.factor
+    if (thinking := view.left_out.get(CLEAR_THINKING)) is not None:
+        found["thinking"] = round(thinking.tokens / factor)
+    edit = view.left_out.get(CLEAR_RESULTS)
+    if edit is None:
+        return found
+    rest = edit.tokens / factor
+    for spot in view.results:
+        if spot.event > edit.id or rest < 1:
+            break
+        if spot.cleared or spot.message < start:
+            continue
+        parts = dict(_sources_of("user", view.messages[spot.message]["content"][spot.block]))
+        parts.pop("skills", None)
+        whole = sum(parts.values())
+        share = min(1.0, rest / whole) if whole else 0.0
+        rest -= whole * share
+        for source, tokens in parts.items():
+            found[source] = found.get(source, 0) + round(tokens * share)
+    return found
+
+
+def measure_of(view: View) -> float:
+    """What an estimated token comes to in `Shares.of`."""
+    estimated = sum(Shares().estimated(view).values())
+    return view.count().tokens / estimated if estimated else 1.0
 
 
 def _head_shares(view: View) -> dict[str, int]:
@@ -83,10 +127,10 @@ def _head_shares(view: View) -> dict[str, int]:
     return found
 
 
-def _shares(message: dict[str, Any]) -> dict[str, int]:
+def _shares(role: str, blocks: list[Block]) -> dict[str, int]:
     found: dict[str, int] = {}
-    for block in message["content"]:
-        for source, tokens in _sources_of(message["role"], block):
+    for block in blocks:
+        for source, tokens in _sources_of(role, block):
             found[source] = found.get(source, 0) + tokens
     return found
 

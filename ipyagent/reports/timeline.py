@@ -229,7 +229,7 @@ def describe(event: Event) -> tuple[str, str] | None:
             done = sum(step.state == "done" for step in event.steps)
             return "plan", f"{done} of {len(event.steps)} steps done" if event.steps else "dropped"
         case SkillLoaded():
-            return "skill", f"skill {event.name} loaded by the {event.by}, {event.tokens:,} tokens"
+            return "skill", f"skill {event.name} loaded by the {event.by}, {event.counted or event.tokens:,} tokens"
         case SkillsListed() if event.why:
             return "skills", event.why
         case ThinkingDropped():

@@ -15,6 +15,8 @@ LEAST_TOKENS = 120
 """What it may take in the smallest window."""
 LEAST = 24
 """Characters of a description below which only names are listed."""
+OPENING = "<skills>"
+"""How the catalogue begins in the system prompt."""
 HEAD = (
     "Skills are instructions for kinds of work, written beforehand. Before a task that one of these is for, "
     "load it with the tool load_skill and follow it; a skill's further files are read when it points to them."
@@ -63,12 +65,12 @@ def _largest(least: int, most: int, fits: Callable[[int], bool]) -> int:
 
 def _written(skills: list[Skill], most: int) -> str:
     lines = [f"- {_plain(skill.name)}: {_cut(skill.description, most)}" for skill in skills]
-    return "\n".join(["<skills>", HEAD, *lines, "</skills>"])
+    return "\n".join([OPENING, HEAD, *lines, "</skills>"])
 
 
 def _names(skills: list[Skill], of: int) -> str:
     more = f" and {of - len(skills)} more, which load_skill lists" if len(skills) < of else ""
-    return "\n".join(["<skills>", HEAD, ", ".join(_plain(skill.name) for skill in skills) + more, "</skills>"])
+    return "\n".join([OPENING, HEAD, ", ".join(_plain(skill.name) for skill in skills) + more, "</skills>"])
 
 
 def _plain(text: str) -> str:

@@ -6,12 +6,13 @@ from __future__ import annotations
 from typing import Any
 
 from ipyagent.agent import Agent
-from ipyagent.assembly.wiring import info_of
-from ipyagent.errors import AgentError
-from ipyagent.journal.events import Event, SkillLoaded
-from ipyagent.journal.tokens import estimate_text
+from ipyagent.errors import AgentError, ToolFailure
+from ipyagent.journal.admission import text_block
+from ipyagent.journal.events import Block, Event, SkillLoaded
+from ipyagent.journal.tokens import estimate_blocks
 from ipyagent.loop.session import Session
-from ipyagent.skills.catalogue import Catalogue, catalogue_of
+from ipyagent.reports.shares import measure_of
+from ipyagent.skills.catalogue import OPENING, Catalogue, catalogue_of
 from ipyagent.skills.discover import Found
 from ipyagent.skills.parse import Skill, body_of
 from ipyagent.skills.text import files_of
@@ -72,14 +73,20 @@ class SkillsPart:
             return "loaded"
         return "asked for" if skill.name in self._agent.skills.asked else ""
 
-    def size(self, skill: Skill) -> int:
-        """Tokens of its instructions; 0 when they cannot be read."""
+    @property
+    def measure(self) -> float:
+        """What an estimated token comes to in %context."""
+        session = self._agent.session
+        return measure_of(session.view) if session is not None else 1.0
+
+    def size(self, skill: Skill, measure: float) -> int:
+        """Tokens that it takes when it is loaded; 0 when it cannot be read."""
         try:
             key = (str(skill.file), skill.file.stat().st_mtime_ns)
             if key not in self._sizes:
-                self._sizes[key] = estimate_text(body_of(skill))
-            return self._sizes[key]
-        except OSError:
+                self._sizes[key] = self._agent.skills.made(skill, "user").tokens
+            return round(self._sizes[key] * measure)
+        except (OSError, ToolFailure):
             return 0
 
     def remarks(self) -> list[str]:
@@ -89,7 +96,7 @@ class SkillsPart:
         lines = [] if agent.skills.on else ["skills are off in this kernel; %skills on turns them on"]
         if not agent.skills.trusted and any("skills" in name for name in agent.project.carried()):
             lines.append("the project's own skills are not used: it is not trusted (%agent trust)")
-        window = info_of(agent.settings, agent.session).window
+        window = agent.info.window
         known = self._catalogue
         if known is None or known[0] is not found or known[1] != window:  # hundreds are fitted into a window slowly
             known = self._catalogue = found, window, catalogue_of(found.skills, window)
@@ -97,8 +104,15 @@ class SkillsPart:
         if catalogue.cut and agent.skills.on:
             lines.append(catalogue.cut)
         if catalogue.text and agent.skills.on:
-            lines.append(f"their names and descriptions take {estimate_text(catalogue.text):,} tokens of every request")
+            size = round(estimate_blocks([self._standing() or text_block(catalogue.text)]) * self.measure)
+            lines.append(f"their names and descriptions take {size:,} tokens of every request")
         return lines
+
+    def _standing(self) -> Block | None:
+        """The list as the session's requests have it."""
+        session = self._agent.session
+        system = session.view.system if session is not None else []
+        return next((block for block in system if str(block.get("text", "")).startswith(OPENING)), None)
 
     def problems(self) -> list[str]:
         """What is wrong with skill files."""
@@ -118,18 +132,17 @@ class SkillsPart:
         begin, count = content.get("from"), content.get("count")
         at = begin if isinstance(begin, int) and begin > 0 else 0
         most = min(count, ROWS) if isinstance(count, int) and count > 0 else 0
-        reply: dict[str, Any] = {
-            "rows": [self._row(skill) for skill in found[at : at + most]], "from": at, "total": len(found),
-        }  # fmt: skip
-        return reply
+        measure = self.measure
+        rows = [self._row(skill, measure) for skill in found[at : at + most]]
+        return {"rows": rows, "from": at, "total": len(found)}
 
     def _remarks(self) -> dict[str, Any]:
         problems, remarks = self.problems(), [line(each, 300) for each in self.remarks()]
         return {"remarks": remarks, "problems": [problems[:PROBLEMS], len(problems)]}
 
-    def _row(self, skill: Skill) -> list[Any]:
+    def _row(self, skill: Skill, measure: float) -> list[Any]:
         return [
-            line(skill.name, 64), line(skill.description, 240), SOURCES[skill.source], self.size(skill),
+            line(skill.name, 64), line(skill.description, 240), SOURCES[skill.source], self.size(skill, measure),
             self.state_of(skill), line("; ".join(skill.problems[:3]), 200),
         ]  # fmt: skip
 
@@ -147,7 +160,7 @@ class SkillsPart:
         if len(rendered.encode("utf-8", "replace")) > HTML_BYTES:
             rendered = f"<pre>{escape(body[:PLAIN_CHARS])}</pre>"
         files, more = files_of(skill.folder)
-        facts = [SOURCES[skill.source], f"{self.size(skill):,} tokens when it is loaded", str(skill.file)]
+        facts = [SOURCES[skill.source], f"{self.size(skill, self.measure):,} tokens when it is loaded", str(skill.file)]
         about = (("license", skill.license), ("compatibility", skill.compatibility),
                  ("tools named by its author, which grants nothing", " ".join(skill.allowed_tools)))  # fmt: skip
         facts += [f"{what}: {text}" for what, text in about if text]
@@ -169,4 +182,5 @@ class SkillsPart:
         if skill.name not in skills.asked:
             skills.asked.append(skill.name)
         self._changed = True
-        return {"said": f"{line(skill.name, 64)} goes with your next request: {self.size(skill):,} tokens"}
+        size = self.size(skill, self.measure)
+        return {"said": f"{line(skill.name, 64)} goes with your next request: {size:,} tokens"}

@@ -28,7 +28,7 @@ def tables(board: Board) -> dict[str, Table]:
     shown = board.context.shown
     agent = board.agent
     found = board.memory.browsing.everything()
-    skills = board.skills.listed()
+    skills, measure = board.skills.listed(), board.skills.measure
     subs = board.children.listed()
     folders = agent.sessions.stored()
     stored = [board.sessions.archive.look(folder) for folder in folders[:SESSIONS]]
@@ -53,7 +53,7 @@ def tables(board: Board) -> dict[str, Table]:
             _counted(len(skills), "skill"),
             ("skill", "from", "tokens", "", "for"),
             [
-                [line(each.name, 64), each.source, f"{board.skills.size(each):,}", board.skills.state_of(each),
+                [line(each.name, 64), each.source, f"{board.skills.size(each, measure):,}", board.skills.state_of(each),
                  line(each.description, 100)]
                 for each in skills[:ROWS]
             ],

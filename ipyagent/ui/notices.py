@@ -67,7 +67,8 @@ def notice_of(event: Event) -> tuple[str, Level] | None:
         case KernelStarted():
             return ("Resumed; variables of the earlier kernel are gone", "info") if event.resumed else None
         case ResultsCleared():
-            return (f"Cleared {len(event.calls)} old results, about {event.saved:,} tokens", "info")
+            count = len(event.calls)
+            return (f"Cleared {count:,} old result{'s' * (count != 1)}, about {event.saved:,} tokens", "info")
         case Compacted():
             change = f"{event.tokens_before:,} to {event.tokens_after:,} tokens"
             return (f"Compacted ({event.trigger}, {event.method}): {change}", "info")
@@ -91,8 +92,8 @@ def notice_of(event: Event) -> tuple[str, Level] | None:
             return (f"Will not come again: {event.path}", "info")
         case SkillLoaded():
             whose = "by you" if event.by == "user" else "by the agent"
-            part = ", its beginning only" if event.cut else ""
-            return (f"Skill {event.name} loaded {whose}: {event.tokens:,} tokens{part}, from {event.folder}", "info")
+            size = f"{event.counted or event.tokens:,} tokens{', its beginning only' if event.cut else ''}"
+            return (f"Skill {event.name} loaded {whose}: {size}, from {event.folder}", "info")
         case SkillsListed():
             return (event.why, "info") if event.why else None
         case (

@@ -12,7 +12,7 @@ from notes_room import notes_room
 
 from ipyagent import Agent
 from ipyagent.errors import CompactionFailed
-from ipyagent.journal.events import Compacted, PromptRendered, Snipped
+from ipyagent.journal.events import Compacted, ForkEnded, PromptRendered, Snipped
 from ipyagent.practice.exchange import Exchange
 from ipyagent.practice.replies import text, tool
 
@@ -116,11 +116,12 @@ def announced(said: str) -> tuple[float, int, int]:
 
 def test_a_look_ahead_prices_the_call_as_the_server_bills_it(place: CompactRoom) -> None:
     agent = weighed(place, 4)
-    for line in ("", "--snip 2", "--undo"):
+    for number, line in enumerate(("", "--snip 2", "--undo")):
         if line:
             agent.compact(line)
-        _, read, written = announced(agent.compact("--from 3 --dry-run"))
-        said = agent.compact("--from 3")
+        wish = f"--from 3 look {number} times"  # else the provider has the last order in its cache
+        _, read, written = announced(agent.compact(f"{wish} --dry-run"))
+        said = agent.compact(wish)
         _, truly_read, truly_written = prompt(place.server.messages[-1])
         assert read == pytest.approx(truly_read, abs=60), line
         assert written == pytest.approx(truly_written, rel=0.05, abs=200), said
@@ -194,3 +195,49 @@ def test_a_look_ahead_says_that_the_notes_would_do_and_they_do(tmp_path: Path) -
         room.turn(agent, "hi", text("hello"))
         last = room.asked(updates=False)[-1]
         assert sum(prompt(last)) - 10 == pytest.approx(told, rel=0.02)
+
+
+def test_what_the_provider_summarised_by_itself_counts_no_more(place: CompactRoom) -> None:
+    agent = place.agent(memory=False, engine="server", window=100_000, layer_server_edits=False)
+    for number in range(7):  # the sixth goes over the mark
+        said = f"weigh box {number}: {words(number, 13_400 if number < 6 else 100)}"
+        told = agent.session.view.count().tokens if agent.session is not None else 0
+        place.turn(agent, said, text(f"done {number}", thinking="Hm."))
+    swept = place.of(agent, Compacted)[-1]
+    assert told == pytest.approx(sum(prompt(place.server.messages[-1])), abs=200)
+    assert swept.tokens_after == pytest.approx(told, abs=200)
+    assert swept.tokens_before > 70_000
+
+
+# ---------------------------------------------------------------------- money
+
+
+def test_over_the_days_limit_a_compaction_is_made_only_where_it_costs_nothing(tmp_path: Path) -> None:
+    with notes_room(tmp_path) as room:
+        agent = room.agent()
+        for number in range(12):
+            room.turn(agent, f"weigh box {number}: {words(number, HEAVY)}", text(f"done {number}"))
+        spent = agent.session.history.totals.cost if agent.session is not None else None
+        agent.settings.max_cost_per_day = 0.0001
+        requests = len(room.server.messages)
+        for line in ("keep the weights", "--from 3"):
+            with pytest.raises(CompactionFailed, match=r"the limit is \$0.00: raise IPyAgent.max_cost_per_day"):
+                agent.compact(line)
+        agent.settings.layer_notes = agent.settings.layer_clear_results = False
+        with pytest.raises(CompactionFailed, match="today's cost is"):
+            agent.compact("--step")
+        agent.settings.layer_notes = True
+        assert "(notes)" in agent.compact()
+        assert len(room.server.messages) == requests
+        assert agent.session is not None
+        assert agent.session.history.totals.cost == spent
+        assert agent.session.history.compact_failures == 0
+
+
+def test_a_compaction_that_came_to_nothing_says_what_it_cost(place: CompactRoom) -> None:
+    agent = weighed(place)
+    place.summaries = [text("<analysis>only thoughts</analysis>")]
+    with pytest.raises(CompactionFailed, match="only an analysis") as caught:
+        agent.compact()
+    (fork,) = place.of(agent, ForkEnded)
+    assert f"it cost ${fork.cost:.4f}; %context" in str(caught.value)

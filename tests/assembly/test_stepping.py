@@ -11,7 +11,7 @@ import pytest
 from compact_room import CompactRoom, compact_room, words
 
 from ipyagent import Agent
-from ipyagent.assembly.compacting import Wanted, parse_compact
+from ipyagent.assembly.compact_line import Wanted, parse_compact
 from ipyagent.errors import CompactionFailed, UsageError
 from ipyagent.journal.events import Collapsed, Compacted, DecisionUndone, ResultsCleared, Snipped
 from ipyagent.journal.tokens import estimate_text
@@ -183,3 +183,10 @@ def test_a_finished_turn_collapses_where_that_is_on(place: CompactRoom) -> None:
     assert len(place.of(agent, Collapsed)) >= 1
     agent.compact("--undo")
     assert View.of(place.events(agent)).wire() == place.session(agent).view.wire()
+
+
+@pytest.mark.parametrize("engine", ["server", "auto"])
+def test_what_the_provider_clears_by_itself_is_passed_over_with_that_reason(place: CompactRoom, engine: str) -> None:
+    agent = printed(place, engine=engine)
+    said = agent.compact("--step --dry-run")
+    assert "clearing old results (the provider does it by itself, see IPyAgent.engine)" in said

@@ -14,7 +14,7 @@ from compact_room import GOOD, CompactRoom, compact_room, directive_in, plain, w
 from rooms import Room, room
 
 from ipyagent import Agent
-from ipyagent.assembly.compacting import Wanted, parse_compact
+from ipyagent.assembly.compact_line import Wanted, parse_compact
 from ipyagent.errors import CompactionFailed, UsageError
 from ipyagent.journal.events import Compacted, DecisionUndone, LayerFailed, Snipped
 from ipyagent.practice.replies import Reply, text, tool

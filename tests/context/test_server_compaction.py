@@ -16,6 +16,7 @@ from ipyagent.model.compaction import compaction_betas, summaries_as_text
 from ipyagent.model.prices import cost_of
 from ipyagent.practice.exchange import Exchange
 from ipyagent.practice.replies import text, tool
+from ipyagent.reports.shares import Shares
 
 WINDOW = 40_000
 LONG = tool("python", {"code": "print('0123456789 ' * 2000)"}, thinking="I print a long line.")
@@ -157,9 +158,12 @@ def test_another_model_is_told_the_servers_summary_as_text(room: CompactRoom) ->
 def test_by_threshold_the_server_compacts_within_a_request(tmp_path: Path) -> None:
     with compact_room(tmp_path) as room:
         agent = room.agent(engine="server", window=100_000, layer_server_edits=False)
+        tools: list[int] = []
         for number in range(6):
             said = f"box {number}: {words(number, 13_400)}"
             assert room.turn(agent, said, text(f"done {number}", thinking="Hm.")).status == "finished"
+            tools.append(Shares().of(room.session(agent).view)["tools"])
+        assert tools == pytest.approx([tools[0]] * 6, rel=0.15), "the split is of what the provider reads"
         assert room.turn(agent, "go on", text("ok")).status == "finished"
         made = room.of(agent, Compacted)
         assert made

@@ -20,7 +20,7 @@ from ipyagent.errors import SettingError, UsageError
 from ipyagent.fleet.asking import questions
 from ipyagent.journal.events import UsageReported, UserSaid
 from ipyagent.journal.journal import TRANSCRIPT, read_events
-from ipyagent.practice.replies import text, tool
+from ipyagent.practice.replies import fault, text, tool
 
 if TYPE_CHECKING:
     from conftest import Office
@@ -128,6 +128,17 @@ def test_a_variable_that_is_missing_or_not_plain_fails_its_task(office: Office) 
     assert "'result'" in row["error"]
 
 
+def test_what_a_failed_try_has_cost_is_in_the_row_and_in_the_limit(office: Office) -> None:
+    office.server.script(tool("python", {"code": "1 + 1"}), fault(400, message="no more"))
+    (row,) = agent_map(["be plain"], settings=office.settings)
+    assert (row["status"], row["tries"]) == ("finished", 2)
+    sessions = Path(".ipyagent/sessions/map").glob(f"*/{TRANSCRIPT}")
+    paid = [e for path in sessions for e in read_events(path) if isinstance(e, UsageReported)]
+    assert len(paid) == 2
+    assert row["cost"] == pytest.approx(sum(event.cost or 0.0 for event in paid))
+    assert row["tokens"] == sum(event.usage.total for event in paid)
+
+
 def test_nothing_is_begun_beyond_the_cost_of_all(office: Office) -> None:
     prompts = [f"be plain {number}" for number in range(6)]
     (one,) = agent_map(prompts[:1], settings=office.settings)
@@ -135,6 +146,11 @@ def test_nothing_is_begun_beyond_the_cost_of_all(office: Office) -> None:
     rows = agent_map(prompts, again=True, at_once=1, max_cost=one["cost"] / 1_000, settings=office.settings)
     assert [row["status"] for row in rows] == ["finished"] + ["limit"] * 5
     assert "max_cost" in rows[-1]["error"]
+    alike = {**office.settings, "prompt_cache": False}  # each costs the same
+    (one,) = agent_map(prompts[:1], again=True, settings=alike)
+    rows = agent_map(prompts, again=True, max_cost=3.5 * one["cost"], settings=alike)
+    assert sorted(row["status"] for row in rows) == ["finished"] * 3 + ["limit"] * 3, "in eight threads as in one"
+    assert sum(row["cost"] for row in rows) <= 3.5 * one["cost"]
     later = agent_map(prompts, at_once=1, settings=office.settings)
     assert [row["tries"] for row in later] == [0, 1, 1, 1, 1, 1]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -28,7 +29,11 @@ PAGES = 300
 @pytest.fixture
 def dask(project: Path) -> Iterator[Executor]:
     distributed = pytest.importorskip("distributed")
+    import dask as settings
+
     with (
+        # before Python 3.12 its profiler can leave a worker deadlocked (python/cpython#106883)
+        settings.config.set({"distributed.worker.profile.enabled": sys.version_info >= (3, 12)}),
         distributed.LocalCluster(
             n_workers=WORKERS, threads_per_worker=1, processes=True, dashboard_address=None,
             local_directory=str(project.parent / "dask"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections.abc import Iterator
@@ -16,6 +17,7 @@ from notes_room import until
 
 from ipyagent import Options, hooks
 from ipyagent.assembly.listening import Unseen
+from ipyagent.commands.memory import run_memory
 from ipyagent.journal.events import (
     AssistantSaid,
     Event,
@@ -72,6 +74,20 @@ def test_what_the_user_said_is_saved_and_told_with_its_undo(room: ExtractRoom) -
     assert f"saved: {name} (undo: %memory forget {name})" in told
     [done] = room.events(agent, MemoryExtracted)
     assert sorted(done.files) == sorted(event.path for event in saved)
+
+
+def test_what_it_took_is_told_in_full_also_what_was_written_to_the_cache(room: ExtractRoom) -> None:
+    agent = room.agent()
+    room.turn(agent, "I am a surgeon. We always report medians, never means. Hello!")
+    usages = [event.usage for event in room.events(agent, ForkEnded)]
+    assert sum(usage.cache_write for usage in usages) > 500
+    said = next(line for line in run_memory(agent, "stats").splitlines() if "extraction: " in line)
+    assert re.findall(r"([\d,]+) (input|read from cache|written to it|output)\b", said) == [
+        (f"{sum(getattr(usage, name) for usage in usages):,}", word)
+        for name, word in (("input", "input"), ("cache_read", "read from cache"), ("cache_write", "written to it"),
+                           ("output", "output"))
+    ]  # fmt: skip
+    assert "2 memories saved" in said
 
 
 def test_a_turn_with_nothing_worth_keeping_saves_nothing_and_makes_no_folder(room: ExtractRoom) -> None:

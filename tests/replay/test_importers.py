@@ -141,3 +141,23 @@ def test_our_own_transcript_is_read(tmp_path: Path) -> None:
 def test_what_is_no_session_is_refused_with_a_reason(tmp_path: Path, lines: list[Any], why: str) -> None:
     with pytest.raises(UsageError, match=why):
         read_recording(write(tmp_path / "s.jsonl", *lines))
+
+
+def test_lines_that_no_reader_can_follow_are_reported_and_the_others_read(tmp_path: Path) -> None:
+    deep = '{"type": "message", "message": {"role": "user", "content": ' + "[" * 100_000 + "]" * 100_000 + "}}"
+    path = write(tmp_path / "pi.jsonl", {"type": "session", "cwd": "/"}, deep, pi("user", said("hi")),
+                 pi("assistant", said("ok \udfff"), {"type": "toolCall", "id": "1", "name": "b", "arguments": {"\ud800": "\ud800"}}),
+                 pi("toolResult", said("was \ud800"), toolCallId="1"))  # fmt: skip
+    made = read_recording(path)
+    assert made.problems == ("line 2: nested too deeply",)
+    assert json.dumps([turn.rounds[0].blocks for turn in made.turns], ensure_ascii=False).encode()
+    assert shape(made) == [["hi", [["ok ?", "b"], ["was ?"]]]]
+    lines = [
+        {"type": kind, "uuid": uuid, "parentUuid": parent, "sessionId": "s", "message": {"content": words, "id": uuid}}
+        for kind, uuid, parent, words in [
+            ("user", "1", None, "hi"), ("user", ["l"], {"a": 1}, "x"), ("assistant", "2", "1", "done")
+        ]
+    ]  # fmt: skip
+    made = read_recording(write(tmp_path / "cc.jsonl", *lines))
+    assert shape(made) == [["hi", [["done"], []]]]
+    assert made.problems == ("line 2: no place in the conversation can be told",)

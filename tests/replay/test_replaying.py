@@ -142,6 +142,11 @@ def test_the_command_prints_the_table_and_json(tmp_path: Path, capsys: pytest.Ca
     assert json.loads(capsys.readouterr().out)["requests"] == 3
     assert main(["replay", str(path), "--set", "clear_kip=3"]) == 1
     assert "--set 'clear_kip=3'" in capsys.readouterr().err
+    assert main(["replay", str(path), "--json", "--set", "window=16000", "--set", "engine=server"]) == 0
+    capsys.readouterr()
+    for fixed in ("model=claude-haiku-5-5", "max_retries=2", "trust_all=false"):
+        assert main(["replay", str(path), "--set", fixed]) == 1
+        assert f"--set {fixed.partition('=')[0]}: a replay has its own" in capsys.readouterr().err
 
 
 @pytest.mark.skipif(not SESSION.exists(), reason="the recorded session is not part of the project")

@@ -162,6 +162,7 @@ def test_a_run_that_would_pass_a_hidden_cell_is_refused_before_anybody_is_asked(
     ]
     nbformat.write(new_notebook(cells=made), path)
     before = path.read_bytes()
+    call(workspace, "read")
     for wanted in ("", "below"):
         with pytest.raises(ToolFailure, match="cell private is hidden by its author"):
             question(workspace, "run", cell=wanted)

@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 
 from ipyagent import Agent, IPyAgent
+from ipyagent.commands.context import by_source
+from ipyagent.commands.skills import run_skills
 from ipyagent.journal.events import ChildEnded, ChildProgress, ChildStarted, SkillLoaded, Usage
 from ipyagent.reports.roster import Roster
 from ipyagent.ui.board import MOST_BYTES, TABS, Board
@@ -81,6 +83,23 @@ def test_each_part_answers_what_its_page_asks(board: Board) -> None:
     look = ask(board, "sessions", "look", "v.8", session=session[0], turn=2)["look"]
     assert (look["turn"], look["turns"]) == (2, 2)
     assert Page(look["html"]).dangers == []
+
+
+def test_a_skill_takes_as_many_tokens_on_the_board_as_in_the_context(board: Board) -> None:
+    board.agent.new()
+    board.agent.run_sync("hello")
+    session = board.agent.session
+    assert session is not None
+    assert session.view.calibration.factor != 1.0  # the server counts otherwise than we
+    of_names = by_source(session)["skills"]
+    assert f"their names and descriptions take {of_names:,} tokens of every request" in board.skills.remarks()
+    (row,) = ask(board, "skills", "rows", "v.1", **{"from": 0, "count": 1}, words="profile")["rows"]
+    assert f"{row[3]:,} tokens when it is loaded" in run_skills(board.agent, f"show {row[0]}").splitlines()
+    assert f"{row[3]:,} tokens" in ask(board, "skills", "load", "v.2", name=row[0])["said"]
+    board.agent.run_sync("hello again")
+    (load,) = (event for event in session.journal.read() if isinstance(event, SkillLoaded))
+    assert load.counted == row[3] != load.tokens
+    assert by_source(session)["skills"] - of_names == pytest.approx(load.counted, rel=0.05)
 
 
 def test_a_question_that_comes_twice_is_answered_once_and_nonsense_never(board: Board) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from fractions import Fraction
 from typing import Any, Literal
 
@@ -54,8 +55,8 @@ def key_report(left: pd.DataFrame, right: pd.DataFrame, on: str | Sequence[Any])
         one, other = _uncategorised(left[name]), _uncategorised(right[name])
         kinds = _family(one), _family(other)
         if kinds[0] != kinds[1]:
-            said = [f"{each.dtype}" + f" of {kind}" * (each.dtype == object) for each, kind in zip((one, other), kinds)]
-            problems.append(f"{name}: {said[0]} on the left, {said[1]} on the right; nothing meets until they agree")
+            told = _told(one, kinds[0]), _told(other, kinds[1])
+            problems.append(f"{name}: {told[0]} on the left, {told[1]} on the right; nothing meets until they agree")
         elif kinds[0] == "text":
             one_side, other_side = (set(each.dropna().astype(str)) for each in (one, other))
             plain = [{each.strip().casefold() for each in side} for side in (one_side, other_side)]
@@ -174,7 +175,8 @@ def _compared(one: pd.Series, other: pd.Series, tolerance: float) -> tuple[np.nd
         if object in (one.dtype, other.dtype) or "decimal" in f"{one.dtype}{other.dtype}":
             large = np.isfinite(p) & np.isfinite(q)
         for at in np.flatnonzero(large):  # floats cannot tell these apart
-            gap[at] = float(_fraction(y[at]) - _fraction(x[at]))
+            if {type(x[at]), type(y[at])} not in ({Decimal, float}, {Decimal, np.float64}):  # 1.1 is no decimal 1.1
+                gap[at] = float(_fraction(y[at]) - _fraction(x[at]))
         differ = (np.abs(gap) > tolerance) | (there & np.isnan(gap) & (p != q))
     elif len(kinds) == 1 and kinds <= {"time", "time with a zone"}:
         p, q = (each.dt.tz_convert("UTC") if each.dt.tz is not None else each for each in (one, other))
@@ -254,6 +256,10 @@ def _is_text(values: pd.Series) -> bool:
     return values.dtype == object or isinstance(values.dtype, pd.StringDtype)
 
 
+def _told(values: pd.Series, kind: str) -> str:
+    return f"{values.dtype} of {kind}" if pd.api.types.is_object_dtype(values.dtype) else str(values.dtype)
+
+
 def _family(values: pd.Series) -> str:
     types, dtype = pd.api.types, values.dtype
     if values.empty or values.isna().all():
@@ -268,7 +274,7 @@ def _family(values: pd.Series) -> str:
         return "time" if values.dt.tz is None else "time with a zone"
     if isinstance(dtype, pd.CategoricalDtype):
         return _family(pd.Series(dtype.categories))
-    if dtype == object:
+    if types.is_object_dtype(dtype):
         kind = types.infer_dtype(values, skipna=True)
         return {"boolean": "truth", "date": "date"}.get(kind, "number" if kind in _NUMBERS else "text")
     return "text" if _is_text(values) else str(dtype)

@@ -31,17 +31,21 @@ def suggest(table: pd.DataFrame, x: Any, y: Any | None = None) -> str:
             return f"{few} values: the 15 most frequent as horizontal bars, sorted, the rest as one bar 'other'"
         return "horizontal bars of counts, sorted by length"
     other = _kind(_only(table, y))
-    if one == "time" and other == "number":
+    if {one, other} == {"time", "number"}:
         return "a line over time, gaps left open" + ("; resample first, else it is a smear" if rows > 5_000 else "")
     if one == other == "number":
         return "hexbin or a 2-d histogram, points would cover each other" if rows > MOST_MARKS else "a scatter plot"
     if {one, other} == {"number", "group"}:
         number, group = (x, y) if one == "number" else (y, x)
-        sizes = _only(table, group).value_counts()
+        drawn = _only(table, group)[_only(table, number).notna()]
+        sizes = (drawn.map(repr) if drawn.dtype == object else drawn).value_counts()
+        sizes = sizes[sizes > 0]  # categories that no row has draw nothing
         if len(sizes) > 20:
             return f"{len(sizes)} groups: show the 15 largest, sorted by the median of {number}"
         small = int(sizes.min()) if len(sizes) else 0
         return "every point as a strip, with the median" if small < 10 else "boxes side by side, sorted by the median"
+    if "time" in (one, other):
+        return "a scatter plot of the two times" if one == other else "counts per day or month as lines, one a group"
     return "a table of counts as a heat map with the numbers written in, shares per row"
 
 
@@ -83,7 +87,7 @@ def faults(axes: Any) -> list[str]:
         found.append("several lines and neither a legend nor labels at them")
     for marks in axes.collections:
         count = len(marks.get_offsets()) if type(marks).__name__ == "PathCollection" else 0
-        if count > MOST_MARKS and (marks.get_alpha() or 1) > 0.3:
+        if count > MOST_MARKS and (1 if marks.get_alpha() is None else marks.get_alpha()) > 0.3:
             found.append(f"{count:,} points cover each other: hexbin, or alpha below 0.3")
     return found + _overlaps(axes)
 
@@ -100,16 +104,16 @@ def _labels(axes: Any) -> list[tuple[str, str]]:
 
 
 def _bars(axes: Any) -> list[str]:
-    bars = [bar for each in axes.containers if type(each).__name__ == "BarContainer" for bar in each.patches]
-    if not bars:
-        return []
-    upright = len({round(bar.get_width(), 9) for bar in bars}) <= len({round(bar.get_height(), 9) for bar in bars})
-    scale, (low, high) = (
-        (axes.get_yscale(), axes.get_ylim()) if upright else (axes.get_xscale(), axes.get_xlim())
-    )
-    return [] if scale == "log" or min(low, high) <= 0 <= max(low, high) else [
-        f"bars begin at {min(low, high):g}, not at zero: their lengths mislead"
-    ]
+    for each in axes.containers:
+        if type(each).__name__ != "BarContainer" or not each.patches:
+            continue
+        upright = getattr(each, "orientation", "vertical") != "horizontal"
+        scale, (low, high) = (
+            (axes.get_yscale(), axes.get_ylim()) if upright else (axes.get_xscale(), axes.get_xlim())
+        )
+        if scale != "log" and not min(low, high) <= 0 <= max(low, high):
+            return [f"bars begin at {min(low, high):g}, not at zero: their lengths mislead"]
+    return []
 
 
 def _overlaps(axes: Any) -> list[str]:
@@ -137,6 +141,8 @@ def _kind(values: pd.Series) -> str:
     types = pd.api.types
     if types.is_datetime64_any_dtype(values.dtype):
         return "time"
+    if types.is_timedelta64_dtype(values.dtype):
+        return "number"
     if types.is_numeric_dtype(values.dtype) and not types.is_bool_dtype(values.dtype):
         return "number"
     return "group"

@@ -5,7 +5,10 @@ Columns are taken by position, so that names may repeat, be no text, or have sev
 
 from __future__ import annotations
 
+import datetime
+import numbers
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -13,7 +16,7 @@ import pandas as pd
 
 MANY_MISSING = 0.2
 SAMPLE = 20_000
-"""Values of a text column that are looked at for mixed types, numbers and dates kept as text."""
+"""Values of a text column that are looked at for numbers and dates kept as text."""
 PLACEHOLDERS = frozenset(("", "-", "--", "?", ".", "na", "n/a", "nan", "none", "null", "unknown", "missing", "#n/a"))
 SENTINELS = (-9999, -999, -99, 999, 9999, 99999)
 
@@ -54,7 +57,7 @@ def profile(table: pd.DataFrame) -> Profile:
         warnings.insert(0, f"{repeated:,} rows repeat an earlier row in every column: is that an error of loading?")
     names = ["column", "dtype", "kind", "missing", "distinct", "low", "middle", "high"]
     columns = pd.DataFrame(facts, columns=names)
-    size = int(table.memory_usage(deep=len(table) <= 200_000).sum())
+    size = int(table.memory_usage(deep=True).sum())
     return Profile(len(table), table.shape[1], size, repeated, columns, tuple(warnings))
 
 
@@ -64,7 +67,8 @@ def label(name: Any) -> str:
 
 
 def kind_of(values: pd.Series) -> str:
-    """ "empty", "truth", "number", "time", "duration", "category", "text", "mixed" or "nested"."""
+    """ "empty", "truth", "number", "time", "duration", "category", "text", "mixed", "nested" or "other" (objects of
+    one type that is none of these)."""
     held = values.dropna()
     if held.empty:
         return "empty"
@@ -81,10 +85,16 @@ def kind_of(values: pd.Series) -> str:
         return "duration"
     if values.dtype != object:
         return "text"
-    found = {type(value) for value in _some(held)}
+    found = {type(value) for value in held}
     if found & {list, dict, set, tuple, np.ndarray}:
         return "nested"
-    return "text" if found == {str} else "truth" if found == {bool} else "mixed"
+    if found == {str} or found == {bool}:
+        return "text" if found == {str} else "truth"
+    if all(issubclass(kind, (numbers.Number, Decimal)) and kind is not bool for kind in found):
+        return "number"
+    if len(found) == 1:
+        return "time" if issubclass(next(iter(found)), (datetime.date, datetime.time)) else "other"
+    return "mixed"
 
 
 def _some(held: pd.Series) -> pd.Series:
@@ -139,42 +149,56 @@ def _column(values: pd.Series, name: str) -> tuple[tuple[Any, ...], list[str]]:
     if kind == "empty" and count:
         warnings.append(f"{name}: every value is missing")
     elif missing > MANY_MISSING:
-        warnings.append(f"{name}: {missing:.0%} missing; find out why before filling or dropping")
+        warnings.append(f"{name}: {_share(missing)} missing; find out why before filling or dropping")
     if kind == "number":
         low, middle, high = _numbers(values, name, warnings)
     elif kind in ("time", "duration"):
-        low, high = str(values.min()), str(values.max())
+        held = values.dropna()
+        try:
+            low, high = str(held.min()), str(held.max())
+        except TypeError:
+            warnings.append(f"{name}: times with and without a zone, which have no order")
     elif kind in ("text", "category", "truth"):
         common = values.value_counts().head(1)
         middle = f"{str(common.index[0])[:24]!r} ×{int(common.iloc[0]):,}" if len(common) else ""
         if kind == "text":
             _texts(values.dropna(), name, distinct, warnings)
     elif kind == "mixed":
-        found = sorted({type(value).__name__ for value in _some(values.dropna())})
+        found = sorted({type(value).__name__ for value in values.dropna()})
         warnings.append(f"{name}: mixed types ({', '.join(found)})")
+    elif kind == "other":
+        warnings.append(f"{name}: values are of type {type(values.dropna().iloc[0]).__name__}")
     if distinct == 1 and count > 1 and not missing:
         warnings.append(f"{name}: one value only")
-    return (name, str(values.dtype), kind, f"{missing:.1%}", distinct, low, middle, high), warnings
+    return (name, str(values.dtype), kind, _share(missing), distinct, low, middle, high), warnings
+
+
+def _share(part: float) -> str:
+    """Neither none nor all when it is not."""
+    return "<0.1%" if 0 < part < 0.0005 else ">99.9%" if 0.9995 <= part < 1 else f"{part:.1%}"
 
 
 def _numbers(values: pd.Series, name: str, warnings: list[str]) -> tuple[str, str, str]:
-    if pd.api.types.is_complex_dtype(values.dtype):
+    given = values.dropna()
+    if pd.api.types.is_complex_dtype(given.dtype) or any(isinstance(value, complex) for value in _some(given)):
         return "", "", ""
-    numbers = pd.to_numeric(values, errors="coerce").dropna().to_numpy(dtype=float)
-    if infinite := int(np.isinf(numbers).sum()):
+    found = given.to_numpy(dtype=float)
+    if infinite := int(np.isinf(found).sum()):
         warnings.append(f"{name}: {infinite:,} infinite values; means and models break on them")
-        numbers = numbers[np.isfinite(numbers)]
-    if not numbers.size:
+        found = found[np.isfinite(found)]
+    if not found.size:
         return "", "", ""
-    low, first, middle, third, high = np.quantile(numbers, [0, 0.25, 0.5, 0.75, 1])
+    low, first, middle, third, high = np.quantile(found, [0, 0.25, 0.5, 0.75, 1])
     spread = third - first
     for sentinel in SENTINELS:
-        share = int((numbers == sentinel).sum())
+        share = int((found == sentinel).sum())
         if share and (sentinel in (low, high)) and abs(sentinel - middle) > 5 * spread:
             warnings.append(f"{name}: {share:,} × {sentinel}, far from the rest: a code for missing?")
-    far = int(((numbers < first - 6 * spread) | (numbers > third + 6 * spread)).sum()) if spread else 0
+    far = int(((found < first - 6 * spread) | (found > third + 6 * spread)).sum()) if spread else 0
     if far:
         warnings.append(f"{name}: {far:,} values lie more than six quartile ranges outside the middle half")
+    if pd.api.types.is_integer_dtype(values.dtype):  # to the last digit, which floats have not beyond 2**53
+        return str(given.min()), f"{middle:.15g}", str(given.max())
     return f"{low:.6g}", f"{middle:.6g}", f"{high:.6g}"
 
 

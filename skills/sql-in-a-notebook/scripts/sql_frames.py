@@ -5,9 +5,12 @@ Values go in as parameters, never into the text. The DataFrames are copied and s
 
 from __future__ import annotations
 
+import datetime
 import json
+import numbers
 import sqlite3
 from collections.abc import Mapping, Sequence
+from decimal import Decimal
 from typing import Any, Literal
 
 import numpy as np
@@ -26,22 +29,37 @@ def query(
     most: int = 100_000,
 ) -> pd.DataFrame:
     """The rows that one SELECT gives; `tables` are the names that it may use; `params` fill its `?` or `:name`
-    (`$name` in DuckDB). In SQLite times are ISO texts (UTC when they have a zone), truth values 0 and 1, lists JSON.
+    (`$name` in DuckDB). In SQLite times are ISO texts (UTC when they have a zone), durations seconds, truth values 0
+    and 1, decimals floats, lists JSON, and whole numbers of more than 64 bits texts.
     Raises ValueError for an error in the SQL, for one that would write, and for more than `most` rows (aggregate, or
     raise the limit knowingly); ImportError without DuckDB."""
     if engine == "duckdb":
         return _by_duckdb(sql, tables, params, most)
     with _filled(tables) as connection:
         connection.set_authorizer(_reads_only)
+        named = isinstance(params, Mapping)
+        given = {name: _given(value) for name, value in params.items()} if named else [*map(_given, params)]
         try:
-            cursor = connection.execute(sql, params)
+            cursor = connection.execute(sql, given)
             if cursor.description is None:
                 raise ValueError("this is no SELECT: it gives no rows")
             rows = cursor.fetchmany(most + 1)
         except (sqlite3.Error, sqlite3.Warning) as problem:
             raise ValueError(f"{problem}; tables: {_known(tables)}") from problem
         names = [column[0] for column in cursor.description]
-    return _limited(pd.DataFrame(rows, columns=names), most)
+    return _limited(_frame(rows, names), most)
+
+
+def _frame(rows: list[tuple[Any, ...]], names: list[str]) -> pd.DataFrame:
+    """The rows as pandas would take them, but for whole numbers beyond 2**53 beside missing ones, which would become
+    floats that cannot hold them."""
+    made = pd.DataFrame(rows, columns=range(len(names)))
+    for at in range(len(names)):
+        if made[at].dtype == float and made[at].isna().any() and (made[at].abs() >= 2**53).any():
+            values = [row[at] for row in rows]
+            if not any(isinstance(value, float) for value in values):
+                made[at] = pd.array(values, dtype="Int64")
+    return made.set_axis(names, axis=1)
 
 
 def plan(sql: str, tables: Mapping[str, pd.DataFrame], params: Sequence[Any] | Mapping[str, Any] = ()) -> str:
@@ -72,7 +90,7 @@ def _filled(tables: Mapping[str, pd.DataFrame]) -> _Connection:
     connection = sqlite3.connect(":memory:", factory=_Connection)
     for name, table in tables.items():
         if not isinstance(table, pd.DataFrame):
-            raise ValueError(f"{name} is a {type(table).__name__}, not a DataFrame")
+            raise ValueError(f"{name} is a {type(table).__name__}, not a pandas DataFrame")
         columns = _column_names(table)
         if not columns:
             raise ValueError(f"{name} has no columns")
@@ -87,10 +105,8 @@ def _filled(tables: Mapping[str, pd.DataFrame]) -> _Connection:
 
 
 def _storable(values: pd.Series) -> list[Any]:
-    types = pd.api.types
-    if isinstance(values.dtype, pd.DatetimeTZDtype):
-        values = values.dt.tz_convert("UTC")
-    if types.is_datetime64_any_dtype(values.dtype):
+    if pd.api.types.is_datetime64_any_dtype(values.dtype):
+        values = values.dt.tz_convert("UTC") if values.dt.tz is not None else values
         texts = values.map(lambda moment: moment.isoformat(sep=" "), na_action="ignore").astype(object)
         return list(texts.where(values.notna(), None))
     missing = values.isna().to_numpy()
@@ -98,28 +114,46 @@ def _storable(values: pd.Series) -> list[Any]:
 
 
 def _plain(value: Any) -> Any:
-    if isinstance(value, np.generic):
-        value = value.item()
+    if isinstance(value, np.datetime64 | np.timedelta64):
+        value = pd.Timestamp(value) if isinstance(value, np.datetime64) else pd.Timedelta(value)
+    if isinstance(value, np.generic | np.ndarray):
+        value = value.tolist()
     if isinstance(value, bool):
         return int(value)
     if isinstance(value, int):
         return value if -(2**63) <= value < 2**63 else str(value)
     if value is None or isinstance(value, (float, str, bytes)):
         return value
+    if isinstance(value, datetime.datetime):
+        return (value if value.tzinfo is None else value.astimezone(datetime.UTC)).isoformat(sep=" ")
+    if isinstance(value, datetime.timedelta):
+        return value.total_seconds()
+    if isinstance(value, (Decimal, numbers.Real)):  # as texts they would be larger than every number
+        return float(value)
     if isinstance(value, (list, tuple, dict)):
-        return json.dumps(value, default=str, ensure_ascii=False)
+        return json.dumps(value, default=_in_json, ensure_ascii=False)
     return str(value)
 
 
+def _given(value: Any) -> Any:
+    return None if pd.api.types.is_scalar(value) and pd.isna(value) else _plain(value)
+
+
+def _in_json(value: Any) -> Any:
+    return value.tolist() if isinstance(value, np.generic | np.ndarray) else str(value)
+
+
 def _column_names(table: pd.DataFrame) -> list[str]:
-    """Names as SQL takes them: text, unique without regard to case."""
+    """Names as SQL takes them: text, unique without regard to case. The first of its name keeps it, so that no number
+    given to another makes it one's own."""
+    plains = ["_".join(map(str, name)) if isinstance(name, tuple) else str(name) for name in table.columns]
+    plains = [plain.replace("\0", "").strip() or f"column_{at + 1}" for at, plain in enumerate(plains)]
+    own = {plain.casefold() for plain in plains}
     taken: set[str] = set()
     names = []
-    for at, name in enumerate(table.columns):
-        plain = "_".join(map(str, name)) if isinstance(name, tuple) else str(name)
-        plain = plain.replace("\0", "").strip() or f"column_{at + 1}"
+    for plain in plains:
         unique, number = plain, 2
-        while unique.casefold() in taken:
+        while unique.casefold() in taken or (unique != plain and unique.casefold() in own):
             unique, number = f"{plain}_{number}", number + 1
         taken.add(unique.casefold())
         names.append(unique)

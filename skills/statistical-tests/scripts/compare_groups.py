@@ -19,7 +19,8 @@ MOST_CELLS = 20_000_000
 @dataclass(frozen=True)
 class Comparison:
     """Two groups and a number. `difference` is mean of `second` minus mean of `first`, `low` and `high` its 95 %
-    interval; `p` of a permutation test, two-sided; `g` the difference in standard deviations (Hedges), `above` the
+    interval; `p` of a permutation test of the difference in units of its error (so that groups may spread
+    differently), two-sided; `g` the difference in standard deviations (Hedges), `above` the
     chance that a value of `second` exceeds one of `first` (ties half); `notes` what to keep in mind."""
 
     first: str
@@ -38,8 +39,12 @@ class Comparison:
 
     def __str__(self) -> str:
         lines = [
-            f"{self.first}: n={self.counts[0]:,}, mean {self.means[0]:.4g}, median {self.medians[0]:.4g}",
-            f"{self.second}: n={self.counts[1]:,}, mean {self.means[1]:.4g}, median {self.medians[1]:.4g}",
+            f"{name}: n={count:,}, mean {_shown(mean, self.difference)}, median {_shown(median, self.difference)}"
+            for name, count, mean, median in zip(
+                (self.first, self.second), self.counts, self.means, self.medians, strict=True
+            )
+        ]
+        lines += [
             f"difference {self.difference:.4g} (95 % interval {self.low:.4g} to {self.high:.4g}), p = {self.p:.2g}",
             f"in standard deviations {self.g:.2f}; {self.second} is the higher one in {self.above:.0%} of pairs",
         ]
@@ -51,25 +56,30 @@ def compare(table: pd.DataFrame, value: Any, group: Any, *, pair: tuple[Any, Any
     """Compare a numeric column between two groups; `pair` names them when there are more. Raises ValueError when
     there are not exactly two groups or one has fewer than two values, TypeError for a column of no numbers."""
     values, groups = _only(table, value), _only(table, group)
-    if not pd.api.types.is_numeric_dtype(values.dtype) or pd.api.types.is_bool_dtype(values.dtype):
+    types, dtype = pd.api.types, values.dtype
+    if not types.is_numeric_dtype(dtype) or types.is_bool_dtype(dtype) or types.is_complex_dtype(dtype):
         raise TypeError(f"{value!r} is {values.dtype}; convert it to numbers first, or use associate() for categories")
-    held = np.isfinite(values.to_numpy(float, na_value=np.nan)) & groups.notna().to_numpy()
+    given = values.to_numpy(float, na_value=np.nan)
+    held = np.isfinite(given) & groups.notna().to_numpy()
     names = list(pair) if pair is not None else sorted(groups[held].unique(), key=str)
     if len(names) != 2:
         raise ValueError(f"{len(names)} groups ({', '.join(map(str, names[:8]))}); name two with pair=(a, b)")
-    x, y = (values[held & (groups == name).to_numpy()].to_numpy(float) for name in names)
+    x, y = (given[held & (groups == name).to_numpy(bool, na_value=False)] for name in names)
     for name, each in zip(names, (x, y), strict=True):
         if len(each) < 2:
             raise ValueError(f"group {name!r} has {len(each)} values; at least two are needed, and twenty are wanted")
     random = np.random.default_rng(seed)
     pooled, size = np.concatenate([x, y]), len(x)
-    gap = y.mean() - x.mean()
+    for _ in range(2):  # large numbers close together keep their digits; the first mean is rounded
+        pooled -= pooled.mean()
+    squares, rounding = float(pooled @ pooled), 1e-12 * float(np.abs(pooled).max())
+    gap, real = pooled[size:].mean() - pooled[:size].mean(), _in_errors(pooled, size, squares, rounding)
     hits, booted = 0, []
     for _ in range(draws):
         if len(pooled) > 100_000:
             break
         random.shuffle(pooled)
-        hits += abs(pooled[size:].mean() - pooled[:size].mean()) >= abs(gap) * (1 - 1e-12)
+        hits += _in_errors(pooled, size, squares, rounding) >= real * (1 - 1e-9)
     else:
         p = (hits + 1) / (draws + 1)
         for each in (x, y):
@@ -80,6 +90,10 @@ def compare(table: pd.DataFrame, value: Any, group: Any, *, pair: tuple[Any, Any
             ]))  # fmt: skip
         low, high = np.quantile(booted[1] - booted[0], [0.025, 0.975])
     notes = []
+    if lost := int((~held).sum()):
+        endless = int(np.isinf(given).sum())
+        more = f", {endless:,} of them infinite" if endless else ""
+        notes.append(f"{lost:,} rows without value or group left out{more}")
     if not booted:  # means of so many values are normal; resampling would only cost time
         error = float(np.sqrt(x.var(ddof=1) / len(x) + y.var(ddof=1) / len(y)))
         p, low, high = _normal_p(gap / error) if error else float(gap == 0), gap - 1.96 * error, gap + 1.96 * error
@@ -93,7 +107,7 @@ def compare(table: pd.DataFrame, value: Any, group: Any, *, pair: tuple[Any, Any
     return Comparison(
         str(names[0]), str(names[1]), (len(x), len(y)), (float(x.mean()), float(y.mean())),
         (float(np.median(x)), float(np.median(y))), float(gap), float(low), float(high), float(p),
-        _hedges(x, y), _above(x, y), int(len(table) - held.sum()), tuple(notes),
+        _hedges(x, y), _above(x, y), lost, tuple(notes),
     )  # fmt: skip
 
 
@@ -135,7 +149,8 @@ def associate(table: pd.DataFrame, one: Any, other: Any, *, draws: int = 2_000, 
     hits = sum(chi(a, random.permutation(b))[0] >= real * (1 - 1e-12) for _ in range(rounds))
     frame = pd.DataFrame(counts, index=pd.Index(names_a, name=one), columns=pd.Index(names_b, name=other))
     rare = int((expected < 5).sum())
-    notes = (f"{rare} cells expect fewer than five: merge rare values",) if rare else ()
+    notes = (f"{int((~held).sum()):,} rows with a missing value left out",) if not held.all() else ()
+    notes += (f"{rare} cells expect fewer than five: merge rare values",) if rare else ()
     shares = frame.div(frame.sum(axis=1), axis=0)
     strength = float(np.sqrt(real / len(a) / (min(shape) - 1)))
     return Association(frame, shares, strength, (hits + 1) / (rounds + 1), notes)
@@ -170,7 +185,30 @@ def _normal_p(z: float) -> float:
 def _hedges(x: np.ndarray, y: np.ndarray) -> float:
     free = len(x) + len(y) - 2
     spread = np.sqrt(((len(x) - 1) * x.var(ddof=1) + (len(y) - 1) * y.var(ddof=1)) / free)
-    return float((y.mean() - x.mean()) / spread * (1 - 3 / (4 * free - 1))) if spread else 0.0
+    gap = y.mean() - x.mean()
+    if not spread:
+        return float("nan") if gap else 0.0
+    return float(gap / spread * (1 - 3 / (4 * free - 1)))
+
+
+def _in_errors(values: np.ndarray, size: int, squares: float, rounding: float) -> float:
+    """How many standard errors lie between the means of the first `size` values and the rest; the mean of all is 0,
+    `squares` the sum of their squares."""
+    first, others = values[:size], len(values) - size
+    total, part = float(first.sum()), float(first @ first)
+    gap = abs(total / size + total / others)
+    if gap <= rounding:
+        return 0.0
+    error = (part - total**2 / size) / (size - 1) / size + (squares - part - total**2 / others) / (others - 1) / others
+    return gap / error**0.5 if error > (1e-7 * gap) ** 2 else float("inf")
+
+
+def _shown(value: float, difference: float) -> str:
+    """With as many digits as the difference needs to be seen."""
+    digits = 4
+    if value and difference and np.isfinite(value):
+        digits += max(0, int(np.floor(np.log10(abs(value))) - np.floor(np.log10(abs(difference)))))
+    return f"{value:.{min(digits, 15)}g}"
 
 
 def _above(x: np.ndarray, y: np.ndarray) -> float:

@@ -90,7 +90,9 @@ def evaluate(
     """Scores on the held-out rows: the plainest guess, a linear model, and `model` (an unfitted scikit-learn
     estimator; gradient boosting when None). Preparation is fitted on the training rows alone. One row a model with,
     for classes, `balanced_accuracy`, `log_loss`, for numbers `mae`, `r2`, and for both `better_by` (relative to the
-    plainest) with its 95 % interval `low`, `high` from resampling the test rows. Rows without target are left out.
+    plainest) with its 95 % interval `low`, `high` from resampling the test rows, whole groups with `groups`. For
+    classes that is in log loss, or in the share of wrong classes when `model` gives no probabilities (`attrs["loss"]`
+    says which). Rows without target are left out.
     Raises ImportError without scikit-learn, ValueError when the data do not allow it."""
     try:
         from sklearn.compose import ColumnTransformer
@@ -133,29 +135,39 @@ def evaluate(
                   "model": HistGradientBoostingRegressor(random_state=seed) if model is None else model}  # fmt: skip
     if classes and set(y[test]) - set(y[train]):
         raise ValueError("a class is in the test rows only; merge rare classes or split otherwise")
-    rows, losses = [], {}
+    rows, losses, wrong = [], {}, {}
     for name, each in models.items():
         fitted = make_pipeline(prepared, each).fit(usable.iloc[train], y[train])
         told = fitted.predict(usable.iloc[test])
         if classes:
             chance = fitted.predict_proba(usable.iloc[test]) if hasattr(fitted, "predict_proba") else None
-            right = np.searchsorted(fitted.classes_, y[test])
-            losses[name] = (-np.log(np.clip(chance[np.arange(len(test)), right], 1e-9, 1)) if chance is not None
-                            else (told != y[test]).astype(float))  # fmt: skip
-            loss = log_loss(y[test], chance, labels=fitted.classes_) if chance is not None else np.nan
+            wrong[name] = (told != y[test]).astype(float)
+            loss = np.nan
+            if chance is not None:
+                right = np.searchsorted(fitted.classes_, y[test])
+                losses[name] = -np.log(np.clip(chance[np.arange(len(test)), right], 1e-9, 1))
+                loss = log_loss(y[test], chance, labels=fitted.classes_)
             rows.append({"model": name, "balanced_accuracy": balanced_accuracy_score(y[test], told), "log_loss": loss})
         else:
             losses[name] = np.abs(told - y[test])
             rows.append({"model": name, "mae": losses[name].mean(),
                          "r2": r2_score(y[test], told) if len(test) > 1 else np.nan})  # fmt: skip
+    kind = "log loss" if classes else "absolute error"
+    if len(losses) < len(models):  # one measure for all, or they could not be compared
+        losses, kind = wrong, "share of wrong classes"
+    units = _units(kept[groups].iloc[test] if groups is not None else None, len(test))
+    sums = {name: np.bincount(units, weights=loss) for name, loss in losses.items()}
+    count = len(sums["plainest"])
     random = np.random.default_rng(seed)
-    drawn = random.integers(0, len(test), (500, min(len(test), 20_000)))
+    drawn = random.integers(0, count, (500, min(count, 20_000)))
     for row in rows:
-        one, floor = losses[row["model"]], losses["plainest"]
-        row["better_by"] = 1 - one.mean() / floor.mean() if floor.mean() else np.nan
-        some = 1 - one[drawn].mean(axis=1) / np.where(floor[drawn].mean(axis=1) == 0, np.nan, floor[drawn].mean(axis=1))
+        one, floor = sums[row["model"]], sums["plainest"]
+        row["better_by"] = 1 - one.sum() / floor.sum() if floor.sum() else np.nan
+        some = 1 - one[drawn].sum(axis=1) / np.where(floor[drawn].sum(axis=1) == 0, np.nan, floor[drawn].sum(axis=1))
+        some = row["better_by"] + (some - row["better_by"]) * np.sqrt(drawn.shape[1] / count)  # of fewer than all
         row["low"], row["high"] = np.nanquantile(some, [0.025, 0.975]) if np.isfinite(some).any() else (np.nan, np.nan)
     result = pd.DataFrame(rows)
+    result.attrs["loss"] = kind
     result.attrs["rows"] = {"train": len(train), "test": len(test), "without target": len(table) - len(kept)}
     return result
 
@@ -168,12 +180,22 @@ def _features(table: pd.DataFrame) -> tuple[pd.DataFrame, list[Any]]:
         if types.is_datetime64_any_dtype(values.dtype):
             zero = pd.Timestamp("2000-01-01", tz=values.dt.tz)
             made[name] = (values - zero).dt.total_seconds() / 86_400
+        elif types.is_timedelta64_dtype(values.dtype):
+            made[name] = values.dt.total_seconds()
         elif types.is_bool_dtype(values.dtype) or types.is_numeric_dtype(values.dtype):
             made[name] = values.astype("float64").replace([np.inf, -np.inf], np.nan)
         else:
             made[name] = values.astype(object).where(values.notna(), "(missing)").map(str).astype(object)
             text.append(name)
     return pd.DataFrame(made, index=table.index), text
+
+
+def _units(groups: pd.Series | None, rows: int) -> np.ndarray:
+    """What is resampled as a whole: each row, or each group; a row without a group is its own."""
+    if groups is None:
+        return np.arange(rows)
+    codes, names = pd.factorize(groups)
+    return np.asarray(pd.factorize(np.where(codes < 0, len(names) + np.arange(rows), codes))[0])
 
 
 def _only(table: pd.DataFrame, name: Any) -> pd.Series:

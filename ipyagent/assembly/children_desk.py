@@ -131,7 +131,7 @@ class ChildrenDesk:
         if settings.trust_all or project.trusted:
             folders.append(project.folder / definitions.FOLDER)
         ours = built_in()
-        found = definitions.defined(folders, tuple(ours))
+        found = definitions.defined(folders, tuple(ours), project.root)
         for line in found.problems:
             self._tell(line)
         return {**ours, **found.kinds}

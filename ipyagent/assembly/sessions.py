@@ -126,7 +126,7 @@ class Sessions:
         standing = [turn for turn in self.current.history.turns if not turn.out]
         own = [number for number, turn in enumerate(standing) if turn.cell == cell]
         # what the cell asked when it ran last: several turns, where it asks in a loop
-        newest = {}
+        newest: dict[str, int] = {}
         for at, number in reversed(list(enumerate(own))):
             newest.setdefault(standing[number].text, number)
             if at and own[at - 1] != number - 1:

@@ -30,12 +30,16 @@ class Found(msgspec.Struct, frozen=True):
     problems: tuple[str, ...] = ()
 
 
-def defined(folders: list[Path], taken: tuple[str, ...]) -> Found:
-    """The types in these folders, a later folder's before an earlier one's; `taken` are names of ours."""
+def defined(folders: list[Path], taken: tuple[str, ...], root: Path | None = None) -> Found:
+    """The types in these folders, a later folder's before an earlier one's; `taken` are names of ours. One of the
+    project at `root` that is a link out of it is not read."""
     kinds: dict[str, Kind] = {}
     problems: list[str] = []
     for folder in folders:
         inside = folder.resolve()
+        if root is not None and folder.is_relative_to(root) and not inside.is_relative_to(root.resolve()):
+            problems.append(f"{folder}: not read: a link that leads out of the project")
+            continue
         for file in sorted(folder.glob("*.md"))[:MOST_FILES] if folder.is_dir() else ():
             try:
                 if not file.resolve().is_relative_to(inside):

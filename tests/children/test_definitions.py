@@ -51,6 +51,18 @@ def test_what_is_malformed_never_widens_rights(tmp_path: Path) -> None:
     assert len(found.problems) >= 4
 
 
+def test_a_folder_of_the_project_that_leads_out_of_it_is_not_read(tmp_path: Path) -> None:
+    write(tmp_path / "elsewhere", "checker.md", CHECKER)
+    root = tmp_path / "project"
+    (root / ".ipyagent").mkdir(parents=True)
+    (root / ".ipyagent/agents").symlink_to(tmp_path / "elsewhere")
+    folders = [root / ".ipyagent/agents"]
+    found = defined(folders, (), root)
+    assert found.kinds == {}
+    assert "leads out" in found.problems[0]
+    assert defined(folders, ()).kinds, "the user's own folder may be a link"
+
+
 def test_one_bad_file_hides_no_other(tmp_path: Path) -> None:
     write(tmp_path, "good.md", "\ufeff---\r\ndescription: Use when: names are odd\r\n---\r\nbody\r\n")
     write(tmp_path, "general.md", "---\ndescription: ours\n---\nbody\n")

@@ -25,7 +25,9 @@ class IPyAgent(Configurable):
     """Settings of ipyagent."""
 
     model = Unicode(
-        "", help="Model id, `practice`, or `local:PATH.gguf`; empty: ANTHROPIC_MODEL or claude-sonnet-5-5."
+        "",
+        help="Model id, `practice`, or `local:PATH.gguf`; empty: ANTHROPIC_MODEL, a server's only model, or "
+        "claude-sonnet-5-5.",
     ).tag(config=True)
     small_model = Unicode("", help="Model for small jobs; empty: the cheapest of the family.").tag(config=True)
     base_url = Unicode("", help="Messages API server without /v1; empty: ANTHROPIC_BASE_URL.").tag(config=True)
@@ -56,7 +58,9 @@ class IPyAgent(Configurable):
         "auto",
         help="How a turn is shown while it runs: a widget, or static output written anew each second (auto: in Colab).",
     ).tag(config=True)
-    window = Int(0, min=0, help="Context window in tokens; 0: ask the Models API, else 200,000.").tag(config=True)
+    window = Int(
+        0, min=0, help="Context window in tokens; 0: as the server says, else as known of the model, else 200,000."
+    ).tag(config=True)
     auto_compact_percent = Int(
         0, min=0, max=100, help="Lower the auto-compact mark to this percentage of the window; 0: the default mark."
     ).tag(config=True)
@@ -227,6 +231,8 @@ class IPyAgent(Configurable):
         configured = self.config.get(type(self).__name__, {})
         self.said: set[str] = {*kwargs, *configured}
         """Settings that were said in this process or in the environment: files have no say in them."""
+        self.served: dict[str, str] = {}
+        """By address, the only model of a server that was chosen without a model."""
         self._from_files: set[str] = set()
         self._reading = False
         for name in self.trait_names(config=True):

@@ -25,7 +25,7 @@ from ipyagent.children.handing import told
 from ipyagent.children.kinds import Kind, built_in
 from ipyagent.children.memory import memory_words, own_memory
 from ipyagent.children.messages import ChildMail
-from ipyagent.errors import AgentError
+from ipyagent.errors import AgentError, MemoryRefused
 from ipyagent.journal.admission import text_block
 from ipyagent.journal.events import Event, FileChanged, ModelChosen, PromptRendered
 from ipyagent.journal.protocols import Model, Tool, Workspace
@@ -300,10 +300,13 @@ class ChildrenDesk:
 
     def _own_memory(self, kind: Kind) -> dict[str, Any]:
         refused = self._bench.memories.refusal("user" if kind.memory == "user" else "project")
-        if refused:
-            self._tell(f"sub-agent {kind.name} has no memory: {refused}")
-            return {}
-        return own_memory(self._bench.project, kind)
+        try:
+            if not refused:
+                return own_memory(self._bench.project, kind)
+        except MemoryRefused as problem:  # a project's link must not keep the user's own types from working
+            refused = str(problem)
+        self._tell(f"sub-agent {kind.name} has no memory: {refused}")
+        return {}
 
     def _tell(self, line: str) -> None:
         if line not in self._told:

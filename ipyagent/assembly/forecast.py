@@ -64,7 +64,8 @@ def _called(session: Session, order: ForkOrder, words: str, first: int, last: in
     """The model, or the provider by itself, would be asked for a summary."""
     view = session.view
     gone = whole_turns(view, [turn.first for turn in session.history.turns], first, last)
-    before, goes = view.count().tokens, view.scaled(gone.tokens)
+    before = view.count().tokens
+    goes = min(view.scaled(gone.tokens), max(0, before - view.head_counted))  # some of it may be left out already
     who = "have the provider summarise" if order.by_server else "summarise"
     usage = usage_of(session, order)
     return (

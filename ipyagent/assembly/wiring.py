@@ -10,6 +10,7 @@ from ipyagent.context.thresholds import message_chars, preview_chars, result_cha
 from ipyagent.journal.protocols import ModelInfo, WindowState
 from ipyagent.loop.session import Limits, Session
 from ipyagent.model.capabilities import resolve
+from ipyagent.model.client import AnthropicModel
 from ipyagent.model.connect import DEFAULT_MODEL, Connections
 from ipyagent.model.endpoint import Endpoint
 from ipyagent.model.prices import cheapest_of
@@ -19,8 +20,31 @@ USUAL_OUTPUT = 32_000
 
 
 def model_of(settings: IPyAgent) -> str:
-    """The model's name: the setting, ANTHROPIC_MODEL, or the default."""
-    return settings.model or os.environ.get("ANTHROPIC_MODEL", "") or DEFAULT_MODEL
+    """The model's name: the setting, ANTHROPIC_MODEL, the only one that the server was found to have, or the
+    default."""
+    return _chosen(settings) or settings.served.get(address_of(settings), "") or DEFAULT_MODEL
+
+
+def _chosen(settings: IPyAgent) -> str:
+    return settings.model or os.environ.get("ANTHROPIC_MODEL", "")
+
+
+def address_of(settings: IPyAgent) -> str:
+    """The server that was chosen; "" for the SDK's own choice."""
+    return settings.base_url or os.environ.get("ANTHROPIC_BASE_URL", "")
+
+
+async def find_model(settings: IPyAgent, model: AnthropicModel) -> str:
+    """Have `model_of` know the only model of a server that was chosen without a model; a line for the user when
+    that is new."""
+    address = address_of(settings)
+    if not address or _chosen(settings) or address in settings.served:
+        return ""
+    only = await model.only_model(DEFAULT_MODEL)
+    if not only:
+        return ""
+    settings.served[address] = only
+    return f"the server has one model, which answers: {only} (%agent model NAME names another)"
 
 
 def small_model_of(settings: IPyAgent) -> str:
@@ -31,7 +55,9 @@ def small_model_of(settings: IPyAgent) -> str:
 def info_of(settings: IPyAgent, connections: Connections, session: Session | None) -> ModelInfo:
     """The model that the next request goes to, without a word with the server: what was known of it when it was last
     used in this kernel or in the session, else the figures of our table."""
-    name = model_of(settings)
+    name, address = model_of(settings), address_of(settings)
+    if address and not _chosen(settings) and address not in settings.served and session is not None:
+        name = session.info.model or name  # what that server was found to have in an earlier kernel
     if (known := connections.known(name, settings.window)) is not None:
         return known
     told = session.info if session is not None and session.info.model == name else None

@@ -14,7 +14,7 @@ from ipyagent.assembly.head import MEMORY, Head
 from ipyagent.assembly.requests import Options
 from ipyagent.assembly.restoring import restored
 from ipyagent.assembly.toolbox import Toolbox
-from ipyagent.assembly.wiring import limit_of, limits_of, model_of, state_of
+from ipyagent.assembly.wiring import find_model, limit_of, limits_of, model_of, state_of
 from ipyagent.config import IPyAgent
 from ipyagent.context.pins import pinned, words
 from ipyagent.journal.events import ModelChosen, SkillLoaded
@@ -133,9 +133,11 @@ class Workbench:
         self, session: Session, model: AnthropicModel, tools: dict[str, Tool], options: Options
     ) -> None:
         """Give the session what it works with: model, tools, settings; on the agent thread."""
-        name = options.model or model_of(self.settings)
         session.show_phase("connecting")
         session.redact = self.redactor
+        if not options.model and (news := await find_model(self.settings, model)):
+            self.toolbox.notice(news)
+        name = options.model or model_of(self.settings)
         info = await model.info(name)
         tools = {name: tool for name, tool in tools.items() if not isinstance(tool, OutsideTool)}
         tools |= await self.outside(session, info.window)

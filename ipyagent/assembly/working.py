@@ -100,7 +100,11 @@ class Work:
         )
 
     async def _behind(self, session: Session, workspace: KernelWorkspace) -> None:
-        """What follows a turn in the background; shown nowhere, for the next turn may be under way."""
+        """What follows a turn in the background; shown nowhere, for the next turn may be under way. Nothing past the
+        limit of the day: nobody is there to be asked."""
+        most = self.bench.settings.max_cost_per_day
+        if most and spent_today(self.bench.project.spend) >= most:
+            return
         engine = Engine(session, workspace, behind=True)
         try:
             await engine.turn_end()

@@ -52,8 +52,8 @@ def failure(child: Child) -> str:
 def started_words(child: Child) -> ToolOutput:
     """The result of a call that does not wait."""
     text = (
-        f"The sub-agent {child.name!r} works in the background [{child.id}]. Its answer comes with a later message; "
-        "go on with something else, or end your turn."
+        f"The sub-agent {child.name!r} works in the background [{child.id}]. Its answer comes with a later message. "
+        "Code that it runs waits while no turn of yours runs. Go on with something else, or end your turn."
     )
     return ToolOutput(blocks=(text_block(text),), note="in the background")
 

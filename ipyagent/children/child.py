@@ -19,6 +19,7 @@ from ipyagent.kernel.scope import Scope
 from ipyagent.loop.session import Session
 
 DOING_CHARS = 400
+STANDS = "waits for your next request: its code runs only while one runs"
 SHUT_DOWN = "it was asked to shut down"
 
 
@@ -47,6 +48,8 @@ class Child:
         self.usage, self.requests = Usage(), 0
         self.cost: float | None = 0.0
         self.phase = "waiting for its turn"
+        self.stands: Callable[[], bool] = lambda: False
+        """Whether it waits for the main thread while no turn serves that."""
         self.last: Event | None = None
         self.why = ""
         """Why it was stopped, in words for its parent."""
@@ -65,6 +68,11 @@ class Child:
     def seconds(self) -> float:
         """How long it has been at work."""
         return round(time.monotonic() - self.began, 3)
+
+    @property
+    def now(self) -> str:
+        """What it is at, in a few words."""
+        return STANDS if self.stands() else self.phase
 
     def stop(self, why: str) -> None:
         """End it; its calls are closed. `why` is for its parent. On the agent thread."""
@@ -158,6 +166,8 @@ class ChildMain(Mains):
 
     def __init__(self, mains: Mains, child: Child) -> None:
         self._mains, self._child = mains, child
+        self._wanted = 0
+        child.stands = lambda: self._wanted > 0 and not mains.served
 
     def __repr__(self) -> str:
         return f"<ChildMain of {self._child.name}>"
@@ -169,9 +179,27 @@ class ChildMain(Mains):
         scope: Any = None,
         begun: Callable[[], None] = lambda: None,
     ) -> Execution:
-        with self._child.waiting() as go_on:
+        with self._wanting() as go_on:
             return await self._mains.run_code(code, on_output, scope=scope, begun=go_on)
 
     async def call(self, function: Callable[[], Any]) -> Any:
-        with self._child.waiting():
+        with self._wanting():
             return await self._mains.call(function)
+
+    @contextmanager
+    def _wanting(self) -> Iterator[Callable[[], None]]:
+        """It wants the main thread, until this is left or what it gives is called."""
+        wants = True
+        self._wanted += 1
+        with self._child.waiting() as go_on:
+
+            def has() -> None:
+                nonlocal wants
+                self._wanted -= wants
+                wants = False
+                go_on()
+
+            try:
+                yield has
+            finally:
+                has()

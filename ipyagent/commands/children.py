@@ -42,7 +42,7 @@ def _listed(agent: Agent) -> str:
     for child, event in list(started.items())[-MOST:]:
         end = ended.get(child)
         if child in running:
-            state = f"at work ({running[child].phase})"
+            state = f"at work ({running[child].now})"
         elif end is None:
             state = "cut off: the kernel stopped"
         else:

@@ -5,6 +5,7 @@ Nothing is sent to a model, no key is shown, nothing is started and nothing is w
 
 from __future__ import annotations
 
+import difflib
 import os
 import platform
 import shutil
@@ -190,6 +191,12 @@ def _permissions(agent: Agent, shell: Any) -> Iterator[Finding]:
 def _settings(agent: Agent, shell: Any) -> Iterator[Finding]:
     for problem in wrong_in(os.environ).values():
         yield Finding("bad", "settings", problem)
+    known = IPyAgent.class_trait_names(config=True)
+    for variable in sorted(name for name in os.environ if name.startswith("IPYAGENT_")):
+        name = variable.removeprefix("IPYAGENT_").lower()
+        if name not in known and (near := difflib.get_close_matches(name, known, n=1, cutoff=0.8)):
+            mend = f"did you mean IPYAGENT_{near[0].upper()}?"
+            yield Finding("note", "settings", f"{variable} is no setting and is not read", mend)
     # read into settings of their own: looking changes nothing
     tried = IPyAgent(environ={}, trust_all=agent.settings.trust_all)
     for problem in SettingsFiles(tried, agent.project).apply():

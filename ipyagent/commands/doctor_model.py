@@ -15,6 +15,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from ipyagent.agent import Agent
+from ipyagent.assembly.wiring import address_of
 from ipyagent.commands.finding import Finding
 from ipyagent.errors import ModelError
 
@@ -138,12 +139,14 @@ def _unreachable(address: str) -> str:
 
 def model(agent: Agent, shell: Any) -> Iterator[Finding]:
     """Window and price, as far as they are known without asking the server."""
-    from ipyagent.model.capabilities import resolve
     from ipyagent.model.prices import price_of
 
-    known = agent.session.info if agent.session is not None else None
-    if known is None or known.model != agent.model:
-        known = resolve(agent.model, None, setting=agent.settings.window, environ=os.environ)
+    settings, known = agent.settings, agent.info
+    chosen = settings.model or os.environ.get("ANTHROPIC_MODEL") or settings.served
+    if address_of(settings) and not chosen and known.source != "Models API":
+        words = f"none chosen: the server's only one answers, else {agent.model}; window and price are known then"
+        yield Finding("ok", "model", f"{words} (%agent model NAME chooses)")
+        return
     words = f"{agent.model}, window {known.window:,} tokens"
     if known.source == "default" and agent.model != "practice":
         words += " is assumed until the server says (IPyAgent.window sets it)"

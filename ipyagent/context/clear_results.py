@@ -80,7 +80,7 @@ def candidates(now: Situation, results: list[Spot], *, keep: int) -> list[int]:
     # what stood when the server left out its newest batch is its business: most of it is in no prompt any more, and
     # without the rest it would not have come to that batch
     asked = server_asked(now.setting, now.state, edits=now.server_edits, bound_thinking=now.bound_thinking)
-    upto = now.server_upto if asked else 0
+    upto = now.view.left_out.upto if asked else 0
     last = len(results) - keep
     unseen = len(now.view.messages) - 1 if now.view.messages[-1:] and now.view.messages[-1]["role"] == "user" else -1
     first_recent = len(results) - RECENT_ERRORS

@@ -47,7 +47,8 @@ class Collapse:
         total = 0
         for first, last, blocks in _finished(now):
             shown = account(blocks, f"{STEM}1.txt")
-            saved = now.view.scaled(estimate_blocks(blocks) - estimate_block(shown))
+            stand = estimate_blocks(blocks) - now.view.left_out.of(blocks)
+            saved = now.view.scaled(stand - estimate_block(shown))
             if saved < estimate_block(shown):
                 continue
             made.append(Collapsed(first=first, last=last, blocks=(shown,), saved=saved))

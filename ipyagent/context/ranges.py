@@ -18,9 +18,9 @@ from ipyagent.journal.view import View
 
 
 class Range(msgspec.Struct, frozen=True, kw_only=True):
-    """Events `first` to `last` with their blocks in the view. `tokens` is estimated, uncalibrated;
-    `words` names the range for the user; `tail`: it reaches to the newest event; `snapped`: it was
-    made larger so that it holds whole turns."""
+    """Events `first` to `last` with their blocks in the view. `tokens` is estimated, uncalibrated, without what the
+    server leaves out; `words` names the range for the user; `tail`: it reaches to the newest event; `snapped`: it
+    was made larger so that it holds whole turns."""
 
     first: int
     last: int
@@ -50,7 +50,7 @@ def whole_turns(view: View, starts: Sequence[int], first: int = 0, last: int = 0
         first=begin,
         last=end,
         blocks=blocks,
-        tokens=estimate_blocks(blocks),
+        tokens=estimate_blocks(blocks) - view.left_out.of(blocks),
         words=one if ends <= max(begins, 1) else f"{one.replace('turn', 'turns')} to {ends}",
         whole=len(blocks) == len(placed),
         tail=end >= newest,

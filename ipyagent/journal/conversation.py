@@ -15,16 +15,18 @@ from ipyagent.journal.events import (
     BlockDropped,
     ResultsCleared,
     ResultStored,
+    ServerEdited,
     ToolReturned,
     UsageReported,
 )
+from ipyagent.journal.left_out import LeftOut
 from ipyagent.journal.marks import Position
 from ipyagent.journal.open_calls import NO_OUTPUT, OpenCalls
 from ipyagent.journal.rewriting import same_until
 from ipyagent.journal.spots import Spot
 from ipyagent.journal.tally import Tally, Weighed
 from ipyagent.journal.tokens import estimate_block, estimate_blocks
-from ipyagent.journal.weights import Weights, summary_in
+from ipyagent.journal.weights import Weights, blocks_read, summary_in
 
 CUT_MARK = "[cut off here]"
 
@@ -39,6 +41,8 @@ class Conversation:
         self.entries = Entries()
         self.tally = Tally()
         self.weights = Weights()
+        self.left_out = LeftOut()
+        """What the server leaves out of the messages that stand here."""
         self.partial: list[str] = []
         """Pieces of a reply that was shown but has not come to its end."""
         self.paused = False
@@ -46,8 +50,8 @@ class Conversation:
         self._kept: dict[str, str] = {}
         """Where stored results are, by call."""
         self._asked_at: Position | None = None
-        self._before: dict[int, tuple[Weighed | None, Known]] = {}
-        """What was counted and held before each decision that can be taken back, by its event."""
+        self._before: dict[int, tuple[Weighed | None, Known, LeftOut]] = {}
+        """What was counted, held and left out before each decision that can be taken back, by its event."""
 
     def __repr__(self) -> str:
         return f"<Conversation of {len(self.body.messages)} messages>"
@@ -105,7 +109,7 @@ class Conversation:
             self.body.over = False
             self.body.push("assistant", blocks, [event.id] * len(blocks))
             if summary_in(blocks) is not None:
-                self.tally.summarised(self.weights.read(self.messages))
+                self.tally.edited(self._read)
         else:
             self.tally.reply(None)
 
@@ -155,11 +159,19 @@ class Conversation:
     @property
     def _read(self) -> int:
         """Estimated tokens of what the server reads of the messages."""
-        return self.weights.read(self.messages)
+        return self._read_of(self.messages)
+
+    def _read_of(self, messages: list[dict[str, Any]]) -> int:
+        return self.weights.read(messages) - self.left_out.of(blocks_read(messages), self.weights.of)
 
     def tokens_after(self, messages: list[dict[str, Any]]) -> int:
         """Tokens of the next prompt with these messages."""
-        return self.tally.after(self.weights.read(messages) - self._read)
+        return self.tally.after(self._read_of(messages) - self._read)
+
+    def leave_out(self, event: ServerEdited) -> None:
+        """The server leaves out more, or less, than before."""
+        self.left_out = self.left_out.after(event, self.body.spots.values(), self.tally.measure)
+        self.tally.edited(self._read)
 
     def clear_results(self, event: ResultsCleared) -> None:
         """Old results become a word each."""
@@ -171,11 +183,12 @@ class Conversation:
         read = self._read
         if event.asked:
             self.body.remember(event.id)
-            self._before[event.id] = self.tally.weighed, self.entries.known()
+            self._before[event.id] = self.tally.weighed, self.entries.known(), self.left_out
         change = self.body.clear_results(event.calls, event.text, event.place, event.kept)
         if change is None and event.asked:
             self.body.standing.pop()  # nothing was changed: there is nothing to take back
         if change is not None:
+            self.left_out = self.left_out.without(event.calls)
             self.entries.change(first)
             self._go_on()
             self.tally.change(self._read - read)
@@ -218,7 +231,7 @@ class Conversation:
         """A range gives way to blocks. What the provider holds of the prefix before it stays held."""
         if self.calls:
             return  # a call whose result is still to come may not leave, nor its thinking
-        read, before = self._read, (self.tally.weighed, self.entries.known())
+        read, before = self._read, (self.tally.weighed, self.entries.known(), self.left_out)
         start = self.body.replace(first, last, request_blocks(blocks), event)
         if start is not None:
             self._before[event] = before
@@ -230,7 +243,8 @@ class Conversation:
         """Take the replacement of `event` back."""
         stood, read = self.body.standing[-1].messages if self.body.standing else [], self._read
         if not self.calls and self.body.restore(event):
-            weighed, known = self._before.pop(event, (None, Known()))
+            weighed, known, left_out = self._before.pop(event, (None, Known(), self.left_out))
+            self.left_out = self.left_out.and_again(left_out)
             self.entries.bring_back(known, same_until(stood, self.messages))
             self._go_on()
             self.tally.change(self._read - read, weighed)

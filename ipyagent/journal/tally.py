@@ -75,15 +75,11 @@ class Tally:
         """Another model or head reads on: earlier reports tell nothing of what comes."""
         self._lightest = None
 
-    def edited(self) -> None:
-        """The server has left out more than before."""
-        self._edited = self._left_out = True
-
-    def summarised(self, tokens: int) -> None:
-        """The server has put a summary into its reply and reads nothing before it any more; what it reads of the
-        messages now takes so many tokens."""
+    def edited(self, tokens: int) -> None:
+        """The server leaves out more than before, or less, or has put a summary into its reply and reads nothing
+        before it any more; what it reads of the messages now takes so many tokens."""
         self._weight = tokens
-        self.edited()
+        self._edited = self._left_out = True
 
     def report(self, event: UsageReported) -> None:
         """The server has counted the prompt of the newest reply."""
@@ -116,13 +112,10 @@ class Tally:
 
     @property
     def measure(self) -> float:
-        """What a token of our estimates of the messages comes to."""
+        """What a token of our estimates of the messages comes to, as far as the server reads them."""
         if not self._base:
             return self.calibration.factor
         tokens, low = self.count().tokens, self._lightest
-        if self._left_out:  # what is left of the messages is spread over all of them
-            head = low.tokens - low.estimated if low is not None else self.head
-            return max(0, tokens - head) / max(1, self._weight)
         if low is not None and self._weight - low.estimated >= LEAST:
             return min(2.5, max(0.5, (tokens - low.tokens) / (self._weight - low.estimated)))
         return tokens / max(1, self.head + self._weight)
@@ -131,8 +124,14 @@ class Tally:
         """Tokens of the next prompt if the messages took so many more, or less."""
         if not self._base:
             return Count(0, self._raw + change, self.calibration.factor).tokens
-        least = 0 if self._left_out else (self.head + self._weight + change) // 2  # whatever was reported
-        return max(least, self.count().tokens + round(change * self.measure))
+        after = self.count().tokens + round(change * self.measure)
+        return max(after, (self.head + self._weight + change) // 2)  # whatever was reported
+
+    @property
+    def head_counted(self) -> int:
+        """About what the server counts for system prompt and tools."""
+        low = self._lightest
+        return low.tokens - low.estimated if low is not None and not low.estimated > low.tokens else self.head
 
     def change(self, tokens: int, was: Weighed | None = None) -> None:
         """A decision has made the messages so many tokens more, or less. `was`: what stood before the decision that

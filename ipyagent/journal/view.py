@@ -60,6 +60,7 @@ from ipyagent.journal.events import (
     UsageReported,
     UserSaid,
 )
+from ipyagent.journal.left_out import LeftOut
 from ipyagent.journal.marks import marked
 from ipyagent.journal.rewriting import flatten
 from ipyagent.journal.spots import Spot
@@ -78,8 +79,6 @@ class View:
         self.system: list[Block] = []
         self.tools: list[Block] = []
         self.model = ""
-        self.left_out: dict[str, ServerEdited] = {}
-        """What the server left out of its newest prompt, by the kind of edit; it stands in `messages` all the same."""
         self._talk = Conversation()
 
     @classmethod
@@ -126,9 +125,19 @@ class View:
         return entries.has_head(entries.written_at - lifetime)
 
     @property
+    def left_out(self) -> LeftOut:
+        """What the server leaves out of the prompt; it stands in `messages` all the same."""
+        return self._talk.left_out
+
+    @property
     def measure(self) -> float:
         """What an estimated token of messages comes to in `count`."""
         return self._talk.tally.measure
+
+    @property
+    def head_counted(self) -> int:
+        """About what the server counts for system prompt and tools."""
+        return self._talk.tally.head_counted
 
     def scaled(self, tokens: int) -> int:
         """So many estimated tokens of messages by the measure of `count`."""
@@ -256,8 +265,7 @@ class View:
             case DecisionUndone():
                 talk.undo(event.event)
             case ServerEdited():
-                self.left_out[event.edit] = event
-                talk.tally.edited()
+                talk.leave_out(event)
             case TurnEnded():
                 talk.body.over = True
             case (

@@ -6,6 +6,7 @@ known of an object stays true, and asking again costs a walk over the list, not 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import accumulate
 from typing import Any, NamedTuple
 
@@ -50,21 +51,15 @@ class Weights:
         """Tokens of what the server reads of messages: nothing before the newest summary that it put into a reply
         itself."""
         self._tidy(messages)
-        total = 0
-        for message in reversed(messages):
-            content = message["content"]
-            at = summary_in(content) if message["role"] == "assistant" else None
-            total += sum(map(self._of, content if at is None else content[at:]))
-            if at is not None:
-                break
-        return total
+        return sum(map(self.of, blocks_read(messages)))
 
     def _weigh(self, message: dict[str, Any]) -> tuple[dict[str, Any], int, int]:
         content = message["content"]
-        thinking = sum(self._of(block) for block in content if block["type"] in THINKING)
-        return message, sum(map(self._of, content)), thinking
+        thinking = sum(self.of(block) for block in content if block["type"] in THINKING)
+        return message, sum(map(self.of, content)), thinking
 
-    def _of(self, block: Block) -> int:
+    def of(self, block: Block) -> int:
+        """Tokens of a block."""
         known = self._known.get(id(block))
         if known is None or known[0] is not block:
             known = self._known[id(block)] = block, estimate_block(block)
@@ -75,6 +70,16 @@ class Weights:
         if len(self._known) > SPARE + 2 * sum(len(message["content"]) for message in messages):
             stand = {id(block) for message in messages for block in message["content"]}
             self._known = {key: known for key, known in self._known.items() if key in stand}
+
+
+def blocks_read(messages: list[dict[str, Any]]) -> Iterator[Block]:
+    """The blocks that the server reads of messages, see `Weights.read`; the newest message first."""
+    for message in reversed(messages):
+        content = message["content"]
+        at = summary_in(content) if message["role"] == "assistant" else None
+        yield from content if at is None else content[at:]
+        if at is not None:
+            return
 
 
 def summary_in(content: list[Block]) -> int | None:

@@ -26,6 +26,11 @@ class Mains:
     def __repr__(self) -> str:
         return f"<Mains {'served' if self._main is not None else f'not served, {len(self._waiting)} wait'}>"
 
+    @property
+    def served(self) -> bool:
+        """Whether a turn runs that serves it."""
+        return self._main is not None
+
     @contextmanager
     def serving(self, main: MainThread) -> Iterator[None]:
         """A turn runs, and its main thread serves."""

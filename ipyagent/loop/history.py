@@ -101,6 +101,8 @@ class _Taken(msgspec.Struct, kw_only=True):
     turns: list[Turn] = []
     request: UserSaid | None = None
     compacted_at: int | None = None
+    server_edits: dict[str, ServerEdited]
+    """What the server left out then."""
 
 
 class History:
@@ -176,12 +178,6 @@ class History:
         self._cost = 0.0
         self._taken: dict[int, _Taken] = {}
         """What each decision took away, by its event."""
-
-    @property
-    def server_upto(self) -> int:
-        """The event of the newest batch of results that the server leaves out; 0 when it leaves out none."""
-        edit = self.server_edits.get(CLEAR_RESULTS)
-        return edit.id if edit is not None and edit.cleared else 0
 
     @property
     def unfinished(self) -> bool:
@@ -296,7 +292,8 @@ class History:
         savings.tokens += max(0, tokens)
         savings.times += times
         savings.chars += chars
-        self._taken[event.id] = _Taken(layer=layer, saved=Savings(max(0, tokens), times, chars))
+        saved = Savings(max(0, tokens), times, chars)
+        self._taken[event.id] = _Taken(layer=layer, saved=saved, server_edits=dict(self.server_edits))
 
     def _give_back(self, taken: _Taken) -> None:
         """A decision was taken back: what it took away is there again, and what it saved is not saved."""
@@ -306,6 +303,9 @@ class History:
             self.request = taken.request
         if taken.compacted_at is not None:
             self.compacted_at = taken.compacted_at
+        for kind, edit in taken.server_edits.items():  # it leaves that out again
+            if edit.cleared > self.server_edits[kind].cleared:
+                self.server_edits[kind] = edit
         kept = self.savings[taken.layer]
         kept.tokens -= taken.saved.tokens
         kept.times -= taken.saved.times

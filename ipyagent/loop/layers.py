@@ -261,7 +261,6 @@ class Engine:
             server_edits=session.info.edits,
             server_cleared=session.history.server_cleared,
             server_kept=session.history.server_kept,
-            server_upto=session.history.server_upto,
             server_compaction=session.info.compaction,
             recreatable=frozenset(name for name, tool in session.tools.items() if tool.recreatable),
             turn_starts=tuple(turn.first for turn in session.history.turns),

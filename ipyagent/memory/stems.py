@@ -128,10 +128,14 @@ _STEP_4 = (
 """Longest first."""
 
 
+LONGEST = 64
+"""Letters; what is longer is no word, and would take time with the square of them."""
+
+
 @lru_cache(maxsize=50_000)
 def stem(word: str) -> str:
-    """The stem of one lower-case word; words that are not plain English letters stay as they are."""
-    if len(word) < 3 or not word.isascii() or not word.isalpha():
+    """The stem of one lower-case word; what is no plain English word stays as it is."""
+    if not 3 <= len(word) <= LONGEST or not word.isascii() or not word.isalpha():
         return word
     word = _past(_plural(_KNOWN.get(word, word)))
     if word.endswith("y") and _HAS_VOWEL.search(word[:-1]):

@@ -128,8 +128,8 @@ def resolve(
         window, source = told.window, told.source
     elif LONG_BETA in betas:
         window, source = ONE_MILLION, "beta header"
-    elif given := (environ or {}).get("IPYAGENT_DEFAULT_WINDOW", ""):
-        window, source = int(given) if given.isdigit() else 0, "environment"
+    elif (given := (environ or {}).get("IPYAGENT_DEFAULT_WINDOW", "")).isdecimal() and int(given):
+        window, source = int(given), "environment"
     output = told.max_output if told is not None else 0
     for pattern, table_window, table_output in FALLBACK:
         if re.match(pattern, name):

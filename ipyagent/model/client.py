@@ -19,7 +19,7 @@ from ipyagent.journal.protocols import ModelEvent, ModelInfo, Reply, Request, Wa
 from ipyagent.model.capabilities import LONG_BETA, Capabilities, resolve, split_suffix
 from ipyagent.model.endpoint import BAD_KEY, HINT, READ_ONCE, Endpoint, is_loopback, keyring_key
 from ipyagent.model.failures import Refusal, asked_wait, back_off, failure, is_transient, reason_of, redact
-from ipyagent.model.models_api import info_told
+from ipyagent.model.models_api import ModelsApi
 from ipyagent.model.reading import Reading
 from ipyagent.model.request_body import body_of, has_marks
 
@@ -41,6 +41,7 @@ class AnthropicModel:
         self._client: anthropic.AsyncAnthropic | None = None
         self._made_with: tuple[str | None, ...] = ()
         self._infos: dict[str, ModelInfo] = {}
+        self._models_api = ModelsApi(lambda: self.client, self.capabilities)
         self._guessed: set[str] = set()
         """Models whose figures the server could not be asked for yet: asked again with the next turn."""
 
@@ -78,7 +79,7 @@ class AnthropicModel:
     async def info(self, model: str) -> ModelInfo:
         """Window and abilities of a model, asked once; never raises for a server that is silent."""
         if model not in self._infos or model in self._guessed:
-            told, final = await self._ask_models_api(split_suffix(model)[0])
+            told, final = await self._models_api.ask(split_suffix(model)[0])
             (self._guessed.discard if final else self._guessed.add)(model)
             betas = os.environ.get("ANTHROPIC_CUSTOM_HEADERS", "")
             self._infos[model] = resolve(
@@ -101,20 +102,10 @@ class AnthropicModel:
         """Optional parts of a request that the server turned out not to take for this model."""
         return self.capabilities.lacking(self._address, model)
 
-    async def _ask_models_api(self, model: str) -> tuple[ModelInfo | None, bool]:
-        """What the Models API says (None: nothing), and whether it would say the same again."""
-        import anthropic
-
-        if "models" in self.capabilities.lacking(self._address):
-            return None, True
-        try:
-            found = await self.client.with_options(max_retries=0, timeout=5.0).models.retrieve(model)
-        except anthropic.NotFoundError:
-            self.capabilities.lacks(self._address, "models")
-            return None, True
-        except (anthropic.AnthropicError, TypeError, ValueError, AttributeError):
-            return None, False  # the request itself will say what is wrong
-        return info_told(model, found.to_dict(warnings=False) if hasattr(found, "to_dict") else {}), True
+    async def only_model(self, model: str) -> str:
+        """The one model that the server lists when it does not know `model`, else ""."""
+        await self.info(model)
+        return await self._models_api.only(split_suffix(model)[0]) if self.endpoint.provider == "anthropic" else ""
 
     async def stream(self, request: Request) -> AsyncIterator[ModelEvent]:
         """Events of one reply, see `Model.stream`."""

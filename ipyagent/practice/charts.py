@@ -10,7 +10,7 @@ from .names import fresh, label, plain, quoted, result, short
 from .phrases import STAT_NAMES
 from .query import Query, listed
 from .recipe import Recipe, Task
-from .showing import keyed, which
+from .showing import ADDED, keyed, which
 from .tables import inner
 
 COLOUR = re.compile(r"\bcolou?r(?:ed|ing)?\s+(?:\w+\s+)?by\b|按\S{1,8}?(?:着色|上色|分色)", re.I)
@@ -87,7 +87,8 @@ def _by_date(task: Task, query: Query, named: str) -> Recipe:
     frame, unit = query.frame, query.units[0]
     measures = [each for each in query.measures if frame.numeric(each)]
     groups = tuple(c for c in query.groups if c not in measures and not frame.temporal(c) and frame.few(c))[:1]
-    stat = inner(query.words, query.stat if query.stat in STAT_NAMES else "mean") if measures else "count"
+    usual = "sum" if measures and ADDED.search(measures[0]) else "mean"
+    stat = inner(query.words, query.stat if query.stat in STAT_NAMES else usual) if measures else "count"
     query = replace(query, units=query.units[:1])
     keys, by, dated = keyed(query, groups, linear=True)
     what = measures[0] if measures else "rows"
@@ -105,8 +106,8 @@ def _by_date(task: Task, query: Query, named: str) -> Recipe:
             "import matplotlib.pyplot as plt", "",
             f"{query.start}{dated}{name} = {query.source}.groupby({by}){value}{turned}{order}",
             f"{fig}, {ax} = plt.subplots(figsize=(6.5, 4))", f"{name}.{marks.replace('ax=ax', f'ax={ax}')}",
-            f"{ax}.set(title={quoted(title[:1].upper() + title[1:] + query.where)}, xlabel={quoted(unit.unit.capitalize())}, "
-            f"ylabel={quoted(words)})",
+            f"{ax}.set(title={quoted(title[:1].upper() + title[1:] + query.where)}, "
+            f"xlabel={quoted(unit.unit.capitalize())}, ylabel={quoted(words)})",
             f"{ax}.grid(axis=\"y\", alpha=0.3)", f'{ax}.spines[["top", "right"]].set_visible(False)',
             f"{fig}.tight_layout()", "plt.show()",
             f'print("from = {{}} to {{}}".format({name}.index.min(), {name}.index.max()))',
@@ -114,9 +115,9 @@ def _by_date(task: Task, query: Query, named: str) -> Recipe:
         ]
     )  # fmt: skip
     step = yield from task.sure(code, f"{stat} of {what} over the {unit.unit} of {unit.column}.")
-    about = task.say(f"the {STAT_NAMES[stat][0]} of `{what}`", f"`{what}` 的{STAT_NAMES[stat][1]}") if measures else task.say(
-        "the number of rows", "行数"
-    )
+    about = task.say("the number of rows", "行数")
+    if measures:
+        about = task.say(f"the {STAT_NAMES[stat][0]} of `{what}`", f"`{what}` 的{STAT_NAMES[stat][1]}")
     over = ", ".join(f"`{each}`" for each in keys)
     said = task.say(
         f"{_NAMES[kind][0]} of {about} by {over} (dates: `{unit.column}`) from `{frame.name}`{query.where}.",

@@ -52,7 +52,14 @@ def explained(text: str, table: Schema, counts: Mapping[str, Mapping[str, int]] 
     mentions = [each for each in find(words, list(table.dtypes)) if each.score >= _SURE]
     named = find_values(words, values, mentions)
     exact = sum(min(each.score, 20) / 1000 + (each.end - each.start) / 10_000 for each in mentions)
-    return len(mentions) + len(named) + exact
+    core = re.sub(r"(?:_?(?:df|data|table))$|^(?:df|data)_|(?:数据表|数据|表|明细)$", "", table.name)
+    called = core != table.name and len(core) > 1 and names_in(text, [core], table.dtypes)
+    return len(mentions) + len(named) + bool(called) + exact
+
+
+def _exact(text: str, table: Schema) -> bool:
+    """Whether the text names a column by its whole name in Chinese characters."""
+    return any(_HAN.search(column) and column.strip() in text for column in table.dtypes)
 
 
 def fitting(known: Knowledge, text: str, among: Iterable[str], standing: str = "") -> str:
@@ -65,7 +72,11 @@ def fitting(known: Knowledge, text: str, among: Iterable[str], standing: str = "
     }  # fmt: skip
     if standing and standing not in scores:
         return standing
-    best = max(scores, key=lambda each: (scores[each], known.tables[each].rows), default="")
+    sure = {name for name in scores if _exact(text, known.tables[name])}
+    order = {name: (int(score), name in sure, score, known.tables[name].rows) for name, score in scores.items()}
+    best = max(scores, key=lambda each: order[each], default="")
+    if standing in scores and int(scores[best]) == int(scores[standing]) and best in sure and standing not in sure:
+        return best
     if not best or scores[best] < 1:
         return standing
     return best if int(scores[best]) > int(scores.get(standing, 0)) or not standing else standing

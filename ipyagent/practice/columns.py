@@ -56,6 +56,8 @@ def _keys(column: str) -> dict[str, float]:
     whole = words(column)
     core = [word for word in whole if word not in _UNITS] or whole
     keys = {"".join(map(stem, whole)): 10.0}
+    if core_word := _core(column.strip()):
+        keys.setdefault(core_word, 5.0)
     if whole[-1:] == ["id"]:
         # "passengers" speaks of the rows, not of their numbers.
         return keys
@@ -67,6 +69,11 @@ def _keys(column: str) -> dict[str, float]:
                 keys.setdefault(
                     "".join(map(stem, part)), 4.0 + 2 * size / len(core) + (0.5 if first + size == len(core) else 0)
                 )
+    for name, score in list(keys.items()):
+        # "Return rate" speaks of "returned", "survive" of "survived".
+        if name.endswith("ed") and len(name) > 6:
+            keys.setdefault(name[:-2], min(score, 8.0) - 1.5)
+            keys.setdefault(name[:-1], min(score, 8.0) - 1.5)
     for group in ALIKE:
         joined = ["".join(stem(word) for word in member.split()) for member in group]
         score = max((keys[member] for member in joined if member in keys), default=0.0)
@@ -148,7 +155,8 @@ def find_values(text: str, values: Mapping[str, Sequence[str]], taken: Sequence[
                 if value is None:
                     continue
                 start, end = part[0][1], part[-1][2]
-                beside = any(_BESIDE.fullmatch(text[m.end : start]) or text[end : m.start] == " " for m in own)
+                before = any(m.end <= start and _BESIDE.fullmatch(text[m.end : start]) for m in own)
+                beside = before or any(text[end : m.start] == " " for m in own)
                 if size > 1 or beside or _plain(text, start, end, value):
                     score = 5.0 + size + (1 if beside else 0.5 if own else 0)
                     candidates.append(Mention(column, start, end, score, value))
@@ -156,7 +164,8 @@ def find_values(text: str, values: Mapping[str, Sequence[str]], taken: Sequence[
 
 
 _BESIDE = re.compile(
-    r"\s*(?:(?:is|are|was|were)(?: not|n't)?|(?:not )?in|=+|!=|:|：|不?(?:是|为|等于))?\s*[\"'“‘]?\s*(?:[A-Za-z0-9]\b\s*"
+    r"\s*(?:(?:is|are|was|were)(?: not|n't)?|(?:not )?in|=+|!=|:|：|不?(?:是|为"
+    r"|等于))?\s*[\"'“‘]?\s*(?:[A-Za-z0-9]\b\s*"
     r"(?:,|and|or|和|与|或|、)\s*)*", re.I
 )  # fmt: skip
 _ANSWERS = bag("yes no true false y n")
@@ -179,14 +188,21 @@ _UNIT_SIGN = re.compile(r"\d\s*$")
 
 _YES = frozenset({"yes", "true", "1", "y", "1.0"})
 _NO = frozenset({"no", "false", "0", "n", "0.0"})
-_BEFORE = re.compile(r"(?:\b(?:for|of|among|only|just|who|that|which|many|were|was|been|where)|只看?|仅|的|被|已)\s*"
+_BEFORE = re.compile(r"(?:\b(?:for|of|among|only|just|who|that|which|many|most|fewest|least|all|were|was|been"
+    r"|where)|只看?|仅|的|被|已)\s*"
                      r"(?:the\s*)?(?:\w+\s+)?$", re.I)  # fmt: skip
 _NEGATED = re.compile(
-    r"(?:\bnon\b|\bnot\b|\bno\b|n't\b|\bnever\b|\bwithout\b|不是?|非|没有?|未|无)[\s-]*"
-    r"(?:(?:been|be|yet|being|get|got|an?|have|has|the|被|曾)\s*)*$", re.I
+    r"(?:\bnon\b|\bnot\b|\bno\b|n't\b|\bnever\b|\bwithout\b"
+    r"|\bexcluding\b|\bexcept\b|\bother than\b|\bapart from\b|除了?|排除|不是?|非|没有?|未|无)[\s-]*"
+    r"(?:(?:been|be|yet|being|get|got|an?|have|has|the|被|曾)\s*)*"
+    r"(?:(?!in|on|at|from|for|of|by|to|the)[a-z]+\s+)?$", re.I
 )  # fmt: skip
-_IS = re.compile(r"\s*(?:is|are|was|were|=+|:|：|为|是)\s*[\"'“]?(?:(?P<yes>true|yes|1|是|真)|(?P<no>not true|false|no|0|否|假))"
-                 r"(?![\w.])[\"'”]?", re.I)  # fmt: skip
+_IS = re.compile(
+    r"\s*(?:is|are|was|were|=+|:|：|为|是)\s*[\"'“]?"
+    r"(?:(?P<yes>true|yes|1|是|真)|(?P<no>not true|false|no|0|否|假))(?![\w.])[\"'”]?", re.I
+)  # fmt: skip
+_RATE = re.compile(r"\s*(?:率|rates?\b)", re.I)
+_WHOSE = re.compile(r"\s*(?:者|的(?!比例|百分|占比|影响|关系|人数|数量|分布)|了的|(?=\s*最[多少]))")
 
 
 def find_flags(text: str, values: Mapping[str, Sequence[str]], *, bare: bool) -> list[tuple[Mention, int]]:
@@ -201,7 +217,9 @@ def find_flags(text: str, values: Mapping[str, Sequence[str]], *, bare: bool) ->
             for mention in find(text, [column]):
                 before, said = text[: mention.start], _IS.match(text[mention.end :])
                 negated = _NEGATED.search(before)
-                if bare or negated or said or _BEFORE.search(before):
+                if _RATE.match(text[mention.end :]):
+                    continue
+                if bare or negated or said or _BEFORE.search(before) or _WHOSE.match(text[mention.end :]):
                     is_no = bool(said and said["no"]) != bool(negated)
                     value = next(value for value in listed if value.lower() in (_NO if is_no else _YES))
                     end = mention.end + (said.end() if said else 0)
@@ -213,25 +231,43 @@ def find_flags(text: str, values: Mapping[str, Sequence[str]], *, bare: bool) ->
 _CJK = re.compile(r"[\u3400-\u9fff]+")
 
 
+def _core(column: str) -> str:
+    """What is left of a Chinese name without a word like 日期 at its end: 入学 of 入学日期; "" when too little is."""
+    found = re.fullmatch(r"([\u3400-\u9fff]{2,}?)(?:日期|时间|名称|编号|金额)", column)
+    return found[1] if found else ""
+
+
 def chinese_names(columns: Iterable[str], values: Mapping[str, Sequence[str]]) -> list[str]:
     """Names of columns, words in them, and values that hold Chinese characters, longest first.
 
-    A single character is a name only when it is a whole column's: as a value or a word it is in too many others.
+    A single character is a name when it is a whole column's or a value that is no word of asking (男, 茶): others are
+    in too many words.
     """
     found = {column.strip() for column in columns if _CJK.search(column)}
     found |= {word for column in found for word in _CJK.findall(column) if len(word) > 1}
-    found |= {value.strip() for listed in values.values() for value in listed if len(value) > 1 and _CJK.search(value)}
+    found |= {core for column in found if (core := _core(column))}
+    named = {value.strip() for listed in values.values() for value in listed if _CJK.search(value)}
+    found |= {value for value in named if len(value) > 1 or CHINESE_FILLER.sub("", value)}
     return sorted(found, key=lambda each: (-len(each), each))
 
 
+_CAPITALS = re.compile(r"(?<=[^\w.])(?:A(?![\w.]| [a-z])|(?!A\b)[A-Z]{1,2}(?![\w.]))")
+"""Short values: "team D"; an A only where no word follows it."""
+_SIGNS = ("I", "OK", "IQ", "R", "ID", "X", "Y")
 _CJK_WORD = re.compile(r"[\u3400-\u9fff]{2,}")
 
 
 def unexplained(text: str, columns: Sequence[str], values: Mapping[str, Sequence[str]]) -> list[str]:
     """Words of a request (Chinese terms in English) that name no column and no known value and are no usual words."""
-    mentions = [*find(text, columns), *find_values(text, values)]
-    for each in sorted(mentions, key=lambda each: -each.start):
-        text = text[: each.start] + " | " + text[each.end :]
+    columns = list(columns)
+    for _ in range(3):
+        named = find(text, columns)
+        mentions = [*named, *(each for each in find_values(text, values, named))]
+        if not mentions:
+            break
+        for each in sorted(mentions, key=lambda each: -each.start):
+            text = text[: each.start] + " | " + text[each.end :]
     latin = [word for word, _, _ in _tokens(text) if word.isascii() and word.isalpha() and len(word) > 2]
+    latin += [word for word in _CAPITALS.findall(text) if word not in _SIGNS and word.lower() not in SPOKEN - {"a"}]
     chinese = _CJK_WORD.findall(CHINESE_FILLER.sub(" ", text))
     return [word for word in latin if word not in _WEAK | _UNITS and not {word, stem(word)} & SPOKEN] + chinese

@@ -7,14 +7,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 
 from .columns import Mention, find, find_flags, find_values
 from .names import quoted
 
 Span = tuple[int, int]
 
-_ONES = dict(zip("zero one two three four five six seven eight nine ten eleven twelve".split(), range(13), strict=True))
+_ONES = {
+    "zero": 0, "one": 1, "two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "seven": 7, "eight": 8, "nine": 9,
+    "ten": 10, "eleven": 11, "twelve": 12,
+}  # fmt: skip
 _ONES |= {"fifteen": 15, "twenty": 20, "thirty": 30, "forty": 40, "fifty": 50, "hundred": 100}
 _HAN = dict(zip("零一二三四五六七八九", range(10), strict=True)) | {"两": 2}
 _TIMES = {"k": 1e3, "thousand": 1e3, "million": 1e6, "万": 1e4, "千": 1e3, "亿": 1e8, "百万": 1e6}
@@ -35,16 +39,17 @@ _OPERATORS = (
     ("==", r"==?|equals?(?: to)?|exactly|is|are|was|were|等于|正好|恰好|为|是"),
 )  # fmt: skip
 OPERATOR = "|".join(f"(?:{pattern})" for _, pattern in _OPERATORS[:5])
+UNIT = "(?:岁|个|元|分|人|件|次|块|名|条|米|公斤)?"
 _BEHIND = (
     (">=", r"\+|or (?:more|over|above|higher|older|greater|larger|heavier|longer)\b"
-           r"|and (?:over|above|more|up|older|higher)\b|(?:岁|个|元)?(?:及|或)?以上"),
+           r"|and (?:over|above|more|up|older|higher)\b" rf"|{UNIT}(?:及|或)?以上"),
     ("<=", r"or (?:less|fewer|under|below|lower|younger|smaller|lighter|shorter)\b|and (?:under|below|younger|less)\b"
-           r"|(?:岁|个|元)?(?:(?:及|或)?以下|以内|之内)"),
+           rf"|{UNIT}(?:(?:及|或)?以下|以内|之内)"),
 )  # fmt: skip
 _AND = r"\s*(?:and|to|through|-|–|~|到|至|和|与)\s*"
 _BETWEEN = r"(not\s+|不)?(?:between|from|in the range(?: of)?|ranging from|介于|从|在)\s*"
-_FILL = r"\s*(?:(?:column|values?|that|which|of|has|have|being|be|is|are|was|were|的|值|都|,)\s*)*"
-_GAP = r"\s*(?:(?:个|件|岁|名|元|条|only|of|in|the|的|different)\s*)*"
+_FILL = r"\s*(?:(?:column|values?|分数|成绩|都在|在|that|which|of|has|have|being|be|is|are|was|were|的|值|都|,)\s*)*"
+_GAP = r"\s*(?:(?:个|件|岁|名|元|条|分|次|only|for|as|of|in|the|的|different)\s*)*"
 _HIGHER = {
     "older": "age", "younger": "age", "heavier": "weight", "lighter": "weight", "longer": "length", "shorter": "length",
     "cheaper": "price", "taller": "height", "dearer": "price",
@@ -59,6 +64,10 @@ _AGED = re.compile(
     rf"|members|users|everyone|students?|workers?)\s+(?P<op3>over|under|above|below)\s+{NUMBER}(?!\s*%)",
     re.I,
 )
+_AGES = re.compile(
+    rf"(?:\b(?:age|aged|between|from)\s*|在|从|介于)*{NUMBER}\s*岁?{_AND}{NUMBER}\s*(?:years?(?: old| of age)"
+    rf"|岁)(?:之间)?", re.I
+)
 _EMPTY = re.compile(
     r"(?:\b(?:no|without(?: any| an?)?|lacks?|lacking|missing|an? (?:missing|unknown|empty)|unknown|empty|blank"
     r"|(?:don't|doesn't|do not|does not|didn't|did not) have(?: an?| any)?|(?:has|have)n't(?: an?| any)?)\s+(?:the\s+)?"
@@ -72,9 +81,11 @@ _EMPTY_BEHIND = re.compile(
 )
 _KNOWN = re.compile(r"\b(?:have|has|had|with)\s+(?:an?\s+|any\s+|a known\s+|known\s+)$|(?<!没)有\s*$", re.I)
 _NOT = re.compile(
-    r"(?:\bnot\b|n't\b|\bexcept(?:ing)?(?: for)?\b|\bexclud(?:e|es|ed|ing)\b|\bother than\b|\bapart from\b|\baside from\b"
+    r"(?:\bnot\b|n't\b|\bexcept(?:ing)?(?: for)?\b|\bexclud(?:e|es|ed|ing)\b|\bother than\b|\bapart from\b"
+    r"|\baside from\b"
     r"|\bbesides\b|\bwithout\b|\bnon\b-?|\bneither\b|\bnor\b|\bbut\b(?=\s*$)|\boutside(?: of)?\b|\bignor(?:e|ing)\b"
-    r"|\bleav(?:e|ing) out\b|\bnone of\b|!=|<>|≠|不是|不在|不为|不等于|不属于|不来自|不包括|不包含|不含|不算|并非|非|除了?|排除|去掉|剔除|没有"
+    r"|\bleav(?:e|ing) out\b|\bnone of\b|!=|<>|≠|不是|不在|不为|不等于|不属于|不来自|不包括|不包含|不含|不算"
+    r"|并非|非|除了?|排除|去掉|剔除|没有"
     r"|没(?!有))",
     re.I,
 )
@@ -105,6 +116,9 @@ class Filter:
     def code(self, frame: str) -> str:
         """The condition in pandas."""
         column = f"{frame}[{quoted(self.column)}]{self.part}"
+        if self.operator == "within any":
+            spans = (f'({column}.between({each}, inclusive="left"))' for each in self.value.split("; "))
+            return f"({' | '.join(spans)})"
         forms = {
             "in": f"{column}.isin({self.value})", "not in": f"~{column}.isin({self.value})",
             "between": f"{column}.between({self.value})", "not between": f"~{column}.between({self.value})",
@@ -118,10 +132,12 @@ class Filter:
         if self.operator in ("missing", "known"):
             return f"{self.column} {'missing' if self.operator == 'missing' else 'not missing'}"
         column = self.column
+        if self.part.endswith(".dt.dayofweek"):
+            return f"{column} on {'weekends' if self.operator == '>=' else 'weekdays'}"
         if found := re.search(r"\.dt\.(\w+?)(?:\(\))?$", self.part):
             column = f"{found[1].replace('_name', '').replace('dayofweek', 'day')} of {self.column}"
-        words = {"==": "=", "!=": "≠", "within": "in", "not within": "not in"}
-        value = self.said or self.value.replace(", ", " and ") if "between" in self.operator else self.said or self.value
+        words = {"==": "=", "!=": "≠", "within": "in", "within any": "in", "not within": "not in"}
+        value = self.said or (self.value.replace(", ", " and ") if "between" in self.operator else self.value)
         return f"{column} {words.get(self.operator, self.operator)} {value}".replace('"', "")
 
 
@@ -183,14 +199,34 @@ def comparisons(words: str, shape: Shape, free: Callable[[int], bool]) -> list[C
     """
     made = _by_adjective(words, shape)
     seen: list[Span] = [(each.start, each.end) for each in made]
-    for each in _all_mentions(words, shape.numbers):
+    made_of = _all_mentions(words, shape.numbers)
+    for each in made_of:
         if not free(each.start) or any(a <= each.start < b for a, b in seen):
             continue
-        for found in _around(words, each, shape):
+        before = [m for m in made_of if m.end <= each.start and _ALSO.fullmatch(words[m.end : each.start])]
+        both = before and re.match(r"\s*(?:成绩|分数)?都", words[each.end :])
+        for found in map(partial(_inverted, words), _around(words, each, shape)):
             if free(found.start) and not any(a < found.end and found.start < b for a, b in seen):
                 made.append(found)
+                if both:
+                    made.append(Condition(replace(found.filter, column=before[-1].column), before[-1].start, found.end))
                 seen.append((found.start, found.end))
     return made
+
+
+_ALSO = re.compile(r"\s*(?:和|与|、|,|and)\s*")
+_OPPOSITE = {"==": "!=", "!=": "==", ">": "<=", "<=": ">", "<": ">=", ">=": "<", "between": "not between",
+             "not between": "between"}  # fmt: skip
+
+
+def _inverted(words: str, found: Condition) -> Condition:
+    """The condition, or its opposite where a "not" stands before it: "not in class 3"."""
+    at = list(_NOT.finditer(words[: found.start]))
+    if not at or not _BETWEEN_NOT.fullmatch(words[at[-1].end() : found.start]):
+        return found
+    if re.search(r"有没有$|是不是$", words[: at[-1].end()]):
+        return found
+    return Condition(replace(found.filter, operator=_OPPOSITE[found.filter.operator]), at[-1].start(), found.end)
 
 
 def _all_mentions(words: str, columns: Sequence[str]) -> list[Mention]:
@@ -216,11 +252,15 @@ def _by_adjective(words: str, shape: Shape) -> list[Condition]:
     age = next((each for each in shape.numbers if each.strip().lower() in ("age", "年龄", "ages", "岁数")), None)
     if age is None:
         return made
+    for match in _AGES.finditer(words):
+        ends = f"{amount(match[1], None)}, {amount(match[3], None)}"
+        made.append(Condition(Filter(age, "between", ends), *match.span()))
     for match in _AGED.finditer(words):
         number = next((match[at], match[at + 1]) for at in _PLACES if match[at])
         said = (match["op"] or match["op2"] or match["op3"] or "").strip()
         tail = match["tail"] or ""
-        operator = operator_named(said) if said else ">=" if re.search("以上|older|over|above", tail) else "<=" if tail else "=="
+        at_least = re.search("以上|older|over|above", tail)
+        operator = operator_named(said) if said else ">=" if at_least else "<=" if tail else "=="
         if not any(each.start < match.end() and match.start() < each.end for each in made):
             made.append(Condition(Filter(age, operator, amount(*number)), *_lean(words, match)))
     return made
@@ -247,13 +287,16 @@ def _around(words: str, each: Mention, shape: Shape) -> list[Condition]:
     if found := _behind(rest):
         operator, value, length = found
         if operator != "==" or not re.match(r"\s*[\d.,]*\s*(?:bins?|groups?|组|个区间)", rest[length:]):
-            made = [Condition(Filter(each.column, operator, _scaled(value, each, shape)), each.start, each.end + length)]
+            only = Filter(each.column, operator, _scaled(value, each, shape))
+            made = [Condition(only, each.start, each.end + length)]
             again = re.match(
-                rf"\s*(?:and|but|且|并且|,|，|但)\s*(?:is\s+|are\s+)?({OPERATOR})\s*{NUMBER}", rest[length:], re.I
-            )
-            if again and operator != "between" and not find(rest[length + again.end() :][:25].split(",")[0], [*shape.numbers])[:1]:
+                rf"\s*(?:and|but|or|且|并且|,|，|但|或者?)\s*(?:is\s+|are\s+)?({OPERATOR})\s*{NUMBER}",
+                rest[length:], re.I,
+            )  # fmt: skip
+            then = rest[length + again.end() :][:25].split(",")[0] if again else ""
+            if again and operator != "between" and not find(then, shape.numbers):
                 second = Filter(each.column, operator_named(again[1]), amount(again[2], again[3]))
-                made.append(Condition(second, each.end + length, each.end + length + again.end()))
+                made.append(Condition(second, each.end + length + again.start(1), each.end + length + again.end()))
             return made
     if found := _before(head):
         operator, value, length = found
@@ -262,7 +305,7 @@ def _around(words: str, each: Mention, shape: Shape) -> list[Condition]:
     before = re.search(rf"(?<![\w.]){NUMBER}\s*$", head, re.I)
     after = re.match(rf"\s*{NUMBER}", rest, re.I)
     number = after or before
-    if number is None or re.search(r"top|first|largest|前|bins?", words, re.I) and number is before:
+    if number is None or (re.search(r"top|first|largest|前|bins?", words, re.I) and number is before):
         return []
     value = amount(number[1], number[2])
     counted = before is not None and re.search(r"(?:with|have|has|had|exactly|有)\s*$", head[: before.start()], re.I)
@@ -286,8 +329,9 @@ def _value(found: re.Match[str], at: int) -> str:
 
 def _behind(rest: str) -> tuple[str, str, int] | None:
     """Operator, value and length of a comparison at the start of a text."""
-    found = re.match(rf"{_FILL}{_BETWEEN}{NUMBER}{_AND}{NUMBER}\s*(?:之间|的范围|范围内)?", rest, re.I) or re.match(
-        rf"{_FILL}(){NUMBER}\s*(?:to|-|–|~|到|至)\s*{NUMBER}\s*(?:之间|的范围|范围内)?", rest, re.I
+    end = rf"{NUMBER}\s*{UNIT}\s*(?:之间|的范围|范围内)?"
+    found = re.match(rf"{_FILL}{_BETWEEN}{NUMBER}{UNIT}{_AND}{end}", rest, re.I) or re.match(
+        rf"{_FILL}(){NUMBER}{UNIT}\s*(?:to|-|–|~|到|至)\s*{end}", rest, re.I
     )
     if found:
         name = "not between" if found[1] else "between"
@@ -366,6 +410,10 @@ def values(words: str, shape: Shape, mentions: Sequence[Mention], free: Callable
         tail = _BUT.match(words[end:])
         if tail and (is_not or re.match(r"\s*[\"'”’]?\s*(?:以外|之外|除外)", words[end:])):
             is_not, end = True, end + tail.end()
+            alike = last and last[0].column == each.column and wanted.get(each.column)
+            if last and alike and not last[1] and _LIST.fullmatch(words[last[0].end : each.start]):
+                unwanted.setdefault(each.column, []).append(alike.pop())  # 华东和华南以外: neither of them
+                wanted = {key: kept for key, kept in wanted.items() if kept}
         start = min(start, begin if is_not and begin >= 0 else start)
         (unwanted if is_not else wanted).setdefault(each.column, []).append((each, start, end))
         last = (each, is_not)
@@ -373,7 +421,8 @@ def values(words: str, shape: Shape, mentions: Sequence[Mention], free: Callable
     for groups, one, many in ((wanted, "==", "in"), (unwanted, "!=", "not in")):
         for column, named_values in groups.items():
             source = list(dict.fromkeys(_source(shape, column, each.value or "") for each, _, _ in named_values))
-            only = Filter(column, one, source[0]) if len(source) == 1 else Filter(column, many, f"[{', '.join(source)}]")
+            several = Filter(column, many, f"[{', '.join(source)}]")
+            only = Filter(column, one, source[0]) if len(source) == 1 else several
             made += [Condition(only, start, end) for _, start, end in named_values]
     return made
 
@@ -383,7 +432,7 @@ def _negated(words: str, each: Mention, named: Mention | None) -> tuple[bool, in
     head = words[: each.start]
     if named is not None:
         head = head[: named.start] + " " * (named.end - named.start) + head[named.end :]
-    at = [match for match in _NOT.finditer(head)]
+    at = list(_NOT.finditer(head))
     if not at or not _BETWEEN_NOT.fullmatch(head[at[-1].end() :]):
         return False, -1
     if re.search(r"有没有$|是不是$|whether or not$", words[: at[-1].end()]):
@@ -400,5 +449,6 @@ def flags(words: str, shape: Shape, *, bare: bool, free: Callable[[int], bool]) 
     made = []
     for each, start in find_flags(words, shape.values, bare=bare):
         if free(each.start):
-            made.append(Condition(Filter(each.column, "==", _source(shape, each.column, each.value or "")), start, each.end))
+            value = _source(shape, each.column, each.value or "")
+            made.append(Condition(Filter(each.column, "==", value), start, each.end))
     return made

@@ -9,7 +9,7 @@ from .names import quoted, result
 from .phrases import STAT_NAMES
 from .query import Query, listed
 from .recipe import Recipe, Task
-from .showing import MOST_GROUPS, digits, keyed, of_years, shown, which, years
+from .showing import MOST_GROUPS, digits, keyed, shown, which
 
 _FEWEST = re.compile(r"\b(?:fewest|(?<!at )least|lowest|smallest|rarest|bottom)\b|最少|最小|最低", re.I)
 
@@ -19,7 +19,7 @@ def counts(task: Task, query: Query) -> Recipe:
     groups = list(query.groups) or ([] if query.units else list(query.mentions))
     if not groups and not query.units:
         raise which(task, query.frame, "column to group by")
-    keys, by, dated = keyed(query, groups)
+    keys, by, dated = keyed(query, groups, linear=True)
     name = "n" if "n" not in keys else "rows"
     few = bool(_FEWEST.search(query.rest))
     source = f"{query.source}.value_counts({listed(keys)}{', ascending=True' if few else ''})"
@@ -28,7 +28,7 @@ def counts(task: Task, query: Query) -> Recipe:
     many = query.many(MOST_GROUPS) if query.kind == "top" and re.search(r"\d", query.rest) else MOST_GROUPS
     table_name = task.fresh(result(query.frame.name, keys))
     code = (
-        f"{query.start}{years(query)}{dated}{table_name} = {source}.reset_index(name=\"{name}\")\n"
+        f"{query.start}{dated}{table_name} = {source}.reset_index(name=\"{name}\")\n"
         f"{table_name}.head({many if not query.units else 60})"
     )
     step = yield from task.sure(code, f"Count the rows for each value of {', '.join(keys)}.")
@@ -45,16 +45,16 @@ def counts(task: Task, query: Query) -> Recipe:
     elif table and (found := reading.extremes(table, len(keys) + 1)):
         most, least = (f"{' / '.join(row[1:-1])} ({row[-1]})" for row in found)
         head = task.say(f"Most in {most}, fewest in {least}. ", f"最多的是 {most}，最少的是 {least}。") + head
-    head += of_years(task, query, step.text)
     return shown(task, head, [*keys, name], step.text)
 
 
 def how_many(task: Task, query: Query) -> Recipe:
     """The number of rows, or of rows that meet the conditions, or of distinct values."""
     frame = query.frame
-    column = (*query.groups, *query.mentions, "")[0]
+    conditioned = {each.column for each in query.filters}
+    column = (*query.groups, *(each for each in query.mentions if each not in conditioned), "")[0]
     kinds = re.search(r"\b(?:different|distinct|unique|kinds?|types?)\b|种|不同", query.words, re.I)
-    subject = re.search(r"\bhow many\s+(?:different |distinct |unique )?|多少[个位家名]?|几[个位家名]", query.rest, re.I)
+    subject = re.search(r"\bhow many\b|多少|几[个位家名]", query.rest, re.I)
     if query.units and not kinds:
         return (yield from counts(task, query))
     if query.groups and query.filters:

@@ -15,7 +15,7 @@ from .columns import Mention, find
 from .conditions import Condition, Filter, Shape
 from .names import quoted
 
-_MONTHS = ("january february march april may june july august september october november december").split()
+_MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 _MONTH = r"(?:Jan(?:uary)?|Feb(?:ruary)?|Mar(?:ch)?|Apr(?:il)?|May|June?|July?|Aug(?:ust)?|Sept?(?:ember)?|Oct(?:ober)?"
 _MONTH += r"|Nov(?:ember)?|Dec(?:ember)?)\b\.?"
 _YEAR = r"(?:1[5-9]|20|21)\d\d"
@@ -28,6 +28,9 @@ _SPECS = (
     ("month", rf"(?P<y>{_YEAR})\s*年\s*(?P<m>\d\d?)\s*月(?:份)?"),
     ("month", rf"(?P<n>{_MONTH})(?:\s+of)?,?\s+(?P<y>{_YEAR})(?!\d)"),
     ("quarter", rf"Q(?P<q>[1-4])\s*(?:of\s+)?(?P<y>{_YEAR})(?!\d)|(?P<y2>{_YEAR})\s*[-/]?\s*Q(?P<q2>[1-4])(?!\d)"),
+    ("quarter", rf"(?P<o>first|second|third|fourth|last|1st|2nd|3rd|4th)\s+quarter\s+(?:of |in )?(?P<y>{_YEAR})(?!\d)"),
+    ("half", rf"(?P<o>first|second)\s+half\s+(?:of\s+|in\s+)?(?P<y>{_YEAR})(?!\d)"),
+    ("half", rf"(?P<y>{_YEAR})\s*年?\s*(?P<h>[上下])半年"),
     ("quarter", rf"(?P<y>{_YEAR})\s*年\s*第?(?P<q>[1-4一二三四])\s*季度"),
     ("year", rf"(?P<y>{_YEAR})\s*年"),
     ("year", rf"(?<![\d.,$€£¥-])(?P<y>{_YEAR})(?![\d.,]*\d|\s*[-/]\d|%)"),
@@ -50,7 +53,7 @@ _BEHIND = (
 _IN = re.compile(r"\b(?:in|during|of|for|on|at|from|year|within|date(?:d)?)\s*(?:the\s+)?(?:year\s+|month\s+)?$", re.I)
 _TO = re.compile(r"\s*(?:and|to|until|till|through|-|–|~|到|至|和|与)\s*$", re.I)
 _BETWEEN = re.compile(r"(?:\b(?:between|from)|从|介于|在)\s*$", re.I)
-_DAYS = ("monday tuesday wednesday thursday friday saturday sunday").split()
+_DAYS = ["monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"]
 _WEEKDAY = re.compile(
     rf"\b(?:on\s+(?:a\s+)?)?(?:({'|'.join(_DAYS)})s?|(weekends?)|(weekdays))\b"
     r"|(?:周|星期)(?:([一二三四五六日天])|(末))", re.I
@@ -62,10 +65,10 @@ _UNIT_WORDS = {
     "天": "day", "小时": "hour", "day of the week": "weekday", "day of week": "weekday",
 }  # fmt: skip
 _UNIT = re.compile(
-    r"\b(?:by|per|each|every|over(?: the)?|across(?: the)?|for each|in each|and)\s+(?:the\s+)?"
+    r"\b(?:by|per|each|every|which|what|over(?: the)?|across(?: the)?|for each|in each|and)\s+(?:the\s+)?"
     r"(?P<a>day of (?:the )?week|weekday|year|quarter|month|week|day|hour)s?\b(?! old)"
     r"|\b(?P<b>hourly|daily|weekly|monthly|quarterly|yearly|annual(?:ly)?)\b"
-    r"|(?:按照?|每一?个?|各个?|逐|和|与|随)\s*(?P<c>星期几|季度|年份|年度|月份|月度|小时|星期|年|月|周|日|天)"
+    r"|(?:按照?|每一?个?|各个?|逐|和|与|随|哪一?个?)\s*(?P<c>星期几|季度|年份|年度|月份|月度|小时|星期|年|月|周|日|天)"
     r"(?!龄|薪|收入|费|期|[一二三四五六七八九十\d])"
     r"|(?P<d>月度|季度|年度)(?=\S)"
     r"|(?:by|per|each|every|按|每)\s*(?P<e>year|quarter|month|week|weekday|day|hour)(?![a-z])",
@@ -140,6 +143,14 @@ def conditions(words: str, shape: Shape, taken: Sequence[tuple[int, int]]) -> li
         joined = other is not None and _TO.fullmatch(words[end : other.start])
         before = _BETWEEN.search(words[:begin])
         linked = words[end : other.start].strip() not in ("and", "和", "与") if other else False
+        if other is not None and joined:
+            spec, other = _with_year(spec, other)
+        if other is not None and joined and (before or linked) and spec.part == other.part == "month" and dates:
+            part = f"{as_dates(shape.dtypes[dates])}.dt.month"
+            months = Filter(dates, "between", f"{spec.number}, {other.number}", part)
+            made.append(Condition(months, before.start() if before else begin, other.end))
+            at += 2
+            continue
         if other is not None and joined and (before or linked) and spec.first and other.after:
             begin, end = before.start() if before else begin, other.end
             tail = re.match(r"\s*(?:之间|期间|的)", words[end:])
@@ -152,7 +163,39 @@ def conditions(words: str, shape: Shape, taken: Sequence[tuple[int, int]]) -> li
         if operator or _clear(words, spec, bool(dates)):
             lead = _IN.search(words[:begin]) if not operator else None
             made += _made(spec, operator, dates, year, shape, lead.start() if lead else begin, end)
-    return [*made, *(_weekdays(words, dates, shape) if dates else [])]
+    return [*_merged(made), *(_weekdays(words, dates, shape) if dates else [])]
+
+
+def _merged(made: list[Condition]) -> list[Condition]:
+    """The conditions, several years or months of one column as one: "in 1952 and 2007" is either."""
+    by_kind: dict[tuple[str, str, str], list[Condition]] = {}
+    for each in made:
+        by_kind.setdefault((each.filter.column, each.filter.part, each.filter.operator), []).append(each)
+    merged: list[Condition] = []
+    for (column, part, operator), alike in by_kind.items():
+        if len(alike) == 1 or operator not in ("==", "within"):
+            merged += alike
+            continue
+        values = [each.filter.value for each in alike]
+        said = ", ".join(each.filter.said or each.filter.value for each in alike)
+        either = Filter(column, "in", f"[{', '.join(values)}]", part, said)
+        if operator == "within":
+            either = Filter(column, "within any", "; ".join(values), part, said)
+        merged += [Condition(either, each.start, each.end) for each in alike]
+    return merged
+
+
+def _with_year(spec: Spec, other: Spec) -> tuple[Spec, Spec]:
+    """Two months of which one has a year, both with it: "from March to May 2026", 2026年2月到4月."""
+    if spec.part == "month" and other.first:
+        year = other.first.year - (spec.number > other.first.month)
+        spec = Spec(spec.start, spec.end, f"{year}-{spec.number:02}", date(year, spec.number, 1),
+                    _next_month(year, spec.number))  # fmt: skip
+    elif other.part == "month" and spec.first:
+        year = spec.first.year + (other.number < spec.first.month)
+        other = Spec(other.start, other.end, f"{year}-{other.number:02}", date(year, other.number, 1),
+                     _next_month(year, other.number))  # fmt: skip
+    return spec, other
 
 
 def _column(words: str, shape: Shape) -> str:
@@ -179,8 +222,14 @@ def _spec(kind: str, match: re.Match[str]) -> Spec | None:
     month = int(parts["m"]) if parts.get("m") else _month(parts["n"]) if parts.get("n") else 0
     quarter = parts.get("q") or parts.get("q2") or ""
     number = int(quarter) if quarter.isdigit() else "一二三四".find(quarter) + 1 if quarter else 0
+    if parts.get("o"):
+        number = {"f": 1, "s": 2, "t": 3, "l": 4}.get(parts["o"][0].lower(), 0) or int(parts["o"][0])
+        number = 4 if parts["o"].lower() == "fourth" else number
     where = match.span()
     try:
+        if kind == "half":
+            number = number or "上下".index(parts["h"]) + 1
+            return Spec(*where, f"{year} H{number}", date(year, number * 6 - 5, 1), _next_month(year, number * 6))
         if kind == "day":
             day = date(year, month, int(parts["d"]))
             return Spec(*where, str(day), day, day + timedelta(1))
@@ -199,7 +248,7 @@ def _spec(kind: str, match: re.Match[str]) -> Spec | None:
 
 
 def _month(name: str) -> int:
-    return next(at for at, each in enumerate(_MONTHS, 1) if each.startswith(name.lower().rstrip(".")[:3]))
+    return next(at for at, each in enumerate(_MONTHS, 1) if each == name.lower()[:3])
 
 
 def _next_month(year: int, month: int) -> date:
@@ -248,7 +297,8 @@ def _made(
     cast = as_dates(shape.dtypes[dates])
     if spec.part:
         wanted = operator if operator == "!=" else "=="
-        return [Condition(Filter(dates, wanted, str(spec.number), f"{cast}.dt.{spec.part}", said=spec.said), begin, end)]
+        only = Filter(dates, wanted, str(spec.number), f"{cast}.dt.{spec.part}", said=spec.said)
+        return [Condition(only, begin, end)]
     first, after = quoted(str(spec.first)), quoted(str(spec.after))
     if operator in ("", "!="):
         name = "within" if not operator else "not within"
@@ -265,7 +315,7 @@ def _weekdays(words: str, dates: str, shape: Shape) -> list[Condition]:
         if weekend or end or weekdays:
             made.append(
                 Condition(
-                    Filter(dates, "<" if weekdays else ">=", "5", f"{cast}.dt.dayofweek", said=match[0].strip()),
+                    Filter(dates, "<" if weekdays else ">=", "5", f"{cast}.dt.dayofweek"),
                     *match.span(),
                 )
             )

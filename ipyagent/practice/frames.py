@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Generator, Mapping
+from collections.abc import Generator, Mapping
 from dataclasses import dataclass, replace
 
 from . import reading, schema
@@ -139,7 +139,7 @@ def find_frame(task: Task, text: str, kind: str, without: str = "", meant: str =
         counts, fresh = (None if step.failed else schema.categories(step.text)), True
         frame = _frame(told, counts, fresh=fresh)
     left = _left(said[:-1], frame, kind) if counts is not None or not texts else []
-    if left and not meant and (other := (yield from _elsewhere(task, text, name))):
+    if left and not meant and (other := (yield from _elsewhere(task, text, name, left))):
         return (yield from find_frame(task, text, kind, without, other))
     return replace(frame, left=tuple(dict.fromkeys(left)))
 
@@ -152,12 +152,22 @@ def _without_name(text: str, name: str, task: Task) -> str:
     return re.sub(rf"{'(?<![A-Za-z0-9_])' if edge else ''}{re.escape(name)}{edge}", " ", text)
 
 
-def _elsewhere(task: Task, text: str, name: str) -> Generator[Act, tuple[Step, ...], str]:
+def _elsewhere(
+    task: Task, text: str, name: str, left: list[str]
+) -> Generator[Act, tuple[Step, ...], str]:
     """Another table of the user's whose columns and values explain more of the request, which names no table."""
     known = task.known
     others = [each for each in known.sizes if each != name and each not in known.own - known.loaded]
     attached = task.conversation.turn.attached("variable")
-    if not others or attached or name in names_in(text, [name], columns_of(known)) or name not in known.tables:
+    if attached or name in names_in(text, [name], columns_of(known)) or name not in known.tables:
+        return ""
+    if known.cut and task.has("variables"):
+        # The listing had no room for all names: a word may be one of those.
+        for word in [each for each in left if each.isidentifier() and each not in known.names][:2]:
+            step = yield from task.call("variables", {"name": word}, f"Is `{word}` a table that the listing left out?")
+            if not step.failed and word in reading.frames(step.text):
+                return word
+    if not others:
         return ""
     look = [each for each in others if each not in known.tables or not known.tables[each].deep][:4]
     if look and task.has("variables"):
@@ -174,8 +184,10 @@ def look_at_named(task: Task, text: str) -> Generator[Act, tuple[Step, ...], Non
     """Learns what the names of a request are that the listing of variables had no room or time for."""
     if not task.has("variables"):
         return
-    for name in names_in(text, task.known.untold):
-        if name in task.known.untold:
+    known = task.known
+    unseen = {*known.untold, *((known.names - known.own - known.sizes.keys()) if known.cut else ())}
+    for name in names_in(text, unseen, columns_of(known)):
+        if name not in known.sizes:
             why = f"`{name}` is named; the listing of variables was too long to say what it is."
             step = yield from task.call("variables", {"name": name}, why)
             task.known.untold.discard(name)

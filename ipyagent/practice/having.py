@@ -33,7 +33,11 @@ def by_rows(text: str, table: str, columns: Sequence[str]) -> Having | None:
         parts = words(column)
         if len(parts) > 1 and parts[-1] == "id":
             own |= {parts[-2], _plural(parts[-2])}
-    nouns = "|".join([*map(re.escape, sorted(filter(None, own), key=len, reverse=True)), _ROWS])
+    orders = [
+        word for word, other in (("订单", "订单(?!号|编号|[iI][dD])"), ("人数", "人数"), ("人", "人数"))
+        if not any(re.search(other, column) for column in columns)
+    ]  # fmt: skip
+    nouns = "|".join([*map(re.escape, sorted(filter(None, own), key=len, reverse=True)), *orders, _ROWS])
     edge = r"(?![A-Za-z0-9_])"
     found = re.search(rf"(?P<op>{OPERATOR}|exactly)\s*{NUMBER}\s*(?:个|of the)?\s*(?:{nouns}){edge}", text, re.I)
     if found:
@@ -44,7 +48,8 @@ def by_rows(text: str, table: str, columns: Sequence[str]) -> Having | None:
     if found:
         operator = ">=" if re.search("more|以上", found["tail"]) else "<="
         return Having(operator, amount(found[1], found[2]), found.span())
-    found = re.search(rf"(?:{nouns})\s*(?:数量?|个数)?\s*(?P<op>{OPERATOR})\s*{NUMBER}\s*(?:个|次|条|笔|行)?", text, re.I)
+    counted = rf"(?:{nouns})\s*(?:数量?|个数)?"
+    found = re.search(rf"{counted}\s*(?P<op>{OPERATOR})\s*{NUMBER}\s*(?:个|次|条|笔|行)?", text, re.I)
     if found and re.search(r"[\u3400-\u9fff]", found["op"]):
         return Having(operator_named(found["op"]), amount(found[2], found[3]), found.span())
     return None
@@ -60,7 +65,8 @@ def by_stat(
     """A comparison whose column has a statistic before it: "total revenue over 5000", where a group is named."""
     for each in conditions:
         found = re.search(
-            r"(?:\b(?:total|sum|average|mean|median|maximum|minimum|avg)\b|总|平均|合计|中位数?|累计)\s*(?:of|的)?\s*(?:the)?\s*$",
+            r"(?:\b(?:total|sum|average|mean|median|maximum|minimum|avg)\b|总|平均|合计|中位数?|累计)\s*(?:of"
+            r"|的)?\s*(?:the)?\s*$",
             text[: each.start], re.I,
         )  # fmt: skip
         groups = [m for m in mentions if few(m.column, 150) and m.column != each.filter.column]

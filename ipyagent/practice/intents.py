@@ -160,7 +160,11 @@ _WHERE = re.compile(
 
 _WHICH = re.compile(
     rf"(?:\b(?:which|who|what|list|show|find|give)\b|哪些|谁|哪个|哪几|列出).*(?:{OPERATOR}|\bbetween\b)\s*{NUMBER}"
-    r"|(?:哪些|谁|哪个|哪几|列出).*\d+\s*(?:个|次|元|岁)?(?:以上|以下|之间)", re.I
+    r"|(?:哪些|谁|哪个|哪几|列出).*\d+\s*(?:个|次|元|岁)?(?:以上|以下|之间)"
+    rf"|(?:{OPERATOR})\s*{NUMBER}.*(?:有?哪些|是谁|哪几|名单)"
+    rf"|^(?!(?:check|fix|write|clean|make|create|build|explain|why|how|is|are|do|does)\b)[\w\s]+\b(?:with|whose"
+    rf"|having)\b.*"
+    rf"(?:{OPERATOR})\s*{NUMBER}", re.I
 )  # fmt: skip
 
 
@@ -195,10 +199,14 @@ def _weak_kind(text: str) -> str:
     if _WHERE.search(text):
         return "rows"
     words = english(text)
-    if re.search(r"\bgroup\b|分组", words, re.I) or (stat(words) and GROUPING.search(words)):
+    grouped = re.search(r"\bgroup\b|分组|按.*(?:统计|汇总)|(?:统计|汇总).*按", words, re.I)
+    if grouped or (stat(words) and GROUPING.search(words)):
         return "group"
     if stat(words):
         return "aggregate"
+    if re.search(r"\b(?:hourly|daily|weekly|monthly|quarterly|yearly|annual)\b|\b(?:per|by) (?:year|quarter"
+        r"|month|week|weekday|day|hour)\b|每(?:个?月|年|周|天|日|个?季度)的?\S", text, re.I):
+        return "group"
     if _WHICH.search(text):
         return "rows"
     return "help" if _HELP.search(text) else "out"

@@ -15,7 +15,8 @@ KINDS: tuple[tuple[str, str], ...] = (
      r"|我(?:的)?(?:第一个|最初|最早|上一个|最先|一开始|刚才)(?:的)?(?:问题|请求|问了|问的)"),
     ("discuss", r"\bwhat (?:have|did|were|are) (?:we|you and i)\b.*\b(?:discuss|talk|do|done|cover|say|look)"
         r"|\b(?:summari[sz]e|recap)\b.*\b(?:conversation|chat|session|discussion|so far)"
-     r"|(?:刚才|之前|我们|前面|到目前为止|到现在|至今|目前).*(?:讨论|聊|谈|说|做|干)(?:过|了|完)|(?:总结|回顾).*(?:对话|会话|谈话|讨论|聊天)"),
+     r"|(?:刚才|之前|我们|前面|到目前为止|到现在|至今|目前).*(?:讨论|聊|谈|说|做|干)(?:过|了|完)|(?:总结"
+     r"|回顾).*(?:对话|会话|谈话|讨论|聊天)"),
     ("remember", r"^(?:remember|memori[sz]e|note|keep in mind|don't forget)\b(?! (?:what|when|how))|^(?:记住"
         r"|请记住|记一下|记下|别忘了)|\bremember that\b"),
     ("forget", r"^forget\b|^(?:忘记|忘掉|忘了)|\bforget (?:that|about|what)\b|删除.*记忆"),
@@ -37,7 +38,8 @@ KINDS: tuple[tuple[str, str], ...] = (
         r"|^(?:vars|variables|who|whos)$|(?:哪些|什么|列出|显示|查看|所有).{0,6}(?:变量|数据框)"),
     ("fill", r"^fill\b|\bfill(?: in)? (?:the |all |any )*(?:missing|nans?|nulls?|empty|blanks?|them|it)\b"
         r"|\bfillna\b|\bimpute\b"
-        r"|\breplace\b.*\b(?:missing|nans?|nulls?)\b|填充|填补|填上|补全|(?:缺失|空值).*(?:替换|设为|改为|补为|补成|填为|填成)"),
+        r"|\breplace\b.*\b(?:missing|nans?|nulls?)\b|填充|填补|填上|补全|(?:缺失|空值).*(?:替换|设为|改为|补为"
+        r"|补成|填为|填成)"),
     ("outliers", r"\boutliers?\b|\biqr\b|离群|异常值|异常点"),
     ("plot", r"\bdistribution of\b|^colou?r\b.*\bby\b|着色|上色|分色|"
         r"\b(?:plot|draw|chart|graph|visuali[sz]e|histograms?|scatter|box ?plots?|bar ?(?:plot|chart)s?"
@@ -49,8 +51,10 @@ KINDS: tuple[tuple[str, str], ...] = (
         r"|剔除).*(?:缺失|空值)"),
     ("missing", r"\bmissing\b|\bnulls?\b|\bnan?s?\b(?=.*\b(?:values?|count|are|any)\b)|\bnans\b|\bincomplete\b"
         r"|缺失|空值|缺少|丢失"),
-    ("share", r"\bwhat (?:share|percent(?:age)?|proportion|fraction|part)\b|\b(?:share|percent(?:age)?|proportion|fraction) of\b"
-        r"|\bhow many per ?cent\b|\bpercentages?\b|\bproportions?\b|占比|百分比|百分之几|比例|份额|占.{0,8}多少|占多少|占几成"),
+    ("share", r"\bwhat (?:share|percent(?:age)?|proportion|fraction|part)\b"
+        r"|\b(?:share|percent(?:age)?|proportion|fraction) of\b"
+        r"|\bhow many per ?cent\b|\bpercentages?\b|\bproportions?\b|占比|百分比|百分之几|比例|份额|占.{0,8}多少"
+        r"|占多少|占几成"),
     ("compare", r"\bcompare\b|\bdifferences?\b|\bdiffer\b|\bdo .*differ|\bversus\b|\bvs\b|比较|对比|差异|差别|相比"),
     ("columns", r"\b(?:what|which|list|show)\b.*\bcolumns?\b|\bcolumn names?\b|\bdtypes?\b|有哪些列|哪些字段"
         r"|列名|字段名|什么列"),
@@ -58,7 +62,8 @@ KINDS: tuple[tuple[str, str], ...] = (
         r"\bvalue.?counts?\b|\bhow many (?:of each|per|in each|for each|by)\b|\bcounts? (?:by|per"
         r"|of each|for each)\b|\bhow many .*\b(?:per|in each|for each|by|of each|on each|each)\b|\bfrequenc(?:y"
         r"|ies)\b"
-     r"|每(?:个|种|类|一).*(?:多少|几)|各.*(?:多少|几|数量|个数)|频数|计数分布|取值|唯一值|去重"),
+     r"|每(?:个|种|类|一).*(?:多少|几)|各.*(?:多少|几|数量|个数|人数)|每.*人数|每\S{1,10}的\S{0,4}数$|频数"
+     r"|计数分布|取值|唯一值|去重"),
     ("rows", r"\b(?:show|display|see|print|give|list|filter|select|find|keep)\b.*\b(?:rows?|records?|where"
         r"|head)\b|\bfirst (?:few |\d+ )?rows\b"
         r"|^head\b|筛选|过滤|(?:显示|看|列出|查看).*(?:前.{0,4}行|行)|前\s*(?:\d+|[一二三四五十几])\s*行"),
@@ -70,9 +75,11 @@ KINDS: tuple[tuple[str, str], ...] = (
      r"|\b(?:which|who|what)\b.*\b(?:heaviest|oldest|longest|lightest|youngest|shortest|cheapest|most expensive"
      r"|largest|highest|biggest|smallest|lowest|deadliest)\b|\b(?:heaviest|lightest|oldest|youngest|deadliest)\b"
      r"|最(?:大|高|重|长|贵|多|老|小|低|轻|短|少|便宜|年轻)的?.{0,6}?(?:\d+|[一二三四五十])\s*(?:个|只|条|行|名"
-     r"|家|位|辆|种)?|前\s*(?:\d+|[一二三四五十])\s*(?:个|只|条|行|名|家|位|辆|$)|(?:哪|谁).*最"),
+     r"|家|位|辆|种)?|前\s*(?:\d+|[一二三四五十])\s*(?:个|只|条|行|名|家|位|辆|$)|(?:哪|谁).*最|最(?:大|高|重"
+     r"|长|贵|多|老|小|低|轻|短|少|便宜|年轻).*(?:哪|谁)|最(?:大|高|重|长|贵|多|老|小|低|轻|短|少|便宜"
+     r"|年轻)的(?!值|数$)[^的,，]{1,6}$"),
     ("how_many", r"\bhow many\b|\bnumber of\b|\bcount (?:the )?(?:rows|of|records|all|\w+)|\bhow (?:big"
-        r"|large)\b|多少|几行|几个|行数|多大|有几"),
+        r"|large)\b|(?:订单|行|记录|人|客户|样本|用户)数$|多少|几行|几个|行数|多大|有几"),
     ("profile", r"\bprofile\b|\bsummar(?:y|i[sz]e)\b(?!.*\bby\b)|\boverview\b|\bdescribe\b|\bexplore\b|\beda\b"
         r"|\btell me about\b|\bdescriptive\b|概览|概况|概括|描述|探索|总览|画像|剖析|了解.*数据|总结"),
     ("find", r"\bwhat(?:'s| is| was)(?: in| inside)? `?[A-Za-z_]\w*`?\??$|\b(?:find|where is|what type is"

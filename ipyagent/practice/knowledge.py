@@ -63,7 +63,8 @@ class Knowledge:
         # Names that a cut listing does not tell may still be there.
         self.names = self.names | names if cut else names
         self.complete = self.complete or longest or not cut
-        self.sizes = reading.frames(text)
+        # So may tables that it has no room for: the user's own are the oldest and are left out first.
+        self.sizes = (self.sizes if cut else {}) | reading.frames(text)
         self.listed = True
         for name in set(self.tables) - self.names:
             self.forget(name)
@@ -103,6 +104,8 @@ class Knowledge:
                 self.loaded |= set(_LOADED.findall(step.code))
                 read, made = names_in(step.code), assigned(step.code)
                 self.used += [each for each in self.sizes if each in read and each not in made]
+        elif step.tool == "variables" and step.failed and "no variable" in step.text:
+            self.sizes.pop(str(step.input.get("name") or ""), None)
         elif step.tool == "variables" and not step.failed:
             name = str(step.input.get("name") or "")
             if name:

@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from .conditions import NUMBER, OPERATOR
+from .conditions import NUMBER, OPERATOR, UNIT
 from .names import quoted
 
 if TYPE_CHECKING:
@@ -18,24 +18,36 @@ if TYPE_CHECKING:
 
 _NUMBER = re.compile(r"(?<![A-Za-z0-9_.])[$€£¥]?-?\d[\d,]*(?:\.\d+)?\s*%?(?![A-Za-z0-9_])")
 _COMPARED = re.compile(
-    rf"(?:{OPERATOR})\s*{NUMBER}|(?:between|介于)\s*{NUMBER}|{NUMBER}\s*(?:or (?:more|less|fewer|over|under)\b|以上|以下|之间)"
-    r"|\b(?:more|less|fewer|greater|larger|smaller|higher|lower|older|younger|earlier|later) than\b|\bat (?:least|most)\b"
+    rf"(?:{OPERATOR})\s*{NUMBER}|(?:between|介于)\s*{NUMBER}|{NUMBER}{UNIT}\s*(?:or (?:more|less|fewer|over"
+    rf"|under)\b|以上|以下|之间)"
+    r"|\b(?:more|less|fewer|greater|larger|smaller|higher|lower|older|younger|earlier|later) than\b"
+    r"|\bat (?:least|most)\b"
     r"|\b(?:above|below|over|under)[- ](?:the )?(?:average|mean|median)\b"
-    r"|\bexceed(?:s|ing)?\b|\bno (?:more|less|fewer) than\b|[<>]=?|大于|小于|超过|低于|高于|多于|少于|不到|至少|至多",
+    r"|\bexceed(?:s|ing)?\b|\bno (?:more|less|fewer) than\b|[<>]=?|大于|小于|超过|低于|高于|多于|少于|不到|至少"
+    r"|至多|比(?![例较值率如])",
     re.I,
 )
 _NEGATION = re.compile(
-    r"\bnot\b|\b\w+n't\b|\bexcept(?:ing)?\b|\bexclud(?:e|es|ed|ing)\b|\bwithout\b|\bother than\b|\bapart from\b|\bneither\b"
-    r"|\bnor\b|\bno\b(?!\.)|\bnever\b|\bunless\b|\bnon\b|\bnone\b|\bbut (?!also|only|now)\w+|除了?|以外|之外|(?<![是])不是"
-    r"|不在|不含|不包括|不等于|不属于|并非|排除|没有(?!什么)|(?<!有)没(?!有)|(?<![如])非(?![常洲])|未(?![来])|(?<!在)(?<!与)不(?=[\u3400-\u9fff]{0,2}的)",
+    r"\bnot\b|\b\w+n't\b|\bexcept(?:ing)?\b|\bexclud(?:e|es|ed|ing)\b|\bwithout\b|\bother than\b|\bapart from\b"
+    r"|\bneither\b"
+    r"|\bnor\b|\bno\b(?!\.)|\bnever\b|\bunless\b|\bnon\b|\bnone\b|\bbut (?!also|only|now)\w+|除了?|以外|之外"
+    r"|(?<![是])不是"
+    r"|不在|不含|不包括|不等于|不属于|并非|排除|没有(?!什么)|(?<!有)没(?!有)|(?<![如])非(?![常洲])|未(?![来])"
+    r"|(?<!在)(?<!与)不(?=[\u3400-\u9fff]{0,2}的)",
     re.I,
 )
-_HARMLESS = re.compile(r"有没有|是不是|能不能|可不可以|whether or not|\bor not\b|\bwhy not\b|no longer than|不同|不一样|不错", re.I)
+_HARMLESS = re.compile(r"有没有|是不是|能不能|可不可以|whether or not|\bor not\b|\bwhy not\b|no longer than"
+    r"|不同|不一样|不错", re.I)
 _DATES = re.compile(
-    r"\b(?:last|this|next|previous|past|current|recent) (?:\d+ |few )?(?:years?|months?|weeks?|days?|quarters?)\b|\byesterday\b"
+    r"\b(?:last|this|next|previous|past|current|recent) (?:\d+ |few )?(?:years?|months?|weeks?|days?"
+    r"|quarters?)\b|\byesterday\b"
     r"|\btoday\b|\brecent(?:ly)?\b|上个?月|去年|今年|昨天|今天|本月|上周|本周|最近|前年"
-    r"|\b(?:by|per|each|every) (?:year|quarter|month|week|weekday|day|hour)\b|\b(?:monthly|weekly|daily|yearly|quarterly|hourly)\b"
-    r"|每(?:年|月|周|天|日|季度)|按(?:年|月|周|天|日|季度)",
+    r"|\b(?:by|per|each|every) (?:year|quarter|month|week|weekday|day|hour)\b|\b(?:monthly|weekly|daily|yearly"
+    r"|quarterly|hourly)\b"
+    r"|\b(?:which|what|busiest|best|worst) (?:year|quarter|month|week|weekday|day|hour)\b|哪(?:一|个"
+    r"|一个)?(?:年|月|周|天|日|季度)"
+    r"|\b(?:first|second|third|fourth) (?:quarter|half)\b|[上下]半年|每(?:年|月|周|天|日|季度)|按(?:年|月|周|天"
+    r"|日|季度)",
     re.I,
 )
 _NOT_ASKED = {
@@ -81,15 +93,16 @@ _MEANT = (
     ("mode", r"\bmode\b|众数", r"mode|value_counts"),
     ("skewness", r"\bskew\w*|\bkurtosis\b|偏度|峰度", r"skew|kurt"),
     ("weighted", r"\bweighted\b|加权", r"weights|average\("),
-    ("interaction", r"\bper (?:person|capita|unit|customer|head)\b|人均", r" / |groupby"),
-    ("longest", r"\bconsecutive\b|\bstreak\b|连续", r"shift"),
+    ("per person", r"\bper (?:person|capita|unit|customer|head)\b|人均", r" / |groupby"),
+    ("consecutive", r"\bconsecutive\b|\bstreak\b|连续", r"shift"),
     ("spearman", r"\bspearman\b|\bkendall\b", r"spearman|kendall"),
     ("test", r"\bp.?values?\b|\bsignifican\w+|\bconfidence interval\b|显著|置信区间", r"Welch|\bt =|p ="),
-    ("share of groups", r"\beach other\b", r"$^"),
 )  # fmt: skip
 _EXTREMES = (
-    (r"\b(?:max(?:imum)?|highest|largest|biggest|most expensive)\b|最大|最高", r"\bmax\b|nlargest|highest|最高|value_counts"),
-    (r"\b(?:min(?:imum)?|lowest|smallest|cheapest|fewest|least)\b|最小|最低|最少", r"\bmin\b|nsmallest|lowest|最低|ascending|at least|<="),
+    (r"\b(?:max(?:imum)?|highest|largest|biggest|most expensive)\b|最大|最高", r"\bmax\b|nlargest|highest|最高"
+        r"|value_counts"),
+    (r"\b(?:min(?:imum)?|lowest|smallest|cheapest|fewest|(?<!at )least)\b|最小|最低|最少", r"\bmin\b|nsmallest"
+        r"|lowest|最低|ascending|at least|<="),
 )
 
 

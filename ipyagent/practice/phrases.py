@@ -61,10 +61,11 @@ ZH = {
     "最重": "heaviest", "最轻": "lightest", "最贵": "most expensive", "最便宜": "cheapest", "最老": "oldest",
     "最年长": "oldest", "最年轻": "youngest", "最长": "longest", "最短": "shortest", "最高的人": "tallest",
     "东北": "northeast", "西北": "northwest", "东南": "southeast", "西南": "southwest", "欧洲": "europe",
-    "客户": "customer", "顾客": "customer", "渠道": "channel", "产品": "product", "商品": "product", "部门": "department",
+    "客户": "customer", "顾客": "customer", "渠道": "channel", "产品": "product", "商品": "product",
+    "部门": "department",
     "团队": "team", "工资": "salary", "薪水": "salary", "薪资": "salary", "收入": "income", "营收": "revenue",
     "单价": "price", "金额": "amount", "利润": "profit", "成本": "cost", "月薪": "salary", "退货": "returned",
-    "职业": "occupation", "员工": "employee", "班级": "class", "成绩": "score",
+    "职业": "occupation", "孩子": "children", "员工": "employee", "班级": "class", "成绩": "score",
     "亚洲": "asia", "非洲": "africa", "美洲": "americas", "美国": "usa", "日本": "japan", "中国": "china",
 }  # fmt: skip
 _ZH_WORD = re.compile("|".join(sorted(map(re.escape, ZH), key=len, reverse=True)))
@@ -158,23 +159,26 @@ SPOKEN = bag(
     " product products survive survived survivor smoker non nonzero for from been being does doing are and per had"
     " more by of on in at to or is it as an be do if no so up we you month day week hour monthly yearly daily"
     " resample fill rename save outside iqr column columns frame csv file png me my nice nicely pretty quickly once"
-    " thanks thank hello hey okay sure except excepting excluding exclude excludes excluded apart aside besides neither nor"
-    " never unless none since during ago onwards fraction proportions shares percentages percentages non empty blank"
-    " unknown lacking lack lacks order orders sale sales employee employees staff member members item items member"
-    " january february march april may june july august september october november december monday tuesday wednesday"
-    " thursday friday saturday sunday mondays tuesdays wednesdays thursdays fridays saturdays sundays weekend weekends"
-    " weekday weekdays quarter quarterly hour hourly annual annually year years months weeks days hours quarters aged"
-    " exactly bought buy sold sell made came come comes live lives living belong belongs work works took place given"
-    " went got gets paid spent spend cumulative contain contains containing holds hold called titled"
+    " thanks thank hello hey okay sure except excepting excluding exclude excludes excluded apart aside besides"
+    " neither nor never unless none during fraction proportions shares percentages order orders sale sales employee"
+    " employees staff member members item items may years months weeks days hours aged exactly bought buy sold sell"
+    " made came come comes live lives living belong belongs work works took place placed given went got gets paid spent"
+    " spend cumulative contain contains containing holds hold called titled happened occurred everyone everybody"
+    " anyone someone busiest"
 )
 CHINESE_FILLER = re.compile(
-    r"唯一|除了|除外|以外|之外|不包括|不含|以内|星期[一二三四五六日天]|周[一二三四五六日末]|季度|每月|月份|年份|占比|占|百分比|比例|份额|以来"
-    r"|客户|顾客|订单|员工|乘客|用户|学生|病人|城市|产品|记录|来自|属于|没有|不是|不在|非空|为空|大约|一共|一起|包括|都是|需要|知道"
-    r"|计算|统计|填充|填补|填上|补全|替换|众数|原地|直接|本身|平均|均值|中位|标准差|最大|最小|最高|最低|比较|对比|差异|差别|相关|系数|关系|影响|拟合|回归|预测|线性"
+    r"唯一|百分之|等舱|除了|除外|以外|之外|不包括|不含|以内|星期[一二三四五六日天]|周[一二三四五六日末]|季度"
+    r"|每月|月份|年份"
+    r"|占比|占|百分比|比例|份额|以来"
+    r"|客户|顾客|订单|员工|乘客|用户|学生|病人|城市|产品|记录|来自|属于|没有|不是|不在|非空|为空|大约|一共|一起"
+    r"|包括|都是|需要|知道"
+    r"|计算|统计|填充|填补|填上|补全|替换|众数|原地|直接|本身|平均|均值|中位|标准差|最大|最小|最高|最低|比较"
+    r"|对比|差异|差别|相关|系数|关系|影响|拟合|回归|预测|线性"
     r"|直方|散点|箱线|折线|柱状|条形|分布|趋势|走势|着色|上色|颜色|区分|缺失|空值|删除|去掉|筛选|过滤|显示|列出|查看"
     r"|概览|描述|总结|情况|数据集|数据|有没有|多少|哪些|哪个|什么|怎么|如何|是否|存在|之间|分别|各自|每个|每种|不同"
     r"|种类|取值|大于|小于|等于|超过|高于|低于|不少于|不超过|至少|至多|以上|以下|按照|根据|使用|关于|对于|以及|还有"
     r"|同时|现在|然后|接着|那么|只看|仅看|这个|那个|它们|我们|请问|请帮|帮我|麻烦|一下|可以|能否|出来|画图|图表"
-    r"|作图|绘制|绘图|可视|变化|随着|排序|降序|升序|前几|之前|刚才|结果|总数|总和|总计|合计|数量|个数|频数|计数|分组|行数|列数"
+    r"|作图|绘制|绘图|可视|变化|随着|排序|降序|升序|前几|之前|刚才|结果|总数|总和|总计|合计|数量|个数|频数|计数"
+    r"|分组|行数|列数"
     r"|[的是有几只个按和与在对中各每种类请看吗呢了吧啊画出图用为随从到再仅只年月日前后行列名位辆家条所这那它且并或等大小多高低重轻长短老新总共其他最所将把让给做下上第里内外除以了过被已未不没无些谁比想要能会来去人次笔台件本种级层元]"
 )

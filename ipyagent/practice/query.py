@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 from . import dates
 from .columns import Mention, find
@@ -24,7 +25,8 @@ from .phrases import STAT_NAMES, english, stat
 _STOP = re.compile(
     r"\b(?:what|show|compute|calculate|find|give|get|averages?|means?|medians?|sums?|totals?|max\w*|min\w*|for"
     r"|where|with|of|is"
-    r"|are|from|only|among|there|do)\b|[;。?]|计算|统计|求|的|平均|均值|中位|总|最|画|分组|有|多少|看",
+    r"|are|from|only|among|there|do|excluding|except|excludes?|other than|without|not|but|in|since|after"
+    r"|before)\b|除|[;。?]|计算|统计|求|的|平均|均值|中位|总|最|画|分组|有|多少|看",
     re.I,
 )
 _COUNTS = {
@@ -173,6 +175,8 @@ def _read(words: str, frame: Frame, kind: str) -> Query:
     zoned = [each for each in mentions if any(a <= each.start < b for a, b in zones) and free(each.start)]
     named = values(words, shape, find(_masked(words, spans), frame.columns), free)
     spans += [(each.start, each.end) for each in named]
+    # "By doctor excluding ward A" does not group by ward.
+    zoned = [each for each in zoned if not any(v.start <= each.start < v.end for v in named)]
     flagged: list[Condition] = []
     if kind not in ("compare", "fit", "correlate"):
         flagged = flags(words, shape, bare=kind in ("how_many", "share"), free=free)
@@ -182,9 +186,7 @@ def _read(words: str, frame: Frame, kind: str) -> Query:
     filters = tuple(dict.fromkeys(each.filter for each in sorted(conditions, key=lambda each: each.start)))
     filtered = {each.filter.column for each in flagged}
     mentions = [each for each in mentions if free(each.start) or each in zoned]
-    if kind == "compare":
-        # "Compare web and shop by revenue" measures revenue.
-        zoned = [each for each in zoned if not (frame.numeric(each.column) and not frame.few(each.column))]
+    zoned = _groups(words, kind, frame, zoned, mentions)
     free_columns = [each.column for each in mentions if each not in zoned and each.column not in filtered]
     groups = list(dict.fromkeys(each.column for each in zoned))
     if not groups and kind in ("group", "values", "compare", "profile"):
@@ -195,17 +197,39 @@ def _read(words: str, frame: Frame, kind: str) -> Query:
     measures = [column for column in free_columns if frame.numeric(column) and column not in groups]
     order = [each.column for each in mentions if each.column not in filtered]
     asked = stat(_unnamed(words, mentions))
-    if kind not in ("fit", "correlate", "compare") and having is None and (on := by_stat(words, made, mentions, frame.few)):
+    on = by_stat(words, made, mentions, frame.few) if kind not in ("fit", "correlate", "compare") else None
+    if on and having is None:
         having, filters = on, tuple(each for each in filters if each != on.filter)
     found = [*((each.start, each.end) for each in mentions), *((each.start, each.end) for each in units)]
     told = loose(words, kind, [*spans, *found], _many_span(words, kind, spans))
+    base = 0
     either, wrong = _alternatives(words, conditions, filters)
-    base = _base(words, conditions, filters) if kind == "share" else 0
+    if kind == "share":
+        filters, base = _base(words, conditions, [each.filter for each in flagged], filters)
     rest = _without(words, spans)
     return Query(
         frame, kind, words, asked, tuple(dict.fromkeys(order)), tuple(dict.fromkeys(measures)), tuple(groups), filters,
         rest=rest, units=tuple(units), either=either, having=having, loose=(*told, *wrong), base=base,
     )  # fmt: skip
+
+
+_JOINED = re.compile(r",|&|/|\b(?:and|by|per|each|for|with)\b|和|与|、|及|按|每|各|再|跟", re.I)
+
+
+def _groups(
+    words: str, kind: str, frame: Frame, zoned: Sequence[Mention], mentions: Sequence[Mention]
+) -> list[Mention]:
+    """The columns of the grouping zones that are groups: "compare web and shop by revenue" measures revenue, and so
+    does 各城市金额, where nothing joins the two."""
+    numbers = [each for each in mentions if each not in zoned and frame.numeric(each.column)]
+    if kind == "compare" and not numbers:
+        return [each for each in zoned if not frame.numeric(each.column)]
+    kept: list[Mention] = []
+    for each in zoned:
+        between = words[kept[-1].end : each.start] if kept else ","
+        if not frame.numeric(each.column) or _JOINED.search(between):
+            kept.append(each)
+    return kept
 
 
 def _blanked(words: str, name: str) -> str:
@@ -225,7 +249,8 @@ def _many_span(words: str, kind: str, spans: Sequence[tuple[int, int]]) -> tuple
     if kind not in ("top", "rows"):
         return None
     rest = _without(words, spans)
-    found = re.search(r"(?:top|first|前|bottom)\s*(\d+)", rest) or re.search(r"(?<![A-Za-z0-9_.])(\d{1,3})(?![A-Za-z0-9_.])", rest)
+    found = re.search(r"(?:top|first|前|bottom)\s*(\d+)", rest)
+    found = found or re.search(r"(?<![A-Za-z0-9_.])(\d{1,3})(?![A-Za-z0-9_.])", rest)
     return found.span() if found else None
 
 
@@ -234,7 +259,7 @@ def _alternatives(
 ) -> tuple[bool, tuple[str, ...]]:
     """Whether any one of the conditions is enough; the "or" that is too much for that in words."""
     ordered = sorted(conditions, key=lambda each: each.start)
-    pairs = [(a, b) for a, b in zip(ordered, ordered[1:], strict=False) if a.filter != b.filter]
+    pairs = [(a, b) for a, b in pairwise(ordered) if a.filter != b.filter]
     ors = [(a, b) for a, b in pairs if _OR.search(words[a.end : b.start])]
     if not ors:
         return False, ()
@@ -243,13 +268,19 @@ def _alternatives(
     return False, tuple(words[a.start : b.end] for a, b in ors)
 
 
-def _base(words: str, conditions: Sequence[Condition], filters: Sequence[Filter]) -> int:
-    """How many filters say of which rows a share is asked: those before the verb, or before 中 or 里."""
+def _base(
+    words: str, conditions: Sequence[Condition], flagged: Sequence[Filter], filters: Sequence[Filter]
+) -> tuple[tuple[Filter, ...], int]:
+    """The filters, those first that say of which rows a share is asked, and how many these are.
+
+    They stand before the verb, or before 中 or 里; without one a yes/no column is what is asked of the others.
+    """
     cut = re.search(r"\b(?:is|are|was|were|have|has|had|did|that|who)\b|中的?|里面?|占", words, re.I)
     before = {each.filter for each in conditions if cut and each.end <= cut.start() + 1}
-    head = [each for each in filters if each in before]
-    count = len(head) if head and len(head) < len(filters) else 0
-    return count if list(filters[:count]) == head else 0
+    if not before or set(filters) <= before:
+        before = set(filters) - set(flagged) if flagged else set()
+    head = tuple(each for each in filters if each in before)
+    return (*head, *(each for each in filters if each not in before)), len(head) if len(head) < len(filters) else 0
 
 
 def _unnamed(words: str, mentions: Sequence[Mention]) -> str:

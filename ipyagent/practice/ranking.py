@@ -13,13 +13,8 @@ from .names import quoted, short
 from .phrases import stats
 from .query import Query, listed
 from .recipe import Recipe, Task
-from .showing import SMALL, shown, which
+from .showing import ADDED, SMALL, shown, which
 from .tables import group
-
-_ADDED = re.compile(
-    r"revenue|sales|amount|units|qty|quantity|profit|cost|volume|count|orders|deaths|damage|spend|turnover"
-    r"|销售额|金额|数量|利润|成本|销量|收入|营收", re.I
-)  # fmt: skip
 
 
 def _of_groups(query: Query, words: str) -> str:
@@ -28,7 +23,7 @@ def _of_groups(query: Query, words: str) -> str:
     if named:
         return named[0]
     most = re.search(r"\b(?:most|fewest|least)\b(?! (?:expensive|common))|最多|最少", words, re.I)
-    added = query.measures and _ADDED.search(query.measures[0])
+    added = query.measures and ADDED.search(query.measures[0])
     numbered = re.search(r"\d|前\s*[一二三四五十]", words)
     return "sum" if most or (numbered and added) else "mean"
 
@@ -47,7 +42,8 @@ def _counted(query: Query, groups: Sequence[str]) -> bool:
 def top(task: Task, query: Query) -> Recipe:
     """The rows with the largest (or smallest) values of a column."""
     frame = query.frame
-    asks = re.search(r"\b(?:which|what|who)\b|哪|谁", query.words, re.I) and not re.search(r"\d", query.rest)
+    asking = re.search(r"\b(?:which|what|who)\b|哪|谁|最\S的[^的]{1,8}$", query.words, re.I)
+    asks = asking and not re.search(r"\d", query.rest)
     rest = query.rest or query.words
     groups = tuple(
         each for each in query.mentions
@@ -58,7 +54,7 @@ def top(task: Task, query: Query) -> Recipe:
     if query.measures and ((asks and (groups or query.units)) or _counted(query, groups)):
         # "Which species is the heaviest?" asks about species, not about single rows.
         wanted = _of_groups(query, rest)
-        return (yield from group(task, replace(query, groups=groups[:1] if not query.units or groups else (), stat=wanted)))
+        return (yield from group(task, replace(query, groups=groups[:1], stat=wanted)))
     if not query.measures and (groups or query.units):
         return (yield from counts(task, replace(query, groups=groups[:1])))
     if not query.measures:

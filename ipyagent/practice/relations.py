@@ -91,7 +91,10 @@ def _first_numeric(query: Query, column: str) -> list[str]:
     return [
         each
         for each in query.frame.columns
-        if query.frame.numeric(each) and each != column and not query.frame.few(each, 3) and not is_id(each, query.frame)
+        if query.frame.numeric(each)
+        and each != column
+        and not query.frame.few(each, 3)
+        and not is_id(each, query.frame)
     ][:1]
 
 

@@ -91,10 +91,10 @@ def _both(by: str, rows: str) -> str:
 
 def _of_values(task: Task, query: Query) -> Recipe:
     """How many percent of the rows have each value of a column."""
-    keys, by, dated = keyed(query, query.groups)
+    keys, by, dated = keyed(query, query.groups, linear=True)
     table = task.fresh(result("share", keys))
     code = (
-        f"{query.start}{years(query)}{dated}{table} = {query.source}.groupby({by}).size().reset_index(name=\"n\")\n"
+        f"{query.start}{dated}{table} = {query.source}.groupby({by}).size().reset_index(name=\"n\")\n"
         f'{table}["percent"] = ({table}["n"] / {table}["n"].sum() * 100).round(2)\n'
         f'{table}.sort_values("n", ascending=False, ignore_index=True).head({MOST_GROUPS})'
     )
@@ -104,17 +104,17 @@ def _of_values(task: Task, query: Query) -> Recipe:
         f"Percentage of the rows of `{query.frame.name}`{query.where} by {over}",
         f"`{query.frame.name}`{query.where} 中各 {over} 的行所占百分比",
     )
-    return shown(task, head + of_years(task, query, step.text) + task.say(":", "："), [*keys, "n", "percent"], step.text)
+    return shown(task, head + task.say(":", "："), [*keys, "n", "percent"], step.text)
 
 
 def _of_sum(task: Task, query: Query, column: str) -> Recipe:
     """How many percent of the sum of a column each group has, or the rows of the conditions."""
     frame = query.frame
     if query.groups or query.units:
-        keys, by, dated = keyed(query, query.groups)
+        keys, by, dated = keyed(query, query.groups, linear=True)
         table = task.fresh(result(f"share_of_{column}", keys))
         code = (
-            f"{query.start}{years(query)}{dated}{table} = "
+            f"{query.start}{dated}{table} = "
             f'{query.source}.groupby({by})[{quoted(column)}].sum().reset_index(name="sum")\n'
             f'{table}["percent"] = ({table}["sum"] / {table}["sum"].sum() * 100).round(2)\n'
             f'{table}["sum"] = {table}["sum"].round(2)\n'
@@ -123,18 +123,18 @@ def _of_sum(task: Task, query: Query, column: str) -> Recipe:
         step = yield from task.sure(code, f"The percentage of the sum of {column} for each of {', '.join(keys)}.")
         over = ", ".join(f"`{each}`" for each in keys)
         head = task.say(
-            f"Percentage of the sum of `{column}`{query.where} by {over}", f"`{column}` 总和{query.where}中各 {over} 所占百分比"
+            f"Percentage of the sum of `{column}`{query.where} by {over}",
+            f"`{column}` 总和{query.where}中各 {over} 所占百分比",
         )
-        return shown(
-            task, head + of_years(task, query, step.text) + task.say(":", "："), [*keys, "sum", "percent"], step.text
-        )
+        return shown(task, head + task.say(":", "："), [*keys, "sum", "percent"], step.text)
     base, met = replace(query, filters=query.filters[: query.base]), replace(query, filters=query.filters[query.base :])
     whole, part = task.fresh("whole"), task.fresh("part_of_it")
     condition = " & ".join(f"({each.code(base.source)})" for each in met.filters)
     code = (
         f"{base.start}{whole} = {base.source}[{quoted(column)}].sum()\n"
         f"{part} = {base.source}.loc[{condition}, {quoted(column)}].sum()\n"
-        f'print("percent =", round({part} / {whole} * 100, 2), "part =", round({part}, 2), "whole =", round({whole}, 2))'
+        f'print("percent =", round({part} / {whole} * 100, 2))\n'
+        f'print("part =", round({part}, 2), "whole =", round({whole}, 2))'
     )
     step = yield from task.sure(code, f"The percentage of the sum of {column} with {met.told}.")
     percent, some = reading.named(step.text, "percent"), reading.named(step.text, "part")

@@ -13,10 +13,18 @@ from .recipe import Ending, Task
 
 MOST_GROUPS = 20
 SMALL = re.compile(
-    r"smallest|lowest|lightest|youngest|shortest|cheapest|bottom|(?<!at )least|fewest|\bascending\b|升序|最(?:小|低|轻|短|少"
+    r"smallest|lowest|lightest|youngest|shortest|cheapest|bottom|(?<!at )least|fewest|\bascending\b|升序"
+    r"|最(?:小|低|轻|短|少"
     r"|便宜|年轻)",
     re.I,
 )
+
+
+ADDED = re.compile(
+    r"revenue|sales|amount|units|qty|quantity|profit|cost|volume|count|orders|deaths|damage|spend|turnover"
+    r"|销售额|金额|数量|利润|成本|销量|收入|营收", re.I
+)  # fmt: skip
+"""Names of columns whose values are added up rather than averaged."""
 
 
 def shown(task: Task, headline: str, headers: list[str], text: str) -> str:
@@ -73,7 +81,7 @@ def keyed(query: Query, groups: Sequence[str], *, linear: bool = False) -> tuple
 
 
 def years(query: Query) -> str:
-    """Code that says of how many years the months or the like are that are taken together; nothing where that is told."""
+    """Code that says of how many years the months are that are taken together; nothing where years are told."""
     units = {each.unit: each for each in query.units}
     if "year" in units or not units or not {"month", "quarter"} & set(units):
         return ""

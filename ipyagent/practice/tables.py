@@ -16,16 +16,19 @@ from .names import quoted, result
 from .phrases import STAT_NAMES, stats
 from .query import Query, listed
 from .recipe import Recipe, Task
-from .showing import MOST_GROUPS, SMALL, digits, keyed, of_years, rounding, shown, which, years
+from .showing import ADDED, MOST_GROUPS, SMALL, digits, keyed, of_years, rounding, shown, which, years
 
 
 def group(task: Task, query: Query) -> Recipe:
     """A statistic of numeric columns for each group."""
     frame, stat = query.frame, query.stat or ("mean" if query.measures else "count")
     stat = inner(query.words, stat)
+    if query.units and not query.stat and query.measures and ADDED.search(query.measures[0]):
+        stat = "sum"  # "monthly revenue" is what a month has brought in all
     if not query.groups and not query.units:
         raise which(task, frame, "column to group by")
-    keys, by, dated = keyed(query, query.groups)
+    linear = stat in ("sum", "count")  # what has come in is told month by month, what is typical by months of a year
+    keys, by, dated = keyed(query, query.groups, linear=linear)
     if stat == "count" and not query.measures:
         return (yield from counts(task, query))
     measures = (
@@ -50,11 +53,13 @@ def group(task: Task, query: Query) -> Recipe:
     sizes = [frame.unique.get(each, 1) for each in query.groups]
     small = bool(SMALL.search(query.rest)) and len(measures) == 1
     ends = "nsmallest" if small else "nlargest"
-    many = query.many(MOST_GROUPS) if query.kind == "top" and re.search(r"\d|前|top|bottom", query.rest) else MOST_GROUPS
+    numbered = query.kind == "top" and re.search(r"\d|前|top|bottom", query.rest)
+    many = query.many(MOST_GROUPS) if numbered else MOST_GROUPS
     few = query.kind == "top" and many < MOST_GROUPS
     long = math.prod(sizes) > 2 * MOST_GROUPS and not query.units
     sort = f".{ends}({many}, {quoted(columns[0])})" if long or few else ""
-    code = f"{query.start}{years(query)}{dated}{name} = {query.source}.groupby({by}){made}%s{sort}.reset_index()\n{name}"
+    start = query.start + ("" if linear else years(query)) + dated
+    code = f"{start}{name} = {query.source}.groupby({by}){made}%s{sort}.reset_index()\n{name}"
     step = yield from task.sure(
         code.replace("%s", rounded, 1), f"Group by {', '.join(keys)}, then {stat} of {', '.join(measures)}.",
         code.replace("%s", ".round(2)", 1),
@@ -82,7 +87,8 @@ def group(task: Task, query: Query) -> Recipe:
             head += task.say(f": highest for {most}, lowest for {least}", f"：最高的是 {most}，最低的是 {least}")
         head += task.say(".", "。")
     if cut or few:
-        head += task.say(f" The {many if few else MOST_GROUPS} {least_first} groups:", f" {least_first}的 {many if few else MOST_GROUPS} 组：")
+        number = many if few else MOST_GROUPS
+        head += task.say(f" The {number} {least_first} groups:", f" {least_first}的 {number} 组：")
     head += of_years(task, query, step.text)
     return shown(task, head, headers, step.text)
 

@@ -51,7 +51,8 @@ from .summaries import summary
 
 _ON_FRAME: dict[str, Callable[[Task, Query], Recipe | str]] = {
     "group": tables.group, "aggregate": tables.aggregate, "values": counting.counts, "how_many": counting.how_many,
-    "share": shares.share, "top": ranking.top, "missing": profiles.missing, "columns": profiles.columns, "profile": profiles.profile,
+    "share": shares.share, "top": ranking.top, "missing": profiles.missing,
+    "columns": profiles.columns, "profile": profiles.profile,
     "drop": profiles.drop, "fill": filling.fill, "outliers": profiles.outliers, "rows": profiles.rows,
     "plot": charts.plot, "compare": relations.compare, "correlate": relations.correlate, "fit": relations.fit,
 }  # fmt: skip
@@ -249,6 +250,9 @@ def _start(task: Task, query: Query) -> Recipe | str:
     frame = query.frame
     if query.having and any(each != query.having.column for each in (*query.groups, *query.mentions)):
         return counting.sizes(task, query)
+    alone = query.kind == "group" and not query.groups and not query.units and query.measures
+    if alone and ((query.filters and not frame.left) or _PER_ROW.search(query.words)):
+        return tables.aggregate(task, query)
     flags = [each for each in query.mentions if frame.dtypes[each].startswith("bool")]
     if query.kind in ("aggregate", "group") and query.stat == "mean" and not query.measures and flags:
         # The mean of a yes/no column is the share of its yes.
@@ -256,6 +260,9 @@ def _start(task: Task, query: Query) -> Recipe | str:
         met = (*query.filters, Filter(flags[0], "==", "True"))
         return shares.share(task, replace(query, groups=groups, filters=met, base=len(query.filters)))
     return _ON_FRAME[query.kind](task, query)
+
+
+_PER_ROW = re.compile(r"\bper (?:row|record|order|sale|person|entry|item|\w+)\b|每(?:行|条|单|笔|个订单|人)", re.I)
 
 
 def _next_act(recipe: Recipe, conversation: Conversation) -> Act | str:

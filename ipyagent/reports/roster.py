@@ -74,7 +74,7 @@ class Roster:
             return sub
         if child is None:
             return msgspec.structs.replace(sub, status="cut off", message="the kernel stopped")
-        doing = sub.doing or child.phase
+        doing = child.now if child.stands() else sub.doing or child.phase
         return msgspec.structs.replace(
             sub, doing=doing, seconds=child.seconds, cost=child.cost, requests=child.requests
         )

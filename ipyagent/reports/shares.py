@@ -6,7 +6,6 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from ipyagent.context.server_edits import CLEAR_RESULTS, CLEAR_THINKING
 from ipyagent.journal.events import Block
 from ipyagent.journal.tokens import estimate_block, estimate_text
 from ipyagent.journal.view import View
@@ -86,28 +85,17 @@ class Shares:
 
 
 def _left_out(view: View, start: int) -> dict[str, int]:
-    """Estimated tokens by source that the server left out of its newest prompt, the oldest results first; it reads
-    from message `start` on."""
-    found: dict[str, int] = {}
-    factor = view.calibration.factor
-    if (thinking := view.left_out.get(CLEAR_THINKING)) is not None:
-        found["thinking"] = round(thinking.tokens / factor)
-    edit = view.left_out.get(CLEAR_RESULTS)
-    if edit is None:
-        return found
-    rest = edit.tokens / factor
-    for spot in view.results:
-        if spot.event > edit.id or rest < 1:
-            break
-        if spot.cleared or spot.message < start:
+    """Estimated tokens by source that the server leaves out; it reads from message `start` on."""
+    out = view.left_out
+    found = {"thinking": out.thinking}
+    for spot in view.results if out.results else ():
+        left = out.results.get(spot.call, 0)
+        if not left or spot.message < start:
             continue
-        parts = dict(_sources_of("user", view.messages[spot.message]["content"][spot.block]))
-        parts.pop("skills", None)
-        whole = sum(parts.values())
-        share = min(1.0, rest / whole) if whole else 0.0
-        rest -= whole * share
-        for source, tokens in parts.items():
-            found[source] = found.get(source, 0) + round(tokens * share)
+        parts = _sources_of("user", view.messages[spot.message]["content"][spot.block])
+        whole = sum(tokens for _, tokens in parts)
+        for source, tokens in parts:
+            found[source] = found.get(source, 0) + round(tokens * min(1.0, left / max(1, whole)))
     return found
 
 

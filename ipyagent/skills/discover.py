@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
+from typing import TypeAlias
 
 import msgspec
 
@@ -22,7 +24,9 @@ MOST_FOLDERS = 2_000
 """Levels below a place, and folders that are looked into there; from the specification of ipyagent."""
 SKIPPED = frozenset((".git", ".hg", ".svn", "node_modules", "__pycache__", "site-packages", ".venv", "venv", ".tox"))
 HOMES = (".agents", ".claude")
+Known: TypeAlias = dict[str, tuple[tuple[int, int, int], Skill | Diagnostic]]
 OUTSIDE = "a link that leads out of its tree: put the folder itself here"
+ITSELF = "the folder of all skills is none itself: put this one into a folder of its own"
 
 
 class Place(msgspec.Struct, frozen=True):
@@ -76,7 +80,7 @@ class Shelf:
     def __init__(self, places: Sequence[Place]) -> None:
         self.places = tuple(places)
         self._lock = threading.Lock()
-        self._known: dict[str, tuple[tuple[int, int, int], Skill | Diagnostic]] = {}
+        self._known: Known = {}
         self._found = Found()
 
     def __repr__(self) -> str:
@@ -89,32 +93,37 @@ class Shelf:
             return self._found
 
     def _look(self) -> Found:
-        seen: dict[str, tuple[tuple[int, int, int], Skill | Diagnostic]] = {}
+        seen: Known = {}
         read: list[list[Skill]] = []
         problems: list[Diagnostic] = []
         for place in self.places:
             if place.outside:
                 problems.append(Diagnostic(file=place.folder, why=OUTSIDE, skipped=True))
                 continue
-            walk = _Walk(place.folder)
             read.append([])
-            for folder in walk.skills():
-                stamp = _stamp(folder / FILE)
-                key = str(folder)
-                known = self._known.get(key)
-                got = known[1] if known is not None and known[0] == stamp else read_skill(folder, place.source)
-                seen[key] = (stamp, got)
-                if isinstance(got, Diagnostic):
-                    problems.append(got)
-                    continue
-                problems += [Diagnostic(file=got.file, why=why) for why in got.problems]
-                read[-1].append(got)
+            walk = _Walk(place.folder, partial(self._read, place.source, seen, read[-1], problems))
+            walk.go()
             problems += walk.problems
         skills = _named(read, problems)
         self._known = seen
         if skills == self._found.skills and tuple(problems) == self._found.problems:
             return self._found
         return Found(dict(sorted(skills.items())), tuple(problems))
+
+
+    def _read(self, source: str, seen: Known, read: list[Skill], problems: list[Diagnostic], folder: Path) -> bool:
+        """Whether the folder holds a skill that can be used; read anew when its file is another than before."""
+        stamp = _stamp(folder / FILE)
+        key = str(folder)
+        known = self._known.get(key)
+        got = known[1] if known is not None and known[0] == stamp else read_skill(folder, source)
+        seen[key] = (stamp, got)
+        if isinstance(got, Diagnostic):
+            problems.append(got)
+            return False
+        problems += [Diagnostic(file=got.file, why=why) for why in got.problems]
+        read.append(got)
+        return True
 
 
 def _named(places: Sequence[Sequence[Skill]], problems: list[Diagnostic]) -> dict[str, Skill]:
@@ -152,41 +161,40 @@ def _named(places: Sequence[Sequence[Skill]], problems: list[Diagnostic]) -> dic
 
 
 class _Walk:
-    """The folders with a SKILL.md under one place, in the order of their names."""
+    """Shows `read` the folders with a SKILL.md under one place, in the order of their names; what is below one that
+    is no skill is looked into too."""
 
-    def __init__(self, place: Path) -> None:
+    def __init__(self, place: Path, read: Callable[[Path], bool]) -> None:
         self.place = place
+        self._read = read
         self.problems: list[Diagnostic] = []
         self._root = ""
         self._left = MOST_FOLDERS
         self._seen: set[str] = set()
 
-    def skills(self) -> list[Path]:
+    def go(self) -> None:
         root = _resolved(self.place)
         if root is None or not root.is_dir():
-            return []
+            return
         self._root = str(root)
-        found: list[Path] = []
-        self._folder(str(self.place), 0, found)
+        self._folder(str(self.place), 0)
         if self._left < 0:
             why = f"more than {MOST_FOLDERS:,} folders, the rest is not looked into: move what is no skill elsewhere"
             self.problems.append(Diagnostic(file=self.place, why=why))
-        return found
 
-    def _folder(self, folder: str, depth: int, found: list[Path]) -> None:
+    def _folder(self, folder: str, depth: int) -> None:
         if depth:
             self._left -= 1
             if self._left < 0:
                 return
         below: list[str] = []
-        lower = False
+        lower = skill = False
         try:
             with os.scandir(folder) as entries:
                 for entry in entries:
                     if entry.name == FILE:
-                        if self._inside(entry):
-                            found.append(Path(folder))
-                        return  # what is below are the skill's own files
+                        skill = self._inside(entry)
+                        continue
                     if entry.name == "pyvenv.cfg":
                         return
                     lower = lower or entry.name.lower() == FILE.lower()
@@ -197,13 +205,17 @@ class _Walk:
             why = f"cannot be read ({problem.strerror}): mend its rights"
             self.problems.append(Diagnostic(file=Path(folder), why=why))
             return
+        if skill and depth and self._read(Path(folder)):
+            return  # what is below are the skill's own files
+        if skill and not depth:
+            self.problems.append(Diagnostic(file=Path(folder, FILE), why=ITSELF, skipped=True))
         if lower:
             why = f"the file must be named exactly {FILE}"
             self.problems.append(Diagnostic(file=Path(folder), why=why, skipped=True))
         if depth >= DEEPEST:
             return
         for path in sorted(below):
-            self._folder(path, depth + 1, found)
+            self._folder(path, depth + 1)
 
     def _is_folder(self, entry: os.DirEntry[str]) -> bool:
         try:

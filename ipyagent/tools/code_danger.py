@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ipyagent.tools import shell_danger
+from ipyagent.tools.shell_deletes import sql_danger
 
 _CALLS = {
     "os.remove": "deletes files",
@@ -57,6 +58,10 @@ _LINE_MAGICS = {
 _SHELL_MAGICS = frozenset(("sx", "system", "bash", "sh", "script", "cmd"))
 _PYTHON_MAGICS = frozenset(("time", "timeit", "prun", "capture", "python", "python3"))
 _PACKAGE_MAGICS = frozenset(("pip", "conda", "mamba", "uv", "micromamba"))
+_BARE = re.compile(r"\s*(\w+)(?:[ \t]+(?![=.,:\[(])(?!(?:is|in|and|or|not|if|for)\b)|\s*$)")
+"""A word that IPython takes for a magic or an alias where it stands alone in a cell: its automagic."""
+_FORMATTED = re.compile(r"\{[A-Za-z_][\w.\[\]'\"]*\}")
+"""A Python value that IPython puts into a command."""
 _GUARDED = frozenset(("os", "shutil", "subprocess"))
 
 
@@ -67,6 +72,8 @@ def danger(code: str, folder: Path, depth: int = 0) -> str:
     # IPython's translation takes time with the square of their number: 50 lines take 0.2 s.
     if sum(line.lstrip()[:1] in ("!", "%", "?") for line in code.split("\n")) > 100:
         return "it has too many magics to be examined"
+    if bare := _bare(code):
+        code = f"%{bare}"
     from IPython.core.inputtransformer2 import TransformerManager
 
     try:
@@ -76,15 +83,46 @@ def danger(code: str, folder: Path, depth: int = 0) -> str:
         return ""
     names = _imports(tree)
     docs = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    called = {id(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
     for node in ast.walk(tree):
         if isinstance(node, ast.Call):
             reason = _of_call(node, names, folder, depth)
             if reason:
                 return reason
-        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docs:
-            sql = shell_danger.SQL.search(node.value)
-            if sql:
-                return f"it contains {' '.join(sql[0].upper().split())}"
+        elif isinstance(node, (ast.Name, ast.Attribute)) and id(node) not in called:
+            if reason := _as_value(node, names):
+                return reason
+        elif (
+            isinstance(node, ast.Constant)
+            and isinstance(node.value, str)
+            and id(node) not in docs
+            and (reason := sql_danger(node.value))
+        ):
+            return reason
+    return ""
+
+
+def _bare(code: str) -> str:
+    """The one line of a cell that automagic takes for a magic or an alias which counts here, else ""."""
+    line = code.strip()
+    found = _BARE.match(line) if "\n" not in line else None
+    if found is None or found[1] not in (*_LINE_MAGICS, *_SHELL_MAGICS, *_PACKAGE_MAGICS, *_PYTHON_MAGICS):
+        return ""
+    return line if line != found[1] or found[1] == "reset" else ""
+
+
+def _as_value(node: ast.Name | ast.Attribute, names: dict[str, str]) -> str:
+    """Of a function that is handed on instead of called: `map(os.remove, files)`."""
+    if not isinstance(node.ctx, ast.Load):
+        return ""
+    name = _dotted(node, names)
+    if name in _CALLS:
+        return f"`{name}` {_CALLS[name]}"
+    if _RUNNERS.fullmatch(name):
+        return f"`{name}` runs commands that are put together at run time"
+    method = name.rpartition(".")[2]
+    if isinstance(node, ast.Attribute) and _METHODS.get(method, "").startswith("deletes f"):
+        return f"`.{method}` {_METHODS[method]}"
     return ""
 
 
@@ -158,7 +196,8 @@ def _of_command(call: ast.Call, folder: Path, depth: int) -> str:
 def _of_magic(name: str, call: ast.Call, folder: Path, depth: int) -> str:
     texts = [arg.value if isinstance(arg, ast.Constant) and isinstance(arg.value, str) else None for arg in call.args]
     if name in _FROM_SHELL:
-        return shell_danger.danger(texts[0], folder, depth + 1) if texts and texts[0] else ""
+        command = _FORMATTED.sub("$value", texts[0] or "") if texts else ""
+        return shell_danger.danger(command, folder, depth + 1) if command else ""
     if name in ("run_line_magic", "run_cell_magic") and texts and texts[0] is not None:
         magic, body = texts[0], texts[-1] or ""
         if magic in _LINE_MAGICS:
@@ -171,6 +210,5 @@ def _of_magic(name: str, call: ast.Call, folder: Path, depth: int) -> str:
             line = texts[1] or "" if len(texts) > 2 else ""
             return danger(body, folder, depth + 1) or danger(line, folder, depth + 1)
         if magic in ("sql", "sqlite", "duckdb"):
-            sql = shell_danger.SQL.search(" ".join(text or "" for text in texts[1:]))
-            return f"it contains {' '.join(sql[0].upper().split())}" if sql else ""
+            return next((reason for text in texts[1:] if (reason := sql_danger(text or ""))), "")
     return ""

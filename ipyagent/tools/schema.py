@@ -67,6 +67,8 @@ class FunctionTool:
         signature = inspect.signature(function)
         self._parameters = {key: value for key, value in signature.parameters.items() if key != _INJECTED}
         self._takes_workspace = _INJECTED in signature.parameters
+        if self._takes_workspace and "Workspace" not in str(signature.parameters[_INJECTED].annotation):
+            raise UsageError(f"tool {name!r}: the model cannot give a parameter {_INJECTED!r}: give it another name")
         for key, parameter in self._parameters.items():
             if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
                 raise UsageError(f"tool {name!r}: parameter {key!r} must have a name: no /, *args or **kwargs")

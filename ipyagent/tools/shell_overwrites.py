@@ -15,7 +15,7 @@ _OUTPUTS = {
     "pandoc": _OUT, "iconv": _OUT, "gpg": _OUT, "openssl": ("-out",), "cc": ("-o",), "gcc": ("-o",), "g++": ("-o",),
     "clang": ("-o",), "dot": ("-o",), "shuf": _OUT, "zstd": ("-o",), "diff": ("--output",), "pg_dump": ("-f", "--file"),
     "mysqldump": ("-r", "--result-file"), "ssh-keygen": ("-f",), "xmllint": _OUT, "protoc": ("-o",), "patch": _OUT,
-    "time": _OUT, "strace": _OUT, "script": ("-O", "--log-out"), "nohup": (), "rsync": ("--log-file",),
+    "time": _OUT, "strace": _OUT, "script": ("-O", "--log-out"), "rsync": ("--log-file",),
 }  # fmt: skip
 """Options whose value is a file that is written anew."""
 _COPIERS = frozenset(("cp", "mv", "install", "rsync", "scp"))

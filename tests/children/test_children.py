@@ -11,6 +11,8 @@ import psutil
 import pytest
 from family_rig import FamilyRig, Person, newest, result_texts, until
 
+from ipyagent.children.child import STANDS
+from ipyagent.commands.children import run_children
 from ipyagent.journal.events import (
     ChildEnded,
     ChildProgress,
@@ -222,7 +224,10 @@ def test_a_child_in_the_background_answers_with_a_later_message(rig: FamilyRig) 
     rig.rules["be late"] = later
     assert rig.turn("start it").text == "it runs"
     assert [child.name for child in rig.agent.children.running()] == ["late-work"]
+    assert rig.agent.children.running()[0].now != STANDS
     gate.set()
+    until(lambda: rig.agent.children.running()[0].now == STANDS)
+    assert f"(general, late work): at work ({STANDS})" in run_children(rig.agent, "")
 
     def second(body: dict[str, Any], made: int) -> Reply | Fault:
         until(lambda: not rig.agent.children.running())
@@ -231,6 +236,7 @@ def test_a_child_in_the_background_answers_with_a_later_message(rig: FamilyRig) 
     rig.rules["any news"] = second  # its code has waited for a turn: the main thread is the user's between turns
     assert rig.turn("any news").text == "heard"
     assert rig.shell.user_ns["late"] == 5
+    assert STANDS not in run_children(rig.agent, "")
     (told,) = [event for event in rig.of(Reminded) if event.layer == "children"]
     assert "the late answer" in told.text
     assert "the late answer" in str(rig.bodies("any news")[-1]["messages"])

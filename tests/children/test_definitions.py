@@ -156,3 +156,18 @@ def test_the_memory_of_a_project_that_is_not_trusted_is_nobodys(make_rig: Make, 
     assert "evil.example" not in str(body)
     assert "memory" not in {tool["name"] for tool in body["tools"]}
     assert any("has no memory" in line for line in rig.agent.notices)
+
+
+def test_a_link_of_the_project_costs_a_type_its_memory_only(make_rig: Make, home: Path) -> None:
+    write(home / "home" / "agents", "checker.md", CHECKER)
+    project = home / "linked"
+    (project / ".ipyagent").mkdir(parents=True)
+    (home / "elsewhere").mkdir()
+    (project / ".ipyagent" / "agent-memory-local").symlink_to(home / "elsewhere")
+    rig = make_rig(folder=project)
+    rig.agent.trust()
+    rig.rules["go"] = asks(order("check", "check it", type="data-checker"))
+    rig.rules["check it"] = lambda body, made: text("checked")
+    rig.turn("go")
+    assert "memory" not in {tool["name"] for tool in rig.bodies("check it")[-1]["tools"]}
+    assert any("has no memory" in line and "leads out" in line for line in rig.agent.notices)

@@ -48,9 +48,11 @@ def test_without_a_key_it_says_what_to_set_and_fails(tmp_path: Path) -> None:
 
 
 def test_a_wrong_setting_of_the_environment_is_told_beside_all_else(tmp_path: Path) -> None:
-    status, lines = told(tmp_path, IPYAGENT_WINDOW="abc", IPYAGENT_MAX_COST="five", IPYAGENT_MODE="auto")
+    status, lines = told(tmp_path, IPYAGENT_WINDOW="abc", IPYAGENT_MAX_COST="five", IPYAGENT_MODE="auto", IPYAGENT_MEMRY="0")
     assert status == 1
-    wrong = [line for line in lines if line[2:].startswith("settings ")]
+    *wrong, misspelt = [line for line in lines if line[2:].startswith("settings ")]
+    assert misspelt.startswith("!")
+    assert misspelt.endswith("IPYAGENT_MEMRY is no setting and is not read: did you mean IPYAGENT_MEMORY?")
     assert [line[15:].partition(" should be ")[0] for line in wrong] == [
         "IPYAGENT_MAX_COST='five'", "IPYAGENT_WINDOW='abc'",
     ]  # fmt: skip

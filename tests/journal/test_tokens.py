@@ -7,6 +7,7 @@ import importlib.util
 import json
 import statistics
 import struct
+import time
 from typing import Any
 
 import pytest
@@ -185,3 +186,17 @@ def test_an_image_costs_its_pixels_and_an_unreadable_one_the_most() -> None:
     assert estimate_block(image(png)) == 4 + 1_500 * 1_000 // 750
     for data in ("", "!!", "ü", None, 5):
         assert estimate_block(image(data)) == 4 + UNKNOWN_IMAGE
+
+
+@pytest.mark.parametrize("unit", ["A", "ACGT", "a", "Aa", "1", "-", " ", "\n", "_", "A-", "A ", "é", "É", "好", "=-"])
+def test_the_time_of_an_estimate_grows_with_the_length_alone(unit: str) -> None:
+    """A sequence of 100,000 letters once held the whole kernel for minutes."""
+
+    def seconds(length: int) -> float:
+        text = unit * (length // len(unit))
+        began = time.process_time()
+        estimate_text(text)
+        return time.process_time() - began
+
+    seconds(1_000)
+    assert seconds(64_000) < 0.1 + 8 * min(seconds(16_000) for _ in range(2))

@@ -290,6 +290,13 @@ def test_nothing_follows_a_turn_that_was_stopped_failed_or_said_aside(room: Note
     assert room.asked(updates=True) == []
 
 
+def test_past_the_limit_of_the_day_it_does_not_begin(room: NotesRoom) -> None:
+    agent = room.agent(max_cost_per_day=1e-6)
+    assert room.turn(agent, words(1, 1_800)).status == "finished", "nothing had been spent when it began"
+    assert room.turn(agent, "and on").status == "limit"
+    assert room.asked(updates=True) == []
+
+
 def test_what_it_costs_counts_for_the_day(room: NotesRoom) -> None:
     agent = room.agent()
     result = room.turn(agent, words(1, 1_800))

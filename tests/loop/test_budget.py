@@ -10,7 +10,12 @@ from pathlib import Path
 from ipyagent.loop.budget import add_spent, spent_today, today
 from ipyagent.project import update_object
 
-SPENDS = "import sys, pathlib, ipyagent.loop.budget as b\nfor _ in range(40): assert b.add_spent(pathlib.Path(sys.argv[1]), 0.01)"
+SPENDS = """
+import sys, pathlib
+from ipyagent.loop.budget import add_spent
+for _ in range(40):
+    assert add_spent(pathlib.Path(sys.argv[1]), 0.01)
+"""
 
 
 def test_kernels_that_end_their_turns_together_lose_no_money(tmp_path: Path) -> None:
@@ -28,4 +33,5 @@ def test_other_days_stay_and_a_file_that_is_none_counts_as_nothing(tmp_path: Pat
     for broken in ("[1]", "{", "[" * 100_000, f'{{"{today()}": "much"}}'):
         path.write_text(broken)
         assert spent_today(path) == 0.0
-    assert update_object(path, {"a": 1}) | {"a": 1} == update_object(path, lambda stands: {"b": stands.get("b")})
+    update_object(path, {"a": 1})
+    assert update_object(path, lambda stands: {"b": len(stands)})["b"] == 1

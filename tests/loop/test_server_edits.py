@@ -115,9 +115,29 @@ def test_auto_clears_by_itself_again_what_came_behind_what_the_server_left_out(
     (cleared,) = kinds(rig, ResultsCleared)
     assert list(cleared.calls) == [call for call, at in calls.items() if at > edit.id][:-1]
     now = server.messages[-1].prompt_tokens
-    print(before, now, cleared.saved, [(r.predicted, r.usage.prompt, r.raw) for r in kinds(rig, UsageReported)], kinds(rig, ServerEdited))
     assert before - now == pytest.approx(cleared.saved, rel=0.15)
     assert kinds(rig, UsageReported)[-1].predicted == pytest.approx(now, rel=0.05)
+    assert [exchange.error for exchange in server.refused] == []
+
+
+def test_a_compaction_and_its_undo_know_what_the_server_had_left_out(
+    make_rig: Callable[..., Rig], server: PracticeServer
+) -> None:
+    rig = make_rig(engine="auto", **{**SMALL, "window": 60_000, "server_clear_trigger": 20_000})
+    for number in range(1, 11):
+        table(rig, server, number)
+    session = rig.agent.session
+    assert session is not None
+    for line in ("", "--undo"):
+        rig.agent.compact(line)
+        told = session.view.count().tokens
+        server.script(text("fine"))
+        rig.turn("and now?")
+        assert told == pytest.approx(server.messages[-1].prompt_tokens, rel=0.06), line
+    assert kinds(rig, ResultsCleared) == [], "the server leaves them out again"
+    edits = [event for event in kinds(rig, ServerEdited) if event.edit == "clear_tool_uses_20250919"]
+    assert [event.cleared for event in edits] == [4, 7, 0], "and that is no news"
+    assert session.history.savings["server_edits"].tokens == pytest.approx(edits[1].tokens, rel=0.01)
     assert [exchange.error for exchange in server.refused] == []
 
 
@@ -128,11 +148,11 @@ def test_it_is_told_when_the_server_leaves_out_nothing_any_more(
     work(rig, server, turns=7)
     session = rig.agent.session
     assert session is not None
-    assert session.history.server_upto > 0
+    assert session.view.left_out.upto > 0
     rig.settings.server_clear_trigger = 90_000
     server.script(text("fine"))
     rig.turn("and now?")
-    assert session.history.server_upto == 0
+    assert session.view.left_out.upto == 0
     assert [event.cleared for event in kinds(rig, ServerEdited)][-1:] == [0]
     assert all(event.expected for event in kinds(rig, CacheBroken)), kinds(rig, CacheBroken)
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 import sqlite3
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -262,3 +263,10 @@ def test_vectors_find_what_shares_no_word_and_are_kept_with_the_index(tmp_path: 
     again.refresh()
     again.index.vectors(embeddings.KIND, lambda texts: asked.append(len(texts)) or model.stored(texts))
     assert asked == [1]
+
+
+def test_a_run_of_letters_is_no_word_to_take_apart() -> None:
+    """Its stem would take time with the square of its length."""
+    began = time.process_time()
+    assert content_words("a" * 100_000 + " migrations") == ["a" * 100_000, *content_words("migrations")]
+    assert time.process_time() - began < 1

@@ -145,8 +145,9 @@ def test_what_is_no_session_is_refused_with_a_reason(tmp_path: Path, lines: list
 
 def test_lines_that_no_reader_can_follow_are_reported_and_the_others_read(tmp_path: Path) -> None:
     deep = '{"type": "message", "message": {"role": "user", "content": ' + "[" * 100_000 + "]" * 100_000 + "}}"
+    call = {"type": "toolCall", "id": "1", "name": "b", "arguments": {"\ud800": "\ud800"}}
     path = write(tmp_path / "pi.jsonl", {"type": "session", "cwd": "/"}, deep, pi("user", said("hi")),
-                 pi("assistant", said("ok \udfff"), {"type": "toolCall", "id": "1", "name": "b", "arguments": {"\ud800": "\ud800"}}),
+                 pi("assistant", said("ok \udfff"), call),
                  pi("toolResult", said("was \ud800"), toolCallId="1"))  # fmt: skip
     made = read_recording(path)
     assert made.problems == ("line 2: nested too deeply",)

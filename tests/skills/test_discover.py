@@ -88,6 +88,23 @@ def test_one_bad_skill_hides_no_other(tmp_path: Path) -> None:
     }
 
 
+def test_what_is_below_a_file_that_is_no_skill_is_found(tmp_path: Path) -> None:
+    make(tmp_path / "good")
+    make(tmp_path / "category" / "inner")
+    make(tmp_path / "good" / "examples" / "own")  # a skill's own files
+    (tmp_path / FILE).write_text("just notes")
+    (tmp_path / "category" / FILE).write_text("just notes")
+    make(tmp_path / "linked" / "below")
+    (tmp_path / "linked" / FILE).symlink_to(make(tmp_path.parent / f"{tmp_path.name}-out") / FILE)
+    shelf = found(tmp_path).look()
+    assert list(shelf.skills) == ["below", "good", "inner"]
+    told = {str(problem.file.relative_to(tmp_path)): problem.why for problem in shelf.problems if problem.skipped}
+    assert set(told) == {FILE, f"category/{FILE}", f"linked/{FILE}"}
+    assert "the folder of all skills is none itself" in told[FILE]
+    make(tmp_path, name="sound")
+    assert list(found(tmp_path).look().skills) == ["below", "good", "inner"]
+
+
 def test_a_misnamed_skill_takes_no_name_that_a_right_one_has(tmp_path: Path) -> None:
     """Nor of its own place, nor of an earlier one: it is there under its folder's name."""
     make(tmp_path / "one" / "alpha", "right")

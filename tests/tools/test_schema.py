@@ -129,7 +129,12 @@ def test_a_function_without_types_docstring_or_with_stars_is_refused() -> None:
     def starred(*x: int) -> None:
         """Doc."""
 
-    for function, match in ((untyped, "type"), (silent, "docstring"), (starred, "args")):
+    def taken(workspace: str) -> str:
+        """Doc."""
+        return workspace
+
+    wrong = ((untyped, "type"), (silent, "docstring"), (starred, "args"), (taken, "'workspace': give it another name"))
+    for function, match in wrong:
         with pytest.raises(UsageError, match=match):
             tool(function)
 

@@ -92,8 +92,6 @@ class Situation(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the server has left out results since the model was last told where such are kept."""
     server_kept: int = 0
     """The newest event whose result the model was told to be kept because the server may leave it out."""
-    server_upto: int = 0
-    """The event of the newest batch of results that the server leaves out of every prompt; 0: it leaves out none."""
     server_compaction: bool = False
     """Whether the endpoint can compact by itself."""
     recreatable: frozenset[str] = frozenset()

@@ -47,7 +47,7 @@ def _listed(agent: Agent) -> str:
             state = "cut off: the kernel stopped"
         else:
             cost = f", ${end.cost:.4f}" if end.cost else ""
-            state = f"{end.status}, {end.requests} model calls{cost}, {end.seconds:.1f} s"
+            state = f"{end.status}, {end.requests:,} model call{'s' * (end.requests != 1)}{cost}, {end.seconds:.1f} s"
             state += f": {end.message}" if end.message else ""
         lines.append(f"{child} ({event.kind}, {event.task}): {state}")
     lines.append(f"transcripts: {agent.project.relative(session.journal.folder / CHILDREN)}/ID/transcript.jsonl")

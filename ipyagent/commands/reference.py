@@ -115,8 +115,9 @@ def _shell(parser: argparse.ArgumentParser) -> list[str]:
         if isinstance(action, argparse._SubParsersAction):
             about = {choice.dest: choice.help or "" for choice in action._choices_actions}
             for name, each in action.choices.items():
-                options = [option for taken in each._actions for option in taken.option_strings[-1:]]
-                shown = " ".join(f"[{option}]" for option in options if option != "--help")
+                taken = [action.option_strings for action in each._actions if action.option_strings]
+                options = [" | ".join(names) for names in taken if "--help" not in names]
+                shown = " ".join(f"[{option}]" for option in options)
                 rows.append((f"ipyagent {name} {shown}".strip(), about.get(name, "")))
     return ["## In a shell", "", *_table(("command", "what"), rows)]
 
@@ -133,8 +134,8 @@ def _settings() -> list[str]:
         "## Settings",
         "",
         "Each is a trait of `IPyAgent`: `%config IPyAgent.NAME = …`, `c.IPyAgent.NAME = …` in IPython's configuration, "
-        "`IPYAGENT_NAME` (in capitals) in the environment, `NAME = …` in a settings file. The last column says what a "
-        "project's file may do.",
+        "`IPYAGENT_NAME` (in capitals) in the environment (a list as JSON: `[\"one\", \"two\"]`), `NAME = …` in a "
+        "settings file. The last column says what a project's file may do.",
         "",
         *_table(("setting", "kind", "default", "what", "project"), rows),
     ]

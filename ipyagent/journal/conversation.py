@@ -191,7 +191,7 @@ class Conversation:
             self.left_out = self.left_out.without(event.calls)
             self.entries.change(first)
             self._go_on()
-            self.tally.change(self._read - read)
+            self.tally.change(read, self._read)
 
     def store_result(self, event: ResultStored) -> None:
         """A result is kept in a file; a preview takes its place, if it did not come as one."""
@@ -210,14 +210,13 @@ class Conversation:
         read = self._read
         if self.body.store_result(event.call, blocks) is not None:
             self._go_on()
-            self.tally.change(self._read - read)
+            self.tally.change(read, self._read)
 
     def forget_thinking(self, upto: int | None = None) -> None:
         """Thinking of events up to `upto` (None: of all) leaves."""
-        read = self._read
         if self.body.drop_thinking(upto=upto):
             self.entries.forget()
-            self.tally.weigh_anew(self._read - read)
+            self.tally.weigh_anew(self._read)
 
     def drop_images(self, event: BlockDropped) -> None:
         """Images of an event become words."""
@@ -225,7 +224,7 @@ class Conversation:
         read = self._read
         if self.body.drop_images(event.event):
             self._go_on()
-            self.tally.change(self._read - read)
+            self.tally.change(read, self._read)
 
     def replace(self, first: int, last: int, blocks: Iterable[Block], event: int) -> None:
         """A range gives way to blocks. What the provider holds of the prefix before it stays held."""
@@ -237,7 +236,7 @@ class Conversation:
             self._before[event] = before
             self.entries.change(start)
             self._go_on()
-            self.tally.change(self._read - read)
+            self.tally.change(read, self._read)
 
     def undo(self, event: int) -> None:
         """Take the replacement of `event` back."""
@@ -247,7 +246,7 @@ class Conversation:
             self.left_out = self.left_out.and_again(left_out)
             self.entries.bring_back(known, same_until(stood, self.messages))
             self._go_on()
-            self.tally.change(self._read - read, weighed)
+            self.tally.change(read, self._read, weighed)
 
     def _go_on(self) -> None:
         """A pause can be gone on from as it was only; after a change the model is asked to."""

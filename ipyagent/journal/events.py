@@ -124,9 +124,13 @@ class Streamed(_Event, frozen=True, tag=True):
     ref: str = ""
 
 
+STOPPED = "stopped"
+"""Why a reply ends that the user stopped."""
+
+
 class AssistantSaid(_Event, frozen=True, tag=True):
-    """A reply of the model: complete blocks only. `partial`: it was cut (stop, crash, broken
-    stream) and `stop_reason` is then "" ."""
+    """A reply of the model: complete blocks only. `partial`: it was cut; `stop_reason` is then STOPPED when the
+    user did that, else "" (crash, broken stream)."""
 
     blocks: tuple[Block, ...]
     stop_reason: str = ""

@@ -89,7 +89,7 @@ class Tally:
             self.calibration = learn_from(
                 self.calibration, predicted=event.predicted, raw=event.raw, usage=event.usage
             )
-        elif not known and not self._left_out and plausible(event.predicted, event.usage):
+        elif not known and not self._left_out and event.predicted and plausible(event.predicted, event.usage):
             self.calibration = self.calibration.learn(raw=sent, actual=event.usage.prompt)
         if event.usage.prompt > 0 and (known or plausible(event.predicted, event.usage)):
             if event.stopped:  # what came of the reply is not in the messages yet
@@ -133,23 +133,23 @@ class Tally:
         low = self._lightest
         return low.tokens - low.estimated if low is not None and not low.estimated > low.tokens else self.head
 
-    def change(self, tokens: int, was: Weighed | None = None) -> None:
-        """A decision has made the messages so many tokens more, or less. `was`: what stood before the decision that
-        is taken back."""
+    def change(self, before: int, after: int, was: Weighed | None = None) -> None:
+        """A decision has made messages of `before` tokens, weighed anew, into such of `after` tokens. `was`: what stood
+        before the decision that is taken back."""
         if was is not None:
-            added = self.head + self._weight + tokens - was.estimated
+            added = self.head + after - was.estimated
             base = was.tokens + round(added * self.calibration.factor)
         elif self._base:
-            base = self.after(tokens)
+            base = self.after(after - before)
         else:
-            self.weigh_anew(tokens)
+            self.weigh_anew(after)
             return
-        self._weight, self._base, self._scaled = max(0, self._weight + tokens), max(1, base), True
+        self._weight, self._base, self._scaled = after, max(1, base), True
         self._raw = self._replied = 0
 
     def weigh_anew(self, tokens: int) -> None:
-        """The messages have become so many tokens more, or less, in a way that their text does not tell: everything
+        """The messages have changed in a way that their text does not tell; they take so many tokens now: everything
         is estimated."""
-        self._weight = max(0, self._weight + tokens)
+        self._weight = tokens
         self._base, self._scaled = 0, False
         self._raw = self._replied = self.head + self._weight

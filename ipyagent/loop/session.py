@@ -234,7 +234,7 @@ class Session:
         """A hook of the user's raised: say so, and go on."""
         self.record(LayerFailed(layer="hooks", why=" ".join(why.split())[:400]))
 
-    def close_open(self, why: str) -> None:
+    def close_open(self, why: str, stop_reason: str = "") -> None:
         """Close every open call with an error result that says `why`, then a half-said reply."""
         for call, name in self.view.open_calls.items():
             running = self.view.was_called(call)
@@ -253,7 +253,8 @@ class Session:
         text = self.view.partial_text
         if text.strip():
             blocks = ({"type": "text", "text": f"{clean(text)}\n{CUT_MARK}"},)
-            self.record(AssistantSaid(blocks=blocks, partial=True, tokens=estimate_blocks(blocks)))
+            cut = AssistantSaid(blocks=blocks, stop_reason=stop_reason, partial=True, tokens=estimate_blocks(blocks))
+            self.record(cut)
 
     def end(self, ended: TurnEnded) -> TurnEnded:
         """Journal the end of a turn and have it on the disk."""

@@ -13,7 +13,7 @@ from collections.abc import Callable
 import msgspec
 
 from ipyagent.errors import AgentError, JournalError
-from ipyagent.journal.events import Ending, Reminded, TurnEnded, UserSaid
+from ipyagent.journal.events import STOPPED, Ending, Reminded, TurnEnded, UserSaid
 from ipyagent.journal.protocols import Workspace
 from ipyagent.journal.tokens import estimate_text
 from ipyagent.loop.budget import Budget, dear_turn
@@ -71,7 +71,8 @@ async def run_turn(
 
 
 def _close(session: Session, ended: TurnEnded, began: float) -> TurnEnded:
-    session.close_open("The user stopped the turn." if ended.status == "stopped" else "The turn ended.")
+    stopped = ended.status == "stopped"
+    session.close_open("The user stopped the turn." if stopped else "The turn ended.", STOPPED if stopped else "")
     return session.end(msgspec.structs.replace(ended, seconds=round(time.monotonic() - began, 3)))
 
 

@@ -7,11 +7,15 @@ longer name of a column: 销售额 does not name the table 销售.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Generator, Iterable, Mapping
 
+from . import reading
 from .columns import chinese_names, find, find_values
+from .conversation import Step
 from .knowledge import Knowledge
+from .lost import gone, gone_text, how_built
 from .phrases import english
+from .recipe import Act, Ending, Task
 from .schema import Schema
 
 NAME = r"[^\W\d]\w*"
@@ -80,3 +84,103 @@ def fitting(known: Knowledge, text: str, among: Iterable[str], standing: str = "
     if not best or scores[best] < 1:
         return standing
     return best if int(scores[best]) > int(scores.get(standing, 0)) or not standing else standing
+
+
+_SEARCH = '[n for n, v in list(globals().items()) if type(v).__name__ == "DataFrame" and not n.startswith("_")]'
+
+
+def look_at_named(task: Task, text: str) -> Generator[Act, tuple[Step, ...], None]:
+    """Learns what the names of a request are that the listing of variables had no room or time for."""
+    if not task.has("variables"):
+        return
+    known = task.known
+    unseen = {*known.untold, *((known.names - known.own - known.sizes.keys()) if known.cut else ())}
+    for name in names_in(text, unseen, columns_of(known)):
+        if name not in known.sizes:
+            why = f"`{name}` is named; the listing of variables was too long to say what it is."
+            step = yield from task.call("variables", {"name": name}, why)
+            task.known.untold.discard(name)
+            if not step.failed:
+                task.known.described(name, step.text)
+
+
+def named(task: Task, text: str, without: str) -> Generator[Act, tuple[Step, ...], str]:
+    """The name of the DataFrame that is meant: attached, named, used last unless another has more of the columns that
+    are named, or the largest there is."""
+    lost, known = gone(task.conversation), task.known
+    if without:
+        return (yield from choose(task, text, without=without, unbound=True))
+    yield from look_at_named(task, text)
+    if any(word not in known.sizes for word in names_in(text, lost, columns_of(known))):
+        return (yield from choose(task, text))
+    attached = task.conversation.turn.attached("variable")
+    before = [name for name in dict.fromkeys(reversed(known.used)) if name not in lost]
+    explicit = names_in(text, {*known.sizes, *before}, columns_of(known))
+    asked_for = re.findall(rf"`({NAME})`|\b(df[A-Za-z0-9_]*)(?![A-Za-z0-9_])", text)
+    unknown = next((a or b for a, b in asked_for if (a or b) not in (*before, *known.sizes)), "")
+    if attached or explicit:
+        name = (*attached, *explicit)[0]
+    else:
+        name = fitting(known, text, known.sizes, before[0]) if before else ""
+    if name and (attached or not unknown):
+        return name
+    return (yield from choose(task, text))
+
+
+def choose(task: Task, text: str, without: str = "", unbound: bool = False) -> Generator[Act, tuple[Step, ...], str]:
+    """The name of the DataFrame to use, from the listing of variables."""
+    listed: dict[str, tuple[int, int]]
+    text = text.replace("\n", " ")
+    own = task.known.own
+    if task.known.listed and task.known.sizes and not without:
+        listed, lost = dict(task.known.sizes), gone(task.conversation)
+        if names_in(text, listed, columns_of(task.known)) or (
+            not task.known.cut
+            and not names_in(text, lost)
+            and not re.search(rf"`{NAME}`|\bdf[A-Za-z0-9_]*(?![A-Za-z0-9_])", text)
+        ):
+            return _preferred(task, listed, text)
+    if task.has("variables"):
+        step = yield from task.call("variables", {}, "Which DataFrames does the user have? I look before I compute.")
+        listed = {} if step.failed else reading.frames(step.text)
+        if not step.failed:
+            task.known.listing(step.text, longest=True)
+        lost = {**gone(task.conversation), **reading.gone(step.text)}
+        # What is there now is the truth, whatever an older reminder said.
+        lost = {name: what for name, what in lost.items() if name not in listed}
+    else:
+        step = yield from task.python(_SEARCH, "Which DataFrames does the user have? I look before I compute.")
+        found = reading.literal(step.text)
+        listed, lost = {str(name): (0, 0) for name in found or []}, gone(task.conversation)
+    columns = columns_of(task.known)
+    told = bool(names_in(text, listed, columns)) if task.known.cut else any(name not in own for name in listed)
+    if task.has("variables") and not told and re.search(r"\bmore: ", step.text):
+        step = yield from task.python(_SEARCH, "The listing was cut; the names of all DataFrames are needed.")
+        listed |= {str(name): listed.get(str(name), (0, 0)) for name in reading.literal(step.text) or []}
+    listed.pop(without, None)
+    if without in lost or (unbound and how_built(task.conversation, without)):
+        raise Ending(gone_text(task, without, lost.get(without, "")))
+    if names_in(text, listed, columns):
+        return _preferred(task, listed, text)
+    vanished = names_in(text, lost, columns)
+    if vanished or (lost and not listed):
+        name = (*vanished, *lost)[0]
+        raise Ending(gone_text(task, name, lost[name]))
+    if not listed:
+        raise Ending(
+            task.say(
+                "There is no DataFrame here yet. Load one first, for example: “load penguins.csv” or “load the palmer "
+                "penguins data set”.",
+                "这里还没有 DataFrame。请先读取一个，例如：“读取 penguins.csv” 或 “加载企鹅数据集”。",
+            )
+        )
+    return _preferred(task, listed, text)
+
+
+def _preferred(task: Task, listed: Mapping[str, tuple[int, int]], text: str) -> str:
+    """The DataFrame that is named, or that has the columns that are, or the longest not made by the agent itself."""
+    named = names_in(text, listed, columns_of(task.known))
+    if named:
+        return named[0]
+    longest = max(listed, key=lambda each: (each not in task.known.own, listed[each][0]))
+    return fitting(task.known, text, listed) or longest

@@ -8,7 +8,7 @@ from collections.abc import Generator, Mapping
 from dataclasses import dataclass, replace
 
 from . import reading, schema
-from .choosing import NAME, columns_of, fitting, names_in
+from .choosing import choose, columns_of, fitting, named, names_in
 from .columns import chinese_names, find, unexplained
 from .conditions import Shape
 from .conversation import Step
@@ -25,7 +25,7 @@ _SHALLOW = bag("missing drop fill how_many values rows correlate fit")
 _DIGIT = re.compile(r"\d")
 _ISO = re.compile(r"(?:1[5-9]|20|21)\d\d[-/]\d\d?[-/]\d\d?(?:$|[ T])")
 # Kinds that say nothing of single rows, so that words which are no columns are no conditions either.
-_WHOLE = bag("missing columns profile drop")
+_WHOLE = bag("columns profile")
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,16 +107,13 @@ def categories_of(name: str, texts: list[str]) -> str:
     )
 
 
-_SEARCH = '[n for n, v in list(globals().items()) if type(v).__name__ == "DataFrame" and not n.startswith("_")]'
-
-
 def find_frame(task: Task, text: str, kind: str, without: str = "", meant: str = "") -> Finding:
     """The DataFrame the request means, as it is now. Ends the turn when there is none or it is gone.
 
     `text`: the request with what it amends; `without`: a name that has just turned out not to be there; `meant`: the
     name, where it is known already.
     """
-    name = meant or (yield from _named(task, text, without))
+    name = meant or (yield from named(task, text, without))
     told = task.known.tables.get(name) if not without else None
     counts = task.known.counts.get(name) if not without else None
     said = _without_name(text, name, task).split("\n")
@@ -169,7 +166,8 @@ def _elsewhere(
                 return word
     if not others:
         return ""
-    look = [each for each in others if each not in known.tables or not known.tables[each].deep][:4]
+    look = sorted((each for each in others if each not in known.tables or not known.tables[each].deep),
+                  key=lambda each: each in known.tables)[:8]  # fmt: skip
     if look and task.has("variables"):
         calls = tuple(("variables", {"name": each}) for each in look)
         steps = yield Act(calls, "Words of the request are not in this table: are they in another?")
@@ -178,21 +176,6 @@ def _elsewhere(
                 known.described(each, step.text)
     best = fitting(known, text, [name, *others], name)
     return best if best != name else ""
-
-
-def look_at_named(task: Task, text: str) -> Generator[Act, tuple[Step, ...], None]:
-    """Learns what the names of a request are that the listing of variables had no room or time for."""
-    if not task.has("variables"):
-        return
-    known = task.known
-    unseen = {*known.untold, *((known.names - known.own - known.sizes.keys()) if known.cut else ())}
-    for name in names_in(text, unseen, columns_of(known)):
-        if name not in known.sizes:
-            why = f"`{name}` is named; the listing of variables was too long to say what it is."
-            step = yield from task.call("variables", {"name": name}, why)
-            task.known.untold.discard(name)
-            if not step.failed:
-                task.known.described(name, step.text)
 
 
 def _frame(told: Schema, counts: Mapping[str, Mapping[str, int]] | None, *, fresh: bool = False) -> Frame:
@@ -219,8 +202,6 @@ def _frame(told: Schema, counts: Mapping[str, Mapping[str, int]] | None, *, fres
 
 def _names_do(said: list[str], frame: Frame, kind: str) -> bool:
     """Whether names and dtypes are enough: no word and no number of the request can be a value."""
-    if kind in ("missing", "drop"):
-        return True
     flags = kind == "how_many" and any(find(part, frame.columns) for part in _words(said, frame))
     return kind in _SHALLOW and not flags and not any(map(_DIGIT.search, said)) and not _left(said, frame, kind)
 
@@ -265,7 +246,7 @@ def _inspected(task: Task, name: str) -> Generator[Act, tuple[Step, ...], Schema
     )
     if step.failed:
         if reading.error(step.text)[0] == "NameError":
-            yield from _choose(task, name, without=name, unbound=True)
+            yield from choose(task, name, without=name, unbound=True)
         raise Ending(task.failure(step.text))
     found, rows = reading.literal(step.text), re.search(r"\d+", step.text)
     if not isinstance(found, dict) or rows is None:
@@ -274,85 +255,3 @@ def _inspected(task: Task, name: str) -> Generator[Act, tuple[Step, ...], Schema
             + f"\n\n{step.text[:500]}"
         )
     return Schema(name, int(rows[0]), {str(column): str(dtype) for column, dtype in found.items()})
-
-
-def _named(task: Task, text: str, without: str) -> Generator[Act, tuple[Step, ...], str]:
-    """The name of the DataFrame that is meant: attached, named, used last unless another has more of the columns that
-    are named, or the largest there is."""
-    lost, known = gone(task.conversation), task.known
-    if without:
-        return (yield from _choose(task, text, without=without, unbound=True))
-    yield from look_at_named(task, text)
-    if any(word not in known.sizes for word in names_in(text, lost, columns_of(known))):
-        return (yield from _choose(task, text))
-    attached = task.conversation.turn.attached("variable")
-    before = [name for name in dict.fromkeys(reversed(known.used)) if name not in lost]
-    explicit = names_in(text, {*known.sizes, *before}, columns_of(known))
-    asked_for = re.findall(rf"`({NAME})`|\b(df[A-Za-z0-9_]*)(?![A-Za-z0-9_])", text)
-    unknown = next((a or b for a, b in asked_for if (a or b) not in (*before, *known.sizes)), "")
-    if attached or explicit:
-        name = (*attached, *explicit)[0]
-    else:
-        name = fitting(known, text, known.sizes, before[0]) if before else ""
-    if name and (attached or not unknown):
-        return name
-    return (yield from _choose(task, text))
-
-
-def _choose(task: Task, text: str, without: str = "", unbound: bool = False) -> Generator[Act, tuple[Step, ...], str]:
-    """The name of the DataFrame to use, from the listing of variables."""
-    listed: dict[str, tuple[int, int]]
-    text = text.replace("\n", " ")
-    own = task.known.own
-    if task.known.listed and task.known.sizes and not without:
-        listed, lost = dict(task.known.sizes), gone(task.conversation)
-        if names_in(text, listed, columns_of(task.known)) or (
-            not task.known.cut
-            and not names_in(text, lost)
-            and not re.search(rf"`{NAME}`|\bdf[A-Za-z0-9_]*(?![A-Za-z0-9_])", text)
-        ):
-            return _preferred(task, listed, text)
-    if task.has("variables"):
-        step = yield from task.call("variables", {}, "Which DataFrames does the user have? I look before I compute.")
-        listed = {} if step.failed else reading.frames(step.text)
-        if not step.failed:
-            task.known.listing(step.text, longest=True)
-        lost = {**gone(task.conversation), **reading.gone(step.text)}
-        # What is there now is the truth, whatever an older reminder said.
-        lost = {name: what for name, what in lost.items() if name not in listed}
-    else:
-        step = yield from task.python(_SEARCH, "Which DataFrames does the user have? I look before I compute.")
-        found = reading.literal(step.text)
-        listed, lost = {str(name): (0, 0) for name in found or []}, gone(task.conversation)
-    columns = columns_of(task.known)
-    told = bool(names_in(text, listed, columns)) if task.known.cut else any(name not in own for name in listed)
-    if task.has("variables") and not told and re.search(r"\bmore: ", step.text):
-        step = yield from task.python(_SEARCH, "The listing was cut; the names of all DataFrames are needed.")
-        listed |= {str(name): listed.get(str(name), (0, 0)) for name in reading.literal(step.text) or []}
-    listed.pop(without, None)
-    if without in lost or (unbound and how_built(task.conversation, without)):
-        raise Ending(gone_text(task, without, lost.get(without, "")))
-    if names_in(text, listed, columns):
-        return _preferred(task, listed, text)
-    vanished = names_in(text, lost, columns)
-    if vanished or (lost and not listed):
-        name = (*vanished, *lost)[0]
-        raise Ending(gone_text(task, name, lost[name]))
-    if not listed:
-        raise Ending(
-            task.say(
-                "There is no DataFrame here yet. Load one first, for example: “load penguins.csv” or “load the palmer "
-                "penguins data set”.",
-                "这里还没有 DataFrame。请先读取一个，例如：“读取 penguins.csv” 或 “加载企鹅数据集”。",
-            )
-        )
-    return _preferred(task, listed, text)
-
-
-def _preferred(task: Task, listed: Mapping[str, tuple[int, int]], text: str) -> str:
-    """The DataFrame that is named, or that has the columns that are, or the longest not made by the agent itself."""
-    named = names_in(text, listed, columns_of(task.known))
-    if named:
-        return named[0]
-    longest = max(listed, key=lambda each: (each not in task.known.own, listed[each][0]))
-    return fitting(task.known, text, listed) or longest

@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from .columns import Mention, stem, words
-from .conditions import NUMBER, OPERATOR, Condition, Filter, amount, operator_named
+from .comparing import NUMBER, OPERATOR, amount, operator_named
+from .conditions import Condition, Filter
 from .phrases import stat
 
 _ROWS = "rows?|records?|entries|observations?|times|cases|行|条|笔|次|条?记录"

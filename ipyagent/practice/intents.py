@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from .conditions import NUMBER, OPERATOR
+from .comparing import NUMBER, OPERATOR
 from .conversation import Turn
 from .kinds import KINDS
 from .phrases import bag, english, normal, stat

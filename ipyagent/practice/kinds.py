@@ -55,7 +55,8 @@ KINDS: tuple[tuple[str, str], ...] = (
         r"|\b(?:share|percent(?:age)?|proportion|fraction) of\b"
         r"|\bhow many per ?cent\b|\bpercentages?\b|\bproportions?\b|占比|百分比|百分之几|比例|份额|占.{0,8}多少"
         r"|占多少|占几成"),
-    ("compare", r"\bcompare\b|\bdifferences?\b|\bdiffer\b|\bdo .*differ|\bversus\b|\bvs\b|比较|对比|差异|差别|相比"),
+    ("compare", r"\bcompare\b|\bdifferences?\b|\bdiffer\b|\bdo .*differ|\bversus\b|\bvs\b|比较|对比|差异|差别|相比"
+        r"|比.{1,20}[高低多少大小贵重长]多少|差多少|相差"),
     ("columns", r"\b(?:what|which|list|show)\b.*\bcolumns?\b|\bcolumn names?\b|\bdtypes?\b|有哪些列|哪些字段"
         r"|列名|字段名|什么列"),
     ("values", r"\bunique\b|\bdistinct\b|\bwhat values\b|"

@@ -64,7 +64,7 @@ class Knowledge:
         self.names = self.names | names if cut else names
         self.complete = self.complete or longest or not cut
         # So may tables that it has no room for: the user's own are the oldest and are left out first.
-        self.sizes = (self.sizes if cut else {}) | reading.frames(text)
+        self.sizes = {each: size for each, size in self.sizes.items() if cut or each in names} | reading.frames(text)
         self.listed = True
         for name in set(self.tables) - self.names:
             self.forget(name)

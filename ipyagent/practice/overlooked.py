@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from .conditions import NUMBER, OPERATOR, UNIT
+from .comparing import NUMBER, OPERATOR, UNIT
 from .names import quoted
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ _COMPARED = re.compile(
     r"|\bat (?:least|most)\b"
     r"|\b(?:above|below|over|under)[- ](?:the )?(?:average|mean|median)\b"
     r"|\bexceed(?:s|ing)?\b|\bno (?:more|less|fewer) than\b|[<>]=?|大于|小于|超过|低于|高于|多于|少于|不到|至少"
-    r"|至多|比(?![例较值率如])",
+    r"|至多|(?<![占同对环相])比(?![例较值率如])",
     re.I,
 )
 _NEGATION = re.compile(
@@ -33,7 +33,7 @@ _NEGATION = re.compile(
     r"|\bnor\b|\bno\b(?!\.)|\bnever\b|\bunless\b|\bnon\b|\bnone\b|\bbut (?!also|only|now)\w+|除了?|以外|之外"
     r"|(?<![是])不是"
     r"|不在|不含|不包括|不等于|不属于|并非|排除|没有(?!什么)|(?<!有)没(?!有)|(?<![如])非(?![常洲])|未(?![来])"
-    r"|(?<!在)(?<!与)不(?=[\u3400-\u9fff]{0,2}的)",
+    r"|(?<!在)(?<!与)不(?=\s*\w{1,12}\s*的)",
     re.I,
 )
 _HARMLESS = re.compile(r"有没有|是不是|能不能|可不可以|whether or not|\bor not\b|\bwhy not\b|no longer than"
@@ -69,6 +69,8 @@ def loose(
             continue
         for match in pattern.finditer(words):
             start, end = match.span()
+            if kind == "compare" and match[0].lower() in ("non", "比"):
+                continue  # of "smokers and non-smokers" both are compared
             if any(a < end and start < b for a, b in (*taken, *found)):
                 continue
             found.append((start, end))

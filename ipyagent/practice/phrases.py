@@ -156,7 +156,7 @@ SPOKEN = bag(
     " what when where whether which while who whole whose why will with within without work worst would year young"
     " younger youngest your yes zero animal animals bird birds car cars passenger passengers country countries"
     " penguin penguins customer customers patient patients student students city cities hotel hotels user users"
-    " product products survive survived survivor smoker non nonzero for from been being does doing are and per had"
+    " product products non nonzero for from been being does doing are and per had"
     " more by of on in at to or is it as an be do if no so up we you month day week hour monthly yearly daily"
     " resample fill rename save outside iqr column columns frame csv file png me my nice nicely pretty quickly once"
     " thanks thank hello hey okay sure except excepting excluding exclude excludes excluded apart aside besides"
@@ -164,10 +164,10 @@ SPOKEN = bag(
     " employees staff member members item items may years months weeks days hours aged exactly bought buy sold sell"
     " made came come comes live lives living belong belongs work works took place placed given went got gets paid spent"
     " spend cumulative contain contains containing holds hold called titled happened occurred everyone everybody"
-    " anyone someone busiest"
+    " anyone someone busiest cells nulls nans anywhere"
 )
 CHINESE_FILLER = re.compile(
-    r"唯一|百分之|等舱|除了|除外|以外|之外|不包括|不含|以内|星期[一二三四五六日天]|周[一二三四五六日末]|季度"
+    r"检查|找出|找到|看看|唯一|百分之|等舱|除了|除外|以外|之外|不包括|不含|以内|星期[一二三四五六日天]|周[一二三四五六日末]|季度"
     r"|每月|月份|年份"
     r"|占比|占|百分比|比例|份额|以来"
     r"|客户|顾客|订单|员工|乘客|用户|学生|病人|城市|产品|记录|来自|属于|没有|不是|不在|非空|为空|大约|一共|一起"

@@ -28,8 +28,8 @@ def missing(task: Task, query: Query) -> Recipe:
         return f"```text\n{step.text.strip()[:1000]}\n```"
     if total[1] == "0":
         return task.say(
-            f"`{query.frame.name}` has **no** missing values in its {total[3]} rows.",
-            f"`{query.frame.name}` 的 {total[3]} 行**没有**缺失值。",
+            f"`{query.frame.name}`{query.where} has **no** missing values in its {total[3]} rows.",
+            f"`{query.frame.name}`{query.where} 的 {total[3]} 行**没有**缺失值。",
         )
     table = [
         row
@@ -37,8 +37,8 @@ def missing(task: Task, query: Query) -> Recipe:
         if row[0] in {c.strip() for c in query.frame.columns}
     ]
     head = task.say(
-        f"`{query.frame.name}` has **{total[1]}** missing values, in {total[2]} of {total[3]} rows:",
-        f"`{query.frame.name}` 有 **{total[1]}** 个缺失值，涉及 {total[3]} 行中的 {total[2]} 行：",
+        f"`{query.frame.name}`{query.where} has **{total[1]}** missing values, in {total[2]} of {total[3]} rows:",
+        f"`{query.frame.name}`{query.where} 有 **{total[1]}** 个缺失值，涉及 {total[3]} 行中的 {total[2]} 行：",
     )
     return f"{head}\n\n" + reading.markdown([task.say("column", "列"), task.say("missing", "缺失数")], table)
 

@@ -14,7 +14,8 @@ from itertools import pairwise
 
 from . import dates
 from .columns import Mention, find
-from .conditions import Condition, Filter, comparisons, flags, gaps, values
+from .comparing import comparisons
+from .conditions import Condition, Filter, flags, gaps, values
 from .frames import Frame
 from .having import Having, by_rows, by_stat
 from .intents import GROUPING, Ask
@@ -206,7 +207,7 @@ def _read(words: str, frame: Frame, kind: str) -> Query:
     either, wrong = _alternatives(words, conditions, filters)
     if kind == "share":
         filters, base = _base(words, conditions, [each.filter for each in flagged], filters)
-    rest = _without(words, spans)
+    rest = _without(words, [*spans, *((each.start, each.end) for each in units)])
     return Query(
         frame, kind, words, asked, tuple(dict.fromkeys(order)), tuple(dict.fromkeys(measures)), tuple(groups), filters,
         rest=rest, units=tuple(units), either=either, having=having, loose=(*told, *wrong), base=base,

@@ -11,8 +11,8 @@ import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from .choosing import look_at_named
 from .columns import find
-from .frames import look_at_named
 from .intents import FILE, Ask
 from .phrases import bag, english
 from .recipe import Ending, Recipe, Task

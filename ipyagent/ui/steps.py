@@ -103,9 +103,10 @@ class StepPanel:
     def _buttons(self) -> str:
         if self._doors is None:
             return ""
+        last = not self._said and bool(self._shown) and _is_last(self._shown[-1])
         return (
             '<div style="margin-top:4px">'
-            + _button(self._doors[0], "Next step", "%compact --step", "The next layer acts")
+            + ("" if last else _button(self._doors[0], "Next step", "%compact --step", "The next layer acts"))
             + _button(self._doors[1], "Undo", "%compact --undo", "Take the newest step back")
             + "</div>"
         )
@@ -113,6 +114,11 @@ class StepPanel:
 
 def _is_done(shown: Stepped) -> bool:
     return shown.step is not None and shown.step.done
+
+
+def _is_last(shown: Stepped) -> bool:
+    """Whether no layer has anything left to do."""
+    return shown.following is None and (shown.step is None or shown.step.done)
 
 
 def _button(mark: str, sign: str, command: str, label: str) -> str:

@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from ipyagent.journal.events import (
+    STOPPED,
     AssistantSaid,
     ChildEnded,
     ChildProgress,
@@ -189,7 +190,7 @@ class Transcript:
             self._put(kind(key, text))
         for key in live:
             del self._items[key]
-        if event.partial:
+        if event.partial and event.stop_reason != STOPPED:  # that the user did it stands at the end
             changed += self._notice("The reply broke off here; what arrived is kept", "warning")
         elif event.stop_reason == "max_tokens":
             changed += self._notice("The reply reached the output limit and was cut (IPyAgent.max_output)", "warning")

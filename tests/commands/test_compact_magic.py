@@ -16,7 +16,7 @@ from rooms import Room, room
 from ipyagent import Agent
 from ipyagent.assembly.compact_line import Wanted, parse_compact
 from ipyagent.errors import CompactionFailed, UsageError
-from ipyagent.journal.events import Compacted, DecisionUndone, LayerFailed, Snipped
+from ipyagent.journal.events import Compacted, DecisionUndone, ForkEnded, LayerFailed, Snipped
 from ipyagent.practice.replies import Reply, text, tool
 from ipyagent.practice.server import PracticeServer
 
@@ -209,7 +209,9 @@ def test_a_stop_leaves_the_conversation_as_it_was(place: CompactRoom) -> None:
     before = place.session(agent).view.wire()
     place.summaries = [Reply(GOOD.content, delay=0.5)]
     threading.Timer(0.6, agent.stop).start()
-    assert agent.compact() == "stopped: the conversation is as it was"
+    said = agent.compact()
+    (fork,) = place.of(agent, ForkEnded)
+    assert said == "stopped: the conversation is as it was" + (f"; it cost ${fork.cost:.4f}" if fork.cost else "")
     assert place.session(agent).view.wire() == before
     assert [event.layer for event in place.of(agent, LayerFailed)] == ["compaction"]
     assert "compacted" in agent.compact()

@@ -48,7 +48,8 @@ def test_without_a_key_it_says_what_to_set_and_fails(tmp_path: Path) -> None:
 
 
 def test_a_wrong_setting_of_the_environment_is_told_beside_all_else(tmp_path: Path) -> None:
-    status, lines = told(tmp_path, IPYAGENT_WINDOW="abc", IPYAGENT_MAX_COST="five", IPYAGENT_MODE="auto", IPYAGENT_MEMRY="0")
+    said = {"WINDOW": "abc", "MAX_COST": "five", "MODE": "auto", "MEMRY": "0"}
+    status, lines = told(tmp_path, **{f"IPYAGENT_{name}": value for name, value in said.items()})
     assert status == 1
     *wrong, misspelt = [line for line in lines if line[2:].startswith("settings ")]
     assert misspelt.startswith("!")

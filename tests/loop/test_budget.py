@@ -33,5 +33,6 @@ def test_other_days_stay_and_a_file_that_is_none_counts_as_nothing(tmp_path: Pat
     for broken in ("[1]", "{", "[" * 100_000, f'{{"{today()}": "much"}}'):
         path.write_text(broken)
         assert spent_today(path) == 0.0
-    update_object(path, {"a": 1})
-    assert update_object(path, lambda stands: {"b": len(stands)})["b"] == 1
+    other = tmp_path / "other.json"
+    update_object(other, {"a": 1})
+    assert update_object(other, lambda stands: {"b": len(stands)}) == {"a": 1, "b": 1}

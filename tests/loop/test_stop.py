@@ -70,7 +70,7 @@ def test_stop_while_the_model_writes_keeps_what_was_shown(rig: Rig) -> None:
     events = stopped(rig, lambda: any(isinstance(event, Streamed) for event in rig.seen.events))
     [said] = [event for event in events if isinstance(event, AssistantSaid)]
     shown = "".join(event.text for event in events if isinstance(event, Streamed))
-    assert said.partial
+    assert (said.partial, said.stop_reason) == (True, "stopped")
     assert said.blocks[0]["text"].startswith(shown.strip())
 
 

@@ -83,6 +83,13 @@ def test_a_partial_reply_says_so() -> None:
     assert "broke off" in notice.text
 
 
+def test_a_reply_that_the_user_stopped_did_not_break_off() -> None:
+    stopped = text("Half", partial=True, stop_reason="stopped")
+    items = fold([stopped, TurnEnded(status="stopped", message="stopped by you")])
+    assert [type(item) for item in items] == [TextItem, NoticeItem]
+    assert "broke off" not in str(items[-1])
+
+
 def test_the_end_closes_everything_and_names_what_did_not_finish() -> None:
     transcript = Transcript()
     for event in [

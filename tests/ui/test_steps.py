@@ -1,0 +1,29 @@
+"""The steps of a compaction in a live page: a button for the next one only where there is one."""
+
+from __future__ import annotations
+
+from ipyagent.assembly.stepping import Rung, Step, Stepped
+from ipyagent.ui.door import Door
+from ipyagent.ui.steps import StepPanel
+
+DONE = Step(layer="notes", done=True, before={"user": 9}, after={"user": 5}, price=None, event=3)
+LAST = Rung(layer="summarize", acts=True, calls=True)
+AT_REST = Rung(layer="summarize", words="nothing to summarise")
+
+
+def buttons(panel: StepPanel) -> list[str]:
+    page = panel.bundle()["text/html"]
+    return [sign for sign in ("Next step", "Undo") if f'data-sign="{sign}"' in page]
+
+
+def test_the_button_for_the_next_step_goes_with_the_last_and_comes_back_with_undo() -> None:
+    steps = [Stepped(step=DONE, rungs=(LAST,)), Stepped(step=DONE, rungs=(AT_REST,)), Stepped(step=None, rungs=())]
+    panel = StepPanel(lambda: steps.pop(0), lambda: "taken back", Door(), lambda act: act())
+    panel.open(steps.pop(0))
+    assert buttons(panel) == ["Next step", "Undo"]
+    panel.next()
+    assert buttons(panel) == ["Undo"]
+    panel.next()
+    assert buttons(panel) == ["Undo"]
+    panel.back()
+    assert buttons(panel) == ["Next step", "Undo"]

@@ -61,9 +61,9 @@ def agent_map(
     ipyparallel (`client.executor()`) share the folder with this machine; None: 8 threads. `data`: the name of a
     variable that each task leaves, given back as plain values. `model`, `mode`, `max_turns`, `settings` (names
     and values, or an `IPyAgent`): as for one agent; left out, those of this kernel. Nobody is asked: in mode
-    `ask` that means no. `max_cost`: US dollars for all together; the first task goes alone, then one is begun only while
-    what is left is enough for it and those in hand, each taken to cost what the dearest has cost. `folder`: where the
-    agents work; `into`: where transcripts and outcomes go, else `.ipyagent/sessions/map`. `at_once`: tasks in
+    `ask` that means no. `max_cost`: US dollars for all together; the first task goes alone, then one is begun only
+    while what is left is enough for it and those in hand, each taken to cost what the dearest has cost. `folder`:
+    where the agents work; `into`: where transcripts and outcomes go, else `.ipyagent/sessions/map`. `at_once`: tasks in
     hand at most.
 
     A row has `input`, `status` (finished, failed, stopped, limit, refused), `text`, `data`, `cost` in US dollars

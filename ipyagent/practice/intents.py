@@ -204,8 +204,8 @@ def _weak_kind(text: str) -> str:
         return "group"
     if stat(words):
         return "aggregate"
-    if re.search(r"\b(?:hourly|daily|weekly|monthly|quarterly|yearly|annual)\b|\b(?:per|by) (?:year|quarter"
-        r"|month|week|weekday|day|hour)\b|每(?:个?月|年|周|天|日|个?季度)的?\S", text, re.I):
+    if re.search(r"\b(?:hourly|daily|weekly|monthly|quarterly|yearly|annual)\b(?! (?:series|data|time))"
+        r"|\b(?:per|by) (?:year|quarter|month|week|weekday|day|hour)\b|每(?:个?月|年|周|天|日|个?季度)的?\S", text, re.I):
         return "group"
     if _WHICH.search(text):
         return "rows"

@@ -187,6 +187,13 @@ def other_work(text: str, done: str) -> list[str]:
     return [each for each in clauses if len(clauses) > 1 and _WORK.search(each) and kind(each) != done]
 
 
+_BY_DATE = re.compile(
+    r"\b(?:hourly|daily|weekly|monthly|quarterly|yearly|annual)\b(?! (?:series|data|time))"
+    r"|\b(?:per|by) (?:year|quarter|month|week|weekday|day|hour)\b|每(?:个?月|年|周|天|日|个?季度)的?\S",
+    re.I,
+)
+
+
 def _weak_kind(text: str) -> str:
     """Kinds that stand on the load verb, a statistic or a grouping word alone."""
     if re.search(_LOAD, text, re.I) or re.fullmatch(rf"(?:{FILE.pattern})", text, re.I):
@@ -204,8 +211,7 @@ def _weak_kind(text: str) -> str:
         return "group"
     if stat(words):
         return "aggregate"
-    if re.search(r"\b(?:hourly|daily|weekly|monthly|quarterly|yearly|annual)\b(?! (?:series|data|time))"
-        r"|\b(?:per|by) (?:year|quarter|month|week|weekday|day|hour)\b|每(?:个?月|年|周|天|日|个?季度)的?\S", text, re.I):
+    if _BY_DATE.search(text):
         return "group"
     if _WHICH.search(text):
         return "rows"

@@ -10,7 +10,6 @@
 from __future__ import annotations
 
 import asyncio
-import builtins
 import concurrent.futures
 import threading
 import time
@@ -21,6 +20,7 @@ from typing import Any, Literal, TypeVar
 from ipyagent.errors import AgentError
 from ipyagent.journal.protocols import Execution
 from ipyagent.kernel import execute
+from ipyagent.kernel.asking import read_line
 from ipyagent.kernel.inbox import BlockingInbox, CallJob, CodeJob, Job, LoopInbox
 from ipyagent.kernel.interrupts import Interrupts, JobGuard
 from ipyagent.kernel.one_run import ONE_RUN
@@ -200,7 +200,7 @@ class MainThread:
     async def ask_line(self, prompt: str) -> str:
         """`input(prompt)` on the main thread. Raises EOFError and whatever the front-end's input
         raises when nobody can answer."""
-        return await self.call(lambda: str(builtins.input(prompt)))
+        return await self.call(lambda: read_line(prompt))
 
     async def _post(self, job: Job[Any]) -> None:
         if self.stopped or self._inbox is None or not self._inbox.post(job):

@@ -233,8 +233,8 @@ def test_a_forked_child_does_not_go_on_as_the_session(shell: Any, tmp_path: Path
 
 def test_figures_are_pictures_and_are_closed(shell: Any) -> None:
     use = "import matplotlib; matplotlib.use('agg')\nimport matplotlib.pyplot as plt\n"
-    code = use + "fig = plt.figure(figsize=(30, 3))"
-    got = run(shell, code)
+    run(shell, use + "plt.close('all')")  # those of other tests in this process
+    got = run(shell, use + "fig = plt.figure(figsize=(30, 3))")
     (picture,) = got.images
     assert picture.media_type == "image/png"
     import io

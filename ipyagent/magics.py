@@ -120,8 +120,10 @@ class Extension:
 
     def _imported(self) -> None:
         """Wait for the imports. Done here they could be hit by an interrupt, which can leave Python's
-        import lock held for ever."""
-        self._start_imports().join()
+        import lock held for ever. In short waits, because a signal that meets another thread ends none."""
+        imports = self._start_imports()
+        while imports.is_alive():
+            imports.join(0.05)
 
     # ------------------------------------------------------------------ the agent
 

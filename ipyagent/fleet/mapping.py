@@ -185,7 +185,8 @@ class Whole:
         self._held.pop(outcome.key, None)
         cost = outcome.cost or 0.0
         self._spent += cost - self._paid.get(outcome.key, 0.0)
-        self._paid[outcome.key] = cost
+        if cost or outcome.status == "finished":  # one that failed before it was paid for tells no price
+            self._paid[outcome.key] = cost
 
     def barred(self) -> str:
         """Why no task may begin any more."""

@@ -151,6 +151,9 @@ def test_nothing_is_begun_beyond_the_cost_of_all(office: Office) -> None:
     rows = agent_map(prompts, again=True, max_cost=3.5 * one["cost"], settings=alike)
     assert sorted(row["status"] for row in rows) == ["finished"] * 3 + ["limit"] * 3, "in eight threads as in one"
     assert sum(row["cost"] for row in rows) <= 3.5 * one["cost"]
+    office.failures = 1
+    rows = agent_map(["be busy", *prompts], again=True, max_cost=3.5 * one["cost"], settings=alike)
+    assert sum(row["cost"] for row in rows) <= 3.5 * one["cost"], "a failure that cost nothing tells no price"
     later = agent_map(prompts, at_once=1, settings=office.settings)
     assert [row["tries"] for row in later] == [0, 1, 1, 1, 1, 1]
 

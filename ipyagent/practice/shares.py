@@ -91,42 +91,38 @@ def _both(by: str, rows: str) -> str:
 
 def _of_values(task: Task, query: Query) -> Recipe:
     """How many percent of the rows have each value of a column."""
+    name = query.frame.name
+    head = f"Percentage of the rows of `{name}`{query.where} by %s", f"`{name}`{query.where} 中各 %s 的行所占百分比"
+    return (yield from _table(task, query, "share", ".size()", "n", "rows for each value", head))
+
+
+def _table(
+    task: Task, query: Query, name: str, value: str, amount: str, of: str, head: tuple[str, str]
+) -> Recipe:
+    """The percentages of an amount by groups; `head`: the line above them in both languages, %s for the groups."""
     keys, by, dated = keyed(query, query.groups, linear=True)
-    table = task.fresh(result("share", keys))
+    table = task.fresh(result(name, keys))
+    rounded = f'{table}["{amount}"] = {table}["{amount}"].round(2)\n' if amount == "sum" else ""
     code = (
-        f"{query.start}{dated}{table} = {query.source}.groupby({by}).size().reset_index(name=\"n\")\n"
-        f'{table}["percent"] = ({table}["n"] / {table}["n"].sum() * 100).round(2)\n'
-        f'{table}.sort_values("n", ascending=False, ignore_index=True).head({MOST_GROUPS})'
+        f'{query.start}{dated}{table} = {query.source}.groupby({by}){value}.reset_index(name="{amount}")\n'
+        f'{table}["percent"] = ({table}["{amount}"] / {table}["{amount}"].sum() * 100).round(2)\n{rounded}'
+        f'{table}.sort_values("{amount}", ascending=False, ignore_index=True).head({MOST_GROUPS})'
     )
-    step = yield from task.sure(code, f"The percentage of rows for each value of {', '.join(keys)}.")
+    step = yield from task.sure(code, f"The percentage of {of} of {', '.join(keys)}.")
     over = ", ".join(f"`{each}`" for each in keys)
-    head = task.say(
-        f"Percentage of the rows of `{query.frame.name}`{query.where} by {over}",
-        f"`{query.frame.name}`{query.where} 中各 {over} 的行所占百分比",
-    )
-    return shown(task, head + task.say(":", "："), [*keys, "n", "percent"], step.text)
+    said = task.say(*(words.replace("%s", over) for words in head)) + task.say(":", "：")
+    return shown(task, said, [*keys, amount, "percent"], step.text)
 
 
 def _of_sum(task: Task, query: Query, column: str) -> Recipe:
     """How many percent of the sum of a column each group has, or the rows of the conditions."""
     frame = query.frame
     if query.groups or query.units:
-        keys, by, dated = keyed(query, query.groups, linear=True)
-        table = task.fresh(result(f"share_of_{column}", keys))
-        code = (
-            f"{query.start}{dated}{table} = "
-            f'{query.source}.groupby({by})[{quoted(column)}].sum().reset_index(name="sum")\n'
-            f'{table}["percent"] = ({table}["sum"] / {table}["sum"].sum() * 100).round(2)\n'
-            f'{table}["sum"] = {table}["sum"].round(2)\n'
-            f'{table}.sort_values("sum", ascending=False, ignore_index=True).head({MOST_GROUPS})'
-        )
-        step = yield from task.sure(code, f"The percentage of the sum of {column} for each of {', '.join(keys)}.")
-        over = ", ".join(f"`{each}`" for each in keys)
-        head = task.say(
-            f"Percentage of the sum of `{column}`{query.where} by {over}",
-            f"`{column}` 总和{query.where}中各 {over} 所占百分比",
-        )
-        return shown(task, head + task.say(":", "："), [*keys, "sum", "percent"], step.text)
+        words = (
+            f"Percentage of the sum of `{column}`{query.where} by %s", f"`{column}` 总和{query.where}中各 %s 所占百分比"
+        )  # fmt: skip
+        value, of = f"[{quoted(column)}].sum()", f"the sum of {column} for each"
+        return (yield from _table(task, query, f"share_of_{column}", value, "sum", of, words))
     base, met = replace(query, filters=query.filters[: query.base]), replace(query, filters=query.filters[query.base :])
     whole, part = task.fresh("whole"), task.fresh("part_of_it")
     condition = " & ".join(f"({each.code(base.source)})" for each in met.filters)

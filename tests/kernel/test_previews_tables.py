@@ -13,7 +13,8 @@ import polars as pl
 import pytest
 from preview_checks import shown
 
-from ipyagent.kernel.variables import describe
+from ipyagent.kernel.previews import numbers_in_text
+from ipyagent.kernel.variables import describe, summarize
 
 # ------------------------------------------------------------------ tables
 
@@ -216,3 +217,32 @@ def test_a_tensor_is_told_by_shape_type_and_device(monkeypatch: pytest.MonkeyPat
     stand_in.Tensor = Tensor  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "torch", stand_in)
     assert "torch Tensor float32 2x3, on cuda:0, requires grad" in shown(Tensor())
+
+
+# ------------------------------------------------------------------ texts that are numbers
+
+
+def test_a_column_of_text_that_is_mostly_numbers_says_so_in_pandas_polars_and_arrow() -> None:
+    cells = [f"{n}.5" for n in range(66)] + ["-"]
+    said = "text: 66 of 67 are numbers, others: '-'"
+    frame = pl.DataFrame({"price": cells})
+    for made in (pd.DataFrame({"price": cells}), frame, frame.to_arrow()):
+        assert said in describe("t", made)
+        assert said in summarize({"t": made})
+    assert said in describe("s", pd.Series(cells, dtype=object))
+    assert said in summarize({"s": pl.Series("price", cells)})
+
+
+def test_what_counts_as_a_number_in_text() -> None:
+    assert numbers_in_text(["1,234", "-5 %", "$ 7.50", "1.234,50", "3e-4", ".5", "12 000", "n/a", "5", "6"]) == (
+        "text: 9 of 10 are numbers, others: 'n/a'"
+    )
+    assert numbers_in_text(["1", None, "2", "", "3", float("nan")]) == "text: all 3 are numbers"
+    assert numbers_in_text(["2020-01-01"] * 9) == numbers_in_text(["a", "1", "2"]) == numbers_in_text(["1", "2"]) == ""
+    assert numbers_in_text(["1"] * 100 + list("abcdef")).endswith("others: 'a', 'b', 'c', 'd', …")
+
+
+def test_a_long_text_column_is_sampled_and_says_so_without_costing_the_time_of_the_others() -> None:
+    frame = pd.DataFrame({"price": [str(n) for n in range(300_000)]})
+    assert re.search(r"text: all [\d,]+ sampled are numbers", summarize({"t": frame}))
+    assert "1" * 50_000 not in numbers_in_text(["1" * 50_000] * 3 + ["1"] * 30)

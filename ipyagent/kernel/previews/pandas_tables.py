@@ -11,9 +11,12 @@ from typing import Any
 from ipyagent.kernel.masking import name_strength
 from ipyagent.kernel.previews._kind import MISSING, Kind, instance_dict, loaded
 from ipyagent.kernel.previews._look import Family, Group, Look, clip
+from ipyagent.kernel.previews.text import numbers_in_text
 
 EXACT_CELLS = 2_000_000
 EXACT_OBJECTS = 2_000
+TEXTS = 20_000
+"""Cells of a text column that are read to say whether they are numbers; 2,000 for its word in a line."""
 SAMPLE = 2_000
 _SHORT = {"float": "f", "int": "i", "uint": "u"}
 _LIBRARIES = ("pandas", "numpy", "pyarrow", "geopandas", "pandas_stubs")
@@ -98,6 +101,17 @@ def _column(frame: Any, at: int) -> Any:
     return frame.iloc[:, at]
 
 
+def numbers_of(column: Any, look: Look, most: int) -> str:
+    """That a column of texts is mostly numbers, see `numbers_in_text`; "" for any other, and when time is short."""
+    if dtype_word(column.dtype) not in ("obj", "str") or not _is_readable(column) or look.spent(0.5):
+        return ""
+    if name_strength(look.label(column.name, 60)) == 2:
+        return ""
+    rows = len(column)
+    step = max(1, -(-rows // most))
+    return numbers_in_text(column.iloc[::step].tolist(), of="sampled" if step > 1 else "")
+
+
 def _head(frame: Any, kind: Kind) -> str:
     return f"{kind.name} {len(frame)} x {len(frame.columns)}"
 
@@ -111,6 +125,8 @@ def _columns(frame: Any, look: Look, sampled: list[bool]) -> Iterator[str]:
         if not exact:
             sampled.append(True)
             words = "" if words.startswith("~0%") else words
+        told = numbers_of(column, look, SAMPLE)
+        words = "; ".join(filter(None, (words, told)))
         name = look.label(labels[at], 40)
         yield f"{name} {dtype_word(column.dtype)}" + (f" ({words})" if words else "")
 
@@ -197,6 +213,8 @@ def column_words(column: Any, look: Look, exact_cells: int, width: int) -> str:
         if letter in "iuf" and not _is_missing(low):
             text += f", mean {'' if whole else '~'}{float(part.mean()):.6g}"
         return text
+    if told := numbers_of(column, look, TEXTS):
+        text += f", {told}"
     seen: list[str] = []
     for cell in _cells(column, 0, 60):
         if _is_missing(cell):
@@ -221,6 +239,8 @@ def series_line(value: Any, look: Look, width: int) -> str:
     name = "" if series.name is None else look.label(series.name, 40)
     words, exact = missing(series, EXACT_CELLS, look)
     head = series_short(value, look.kind(value)) + (f" {name}" if name else "") + _index_words(series.index, look)
+    told = numbers_of(series, look, SAMPLE)
+    words = "; ".join(filter(None, (words, told)))
     head += f" ({words})" if words else "" if exact else " (missing sampled)"
     cells = (look.cell(cell, 40, name) for cell in _cells(series, 0, 20))
     return f"{head}: {look.items(cells, width - len(head.encode()) - 2, len(series))}"

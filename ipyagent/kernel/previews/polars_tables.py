@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from ipyagent.kernel.masking import name_strength
 from ipyagent.kernel.previews._kind import Kind
 from ipyagent.kernel.previews._look import Family, Group, Look, clip
+from ipyagent.kernel.previews.text import numbers_in_text
 
 _WORDS = {"String": "str", "Int": "i", "UInt": "u", "Float": "f", "Boolean": "bool", "Datetime": "dt", "double": "f64"}
 
@@ -41,6 +43,16 @@ def _cells(column: Any, start: int, stop: int) -> list[Any]:
     return list(part.to_list() if hasattr(part, "to_list") else part.to_pylist())
 
 
+def _numbers(word: str, column: Any, label: str, look: Look) -> str:
+    """That a column of texts is mostly numbers; "" for any other. At most 4,000 cells are read."""
+    if word not in ("str", "string", "large_string", "string_view") or name_strength(label) == 2 or look.spent(0.5):
+        return ""
+    rows, cells = len(column), []
+    for start in (0,) if rows <= 4_000 else range(0, rows - 40, rows // 100):
+        cells += _cells(column, start, start + (rows if rows <= 4_000 else 40))
+    return numbers_in_text(cells, of="" if rows <= 4_000 else "sampled")
+
+
 def short(value: Any, kind: Kind) -> str:
     rows, columns = _shape(value)
     return f"{kind.top} {kind.name} {rows} x {columns}"
@@ -48,8 +60,10 @@ def short(value: Any, kind: Kind) -> str:
 
 def _columns(value: Any, look: Look) -> Iterator[str]:
     for at, name in enumerate(_names(value)):
-        word, nulls, _ = _column(value, at)
-        yield f"{look.label(name, 40)} {word}" + (f" ({nulls:,} null)" if nulls else "")
+        word, nulls, column = _column(value, at)
+        label = look.label(name, 40)
+        words = "; ".join(filter(None, (f"{nulls:,} null" if nulls else "", _numbers(word, column, label, look))))
+        yield f"{label} {word}" + (f" ({words})" if words else "")
 
 
 def line(value: Any, look: Look, width: int) -> str:
@@ -68,7 +82,9 @@ def block(value: Any, look: Look, width: int) -> Iterator[str]:
         word, nulls, column = _column(value, at)
         label = look.label(names[at], 60)
         cells = (look.cell(cell, 40, label) for cell in _cells(column, 0, 4))
-        yield f"  {label}: {word}" + (f", {nulls:,} null" if nulls else "") + f", e.g. {look.items(cells, 140, None)}"
+        told = _numbers(word, column, label, look)
+        facts = ", ".join(filter(None, (word, f"{nulls:,} null" if nulls else "", told)))
+        yield f"  {label}: {facts}, e.g. {look.items(cells, 140, None)}"
     if columns > shown:
         more = (look.label(name, 30) for name in names[shown:])
         yield f"  {columns - shown:,} more columns: {look.items(more, 400, columns - shown)}"
@@ -88,7 +104,9 @@ def series_short(value: Any, kind: Kind) -> str:
 def series_line(value: Any, look: Look, width: int) -> str:
     nulls = value.null_count()
     head = f"{series_short(value, look.kind(value))} {look.label(value.name, 40)}"
-    head += f" ({nulls:,} null)" if nulls else ""
+    told = _numbers(_type_word(value.dtype), value, look.label(value.name, 40), look)
+    words = "; ".join(filter(None, (f"{nulls:,} null" if nulls else "", told)))
+    head += f" ({words})" if words else ""
     cells = (look.cell(cell, 40, value.name) for cell in _cells(value, 0, 20))
     return f"{head}: {look.items(cells, width - len(head.encode()) - 2, value.len())}"
 

@@ -1,9 +1,11 @@
 """Texts and bytes: length, beginning and, in depth, the end. Escaped to one line, secrets masked before
-anything is cut."""
+anything is cut. Also says of a column of texts that most of them are numbers."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from ipyagent.kernel.masking import mask
@@ -12,6 +14,13 @@ from ipyagent.kernel.previews._look import CONTEXT, Family, Group, Look, clip, o
 
 WHOLE = 100_000
 """Longest text that is masked as a whole, so that its end may be shown."""
+NUMBER_CHARS = 40
+"""A longer text is no number."""
+_NUMBER = re.compile(
+    r"\s*[-+−]?\s?(?:[$€£¥]\s?)?[-+]?"
+    r"(?:\d{1,3}(?:[,' ]\d{3})+(?:\.\d+)?|\d{1,3}(?:\.\d{3})+,\d+|\d+(?:[.,]\d*)?|[.,]\d+)"
+    r"(?:[eE][-+]?\d+)?\s?[%€$£]?\s*"
+)
 
 
 def _text(value: Any, kind: Kind) -> str:
@@ -56,6 +65,30 @@ def bytes_line(value: Any, look: Look, width: int) -> str:
     shown = "".join(c if " " <= c <= "~" or c == "…" else f"\\x{ord(c):02x}" for c in text[:width])
     prefix = f"{_bytes(value, kind)}: "
     return f"{prefix}b{quoted(shown, width - len(prefix) - 1)}"
+
+
+def numbers_in_text(cells: Iterable[Any], *, of: str = "") -> str:
+    """Of a column of texts that is mostly numbers (at least three, four of five): "text: 66 of 67 are numbers,
+    others: '-'", with the commonest others; "" for any other column. Missing cells (no text) and empty texts are not
+    counted. `of` stands behind the count of all ("sampled")."""
+    numbers, others, count = 0, Counter[str](), 0
+    for cell in cells:
+        if type(cell) is not str or not cell:
+            continue
+        count += 1
+        if len(cell) <= NUMBER_CHARS and _NUMBER.fullmatch(cell):
+            numbers += 1
+        elif len(others) < 1_000 or cell in others:
+            others[cell[:NUMBER_CHARS]] += 1
+        if count >= 50 and numbers * 2 < count:
+            return ""
+    if numbers < 3 or numbers * 5 < count * 4:
+        return ""
+    said = f" {of}" if of else ""
+    if numbers == count:
+        return f"text: all {count:,}{said} are numbers"
+    named = ", ".join(quoted(mask(other), 24) for other, _ in others.most_common(4))
+    return f"text: {numbers:,} of {count:,}{said} are numbers, others: {named}{', …' if len(others) > 4 else ''}"
 
 
 FAMILIES = (

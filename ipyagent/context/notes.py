@@ -18,7 +18,7 @@ from ipyagent.context.store_results import text_of
 from ipyagent.context.thresholds import notes_limit
 from ipyagent.errors import AgentError
 from ipyagent.journal.admission import THINKING, text_block
-from ipyagent.journal.events import Block, Compacted, Event, NotesWritten
+from ipyagent.journal.events import Block, Compacted, Event, LayerDecided, NotesWritten
 from ipyagent.journal.protocols import ForkOrder, Moment, Situation
 from ipyagent.journal.tokens import estimate_block, estimate_text
 from ipyagent.project import Project, user_folder, write_atomically
@@ -33,6 +33,7 @@ HEAD = (
     "The conversation before this point left the context window. These are the notes that were kept during it "
     "(whole in `{path}`); what follows them is verbatim. Go on from here without asking."
 )
+NOTHING_NEW = "the update left the notes as they were; a later turn tries again"
 _NAMED = re.compile(r"\{\{(\w+)\}\}")
 
 Placed = list[tuple[str, Block, int]]
@@ -48,7 +49,7 @@ class NotesLayer:
     moments: frozenset[Moment] = frozenset(("turn_end", "near", "mark"))
 
     async def consider(self, now: Situation) -> Sequence[Event]:
-        """NotesWritten at a turn's end, Compacted at the mark; none for nothing to do. Raises
+        """NotesWritten at a turn's end if their text changed, Compacted at the mark; none for nothing to do. Raises
         ModelError and AgentError."""
         return await self._write(now) if now.moment == "turn_end" else await self._compact(now)
 
@@ -75,16 +76,17 @@ class NotesLayer:
                 enough=desk.enough,
             )
         )
-        if not desk.edits and (old.empty or forked.status != "finished"):
+        if desk.notes.empty or (not desk.edits and forked.status != "finished"):
             raise AgentError(f"the notes were not written, a later turn tries again: {forked.message or forked.status}")
+        if desk.notes == old:  # they cover what they covered before, and no more
+            return (LayerDecided(layer=self.name, words=NOTHING_NEW),)
         if read_notes(path) != before:
             raise AgentError(f"{path.name} was changed by somebody else and stays; a later turn tries again")
         kept = desk.notes.limited(_limit(now, "notes_section_tokens"), _limit(now, "notes_tokens"))
-        if desk.edits:
-            try:
-                write_atomically(path, str(kept).encode("utf-8", "replace"))
-            except OSError as problem:
-                raise AgentError(f"cannot write {path} ({problem.strerror or problem}): free some space") from None
+        try:
+            write_atomically(path, str(kept).encode("utf-8", "replace"))
+        except OSError as problem:
+            raise AgentError(f"cannot write {path} ({problem.strerror or problem}): free some space") from None
         return (NotesWritten(upto=upto, tokens=estimate_text(str(kept)), calls=desk.edits),)
 
     # ------------------------------------------------------------------ compacting

@@ -103,6 +103,8 @@ class _Taken(msgspec.Struct, kw_only=True):
     compacted_at: int | None = None
     server_edits: dict[str, ServerEdited]
     """What the server left out then."""
+    notes: NotesWritten | None = None
+    """The notes that there were then."""
 
 
 class History:
@@ -242,7 +244,7 @@ class History:
             case Collapsed():
                 self._save(event, "collapse", event.saved)
             case DecisionUndone() if event.event in self._taken:
-                self._give_back(self._taken.pop(event.event))
+                self._give_back(self._taken.pop(event.event), event.event)
             case ResultStored():
                 if event.tokens:
                     self._save(event, "store_results", 0, chars=event.chars)
@@ -293,10 +295,15 @@ class History:
         savings.times += times
         savings.chars += chars
         saved = Savings(max(0, tokens), times, chars)
-        self._taken[event.id] = _Taken(layer=layer, saved=saved, server_edits=dict(self.server_edits))
+        self._taken[event.id] = _Taken(
+            layer=layer, saved=saved, server_edits=dict(self.server_edits), notes=self.notes
+        )
 
-    def _give_back(self, taken: _Taken) -> None:
-        """A decision was taken back: what it took away is there again, and what it saved is not saved."""
+    def _give_back(self, taken: _Taken, decided: int) -> None:
+        """The decision of event `decided` was taken back: what it took away is there again, and what it saved is not
+        saved. Notes that were written without it do not cover it."""
+        if self.notes is not None and self.notes.upto >= decided:
+            self.notes = taken.notes
         for turn in taken.turns:
             turn.out = False
         if taken.request is not None and self.turns and self.turns[-1].first == taken.request.id:

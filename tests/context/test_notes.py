@@ -266,6 +266,41 @@ def test_an_update_that_edits_nothing_writes_nothing(room: NotesRoom, answer: Re
     assert len(room.asked(updates=True)) <= 4
 
 
+def same_again(body: dict[str, Any]) -> Reply:
+    return calls([("edit_file", {"path": path_in(body), "old": STATE, "new": STATE})])
+
+
+def test_an_update_that_changes_no_text_leaves_the_cursor_and_what_followed_is_kept_word_for_word(
+    room: NotesRoom,
+) -> None:
+    agent = room.agent(keep_tokens=200, keep_messages=1)
+    room.turn(agent, "the heron is 81 kg. " + words(1, 1_800))
+    [written] = room.events(agent, NotesWritten)
+    room.updates = [text("Nothing to add."), same_again]
+    for number in (2, 3):
+        room.turn(agent, f"the curlew is {number} kg. " + words(number, 1_200))
+    assert room.updates == [], "both updates ran"
+    assert room.events(agent, NotesWritten) == [written]
+    assert room.events(agent, LayerFailed) == []
+    agent.settings.keep_most_tokens = 8_000
+    agent.settings.auto_compact_percent = 3
+    room.turn(agent, "and now?")
+    assert "the curlew is 2 kg" in str(room.asked(updates=False)[-1].body["messages"])  # type: ignore[index]
+
+
+def test_notes_written_while_turns_were_out_do_not_cover_them_once_they_are_back(room: NotesRoom) -> None:
+    agent = room.agent()
+    room.turn(agent, "the heron is 81 kg")
+    room.turn(agent, "the curlew is 7 kg")
+    agent.compact("--snip 1")
+    room.turn(agent, words(1, 1_800))
+    [written] = room.events(agent, NotesWritten)
+    assert agent.session is not None
+    assert agent.session.history.notes == written
+    agent.compact("--undo")
+    assert agent.session.history.notes is None
+
+
 def test_notes_that_the_user_changed_meanwhile_stay_as_they_are(room: NotesRoom) -> None:
     agent = room.agent()
     room.turn(agent, words(1, 1_800))

@@ -92,6 +92,7 @@ async def boundary(now: Situation, gone: Range, method: str, head: Sequence[Bloc
     left = left_ranges(now.view, now.folder, [(gone.first, gone.last)])
     named = [text_block(left.line)] if left is not None else []
     blocks = [*head, *named]
+    asked = len(blocks)
     if gone.tail and kept:
         blocks += [text_block(REQUEST_OPEN if now.open_turn else REQUEST_DONE), *kept]
     if gone.tail and now.open_turn:
@@ -103,6 +104,7 @@ async def boundary(now: Situation, gone: Range, method: str, head: Sequence[Bloc
         last=gone.last,
         blocks=tuple(blocks),
         tokens_before=before,
+        asked=(asked, len(blocks)),
     )
     after = _smaller(now, made, before)
     names: list[str] = []
@@ -119,7 +121,8 @@ async def boundary(now: Situation, gone: Range, method: str, head: Sequence[Bloc
     made = msgspec.structs.replace(made, blocks=tuple(blocks), restored=tuple(names))
     after = _smaller(now, made, before)
     if left is not None and left.write():  # the disk failed: nothing names what is not there
-        made = msgspec.structs.replace(made, blocks=(*head, *blocks[len(head) + len(named) :]))
+        span = (made.asked[0] - len(named), made.asked[1] - len(named))
+        made = msgspec.structs.replace(made, blocks=(*head, *blocks[len(head) + len(named) :]), asked=span)
         after = _smaller(now, made, before)
     return msgspec.structs.replace(made, tokens_after=after)
 

@@ -110,7 +110,7 @@ class NotesLayer:
         told = f"{head}\n\n<notes>\n{kept.noted}\n</notes>"
         left = left_ranges(now.view, now.folder, [(1, placed[cut][2] - 1)])
         blocks = [text_block(told if left is None else f"{told}\n{left.line}")]
-        blocks += _request_again(now, placed, cut)
+        blocks += (again := _request_again(now, placed, cut))
         made = _boundary(now, placed, cut, blocks, ())
         after, before = now.view.tokens_after(made), now.view.count().tokens
         if after is None or after >= before or after >= now.state.auto_mark:
@@ -128,7 +128,7 @@ class NotesLayer:
         if left is not None and not now.dry and left.write():  # the disk failed: nothing names what is not there
             blocks[0] = text_block(told)
         after = now.view.tokens_after(_boundary(now, placed, cut, blocks, ())) or after
-        made = _boundary(now, placed, cut, blocks, tuple(names), tokens=(before, after))
+        made = _boundary(now, placed, cut, blocks, tuple(names), tokens=(before, after), asked=(1, 1 + len(again)))
         await now.hook("post_compact", {"trigger": now.trigger, "method": "notes", "before": before, "after": after})
         return (made,)
 
@@ -284,8 +284,11 @@ def _boundary(
     restored: tuple[str, ...],
     *,
     tokens: tuple[int, int] = (0, 0),
+    asked: tuple[int, int] = (0, 0),
 ) -> Compacted:
     """Everything before block `cut` gives way to the blocks."""
-    made: dict[str, Any] = {"tokens_before": tokens[0], "tokens_after": tokens[1], "restored": restored}
+    made: dict[str, Any] = {
+        "tokens_before": tokens[0], "tokens_after": tokens[1], "restored": restored, "asked": asked
+    }  # fmt: skip
     last = placed[cut][2] - 1
     return Compacted(trigger=now.trigger, method="notes", first=1, last=last, blocks=tuple(blocks), **made)

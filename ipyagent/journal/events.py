@@ -295,6 +295,8 @@ class Compacted(_Event, frozen=True, tag=True):
     tokens_after: int = 0
     restored: tuple[str, ...] = ()
     """What was put back after the summary, for the user: "file a.csv", "variables"."""
+    asked: tuple[int, int] = (0, 0)
+    """Which of `blocks` are the request that was being worked on, with what is said of it: from, and up to before."""
 
 
 class Snipped(_Event, frozen=True, tag=True):

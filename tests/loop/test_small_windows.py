@@ -88,7 +88,7 @@ def test_a_request_larger_than_the_window_is_set_aside_and_never_sent(
     body = server.messages[-1].body
     assert body is not None
     assert "box 3999 weighs" not in str(body["messages"])
-    assert "too large for the context window" in str(body["messages"])
+    assert "too large and was taken out of the conversation here. It was not answered" in str(body["messages"])
     assert server.refused == []
     session = rig.agent.session
     assert session is not None

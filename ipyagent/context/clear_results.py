@@ -1,7 +1,8 @@
 """Old results of tools that can be used again leave the view: no model call, before each request.
 
 By time: after a long silence the provider's cache is cold, all but the newest go. By count: all but
-the newest go when that pays (`policy.weigh`), or before every request (`clear_policy="every_turn"`).
+the newest go when that pays, near the auto-compact threshold only if that frees much of the window
+(`policy.weigh`); or before every request (`clear_policy="every_turn"`).
 What goes is kept in a file that is named in its place. Never touched: what the model has not seen yet,
 results of other tools, errors among the last three results, and everything while a turn is open whose
 thinking is bound to what stands before it.
@@ -13,7 +14,7 @@ from collections.abc import Sequence
 from itertools import accumulate
 
 from ipyagent.context.archive import left_results
-from ipyagent.context.policy import NEAR, Cut, Verdict, cleared_words, weigh
+from ipyagent.context.policy import ASKED_SHARE, LOW_SHARE, Cut, Verdict, cleared_words, weigh
 from ipyagent.context.server_edits import server_asked, server_clears
 from ipyagent.journal.events import Event, LayerDecided, ResultsCleared
 from ipyagent.journal.protocols import Moment, Situation
@@ -112,6 +113,9 @@ def judge(now: Situation, results: list[Spot], old: list[int], keep: int) -> Ver
     carried = [gain * ((size - stands[at + keep]) // 2) for at, gain in zip(old, savings, strict=True)]
     from_here = list(accumulate(reversed(savings)))[::-1]
     carried_from_here = list(accumulate(reversed(carried)))[::-1]
+    tokens, threshold = now.state.tokens, now.state.auto_mark
+    rounds = sum(message["role"] == "assistant" for message in view.messages)
+    growth = max(1.0, behind.tokens[min(1, size)] * measure / max(1, rounds))
     cuts = []
     for first in range(0, len(spots), 1 + len(spots) // MOST_CUTS):
         spot = spots[first]
@@ -119,23 +123,27 @@ def judge(now: Situation, results: list[Spot], old: list[int], keep: int) -> Ver
         # read up to the newest entry before the cut, written anew from there
         start = view.held(spot.message, lifetime - now.idle)
         cached = behind.tokens[start] - behind.tokens[max(sent, start)]
+        cleared = round((from_here[first] + thinking) * measure)
         cuts.append(
             Cut(
                 first=first,
                 results=len(spots) - first,
-                cleared=round((from_here[first] + thinking) * measure),
+                cleared=cleared,
                 rewritten=round(max(0, cached - from_here[first] - thinking) * measure),
                 carried=round(carried_from_here[first] * measure),
+                requests=max(1, int((threshold - tokens + cleared) / growth)),
             )
         )
+    asked = now.trigger == "manual"
+    need = int(ASKED_SHARE * threshold) if asked else max(1, tokens - int(LOW_SHARE * threshold))
     return weigh(
         cuts,
         now.rates,
         turns=now.turns,
         cold=now.idle >= lifetime,
         cached=now.setting("prompt_cache"),
-        near_mark=now.state.auto_mark if now.state.above_warning else 0,
-        why=NEAR if now.trigger == "auto" else "you asked for it",
+        need=need if now.state.above_warning else 0,
+        asked=asked,
     )
 
 

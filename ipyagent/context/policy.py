@@ -15,17 +15,21 @@ from ipyagent.journal.protocols import Rates
 
 RELATIVE = Rates(input=1.0, read=0.1, write=1.25, output=5.0)
 """Prices relative to an input token, for models whose price is not known (the provider's usual ratios)."""
-NEAR = "the auto-compact mark is near"
-NEAR_SHARE = 0.02
-"""Near the auto-compact mark a clearing must free this share of the mark: less would buy a request or
-two and break the cache again each time."""
+NEAR = "the auto-compact threshold is near"
+ASKED = "you asked for it"
+LOW_SHARE = 0.7
+"""Near the auto-compact threshold a clearing must leave at most this share of it in the prompt: with less, the next
+results would bring it back at once, and each time the cache is written anew. Else compaction does it."""
+ASKED_SHARE = 0.02
+"""What a clearing that the user asks for must free at least, as a share of the threshold."""
 
 
 class Cut(msgspec.Struct, frozen=True):
     """Clearing from one old result on, with all old ones behind it.
 
     `results` of them go, `cleared` tokens in all; `rewritten` tokens stay behind the cut and were in
-    the cache; `carried` is tokens x requests that the same results were read in since they were old.
+    the cache; `carried` is tokens x requests that the same results were read in since they were old;
+    `requests` fit into the window after it before the threshold is reached again (0: not known).
     """
 
     first: int
@@ -33,6 +37,7 @@ class Cut(msgspec.Struct, frozen=True):
     cleared: int
     rewritten: int
     carried: int = 0
+    requests: int = 0
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,18 +58,20 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def weigh(
-    cuts: Sequence[Cut], rates: Rates, *, turns: int, cold: bool = False, cached: bool = True, near_mark: int = 0,
-    why: str = NEAR,
+    cuts: Sequence[Cut], rates: Rates, *, turns: int, cold: bool = False, cached: bool = True, need: int = 0,
+    asked: bool = False,
 ) -> Verdict:  # fmt: skip
     """The verdict on clearing from one of `cuts` (oldest first).
 
     `turns`: requests to be expected, the next one included. `cold`: the provider holds nothing any
     more, so all will be written anyway. `cached` False: no cache is used, every token costs the input
-    price. `near_mark`: the auto-compact mark when the prompt is near it, else 0; `why` says so.
+    price. `need`: tokens that must go at once because the auto-compact threshold is near, else 0;
+    `asked`: the user wants it, whatever it costs.
 
     A cut pays when the expected saving exceeds the cost. It is still not taken before reading the
     old results has cost as much as the rewrite: waiting collects more of them for one rewrite, and
-    never costs more than twice what was best.
+    never costs more than twice what was best. Near the threshold there is no more waiting: one batch
+    frees what is needed and pays, or everything stays and compaction does it.
     """
     if not cuts:
         return Verdict(clear=False, cut=None)
@@ -72,24 +79,35 @@ def weigh(
     prices = rates if priced else RELATIVE
     if not cached:
         prices = Rates(input=prices.input, read=prices.input, write=prices.input, output=prices.output)
-    turns = max(1, turns)
 
     def sides(cut: Cut) -> tuple[float, float]:
         first_read = prices.write if cold else prices.read
-        saving = cut.cleared * (first_read + prices.read * (turns - 1))
+        saving = cut.cleared * (first_read + prices.read * (_requests(cut, turns) - 1))
         return (0.0 if cold else cut.rewritten * (prices.write - prices.read)), saving
 
-    if near_mark and cuts[0].cleared >= NEAR_SHARE * near_mark:
-        cost, saving = sides(cuts[0])
-        words = f"{cleared_words(cuts[0].results, cuts[0].cleared)}: {why}; {_costs(cost, cuts[0], priced)}"
-        return Verdict(clear=True, cut=cuts[0], cost=cost, saving=saving, priced=priced, words=words)
     weighed = [(saving - cost, cost, saving, cut) for cut in cuts for cost, saving in [sides(cut)]]
-    ripe = [
-        item for item in weighed if item[0] > 0 and (item[1] == 0.0 or item[3].carried * prices.read >= item[1])
-    ]
-    net, cost, saving, cut = max(ripe or weighed, key=lambda item: item[0])
-    verdict = Verdict(clear=bool(ripe), cut=cut, cost=cost, saving=saving, priced=priced)
-    return msgspec.structs.replace(verdict, words=_words(verdict, turns, cold, net, cut.carried * prices.read))
+    tight = need > 0 and not cold and cached
+    if tight and asked:
+        fit = [item for item in weighed[:1] if item[3].cleared >= need]
+    elif tight:
+        fit = [item for item in weighed if item[3].cleared >= need and item[0] > 0]
+    else:
+        fit = [item for item in weighed if item[0] > 0 and (not item[1] or item[3].carried * prices.read >= item[1])]
+    net, cost, saving, cut = max(fit or weighed, key=lambda item: item[0])
+    verdict = Verdict(clear=bool(fit), cut=cut, cost=cost, saving=saving, priced=priced)
+    if tight and not fit and all(each.cleared < need for each in cuts):
+        words = f"kept {_old(cuts[0].results)}: the prompt would be near the auto-compact threshold without them too"
+    elif tight and fit and asked:
+        words = f"{cleared_words(cut.results, cut.cleared)}: {ASKED}; {_costs(cost, cut, priced)}"
+    else:
+        words = _words(verdict, _requests(cut, turns), cold, 0.0 if tight else net, cut.carried * prices.read)
+        words = words.replace(": ", f": {NEAR}; ", 1) if tight and fit else words
+    return msgspec.structs.replace(verdict, words=words)
+
+
+def _requests(cut: Cut, turns: int) -> int:
+    """Requests that are cheaper by a cut: until the window is full again, a compaction takes the results anyway."""
+    return max(1, min(turns, cut.requests) if cut.requests else turns)
 
 
 def _words(verdict: Verdict, turns: int, cold: bool, net: float, spent: float) -> str:

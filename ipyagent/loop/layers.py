@@ -76,13 +76,13 @@ class Engine:
         await self._ask_all("results")
 
     async def before_request(self) -> None:
-        """The cheap layers, then a compaction when the mark is reached; a free one already when a turn begins
-        near it on a model that binds thinking: once results are in, only a dear one could be made."""
+        """The cheap layers, then a compaction when the threshold is reached; a free one already when a turn begins
+        near it: within the turn, notes may lack too much of it, and thinking may forbid everything but a summary."""
         await self._ask_all("request")
         session, begins, self._begun = self.session, not self._begun, True
         state = session.state(session.view.count().tokens)
         near = state.tokens + result_tokens(session.setting("store_chars"), state.window) >= state.auto_mark
-        if begins and session.info.thinking and near and not state.above_auto and not self._held_back():
+        if begins and near and not state.above_auto and not self._held_back():
             await self._ask_all("near")
         if session.state(session.view.count().tokens).above_auto:
             line = self._held_back()

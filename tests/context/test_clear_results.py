@@ -146,13 +146,33 @@ def test_the_best_cut_leaves_an_old_result_far_back_alone() -> None:
     assert talk.results()[1:14] == [GONE] * 13
 
 
-def test_near_the_mark_old_results_go_whatever_it_costs() -> None:
+def test_near_the_threshold_old_results_go_down_to_70_percent_of_it_or_not_at_all() -> None:
     talk = rounds(30, words=600)
     window = round(talk.view.count().tokens * 1.3)
-    assert situation(talk.view, window=window).state.above_warning
-    cleared, decided = talk.consider(window=window, turns=3)
-    assert len(cleared.calls) == 27
-    assert "the auto-compact mark is near" in decided.words
+    before = situation(talk.view, window=window).state
+    assert before.above_warning
+    cleared, decided = talk.consider(window=window)
+    assert "the auto-compact threshold is near" in decided.words
+    assert talk.view.count().tokens <= 0.7 * before.auto_mark
+    assert decided.dollars > 0
+    talk = rounds(6, words=600).user("A long question. " * 3_000)
+    window = round(talk.view.count().tokens * 1.3)
+    (kept,) = talk.consider(window=window)
+    assert kept.words.startswith("kept 3 old results: the prompt would be near")
+    assert talk.view.results[0].cleared is False
+
+
+def test_near_the_threshold_no_clearing_costs_more_than_it_saves_and_none_follows_another() -> None:
+    """A session in a window of 40,000 tokens, results of all sizes: what is cleared is paid back before it is full."""
+    talk, at = Talk().user(), []
+    for number in range(120):
+        talk.call(words=(40, 300, 1_500, 3_000)[number % 4])
+        made = talk.consider(window=40_000, turns=min(50, max(3, number)))
+        if made and isinstance(made[0], ResultsCleared):
+            at.append(number)
+            assert made[1].dollars > 0, made[1].words
+    assert len(at) >= 5
+    assert all(later - earlier >= 3 for earlier, later in zip(at, at[1:], strict=False)), at
 
 
 def test_a_stored_result_can_still_be_found() -> None:

@@ -63,12 +63,25 @@ def test_without_a_cache_every_token_costs_the_input_price() -> None:
     assert verdict.saving == pytest.approx(500 * 2e-6 * 3)
 
 
-def test_near_the_mark_all_old_results_go_if_that_frees_enough() -> None:
-    cuts = [Cut(0, 9, 20_000, 100_000), Cut(5, 4, 100, 100)]
-    verdict = weigh(cuts, RATES, turns=3, near_mark=167_000)
-    assert (verdict.clear, verdict.cut) == (True, cuts[0])
-    assert "the auto-compact mark is near" in verdict.words
-    assert not weigh([Cut(0, 1, 500, 100_000)], RATES, turns=3, near_mark=167_000).clear
+def test_near_the_threshold_one_batch_frees_what_is_needed_and_pays_or_nothing_goes() -> None:
+    far, near, little = Cut(0, 9, 20_000, 10_000), Cut(3, 6, 18_000, 3_000), Cut(8, 1, 1_200, 100)
+    verdict = weigh([far, near, little], RATES, turns=20, need=15_000)
+    assert (verdict.clear, verdict.cut) == (True, near), "the one that gains most of those that free enough"
+    assert "the auto-compact threshold is near" in verdict.words
+    few = weigh([little], RATES, turns=20, need=15_000)
+    assert not few.clear, "a request or two later it would be near again"
+    assert "would be near the auto-compact threshold without them too" in few.words
+    dear = weigh([Cut(0, 9, 20_000, 100_000)], RATES, turns=3, need=15_000)
+    assert not dear.clear, "its own arithmetic is negative"
+    assert dear.words.startswith("kept 9 old results: clearing now would cost $0.230 in cache writes to save $0.012")
+    assert weigh([Cut(0, 9, 20_000, 100_000)], RATES, turns=3, need=15_000, asked=True).clear
+
+
+def test_a_saving_is_counted_until_the_window_is_full_again() -> None:
+    cut = Cut(0, 4, 10_000, 3_000, carried=10**6, requests=2)
+    verdict = weigh([cut], RATES, turns=50)
+    assert verdict.saving == pytest.approx(10_000 * 0.2e-6 * 2)
+    assert not verdict.clear
 
 
 def test_without_a_price_the_words_are_in_tokens() -> None:

@@ -17,7 +17,7 @@ from ipyagent.ui.notices import notice_of
 POLICIES: dict[str, dict[str, Any]] = {
     "every turn": {"clear_policy": "every_turn"},
     "by time": {"clear_idle_minutes": 0.002, "clear_idle_keep": 2},
-    "near the mark": {"auto_compact_percent": 50},
+    "near the threshold": {"auto_compact_percent": 55},
 }
 
 
@@ -61,3 +61,4 @@ def test_one_result_is_one_result(make_rig: Callable[..., Rig], server: Practice
     said = notice_of(cleared)
     assert said is not None
     assert said[0].startswith("Cleared 1 old result, about")
+

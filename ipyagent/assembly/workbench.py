@@ -1,11 +1,13 @@
 """What requests are worked on with: a session is connected to its model, tools and settings here, and
-gets its workspace. One a kernel; what it remembers (files read, live objects, rules) outlives sessions."""
+gets its workspace. One a kernel; what it remembers (live objects, rules) outlives sessions, but for the files that
+each has read."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import msgspec
 
@@ -18,7 +20,7 @@ from ipyagent.assembly.wiring import find_model, limit_of, limits_of, model_of, 
 from ipyagent.config import IPyAgent
 from ipyagent.context.pins import pinned, words
 from ipyagent.journal.events import ModelChosen, SkillLoaded
-from ipyagent.journal.protocols import Tool
+from ipyagent.journal.protocols import Tool, Workspace
 from ipyagent.journal.stored import FOLDER as RESULTS
 from ipyagent.kernel.cell_marks import PIN, CellMarks
 from ipyagent.kernel.dispatcher import MainThread
@@ -61,7 +63,8 @@ class Workbench:
         """The `Children` of a session, for the tool that starts sub-agents."""
         self.messages: Callable[[Session], object] = _no_children
         """The `Messages` of a session, for the tool that writes to other agents."""
-        self._stamps: dict[Path, str] = {}
+        self._stamps: WeakKeyDictionary[Session, dict[Path, str]] = WeakKeyDictionary()
+        """Which files each session has read, in which version: what another one read, its model has not seen."""
         self._cell_ids: dict[Path, Any] = {}
         self._handles = Handles()
         self._permissions: Permissions | None = None
@@ -90,7 +93,7 @@ class Workbench:
             record=session.record,
             limits=lambda name: limit_of(self.settings, name, session.info.window),
             allowed=tuple(dict.fromkeys(path.resolve() for path in allowed)),
-            read_stamps=self._stamps,
+            read_stamps=self._stamps.setdefault(session, {}),
             cell_ids=self._cell_ids,
             names=self.names,
             marks=self.marks,
@@ -108,9 +111,18 @@ class Workbench:
         """Journal that a skill stands in the session's context, with its tokens as %context counts them."""
         session.record(msgspec.structs.replace(load, counted=round(load.tokens * measure_of(session.view))))
 
-    def again(self, session: Session) -> list[tuple[str, str]]:
-        """The session's loaded skills, as they stand again after a compaction."""
-        return restorable(self.skills, session.history.skills)
+    async def restored(self, session: Session, workspace: Workspace, window: int) -> list[tuple[str, str]]:
+        """What stands again after a compaction of the session, by its name for the user."""
+        return await restored(
+            workspace,
+            self.settings,
+            session.history.plan,
+            lambda room: restorable(self.skills, session.history.skills, room),
+            self.pins,
+            session.redact,
+            window=window,
+            factor=session.view.calibration.factor,
+        )
 
     def pins(self) -> str:
         """The pinned cells as the model reads them; "" for none. On the main thread."""
@@ -159,9 +171,7 @@ class Workbench:
             limits=limits_of(self.settings, options, info),
             state=lambda tokens: state_of(self.settings, info, tokens),
             setting=lambda name: getattr(self.settings, name),
-            restoring=lambda workspace: restored(
-                workspace, self.settings, session.history.plan, self.again(session), self.pins, session.redact
-            ),
+            restoring=lambda workspace: self.restored(session, workspace, window),
         )
         listed = {name: tool for name, tool in tools.items() if not getattr(tool, "deferred", False)}
         self.head.put(session, tools, self.toolbox.theirs(listed))

@@ -134,9 +134,14 @@ class NotesLayer:
 
 
 def _stands(kept: Sequence[tuple[str, Block, int]], words: str) -> bool:
-    """Whether a skill stands, in the same version, in what is kept word for word."""
+    """Whether a skill, in the same version, or a file that was read stands in what is kept word for word."""
     opening = words.partition("\n")[0]
-    return opening.startswith("<skill ") and any(opening in _words(block) for _, block, _ in kept)
+    if opening.startswith("<skill "):
+        return any(opening in _words(block) for _, block, _ in kept)
+    if not opening.startswith("<file "):
+        return False
+    path = opening.split('"')[1]
+    return any(block["type"] == "tool_use" and block["input"].get("path") == path for _, block, _ in kept)
 
 
 def _words(block: Block) -> str:

@@ -218,7 +218,7 @@ class _Replay:
             limits=limits_of(settings, Options(max_turns=MOST_REPLIES), info),
             state=lambda tokens: state_of(settings, info, tokens),
             setting=lambda name: getattr(settings, name),
-            restoring=lambda workspace: restored(workspace, settings),
+            restoring=lambda workspace: restored(workspace, settings, window=info.window),
         )
         rendered = render(tools)
         check_fixed_part(rendered.tokens, rendered.tool_tokens, session.state(0))

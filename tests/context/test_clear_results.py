@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 
 import pytest
@@ -151,7 +152,7 @@ def test_near_the_threshold_old_results_go_down_to_70_percent_of_it_or_not_at_al
     window = round(talk.view.count().tokens * 1.3)
     before = situation(talk.view, window=window).state
     assert before.above_warning
-    cleared, decided = talk.consider(window=window)
+    _cleared, decided = talk.consider(window=window)
     assert "the auto-compact threshold is near" in decided.words
     assert talk.view.count().tokens <= 0.7 * before.auto_mark
     assert decided.dollars > 0
@@ -172,7 +173,7 @@ def test_near_the_threshold_no_clearing_costs_more_than_it_saves_and_none_follow
             at.append(number)
             assert made[1].dollars > 0, made[1].words
     assert len(at) >= 5
-    assert all(later - earlier >= 3 for earlier, later in zip(at, at[1:], strict=False)), at
+    assert all(later - earlier >= 3 for earlier, later in itertools.pairwise(at)), at
 
 
 def test_a_stored_result_can_still_be_found() -> None:

@@ -12,6 +12,7 @@ import builtins
 import contextlib
 import io
 import os
+import subprocess
 import sys
 import threading
 from collections.abc import Callable
@@ -23,6 +24,7 @@ from ipyagent.kernel.failures import render_failure
 from ipyagent.kernel.output import OutputLog, cap, clean
 from ipyagent.kernel.output_streams import Tapped, drain
 from ipyagent.kernel.pictures import fit_picture, open_figures, take_figures
+from ipyagent.kernel.rendering import TEXTUAL, own_display_options, text_of
 
 _SHOWN_BY_PANEL = frozenset(
     {
@@ -44,8 +46,8 @@ _LEAST = 2_000
 class Capture:
     """Context manager for one run in `shell`, on the thread that runs it.
 
-    Text goes to `log`. Displayed objects and results are kept as `displays`, `result` (text/plain,
-    about `max_chars` in all) and `images`; `live` is the last expression's object. With
+    Text goes to `log`. Displayed objects and results are kept as `displays`, `result` (text as `text_of` gives
+    it, about `max_chars` in all) and `images`; `live` is the last expression's object. With
     `forward_all` everything also goes where it would have gone without us; otherwise only live
     objects (widgets, interactive plots) do.
     """
@@ -103,14 +105,22 @@ class Capture:
         self._set(shell, "ask_exit", self._ask_exit)
         if hasattr(shell, "_tee"):  # IPython 9 keeps all output of a run in its history, without bound
             self._set(shell, "_tee", lambda channel: contextlib.nullcontext())
-        if not hasattr(shell, "kernel"):  # a terminal's `!cmd` writes past sys.stdout; this one does not
-            self._set(shell, "system", shell.system_piped)
+        # a terminal's `!cmd` writes past sys.stdout; the piped one does not
+        self._set(shell, "system", self._system(shell.system if hasattr(shell, "kernel") else shell.system_piped))
+        if os.name == "posix":
+            self._set(shell, "getoutput", self._getoutput)
         publisher = shell.display_pub
         self._original_publish = publisher.publish
         self._set(publisher, "publish", self._publish(publisher.publish))
         self._set(publisher, "clear_output", self._clear)
         self._trap_hook = shell.display_trap.hook
         shell.display_trap.hook = sys.displayhook = self._displayhook
+        formatters = shell.display_formatter.formatters
+        self._asked = [(found, found.enabled) for kind in TEXTUAL if (found := formatters.get(kind)) is not None]
+        for formatter, _ in self._asked:
+            formatter.enabled = True
+        self._options = own_display_options()
+        self._options.__enter__()
         return self
 
     def __exit__(
@@ -121,6 +131,9 @@ class Capture:
             os._exit(0 if error is None else 1)
         for text, picture in take_figures(open_figures() - self._figures):
             self._add("", text, picture)
+        self._options.__exit__(None, None, None)
+        for formatter, enabled in self._asked:
+            formatter.enabled = enabled
         for stream in self._watched:
             drain(stream)
         for trap, level in self._levels:  # an interrupt between two bytecodes can skip an exit
@@ -190,6 +203,59 @@ class Capture:
         self._set(stream, "close", lambda: None)  # a closed stdout would stay closed for every later cell
         return stream
 
+    # ------------------------------------------------------------------ commands
+
+    def _system(self, original: Callable[[str], Any]) -> Callable[[str], Any]:
+        """`!command`, which says its exit status when it failed."""
+
+        def system(cmd: str) -> Any:
+            shell, expand = self._shell, self._shell.var_expand
+            own = vars(shell).get("var_expand", _MISSING)
+            # names in the command are looked up in the caller's frame: two frames of ours are between
+            vars(shell)["var_expand"] = lambda text, depth=0, *rest: expand(text, depth + 2, *rest)
+            try:
+                answer = original(cmd)
+            finally:
+                if own is _MISSING:
+                    vars(shell).pop("var_expand", None)
+                else:
+                    vars(shell)["var_expand"] = own
+            self._exit_status(shell.user_ns.get("_exit_code"), cmd)
+            return answer
+
+        return system
+
+    def _getoutput(self, cmd: str, split: bool = True, depth: int = 0) -> Any:
+        """`x = !command`, `!!command`, `%sx`: the same, which IPython's own does not tell."""
+        from IPython.utils._process_common import process_handler
+        from IPython.utils.text import LSString, SList
+
+        if cmd.rstrip().endswith("&"):
+            raise OSError("Background processes not supported.")
+        expanded = self._shell.var_expand(cmd, depth=depth + 1)
+        done: list[Any] = []
+
+        def read(process: Any) -> bytes:
+            done.append(process)
+            raw: bytes = process.communicate()[0]
+            return raw
+
+        raw = process_handler(expanded, read, subprocess.STDOUT)
+        text = "" if raw is None else raw.decode(sys.getdefaultencoding(), "replace")
+        code = done[0].returncode if done else None
+        if code and getattr(self._shell, "system_raise_on_error", False):
+            raise subprocess.CalledProcessError(code, cmd)
+        self._exit_status(code, cmd)
+        return SList(text.splitlines()) if split else LSString(text)
+
+    def _exit_status(self, code: Any, command: str) -> None:
+        if not isinstance(code, int) or code == 0:
+            return
+        shown = " ".join(command.split())
+        shown = shown if len(shown) <= 80 else shown[:80] + "…"
+        ended = f"exit status {code}" if code > 0 else f"ended by signal {-code}"
+        self._log.line(f"[{ended}: {shown}]")
+
     # ------------------------------------------------------------------ displays
 
     def _publish(self, original: Callable[..., Any]) -> Callable[..., Any]:
@@ -223,8 +289,8 @@ class Capture:
             if isinstance(raw, (str, bytes)):
                 picture = fit_picture(media_type, raw)
                 break
-        plain = data.get("text/plain")
-        text = cap(clean(str(plain)), self._room()) if plain is not None else None
+        said = text_of(data, self._room())
+        text = cap(clean(said), self._room()) if said is not None else None
         if as_result:
             self.result = text
             if picture is not None:

@@ -89,6 +89,11 @@ class OutputLog:
                 if self._pending_size > self._live_limit + 65_536:
                     self._compact()
 
+    def line(self, text: str) -> None:
+        """Add text as a line of its own."""
+        with self._lock:
+            self.write(f"\n{text}\n" if self._line else f"{text}\n")
+
     def take(self, final: bool = False) -> str:
         """What is new for the live display, cleaned. A leading "\\r" means: this replaces the line
         that was last begun. `final`: hold nothing back."""

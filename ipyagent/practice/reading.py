@@ -84,7 +84,7 @@ def rows(text: str, headers: Sequence[str]) -> Rows:
     pandas aligns columns right, so a cell ends where its header ends; a table too wide for the line goes on in
     further blocks, whose cells are joined to the rows before.
     """
-    lines = re.sub(r"^Out: ", "", text, flags=re.M).splitlines()
+    lines = re.sub(r"^Out:[ \n]", "", text, flags=re.M).splitlines()
     todo, number_ = list(headers), 0
     table: Rows = []
     while todo and number_ < len(lines):
@@ -128,7 +128,7 @@ def _cells(line: str, ends: Sequence[int]) -> list[str]:
 def series(text: str) -> Rows:
     """Label and value of each line of a printed Series; name and dtype lines are left out."""
     found = (
-        re.match(r"^\s*(\S.*?)\s{2,}(\S+)$", line) for line in re.sub(r"^Out: ", "", text, flags=re.M).splitlines()
+        re.match(r"^\s*(\S.*?)\s{2,}(\S+)$", line) for line in re.sub(r"^Out:[ \n]", "", text, flags=re.M).splitlines()
     )
     return [[each[1], each[2]] for each in found if each and not each[1].startswith(("dtype", "Name:", "Length:"))]
 

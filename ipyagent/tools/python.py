@@ -48,7 +48,9 @@ def output_of(done: Execution, limit: int) -> ToolOutput:
     parts.extend(capped(plain(text), limit) for text in done.displays if text)
     if done.result is not None:
         result = plain(done.result)
-        parts.append(capped(f"Out: {result}" if parts else result, limit))
+        # behind other output it has a head, on a line of its own where it has several: a table stays straight
+        head = ("Out:\n" if "\n" in result else "Out: ") if parts else ""
+        parts.append(capped(head + result, limit))
     pictures: list[Block] = []
     for number, image in enumerate(done.images[:MOST_PICTURES], 1):
         size = size_of(image.data)

@@ -100,7 +100,8 @@ class Room:
                 return out.getvalue() + traceback.format_exc(), True
         said = out.getvalue().rstrip("\n")
         shown = "" if result is None else pretty(result)
-        text = "\n".join(filter(None, [said, f"Out: {shown}" if said and shown else shown])) or "(no output)"
+        head = ("Out:\n" if "\n" in shown else "Out: ") if said and shown else ""
+        text = "\n".join(filter(None, [said, head + shown])) or "(no output)"
         return text + "\n[rebound: summary]", False
 
     def _variables(self, name: str = "") -> tuple[str, bool]:

@@ -36,7 +36,7 @@ class Execution(msgspec.Struct, frozen=True, kw_only=True):
     """What one run of code in the user's namespace did.
 
     `output` is stdout and stderr as they came, merged, capped (head and tail kept, the cut named
-    in the text); `result` the text/plain of the last expression; `displays` the text/plain of
+    in the text); `result` the text of the last expression; `displays` the text of
     what was displayed; `error` the trimmed traceback as plain text without ANSI; `rebound` the
     names that now point to another object, `added` the names that are new.
     """

@@ -1,0 +1,535 @@
+"""How what code displays becomes the model's text: tables under display options of our own, so that a user's
+options hide no figure, and objects whose text form says nothing as Markdown from their richest textual form.
+
+Text is read once from front to back and is bounded; nothing that is displayed is run."""
+
+from __future__ import annotations
+
+import contextlib
+import html
+import json
+import os
+import re
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+MOST_HTML = 400_000
+"""Characters of a displayed HTML text that are read."""
+MOST_CELL = 500
+"""Characters of one cell of a table."""
+MOST_ROWS, MOST_COLUMNS = 60, 60
+"""Rows and columns of an HTML table that are shown; the others are counted."""
+LONG = 2_000
+"""Characters: the text form of a chart that is longer gives way to a description."""
+TEXTUAL = ("text/html", "text/markdown", "text/latex", "application/json")
+"""MIME types that are asked for also where the front-end, a terminal, shows text alone."""
+_BARE = re.compile(r"\s*(?:<VegaLite\b.*|alt\.\w{0,20}Chart\(\.\.\.\)|<[^<>]{1,200}>)\s*", re.S)
+
+# ---------------------------------------------------------------------- options
+
+_PANDAS: dict[str, Any] = {
+    "display.max_rows": 60,
+    "display.min_rows": 10,
+    "display.max_columns": 40,
+    "display.max_colwidth": 80,
+    "display.width": 200,
+    "display.precision": 6,
+    "display.max_seq_items": 100,
+    "styler.format.precision": 6,
+}
+"""Least values: a wider option of the user (or of the code before) stays; None is the widest."""
+_PANDAS_PLAIN: dict[str, Any] = {
+    "display.float_format": None,
+    "display.chop_threshold": None,
+    "display.large_repr": "truncate",
+    "display.expand_frame_repr": True,
+    "styler.format.formatter": None,
+}
+_NUMPY: dict[str, Any] = {"precision": 8, "threshold": 1_000, "edgeitems": 3, "linewidth": 75}
+_NUMPY_PLAIN: dict[str, Any] = {"formatter": None, "suppress": False}
+_POLARS = {
+    "POLARS_FMT_MAX_ROWS": 10,
+    "POLARS_FMT_MAX_COLS": 40,
+    "POLARS_FMT_STR_LEN": 80,
+    "POLARS_FMT_TABLE_CELL_LIST_LEN": 3,
+    "POLARS_TABLE_WIDTH": 200,
+}
+_POLARS_HIDING = (
+    "POLARS_FMT_TABLE_HIDE_COLUMN_NAMES",
+    "POLARS_FMT_TABLE_HIDE_COLUMN_DATA_TYPES",
+    "POLARS_FMT_TABLE_HIDE_DATAFRAME_SHAPE_INFORMATION",
+)
+_UNSET: Any = object()
+
+
+@contextlib.contextmanager
+def own_display_options() -> Iterator[None]:
+    """Inside, pandas, polars and numpy show at least as much as our own options do. Afterwards the user's options
+    are as they were, but for those that the code inside set by itself. Libraries that are not imported are left."""
+    with contextlib.ExitStack() as undo:
+        for apply in (_pandas_options, _numpy_options, _polars_options):
+            try:
+                undo.callback(apply())
+            except Exception:  # noqa: BLE001 - an unknown version of a library: its tables are shown as the user has them
+                continue
+        yield
+
+
+def _swap(wanted: Mapping[str, Any], get: Callable[[str], Any], put: Callable[[str, Any], None]) -> Callable[[], None]:
+    """Put the wanted values; what is given puts the old ones back where ours still stand."""
+    changed: dict[str, tuple[Any, Any]] = {}
+
+    def restore() -> None:
+        for name, (old, ours) in changed.items():
+            if get(name) == ours:
+                put(name, old)
+
+    try:
+        for name, value in wanted.items():
+            old = get(name)
+            if old is not _UNSET and old != value:
+                put(name, value)
+                changed[name] = (old, value)
+    except BaseException:
+        restore()
+        raise
+    return restore
+
+
+def _widened(least: Mapping[str, Any], get: Callable[[str], Any]) -> dict[str, Any]:
+    found = {name: get(name) for name in least}
+    return {
+        name: least[name]
+        for name, old in found.items()
+        if type(old) is int and old < least[name]
+    }
+
+
+def _pandas_options() -> Callable[[], None]:
+    pandas = sys.modules.get("pandas")
+    if pandas is None or not hasattr(pandas, "set_option"):
+        return _nothing
+
+    def get(name: str) -> Any:
+        try:
+            return pandas.get_option(name)
+        except (KeyError, AttributeError):  # pandas' own OptionError is both
+            return _UNSET
+
+    return _swap(_widened(_PANDAS, get) | _PANDAS_PLAIN, get, pandas.set_option)
+
+
+def _numpy_options() -> Callable[[], None]:
+    numpy = sys.modules.get("numpy")
+    if numpy is None or not hasattr(numpy, "get_printoptions"):
+        return _nothing
+    old: dict[str, Any] = numpy.get_printoptions()
+    wanted = _widened(_NUMPY, lambda name: old.get(name, _UNSET)) | _NUMPY_PLAIN
+    if "precision" in wanted:
+        wanted["floatmode"] = "maxprec"
+    ours = {**old, **wanted}
+    if ours == old:
+        return _nothing
+
+    def restore() -> None:
+        now = numpy.get_printoptions()
+        # all at once: each call resets the formatter
+        numpy.set_printoptions(**{name: old[name] if now[name] == ours[name] else now[name] for name in old})
+
+    numpy.set_printoptions(**ours)
+    return restore
+
+
+def _polars_options() -> Callable[[], None]:
+    polars = sys.modules.get("polars")
+    if polars is None or not hasattr(polars, "Config"):
+        return _nothing
+    config = polars.Config
+    state: dict[str, Any] = config.state(if_set=True)
+    least = {}
+    for name, value in _POLARS.items():
+        number = _whole(state.get(name, "0"))  # unset is narrow: eight columns
+        if number is not None and 0 <= number < value:
+            least[name] = str(value)
+    for name in _POLARS_HIDING:
+        if state.get(name) not in (None, "0"):
+            least[name] = "0"
+    direct: dict[str, Any] = {}
+    if state.get("set_float_precision") is not None:
+        direct["set_float_precision"] = None
+    if not least and not direct:
+        return _nothing
+
+    def get(name: str) -> Any:
+        return config.state().get(name)
+
+    def put(name: str, value: Any) -> None:
+        if name.startswith("set_"):
+            getattr(config, name)(value)
+        else:
+            _environment(name, value)
+
+    return _swap({**least, **direct}, get, put)
+
+
+def _environment(name: str, value: str | None) -> None:
+    if value is None:
+        os.environ.pop(name, None)
+    else:
+        os.environ[name] = value
+
+
+def _whole(text: Any) -> int | None:
+    try:
+        return int(text)
+    except (TypeError, ValueError):
+        return None
+
+
+def _nothing() -> None:
+    """Nothing was changed."""
+
+
+# ---------------------------------------------------------------------- rich objects
+
+
+def text_of(bundle: Mapping[str, Any], limit: int) -> str | None:
+    """What the model reads of a displayed object with these MIME types: its text form, or where that is bare
+    (`<… object at 0x…>`) or missing, Markdown or text from the richest textual type, in about `limit` characters.
+    None when there is no text at all."""
+    plain = bundle.get("text/plain")
+    said = None if plain is None else str(plain)
+    chart = any("plotly" in kind or "vega" in kind for kind in bundle)
+    if said is not None and not _BARE.fullmatch(said[:1_000]) and not (chart and len(said) > LONG):
+        return said
+    if any(kind in bundle for kind in ("image/png", "image/jpeg")):
+        return said  # the picture itself is shown
+    for kind, value in sorted(bundle.items(), key=lambda item: _rank(item[0])):
+        found = _derived(kind, value, limit)
+        if found and found.strip():
+            return found
+    return said
+
+
+_ORDER = ("plotly", "vegalite", "vega", "text/markdown", "text/html", "text/latex", "json", "image/svg")
+
+
+def _rank(kind: str) -> int:
+    return next((at for at, part in enumerate(_ORDER) if part in kind), len(_ORDER))
+
+
+def _derived(kind: str, value: Any, limit: int) -> str:
+    if kind in ("text/markdown", "text/latex"):
+        return str(value)
+    if kind == "text/html":
+        return markdown_of(str(value))
+    if kind == "image/svg+xml":
+        words = markdown_of(str(value))
+        return f"(an SVG picture{f', its texts: {words}' if words else ''})"
+    if kind.endswith("json"):
+        if "plotly" in kind:
+            return _plotly(value) or _json(value, limit)
+        if "vega" in kind:
+            return _vega(value) or _json(value, limit)
+        return _json(value, limit) if value else ""
+    return ""
+
+
+def _json(value: Any, limit: int) -> str:
+    """JSON, encoded no further than `limit`."""
+    parts: list[str] = []
+    room = limit
+    try:
+        encoder = json.JSONEncoder(ensure_ascii=False, default=lambda item: f"<{type(item).__name__}>")
+        for part in encoder.iterencode(value):
+            parts.append(part)
+            room -= len(part)
+            if room < 0:
+                return "".join(parts)[:limit] + "\n… cut here"
+    except (TypeError, ValueError, RecursionError):
+        return ""
+    return "".join(parts)
+
+
+def _word(value: Any, most: int = 120) -> str:
+    value = value.get("text") if isinstance(value, dict) else value
+    return " ".join(str(value).split())[:most] if isinstance(value, (str, int, float)) else ""
+
+
+def _plotly(value: Any) -> str:
+    """Traces, title and axes of a figure."""
+    figure = value if isinstance(value, dict) else {}
+    traces, layout = figure.get("data"), figure.get("layout")
+    if not isinstance(traces, list):
+        return ""
+    layout = layout if isinstance(layout, dict) else {}
+    lines = [f"Plotly figure{f' {title!r}' if (title := _word(layout.get('title'))) else ''}, {len(traces)} traces:"]
+    for trace in traces[:20]:
+        if not isinstance(trace, dict):
+            continue
+        given = {name: trace.get(name) for name in ("x", "y", "z", "labels", "values")}
+        sizes = [f"{len(part)} {name}" for name, part in given.items() if isinstance(part, list)]
+        sizes += [f"{name} {_word(part.get('dtype'))}" for name, part in given.items() if isinstance(part, dict)]
+        named = f" {_word(trace.get('name'))!r}" if _word(trace.get("name")) else ""
+        lines.append(f"- {_word(trace.get('type')) or 'scatter'}{named}{': ' + ', '.join(sizes) if sizes else ''}")
+    if len(traces) > 20:
+        lines.append(f"- … {len(traces) - 20} more")
+    found = {name[:1]: layout.get(name) for name in ("xaxis", "yaxis")}
+    axes = [f"{name}: {_word(axis.get('title'))}" for name, axis in found.items() if isinstance(axis, dict)]
+    return "\n".join([*lines, *(["axes " + ", ".join(axes)] if axes else [])])
+
+
+def _vega(value: Any) -> str:
+    """A chart's specification without its rows."""
+    if not isinstance(value, dict):
+        return ""
+    spec = {key: part for key, part in value.items() if key not in ("datasets", "config", "$schema", "data")}
+    sets = value.get("datasets")
+    rows = [len(part) for part in sets.values() if isinstance(part, list)] if isinstance(sets, dict) else []
+    data = value.get("data")
+    if isinstance(data, dict) and isinstance(data.get("values"), list):
+        rows.append(len(data["values"]))
+    told = f", {sum(rows):,} rows of data" if rows else ""
+    return f"Vega-Lite chart{told}: {_json(spec, 4_000)}"
+
+
+# ---------------------------------------------------------------------- HTML
+
+_SKIPPED = {"style", "script", "head", "template", "noscript"}
+_BREAKS = {"p", "div", "br", "tr", "ul", "ol", "section", "article", "table", "caption", "pre", "blockquote", "hr"} | {
+    f"h{n}" for n in range(1, 7)
+}
+_NAME = re.compile(r"[a-zA-Z][\w:-]{0,40}")
+_ATTRIBUTE = re.compile(r"([a-zA-Z-]{1,20})\s{0,4}=\s{0,4}(?:\"([^\"]{0,2000})\"|'([^']{0,2000})'|([^\s\"'>]{1,2000}))")
+_SPACE = re.compile(r"\s+")
+
+
+def markdown_of(text: str) -> str:
+    """HTML as Markdown: tables as rows, headings, list items and links kept, scripts and styles left out. Reads
+    MOST_HTML characters and says when there was more."""
+    cut = len(text) > MOST_HTML
+    page = _Page()
+    for name, closing, attributes, words in _tokens(text[:MOST_HTML]):
+        if words:
+            page.words(html.unescape(words))
+        elif closing:
+            page.close(name)
+        else:
+            page.open(name, attributes)
+    made = page.text()
+    return made + f"\n… the HTML goes on: {len(text):,} characters in all" if cut else made
+
+
+def _tokens(text: str) -> Iterator[tuple[str, bool, str, str]]:
+    """Tags (name, closing, attributes) and texts between them, in one pass; an unclosed tag ends the reading."""
+    at, size, lowered = 0, len(text), ""
+    while at < size:
+        begin = text.find("<", at)
+        if begin < 0:
+            yield "", False, "", text[at:]
+            return
+        if begin > at:
+            yield "", False, "", text[at:begin]
+        if text.startswith("<!--", begin):
+            end = text.find("-->", begin + 4)
+            if end < 0:
+                return
+            at = end + 3
+            continue
+        closing = text.startswith("</", begin)
+        found = _NAME.match(text, begin + 1 + closing)
+        if found is None:
+            if text.startswith(("<!", "<?"), begin):
+                end = text.find(">", begin)
+                at = end + 1 if end >= 0 else size
+            else:
+                yield "", False, "", "<"
+                at = begin + 1
+            continue
+        first = end = text.find(">", found.end())
+        if end < 0:
+            return
+        for _ in range(8):  # a ">" within quotes
+            if text.count('"', found.end(), end) % 2 == 0:
+                break
+            end = text.find(">", end + 1)
+            if end < 0:
+                end = first
+                break
+        name = found.group().lower()
+        at = end + 1
+        if name in _SKIPPED and not closing and text[end - 1] != "/":
+            lowered = lowered or text.lower()
+            if len(lowered) != size:  # a letter whose lower case is longer: places would not fit
+                lowered = text
+            at = lowered.find(f"</{name}", at)
+            if at < 0:
+                return
+            continue
+        yield name, closing, text[found.end() : min(end, found.end() + 4_000)], ""
+
+
+class _Page:
+    """What was read so far: lines, and the table that is open."""
+
+    def __init__(self) -> None:
+        self._lines: list[str] = []
+        self._line: list[str] = []
+        self._tables: list[_Table] = []
+        self._links: list[str] = []
+
+    def text(self) -> str:
+        """All of it."""
+        while self._tables:
+            self.close("table")
+        self._end_line()
+        return "\n".join(self._lines).strip("\n")
+
+    def words(self, text: str) -> None:
+        """Text between tags."""
+        if self._tables:
+            self._tables[-1].words(text)
+        else:
+            self._line.append(text)
+
+    def open(self, name: str, attributes: str) -> None:
+        """A tag opens."""
+        if name == "table":
+            self._end_line()
+            self._tables.append(_Table())
+        elif self._tables:
+            table = self._tables[-1]
+            if name == "tr":
+                table.row()
+            elif name in ("td", "th"):
+                spans = _attributes(attributes)
+                table.cell(name == "th", _span(spans, "colspan"), _span(spans, "rowspan"))
+            elif name == "br":
+                table.words(" ")
+        elif name in _BREAKS:
+            self._end_line()
+            if name[0] == "h" and name[1:].isdigit():
+                self._line.append("#" * int(name[1:]) + " ")
+        elif name == "li":
+            self._end_line()
+            self._line.append("- ")
+        elif name == "a":
+            self._links.append(_attributes(attributes).get("href", ""))
+        if name == "img":
+            words = _attributes(attributes).get("alt", "")
+            self.words(f"[image{f': {words}' if words else ''}]")
+        elif name in ("iframe", "video", "audio", "embed"):
+            source = _attributes(attributes).get("src", "")
+            self.words(f"[{name}{f': {source[:200]}' if source and not source.startswith('data:') else ''}]")
+
+    def close(self, name: str) -> None:
+        """A tag closes."""
+        if name == "table" and self._tables:
+            lines = self._tables.pop().lines()
+            if self._tables:  # a table within a cell
+                self._tables[-1].words(" ".join(lines))
+            else:
+                self._lines += lines
+        elif self._tables:
+            return
+        elif name == "a" and self._links:
+            target = self._links.pop()
+            if target.startswith(("http://", "https://")):
+                self._line.append(f" ({target[:200]})")
+        elif name in _BREAKS or name == "li":
+            self._end_line()
+
+    def _end_line(self) -> None:
+        line = _SPACE.sub(" ", "".join(self._line)).strip()
+        self._line = []
+        if line:
+            self._lines.append(line)
+
+
+class _Table:
+    """One HTML table on its way to rows of Markdown; a cell over several rows or columns is told once."""
+
+    def __init__(self) -> None:
+        self._rows: list[list[str]] = []
+        self._heads = 0
+        self._more = 0
+        self._row: list[str] | None = None
+        self._cell: list[str] | None = None
+        self._plain = False
+        self._over: dict[int, int] = {}
+        """Columns that a cell above still covers, with the number of rows."""
+        self._span = 1
+        self._outside: list[str] = []
+
+    def row(self) -> None:
+        """A row begins."""
+        self._end_row()
+        self._row, self._plain = [], False
+
+    def cell(self, head: bool, columns: int, rows: int) -> None:
+        """A cell begins."""
+        self._end_cell()
+        if self._row is None:
+            self.row()
+        assert self._row is not None
+        self._covered()
+        self._plain = self._plain or not head
+        if rows > 1:
+            for at in range(len(self._row), len(self._row) + columns):
+                self._over[at] = rows - 1
+        self._cell, self._span = [], columns
+
+    def words(self, text: str) -> None:
+        """Text, of a cell or of a caption."""
+        (self._outside if self._cell is None else self._cell).append(text)
+
+    def lines(self) -> list[str]:
+        """The rows."""
+        self._end_row()
+        outside = _SPACE.sub(" ", "".join(self._outside)).strip()
+        width = min(MOST_COLUMNS, max((len(row) for row in self._rows), default=0))
+        made = [outside] if outside else []
+        for at, row in enumerate(self._rows):
+            shown = [*row[:width], *[""] * (width - len(row))]
+            made.append("| " + " | ".join(shown) + " |" + (" …" if len(row) > width else ""))
+            if at == max(0, self._heads - 1):
+                made.append("|" + " --- |" * width)
+        if self._more:
+            made.append(f"… {self._more:,} more rows")
+        return made
+
+    def _covered(self) -> None:
+        assert self._row is not None
+        while self._over.get(len(self._row), 0) > 0:
+            self._over[len(self._row)] -= 1
+            self._row.append("")
+
+    def _end_cell(self) -> None:
+        if self._cell is None or self._row is None:
+            return
+        words = _SPACE.sub(" ", "".join(self._cell)).strip().replace("|", "\\|")
+        self._row.append(words if len(words) <= MOST_CELL else words[:MOST_CELL] + "…")
+        self._row += [""] * (self._span - 1)
+        self._cell = None
+
+    def _end_row(self) -> None:
+        self._end_cell()
+        if self._row is None:
+            return
+        self._covered()
+        if self._row and len(self._rows) < MOST_ROWS:
+            if not self._plain and self._heads == len(self._rows):
+                self._heads += 1
+            self._rows.append(self._row)
+        elif self._row:
+            self._more += 1
+        self._row = None
+
+
+def _attributes(text: str) -> dict[str, str]:
+    return {key.lower(): html.unescape(a or b or c) for key, a, b, c in _ATTRIBUTE.findall(text)}
+
+
+def _span(attributes: Mapping[str, str], name: str) -> int:
+    return max(1, min(_whole(attributes.get(name)) or 1, 200))

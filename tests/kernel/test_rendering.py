@@ -1,0 +1,216 @@
+"""What code displays reaches the model as text it can read, whatever display options the user has."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+from kernels import Kernel
+
+from ipyagent.kernel.execute import run_sync
+from ipyagent.kernel.output import OutputLog
+from ipyagent.kernel.rendering import MOST_HTML, markdown_of, text_of
+from ipyagent.kernel.shell import make_shell
+from ipyagent.tools.python import output_of
+
+
+@pytest.fixture(scope="module")
+def shell() -> Any:
+    made = make_shell()
+    made.user_ns |= {"pd": pd, "np": np, "pl": pl}
+    return made
+
+
+@pytest.fixture(scope="module")
+def kernel() -> Iterator[Kernel]:
+    made = Kernel()
+    made.run("from ipyagent.kernel.execute import run_sync\nfrom ipyagent.kernel.output import OutputLog")
+    made.run("from ipyagent.tools.python import output_of\nip = get_ipython()")
+    yield made
+    made.close()
+
+
+def told(shell: Any, code: str) -> str:
+    return str(output_of(run_sync(shell, code, OutputLog()), 25_000).blocks[0]["text"])
+
+
+def told_in(kernel: Kernel, code: str) -> str:
+    return str(kernel.eval(f"output_of(run_sync(ip, {code!r}, OutputLog()), 25_000).blocks[0]['text']"))
+
+
+# ---------------------------------------------------------------------- options
+
+
+def test_display_options_of_the_user_hide_no_figures_and_stay_as_they_were(shell: Any) -> None:
+    words = "a long text that goes on and on, well past sixty characters, to its very END"
+    shell.user_ns["df"] = pd.DataFrame({**{f"c{n}": [n + 0.123456, 7.0] for n in range(9)}, "text": [words] * 2})
+    shell.user_ns["pf"] = pl.from_pandas(shell.user_ns["df"])
+    narrow = {"max_columns": 2, "max_rows": 1, "max_colwidth": 8, "precision": 1, "width": 20}
+    try:
+        for name, value in narrow.items():
+            pd.set_option(f"display.{name}", value)
+        pd.set_option("display.float_format", "{:.0f}".format)
+        np.set_printoptions(precision=2, threshold=3, formatter={"int": lambda n: "?"})
+        pl.Config.set_tbl_cols(2)
+        pl.Config.set_tbl_rows(1)
+        pl.Config.set_float_precision(0)
+
+        def options() -> Any:
+            return [pd.get_option(f"display.{name}") for name in narrow], np.get_printoptions(), pl.Config.state()
+
+        before = options()
+        for code in ("df", "print(df)", "pf", "print(pf)", "'said'; print(df.to_string())"):
+            text = told(shell, code)
+            assert "8.123456" in text, code
+            assert "c4" in text, code
+        assert "END" in told(shell, "df")
+        assert told(shell, "np.array([1.2345678, 2]), np.arange(5)") == (
+            "(array([1.2345678, 2.       ]), array([0, 1, 2, 3, 4]))"
+        )
+        assert before == options()
+        assert pd.get_option("display.float_format")(2.5) == "2"
+        assert repr(np.array([1])) == "array([?])"
+    finally:
+        pd.reset_option("display")
+        np.set_printoptions(precision=8, threshold=1000, formatter=None)
+        pl.Config.restore_defaults()
+
+
+def test_options_that_the_code_sets_stay_and_wider_ones_are_kept(shell: Any) -> None:
+    shell.user_ns["wide"] = pd.DataFrame(np.zeros((2, 70)), columns=[f"c{n}" for n in range(70)])
+    try:
+        pd.set_option("display.max_columns", 5)
+        told(shell, "pd.set_option('display.max_columns', 100)\npd.set_option('display.precision', 3)")
+        assert (pd.get_option("display.max_columns"), pd.get_option("display.precision")) == (100, 3)
+        assert "c69" in told(shell, "wide")
+        told(shell, "pd.set_option('display.max_columns', 3)\n1/0")
+        assert pd.get_option("display.max_columns") == 3
+    finally:
+        pd.reset_option("display")
+
+
+# ---------------------------------------------------------------------- Out, exit status
+
+
+def test_a_table_behind_printed_text_keeps_its_header_straight(shell: Any) -> None:
+    shell.user_ns["small"] = pd.DataFrame({"g": ["a"], "x": [1]})
+    assert told(shell, "print('said')\nsmall") == "said\nOut:\n   g  x\n0  a  1"
+    assert told(shell, "small") == "   g  x\n0  a  1"
+    assert told(shell, "print('said')\n1 + 1") == "said\nOut: 2"
+
+
+FAILING = """
+def local(n):
+    !echo {n} $n; exit 5
+local(41)
+found = !grep nothing-here /nonexistent-file
+!exit 0
+!!printf half; exit 4
+"""
+
+
+@pytest.mark.parametrize("where", ["terminal", "kernel"])
+def test_a_failed_command_says_its_exit_status(shell: Any, kernel: Kernel, where: str) -> None:
+    text = told(shell, FAILING) if where == "terminal" else told_in(kernel, FAILING)
+    assert text.splitlines() == [
+        "41 41",
+        "[exit status 5: echo {n} $n; exit 5]",
+        "[exit status 2: grep nothing-here /nonexistent-file]",
+        "[exit status 4: printf half; exit 4]",
+        "Out: ['half']",
+    ]
+    for code in ("%%bash\necho out\nexit 7", "%%sx\nexit 7", "%sx exit 7"):
+        text = told(shell, code) if where == "terminal" else told_in(kernel, code)
+        assert "exit status 7" in text, code
+    text = told(shell, "!kill -9 $$") if where == "terminal" else told_in(kernel, "!kill -9 $$")
+    assert text == "[ended by signal 9: kill -9 $$]"
+    if where == "terminal":
+        assert not {"system", "getoutput", "var_expand"} & set(vars(shell))
+
+
+# ---------------------------------------------------------------------- rich objects
+
+
+RICH = """
+import pandas as pd
+from IPython.display import HTML, JSON, Latex, Markdown, SVG, display
+display(HTML('<h2>Sales</h2><style>p {x: y}</style><p>Up &amp; <b>away</b><script>alert(1)</script></p>'))
+display(Markdown('**bold** words')); display(JSON({'a': [1, 2]})); display(Latex('$x^2$'))
+display(SVG('<svg xmlns="http://www.w3.org/2000/svg"><text>axis label</text></svg>'))
+pd.DataFrame({'k': ['a', 'b'], 'v': [1.5, 2]}).set_index('k').style.format(precision=2)
+"""
+
+
+def test_rich_objects_reach_the_model_as_markdown_or_text_in_a_kernel(kernel: Kernel) -> None:
+    assert told_in(kernel, RICH).splitlines() == [
+        "## Sales",
+        "Up & away",
+        "**bold** words",
+        '{"a": [1, 2]}',
+        "$x^2$",
+        "(an SVG picture, its texts: axis label)",
+        "Out:",
+        "|  | v |",
+        "| k |  |",
+        "| --- | --- |",
+        "| a | 1.50 |",
+        "| b | 2.00 |",
+    ]
+
+
+def test_a_styled_table_is_read_in_a_terminal_too_and_its_formatters_are_left_as_they_were(shell: Any) -> None:
+    formatter = shell.display_formatter.formatters["text/html"]
+    formatter.enabled = False
+    try:
+        assert "| 0 | 1.500000 |" in told(shell, "pd.DataFrame({'v': [1.5]}).style")
+        assert not formatter.enabled
+    finally:
+        formatter.enabled = True
+
+
+def test_a_text_form_that_says_something_is_kept_and_a_chart_is_described() -> None:
+    html = "<table><tr><td>1</td></tr></table>"
+    assert text_of({"text/plain": "   g\n0  1", "text/html": html}, 1_000) == "   g\n0  1"
+    assert text_of({"text/plain": "<Figure size 1x1>", "image/png": "…"}, 1_000) == "<Figure size 1x1>"
+    assert text_of({"text/plain": "<a.B object at 0x7f>"}, 1_000) == "<a.B object at 0x7f>"
+    assert text_of({"image/png": "…"}, 1_000) is None
+    bar = {"type": "bar", "name": "2024", "x": ["a", "b"], "y": [1, 2]}
+    figure = {"data": [bar], "layout": {"title": {"text": "Sales"}, "xaxis": {"title": {"text": "kind"}}}}
+    assert text_of({"application/vnd.plotly.v1+json": figure, "text/html": "<div></div>"}, 1_000) == (
+        "Plotly figure 'Sales', 1 traces:\n- bar '2024': 2 x, 2 y\naxes x: kind"
+    )
+    spec = {"mark": "point", "encoding": {"x": {"field": "a"}}, "datasets": {"d": [{"a": 1}] * 5_000}}
+    text = text_of({"application/vnd.vegalite.v5+json": spec, "text/plain": "<VegaLite 5 object>\n\nIf you see"}, 1_000)
+    assert text == 'Vega-Lite chart, 5,000 rows of data: {"mark": "point", "encoding": {"x": {"field": "a"}}}'
+
+
+def test_html_tables_become_rows_with_spans_nesting_and_a_count_of_what_is_left_out() -> None:
+    rows = "".join(f"<tr><td>{n}<td>b|c</tr>" for n in range(500))
+    made = markdown_of(f"<table><thead><tr><th rowspan=2>k<th colspan='2'>wide</tr><tr><th>a<th>b</tr></thead>{rows}")
+    assert made.splitlines()[:4] == ["| k | wide |  |", "|  | a | b |", "| --- | --- | --- |", "| 0 | b\\|c |  |"]
+    assert made.endswith("… 442 more rows")
+    nested = "<table><tr><td>x<table><tr><td>inner</td></tr></table></td><td>y</td></tr></table>after"
+    assert markdown_of(nested) == "| x| inner | | --- | | y |\n| --- | --- |\nafter".replace("x|", "x\\|").replace(
+        " inner | | --- | |", " inner \\| \\| --- \\| |"
+    )
+
+
+HOSTILE = ["<", "<a", "<!--", '<a b="', "<script>", "<td>", "<table>", "&", "</", "<a href='", '<p title="a > b">x']
+
+
+@pytest.mark.parametrize("piece", HOSTILE)
+def test_hostile_html_is_read_in_linear_time(piece: str) -> None:
+    def seconds(times: int) -> float:
+        began = time.perf_counter()
+        markdown_of(piece * times)
+        return time.perf_counter() - began
+
+    most = MOST_HTML // len(piece)
+    assert seconds(most) < 5
+    assert seconds(most) < 0.2 + 16 * seconds(most // 8)  # 8 times the text; 64 times were quadratic
+    assert len(markdown_of(piece * most * 2)) < 3 * MOST_HTML

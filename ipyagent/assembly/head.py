@@ -29,6 +29,7 @@ from ipyagent.skills.catalogue import catalogue_of
 from ipyagent.skills.desk import Skills
 from ipyagent.skills.loaded import listing_of
 from ipyagent.tools.load_skill import NAME as SKILLS
+from ipyagent.tools.signature import tidied
 
 MEMORY = "memory"
 INSTRUCTIONS_SHARE = 1 / 8
@@ -69,8 +70,9 @@ class Head:
     def put(self, session: Session, tools: Mapping[str, Tool], own: Mapping[str, Tool]) -> None:
         """Give a session its head: a new one, an old one for a reason, else the bytes that it has. `own` are the
         user's tools. Raises WindowTooSmall."""
-        listed = {block["name"]: block["input_schema"] for block in session.view.tools}
-        added = any(listed.get(name) != tool.input_schema for name, tool in own.items())
+        # a head of an earlier version may say the same of a tool in more words: it stays as it was sent
+        listed = {block["name"]: tidied(block["input_schema"]) for block in session.view.tools}
+        added = any(listed.get(name) != tidied(tool.input_schema) for name, tool in own.items())
         why = self._due.pop(session.journal.session, "")
         if SKILLS in tools and SKILLS not in listed and session.view.system:
             why = why or "there are skills now"

@@ -6,11 +6,13 @@ carries it as text, so that the tool can still be used.
 
 from __future__ import annotations
 
+import inspect
 import json
 import re
 from typing import Any
 
 from ipyagent.journal.journal import clean, clean_json
+from ipyagent.tools.signature import unwrapped
 
 MOST_SCHEMA = 20_000
 MOST_DESCRIPTION = 2_000
@@ -25,7 +27,7 @@ _OPEN: dict[str, Any] = {"type": "object", "properties": {}, "additionalProperti
 
 def fitted(schema: Any, description: str) -> tuple[dict[str, Any], str]:
     """Schema and description as they go into a request."""
-    text = clean(description).strip()
+    text = unwrapped(inspect.cleandoc(clean(description)))
     if len(text) > MOST_DESCRIPTION:
         text = text[:MOST_DESCRIPTION].rstrip() + " …"
     try:

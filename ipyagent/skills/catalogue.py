@@ -18,8 +18,8 @@ LEAST = 24
 OPENING = "<skills>"
 """How the catalogue begins in the system prompt."""
 HEAD = (
-    "Skills are instructions for kinds of work, written beforehand. Before a task that one of these is for, "
-    "load it with the tool load_skill and follow it; a skill's further files are read when it points to them."
+    "Skills are instructions for kinds of work. Before a task that one of these is for, load it with load_skill and "
+    "follow it."
 )
 
 

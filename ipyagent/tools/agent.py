@@ -12,19 +12,16 @@ from ipyagent.tools.schema import FunctionTool, tool
 
 NAME = "agent"
 OFF = "sub-agents are off (the setting `children`)"
-_ABOUT = """Give a piece of work to a sub-agent and get its answer. Several calls in one message work side by side.
-
-Use it for work that needs many steps of which you need the result only, or for several independent pieces. It does
-not see this conversation (a `fork` does): say all it must know, and what to answer.
+_ABOUT = """Give work to a sub-agent and get its answer: many steps of which you need only the result, or independent
+pieces (calls in one message run side by side). Only a `fork` sees this conversation: tell the others all they need, and
+what to answer. Its `python` runs in a copy of the user's namespace: only what it hands back by name reaches the user.
 {kinds}
-Its `python` runs in a copy of the user's namespace: only what it hands back by name reaches the user's.
 
 Args:
-    task: What it does, in three to six words.
+    task: Three to six words.
     prompt: The work in full.
-    type: Which kind of sub-agent.
-    background: Go on at once; its answer comes with a later message.
-    resume: Id of an earlier sub-agent that should go on, with `prompt` as its next request.
+    background: Go on at once; the answer comes in a later message.
+    resume: Id of an earlier sub-agent that goes on with `prompt`.
 """
 
 

@@ -75,14 +75,11 @@ def _pattern(arguments: dict[str, Any], workspace: Workspace) -> str:
 
 @tool(permission="ask", writes=True, question=_question, pattern=_pattern)
 async def edit_file(path: str, old: str, new: str, replace_all: bool = False, *, workspace: Workspace) -> ToolOutput:
-    """Replace an exact piece of text in a file inside the project. The file must have been read
-    with read_file in this session and be unchanged since.
+    """Replace an exact piece of text in a file inside the project, which must have been read with `read_file` in this
+    session and be unchanged since.
 
     Args:
-        path: The file, relative to the notebook's folder or absolute.
-        old: The exact text to replace, without line numbers; it must be there once.
-        new: The text to put in its place.
-        replace_all: Replace every occurrence of `old`.
+        old: The exact text, without line numbers; it must occur once.
     """
     change = planned(path, old, new, replace_all, workspace)
     change.write(workspace)

@@ -37,12 +37,11 @@ def _pattern(arguments: dict[str, Any], workspace: Workspace) -> str:
     permission=_permission, parallel=True, recreatable=True, writes=False, question=_question, pattern=_pattern
 )
 async def glob(pattern: str, path: str = ".", *, workspace: Workspace) -> ToolOutput:
-    """Find files by name: `*.py` in any folder, `src/**/*.{csv,tsv}` below a folder. Version
-    control, caches and environments are left out.
+    """Find files by name. Version control, caches and environments are left out.
 
     Args:
-        pattern: Glob over paths below `path`; without "/" it matches names in any folder.
-        path: The folder to start in, relative to the notebook's folder or absolute.
+        pattern: `*.py` for names in any folder, `src/**/*.{csv,tsv}` for paths below `path`.
+        path: The folder to start in.
     """
     top = resolved(path, workspace)
     if not top.is_dir():

@@ -48,16 +48,14 @@ async def grep(
     *,
     workspace: Workspace,
 ) -> ToolOutput:
-    """Search files for lines that match a regular expression (Python's syntax). Answers
-    `path:line:text`; binary files, version control, caches and environments are left out.
+    """Search files for lines that match a regular expression (Python's syntax). Returns `path:line:text`; binary files,
+    version control, caches and environments are left out.
 
     Args:
-        pattern: The regular expression, matched line by line.
-        path: The folder or file to search, relative to the notebook's folder or absolute.
-        glob: Only files that match this glob, e.g. `*.py`.
-        ignore_case: Match without regard to case.
-        context: Lines to show before and after each match.
-        max_results: Most matching lines.
+        path: A folder or a file.
+        glob: Only files that match, e.g. `*.py`.
+        context: Lines shown before and after each match, at most 20.
+        max_results: Most matching lines, up to 2,000.
     """
     top = resolved(path, workspace)
     if not top.exists():

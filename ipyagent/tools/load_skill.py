@@ -29,14 +29,7 @@ def tool_for(names: Iterable[str]) -> FunctionTool:
     extra: dict[str, Any] = {"enum": known} if 0 < len(known) <= MOST_NAMES else {}
 
     async def load_skill(name: Any, *, workspace: Workspace) -> ToolOutput:
-        """Load a skill: instructions that were written for a kind of work.
-
-        Do so before such work, then follow them. Files that they point to are read with `read_file`, and scripts
-        run, in the skill's folder.
-
-        Args:
-            name: The skill, as the list of skills has it.
-        """
+        """Load a skill, see <skills>. Files and scripts that it points to are in its folder: read or run them there."""
         access = getattr(workspace, "skills", None)
         if not isinstance(access, SkillAccess):
             raise ToolFailure(OFF)

@@ -27,13 +27,8 @@ def _destructive(arguments: dict[str, Any], workspace: Workspace) -> str:
     permission="ask", writes=True, pattern="python", question=_question, destructive=_destructive, recreatable=True
 )
 async def python(code: str, *, workspace: Workspace) -> ToolOutput:
-    """Run Python code in the user's own namespace, as a notebook cell: magics, `!commands` and
-    top-level await work, variables stay. Returns output, the last expression's value, what was
-    displayed, figures and errors.
-
-    Args:
-        code: The code of one cell.
-    """
+    """Run Python code in the user's namespace, as a notebook cell does: magics, `!commands` and top-level await work,
+    and variables stay. Returns what was printed and displayed, the last expression's value, figures and errors."""
     if not code.strip():
         raise ToolFailure("`code` is empty")
     return output_of(await workspace.run_code(code), workspace.limit("tool_output_chars"))

@@ -68,12 +68,10 @@ def _pattern(arguments: dict[str, Any], workspace: Workspace) -> str:
     store_chars=MOST,  # it gives pages, and what is read of a stored result is not stored again
 )
 async def read_file(path: str, offset: int = 1, limit: int = 2000, *, workspace: Workspace) -> ToolOutput:
-    """Read a file. Text comes with line numbers; pictures are shown; of a PDF the text, of a
-    notebook the cells, of CSV, TSV, Parquet and Excel the columns, the number of rows and the first
-    rows. A CSV's rows as plain text: give `offset`.
+    """Read a file: text with line numbers, a picture, the text of a PDF, the cells of a notebook; of CSV, TSV, Parquet
+    and Excel the columns, the number of rows and the first rows (give `offset` for a CSV's lines as text).
 
     Args:
-        path: The file, relative to the notebook's folder or absolute.
         offset: First line to show, from 1; of a PDF the first page.
         limit: Most lines (or pages) to show.
     """

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, overload
 from ipyagent.errors import ToolFailure, UsageError
 from ipyagent.journal.protocols import Permission, Question, ToolOutput, Workspace
 from ipyagent.tools.answers import to_output
-from ipyagent.tools.signature import line_of, tidied, types_of
+from ipyagent.tools.signature import line_of, tidied, types_of, unwrapped
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -92,14 +92,16 @@ class FunctionTool:
 
         parsed = parse(inspect.getdoc(self.function) or "")
         texts = {entry.arg_name: " ".join((entry.description or "").split()) for entry in parsed.params}
-        parts = [part for part in (parsed.short_description, parsed.long_description) if part]
+        # The parser takes the first line for a summary, also where the first sentence goes on in the second.
+        between = "\n\n" if parsed.blank_after_short_description else "\n"
+        about = between.join(part for part in (parsed.short_description, parsed.long_description) if part)
         if parsed.returns and parsed.returns.description:
-            parts.append("Returns: " + " ".join(parsed.returns.description.split()))
-        return "\n\n".join(parts), texts
+            about += "\n\nReturns: " + " ".join(parsed.returns.description.split())
+        return unwrapped(about), texts
 
     @cached_property
     def description(self) -> str:
-        """The docstring without its `Args:` section."""
+        """The docstring without its `Args:` section, each sentence in one line."""
         return self._docs[0]
 
     @cached_property
@@ -112,14 +114,14 @@ class FunctionTool:
         types = types_of(self.function, self._parameters)
         for number, (key, parameter) in enumerate(self._parameters.items()):
             default = ... if parameter.default is parameter.empty else parameter.default
-            described = self._docs[1].get(key) or None
-            fields[f"a{number}"] = (types[key], Field(default, alias=key, description=described))
+            about = self._docs[1].get(key) or None
+            fields[f"a{number}"] = (types[key], Field(default, alias=key, description=about))
         config = ConfigDict(extra="forbid", arbitrary_types_allowed=True)
         return create_model(self.name, __config__=config, **fields)
 
     @cached_property
     def input_schema(self) -> dict[str, Any]:
-        """JSON schema of the arguments, without pydantic's titles, keys in a stable order."""
+        """JSON schema of the arguments, see `tidied`; keys in a stable order."""
         schema = tidied(self._model.model_json_schema())
         return {"type": "object", "properties": {}, **schema}
 

@@ -82,14 +82,13 @@ def _fits(words: Sequence[Word], rule: str) -> bool:
     recreatable=True,
 )
 async def shell(command: str, timeout: int | None = None, description: str = "", *, workspace: Workspace) -> ToolOutput:
-    """Run a shell command in the notebook's folder, without input. Output and errors come
-    together. Simple commands that only read (ls, cat, grep, find, git status, …) need no
-    permission; redirections, variables and substitutions always do.
+    """Run a shell command (bash) in the notebook's folder, without input; output and errors come together. Simple
+    commands that only read (`ls`, `cat`, `git status`) need no permission; redirections, variables and substitutions
+    always do.
 
     Args:
-        command: The command, as for `bash -c`.
         timeout: Seconds it may run; then it is ended and its output so far returned.
-        description: What it is for, in a few words, shown to the user.
+        description: What it is for, in a few words for the user.
     """
     if not command.strip() or "\x00" in command:
         raise ToolFailure("`command` is empty" if not command.strip() else "`command` contains a NUL character")

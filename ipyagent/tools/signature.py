@@ -4,6 +4,7 @@ what is wrong with given arguments, in one line each."""
 from __future__ import annotations
 
 import inspect
+import re
 import typing
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -39,7 +40,9 @@ def types_of(function: Callable[..., Any], parameters: Mapping[str, inspect.Para
 
 
 def tidied(node: Any) -> Any:
-    """A schema node without titles, keys sorted; names of properties keep their order."""
+    """A schema node with what tells the model how to call, and nothing else: no titles, no
+    `additionalProperties` that is only yes or no, no null for what may be left out, a default in words. Keys are
+    sorted; names of properties keep their order. What is accepted is decided by the signature, not by this."""
     if isinstance(node, list):
         return [tidied(item) for item in node]
     if not isinstance(node, dict):
@@ -47,13 +50,66 @@ def tidied(node: Any) -> Any:
     tidy: dict[str, Any] = {}
     for key in sorted(node):
         value = node[key]
-        if key == "title" and isinstance(value, str):
+        if key == "default" or (key == "title" and isinstance(value, str)):
             continue
-        if key in ("properties", "$defs") and isinstance(value, dict):
+        if key == "additionalProperties" and isinstance(value, bool):
+            continue
+        if key == "properties" and isinstance(value, dict):
+            needed = node.get("required") or ()
+            tidy[key] = {name: tidied(child if name in needed else _optional(child)) for name, child in value.items()}
+        elif key == "$defs" and isinstance(value, dict):
             tidy[key] = {name: tidied(child) for name, child in value.items()}
         else:
-            tidy[key] = value if key in ("default", "enum", "const", "examples", "required") else tidied(value)
+            tidy[key] = value if key in ("enum", "const", "examples", "required") else tidied(value)
     return tidy
+
+
+def _optional(node: Any) -> Any:
+    """A property that may be left out: without the null that stands for that, its default told in words when it says
+    more than "nothing" or "no"."""
+    if not isinstance(node, dict):
+        return node
+    node = dict(node)
+    choices = node.get("anyOf")
+    if isinstance(choices, list) and {"type": "null"} in choices:
+        left = [choice for choice in choices if choice != {"type": "null"}]
+        if len(left) == 1 and isinstance(left[0], dict):
+            node = {**left[0], **{key: value for key, value in node.items() if key != "anyOf"}}
+        else:
+            node["anyOf"] = left
+    text, default = str(node.get("description", "")), node.get("default")
+    if isinstance(default, str | int | float) and default and str(default) not in text:
+        node["description"] = f"{text.removesuffix('.')} (default {default!r}){'.' * text.endswith('.')}".strip()
+    return node
+
+
+_OWN_LINE = re.compile(r"\s|[-*•+>] |>>>|\||#+ |\d+[.)] |```")
+"""How a line begins that is not the wrapped rest of the one before: a list, code, a table, a heading."""
+_ENDS = re.compile(r"[.!?:;…。！？：\"`)|]$|^\s|^[|#]|^```")
+
+
+def unwrapped(text: str) -> str:
+    """A docstring's text with each sentence in one line: wrapped lines are joined, also over an empty line in the
+    middle of a sentence; lists, tables, code and indented lines stay as they are."""
+    kept: list[str] = []
+    gap = fenced = False
+    for line in map(str.rstrip, text.strip().splitlines()):
+        if not line and not fenced:
+            gap = True
+            continue
+        own, before = fenced or bool(_OWN_LINE.match(line)), kept[-1] if kept else ""
+        if before and not own and (_goes_on(before, line) if gap else not re.match(r"\s|[|#]|```", before)):
+            kept[-1] = f"{before} {line}"
+        else:
+            kept += [""] * (gap and bool(kept)) + [line]
+        fenced ^= line.startswith("```")
+        gap = False
+    return "\n".join(kept)
+
+
+def _goes_on(before: str, line: str) -> bool:
+    """Whether an empty line between these two stands in the middle of a sentence."""
+    return line[0].islower() and not _ENDS.search(before)
 
 
 def line_of(error: ErrorDetails, parameters: Mapping[str, inspect.Parameter]) -> str:

@@ -19,13 +19,11 @@ _ALLOWED = "names, obj.attribute, d['key'], items[0], df['column'], items[:3]; f
 
 @tool(name="variables", permission="none", writes=False, parallel=True, recreatable=True)
 async def variables(workspace: Workspace, name: str = "") -> str:
-    """Show what the user's variables are, without running any code: types, sizes, columns, examples.
-
-    Without a name: one line for each variable. With a name: that one in depth. Prefer this to
-    printing a variable with the python tool.
+    """Show the user's variables without running code: one line each, or the one called `name` in depth. Prefer it to
+    printing a variable with `python`.
 
     Args:
-        name: a variable, or a part of one like `d["a"]`, `df["price"]`, `model.coef_`, `items[0]`.
+        name: A variable or a part of one: `d['a']`, `df['price']`, `model.coef_`, `items[0]`.
     """
 
     def read() -> str:

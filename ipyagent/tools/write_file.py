@@ -59,12 +59,11 @@ def subject(path: str, workspace: Workspace) -> str:
 
 @tool(permission="ask", writes=True, question=_question, pattern=_pattern)
 async def write_file(path: str, content: str, *, workspace: Workspace) -> ToolOutput:
-    """Write a text file inside the project, creating folders as needed. An existing file must
-    have been read with read_file in this session and be unchanged since; its encoding and line
-    ends are kept. For a change in part of a file use edit_file.
+    """Write a text file inside the project, with the folders it needs. A file that exists must have been read with
+    `read_file` in this session and be unchanged since; its encoding and line ends are kept. To change a part of a
+    file use `edit_file`.
 
     Args:
-        path: The file, relative to the notebook's folder or absolute.
         content: The whole new text.
     """
     change = planned(path, content, workspace)

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from dataclasses import dataclass
 from datetime import date
 from typing import Literal
 
@@ -10,7 +11,9 @@ from tools_workspace import ShellWorkspace
 
 from ipyagent.errors import ToolFailure, UsageError
 from ipyagent.journal.protocols import Tool, ToolOutput, Workspace
+from ipyagent.mcp.schemas import fitted
 from ipyagent.tools.schema import FunctionTool, tool
+from ipyagent.tools.signature import tidied, unwrapped
 
 
 @tool
@@ -40,10 +43,65 @@ def test_schema_is_the_signature_without_workspace_and_titles() -> None:
     assert list(schema["properties"]) == ["text", "times", "mode"]
     assert schema["required"] == ["text"]
     assert schema["properties"]["text"] == {"description": "What to repeat.", "type": "string"}
-    assert schema["additionalProperties"] is False
-    assert "title" not in json.dumps(schema)
+    assert schema["properties"]["times"] == {"description": "How often (default 2).", "type": "integer"}
+    for word in ("title", "additionalProperties", '"default"'):
+        assert word not in json.dumps(schema)
     assert repeat.description == "Repeat a text.\n\nMore about it."
     assert isinstance(repeat, Tool)
+
+
+@dataclass
+class Span:
+    first: int
+    last: int | None = None
+
+
+def test_the_schema_leaves_out_what_the_check_takes_all_the_same() -> None:
+    @tool
+    def show(
+        span: Span, must: int | None, size: int | None = None, by: int | str | None = None,
+        more: dict[str, int] | None = None,
+    ) -> str:  # fmt: skip
+        """Show."""
+        return ""
+
+    schema = show.input_schema
+    assert schema["properties"] == {
+        "span": {"$ref": "#/$defs/Span"},
+        "must": {"anyOf": [{"type": "integer"}, {"type": "null"}]},
+        "size": {"type": "integer"},
+        "by": {"anyOf": [{"type": "integer"}, {"type": "string"}]},
+        "more": {"additionalProperties": {"type": "integer"}, "type": "object"},
+    }
+    assert schema["$defs"]["Span"]["properties"]["last"] == {"type": "integer"}
+    assert tidied(schema) == schema
+    whole = {"span": {"first": 1, "last": None}, "must": None, "size": None, "by": None, "more": {"a": 1}}
+    assert show.validate(whole) == whole
+    assert show.validate({"span": {"first": 1}, "must": 2})
+    with pytest.raises(ToolFailure, match="no such argument"):
+        show.validate({**whole, "other": 1})
+
+
+DOCSTRINGS = {
+    "Read a file\nby its name. Prefer it.": "Read a file by its name. Prefer it.",
+    "Read a file\n\nby its name.": "Read a file by its name.",
+    "Read.\n\nMore\nabout it.": "Read.\n\nMore about it.",
+    "Kinds:\n- one\n- two\n\nThen\nmore.": "Kinds:\n- one\n- two\n\nThen more.",
+    "Run it.\n\nSo:\n\n    x = 1\n    y = 2\n\nDone.": "Run it.\n\nSo:\n\n    x = 1\n    y = 2\n\nDone.",
+    "Run it:\n```\nx = 1\n\ny = 2\n```\nDone.": "Run it:\n```\nx = 1\n\ny = 2\n```\nDone.",
+}
+
+
+@pytest.mark.parametrize("written", DOCSTRINGS)
+def test_a_sentence_of_a_docstring_stands_in_one_line(written: str) -> None:
+    """A tool of the user's and one of a server's, as our own: no line ends, and no empty line, inside a sentence."""
+
+    def work() -> None: ...
+
+    work.__doc__ = written
+    assert tool(work).description == DOCSTRINGS[written]
+    assert fitted({}, written)[1] == DOCSTRINGS[written]
+    assert unwrapped(DOCSTRINGS[written]) == DOCSTRINGS[written]
 
 
 def test_schema_has_the_same_bytes_each_time() -> None:

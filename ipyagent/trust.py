@@ -1,4 +1,5 @@
-"""What of a folder is loaded once it is trusted, and what tells this very folder from another at its path.
+"""What of a folder is loaded once it is trusted, what tells this very folder from another at its path, and what this
+user has written there.
 
 The mark is a random word in `.ipyagent/sessions/`, which git ignores and no clone brings along; the user's own
 directory keeps its digest beside the path and the owners. So a new clone at the same path asks again, also one
@@ -8,9 +9,11 @@ put back in its place with `sessions/` do not ask.
 
 from __future__ import annotations
 
+import hmac
 import os
 import secrets
 import stat
+import tempfile
 from collections.abc import Collection, Iterator
 from hashlib import sha256
 from pathlib import Path
@@ -18,6 +21,8 @@ from pathlib import Path
 FOLDER = ".ipyagent"
 MARK = ".mark"
 MARK_BYTES = 200
+KEY = "key"
+_KEY_BYTES = 32
 INSTRUCTIONS = ("AGENTS.md", "CLAUDE.md", "AGENT.local.md")
 """Instruction files that stand in a folder itself, in the order in which they are loaded."""
 _OWN = ("AGENT.md", "AGENT.local.md", "rules", "config.toml", "memory", "worktrees", "skills", "agents", "agent-memory",
@@ -60,6 +65,46 @@ def mark_folder(sessions: Path, known: Collection[str]) -> str:
     with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
         file.write(mark)
     return sha256(mark).hexdigest()
+
+
+def signature(user: Path, purpose: str, content: bytes) -> str:
+    """What only this user's own folder can say of a content: 32 hex digits, made with a random key that is written
+    there at the first call (mode 0600). A copy of the content elsewhere has the same. Raises OSError."""
+    key = read_small(user / KEY, _KEY_BYTES) or _new_key(user)
+    return hmac.new(key, f"{purpose}\0".encode() + content, "sha256").hexdigest()[:32]
+
+
+def is_signed(user: Path, purpose: str, content: bytes, given: str) -> bool:
+    """Whether `given` is the `signature` of the content by this user's own folder."""
+    key = read_small(user / KEY, _KEY_BYTES)
+    if not key or len(key) < _KEY_BYTES:
+        return False
+    made = hmac.new(key, f"{purpose}\0".encode() + content, "sha256").hexdigest()[:32]
+    return hmac.compare_digest(made.encode(), given.encode("utf-8", "replace"))
+
+
+def _new_key(user: Path) -> bytes:
+    """A key, written whole or not at all; of two writers the first wins."""
+    user.mkdir(mode=0o700, parents=True, exist_ok=True)
+    handle, path = tempfile.mkstemp(dir=user, prefix=".key-")  # 0600
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(secrets.token_bytes(_KEY_BYTES))
+            file.flush()
+            os.fsync(file.fileno())
+        try:
+            os.link(path, user / KEY)
+        except FileExistsError:
+            pass
+        except OSError:  # a file system without links
+            if read_small(user / KEY, _KEY_BYTES) is None:
+                os.replace(path, user / KEY)
+    finally:
+        Path(path).unlink(missing_ok=True)
+    key = read_small(user / KEY, _KEY_BYTES)
+    if not key or len(key) < _KEY_BYTES:
+        raise OSError(f"{user / KEY} is no key: remove it")
+    return key
 
 
 def folders_down(root: Path, here: Path | None) -> tuple[Path, ...]:

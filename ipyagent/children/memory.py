@@ -12,6 +12,7 @@ from typing import Any
 from ipyagent.children.kinds import Kind
 from ipyagent.errors import AgentError, MemoryRefused
 from ipyagent.memory.files import Store
+from ipyagent.memory.provenance import Records
 from ipyagent.memory.section import memory_section
 from ipyagent.project import Project
 
@@ -36,8 +37,9 @@ def memory_folder(project: Project, kind: Kind) -> Path:
 
 def own_memory(project: Project, kind: Kind) -> dict[str, Store]:
     """The one store that a type has, under the name by which it sees it."""
-    prepare = None if kind.memory == "user" else project.make
-    return {SCOPE: Store(memory_folder(project, kind), SCOPE, prepare=prepare)}
+    mine = kind.memory == "user"
+    vouch = None if mine else Records(project.user).holds
+    return {SCOPE: Store(memory_folder(project, kind), SCOPE, prepare=None if mine else project.make, vouch=vouch)}
 
 
 def memory_words(stores: dict[str, Store]) -> list[str]:

@@ -49,7 +49,7 @@ def list_lines(memories: Memories, access: MemoryAccess) -> list[str]:
 
 
 def _row(memory: Memory) -> str:
-    marks = " ".join(part for part in (memory.kind or "no type", memory.source) if part)
+    marks = " ".join(part for part in (memory.kind or "no type", memory.source_words) if part)
     told = memory.description or memory.title
     problem = f"  ! {one_line(memory.problems[0], WIDTH)}" if memory.problems else ""
     return f"{one_line(memory.name):<34} {marks:<18} {_day(memory.modified)}  {one_line(told, WIDTH)}{problem}"
@@ -59,7 +59,7 @@ def show_lines(memory: Memory | None, text: str) -> list[str]:
     """A memory: where it comes from, then its file."""
     lines: list[str] = []
     if memory is not None:
-        facts = [memory.kind or "no type", memory.source, age_words(memory.modified, time.time())]
+        facts = [memory.kind or "no type", memory.source_words, age_words(memory.modified, time.time())]
         if memory.session:
             facts.append(f"session {memory.session}, turn {memory.turn}")
         lines.append(one_line(f"{memory.path} ({'; '.join(fact for fact in facts if fact)})"))
@@ -174,7 +174,7 @@ def stats_lines(agent: Agent, access: MemoryAccess) -> list[str]:
             lines.append(f"{scope}: {problem}")
             continue
         kinds = Counter(memory.kind or "no type" for memory in listed)
-        sources = Counter(memory.source or "not known" for memory in listed)
+        sources = Counter(memory.source_words or "not known" for memory in listed)
         told = "; ".join(
             ", ".join(f"{count} {what}" for what, count in counts.most_common()) for counts in (kinds, sources)
         )

@@ -20,7 +20,17 @@ from ipyagent.memory.files import Store, Written
 from ipyagent.memory.memories import Memories as Memories
 from ipyagent.memory.names import INDEX, ROOT, SUFFIX, checked_name, split_path
 from ipyagent.memory.names import SCOPES as SCOPES
-from ipyagent.memory.provenance import INFERRED, PERSONAL, Ground, Origin, is_hedged, objection, worst
+from ipyagent.memory.provenance import (
+    INFERRED,
+    PERSONAL,
+    RECORDED,
+    Ground,
+    Origin,
+    Records,
+    is_hedged,
+    objection,
+    worst,
+)
 from ipyagent.memory.scan import Memory
 from ipyagent.memory.secrets import find_secrets, refusal
 
@@ -293,7 +303,10 @@ class MemoryAccess:
         marks: dict[str, Any] = {"source": source} if source else {}
         if self.session:
             marks |= {"session": self.session, "turn": self._turn()}
-        return write_headed({**fields, **marks}, body)
+        marked = {key: value for key, value in {**fields, **marks}.items() if key != RECORDED}
+        if source == "said":
+            marked[RECORDED] = Records(self.memories.project.user).made(marked, body)
+        return write_headed(marked, body)
 
     def _journal(self, written: Written, *, old: str = "", remark: str = "") -> Saved:
         change = "changed" if written.change == "merged" else written.change

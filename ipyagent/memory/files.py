@@ -23,7 +23,7 @@ from ipyagent.memory.guard import ALL, SECONDS, Guard
 from ipyagent.memory.history import NEW, History, Version
 from ipyagent.memory.index import Finding, Index
 from ipyagent.memory.names import INDEX, ROOT, checked_name, same_name
-from ipyagent.memory.scan import LARGE, Memory, Scan, memory_of
+from ipyagent.memory.scan import CLAIMED, LARGE, Memory, Scan, memory_of
 from ipyagent.memory.texts import Text, digest_of, encoded, readable, text_in
 
 __all__ = ["Memory", "Store", "Text", "Version", "Written"]
@@ -49,14 +49,23 @@ class Store:
     """One memory directory. Nothing is made before the first write. Errors are MemoryRefused with a `reason`."""
 
     def __init__(
-        self, folder: Path, scope: str, *, versions: int = 20, prepare: Callable[[], object] | None = None
+        self,
+        folder: Path,
+        scope: str,
+        *,
+        versions: int = 20,
+        prepare: Callable[[], object] | None = None,
+        vouch: Callable[[bytes], bool] | None = None,
     ) -> None:
-        """`prepare` is called before the first write of a folder that is not there yet (`project.make`)."""
+        """`prepare` is called before the first write of a folder that is not there yet (`project.make`); `vouch` tells
+        whether a memory that claims to be the user's word was recorded as that (`provenance.Records.holds`; None: the
+        folder is the user's own)."""
         self.folder = folder
         self.scope = scope
         self.index = Index(self)
+        self.vouch = vouch
         self._files = Confined(folder)
-        self._scan = Scan(folder, scope)
+        self._scan = Scan(folder, scope, vouch=vouch)
         self._history = History(self._files, versions)
         self._guard = Guard(self._files, self._finish, prepare)
 
@@ -281,7 +290,9 @@ class Store:
 
     def _memory(self, name: str, content: bytes) -> Memory:
         status = self._files.status(self._files.on_disk(name))
-        return memory_of(self.scope, name, content, status.st_mtime if status is not None else 0.0, len(content))
+        made = memory_of(self.scope, name, content, status.st_mtime if status is not None else 0.0, len(content))
+        claimed = made.source == "said" and self.vouch is not None and not self.vouch(content)
+        return msgspec.structs.replace(made, source=CLAIMED) if claimed else made
 
     def _check_free(self, name: str, but: str = "") -> None:
         """Raises MemoryRefused when another name is there that a file system may take for the same."""

@@ -14,6 +14,7 @@ from pathlib import Path
 from ipyagent.config import IPyAgent
 from ipyagent.errors import MemoryRefused
 from ipyagent.memory.files import Store
+from ipyagent.memory.provenance import Records
 from ipyagent.project import Project, is_shared
 
 MEMORY = "memory"
@@ -44,7 +45,8 @@ def memory_folder(
 def store_in(folder: Path, scope: str, project: Project) -> Store:
     """The store in a scope's folder; the project's `.ipyagent/` is made with the first write."""
     inside = scope == "project" and folder.is_relative_to(project.root.resolve())
-    return Store(folder, scope, prepare=project.make if inside else None)
+    vouch = None if scope == "user" else Records(project.user).holds
+    return Store(folder, scope, prepare=project.make if inside else None, vouch=vouch)
 
 
 def _chosen(given: str, project: Project) -> Path:

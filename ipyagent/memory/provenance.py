@@ -10,14 +10,18 @@ from __future__ import annotations
 import re
 import sys
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from threading import Lock
 from typing import Any, Literal, TypeAlias
 
 import msgspec
 
+from ipyagent.errors import MemoryRefused
+from ipyagent.headers import read_headed
 from ipyagent.journal.events import Event, MemorySurfaced, MessageReceived, PermissionAnswered, ToolReturned, UserSaid
 from ipyagent.memory.closeness import bare, closest, weighty
+from ipyagent.trust import is_signed, signature
 
 Source: TypeAlias = Literal["said", "inferred", "quoted"]
 PERSONAL = ("user", "feedback")
@@ -51,6 +55,47 @@ _LABELS = re.compile(r"(?m)^\s*(?:[#>*+-]+\s+|\d+[.)]\s+)?(?:\*\*[^*\n:：]{1,30
 _ENDS = re.compile(r"(?<=[.!?])[\s\"')\]]+|[。！？]|\n+|(?<=\w):\s+(?=[A-Z])")
 INFERRED = "*Inferred by the agent, not said by the user; it seems to hold, check it before relying on it.*"
 """Ends a memory that is a conclusion and does not say so itself."""
+
+
+RECORDED = "recorded"
+"""The header's key for the record that a memory is the user's word."""
+
+
+class Records:
+    """What this user's own folder says of memories: which are the user's word. What a file in a project says of itself
+    is a claim; the record is a signature of what it says (type, name, description, the user's words, body), so that
+    a memory keeps it wherever the project is moved to, and loses it with any change from outside."""
+
+    def __init__(self, user: Path) -> None:
+        self._user = user
+
+    def __repr__(self) -> str:
+        return f"<Records in {self._user}>"
+
+    def made(self, fields: Mapping[str, Any], body: str) -> str:
+        """The record of a memory, for its header. Raises MemoryRefused ("disk") when there is no place for a key."""
+        try:
+            return signature(self._user, "memory", _signed(fields, body))
+        except OSError as problem:
+            told = f"that a memory is the user's word cannot be recorded in {self._user}: {problem.strerror or problem}"
+            raise MemoryRefused(told, reason="disk") from None
+
+    def holds(self, content: bytes) -> bool:
+        """Whether a memory, its whole content, was recorded as the user's word."""
+        headed = read_headed(content)
+        given = headed.fields.get(RECORDED)
+        return isinstance(given, str) and is_signed(self._user, "memory", _signed(headed.fields, headed.body), given)
+
+
+def _signed(fields: Mapping[str, Any], body: str) -> bytes:
+    told = [str(fields.get(key) or "") for key in ("type", "name", "description")]
+    return msgspec.json.encode([*told, said_words(fields), body.strip()])
+
+
+def said_words(fields: Mapping[str, Any]) -> list[str]:
+    """The user's words that a header keeps as evidence."""
+    given = fields.get("said")
+    return [str(each) for each in given if each] if isinstance(given, list) else [str(given)] if given else []
 
 
 class Origin(msgspec.Struct, frozen=True):

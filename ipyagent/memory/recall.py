@@ -201,7 +201,7 @@ def shown(picked: Picked, now: float) -> str:
     """One memory as the model gets it."""
     memory = picked.memory
     facts = [f'saved="{age_words(memory.modified, now)}"']
-    told = {"type": memory.kind, "source": memory.source}
+    told = {"type": memory.kind, "source": memory.source_words}
     facts += [f'{name}="{_guarded(value)}"' for name, value in told.items() if value]
     lines = [f'<memory path="{_guarded(memory.path)}" {" ".join(facts)}>']
     if now - memory.modified > DAY:

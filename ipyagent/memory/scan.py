@@ -10,6 +10,7 @@ from operator import attrgetter
 from pathlib import Path
 
 import msgspec
+from msgspec.structs import replace
 
 from ipyagent.errors import MemoryRefused
 from ipyagent.headers import read_headed
@@ -22,8 +23,9 @@ class Memory(msgspec.Struct, frozen=True, kw_only=True):
 
     `scope` "project", "user" or an agent's; `name` the POSIX path inside the folder; `title` the header's
     `name`, else the file's; `kind` "user", "feedback", "project", "reference" or ""; `modified` Unix time;
-    `size` in bytes; `source` (header key `source`) "said", "inferred", "quoted" or ""; `session` and `turn` the
-    header's; `problems` what is wrong with the header, one line each.
+    `size` in bytes; `source` (header key `source`) "said", "claimed" (the file says so, but the user's own folder has
+    no record of it), "inferred", "quoted" or ""; `session` and `turn` the header's; `problems` what is wrong with the
+    header, one line each.
     """
 
     scope: str
@@ -43,9 +45,21 @@ class Memory(msgspec.Struct, frozen=True, kw_only=True):
         """As the memory tool names it: "/memories/project/feedback_plots.md"."""
         return f"{ROOT}/{self.scope}/{self.name}"
 
+    @property
+    def is_own_word(self) -> bool:
+        """Whether this is the user's own word, verified: its whole text, header and body, is what was saved on the
+        user's word, and the user's own folder recorded that (or it lies in that folder)."""
+        return self.source == "said"
+
+    @property
+    def source_words(self) -> str:
+        """The source as people and models read it."""
+        return "said, as the file claims; not recorded here" if self.source == CLAIMED else self.source
+
 
 KINDS = ("user", "feedback", "project", "reference")
 SOURCES = ("said", "inferred", "quoted")
+CLAIMED = "claimed"
 MOST_HEAD_LINES = 30
 MOST_DESCRIPTION = 500
 LARGE = 1_000_000
@@ -70,9 +84,11 @@ class Misfit(msgspec.Struct, frozen=True):
 class Scan:
     """Headers of the memories under `root`, kept as long as the files stay as they were. Thread-safe."""
 
-    def __init__(self, root: Path, scope: str) -> None:
+    def __init__(self, root: Path, scope: str, *, vouch: Callable[[bytes], bool] | None = None) -> None:
+        """`vouch`: whether a whole content that says "said" was recorded; None: the folder is the user's own."""
         self.root = root
         self.scope = scope
+        self._vouch = vouch
         self._lock = threading.Lock()
         self._kept: dict[str, tuple[Key, Memory | Misfit]] = {}
         self._memories: list[Memory] = []
@@ -177,7 +193,12 @@ class Scan:
         except OSError as problem:
             told = f"cannot be read: {problem.strerror}"
             return memory_of(self.scope, proper, b"", status.st_mtime, status.st_size, told)
-        return memory_of(self.scope, proper, head, status.st_mtime, status.st_size)
+        found = memory_of(self.scope, proper, head, status.st_mtime, status.st_size)
+        if found.source != "said" or self._vouch is None:
+            return found
+        where = entry.name if handle is not None else entry.path
+        whole = head if len(head) == status.st_size else _whole(where, handle)
+        return found if self._vouch(whole) else replace(found, source=CLAIMED)
 
 
 def memory_of(scope: str, name: str, data: bytes, modified: float, size: int, *more: str) -> Memory:
@@ -228,6 +249,12 @@ def _head(name: str, handle: int | None) -> bytes:
         return data
     finally:
         os.close(file)
+
+
+def _whole(name: str, handle: int | None) -> bytes:
+    """The content of a file as far as one is read that can be a memory."""
+    with os.fdopen(os.open(name, _READ, dir_fd=handle), "rb") as file:
+        return file.read(2 * LARGE)
 
 
 def _first_lines(data: bytes) -> bytes:

@@ -59,7 +59,7 @@ class Staging:
         self.name = name
         self.base = base
         """Digest of each memory, the index apart, as it was copied."""
-        self.copy = Store(_folder(store, name), store.scope, versions=1)
+        self.copy = Store(_folder(store, name), store.scope, versions=1, vouch=store.vouch)
 
     def __repr__(self) -> str:
         return f"<Staging {self.name} of {self.store!r}>"

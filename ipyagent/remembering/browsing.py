@@ -262,8 +262,12 @@ def age(memory: Memory) -> int:
 
 def provenance(memory: Memory) -> str:
     """"you said so, session 3f2a, turn 4"; "" when nothing is known."""
-    whose = {"said": "you said so", "inferred": "the agent's conclusion", "quoted": "quoted from a file or the web"}
-    parts = [whose.get(memory.source, "")]
+    whose = {
+        "said": "you said so",
+        "inferred": "the agent's conclusion",
+        "quoted": "quoted from a file or the web",
+    }
+    parts = [whose.get(memory.source, memory.source_words)]
     if memory.session:
         parts.append(f"session {memory.session[:40]}" + (f", turn {memory.turn}" if memory.turn else ""))
     return ", ".join(part for part in parts if part)

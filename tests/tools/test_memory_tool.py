@@ -319,7 +319,8 @@ def test_a_name_that_attacks_is_refused_or_stored_safely_in_every_command(
             told = desk.tries(**given)
             assert "Traceback" not in told
             assert len(told) < 1_000
-            outside = {place for place in state(tmp_path) if "/memory/" not in place and "trust.json" not in place}
+            own = ("home/trust.json", "home/key")
+            outside = {place for place in state(tmp_path) if "/memory/" not in place and place not in own}
             assert outside <= {"escape.md", "project/.ipyagent/.gitignore", "project/.ipyagent/sessions/.gitignore",
                                "project/.ipyagent/sessions/.mark"}, given  # fmt: skip
             for scope in ("project", "user"):

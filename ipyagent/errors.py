@@ -58,7 +58,7 @@ class MemoryRefused(AgentError):
     cannot hold memory), "link" (a link on the way), "folder" (a folder stands there), "missing", "exists",
     "index" (the index cannot be deleted or renamed), "size", "encoding", "busy" (another process holds the
     lock), "changed" (no longer the expected content), "disk", "content" (what must not be saved, such as a
-    secret), "off", "trust" (not trusted yet)."""
+    secret), "header" and "unchanged" (an edit that would not stay), "stopped", "off", "trust" (not trusted yet)."""
 
     def __init__(self, message: str, *, reason: str) -> None:
         super().__init__(message)

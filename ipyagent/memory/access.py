@@ -8,17 +8,20 @@ never becomes a `user` or `feedback` memory; a conclusion says that it is one.
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, NamedTuple
+from contextvars import ContextVar
+from typing import Any, NamedTuple, TypeVar
 
 from msgspec.structs import replace
 
 from ipyagent.errors import MemoryRefused
 from ipyagent.headers import Headed, read_headed, write_headed
 from ipyagent.journal.events import Event, MemorySaved
-from ipyagent.memory.files import Store, Written
+from ipyagent.memory.files import Store, Written, check_size
+from ipyagent.memory.guard import STOP, STOPPED
 from ipyagent.memory.memories import Memories as Memories
-from ipyagent.memory.names import INDEX, ROOT, SUFFIX, checked_name, split_path
+from ipyagent.memory.names import INDEX, ROOT, SUFFIX, checked_name, loose_path, split_path
 from ipyagent.memory.names import SCOPES as SCOPES
 from ipyagent.memory.provenance import (
     INFERRED,
@@ -35,6 +38,9 @@ from ipyagent.memory.scan import Memory
 from ipyagent.memory.secrets import find_secrets, refusal
 
 KINDS = ("user", "feedback", "project", "reference")
+T = TypeVar("T")
+_LATER: ContextVar[list[Callable[[], object]] | None] = ContextVar("ipyagent_memory_later", default=None)
+"""What work beside the loop leaves for the loop to do when it has ended."""
 
 
 class Address(NamedTuple):
@@ -147,7 +153,82 @@ class MemoryAccess:
         self._labels = Ground()
         self._labels.say(*texts)
 
+    async def beside(self, work: Callable[[], T]) -> T:
+        """Work on memories that holds nothing else up: in a thread, what it saved is journalled here when it ends.
+
+        A cancellation keeps it from the next write; a write that has begun comes to its end, and is journalled and
+        answered before the cancellation goes on.
+        """
+        stop, later = threading.Event(), list[Callable[[], object]]()
+
+        def aside() -> T:
+            STOP.set(stop)
+            _LATER.set(later)
+            return work()
+
+        waiting = asyncio.ensure_future(asyncio.to_thread(aside))
+        while not waiting.done():
+            try:
+                await asyncio.wait((waiting,))
+            except asyncio.CancelledError:
+                stop.set()
+        for left in later:
+            left()
+        if stop.is_set():
+            problem = waiting.exception()
+            unwritten = isinstance(problem, MemoryRefused) and problem.reason == STOPPED and not later
+            if unwritten:
+                raise asyncio.CancelledError
+            task = asyncio.current_task()
+            if task is not None:  # delivered again once the result is journalled
+                task.uncancel()
+                task.cancel()
+        return waiting.result()
+
     # ------------------------------------------------------------------ reading
+
+    def find(self, raw: str, *, new: bool = False, kind: str = "") -> Address:
+        """The place that a path means, also without scope or ".md": what is there, else, for a file that is to be
+        made (`new`), the user's folder for a memory of type "user" and the project's for all others. Raises
+        MemoryRefused."""
+        scope, name = loose_path(raw)
+        if not name:
+            return Address(scope, name)
+        scopes = [scope] if scope else [each for each in SCOPES if self._usable(each)] or ["project"]
+        there = [Address(each, form) for each in scopes for form in self._forms(each, name, new=new)]
+        if len(there) > 1:
+            told = f"{raw!r} may be {' or '.join(place.path for place in there)}: give the whole path"
+            raise MemoryRefused(told, reason="name")
+        if there:
+            return there[0]
+        scope = scope or ("user" if new and kind == "user" else "project")
+        return address(f"{ROOT}/{scope}/{name}" if name.endswith((SUFFIX, "/")) else f"{ROOT}/{scope}/{name}{SUFFIX}")
+
+    def renamed(self, place: Address, raw: str) -> Address:
+        """The place that a path means as the new one of `place`: in the same scope and of the same kind, unless it
+        says otherwise. Raises MemoryRefused."""
+        scope, name = loose_path(raw)
+        scope = scope or (place.scope if name else "")
+        if name and not name.endswith((SUFFIX, "/")):
+            name += "/" if place.is_folder or self.listed(scope, f"{name}/") else SUFFIX
+        return Address(scope, name)
+
+    def _usable(self, scope: str) -> bool:
+        try:
+            self.store(scope)
+        except MemoryRefused:
+            return False
+        return True
+
+    def _forms(self, scope: str, name: str, *, new: bool) -> list[str]:
+        """The name in a scope that a name without ending stands for, if it is there: a folder, else a file; the other
+        way round for a file that is to be written."""
+        file = name if name.endswith(SUFFIX) else "" if name.endswith("/") else name + SUFFIX
+        folder = "" if name.endswith(SUFFIX) else f"{name.rstrip('/')}/"
+        there = [folder] if folder and self.listed(scope, folder) else []
+        if file and (new or not there) and self.store(scope).exists(file):
+            return [file]
+        return there
 
     def store(self, scope: str) -> Store:
         """The store of a scope. Raises MemoryRefused."""
@@ -248,10 +329,15 @@ class MemoryAccess:
 
     def _announce(self, scope: str) -> None:
         if self._given is None and (line := self.memories.first_line(scope)):
-            self._notice(line)
+            later = _LATER.get()
+            if later is not None:
+                later.append(lambda: self._notice(line))
+            else:
+                self._notice(line)
 
     def _checked(self, place: Address, before: str, after: str) -> tuple[str, str]:
         """The text to be kept, marked with where it comes from, and a remark. Raises MemoryRefused."""
+        check_size(place.path, after)
         if found := find_secrets(after, known=before):
             raise MemoryRefused(refusal(found), reason="content")
         head, old = read_headed(after.encode()), read_headed(before.encode())
@@ -312,6 +398,10 @@ class MemoryAccess:
         change = "changed" if written.change == "merged" else written.change
         event = MemorySaved(path=written.memory.path, change=change, by=self.by, old=old, revision=written.revision)
         if change == "unchanged":
+            return Saved(event, written.memory, remark)
+        later = _LATER.get()
+        if later is not None:
+            later.append(lambda: self._record(event))
             return Saved(event, written.memory, remark)
         made = self._record(event)
         return Saved(made if isinstance(made, MemorySaved) else event, written.memory, remark)

@@ -34,6 +34,14 @@ MOST_READ = 20_000_000
 _STAGING = f"{NEW}/file"
 
 
+def check_size(path: str, text: str) -> None:
+    """Raises MemoryRefused ("size") for a text that is too long to be a memory; before anything looks into it."""
+    size = len(text)
+    if (size if size > MOST_BYTES else len(encoded(text))) > MOST_BYTES:
+        told = f"{path} would be longer than the {MOST_BYTES:,} bytes that a memory has at most; split it"
+        raise MemoryRefused(told, reason="size")
+
+
 class Written(msgspec.Struct, frozen=True, kw_only=True):
     """What a write did. `change`: "created", "changed", "merged" (what another wrote meanwhile is kept too),
     "unchanged", "deleted", "renamed" or "restored"; `digest` of the new content ("" when deleted); `revision` of

@@ -10,6 +10,7 @@ import stat
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from typing import Any
 
 from ipyagent.errors import MemoryRefused
@@ -22,6 +23,10 @@ ALL = "*"
 _LOCK = f"{HISTORY}/lock"
 _NOTE = f"{HISTORY}/unfinished.json"
 _IGNORE = f"{HISTORY}/.gitignore"
+STOP: ContextVar[threading.Event | None] = ContextVar("ipyagent_memory_stop", default=None)
+"""Set by whoever no longer wants the work of this context: it waits for no lock, and begins no further write."""
+STOPPED = "stopped"
+"""The reason of the refusal that ends such work."""
 
 
 class Guard:
@@ -54,7 +59,9 @@ class Guard:
                 lock.release()
 
     def begin(self, *names: str) -> None:
-        """Leave the note of what is about to change."""
+        """Leave the note of what is about to change. Raises MemoryRefused when the work was stopped; from here on it
+        goes to its end."""
+        _refuse_stopped()
         self._files.replace(_NOTE, json.dumps(names).encode(), f"{NEW}/note", durable=False)
 
     def end(self) -> None:
@@ -84,8 +91,10 @@ class Guard:
             raise MemoryRefused(f"{root / _LOCK} is a link or a folder; remove it", reason="link")
         lock = FileLock(root / _LOCK)
         try:
-            lock.acquire(timeout=seconds, poll_interval=0.004)
+            stop = STOP.get()
+            lock.acquire(timeout=seconds, poll_interval=0.004, cancel_check=stop.is_set if stop is not None else None)
         except Timeout:
+            _refuse_stopped()
             told = f"another process has held the lock of {root} for {seconds:.0f} s; try again"
             raise MemoryRefused(told, reason="busy") from None
         except (OSError, NotImplementedError) as problem:
@@ -108,3 +117,9 @@ class Guard:
             names = [ALL]
         self._finish(names)
         self.end()
+
+
+def _refuse_stopped() -> None:
+    stop = STOP.get()
+    if stop is not None and stop.is_set():
+        raise MemoryRefused("stopped before anything was written", reason=STOPPED)

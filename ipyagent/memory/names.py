@@ -27,6 +27,7 @@ _SLASHES = set("\u2044\u2215\u2216\u20eb\u2571\u2572\u27cb\u27cd\u29f5\u29f8\u29
 _DEVICES = re.compile(r"(con|prn|aux|nul|com[0-9¹²³]|lpt[0-9¹²³]|conin\$|conout\$|clock\$)", re.IGNORECASE)
 _ENCODED = re.compile(r"%(2e|2f|5c|00|7e)", re.IGNORECASE)
 _WORD = re.compile(r"[^\W\d_]+")
+_ENDING = re.compile(r"\.[A-Za-z]\w{0,4}$")
 _PLAIN = re.compile(r"(?:[a-z0-9_-]+/){0,3}[a-z0-9_-]+\.md")
 """Names that need no closer look but at devices and lengths."""
 
@@ -72,6 +73,26 @@ def split_path(raw: str) -> tuple[str, str]:
         if rest.endswith("/"):
             return scope, unicodedata.normalize("NFC", folder) + "/" if folder else ""
     return scope, checked_name(rest)
+
+
+def loose_path(raw: str) -> tuple[str, str]:
+    """Scope and name of a path that may lack either: "plots", "feedback_plots.md", "project/plots", "/memories/plots".
+    The scope is "" where the path does not tell it, which a path with folders must. Raises MemoryRefused ("name")
+    for every other path."""
+    if not isinstance(raw, str) or "\0" in raw:
+        raise _refused(raw, "is no path", f'paths begin with "{ROOT}/"')
+    inside = raw.removeprefix(ROOT) if raw == ROOT or raw.startswith(f"{ROOT}/") else f"/{raw}"
+    scope, _, rest = inside.removeprefix("/").partition("/")
+    if scope in SCOPES:
+        name = rest
+    elif not rest and scope:
+        scope, name = "", scope
+    else:
+        return split_path(raw)
+    bare = name.rstrip("/")
+    if bare:  # the rules for names, whatever the ending
+        checked_name(f"{bare}/x{SUFFIX}" if bare != name else bare if _ENDING.search(bare) else f"{bare}{SUFFIX}")
+    return scope, unicodedata.normalize("NFC", f"{bare}/" if bare and bare != name else bare)
 
 
 def same_name(name: str) -> str:

@@ -243,7 +243,8 @@ class Ground:
 
 def sentences(text: str) -> list[str]:
     """The sentences and lines of a memory's body, without list marks and labels such as **Why:**."""
-    return [found for found in _ENDS.split(_LABELS.sub("", text)) if found and found.strip()]
+    lines = text.split("\n")  # one by one: a search holds up all threads of the process
+    return [found for line in lines for found in _ENDS.split(_LABELS.sub("", line)) if found and found.strip()]
 
 
 def objection(kind: str, origin: Origin, ground: Ground) -> str:
@@ -276,7 +277,7 @@ def objection(kind: str, origin: Origin, ground: Ground) -> str:
 
 def is_hedged(text: str) -> bool:
     """Whether a text says of itself that it is a conclusion."""
-    return _HEDGES.search(text) is not None
+    return any(_HEDGES.search(line) for line in text.split("\n"))  # a search holds up all threads of the process
 
 
 def worst(first: str, second: str) -> str:

@@ -105,6 +105,11 @@ FOLDERS = ("PWD", "OLDPWD")
 """Variables of the shell that sound like a secret and are the folder that it is in."""
 
 
+WINDOW, OVERLAP = 8_192, 1_024
+"""Characters that are looked at in one go, and beyond them for what begins there: a pattern holds up all threads of
+the process while it runs."""
+
+
 def find_secrets(text: str, *, known: str = "", environ: Mapping[str, str] = os.environ) -> list[Secret]:
     """The secrets in a text, in order, none twice. What `known` (the text before a change) holds already is
     not found again; secret-named values of `environ` count however they look."""
@@ -134,7 +139,7 @@ def _plain(text: str) -> str:
     """One spelling for every look of a character; lines stay lines."""
     if text.isascii():
         return text
-    return _ZERO_WIDTH.sub("", unicodedata.normalize("NFKC", text))
+    return _ZERO_WIDTH.sub("", "".join(unicodedata.normalize("NFKC", line) for line in text.splitlines(keepends=True)))
 
 
 def _all(text: str, environ: Mapping[str, str]) -> Iterator[tuple[str, str, int]]:
@@ -150,7 +155,7 @@ def _all(text: str, environ: Mapping[str, str]) -> Iterator[tuple[str, str, int]
         ends.insert(at, end)
         return True
 
-    for match in KNOWN.finditer(text):
+    for match in _matches(KNOWN, text):
         if (kind := known_kind(match)) and free(*match.span()):
             yield kind, match.group(), match.start()
     for name, value in secret_variables(environ):
@@ -163,7 +168,7 @@ def _all(text: str, environ: Mapping[str, str]) -> Iterator[tuple[str, str, int]
         ("a bearer token", BEARER),
         ("a login with its password", BASIC),
     ):
-        for match in form.finditer(text):
+        for match in _matches(form, text):
             value = match["value"]
             if form is BEARER and not is_random(value, 2.8):
                 continue
@@ -171,15 +176,30 @@ def _all(text: str, environ: Mapping[str, str]) -> Iterator[tuple[str, str, int]
                 continue
             if not _STANDS_FOR.fullmatch(value) and free(*match.span("value")):
                 yield kind, value, match.start()
-    for match in ASSIGNED.finditer(text):
+    for match in _matches(ASSIGNED, text):
         group = "inside" if match["inside"] is not None else "bare"
         value = match[group].strip().rstrip(".)*")
         if gives_away(match, value) and free(*match.span(group)):
             yield ("a password" if match["password"] else "a key or token"), value, match.start()
-    for match in _ANY.finditer(text):
+    for match in _matches(_ANY, text):
         longest = max(re.split(r"[/_=+-]", match["value"]), key=len)
         if len(longest) >= 20 and _mixed(match["value"]) and _entropy(match["value"]) >= 4.3 and free(*match.span()):
             yield "a random key", match["value"], match.start()
+
+
+def _matches(form: re.Pattern[str], text: str) -> Iterator[re.Match[str]]:
+    """The matches in their order, window by window."""
+    at, border = 0, WINDOW
+    while True:
+        last = border >= len(text)
+        for match in form.finditer(text, at, len(text) if last else border + OVERLAP):
+            if not last and match.start() >= border:
+                break  # the next window finds the whole of it
+            at = match.end()
+            yield match
+        if last:
+            return
+        at, border = max(at, border), border + WINDOW
 
 
 def secret_variables(environ: Mapping[str, str]) -> Iterator[tuple[str, str]]:

@@ -10,16 +10,21 @@ from collections.abc import Callable
 from typing import Any, Literal
 
 from ipyagent.errors import AgentError, MemoryRefused, ToolFailure
+from ipyagent.headers import read_headed
 from ipyagent.journal.protocols import ToolOutput, Workspace
-from ipyagent.memory.access import KINDS, Address, MemoryAccess, Saved, address
+from ipyagent.memory.access import KINDS, Address, MemoryAccess, Saved
 from ipyagent.memory.memories import OFF
 from ipyagent.memory.names import ROOT
-from ipyagent.tools.answers import clean, text_output
+from ipyagent.memory.texts import check_edit, header_lines
+from ipyagent.tools.answers import capped, clean, text_output
 from ipyagent.tools.memory_view import MISSING, lines_of, numbered, viewed
 from ipyagent.tools.schema import tool
 
+WHERE = f"a path; paths begin with {ROOT}/project or {ROOT}/user"
 SNIPPET = 4
 """Lines shown before and after a change."""
+HEAD = 8_192
+"""Characters of a new file that tell its type."""
 
 
 def _writes(arguments: dict[str, Any], workspace: Workspace) -> bool:
@@ -62,36 +67,43 @@ async def memory(
         raise ToolFailure(OFF)
     if command != "view":
         await access.ready()
-    try:
+    most = workspace.limit("tool_output_chars")
+
+    def work() -> ToolOutput:
         match command:
             case "view":
-                return viewed(access, _place(path), view_range, workspace.limit("tool_output_chars"))
+                return viewed(access, access.find(_given("path", path, WHERE)), view_range, most)
             case "create":
-                return _create(access, _place(path), _given("file_text", file_text))
+                return _create(access, path, _given("file_text", file_text), most)
             case "str_replace":
-                return _replace(access, _place(path), _given("old_str", old_str), clean(new_str))
+                return _replace(access, _written(access, path), _given("old_str", old_str), _text(new_str))
             case "insert":
                 if insert_line == -1:
                     raise ToolFailure("Error: this command needs `insert_line`")
-                return _insert(access, _place(path), insert_line, _given("insert_text", insert_text))
+                return _insert(access, _written(access, path), insert_line, _given("insert_text", insert_text))
             case "delete":
-                return _delete(access, _place(path))
+                return _delete(access, access.find(_given("path", path, WHERE)))
             case "rename":
-                return _rename(access, _place(_given("old_path", old_path)), _place(_given("new_path", new_path)))
+                return _rename(access, access.find(_given("old_path", old_path)), _given("new_path", new_path))
+
+    try:
+        return await access.beside(work)
     except AgentError as problem:
         raise ToolFailure(f"Error: {problem}") from None
 
 
-def _place(path: str) -> Address:
-    if not path:
-        raise ToolFailure(f"Error: this command needs a path; paths begin with {ROOT}/project or {ROOT}/user")
-    return address(path)
-
-
-def _given(name: str, value: str) -> str:
+def _given(name: str, value: str, where: str = "") -> str:
     if not value:
-        raise ToolFailure(f"Error: this command needs `{name}`")
-    return clean(value)
+        raise ToolFailure(f"Error: this command needs {where or f'`{name}`'}")
+    return _text(value)
+
+
+def _text(value: str) -> str:
+    return clean(value).replace("\r\n", "\n").replace("\r", "\n")
+
+
+def _written(access: MemoryAccess, path: str) -> Address:
+    return access.find(_given("path", path, WHERE), new=True)
 
 
 def _missing(place: Address) -> ToolFailure:
@@ -101,12 +113,15 @@ def _missing(place: Address) -> ToolFailure:
 # ---------------------------------------------------------------------- write
 
 
-def _create(access: MemoryAccess, place: Address, text: str) -> ToolOutput:
+def _create(access: MemoryAccess, path: str, text: str, most: int) -> ToolOutput:
+    kind = str(read_headed(text[:HEAD].encode(), part=True).fields.get("type", ""))
+    place = access.find(_given("path", path, WHERE), new=True, kind=kind.strip().casefold())
     try:
         saved = access.create(place, text)
     except MemoryRefused as problem:
-        if problem.reason == "exists":
-            raise ToolFailure(f"Error: File {place.path} already exists") from None
+        if problem.reason == "exists" and (there := access.read(place)) is not None:
+            told = f"Error: File {place.path} already exists. Change it with str_replace or insert. It holds:"
+            raise ToolFailure(capped(f"{told}\n{numbered(lines_of(there), 1)}", most)) from None
         raise
     untyped = saved.memory.kind not in KINDS
     hint = f" It has no type; frontmatter `type` is one of {', '.join(KINDS)}." if untyped else ""
@@ -127,9 +142,11 @@ def _replace(access: MemoryAccess, place: Address, old: str, new: str) -> ToolOu
                 f"No replacement was performed. Multiple occurrences of old_str `{_brief(old)}` in lines: {numbers}. "
                 "Please ensure it is unique"
             )
-        return before[: places[0]] + new + before[places[0] + len(old) :]
+        after = before[: places[0]] + new + before[places[0] + len(old) :]
+        check_edit(place.path, before, after)
+        return after
 
-    return _changed(access, place, edit, new, "The memory file has been edited.")
+    return _changed(access, place, edit, new, lambda: "The memory file has been edited.")
 
 
 def _places(text: str, part: str) -> list[int]:
@@ -146,20 +163,32 @@ def _brief(text: str) -> str:
 
 
 def _insert(access: MemoryAccess, place: Address, line: int, text: str) -> ToolOutput:
+    moved = [0]
+
     def edit(before: str) -> str:
-        lines = lines_of(before) if before else []
+        lines = lines_of(before)
         if not 0 <= line <= len(lines):
             raise ToolFailure(
                 f"Error: Invalid `insert_line` parameter: {line}. It should be within the range of lines of the file: "
                 f"[0, {len(lines)}]"
             )
-        return "\n".join([*lines[:line], *lines_of(text), *lines[line:]]) + "\n"
+        head = header_lines(before)
+        moved[0] = head if line < head else 0
+        at = max(line, head)
+        after = "\n".join([*lines[:at], *lines_of(text), *lines[at:]]) + "\n"
+        check_edit(place.path, before, after)
+        return after
 
-    return _changed(access, place, edit, text, f"The file {place.path} has been edited.")
+    def words() -> str:
+        head = moved[0]
+        told = f" Lines 1 to {head} were its frontmatter, so the text was put after line {head}." if head else ""
+        return f"The file {place.path} has been edited.{told}"
+
+    return _changed(access, place, edit, text, words)
 
 
 def _changed(
-    access: MemoryAccess, place: Address, edit: Callable[[str], str], part: str, words: str
+    access: MemoryAccess, place: Address, edit: Callable[[str], str], part: str, words: Callable[[], str]
 ) -> ToolOutput:
     try:
         saved = access.change(place, edit)
@@ -167,7 +196,9 @@ def _changed(
         if problem.reason == "missing" or place.is_folder:
             raise _missing(place) from None
         raise
-    return _done(words, saved, _snippet(access.read(place) or "", part))
+    if saved.event.change == "unchanged":
+        raise ToolFailure(f"Error: {place.path} was not changed: the edit leaves it as it is")
+    return _done(words(), saved, _snippet(access.read(place) or "", part))
 
 
 def _snippet(text: str, part: str) -> str:
@@ -199,10 +230,11 @@ def _delete(access: MemoryAccess, place: Address) -> ToolOutput:
     return text_output(f"Successfully deleted {place.path}", note=f"{len(inside)} deleted")
 
 
-def _rename(access: MemoryAccess, place: Address, to: Address) -> ToolOutput:
-    words = f"Successfully renamed {place.path} to {to.path}"
+def _rename(access: MemoryAccess, place: Address, goal: str) -> ToolOutput:
     if not place.name:
         raise ToolFailure(f"Error: Cannot rename the {place.path} directory itself")
+    to = access.renamed(place, goal)
+    words = f"Successfully renamed {place.path} to {to.path}"
     if place.is_folder != to.is_folder:
         kind = "folder" if place.is_folder else "file that ends in .md"
         raise ToolFailure(f"Error: {to.path} must name a {kind}, as {place.path} does")

@@ -79,8 +79,9 @@ def _size(count: int) -> str:
 
 
 def lines_of(text: str) -> list[str]:
+    """The lines that `view` shows and `insert` counts."""
     found = text.split("\n")
-    return found[:-1] if len(found) > 1 and not found[-1] else found
+    return found if found[-1] else found[:-1]
 
 
 def _span(lines: list[int] | None, count: int) -> tuple[int, int]:

@@ -5,15 +5,19 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import os
+import time
+from collections.abc import Coroutine
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
+from filelock import FileLock
 from tools_workspace import ShellWorkspace
 
 from ipyagent.config import IPyAgent
 from ipyagent.errors import AgentError, ToolFailure
+from ipyagent.headers import read_headed
 from ipyagent.journal.events import Event, MemorySaved, ToolReturned, UserSaid
 from ipyagent.memory.access import MemoryAccess, address
 from ipyagent.memory.memories import Memories
@@ -147,7 +151,6 @@ def test_what_goes_wrong_is_said_as_the_public_tool_says_it(desk: Desk) -> None:
     missing = f"The path {none} does not exist. Please provide a valid path."
     expected: list[tuple[dict[str, Any], str]] = [
         ({"command": "view", "path": none}, missing),
-        ({"command": "create", "path": path, "file_text": "x"}, f"Error: File {path} already exists"),
         ({"command": "str_replace", "path": none, "old_str": "a", "new_str": "b"}, f"Error: {missing}"),
         (
             {"command": "str_replace", "path": path, "old_str": "pandas", "new_str": "b"},
@@ -554,3 +557,243 @@ def test_every_change_can_be_undone_from_its_event(desk: Desk) -> None:
 def texts(access: MemoryAccess) -> dict[str, str | None]:
     """All memories by path."""
     return {one.path: access.read(address(one.path)) for scope in ("project", "user") for one in access.listed(scope)}
+
+
+# ---------------------------------------------------------------------- edits that stay
+
+HEADED = "---\nname: Plots\ndescription: How plots are made\ntype: project\n---\n"
+SHAPES = {
+    "a memory": f"{HEADED}\nPlots have titles.\n\n**Why:** they are printed.\n",
+    "no line end": f"{HEADED}Plots have titles.",
+    "header only": HEADED,
+    "header only, no line end": HEADED.rstrip(),
+    "no header": "Plots have titles.\nThey are printed.\n",
+    "empty": "",
+    "blank lines": "\n\n\n",
+    "header after blank lines": f"\n\n{HEADED}Plots have titles.\n",
+    "header never closed": "---\nname: Plots\nPlots have titles.\n",
+    "header closed by dots": HEADED.replace("\n---\n", "\n...\n") + "Plots have titles.\n",
+    "empty header": "---\n---\nPlots have titles.\n",
+    "a rule in the body": f"{HEADED}---\nPlots have titles.\n---\nThey are printed.\n",
+    "values of several lines": "---\nname: Plots\ndescription: >\n  How plots\n  are made\ntags:\n  - a\n---\nOdd.\n",
+    "a comment in the header": "---\n# by hand\nname: Plots\n---\nPlots have titles.\n",
+    "not YAML": "---\nname: Plots: and more\n\tx\n---\nPlots have titles.\n",
+    "Windows": HEADED.replace("\n", "\r\n") + "Plots have titles.\r\nThey are printed.\r\n",
+    "old Mac": "Plots have titles.\rThey are printed.\r",
+    "byte order mark": "\ufeff" + HEADED + "Plots have titles.\n",
+    "odd separators": f"{HEADED}Plots\u2028have\x0ctitles\x85always.\nThey are printed.\n",
+}
+NEW = ("Zebras are striped.", "Zebras are striped.\n", "\nZebras are striped.", "---\nZebras are striped.\n---",
+       "name: Zebras are striped.", "# Zebras are striped.", "Zebras are striped.\r\nAll of them.\r\n")  # fmt: skip
+
+
+def lines_shown(desk: Desk, path: str) -> list[str]:
+    rows = desk.do(command="view", path=path).split("\n")[1:]
+    return [row.partition("\t")[2] for row in rows if row]
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("text", NEW)
+def test_what_is_inserted_at_any_line_of_any_file_stays_in_the_body_where_view_counts_it(
+    desk: Desk, shape: str, text: str
+) -> None:
+    desk.folder.mkdir(parents=True)
+    desk.project.trust()
+    file, path = desk.folder / "plots.md", "/memories/project/plots.md"
+    file.write_bytes(SHAPES[shape].encode())
+    count = len(lines_shown(desk, path))
+    for line in range(count + 1):
+        file.write_bytes(SHAPES[shape].encode())
+        shown, before = lines_shown(desk, path), read_headed(file.read_bytes())
+        told = desk.tries(command="insert", path=path, insert_line=line, insert_text=text)
+        after = read_headed(file.read_bytes())
+        if "has been edited" not in told:  # a header would come of it, out of which something is lost
+            assert "was not changed" in told, (line, told)
+            assert file.read_bytes() == SHAPES[shape].encode()
+            continue
+        wanted = text.replace("\r\n", "\n").removesuffix("\n").split("\n")
+        new = lines_shown(desk, path)
+        at = next(at for at in range(len(new)) if new[at : at + len(wanted)] == wanted)
+        if text.startswith("---") and not before.fields:
+            continue  # the text may be the header of a file that had none: nothing of it is lost
+        assert "Zebras are striped." in after.body, (line, told)
+        assert before.fields.items() <= after.fields.items(), line
+        head = len(shown) - len(before.body.removesuffix("\n").split("\n")) if before.body else len(shown)
+        while shown and not shown[-1]:
+            shown.pop()  # blank lines at the end are nobody's loss
+        behind, ahead = shown[max(line, head) :], shown[head : max(line, head)]
+        assert new[at + len(wanted) :][: len(behind)] == behind, line
+        assert new[at - len(ahead) : at] == ahead, line
+        assert ("were its frontmatter" in told) == (line < head), line
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "part"),
+    [
+        ("Plots have titles.", "Plots have titles.", "leaves it as it is"),
+        ("source: inferred", "source: said", "kept by ipyagent"),
+        ("turn: 3", "turn: 30", "kept by ipyagent"),
+        ("type: project\n", "type: project\nPlots have legends.\n", "frontmatter would be broken"),
+        ("type: project\n", "type: project\n# Plots have legends.\n", "frontmatter would be broken"),
+        ("type: project\n", "type: project\ntype: user\n", "frontmatter would be broken"),
+        ("\n---\n", "\n", "frontmatter would be broken"),
+        ("---\nname", "name", "frontmatter would be broken"),
+        ("How plots are made", "How plots are made: with titles: always", "frontmatter would be broken"),
+    ],
+)
+def test_a_replacement_that_would_not_stay_is_refused_and_changes_nothing(
+    desk: Desk, old: str, new: str, part: str
+) -> None:
+    path = "/memories/project/plots.md"
+    desk.do(command="create", path=path, file_text=f"{HEADED}Plots have titles.\n")
+    before = desk.do(command="view", path=path)
+    assert part in desk.fails(command="str_replace", path=path, old_str=old, new_str=new)
+    assert desk.do(command="view", path=path) == before
+    assert len(desk.saved) == 1
+    desk.do(command="str_replace", path=path, old_str="How plots are made", new_str="How plots have titles")
+    assert desk.memories.store("project").list()[0].description == "How plots have titles"
+
+
+def test_create_on_a_file_that_is_there_shows_it_so_that_it_can_be_edited_at_once(desk: Desk) -> None:
+    path = "/memories/project/plots.md"
+    desk.do(command="create", path=path, file_text=f"{HEADED}Plots have titles.\n")
+    told = desk.fails(command="create", path="plots", file_text="Plots have legends.")
+    assert told.startswith(f"Error: File {path} already exists")
+    row = next(row for row in told.split("\n") if row.endswith("Plots have titles."))
+    line = int(row.partition("\t")[0])
+    desk.do(command="insert", path="plots", insert_line=line, insert_text="Plots have legends.")
+    assert lines_shown(desk, path)[line - 1 : line + 1] == ["Plots have titles.", "Plots have legends."]
+
+
+@pytest.mark.parametrize(
+    "short", ["/memories/plots.md", "/memories/plots", "plots.md", "plots", "project/plots", "/memories/project/plots"]
+)
+def test_a_file_name_without_scope_or_ending_is_understood(desk: Desk, short: str) -> None:
+    path = "/memories/project/plots.md"
+    desk.do(command="create", path=short, file_text=FILE)
+    assert desk.saved[-1].path == path
+    assert path in desk.do(command="view", path=short)
+    desk.do(command="str_replace", path=short, old_str="Use polars", new_str="Please use polars")
+    desk.do(command="insert", path=short, insert_line=9, insert_text="Plot with matplotlib.")
+    desk.do(command="rename", old_path=short, new_path="charts")
+    assert desk.saved[-1].path == "/memories/project/charts.md"
+    desk.do(command="rename", old_path="charts", new_path=short)
+    desk.do(command="create", path="/memories/user/plots.md", file_text=FILE)
+    if "project" not in short:
+        told = desk.fails(command="delete", path=short)
+        assert "/memories/user/plots.md or" in told or "or /memories/user/plots.md" in told
+        desk.do(command="delete", path=path)
+    desk.do(command="delete", path=short)
+    assert len(desk.saved) == (7 if "project" in short else 8)
+
+
+def test_a_memory_about_the_user_without_scope_is_kept_for_all_projects(desk: Desk) -> None:
+    desk.do(command="create", path="role", file_text=header("user", SAID))
+    assert desk.saved[-1].path == "/memories/user/role.md"
+
+
+# ---------------------------------------------------------------------- beside the loop
+
+
+async def longest_gap(work: Coroutine[Any, Any, Any]) -> tuple[Any, float]:
+    """What the work gives, and the longest time in seconds for which it held the loop."""
+    longest, last = 0.0, time.perf_counter()
+
+    async def beat() -> None:
+        nonlocal longest, last
+        while True:
+            await asyncio.sleep(0.002)
+            now = time.perf_counter()
+            longest, last = max(longest, now - last), now
+
+    beating = asyncio.create_task(beat())
+    await asyncio.sleep(0.02)
+    try:
+        return await work, longest
+    finally:
+        await asyncio.sleep(0.02)
+        beating.cancel()
+
+
+def large(size: int, mark: str = "") -> str:
+    line = "Herons flew over the lake, number {0}: the password is kept in a safe; user_name=x, token is not here.\n"
+    text = header("project", f"Many herons. {mark}")
+    return (text + "".join(line.format(n) for n in range(size // 90)))[:size]
+
+
+def test_a_megabyte_is_written_beside_the_loop_and_more_is_refused_before_it_is_looked_at(desk: Desk) -> None:
+    async def write(text: str) -> Any:
+        given = {"command": "create", "path": "herons", "file_text": text}
+        return await memory.run(memory.validate(given), desk.workspace)
+
+    began = time.perf_counter()
+    output, longest = asyncio.run(longest_gap(write(large(990_000))))
+    took = time.perf_counter() - began
+    assert "created" in output.blocks[0]["text"]
+    assert longest < took / 4, "most of the time somebody else has the loop"
+    with pytest.raises(ToolFailure, match="1,000,000 bytes"):
+        asyncio.run(longest_gap(write(large(30_000_000) + KEY)))
+
+
+def test_a_stop_ends_the_wait_for_a_lock_and_nothing_is_written(desk: Desk) -> None:
+    desk.do(command="create", path="a", file_text=FILE)
+    lock = FileLock(desk.folder / ".history" / "lock")
+
+    async def stopped() -> None:
+        given = {"command": "create", "path": "herons", "file_text": large(300)}
+        task = asyncio.create_task(memory.run(memory.validate(given), desk.workspace))
+        await asyncio.sleep(0.2)
+        assert not task.done(), "it waits"
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    with lock:
+        began = time.perf_counter()
+        asyncio.run(stopped())
+        assert time.perf_counter() - began < 5, "not the 30 s that a lock is waited for"
+    assert not (desk.folder / "herons.md").exists()
+    assert len(desk.saved) == 1
+
+
+def test_a_stop_at_any_moment_leaves_the_old_file_or_the_new_one_and_the_answer_says_which(desk: Desk) -> None:
+    desk.do(command="create", path="herons", file_text=large(150_000, "Old."))
+    file, given = desk.folder / "herons.md", {"command": "str_replace", "path": "herons"}
+    ends = set()
+
+    async def stopped(after: float, old: str, new: str) -> list[Any]:
+        got: list[Any] = []
+
+        async def call() -> None:
+            got.append(await memory.run(memory.validate({**given, "old_str": old, "new_str": new}), desk.workspace))
+            got.append(desk.saved[-1])
+            await asyncio.sleep(0)
+            got.append("went on")
+
+        task = asyncio.create_task(call())
+        await asyncio.sleep(after)
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+            got.append("ended")
+        return got
+
+    for number in range(40):
+        before, saved = file.read_bytes(), len(desk.saved)
+        old, new = ("Old.\n---", "New.\n---") if b"Old." in before else ("New.\n---", "Old.\n---")
+        old, new = (part.replace("\n---", "") for part in (old, new))
+        text = before.decode()
+        place = text.rindex(f"Many herons. {old}")
+        old_line = text[place : text.index("\n", place) + 1] + text[text.index("\n", place) + 1 :][:30]
+        got = asyncio.run(stopped(number * 0.004, old_line, old_line.replace(old, new)))
+        after = file.read_bytes()
+        ends.add(bool(got))
+        if got:
+            assert len(got) >= 2
+            assert got[1] == desk.saved[-1]
+            assert len(desk.saved) == saved + 1
+            assert new.encode() in after
+        else:
+            assert after == before
+            assert len(desk.saved) == saved
+    assert True in ends or False in ends

@@ -18,11 +18,13 @@ from ipyagent.tools.notebook_view import full_text
 from ipyagent.tools.paths import digest, read_bytes, read_permission, resolved, shown
 from ipyagent.tools.schema import tool
 from ipyagent.tools.spreadsheets import workbook_text
-from ipyagent.tools.tables import delimited_text, parquet_text
+from ipyagent.tools.tables import Pages, delimited_text, parquet_text
 from ipyagent.tools.worker import Stop, in_worker
 
 MOST = 16 * 1024 * 1024
 """Bytes read of one file."""
+LINES = 2_000
+"""Lines shown when `limit` is left out."""
 _PICTURES = {
     b"\x89PNG\r\n\x1a\n": "image/png",
     b"\xff\xd8\xff": "image/jpeg",
@@ -67,15 +69,15 @@ def _pattern(arguments: dict[str, Any], workspace: Workspace) -> str:
     pattern=_pattern,
     store_chars=MOST,  # it gives pages, and what is read of a stored result is not stored again
 )
-async def read_file(path: str, offset: int = 1, limit: int = 2000, *, workspace: Workspace) -> ToolOutput:
+async def read_file(path: str, offset: int = 1, limit: int | None = None, *, workspace: Workspace) -> ToolOutput:
     """Read a file: text with line numbers, a picture, the text of a PDF, the cells of a notebook; of CSV, TSV, Parquet
-    and Excel the columns, the number of rows and the first rows (give `offset` for a CSV's lines as text).
+    and Excel what the columns hold and the first rows, or, with `offset` or `limit`, those rows.
 
     Args:
-        offset: First line to show, from 1; of a PDF the first page.
-        limit: Most lines (or pages) to show.
+        offset: First line, table row (1 is below the header) or PDF page to show.
+        limit: Most lines, rows or pages to show.
     """
-    if offset < 1 or limit < 1:
+    if offset < 1 or (limit is not None and limit < 1):
         raise ToolFailure("`offset` and `limit` are at least 1")
     target = resolved(path, workspace)
     name = shown(target, workspace)
@@ -88,7 +90,7 @@ async def read_file(path: str, offset: int = 1, limit: int = 2000, *, workspace:
         mark = digest(data) if len(data) == size else ""
         if cells and mark and (found := _notebook(data, workspace.cell_ids.get(target))) is not None:
             workspace.cell_ids[target] = found.known
-            return text_output(_lined(full_text(found, name), offset, limit, most, ""), note="notebook"), mark
+            return text_output(_lined(full_text(found, name), offset, limit or LINES, most, ""), note="notebook"), mark
         return _shown(target, name, data, size, offset, limit, most, stop), mark
 
     output, mark = await in_worker(work)
@@ -106,7 +108,7 @@ def _notebook(data: bytes, known: KnownIds | None) -> Notebook | None:
 
 
 def _shown(
-    path: Path, name: str, data: bytes, size: int, offset: int, limit: int, most: int, stop: Stop
+    path: Path, name: str, data: bytes, size: int, offset: int, limit: int | None, most: int, stop: Stop
 ) -> ToolOutput:
     whole = len(data) == size
     if not data:
@@ -119,31 +121,32 @@ def _shown(
             raise ToolFailure(f"{name} is a picture of {size:,} bytes, too large to show")
         return ToolOutput(blocks=(text_block(f"{name}:"), picture(data, kind)), note=f"{kind}, {size:,} bytes")
     suffix = path.suffix.lower()
-    plain = offset == 1
+    pages = Pages(offset, limit, most)
     if data.startswith(b"%PDF-"):
-        return text_output(capped(pdf_text(data, whole, offset, limit, most, stop), most), note="PDF text")
+        return text_output(capped(pdf_text(data, whole, offset, limit or LINES, most, stop), most), note="PDF text")
     if data.startswith(b"PAR1"):
-        return text_output(capped(parquet_text(path, name), most), note="Parquet")
+        return text_output(capped(parquet_text(path, name, pages, stop), most), note="Parquet")
     if data.startswith(b"PK\x03\x04") and suffix in _WORKBOOKS:
         if not whole:
             raise ToolFailure(f"{name} has {size:,} bytes, too many to read here; use python with pandas.read_excel")
-        return text_output(capped(workbook_text(data, name, stop), most), note="Excel workbook")
+        return text_output(capped(workbook_text(data, name, pages, stop), most), note="Excel workbook")
     decoded = decode(data, whole=whole)
     if decoded is None:
         what = next((what for head, what in _KINDS.items() if data.startswith(head)), "binary data")
         raise ToolFailure(f"{name} is {what} of {size:,} bytes, not text; open it with python")
-    if suffix in (".csv", ".tsv", ".tab") and plain:
-        table = delimited_text(decoded.text, name, size, whole, "\t" if suffix != ".csv" else "")
+    if suffix in (".csv", ".tsv", ".tab"):
+        about = f"{size:,} bytes" + (f", {decoded.encoding}" if decoded.encoding != "utf-8" else "")
+        table = delimited_text(decoded.text, name, about, whole, "\t" if suffix != ".csv" else "", pages, stop)
         if table is not None:
             return text_output(capped(table, most), note="table")
-    text = decoded.text
+    text = decoded.text.replace("\r\n", "\n").replace("\r", "\n")
     if path.parent.name == FOLDER:  # a stored result is read to its end, however long its lines are
-        text = "\n".join(lines_of(text.replace("\r\n", "\n")))
+        text = "\n".join(lines_of(text))
     lines = text.count("\n") + (not text.endswith("\n"))
     remark = f"[{name}: read as {decoded.encoding}]\n" if decoded.encoding != "utf-8" else ""
     if not whole:
         remark += f"[{name} has {size:,} bytes: only the first {MOST:,} are read here; use python for the rest]\n"
-    return text_output(_lined(text, offset, limit, most, remark), note=f"{lines:,} line{'s' * (lines != 1)}")
+    return text_output(_lined(text, offset, limit or LINES, most, remark), note=f"{lines:,} line{'s' * (lines != 1)}")
 
 
 def _lined(text: str, offset: int, limit: int, most: int, remark: str) -> str:
@@ -156,7 +159,6 @@ def _lined(text: str, offset: int, limit: int, most: int, remark: str) -> str:
     shown_lines: list[str] = []
     length = 0
     for number, line in enumerate(lines[offset - 1 : offset - 1 + limit], offset):
-        line = line.rstrip("\r")
         if len(line) > LONGEST_LINE:
             line = f"{line[:LONGEST_LINE]}[… {len(line) - LONGEST_LINE:,} more characters in this line]"
         entry = f"{number:>5}\t{line}"

@@ -1,5 +1,6 @@
-"""An Excel workbook in a few lines: each sheet with its columns, kinds, size and first rows. Only the first rows
-are read; values are those that Excel computed last, and a formula that never was is named as one."""
+"""An Excel workbook in a few lines: each sheet with its columns, kinds, size and first rows, or the rows that are
+asked for. Of a long sheet only the first rows are read; values are those that Excel computed last, and a formula that
+never was is named as one."""
 
 from __future__ import annotations
 
@@ -14,16 +15,17 @@ from typing import Any
 
 from ipyagent.errors import ToolFailure
 from ipyagent.tools.answers import clean
-from ipyagent.tools.tables import MISSING, ROWS, SAMPLE, kind_of, of_the_first, short
+from ipyagent.tools.tables import MISSING, MOST_COLUMNS, NO_NAME, ROWS, Pages, kind_of, of_the_first, short
 from ipyagent.tools.worker import Stop
 
 MOST_SHEETS = 20
-MOST_COLUMNS = 200
+PROFILED = 50_000
+"""Cells of a sheet that are profiled: about a second of openpyxl."""
 LOOKED_AT = 20_000
-"""Rows in which a sheet's end is looked for: a gap may be in the middle, and formatted empty rows at the end."""
+"""Empty rows after which a sheet is not read on: a gap may be in the middle, and formatted ones at the end."""
 UNPACKED = 512 * 1024 * 1024
 """Bytes that a workbook may unpack to."""
-_WHERE = "more rows: python with pandas.read_excel"
+_WHERE = "more rows: give `offset`, or python with pandas.read_excel"
 
 
 @dataclass(frozen=True)
@@ -33,8 +35,8 @@ class _Formula:
     text: str
 
 
-def workbook_text(data: bytes, name: str, stop: Stop) -> str:
-    """A description of an .xlsx or .xlsm file. Raises ToolFailure."""
+def workbook_text(data: bytes, name: str, pages: Pages, stop: Stop) -> str:
+    """A description of an .xlsx or .xlsm file, or the rows of its sheets. Raises ToolFailure."""
     try:
         import openpyxl
         from openpyxl.utils.exceptions import InvalidFileException
@@ -50,8 +52,7 @@ def workbook_text(data: bytes, name: str, stop: Stop) -> str:
             formulas = openpyxl.load_workbook(io.BytesIO(data), read_only=True)
             parts = [f"{name}: {len(book.worksheets)} sheet{'s' * (len(book.worksheets) != 1)}"]
             for sheet in book.worksheets[:MOST_SHEETS]:
-                stop.check()
-                parts.append(_sheet_text(sheet, formulas[sheet.title]))
+                parts.append(_sheet_text(sheet, formulas[sheet.title], pages, stop))
     except (
         InvalidFileException, zipfile.BadZipFile, KeyError, ValueError, TypeError, AttributeError, IndexError, OSError,
         SyntaxError, EOFError, NotImplementedError, RecursionError,
@@ -62,52 +63,65 @@ def workbook_text(data: bytes, name: str, stop: Stop) -> str:
     return clean("\n\n".join(parts))
 
 
-def _sheet_text(sheet: Any, formulas: Any) -> str:
-    declared = sheet.max_row
-    rows, rest = _rows(sheet)
+def _sheet_text(sheet: Any, formulas: Any, pages: Pages, stop: Stop) -> str:
+    declared, most = sheet.max_row, None if pages.profile else pages.last + 1
+    rows, rest = _rows(sheet, most, stop)
     if not rows or any(not row or len(row) < len(rows[0]) or None in row for row in rows):
-        written, more = _rows(formulas)
+        written, more = _rows(formulas, most, stop)
         rows, rest = _with_formulas(rows, written), max(rest, more)  # "" before "at least" before "more than"
-    while rows and not rows[-1]:
-        rows.pop()
     hidden = "" if sheet.sheet_state == "visible" else f" ({sheet.sheet_state})"
     title = f"sheet {short(sheet.title)!r}{hidden}"
-    if not rows:
+    filled = [row for row in rows if any(value is not None for value in row)]
+    if not filled:
         return f"{title}: empty"
-    first = next(number for number, row in enumerate(rows) if any(value is not None for value in row))
-    header, body = rows[first], rows[first + 1 :]
-    width = max(len(row) for row in rows)
+    header, *filled = filled
+    first = next(at for at, row in enumerate(rows) if row is header)
+    width = max(len(header), *(len(row) for row in filled)) if filled else len(header)
     columns = f"{width}" if width <= MOST_COLUMNS else f"more than {MOST_COLUMNS}"
-    filled = [row for row in body if any(value is not None for value in row)]
     counted = f"{len(filled):,} rows"
     if rest:  # what a file says of its size may be wrong, and the rest is not read
         said = f" (the file says {declared - first - 1:,})" if declared else ""
         counted = f"{rest} {counted}{said}"
-    lines = [f"{title}: {counted} x {columns} columns", "", f"columns{of_the_first(len(filled), not rest)}:"]
+    lines = [f"{title}: {counted} x {columns} columns", ""]
+    heading = "\t".join(_cell(value) for value in header[:MOST_COLUMNS])
+    if not pages.profile:
+        asked = enumerate(filled[pages.offset - 1 : pages.last], pages.offset)
+        texts = [(number, "\t".join(_cell(value) for value in row[:MOST_COLUMNS])) for number, row in asked]
+        try:
+            return "\n".join([lines[0], f"     \t{heading}", *pages.shown(texts, len(filled), rest)])
+        except ToolFailure as problem:  # another sheet may have them
+            return f"{lines[0]}\n[{problem}]"
+    lines += [f"columns{of_the_first(len(filled), not rest)}:"]
     for number in range(min(width, MOST_COLUMNS)):
+        stop.check()
         kind = _kind([row[number] if number < len(row) else None for row in filled])
-        lines.append(f"  {_cell(header[number] if number < len(header) else None) or '(no name)'}: {kind}")
-    lines += ["", f"first {min(ROWS, len(filled))} rows:"]
-    lines += ["\t".join(_cell(value) for value in row[:MOST_COLUMNS]) for row in [header, *filled[:ROWS]]]
+        lines.append(f"  {_cell(header[number] if number < len(header) else None) or NO_NAME}: {kind}")
+    lines += ["", f"first {min(ROWS, len(filled))} rows:", heading]
+    lines += ["\t".join(_cell(value) for value in row[:MOST_COLUMNS]) for row in filled[:ROWS]]
     if len(filled) > ROWS or rest:
         lines.append(f"[{_WHERE}]")
     return "\n".join(lines)
 
 
-def _rows(sheet: Any) -> tuple[list[Sequence[Any]], str]:
-    """The first rows, without empty cells at their ends, and what stands before their number when there
-    are others ("more than") or may be ("at least"). A row of more than MOST_COLUMNS has one more."""
+def _rows(sheet: Any, most: int | None, stop: Stop) -> tuple[list[Sequence[Any]], str]:
+    """The first `most` rows that are not empty (None: as many as have PROFILED cells) and the empty ones between
+    them, without empty cells at their ends, and what stands before their number when there are others ("more than")
+    or may be ("at least"). A row of more than MOST_COLUMNS has one more."""
     sheet.reset_dimensions()  # what a file says of its size may be wrong
     rows: list[Sequence[Any]] = []
-    rest = ""
+    cells = filled = empty = 0
     for number, row in enumerate(sheet.iter_rows(max_col=MOST_COLUMNS + 1, values_only=True), 1):
+        if number % 500 == 0:
+            stop.check()
         width = max((place for place, value in enumerate(row, 1) if value is not None), default=0)
-        if number <= SAMPLE + 1:
-            rows.append(row[:width])
-        elif width or number > LOOKED_AT:
-            rest = "more than" if width else "at least"
-            break
-    return rows, rest
+        empty = 0 if width else empty + 1
+        if empty > LOOKED_AT:
+            return rows, "at least"
+        if width and (cells > PROFILED if most is None else filled >= most):
+            return rows, "more than"
+        rows.append(row[:width])
+        cells, filled = cells + width, filled + bool(width)
+    return rows, ""
 
 
 def _with_formulas(rows: list[Sequence[Any]], written: list[Sequence[Any]]) -> list[Sequence[Any]]:

@@ -1,23 +1,31 @@
-"""A table file in a few lines: columns with their kinds, the number of rows, the first rows. Read
-cheaply: what is already in memory of a text file, the footer and one batch of a Parquet file."""
+"""A table file in a few lines: columns with their kinds, the number of rows, the first rows; or the rows that are
+asked for. A CSV of up to 5 MB is profiled as a whole, of a larger one what its first 5 MB hold, and it says so."""
 
 from __future__ import annotations
 
 import csv
 import io
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from ipyagent.errors import ToolFailure
+from ipyagent.journal.stored import LONGEST_LINE
+from ipyagent.kernel.previews import numbers_in_text
 from ipyagent.tools.answers import clean
+from ipyagent.tools.worker import Stop
 
 ROWS = 10
-"""Rows shown."""
-SAMPLE = 1_000
-"""Rows from which a column's kind is guessed."""
+"""Rows shown when none are asked for."""
+PROFILED = 5_000_000
+"""Characters of a CSV whose cells are profiled."""
+MOST_CELLS, MOST_UNPACKED = 2_000_000, 50_000_000
+"""Cells and bytes of a Parquet file that is profiled; of a larger one the types are told."""
+MOST_COLUMNS = 200
+NO_NAME = "(no name)"
 MISSING = frozenset(
     (
         "", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN", "<NA>", "N/A",
@@ -31,33 +39,98 @@ _NUMBER = re.compile(r"[+-]?(?:(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:e[+-]?[0-9]+)?|inf
 _SEPARATORS = "\t;|,"
 
 
-def delimited_text(text: str, name: str, size: int, whole: bool, delimiter: str) -> str | None:
-    """A description of CSV or TSV text, None when it does not read as a table of two columns or
-    rows. `delimiter` "" means: find out."""
+@dataclass(frozen=True)
+class Pages:
+    """Which rows are asked for: from `offset` (1 is the first below the header) at most `limit` in at most `most`
+    characters; `offset` 1 without `limit` asks for the profile."""
+
+    offset: int
+    limit: int | None
+    most: int
+
+    @property
+    def profile(self) -> bool:
+        return self.offset == 1 and self.limit is None
+
+    @property
+    def last(self) -> int:
+        """The last row asked for."""
+        return self.offset - 1 + (self.limit or 2_000)
+
+    def shown(self, rows: Iterable[tuple[int, str]], count: int, more: str = "") -> list[str]:
+        """The numbered rows that fit, and a line that says which they are. `more` stands before `count` when there
+        are others beyond it. Raises ToolFailure when there is none."""
+        if self.offset > count:
+            raise ToolFailure(f"`offset` is {self.offset}, but there are {more}{' ' * bool(more)}{count:,} rows")
+        lines: list[str] = []
+        length, last = 0, self.offset - 1
+        for number, row in rows:
+            if len(row) > LONGEST_LINE:
+                row = f"{row[:LONGEST_LINE]}[… {len(row) - LONGEST_LINE:,} more characters in this row]"
+            length += len(row) + 7
+            if length > self.most and lines:
+                break
+            lines.append(f"{number:>5}\t{row}")
+            last = number
+        on = f"; go on with offset={last + 1}" if last < count else ""
+        return [*lines, f"[rows {self.offset:,}-{last:,} of {more}{' ' * bool(more)}{count:,}{on}]"]
+
+
+def delimited_text(
+    text: str, name: str, about: str, whole: bool, delimiter: str, pages: Pages, stop: Stop
+) -> str | None:
+    """A description of CSV or TSV text, or its rows as they stand in the file; None when it does not read as a table
+    of two columns or rows. `about` is what else is known of the file ("1,234 bytes"), `delimiter` "" means: find
+    out. Raises ToolFailure."""
     delimiter = delimiter or _separator(text)
-    reader = _records(text, delimiter)
+    records = _Records(text, delimiter, stop)
+    head = f"{name}: {{}} rows x {{}} columns, {about}, separator {delimiter!r}"
     try:
-        rows = list(islice(reader, SAMPLE + 1))
-        more = sum(1 for row in reader if row)
+        header = next(records, [])
+        if not header:
+            return None
+        header_line = records.raw
+        if not pages.profile:
+            rows = [(at, records.raw) for at, _ in enumerate(records, 1) if pages.offset <= at <= pages.last]
+            count = records.count - 1 - (not whole)
+            rows, more = [row for row in rows if row[0] <= count], "" if whole else "more than"
+            title = head.format(f"{more}{' ' * bool(more)}{count:,}", len(header))
+            return clean("\n".join([title, f"     \t{header_line}", *pages.shown(rows, count, more)]))
+        taken: list[list[str]] = []
+        for row in records:
+            taken.append(row)
+            if records.chars > PROFILED:
+                break
+        for _ in records:
+            pass
     except csv.Error:
         return None
-    if len(rows) < 2 or not rows[0]:
+    total = records.count - 1
+    if not total:
         return None
-    header, sample = rows[0], [row for row in rows[1:] if row]
-    # The last record of a part may be cut; it is one of those that are more.
-    counted = f"{len(sample) + more:,}" if whole else f"more than {len(sample) + more - 1:,}"
-    head = f"{name}: {counted} rows x {len(header)} columns, {size:,} bytes, separator {delimiter!r}"
-    lines = [head, "", f"columns{of_the_first(len(sample), whole and not more)}:"]
-    for number, column in enumerate(header[:200]):
-        values = [row[number] if number < len(row) else "" for row in sample]
-        lines.append(f"  {short(column)}: {kind_of(values)}")
-    if len(header) > 200:
-        lines.append(f"  [… {len(header) - 200:,} more columns]")
-    lines += ["", f"first {min(ROWS, len(sample))} rows:"]
-    lines += [_record([short(value) for value in row[:200]], delimiter) for row in [header, *sample[:ROWS]]]
-    uneven = sum(len(row) != len(header) for row in sample)
-    if uneven:
-        lines.append(f"[{uneven:,} of the first {len(sample):,} rows have another number of fields than the header]")
+    if not whole:  # the last record of a part may be cut
+        taken, total = taken[: total - 1], total - 1
+    odd = [at for at, row in enumerate(taken, 1) if len(row) != len(header)]
+    by_one = len(odd) == len(taken) and all(len(row) == len(header) + 1 for row in taken)
+    if by_one:
+        header = ["", *header]
+    lines = [head.format(f"{'' if whole else 'more than '}{total:,}", len(header)), ""]
+    lines += [f"columns{of_the_first(len(taken), len(taken) == total and whole)}:"]
+    for number, column in enumerate(header[:MOST_COLUMNS]):
+        stop.check()
+        values = [row[number] if number < len(row) else "" for row in taken]
+        lines.append(f"  {short(column) or NO_NAME}: {kind_of(values)}")
+    if len(header) > MOST_COLUMNS:
+        lines.append(f"  [… {len(header) - MOST_COLUMNS:,} more columns]")
+    lines += ["", f"first {min(ROWS, len(taken))} rows:"]
+    lines += [_record([short(value) for value in row[:MOST_COLUMNS]], delimiter) for row in [header, *taken[:ROWS]]]
+    if by_one:
+        lines.append("[every row has one field more than the header; pandas makes the first field the index]")
+    elif odd:
+        where = ", ".join(f"{at:,}" for at in odd[:5]) + (", …" if len(odd) > 5 else "")
+        lines.append(f"[{len(odd):,} of {len(taken):,} rows have another number of fields than the header: {where}]")
+    if whole and records.raw.count('"') % 2:
+        lines.append(f"[a quote that opens in row {total:,} is not closed: the rest of the file is in that row]")
     return clean("\n".join(lines))
 
 
@@ -66,9 +139,44 @@ def of_the_first(rows: int, all_of_them: bool) -> str:
     return "" if all_of_them else f" (kinds and values of the first {rows:,} rows only)"
 
 
-def _records(text: str, delimiter: str) -> Iterator[list[str]]:
-    # Lines end with \n, \r or \r\n alone: str.splitlines would end them at U+2028 and form feeds too.
-    return csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
+class _Records:
+    """The records of delimited text without blank lines; `raw` is the newest as it stands in the file, `count` how
+    many there were, `chars` how long they were."""
+
+    def __init__(self, text: str, delimiter: str, stop: Stop | None = None) -> None:
+        # Lines end with \n, \r or \r\n alone: str.splitlines would end them at U+2028 and form feeds too.
+        self._reader = csv.reader(self._fed(io.StringIO(text, newline="")), delimiter=delimiter)
+        self._lines: list[str] = []
+        self._stop = stop
+        self.count = self.chars = 0
+
+    def _fed(self, source: Iterable[str]) -> Iterator[str]:
+        for line in source:
+            self._lines.append(line)
+            self.chars += len(line)
+            yield line
+
+    def __iter__(self) -> Iterator[list[str]]:
+        return self
+
+    def __next__(self) -> list[str]:
+        before, self._lines = self._lines, []
+        while True:
+            try:
+                row = next(self._reader)
+            except StopIteration:
+                self._lines = before
+                raise
+            if len(row) > 1 or (row and (row[0].strip(" \t") or '"' in self._lines[0])):  # as pandas skips them
+                self.count += 1
+                if self._stop is not None and self.count % 1_000 == 0:
+                    self._stop.check()
+                return row
+            self._lines.clear()
+
+    @property
+    def raw(self) -> str:
+        return "".join(self._lines).replace("\r\n", "\n").replace("\r", "\n").rstrip("\n")
 
 
 def _record(values: list[str], delimiter: str) -> str:
@@ -84,7 +192,7 @@ def _separator(text: str) -> str:
     found: dict[str, int] = {}
     for each in _SEPARATORS:
         try:
-            widths = [len(row) for row in islice(_records(text[:1_000_000], each), 20) if row]
+            widths = [len(row) for row in islice(_Records(text[:1_000_000], each), 20)]
         except csv.Error:
             continue
         if widths and widths[0] > 1 and len(set(widths)) == 1:
@@ -93,26 +201,29 @@ def _separator(text: str) -> str:
     return max(reversed(found), key=lambda each: found[each], default=",")
 
 
-def kind_of(values: list[str]) -> str:
+def kind_of(values: Sequence[str]) -> str:
     """What a column of text holds: integers, numbers or text, with range and what is missing. A number is what
-    pandas reads as one: ASCII digits, without "_" between them."""
-    filled = [value.strip() for value in values if value.strip() not in MISSING]
+    pandas reads as one: ASCII digits, without "_" between them; of text that is mostly numbers it says so."""
+    filled = [value for value in values if value not in MISSING]
     missing = len(values) - len(filled)
-    tail = f", {missing} of {len(values)} missing" if missing else ""
+    tail = f", {missing:,} of {len(values):,} missing" if missing else ""
     if not filled:
         return "empty"
-    if all(_INTEGER.fullmatch(value) for value in filled):
-        if any(len(digits := value.lstrip("+-")) > 1 and digits[0] == "0" for value in filled):
+    numbers = [value.strip(" \t") for value in filled]
+    if all(map(_INTEGER.fullmatch, numbers)):
+        if any(len(digits := value.lstrip("+-")) > 1 and digits[0] == "0" for value in numbers):
             tail = f", some with leading zeros{tail}"
-        low, high = (short(str(found(int(value) for value in filled))) for found in (min, max))
-        return f"integer, {low} to {high}{tail}"
-    if all(_NUMBER.fullmatch(value) for value in filled):
-        low, high = (short(found(filled, key=float)) for found in (min, max))
+        whole = [int(value) for value in numbers]
+        return f"integer, {short(str(min(whole)))} to {short(str(max(whole)))}{tail}"
+    if all(map(_NUMBER.fullmatch, numbers)):
+        low, high = (short(found(numbers, key=float)) for found in (min, max))
         return f"number, {low} to {high}{tail}"
+    if said := numbers_in_text(filled):
+        return f"{said}{tail}"
     different = sorted(set(filled))
     if len(different) <= 6:
         return f"text, {', '.join(repr(short(value, 30)) for value in different)}{tail}"
-    return f"text, {len(different)} different in {len(filled)}{tail}"
+    return f"text, {len(different):,} different in {len(filled):,}{tail}"
 
 
 def short(value: str, most: int = _CELL) -> str:
@@ -121,8 +232,8 @@ def short(value: str, most: int = _CELL) -> str:
     return value if len(value) <= most else value[: most - 1] + "…"
 
 
-def parquet_text(path: Path, name: str) -> str:
-    """A description of a Parquet file. Raises ToolFailure."""
+def parquet_text(path: Path, name: str, pages: Pages, stop: Stop) -> str:
+    """A description of a Parquet file, or its rows. Raises ToolFailure."""
     try:
         import pyarrow  # type: ignore[import-untyped, unused-ignore]  # ships no stubs
         from pyarrow import parquet
@@ -131,22 +242,85 @@ def parquet_text(path: Path, name: str) -> str:
     try:
         with parquet.ParquetFile(path) as file:
             schema, meta = file.schema_arrow, file.metadata
-            batch = next((batch for batch in file.iter_batches(batch_size=ROWS) if batch.num_rows), None)
-            fields = list(schema)[:200]
-            held = [] if batch is None else [batch.column(at).slice(0, ROWS) for at in range(len(fields))]
-            # By place: two columns may have one name.
-            cells = [[_parquet_cell(value) for value in column] for column in held]
+            fields = list(schema)[:MOST_COLUMNS]
+            count, last = meta.num_rows, ROWS if pages.profile else pages.last
+            rows = _parquet_rows(file, pages.offset, min(last, count), len(fields), stop)
+            heading = "\t".join(_tabless(field.name) for field in fields)
+            title = f"{name}: {count:,} rows x {len(schema)} columns, {meta.num_row_groups} row groups"
+            if not pages.profile:
+                return clean("\n".join([title, f"     \t{heading}", *pages.shown(rows, count)]))
+            unpacked = sum(meta.row_group(at).total_byte_size for at in range(meta.num_row_groups))
+            if count * len(schema) <= MOST_CELLS and unpacked <= MOST_UNPACKED:
+                columns = file.read().columns  # by place: two may have one name
+                words = [_parquet_words(column) for column in columns[: len(fields)]]
+            else:
+                words = [""] * len(fields)
+            head = [row for _, row in rows]
     except (pyarrow.ArrowException, OSError) as problem:
         raise ToolFailure(f"{name} cannot be read as Parquet: {problem}") from None
-    size = f"{meta.num_rows:,} rows x {len(schema)} columns, {meta.num_row_groups} row groups"
-    lines = [f"{name}: {size}", "", "columns:"]
-    lines += [f"  {short(field.name)}: {field.type}" for field in fields]
+    lines = [title, "", "columns:"]
+    lines += [f"  {short(field.name)}: {field.type}{said}" for field, said in zip(fields, words, strict=True)]
     if len(schema) > len(fields):
         lines.append(f"  [… {len(schema) - len(fields):,} more columns]")
-    head = list(zip(*cells, strict=True))
-    lines += ["", f"first {len(head)} rows:", "\t".join(_tabless(field.name) for field in fields)]
-    lines += ["\t".join(row) for row in head]
+    lines += ["", f"first {len(head)} rows:", heading, *head]
     return clean("\n".join(lines))
+
+
+def _parquet_rows(file: Any, first: int, last: int, width: int, stop: Stop) -> Iterator[tuple[int, str]]:
+    """(number, cells) of the rows `first` to `last`; row groups before and behind them are not read."""
+    start, groups, before = 1, [], 0
+    for at in range(file.metadata.num_row_groups):
+        size = file.metadata.row_group(at).num_rows
+        if start + size <= first:
+            before += size
+        elif start <= last:
+            groups.append(at)
+        start += size
+    number = before
+    for batch in file.iter_batches(batch_size=1_000, row_groups=groups) if groups else ():
+        stop.check()
+        skipped = max(0, first - 1 - number)
+        if skipped < batch.num_rows:
+            taken = last - max(number, first - 1)
+            held = [batch.column(at).slice(skipped, taken) for at in range(width)]
+            cells = [[_parquet_cell(value) for value in column] for column in held]
+            for offset, row in enumerate(zip(*cells, strict=True), number + skipped + 1):
+                yield offset, "\t".join(row)
+        number += batch.num_rows
+        if number >= last:
+            return
+
+
+def _parquet_words(column: Any) -> str:
+    """What a column holds beside its type: range, few different texts, what is missing (NaN too, as pandas has it);
+    "" for a kind of which pyarrow cannot tell."""
+    import pyarrow
+    from pyarrow import compute, types
+
+    kind, count = column.type, len(column)
+    missing, said = column.null_count, ""
+    try:
+        if types.is_string(kind) or types.is_large_string(kind):
+            values = [value for value in column.to_pylist() if value is not None]
+            different = sorted(set(values))
+            few = len(different) <= 6
+            said = numbers_in_text(values) or (
+                ", ".join(repr(short(value, 30)) for value in different)
+                if few
+                else f"{len(different):,} different in {len(values):,}"
+            )
+        elif types.is_integer(kind) or types.is_floating(kind) or types.is_temporal(kind) or types.is_decimal(kind):
+            if types.is_floating(kind):
+                missing += compute.sum(compute.is_nan(column)).as_py() or 0
+            ends = compute.min_max(column)
+            said = f"{_parquet_cell(ends['min'])} to {_parquet_cell(ends['max'])}"
+        elif types.is_boolean(kind):
+            said = f"{compute.sum(column).as_py() or 0:,} of {count - missing:,} true"
+    except (pyarrow.ArrowException, ValueError, OverflowError):
+        said = ""
+    if missing == count:
+        return ", empty"
+    return (f", {said}" if said else "") + (f", {missing:,} of {count:,} missing" if missing else "")
 
 
 def _parquet_cell(value: Any) -> str:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import datetime
 import io
+import re
 import sys
 import zipfile
 from pathlib import Path
 from typing import Any
 
 import openpyxl
+import pandas
 import pyarrow
 import pytest
 from pyarrow import parquet
@@ -113,8 +115,8 @@ def test_parquet_comes_as_schema_and_first_rows(here: ShellWorkspace) -> None:
     )
     parquet.write_table(table, here.root / "t.parquet", row_group_size=10_000)
     shown = read(here, "t.parquet")
-    assert shown.startswith("t.parquet: 25,000 rows x 4 columns, 3 row groups\n\ncolumns:\n  n: int64\n  day: date32")
-    assert "tags: list<element: string>" in shown
+    assert shown.startswith("t.parquet: 25,000 rows x 4 columns, 3 row groups\n\ncolumns:\n  n: int64, 0 to 24999\n")
+    assert "  day: date32[day], 2024-01-01 to 2024-01-01\n  tags: list<element: string>\n" in shown
     assert "9\t2024-01-01\t['a', 'b']\t" + "x" * 79 + "…" in shown
     assert shown.count("\n") < 20
 
@@ -166,7 +168,11 @@ def test_kinds_of_the_first_rows_are_told_as_such(here: ShellWorkspace) -> None:
     rows = "".join(f"{number},{'a' if number <= 5_000 else 'b'}\n" for number in range(1, 10_001))
     shown = table(here, f"id,kind\n{rows}")
     assert shown.startswith("t.csv: 10,000 rows x 2 columns")
-    assert "columns (kinds and values of the first 1,000 rows only):\n  id: integer, 1 to 1000\n" in shown
+    assert "\n\ncolumns:\n  id: integer, 1 to 10000\n  kind: text, 'a', 'b'\n" in shown
+    rows = "".join(f"{number},{'x' * 990}\n" for number in range(1, 10_001))
+    large = table(here, f"id,text\n{rows}")
+    assert large.startswith("t.csv: 10,000 rows x 2 columns")
+    assert "columns (kinds and values of the first 5,022 rows only):\n  id: integer, 1 to 5022\n" in large
     assert "\n\ncolumns:\n  id: integer, 1 to 2\n" in table(here, "id,x\n1,2\n2,3\n")
 
 
@@ -200,7 +206,129 @@ def test_a_column_is_what_pandas_would_make_of_it(here: ShellWorkspace) -> None:
     assert "  big: number, 0.5 to 9007199254740993\n  miss: integer, 3 to 3, 1 of 2 missing\n" in shown
     assert "  n: number, 1e3 to 1e3, 1 of 2 missing\n  q: text, 'a,b', 1 of 2 missing\n" in shown
     assert '\n00123,1_0,9007199254740993,#N/A,1e3,"a,b"\n' in shown
-    assert "[1 of the first 2 rows have another number of fields than the header]" in shown
+    assert "[1 of 2 rows have another number of fields than the header: 2]" in shown
+
+
+def as_told(text: str) -> dict[str, str]:
+    return dict(line[2:].split(": ", 1) for line in text.split("columns:\n")[1].split("\n\n")[0].split("\n"))
+
+
+def as_pandas_has_it(column: pandas.Series[Any], told: str) -> None:
+    """Hold what is told of a column against pandas."""
+    count, missing = len(column), int(column.isna().sum())
+    assert told.endswith(f", {missing:,} of {count:,} missing") == (0 < missing < count), told
+    if missing == count:
+        assert told == "empty"
+    elif pandas.api.types.is_numeric_dtype(column) and column.dtype != bool:
+        word, ends = told.split(f", {missing:,} of ")[0].removesuffix(", some with leading zeros").split(", ")
+        assert [float(end) for end in ends.split(" to ")] == [column.min(), column.max()]
+        assert word == "number" or (column.dropna() % 1 == 0).all()
+    elif told.startswith("text: "):
+        numbers = pandas.to_numeric(column, errors="coerce").notna().sum()
+        assert re.match(rf"text: ({numbers:,} of {count - missing:,}|all {count - missing:,}) are numbers", told), told
+    else:
+        different = column.dropna().astype(str).nunique()
+        assert told.startswith("text, ")
+        assert different <= 6 or f"{different:,} different in {count - missing:,}" in told
+
+
+TABLES = sorted((Path(__file__).resolve().parents[3] / "shared/data/tables").glob("*.csv"))
+
+
+@pytest.mark.parametrize("file", TABLES, ids=lambda file: file.name)
+def test_real_tables_are_told_as_pandas_has_them(here: ShellWorkspace, file: Path) -> None:
+    (here.root / file.name).write_bytes(file.read_bytes())
+    frame, shown = pandas.read_csv(file), read(here, file.name)
+    assert shown.startswith(f"{file.name}: {len(frame):,} rows x {len(frame.columns)} columns, ")
+    told = as_told(shown)
+    assert len(told) == len(frame.columns)
+    for column, words in zip(frame.columns, told.values(), strict=True):
+        as_pandas_has_it(frame[column], words)
+    page = read(here, file.name, offset=len(frame) - 1)
+    assert page.endswith(f"[rows {len(frame) - 1:,}-{len(frame):,} of {len(frame):,}]")
+
+
+@pytest.mark.parametrize(("data", "options", "remark"), [
+    (b"a,b\r1,x\r2,y\r3,z", {}, ""),
+    (b"\xef\xbb\xbfa,b\r\n1,2\r\n", {}, ""),
+    (b"a;b\n1,5;2\n2,5;3\n3,25;4\n", {"sep": ";"}, ""),
+    (b'a,b\n1,"two\n lines"\n\n2,"quote ""q"" here"\n', {}, ""),
+    (b"only\n1\n2\n \n\n-\n", {}, ""),
+    (b'a\n""\n1\n', {}, ""),
+    (b"a,b\n1\n2,3\n", {}, "[1 of 2 rows have another number of fields than the header: 1]"),
+    (b"a,b\n1,2,3\n4,5,6\n", {}, "[every row has one field more than the header; pandas makes the first field"),
+    ("a,b\n1,Z\u00fcrich\n2,Bern\n".encode("latin-1"), {"encoding": "latin-1"}, "bytes, latin-1, separator"),
+    ("a\tb\n1\tx\n2\ty\n".encode("utf-16"), {"sep": "\t", "encoding": "utf-16"}, "bytes, utf-16-le, separator"),
+    (b"a,b\n 1, NA\n2 ,x\n\t3,NA\n", {}, ""),
+    (b"a,b\n1,inf\n2,-1e400\n+3,.5\n", {}, ""),
+    (b"a,a,\n1,2,3\n", {}, ""),
+], ids=range(13))  # fmt: skip
+def test_odd_files_are_told_as_pandas_has_them(
+    here: ShellWorkspace, data: bytes, options: dict[str, str], remark: str
+) -> None:
+    (here.root / "t.csv").write_bytes(data)
+    frame, shown = pandas.read_csv(io.BytesIO(data), **options), read(here, "t.csv")  # type: ignore[call-overload]
+    if frame.index.equals(pandas.RangeIndex(len(frame))):
+        assert shown.startswith(f"t.csv: {len(frame):,} rows x {len(frame.columns)} columns, ")
+    else:
+        frame = frame.reset_index()
+    lines = [line[2:] for line in shown.split("columns:\n")[1].split("\n\n")[0].split("\n")]
+    for column, words in zip(frame.columns, lines, strict=True):
+        if "1,5" not in data.decode("latin-1") or column != "a":  # pandas needs to be told of the decimal comma
+            as_pandas_has_it(frame[column], words.split(": ", 1)[1])
+        else:
+            assert words == "a: text: all 3 are numbers"
+    assert remark in shown
+
+
+def test_a_table_that_is_none_is_shown_as_lines(here: ShellWorkspace) -> None:
+    (here.root / "empty.csv").write_bytes(b"")
+    assert read(here, "empty.csv") == "empty.csv is empty"
+    assert table(here, "a,b\n").endswith("    1\ta,b")
+    assert table(here, "\n").endswith("    1\t")
+    assert "[a quote that opens in row 2 is not closed: the rest of the file is in that row]" in table(
+        here, 'a,b\n1,2\n3,"x\n4,5\n6,7\n'
+    )
+
+
+def test_rows_of_tables_are_chosen_by_offset_and_limit(here: ShellWorkspace) -> None:
+    frame = pandas.DataFrame({"n": range(1, 3_001), "s": [f"row, {number}" for number in range(1, 3_001)]})
+    frame.to_csv(here.root / "t.csv", index=False, lineterminator="\r\n")
+    frame.to_parquet(here.root / "t.parquet", row_group_size=700)
+    frame.to_excel(here.root / "t.xlsx", index=False)
+    for name, cells in (("t.csv", '{},"row, {}"'), ("t.parquet", "{}\trow, {}"), ("t.xlsx", "{}\trow, {}")):
+        rows = [f" {number}\t{cells.format(number, number)}" for number in range(1_399, 1_403)]
+        page = read(here, name, offset=1_399, limit=4)
+        count = "more than 1,402" if name == "t.xlsx" else "3,000"
+        on = "" if name == "t.xlsx" else "; go on with offset=1403"
+        assert page.endswith("\n".join(["", *rows, f"[rows 1,399-1,402 of {count}{on}]"])), page
+        assert read(here, name, limit=1).count("\n") in (3, 5)
+        assert read(here, name, offset=3_000).endswith("[rows 3,000-3,000 of 3,000]")
+        here.limits["tool_output_chars"] = 1_000
+        page = read(here, name, limit=2_000)
+        assert re.search(r"\[rows 1-\d+ of (more than 2,000|3,000); go on with offset=\d+\]$", page)
+        here.limits.clear()
+    for name in ("t.csv", "t.parquet"):
+        with pytest.raises(ToolFailure, match="`offset` is 3001, but there are 3,000 rows"):
+            read(here, name, offset=3_001)
+    assert "[`offset` is 3001, but there are 3,000 rows]" in read(here, "t.xlsx", offset=3_001)
+    with pytest.raises(ToolFailure, match="at least 1"):
+        read(here, "t.csv", limit=0)
+
+
+def test_a_small_parquet_file_is_profiled_as_pandas_has_it(here: ShellWorkspace) -> None:
+    frame = pandas.DataFrame({
+        "f": [1.5, float("nan"), 3.25, None], "i": pandas.array([1, None, 3, 7], "Int64"),
+        "b": [True, False, True, True], "s": ["1", "2", "3", "4"], "none": [None] * 4,
+        "t": pandas.to_datetime(["2024-01-02", None, "2023-05-01", None]),
+    })  # fmt: skip
+    frame.to_parquet(here.root / "t.parquet")
+    lines = read(here, "t.parquet").split("columns:\n")[1].split("\n\n")[0].split("\n")
+    assert lines[:5] == [
+        "  f: double, 1.5 to 3.25, 2 of 4 missing", "  i: int64, 1 to 7, 1 of 4 missing", "  b: bool, 3 of 4 true",
+        f"  s: {lines[3].split()[1][:-1]}, text: all 4 are numbers", "  none: null, empty",
+    ]  # fmt: skip
+    assert lines[5].endswith(", 2023-05-01 00:00:00 to 2024-01-02 00:00:00, 2 of 4 missing")
 
 
 # ---------------------------------------------------------------------- Excel
@@ -224,7 +352,7 @@ def test_a_workbook_comes_as_sheets_with_columns_kinds_and_first_rows(here: Shel
     assert "  when: datetime, 2024-01-01 00:00:00 to 2024-01-28 00:00:00\n" in shown
     assert "  twice: formula that was not computed yet, =B2*2\n" in shown
     assert "first 10 rows:\nspecies\tmass\twhen\tok\ttwice\nGentoo\t3000.5\t2024-01-01 00:00:00\tTrue" in shown
-    assert "[more rows: python with pandas.read_excel]" in shown
+    assert "[more rows: give `offset`, or python with pandas.read_excel]" in shown
     assert shown.endswith("sheet 'notes' (hidden): empty")
 
 
@@ -245,10 +373,10 @@ def test_a_sheet_that_says_it_is_huge_is_as_small_as_it_is(here: ShellWorkspace)
 def test_a_long_sheet_is_not_read_to_its_end(here: ShellWorkspace) -> None:
     book = openpyxl.Workbook(write_only=True)
     sheet = book.create_sheet("long")
-    for number in range(3_000):
-        sheet.append([number])
+    for number in range(600):
+        sheet.append([number] * 100)
     book.save(here.root / "long.xlsx")
-    assert "sheet 'long': more than 1,000 rows x 1 columns" in read(here, "long.xlsx")
+    assert "sheet 'long': more than 500 rows x 100 columns" in read(here, "long.xlsx")
 
 
 def sheet_of(here: ShellWorkspace, *rows: list[Any]) -> str:
@@ -260,11 +388,11 @@ def sheet_of(here: ShellWorkspace, *rows: list[Any]) -> str:
 
 
 def test_a_sheet_says_what_of_it_was_read(here: ShellWorkspace) -> None:
-    long = sheet_of(here, ["id"], *([number] for number in range(1_500)))
-    assert "'Sheet': more than 1,000 rows (the file says 1,500) x 1 columns" in long
-    assert "columns (kinds and values of the first 1,000 rows only):\n  id: integer, 0 to 999\n" in long
+    long = sheet_of(here, [], ["id"], *([number] * 200 for number in range(300)))
+    assert "'Sheet': more than 250 rows (the file says 300) x 200 columns" in long
+    assert "columns (kinds and values of the first 250 rows only):\n  id: integer, 0 to 249\n" in long
     gap = sheet_of(here, ["id"], [1], [2], *[[None]] * 1_500, [3])
-    assert "'Sheet': more than 2 rows (the file says 1,503) x 1 columns" in gap
+    assert "'Sheet': 3 rows x 1 columns\n\ncolumns:\n  id: integer, 1 to 3\n" in gap
     wide = sheet_of(here, [f"c{number}" for number in range(201)], list(range(201)))
     assert "1 rows x more than 200 columns" in wide
 

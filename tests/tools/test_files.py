@@ -142,10 +142,12 @@ def test_csv_reads_as_columns_and_first_rows(workspace: ShellWorkspace) -> None:
     (workspace.root / "t.csv").write_text("n,half,letter\n" + rows)
     shown = read(workspace, "t.csv")
     assert "5,000 rows x 3 columns" in shown
-    assert "n: integer, 0 to 999" in shown
+    assert "n: integer, 0 to 4999" in shown
     assert "letter: text, 'a', 'b'" in shown
     assert shown.count("\n") < 30
-    assert "100\t98,49.0,a" in read(workspace, "t.csv", offset=100, limit=1)
+    assert "  100\t99,49.5,b\n[rows 100-100 of 5,000; go on with offset=101]" in read(
+        workspace, "t.csv", offset=100, limit=1
+    )
 
 
 def test_parquet_reads_as_schema_and_head(workspace: ShellWorkspace) -> None:

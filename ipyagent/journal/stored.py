@@ -23,7 +23,7 @@ def file_stem(call: str) -> str:
 
 def lines_of(text: str) -> list[str]:
     """The lines as `read_file` counts them in a stored result."""
-    lines = text.split("\n")
+    lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
     if lines[-1] == "":
         lines.pop()
     if all(len(line) <= LONGEST_LINE for line in lines):

@@ -135,8 +135,8 @@ def _missing(folder: Path) -> list[Path]:
 
 
 def diff(before: bytes | None, after: bytes | None, name: str) -> str:
-    """A unified diff of two contents; a carriage return is shown as ␍, so that a change of line
-    ends alone is visible."""
+    """A unified diff of two contents; a carriage return is shown as ␍, one that ends a line alone as ␍⏎, so that a
+    change of line ends alone is visible."""
     old, new = _lines(before), _lines(after)
     if old is None or new is None:
         return f"binary file {name}: {len(before or b''):,} bytes to {len(after or b''):,} bytes"
@@ -157,5 +157,5 @@ def _lines(data: bytes | None) -> list[str] | None:
     decoded = decode(data)
     if decoded is None:
         return None
-    text = decoded.text.replace("\r", "␍")
+    text = decoded.text.replace("\r\n", "␍\n").replace("\r", "␍⏎\n")
     return [line + "\n" for line in text.split("\n")[:-1]] + ([last] if (last := text.rpartition("\n")[2]) else [])

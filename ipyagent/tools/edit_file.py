@@ -32,10 +32,11 @@ def planned(path: str, old: str, new: str, replace_all: bool, workspace: Workspa
     if old == new:
         raise ToolFailure("`old` and `new` are the same: nothing to change")
     text = decoded.text
-    if old not in text and "\r\n" in text:  # the model writes \n for any line end
-        old = old.replace("\r\n", "\n").replace("\n", "\r\n")
-    if decoded.newline == "\r\n":
-        new = new.replace("\r\n", "\n").replace("\n", "\r\n")
+    for end in ("\r\n", "\r"):  # the model writes \n for any line end
+        if old not in text and end in text:
+            old = old.replace("\r\n", "\n").replace("\n", end)
+    if decoded.newline != "\n":
+        new = new.replace("\r\n", "\n").replace("\n", decoded.newline)
     refuse_stand_in(new, text)
     count = text.count(old)
     if not count:
@@ -54,7 +55,7 @@ def _nearest(old: str, text: str) -> str:
     matcher = SequenceMatcher(autojunk=False)
     matcher.set_seq2(first[:200])
     until = time.monotonic() + 0.2
-    for number, line in enumerate(text.splitlines(), 1):
+    for number, line in enumerate(text.replace("\r\n", "\n").replace("\r", "\n").split("\n"), 1):
         if time.monotonic() > until:
             break
         matcher.set_seq1(line.strip()[:200])

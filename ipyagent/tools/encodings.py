@@ -27,8 +27,10 @@ class Decoded:
 
     @property
     def newline(self) -> str:
-        """ "\\r\\n" when every line ends so, else "\\n"."""
+        """ "\\r\\n" or "\\r" when every line ends so, else "\\n"."""
         ends = self.text.count("\n")
+        if not ends and "\r" in self.text:
+            return "\r"
         return "\r\n" if ends and self.text.count("\r\n") == ends else "\n"
 
     def encode(self, text: str) -> bytes:

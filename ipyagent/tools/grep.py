@@ -106,8 +106,14 @@ async def grep(
         lines.append(f"[more than {asked['max_results']} matches: narrow the pattern]")
     if not finished:
         lines.append(f"[stopped after {SECONDS:.0f} s: not everything was searched; a simpler pattern or folder helps]")
-    if not lines:
-        return text_output(f"no line matches in {summary.get('files', 0):,} files", note="0 matches")
+    if not matches:
+        lines.insert(0, f"no line matches in {summary.get('files', 0):,} files" if finished else "no match so far")
+    if cut := summary.get("cut"):
+        names = ", ".join(shown(top / name if name else top, workspace) for name in cut[:5]) + ", …" * (len(cut) > 5)
+        lines.append(f"[only the first {searching.LARGEST:,} bytes were searched of {names}]")
+    if not matches and summary.get("long"):
+        most = f"{searching.STEP:,} characters"
+        lines.append(f"[in lines over {searching.WINDOW:,} characters only matches of up to {most} are found]")
     output = capped("\n".join(lines), workspace.limit("tool_output_chars"))
     return text_output(output, note=f"{matches} matches in {len(files)} files")
 

@@ -50,9 +50,14 @@ def hidden_lines(path: Path) -> Container[int]:
     lines: set[int] = set()
     for cell, place in zip(notebook.cells, notebook.layout.places, strict=True):
         if cell.hidden:
-            first = text.count("\n", 0, place.start) + 1
-            lines.update(range(first, first + text.count("\n", place.start, place.end) + 1))
+            first = _line_ends(text[: place.start]) + 1
+            lines.update(range(first, first + _line_ends(text[place.start : place.end]) + 1))
     return lines
+
+
+def _line_ends(text: str) -> int:
+    """Line ends as grep and read_file count them: \\n, \\r\\n and a lone \\r."""
+    return text.count("\n") + text.count("\r") - text.count("\r\n")
 
 
 def whole_text(notebook: Notebook, name: str, most: int) -> str:

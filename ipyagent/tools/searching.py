@@ -20,8 +20,13 @@ SKIPPED = frozenset(
 )
 LARGEST = 4 * 1024 * 1024
 """Bytes searched of one file."""
-LONGEST = 4_000
-"""Characters of a line that are matched."""
+WINDOW, STEP = 8_192, 4_096
+"""A longer line is matched in windows of so many characters, so that the time is linear in its length: a match of up
+to STEP characters is found wherever it is."""
+SHOWN = 300
+"""Characters shown of a line."""
+STORED, PIECE = "tool-results", 2_000
+"""The folder of stored results, whose lines `read_file` counts in pieces of so many characters (journal.stored)."""
 
 
 def walk(top: str) -> Iterator[str]:
@@ -86,26 +91,63 @@ def glob_regex(pattern: str) -> re.Pattern[str]:
     return re.compile(made + r"\Z", re.DOTALL)
 
 
-def lines_of(path: str) -> list[str] | None:
-    """A text file's lines, None for what is not one."""
+def lines_of(path: str) -> tuple[list[str], bool] | None:
+    """A text file's lines and whether they are those of its first LARGEST bytes only; None for what is no text."""
     try:
         descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
         with os.fdopen(descriptor, "rb") as file:
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):
                 return None
-            data = file.read(LARGEST)
+            data = file.read(LARGEST + 1)
     except OSError:
         return None
+    cut, data = len(data) > LARGEST, data[:LARGEST]
     if data[:2] in (b"\xff\xfe", b"\xfe\xff"):
-        return data.decode("utf-16", "replace").splitlines()
-    if b"\x00" in data[:8_192]:
+        text = data.decode("utf-16", "replace")
+    elif b"\x00" in data[:8_192]:
         return None
-    return data.decode("utf-8", "replace").removeprefix("\ufeff").replace("\r\n", "\n").split("\n")
+    else:
+        text = data.decode("utf-8", "replace").removeprefix("\ufeff")
+    lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
+    if lines[-1] == "":
+        lines.pop()
+    return lines, cut
+
+
+def match_in(regex: re.Pattern[str], line: str) -> re.Match[str] | None:
+    """The first match in a line. Of a line over WINDOW characters only one of up to STEP characters is found, unless
+    the pattern is bound to the line's beginning."""
+    if len(line) <= WINDOW:
+        return regex.search(line)
+    if regex.pattern.startswith(("^", "\\A")) and "|" not in regex.pattern:
+        return regex.match(line)
+    for start in range(0, len(line), STEP):
+        end = min(start + WINDOW, len(line))
+        found = regex.search(line, start, end)
+        # `$` and the like match at the window's end: such a match must hold with other ends too
+        if found and found.end() == end < len(line):
+            ends = (end + STEP, end + STEP + 1)
+            found = found if all(regex.match(line, found.start(), other) for other in ends) else None
+        if found:
+            return found
+    return None
+
+
+def _excerpt(line: str, found: re.Match[str] | None) -> str:
+    """A line as it is shown: a long one by what is around the match."""
+    if len(line) <= SHOWN:
+        return line
+    at = found.start() if found else 0
+    start = max(0, min(at - SHOWN // 3, len(line) - SHOWN))
+    piece = f"{'…' * (start > 0)}{line[start : start + SHOWN]}{'…' * (start + SHOWN < len(line))}"
+    place = f" [first match at character {at + 1:,} of {len(line):,}]" if found and len(line) > PIECE else ""
+    return piece + place
 
 
 def main() -> None:
-    """Read one request as JSON from stdin, write one JSON line a match: [path, number, line, is
-    it a match or context]; the last line is {"files": searched, "more": whether there were more}."""
+    """Read one request as JSON from stdin, write one JSON line a match: [path, number, line, is it a match or
+    context]; the last line is {"files": searched, "more": whether there were more, "cut": files of which only the
+    first LARGEST bytes were searched, "long": whether a line was matched in windows}."""
     asked = json.load(sys.stdin)
     top, most, around = asked["top"], asked["max_results"], asked["context"]
     regex = re.compile(asked["pattern"], re.IGNORECASE if asked["ignore_case"] else 0)
@@ -113,6 +155,8 @@ def main() -> None:
     inside = asked["inside"]
     names = walk(top) if os.path.isdir(top) else iter([""])
     searched = found = 0
+    cut: list[str] = []
+    long = False
     for name in names:
         if wanted and not wanted.match(name or os.path.basename(top)):
             continue
@@ -122,23 +166,32 @@ def main() -> None:
             os.path.commonpath([folder, os.path.realpath(path)]) == folder for folder in inside
         ):
             continue
-        lines = lines_of(path)
-        if lines is None:
+        read = lines_of(path)
+        if read is None:
             continue
+        lines = read[0]
         searched += 1
-        written = 0
+        if read[1]:
+            cut.append(name)
+        pieces = os.path.basename(os.path.dirname(path)) == STORED
+        written = extra = 0
         for number, line in enumerate(lines, 1):
-            if not regex.search(line[:LONGEST]):
-                continue
-            if found == most:
-                _say({"files": searched, "more": True})
-                return
-            found += 1
-            for near in range(max(written + 1, number - around), min(len(lines), number + around) + 1):
-                shown = lines[near - 1][:300]
-                _say([name, near, shown, bool(regex.search(lines[near - 1][:LONGEST]))])
-                written = near
-    _say({"files": searched, "more": False})
+            long = long or len(line) > WINDOW
+            match = match_in(regex, line)
+            if match:
+                if found == most:
+                    _say({"files": searched, "more": True, "cut": cut, "long": long})
+                    return
+                found += 1
+                for near in range(max(written + 1, number - around), min(len(lines), number + around) + 1):
+                    text = lines[near - 1]
+                    hit = match if near == number else match_in(regex, text)
+                    shift = extra + (hit.start() // PIECE if pieces and hit else 0)
+                    _say([name, near + shift, _excerpt(text, hit), bool(hit)])
+                    written = near
+            if pieces:
+                extra += max(0, len(line) - 1) // PIECE
+    _say({"files": searched, "more": False, "cut": cut, "long": long})
 
 
 def _say(entry: object) -> None:

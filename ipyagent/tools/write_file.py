@@ -27,8 +27,8 @@ def planned(path: str, content: str, workspace: Workspace) -> Change:
     if old is None:
         raise ToolFailure(f"{path} is a binary file; write it with python")
     refuse_stand_in(content, old.text)
-    if old.newline == "\r\n" and "\r\n" not in content:
-        content = content.replace("\n", "\r\n")
+    if old.newline not in content:
+        content = content.replace("\n", old.newline)
     return Change(target, before, old.encode(content))
 
 

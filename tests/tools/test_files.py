@@ -244,6 +244,20 @@ def test_line_ends_marks_encodings_and_mode_are_kept(workspace: ShellWorkspace, 
     assert stat.S_IMODE(file.stat().st_mode) == 0o750
 
 
+def test_a_lone_carriage_return_ends_a_line(workspace: ShellWorkspace) -> None:
+    file = workspace.root / "old.txt"
+    file.write_bytes(b"one\rtwo\rthree\r")
+    assert read(workspace, "old.txt") == "    1\tone\n    2\ttwo\n    3\tthree"
+    assert read(workspace, "old.txt", offset=2, limit=1).endswith("    2\ttwo\n[lines 2-2 of 3; go on with offset=3]")
+    edit = {"path": "old.txt", "old": "one\ntwo", "new": "1\n2", "replace_all": False}
+    question = edit_file.question(edit, workspace)
+    assert question.text.endswith("-one␍⏎\n-two␍⏎\n+1␍⏎\n+2␍⏎\n three␍⏎\n")
+    run(edit_file, workspace, path="old.txt", old="one\ntwo", new="1\n2")
+    assert file.read_bytes() == b"1\r2\rthree\r"
+    run(write_file, workspace, path="old.txt", content="x\ny\n")
+    assert file.read_bytes() == b"x\ry\r"
+
+
 def test_a_character_the_encoding_cannot_hold_is_refused(workspace: ShellWorkspace) -> None:
     (workspace.root / "a").write_bytes("é\n".encode("latin-1"))
     read(workspace, "a")

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from pathlib import Path
 from typing import Any
@@ -13,8 +14,9 @@ from ipyagent.errors import ToolFailure
 from ipyagent.tools import grep as grep_module
 from ipyagent.tools.glob import glob
 from ipyagent.tools.grep import grep
+from ipyagent.tools.read_file import read_file
 from ipyagent.tools.schema import FunctionTool
-from ipyagent.tools.searching import glob_regex
+from ipyagent.tools.searching import glob_regex, match_in
 
 
 def run(made: FunctionTool, workspace: ShellWorkspace, **input: Any) -> str:
@@ -72,6 +74,51 @@ def test_grep_gives_path_line_and_text(files: ShellWorkspace) -> None:
         "a.py-1-# a.py", "a.py:2:import os", "a.py-3-value = 'Ünï'"]  # fmt: skip
     assert "[more than 2 matches" in run(grep, files, pattern="import", max_results=2)
     assert "no line matches in" in run(grep, files, pattern="nowhere")
+
+
+def test_a_match_in_a_long_line_is_shown_by_what_is_around_it(workspace: ShellWorkspace) -> None:
+    line = "x" * 700_000 + " needle 12 " + "y" * 300_000
+    (workspace.root / "min.js").write_text(f"first\n{line}\nlast needle 3\n")
+    long, short = run(grep, workspace, pattern=r"needle \d+").splitlines()
+    assert short == "min.js:3:last needle 3"
+    assert long.startswith("min.js:2:…xxx")
+    assert " needle 12 yyy" in long
+    assert long.endswith("yyy… [first match at character 700,002 of 1,000,011]")
+    assert len(long) < 420
+    assert "in 1 files\n[in lines over 8,192 characters only" in run(grep, workspace, pattern="x{8}$")
+    for pattern, at in (("^x", "1"), ("y$", "1,000,011"), (" needle.*", "700,001"), (r"\bneedle", "700,002")):
+        assert f"[first match at character {at} of" in run(grep, workspace, pattern=pattern, max_results=1), pattern
+
+
+def test_searching_long_lines_is_linear_in_them(workspace: ShellWorkspace) -> None:
+    seconds = []
+    for size in (400_000, 1_600_000):
+        line = "foo " * (size // 4)
+        began = time.perf_counter()
+        assert match_in(re.compile("foo.*bar"), line) is None
+        seconds.append(time.perf_counter() - began)
+    assert seconds[1] < 8 * seconds[0]  # quadratic would be 16
+
+
+def test_lines_are_counted_as_read_file_counts_them(workspace: ShellWorkspace) -> None:
+    (workspace.root / "old.txt").write_bytes(b"one\rtwo\r\nthree\r")
+    assert run(grep, workspace, pattern="e$|^$").splitlines() == ["old.txt:1:one", "old.txt:3:three"]
+    stored = workspace.root / "tool-results" / "call.txt"
+    stored.parent.mkdir()
+    stored.write_text("a" * 4_500 + "\n" + "b" * 2_100 + "hit" + "\nhit\n")
+    found = run(grep, workspace, pattern="hit", path="tool-results").splitlines()
+    assert [line.split(":")[1] for line in found] == ["5", "6"]
+    for line in found:
+        page = asyncio.run(
+            read_file.run({"path": str(stored), "offset": int(line.split(":")[1]), "limit": 1}, workspace)
+        )
+        assert "hit" in page.blocks[0]["text"]
+
+
+def test_a_file_that_is_searched_in_part_is_named(workspace: ShellWorkspace) -> None:
+    (workspace.root / "big.txt").write_text("line\n" * 1_000_000 + "the end\n")
+    said = run(grep, workspace, pattern="the end")
+    assert said == "no line matches in 1 files\n[only the first 4,194,304 bytes were searched of big.txt]"
 
 
 def test_a_bad_regular_expression_is_explained(files: ShellWorkspace) -> None:

@@ -94,7 +94,7 @@ class Head:
 
     def after_compaction(self, session: Session) -> None:
         """All that stood behind the old head has gone: the instructions and the index are read again. The tools
-        stay as the session has them."""
+        stay as the session has them. With the compaction this is taken back."""
         tools = tuple(session.view.tools)
         size = estimate_blocks(tools)
         with_memory = self.has_memory(session)
@@ -104,8 +104,11 @@ class Head:
         if list(made.system) != session.view.system:
             total = made.tokens + size
             session.record(
-                msgspec.structs.replace(made, tools=tools, tool_tokens=size, tokens=total, why="after a compaction")
-            )
+                msgspec.structs.replace(
+                    made, tools=tools, tool_tokens=size, tokens=total, why="after a compaction",
+                    compaction=session.view.undoable or 0,
+                )
+            )  # fmt: skip
             self._list(session, with_skills)
 
     def rendered(self, tools: Mapping[str, Tool], state: WindowState) -> PromptRendered:

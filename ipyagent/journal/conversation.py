@@ -238,15 +238,17 @@ class Conversation:
             self._go_on()
             self.tally.change(read, self._read)
 
-    def undo(self, event: int) -> None:
-        """Take the replacement of `event` back."""
+    def undo(self, event: int) -> bool:
+        """Take the replacement of `event` back; whether that was possible."""
         stood, read = self.body.standing[-1].messages if self.body.standing else [], self._read
-        if not self.calls and self.body.restore(event):
-            weighed, known, left_out = self._before.pop(event, (None, Known(), self.left_out))
-            self.left_out = self.left_out.and_again(left_out)
-            self.entries.bring_back(known, same_until(stood, self.messages))
-            self._go_on()
-            self.tally.change(read, self._read, weighed)
+        if self.calls or not self.body.restore(event):
+            return False
+        weighed, known, left_out = self._before.pop(event, (None, Known(), self.left_out))
+        self.left_out = self.left_out.and_again(left_out)
+        self.entries.bring_back(known, same_until(stood, self.messages))
+        self._go_on()
+        self.tally.change(read, self._read, weighed)
+        return True
 
     def _go_on(self) -> None:
         """A pause can be gone on from as it was only; after a change the model is asked to."""

@@ -35,7 +35,8 @@ class Entries:
         self._pictures = False
         self.written_at = 0.0
         """When the newest was written; 0.0 when there is none."""
-        self._head_at = 0.0
+        self.head_at = 0.0
+        """When system prompt and tools were written; 0.0 when they cannot be read."""
         self._age = 0
 
     @property
@@ -49,7 +50,7 @@ class Entries:
         if pictures != self._pictures:
             self.forget()
             self._pictures = pictures
-        self.written_at = self._head_at = at
+        self.written_at = self.head_at = at
         if end is None:
             return
         while self._known and self._known[-1].end >= end:
@@ -68,7 +69,14 @@ class Entries:
     def begin_anew(self) -> None:
         """Another model or head: nothing can be read."""
         self.forget()
-        self._head_at = 0.0
+        self.head_at = 0.0
+
+    def change_head(self, written: float = 0.0) -> None:
+        """All messages have left, and another head comes, or with them the one that was `written` then (Unix time):
+        ends that were known before may come back."""
+        if not written:
+            self._known.clear()
+        self.head_at = written
 
     def known(self) -> Known:
         """The ends as they are, for taking a decision back."""
@@ -81,7 +89,7 @@ class Entries:
 
     def has_head(self, since: float) -> bool:
         """Whether system prompt and tools can be read, as of an entry written after `since`."""
-        return bool(self._head_at) and self._head_at >= since
+        return bool(self.head_at) and self.head_at >= since
 
     def held(self, message: int, since: float) -> int:
         """How many of the messages before `message` can be read from an entry written after `since`."""

@@ -84,6 +84,9 @@ class PromptRendered(_Event, frozen=True, tag=True):
     """Estimated tokens of the tools alone."""
     why: str = ""
     """Why another head took the place of the one before ("" for the first, and for a tool of the user's)."""
+    compaction: int = 0
+    """The event of the compaction behind which it was rendered, 0 for any other reason: taken back, it takes this
+    head with it."""
 
 
 class ModelChosen(_Event, frozen=True, tag=True):

@@ -80,6 +80,9 @@ class View:
         self.tools: list[Block] = []
         self.model = ""
         self._talk = Conversation()
+        self._heads: dict[int, tuple[list[Block], list[Block], int, float]] = {}
+        """Heads that come back with what a compaction replaced, by its event, with their tokens and when they were
+        written to the cache."""
 
     @classmethod
     def of(cls, events: Iterable[Event]) -> View:
@@ -263,7 +266,10 @@ class View:
             case Compacted() | Snipped() | Collapsed():
                 talk.replace(event.first, event.last, event.blocks, event.id)
             case DecisionUndone():
-                talk.undo(event.event)
+                if talk.undo(event.event) and event.event in self._heads:
+                    self.system, self.tools, tokens, written = self._heads.pop(event.event)
+                    talk.tally.render(tokens)
+                    talk.entries.change_head(written)
             case ServerEdited():
                 talk.leave_out(event)
             case TurnEnded():
@@ -296,10 +302,16 @@ class View:
 
     def _render(self, event: PromptRendered) -> None:
         """Another head: thinking that was bound to the old one goes, also where it has left the view and may come
-        back."""
+        back; but one that a compaction brought comes and goes with it."""
         system = request_blocks(event.system)
         tools = [{key: tool[key] for key in tool if key != "cache_control"} for tool in event.tools]
         if (self.messages or self._talk.body.standing) and (system, tools) != (self.system, self.tools):
-            self._talk.begin_anew()
+            entries = self._talk.entries
+            if event.compaction and event.compaction == self.undoable and self.begins_with(event.compaction):
+                self._heads[event.compaction] = self.system, self.tools, self.head_tokens, entries.head_at
+                entries.change_head()
+            else:
+                self._heads.clear()
+                self._talk.begin_anew()
         self.system, self.tools = system, tools
         self._talk.tally.render(event.tokens)

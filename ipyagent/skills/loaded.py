@@ -15,6 +15,7 @@ from ipyagent.journal.events import (
     Compacted,
     DecisionUndone,
     Event,
+    PromptRendered,
     SkillLoaded,
     SkillsListed,
     Snipped,
@@ -45,6 +46,10 @@ class Loaded:
     def __init__(self) -> None:
         self._loads: list[Load] = []
         self._listings: list[SkillsListed] = []
+        self._head = 0
+        """The compaction that brought the newest head, which goes with it."""
+        self._with: dict[int, int] = {}
+        """That compaction, by the listing that stands in its head."""
         self._gone: dict[int, tuple[int, int]] = {}
         """Ranges of events that left the context, by the event that says so."""
         self._turns = 0
@@ -73,6 +78,9 @@ class Loaded:
                         self._used[name] = self._turns
             case SkillsListed():
                 self._listings.append(event)
+                self._with[event.id] = self._head if not event.text else 0
+            case PromptRendered():
+                self._head = event.compaction
             case Compacted() | Snipped() | Collapsed():
                 self._gone[event.id] = (event.first, event.last)
                 if isinstance(event, Compacted):
@@ -80,6 +88,7 @@ class Loaded:
             case DecisionUndone():
                 self._gone.pop(event.event, None)
                 self._loads = [load for load in self._loads if load.event != event.event]
+                self._listings = [listing for listing in self._listings if self._with[listing.id] != event.event]
             case _:
                 pass
 

@@ -203,7 +203,11 @@ class Walk:
 
     def compact(self, a: int, b: int, c: int) -> None:
         first, last = self._range(a if c % 2 else 0, b)
-        self.add(Compacted(trigger="auto", method="summary", first=first, last=last, blocks=(words(f"sum {c}"),)))
+        made = Compacted(trigger="auto", method="summary", first=first, last=last, blocks=(words(f"sum {c}"),))
+        number = self.add(made)
+        if b % 3 == 0 and self.view.begins_with(number):  # the files that the head is made of have changed
+            system = (words(f"Be exact {a % 2}."),)
+            self.add(PromptRendered(system=system, tools=(TOOL,), tokens=20, tool_tokens=10, compaction=number))
 
     def snip(self, a: int, b: int, c: int) -> None:
         first, last = self._range(a, b)

@@ -29,6 +29,82 @@ def sent(room: CompactRoom, number: int = -1) -> str:
     return "\n".join(plain(message["content"]) for message in room.bodies[number]["messages"])
 
 
+def bare(blocks: Any) -> Any:
+    """The same without cache marks."""
+    if isinstance(blocks, dict):
+        return {key: bare(value) for key, value in blocks.items() if key != "cache_control"}
+    return [bare(block) for block in blocks] if isinstance(blocks, list) else blocks
+
+
+# ---------------------------------------------------------------------- what is taken back
+
+
+def thoughtful(room: CompactRoom, **settings: Any) -> Any:
+    """An agent after two turns with thinking and tools, whose instructions have changed meanwhile."""
+    rules = room.folder / "AGENTS.md"
+    rules.write_text("Weigh in kg.")
+    agent = room.agent(**settings)
+    for number in (1, 2):
+        call = tool("python", {"code": f"print({words(number, 700)!r})"}, thinking=f"I look {number}.")
+        room.turn(agent, f"weigh {number}. {words(number, 700)}", call, text(f"done {number}", thinking="So."))
+    rules.write_text("Weigh in pounds.")
+    return agent
+
+
+@pytest.mark.parametrize("line", ["", "--from 2", "--up-to 1", "--snip 1", "--snip 2", "--step", "two"])
+@pytest.mark.parametrize(("turns", "resumed"), [(0, False), (1, True)])
+def test_what_is_taken_back_goes_out_as_the_bytes_that_the_provider_has(
+    room: CompactRoom, line: str, turns: int, resumed: bool
+) -> None:
+    agent = thoughtful(room)
+    before = room.bodies[-1]
+    held = room.server.messages[-1].usage
+    agent.compact("" if line == "two" else line)
+    for _ in range(turns):
+        room.turn(agent, "and now?", text("later", thinking="hm"))
+    if line == "two":
+        room.turn(agent, f"and these? {words(5, 700)}", text(words(6, 900), thinking="hm"))
+        agent.compact()
+    if resumed:
+        name = room.session(agent).journal.session
+        agent.close()
+        agent = room.agent()
+        agent.resume(name)
+    agent.compact("--undo")
+    if line == "two":
+        agent.compact("--undo")
+    room.turn(agent, "go on", text("ok"))
+    after = room.bodies[-1]
+    assert bare(after["system"]) == bare(before["system"])
+    assert bare(after["tools"]) == bare(before["tools"])
+    size = len(before["messages"])
+    assert bare(after["messages"][:size]) == bare(before["messages"])
+    usage = room.server.messages[-1].usage
+    assert held is not None
+    assert usage is not None
+    assert usage["cache_read_input_tokens"] >= held["cache_read_input_tokens"] + held["cache_creation_input_tokens"]
+    count = room.session(agent).view.count().tokens
+    told = sum(usage[f"{kind}input_tokens"] for kind in ("", "cache_read_", "cache_creation_"))
+    assert abs(count - told - usage["output_tokens"]) < 0.05 * told
+    room.nothing_refused()
+    room.replays(agent)
+
+
+def test_a_head_that_came_for_another_reason_stays_when_a_compaction_is_taken_back(room: CompactRoom) -> None:
+    agent = thoughtful(room)
+    agent.compact()
+    room.turn(agent, "and now?", text("later"))
+    agent.bench.head.renew(room.session(agent), "the project is trusted")
+    (room.folder / "AGENTS.md").write_text("Weigh in stones.")
+    room.turn(agent, "and now?", text("later"))
+    assert "in stones" in str(room.bodies[-1]["system"])
+    agent.compact("--undo")
+    room.turn(agent, "go on", text("ok"))
+    assert "in stones" in str(room.bodies[-1]["system"])
+    room.nothing_refused()
+    room.replays(agent)
+
+
 # ---------------------------------------------------------------------- a request that is set aside
 
 

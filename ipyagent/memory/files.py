@@ -262,7 +262,7 @@ class Store:
             revision = self._history.add(name, now, by=by, change=change) if now is not None else ""
             self._files.replace(place, content, _STAGING)
             memory = self._memory(name, content)
-            same = before is not None and (before.title, before.description) == (memory.title, memory.description)
+            same = before is not None and lines.line_of(before) == lines.line_of(memory)
             self._end(text, lines.revised(text, {name: memory}, keep=same) if name != INDEX else text)
         return Written(memory=memory, change=change, digest=digest_of(content), revision=revision)
 

@@ -1,7 +1,7 @@
 """MEMORY.md, the list of all memories: one line each, kept true by code.
 
-`- [Title](file.md) — hook`. What people write between these lines stays. A line that someone wrote for a
-memory stays until the memory's title or description changes.
+`- [Title](file.md) — what it says`. What people write between these lines stays. A line that someone wrote for a
+memory stays until what the memory says changes.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from urllib.parse import unquote
 
 import msgspec
 
-from ipyagent.memory.names import INDEX, ROOT, same_name
+from ipyagent.memory.names import INDEX, ROOT, SUFFIX, same_name
 from ipyagent.memory.scan import Memory
 
 if TYPE_CHECKING:
@@ -21,10 +21,13 @@ if TYPE_CHECKING:
 
 MOST_LINES = 200
 MOST_BYTES = 25_000
-MOST_LINE = 150
+MOST_LINE = 200
+MOST_OLD_LINE = 150
+"""Of the lines that gave a memory's description, as they were made before."""
 _LINE = re.compile(r"\s*[-*+] \[(?:[^\]\\]|\\.)*\]\((?:<([^<>]*)>|([^()\s]*))\)")
 _SIGN = re.compile(r"[ ()<>%]")
 """What cannot stand in a link's target as it is."""
+_WORDS = re.compile(r"[\W_]+")
 _MARKED = re.compile(r"([\[\]\\])")
 
 
@@ -32,7 +35,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     """What `doctor` found. `name` of the memory or "" for the index itself, `line` in the file it was found in
     (0: unknown), `text` one line, `mendable` whether `mend` puts it right."""
 
-    kind: Literal["no line", "no file", "duplicate", "long line", "header", "name", "limit"]
+    kind: Literal["no line", "no file", "duplicate", "long line", "old line", "header", "name", "limit"]
     name: str
     text: str
     line: int = 0
@@ -40,12 +43,26 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def line_of(memory: Memory) -> str:
-    """The line of a memory, at most 150 characters where its file's name allows."""
-    title = _MARKED.sub(r"\\\1", " ".join(memory.title.split()))
-    target = _SIGN.sub(lambda sign: f"%{ord(sign[0]):02X}", memory.name)
-    start = f"- [{_cut(title, max(12, min(60, MOST_LINE - len(target) - 6)))}]({target})"
-    room = MOST_LINE - len(start) - len(_DASH)
-    hook = " ".join(memory.description.split())
+    """The line of a memory: what it says in at most 200 characters where its file's name allows. A title that only
+    repeats that name gives way to the memory's type."""
+    stem = memory.name.rpartition("/")[2].removesuffix(SUFFIX)
+    said = _WORDS.sub("", memory.title.casefold()) != _WORDS.sub("", stem.casefold())
+    fact = memory.description or memory.fact
+    hook = f"(quoted) {fact}" if memory.source == "quoted" and fact else fact
+    return _made(memory.title if said else memory.kind or "memory", memory.name, hook, MOST_LINE)
+
+
+def _old_line_of(memory: Memory) -> str:
+    """The line that was made for a memory when lines were shorter and always gave the title."""
+    return _made(memory.title, memory.name, memory.description, MOST_OLD_LINE)
+
+
+def _made(title: str, name: str, hook: str, most: int) -> str:
+    label = _MARKED.sub(r"\\\1", " ".join(title.split()))
+    target = _SIGN.sub(lambda sign: f"%{ord(sign[0]):02X}", name)
+    start = f"- [{_cut(label, max(12, min(60, most - len(target) - 6)))}]({target})"
+    room = most - len(start) - len(_DASH)
+    hook = " ".join(hook.split())
     return f"{start}{_DASH}{_cut(hook, room)}" if hook and room >= 10 else start
 
 
@@ -154,6 +171,9 @@ def findings(text: str, memories: Iterable[Memory], scope: str) -> list[Finding]
         elif name in seen:
             twice = f"{INDEX} line {at} names {name} again, after line {seen[name]}"
             found.append(Finding(kind="duplicate", name=name, line=at, text=twice))
+        elif _is_old(line, there[name]):
+            old = f"{INDEX} line {at} is of an older kind, which names {name} twice or says less of it"
+            found.append(Finding(kind="old line", name=name, line=at, text=old))
         elif len(line) > MOST_LINE and len(line_of(there[name])) < len(line):
             long = f"{INDEX} line {at} has {len(line)} characters; {MOST_LINE} are meant"
             found.append(Finding(kind="long line", name=name, line=at, text=long))
@@ -186,6 +206,10 @@ def findings(text: str, memories: Iterable[Memory], scope: str) -> list[Finding]
     return found
 
 
+def _is_old(line: str, memory: Memory) -> bool:
+    return line.rstrip() == _old_line_of(memory) != line_of(memory)
+
+
 def mended(text: str, memories: Iterable[Memory]) -> str:
     """The index with a line for each memory and for nothing else, lines of people's own kept."""
     there: dict[str, Memory | None] = {memory.name: memory for memory in memories}
@@ -195,7 +219,8 @@ def mended(text: str, memories: Iterable[Memory]) -> str:
     for at, line in enumerate(made):
         name = named_in(line)
         memory = there.get(name) if name is not None else None
-        if memory is not None and len(line) > MOST_LINE and len(line_of(memory)) < len(line):
+        long = memory is not None and len(line) > MOST_LINE and len(line_of(memory)) < len(line)
+        if memory is not None and (long or _is_old(line, memory)):
             made[at] = line_of(memory)
     return "\n".join(made)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import stat
 import threading
 from collections.abc import Callable
@@ -24,8 +25,8 @@ class Memory(msgspec.Struct, frozen=True, kw_only=True):
     `scope` "project", "user" or an agent's; `name` the POSIX path inside the folder; `title` the header's
     `name`, else the file's; `kind` "user", "feedback", "project", "reference" or ""; `modified` Unix time;
     `size` in bytes; `source` (header key `source`) "said", "claimed" (the file says so, but the user's own folder has
-    no record of it), "inferred", "quoted" or ""; `session` and `turn` the header's; `problems` what is wrong with the
-    header, one line each.
+    no record of it), "inferred", "quoted" or ""; `session` and `turn` the header's; `fact` what the lines below the
+    header say, in one; `problems` what is wrong with the header, one line each.
     """
 
     scope: str
@@ -38,6 +39,7 @@ class Memory(msgspec.Struct, frozen=True, kw_only=True):
     source: str = ""
     session: str = ""
     turn: int = 0
+    fact: str = ""
     problems: tuple[str, ...] = ()
 
     @property
@@ -62,6 +64,9 @@ SOURCES = ("said", "inferred", "quoted")
 CLAIMED = "claimed"
 MOST_HEAD_LINES = 30
 MOST_DESCRIPTION = 500
+MOST_FACT = 300
+_REASONS = re.compile(r"\W*(?:Why|How to apply|Inferred by the agent)\b", re.IGNORECASE)
+_MARKS = re.compile(r"^\s*(?:[-*+>]+\s+|\d{1,3}[.)]\s+)+|\*\*|`")
 LARGE = 1_000_000
 """Bytes from which a memory is pointed out as too large."""
 _HEAD = 8_192
@@ -225,8 +230,25 @@ def memory_of(scope: str, name: str, data: bytes, modified: float, size: int, *m
         source=source if source in SOURCES else "",
         session=_line(fields.get("session")),
         turn=turn if isinstance(turn, int) and not isinstance(turn, bool) else 0,
+        fact=_fact(headed.body),
         problems=tuple(problems),
     )
+
+
+def _fact(body: str) -> str:
+    """What a memory says, before its reasons, in one line."""
+    said: list[str] = []
+    room = MOST_FACT
+    for line in body.split("\n"):
+        if _REASONS.match(line) and said:
+            break
+        words = _MARKS.sub("", line).strip() if not line.startswith("#") else ""
+        if words:
+            said.append(words)
+            room -= len(words)
+        if room < 0:
+            break
+    return " ".join(" ".join(said).split())[:MOST_FACT]
 
 
 def _line(value: object) -> str:

@@ -272,9 +272,9 @@ def test_lines_of_people_stay(store: Store) -> None:
     store.write("b.md", fact("B", "about b"), expected=None, by="agent")
     store.change("a.md", lambda text: text + "more\n", by="agent")  # neither title nor description
     kept = "# Mine\n\n- [my words](a.md) — as I like it\n- see https://x.y/z.md\n"
-    assert store.index.text() == kept + "- [B](b.md) — about b\n"
+    assert store.index.text() == kept + "- [memory](b.md) — about b\n"
     store.change("a.md", lambda text: text.replace("about a", "news"), by="agent")
-    assert "- [A](a.md) — news\n" in store.index.text()
+    assert "- [memory](a.md) — news\n" in store.index.text()
 
 
 def test_index_lines_are_short_and_name_any_file(store: Store) -> None:
@@ -282,7 +282,7 @@ def test_index_lines_are_short_and_name_any_file(store: Store) -> None:
     for name in names:
         store.write(name, fact('"[T] ' + "long title " * 12 + '"', "word " * 60), expected=None, by="agent")
     assert index_names(store) == names
-    assert all(len(line) <= 150 for line in store.index.text().splitlines())
+    assert all(len(line) <= 200 for line in store.index.text().splitlines())
     assert store.index.doctor() == [] or {each.kind for each in store.index.doctor()} == {"duplicate"}
 
 
@@ -290,7 +290,7 @@ def test_the_index_can_be_edited_and_stays_true(store: Store) -> None:
     for name in ("a.md", "b.md"):
         store.write(name, fact(name[0], "d"), expected=None, by="agent")
     store.change("MEMORY.md", lambda text: "# Heading\n- [gone](gone.md)\n- [A!](a.md) — mine\n", by="agent")
-    assert store.index.text() == "# Heading\n- [A!](a.md) — mine\n- [b](b.md) — d\n"
+    assert store.index.text() == "# Heading\n- [A!](a.md) — mine\n- [memory](b.md) — d\n"
     assert len(store.versions("MEMORY.md")) == 1
     for call in (lambda: store.delete("MEMORY.md", by="agent"), lambda: store.rename("MEMORY.md", "x.md", by="agent")):
         with refused("index"):
@@ -422,7 +422,7 @@ def test_what_a_killed_writer_left_is_finished_by_the_next_reader(store: Store) 
     (store.folder / ".history" / "new" / "file").write_text("half")
     (store.folder / "b.md").unlink()
     (store.folder / "c.md").write_text(fact("C", "c"))
-    assert store.index.text() == "- [A](a.md) — a\n- [C](c.md) — c\n"
+    assert store.index.text() == "- [memory](a.md) — a\n- [memory](c.md) — c\n"
     assert list((store.folder / ".history" / "new").iterdir()) == []
     assert not (store.folder / ".history" / "unfinished.json").exists()
 
@@ -445,6 +445,36 @@ def test_the_index_line_says_what_the_header_says(store: Store) -> None:
     line = line_of(written.memory)
     assert line == "- [A \\] b](a.md) — tab here, line end"
     assert named_in(line) == "a.md"
+
+
+def test_the_index_line_is_the_fact_with_the_name_of_its_file_once(store: Store) -> None:
+    said = "ddof=1 for everything that goes to the regulator (Anna), ddof=0 only for the internal reports of the " + (
+        "claims department, and never both in one table"
+    )
+    store.write("population-sd.md", fact("Population SD", said, type="feedback"), expected=None, by="agent")
+    bare = "# Fiscal year\n\n- It starts in **April**\n- Q3 is October to December\n\n**Why:** company calendar.\n"
+    store.write("fiscal_year.md", bare, expected=None, by="agent")
+    store.write("rows.md", fact("Region", "drop rows", source="quoted"), expected=None, by="agent")
+    assert store.index.text().splitlines() == [
+        f"- [feedback](population-sd.md) — {said}",
+        "- [memory](fiscal_year.md) — It starts in April Q3 is October to December",
+        "- [Region](rows.md) — (quoted) drop rows",
+    ]
+
+
+def test_doctor_finds_lines_of_the_older_kind_and_mend_renews_them(store: Store) -> None:
+    said = "Tables show charges in thousands of USD with one decimal, as Jonas finds long numbers hard to read, and "
+    said += "in whole USD in the appendix"
+    store.write("tables-in-thousands.md", fact("tables-in-thousands", said), expected=None, by="agent")
+    store.write("plots.md", fact("Plots", "no grid"), expected=None, by="agent")
+    new = store.index.text()
+    old = f"- [tables-in-thousands](tables-in-thousands.md) — {said}"[:149].rpartition(" ")[0] + "…\n"
+    own = "- [how we plot](plots.md) — no grid, please\n"
+    (store.folder / "MEMORY.md").write_text(old + own)
+    assert [(each.kind, each.name) for each in store.index.doctor()] == [("old line", "tables-in-thousands.md")]
+    store.index.mend()
+    assert store.index.text() == new.split("\n")[0] + "\n" + own
+    assert store.index.doctor() == []
 
 
 def test_a_text_that_is_too_long_is_refused(store: Store) -> None:

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
+from itertools import islice
 
 import msgspec
 
 from ipyagent.journal.tokens import estimate_text
-from ipyagent.skills.parse import MOST_DESCRIPTION, Skill
+from ipyagent.skills.parse import Skill
 
+MOST_WORDS = 20
+"""Words of a description that stand in the catalogue; loading the skill gives the rest."""
+MOST_CHARS = 240
+"""Characters of it, for what has no words."""
+_WIDE = r"\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af"
+_WORD = re.compile(rf"[{_WIDE}]{{1,2}}|[^\W{_WIDE}]+(?:[-/.'’][^\W{_WIDE}]+)*")
+"""A word, or two signs of a script that has no spaces."""
 SHARE = 50
 """The catalogue may take a fiftieth (2 %) of the window."""
 LEAST_TOKENS = 120
@@ -37,10 +46,10 @@ def catalogue_of(skills: Mapping[str, Skill], window: int) -> Catalogue:
         return Catalogue()
     most = max(LEAST_TOKENS, window // SHARE)
     ordered = [skills[name] for name in sorted(skills)]
-    whole = _written(ordered, MOST_DESCRIPTION)
+    whole = _written(ordered, MOST_CHARS)
     if estimate_text(whole) <= most:
         return Catalogue(whole)
-    if cut := _largest(LEAST, MOST_DESCRIPTION, lambda length: estimate_text(_written(ordered, length)) <= most):
+    if cut := _largest(LEAST, MOST_CHARS, lambda length: estimate_text(_written(ordered, length)) <= most):
         told = f"{len(ordered)} skills: descriptions are cut at {cut} characters to fit the window"
         return Catalogue(_written(ordered, cut), told)
     count = len(ordered)
@@ -64,7 +73,7 @@ def _largest(least: int, most: int, fits: Callable[[int], bool]) -> int:
 
 
 def _written(skills: list[Skill], most: int) -> str:
-    lines = [f"- {_plain(skill.name)}: {_cut(skill.description, most)}" for skill in skills]
+    lines = [f"- {_plain(skill.name)}: {_cut(brief(skill.description), most)}" for skill in skills]
     return "\n".join([OPENING, HEAD, *lines, "</skills>"])
 
 
@@ -73,10 +82,18 @@ def _names(skills: list[Skill], of: int) -> str:
     return "\n".join([OPENING, HEAD, ", ".join(_plain(skill.name) for skill in skills) + more, "</skills>"])
 
 
+def brief(description: str) -> str:
+    """A description as the model is told of it before it loads the skill: cut behind a word when it is long."""
+    last = next(islice(_WORD.finditer(description), MOST_WORDS - 1, None), None)
+    if last is not None and _WORD.search(description, last.end()):
+        description = description[: last.end()] + "…"
+    return _cut(description, MOST_CHARS)
+
+
 def _plain(text: str) -> str:
     return text.replace("<", "‹").replace(">", "›")
 
 
 def _cut(text: str, most: int) -> str:
     text = _plain(text)
-    return text if len(text) <= most else text[: max(0, most - 1)].rstrip() + "…"
+    return text if len(text) <= most else text[: max(0, most - 1)].rstrip(" …") + "…"

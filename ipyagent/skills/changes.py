@@ -6,14 +6,13 @@ from collections.abc import Mapping
 
 from ipyagent.journal.events import SkillsListed
 from ipyagent.journal.tokens import estimate_text
+from ipyagent.skills.catalogue import brief
 from ipyagent.skills.loaded import Loaded, digest_of, listing_of
 from ipyagent.skills.parse import Skill, body_of
 from ipyagent.skills.text import guarded
 
 MOST_TOLD = 20
 """Skills that one reminder describes."""
-MOST_CHARS = 300
-"""Characters of a description in it."""
 
 
 def changed(found: Mapping[str, Skill], loaded: Loaded) -> SkillsListed | None:
@@ -28,7 +27,7 @@ def changed(found: Mapping[str, Skill], loaded: Loaded) -> SkillsListed | None:
     bodies = _newer(found, loaded)
     parts: list[str] = []
     if new or other:
-        told = [f"- {name}: {_short(found[name].description)}" for name in [*new, *other][:MOST_TOLD]]
+        told = [f"- {name}: {brief(found[name].description)}" for name in [*new, *other][:MOST_TOLD]]
         left = len(new) + len(other) - len(told)
         more = [f"… and {left:,} more, which load_skill takes too"] if left else []
         parts.append("\n".join(["New, or described otherwise than in your list of skills:", *told, *more]))
@@ -59,10 +58,6 @@ def _newer(found: Mapping[str, Skill], loaded: Loaded) -> dict[str, str]:
         if digest not in (load.digest, stale.get(name)):
             newer[name] = digest
     return newer
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= MOST_CHARS else text[: MOST_CHARS - 1].rstrip() + "…"
 
 
 def _guarded(text: str) -> str:

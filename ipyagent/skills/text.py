@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from ipyagent.skills.catalogue import brief
 from ipyagent.skills.discover import SKIPPED
 from ipyagent.skills.loaded import digest_of
 from ipyagent.skills.parse import FILE, Skill
@@ -32,7 +33,8 @@ def skill_text(skill: Skill, body: str, folder: str, *, most: int = MOST_CHARS, 
         kept += f"\n[… cut after {lines:,} lines; the rest is in {folder}/{FILE}]"
     files, more = files_of(skill.folder)
     named = ", ".join(files) + (f" and {more}" if more else "")
-    head = [told, f"Folder: {folder} (paths below are relative to it)", f"Files: {named}" if named else ""]
+    about = skill.description if brief(skill.description) != skill.description else ""
+    head = [told, about, f"Folder: {folder} (paths below are relative to it)", f"Files: {named}" if named else ""]
     lines_of_head = guarded("\n".join(filter(None, head)))
     opening = f'<skill name="{attribute(skill.name)}" version="{digest_of(body)}">'
     return f"{opening}\n{lines_of_head}\n\n{guarded(kept)}\n</skill>", cut

@@ -10,10 +10,11 @@ import pytest
 
 from ipyagent.config import IPyAgent
 from ipyagent.project import Project
-from ipyagent.skills.catalogue import HEAD, catalogue_of
+from ipyagent.skills.catalogue import HEAD, brief, catalogue_of
 from ipyagent.skills.desk import Skills
 from ipyagent.skills.discover import Place, Shelf, bundled_folder, places_of
 from ipyagent.skills.parse import FILE
+from ipyagent.skills.text import skill_text
 
 PACKS = Path(__file__).resolve().parents[2].parent / "shared" / "data" / "skills"
 
@@ -247,6 +248,33 @@ def test_the_catalogue_names_each_skill_and_cuts_evenly(tmp_path: Path) -> None:
     lines = [line for line in small.text.splitlines() if line.startswith("- ")]
     assert len(lines) == 10
     assert len({len(line) for line in lines}) == 1
+
+
+@pytest.mark.parametrize(
+    ("word", "kept"),
+    [("word", "word " * 20), ("half-way", "half-way " * 20), ("表格", "表格" * 20)],
+    ids=["words", "joined words", "no spaces"],
+)
+def test_a_line_has_at_most_twenty_words_and_loading_the_skill_gives_the_rest(
+    tmp_path: Path, word: str, kept: str
+) -> None:
+    gap = " " * kept.endswith(" ")
+    long = gap.join([*[word] * 20, "LAST"])
+    make(tmp_path / "long", long)
+    make(tmp_path / "fits", gap.join([word] * 20) + ".")
+    skills = found(tmp_path).look().skills
+    lines = catalogue_of(skills, 200_000).text.splitlines()
+    assert f"- long: {kept.strip()}…" in lines
+    assert f"- fits: {skills['fits'].description}" in lines
+    assert long in skill_text(skills["long"], "Body", "skills/long")[0]
+    assert skills["fits"].description not in skill_text(skills["fits"], "Body", "skills/fits")[0]
+
+
+def test_no_line_of_our_own_skills_is_cut() -> None:
+    skills = found(bundled_folder()).look().skills
+    assert {name: brief(skill.description) for name, skill in skills.items()} == {
+        name: skill.description for name, skill in skills.items()
+    }
 
 
 def test_a_description_cannot_close_the_catalogue(tmp_path: Path) -> None:

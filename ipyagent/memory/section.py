@@ -16,10 +16,7 @@ ORDER = ("user", "project")
 """The project's index last: it is the more specific."""
 EMPTY = "(nothing saved yet)"
 SHORT = "You have a memory in `/memories/project` and `/memories/user`; look there with the `memory` tool."
-EARLIER = (
-    "\n- What was said in earlier sessions is in `{}/*/transcript.jsonl`: when memory does not tell, `grep` there for "
-    "a few exact words; never read one whole."
-)
+EARLIER = "\n- Earlier sessions: `grep` a few exact words in {}/*/transcript.jsonl; never read one whole."
 IGNORED = (
     "<context>\nFor this request the user wants memory left aside: answer as if the memory index were empty, open no "
     "memory, and use nothing that came from one.\n</context>"
@@ -36,7 +33,8 @@ def memory_section(indexes: Mapping[str, str], tokens: int, *, sessions: str = "
     head = files("ipyagent.memory").joinpath("section.md").read_text(encoding="utf-8").strip()
     if sessions:
         head += EARLIER.format(sessions.replace("`", "'"))
-    scopes = [scope for scope in ORDER if scope in indexes]
+    known = [scope for scope in ORDER if scope in indexes]
+    scopes = [scope for scope in known if indexes[scope].strip()] or known[-1:]
     room = tokens - estimate_text(head) - 30 * len(scopes)
     if room < 0:
         if tokens < estimate_text(SHORT):

@@ -117,16 +117,22 @@ class IPyAgent(Configurable):
     layer_reactive = Bool(True, help="Compact and try once more when the server says the prompt is too long.").tag(
         config=True
     )
-    store_chars = Int(25_000, min=200, help="Characters from which a tool result is kept in a file.").tag(config=True)
-    store_message_chars = Int(200_000, min=200, help="Characters of all results of one message together.").tag(
-        config=True
-    )
+    store_chars = Int(
+        25_000,
+        min=200,
+        help="Size from which a tool result is kept in a file, in characters of English prose (2.9 a token).",
+    ).tag(config=True)
+    store_message_chars = Int(
+        200_000, min=200, help="Size of all results of one message together, counted as `store_chars` is."
+    ).tag(config=True)
     whole_chars = Int(
         4_000_000, min=1_000, help="Characters kept of one stored result; what is longer is cut in the middle."
     ).tag(config=True)
     live_objects = Int(20, min=0, help="Newest objects of stored results kept alive under `_agent`.").tag(config=True)
     live_objects_mb = Int(1_000, min=0, help="Megabytes of all objects kept alive under `_agent`.").tag(config=True)
-    preview_chars = Int(2_000, min=100, help="Characters of a stored result's preview.").tag(config=True)
+    preview_chars = Int(
+        2_000, min=100, help="Size of a stored result's preview, counted as `store_chars` is."
+    ).tag(config=True)
     clear_policy = Enum(
         ("economic", "every_turn"), "economic", help="Clear old results when it pays, or before every request."
     ).tag(config=True)

@@ -3,7 +3,8 @@ and frozen: the same result gives the same bytes in every later request.
 
 A result over its own limit is stored before the transcript knows it (`store`, called where results
 come in), so that its whole text is never in the transcript. The limit for all results of one
-message acts when they are together: the largest are stored first.
+message acts when they are together: the largest are stored first. Sizes of texts are by tokens, told as
+characters of English prose (`journal.tokens.prose_chars`).
 """
 
 from __future__ import annotations
@@ -22,11 +23,13 @@ from ipyagent.context.thresholds import message_chars, preview_chars
 from ipyagent.journal.events import Block, Event, LayerFailed, ResultStored
 from ipyagent.journal.protocols import Moment, Situation
 from ipyagent.journal.stored import FOLDER, file_stem, lines_of
-from ipyagent.journal.tokens import estimate_blocks
+from ipyagent.journal.tokens import estimate_blocks, is_over, prose_chars
 from ipyagent.project import write_atomically
 
 PICTURE_KINDS = {"image/png": "png", "image/jpeg": "jpg", "image/gif": "gif", "image/webp": "webp"}
 _CLOSING = re.compile(r"<(/?)(?=persisted-output\b)")
+SAMPLE = 20_000
+"""Characters by which a text's tokens are judged for its preview."""
 _FRAME = 400
 """Characters around a preview; what is not longer than preview and frame is not worth a file."""
 
@@ -57,9 +60,9 @@ def text_of(blocks: Sequence[Block]) -> str:
 
 
 def is_large(blocks: Sequence[Block], limit: int) -> bool:
-    """Whether the text, or one picture or document as it is sent, has more than `limit` characters."""
-    texts = sum(len(block["text"]) for block in blocks if block["type"] == "text")
-    return texts > limit or any(len(_encoded(block)) > limit for block in blocks)
+    """Whether the text is larger than `limit` characters of prose, or one picture or document as it is sent has more
+    characters."""
+    return is_over(text_of(blocks), limit) or any(len(_encoded(block)) > limit for block in blocks)
 
 
 def largest_first(sizes: Mapping[str, int], limit: int, least: int) -> list[str]:
@@ -78,14 +81,14 @@ def store(whole: Whole, *, folder: Path, place: str, limit: int, preview: int) -
     """Write the files of a result and make its preview of about `preview` characters.
 
     `folder` is the session's, `place` the same as the model's tools name it. Text is stored when it
-    has more than `limit` characters, a picture or document when its encoding has. Raises OSError;
+    is larger than `limit` characters of prose, a picture or document when its encoding has. Raises OSError;
     a file is there whole or not at all.
     """
     blocks: list[Block] = []
     events: list[ResultStored] = []
     main: list[ResultStored] = []
     text = text_of(whole.blocks)
-    if whole.raw is not None or len(text) > limit:
+    if whole.raw is not None or is_over(text, limit):
         data = text.encode("utf-8", "replace") if whole.raw is None else whole.raw
         kind = kind_of_text(text) if whole.raw is None else kind_of_bytes(data)
         path = _write(folder, whole.call, kind, data)
@@ -137,6 +140,9 @@ def _shown(whole: Whole, text: str, kind: str, preview: int) -> str:
         return whole.look
     if whole.raw is not None:
         return repr(whole.raw[: preview // 8])
+    sample = text[:SAMPLE]
+    if text:  # as many characters as make a preview of that many tokens
+        preview = max(min(preview, 100), min(preview, preview * len(sample) // prose_chars(sample)))
     if whole.look:
         return f"{excerpt(text, kind, preview // 2)}\nThe last expression:\n{whole.look[: preview // 2]}"
     return excerpt(text, kind, preview)
@@ -186,14 +192,14 @@ class _StoreResults:
         newest = len(view.messages) - 1
         spots = [spot for spot in view.results if spot.message == newest]
         preview = preview_chars(int(now.setting("preview_chars")), now.state.window)
-        sizes = {spot.call: spot.chars for spot in spots if not spot.stored}
-        rest = sum(spot.chars for spot in spots if spot.stored)
+        contents = {spot.call: view.messages[newest]["content"][spot.block]["content"] for spot in spots}
+        weights = {call: prose_chars(text_of(content)) for call, content in contents.items()}
+        sizes = {spot.call: weights[spot.call] for spot in spots if not spot.stored}
+        rest = sum(weights[spot.call] for spot in spots if spot.stored)
         limit = message_chars(int(now.setting("store_message_chars")), now.state.window) - rest
         made: list[Event] = []
         for call in largest_first(sizes, limit, preview + _FRAME):
-            spot = next(spot for spot in spots if spot.call == call)
-            content = view.messages[newest]["content"][spot.block]["content"]
-            whole = Whole(call=call, blocks=content)
+            whole = Whole(call=call, blocks=contents[call])
             try:
                 stored = store(whole, folder=now.folder, place=now.place, limit=0, preview=preview)
             except OSError as problem:

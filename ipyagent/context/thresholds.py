@@ -8,18 +8,17 @@ from __future__ import annotations
 
 from ipyagent.errors import WindowTooSmall
 from ipyagent.journal.protocols import WindowState
+from ipyagent.journal.tokens import PROSE
 
 REFERENCE_WINDOW = 200_000
 """The window that the settings' absolute numbers were chosen for."""
 
 
 RESULT_SHARE = 0.5
-"""Characters of one tool result for each token of the window, at most: about a sixth of the window."""
+"""Characters (of prose) of one tool result for each token of the window, at most: about a sixth of the window."""
 MESSAGE_SHARE = 1.0
-"""Characters of all results of one message for each token of the window, at most: about a third of it."""
+"""Characters (of prose) of all results of one message for each token of the window, at most: about a third of it."""
 LEAST_CHARS = 200
-SHORT_TOKEN = 2.5
-"""Characters of a token in tables of numbers."""
 NOTES_SHARES = {
     "notes_start": 1 / 4,
     "notes_step": 1 / 6,
@@ -44,8 +43,8 @@ def result_chars(chars: int, window: int) -> int:
 
 
 def result_tokens(chars: int, window: int) -> int:
-    """Tokens of a result as large as `result_chars` allows, where its tokens are short (tables of numbers)."""
-    return int(result_chars(chars, window) / SHORT_TOKEN)
+    """Tokens of a result as large as `result_chars` allows."""
+    return int(result_chars(chars, window) / PROSE)
 
 
 def message_chars(chars: int, window: int) -> int:

@@ -9,11 +9,13 @@ import json
 import re
 import reprlib
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 from ipyagent.errors import ToolFailure
 from ipyagent.journal.events import Block
 from ipyagent.journal.protocols import Live, ToolOutput
+from ipyagent.journal.tokens import prose_chars
 
 LONG_EDGE = 1_568
 """Pixels: larger pictures are scaled down by the server anyway (Messages API documentation)."""
@@ -49,6 +51,23 @@ def capped(text: str, limit: int) -> str:
     cut = len(text) - head - tail
     lines = text.count("\n", head, len(text) - tail)
     return f"{text[:head]}\n[… {cut:,} characters ({lines:,} lines) cut here …]\n{text[-tail:]}"
+
+
+def fitting(lines: Sequence[str], most: int) -> int:
+    """How many of these lines, at least one, fit in `most` characters and in as many tokens as prose of that length
+    has."""
+    room = most
+    while True:
+        count = length = 0
+        for line in lines:
+            length += len(line) + 1
+            if count and length > room:
+                break
+            count += 1
+        size = prose_chars("\n".join(lines[:count]))
+        if size <= most or count < 2:
+            return count
+        room = min(room * most // size, length - 1)
 
 
 def text_block(text: str) -> Block:

@@ -10,7 +10,7 @@ from ipyagent.journal.protocols import Permission, Question, ToolOutput, Workspa
 from ipyagent.journal.stored import FOLDER, LONGEST_LINE, lines_of
 from ipyagent.kernel.notebook import Notebook
 from ipyagent.kernel.notebook_ids import KnownIds
-from ipyagent.tools.answers import capped, clean, picture, text_block, text_output
+from ipyagent.tools.answers import capped, clean, fitting, picture, text_block, text_output
 from ipyagent.tools.changes import MOST_NOTEBOOK
 from ipyagent.tools.documents import pdf_text
 from ipyagent.tools.encodings import decode
@@ -157,15 +157,11 @@ def _lined(text: str, offset: int, limit: int, most: int, remark: str) -> str:
     if offset > len(lines):
         raise ToolFailure(f"`offset` is {offset}, but there are {len(lines):,} lines")
     shown_lines: list[str] = []
-    length = 0
     for number, line in enumerate(lines[offset - 1 : offset - 1 + limit], offset):
         if len(line) > LONGEST_LINE:
             line = f"{line[:LONGEST_LINE]}[… {len(line) - LONGEST_LINE:,} more characters in this line]"
-        entry = f"{number:>5}\t{line}"
-        length += len(entry) + 1
-        if length > most and shown_lines:
-            break
-        shown_lines.append(entry)
+        shown_lines.append(f"{number:>5}\t{line}")
+    shown_lines = shown_lines[: fitting(shown_lines, most)]
     last = offset - 1 + len(shown_lines)
     if last < len(lines) or offset > 1:
         more = f"; go on with offset={last + 1}" if last < len(lines) else ""

@@ -259,8 +259,9 @@ def tool(
     argument. `permission="none"` lets it run without a question, `writes=False` also in mode
     "read_only"; `parallel` lets calls of one message run side by side; `recreatable` lets old
     results leave the context. `permission`, `writes`, `pattern` and `destructive` may be functions
-    of (arguments, workspace). Results of more than `store_chars` characters are kept in a file, with
-    a preview in the context (None: the setting of that name). Raises UsageError for a function that cannot be a tool.
+    of (arguments, workspace). Results larger than `store_chars` characters of prose (2.9 a token) are kept in a file,
+    with a preview in the context (None: the setting of that name). Raises UsageError for a function that cannot be a
+    tool.
     """
 
     def made(function: Callable[..., Any]) -> FunctionTool:

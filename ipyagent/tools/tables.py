@@ -15,7 +15,7 @@ from typing import Any
 from ipyagent.errors import ToolFailure
 from ipyagent.journal.stored import LONGEST_LINE
 from ipyagent.kernel.previews import numbers_in_text
-from ipyagent.tools.answers import clean
+from ipyagent.tools.answers import clean, fitting
 from ipyagent.tools.worker import Stop
 
 ROWS = 10
@@ -63,15 +63,12 @@ class Pages:
         if self.offset > count:
             raise ToolFailure(f"`offset` is {self.offset}, but there are {more}{' ' * bool(more)}{count:,} rows")
         lines: list[str] = []
-        length, last = 0, self.offset - 1
         for number, row in rows:
             if len(row) > LONGEST_LINE:
                 row = f"{row[:LONGEST_LINE]}[… {len(row) - LONGEST_LINE:,} more characters in this row]"
-            length += len(row) + 7
-            if length > self.most and lines:
-                break
             lines.append(f"{number:>5}\t{row}")
-            last = number
+        lines = lines[: fitting(lines, self.most)]
+        last = self.offset - 1 + len(lines)
         on = f"; go on with offset={last + 1}" if last < count else ""
         return [*lines, f"[rows {self.offset:,}-{last:,} of {more}{' ' * bool(more)}{count:,}{on}]"]
 

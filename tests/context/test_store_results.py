@@ -26,6 +26,7 @@ from ipyagent.context.store_results import Whole, largest_first, store
 from ipyagent.journal.events import LayerFailed, ResultStored, ToolReturned
 from ipyagent.journal.protocols import ToolOutput
 from ipyagent.journal.stored import FOLDER, file_stem, lines_of
+from ipyagent.journal.tokens import is_over, prose_chars
 from ipyagent.journal.view import View
 from ipyagent.practice.replies import calls, text, tool
 from ipyagent.practice.server import PracticeServer
@@ -97,22 +98,47 @@ def test_a_result_over_the_limit_is_kept_whole_and_its_preview_goes_to_the_model
 
 def test_a_result_at_the_limit_is_not_stored_and_one_over_it_is(make: Callable[..., Rig]) -> None:
     rig = make(store_chars=1_000)
-    at, over = run(rig, "print('x' * 1_000)", "print('x' * 1_001)")
-    assert at == "x" * 1_000
+    most = max(n for n in range(1_000) if prose_chars("7 " * n + "7") <= 1_000)
+    assert most < 400  # digits are short tokens: 800 characters of them are as many as 1,000 of prose
+    at, over = run(rig, f"print('7 ' * {most} + '7')", f"print('7 ' * {most + 1} + '7')")
+    assert at == "7 " * most + "7"
     assert over.startswith("<persisted-output")
     assert len(stored(rig)) == 1
+
+
+def test_sizes_are_by_tokens_and_told_as_characters_of_prose(make: Callable[..., Rig]) -> None:
+    prose = "The harbour was quiet that morning, and nobody had expected the ferry before ten. "
+    numbers = "0.482913 0.120774 0.993015 0.557201 0.038846 0.716402 0.264190 0.805533\n"
+    assert prose_chars(prose * 250) == pytest.approx(len(prose * 250), rel=0.2)
+    assert not is_over(prose * 240, 25_000)
+    assert is_over((numbers * 300)[:19_000], 25_000)
+    assert is_over("x" * 100_001, 25_000)
+    assert not is_over("", 0)
+    rig = make()
+    whole, over = run(rig, f"print({prose!r} * 240)", f"print({numbers!r} * 263)")
+    assert whole == (prose * 240).rstrip() or whole == prose * 240
+    assert over.startswith("<persisted-output")
+    assert f'size="{len(numbers) * 263 - 1:,} characters"' in over
+    assert prose_chars(over) < 2_700  # the preview is as large as one of prose
+    [event] = stored(rig)
+    rig.server.script(tool("read_file", {"path": event.path}), text("ok"))
+    rig.turn("more")
+    page = result_text(rig.results()[-1])
+    assert 20_000 < prose_chars(page) < 25_500
+    assert "go on with offset=" in page
 
 
 def test_a_tool_may_have_its_own_limit(make: Callable[..., Rig]) -> None:
     def short(n: int) -> str:
         """Give letters."""
-        return "y" * n
+        return "y " * n
 
+    most = max(n for n in range(300) if prose_chars("y " * n) <= 300)
     rig = make(tools=[ipyagent.tool(permission="none", store_chars=300)(short)])
-    rig.server.script(calls([("short", {"n": 300}), ("short", {"n": 301})]), text("ok"))
+    rig.server.script(calls([("short", {"n": most}), ("short", {"n": most + 1})]), text("ok"))
     rig.turn()
     first, second = (result_text(block) for block in rig.results())
-    assert first == "y" * 300
+    assert first == "y " * most
     assert second.startswith("<persisted-output")
 
 
@@ -121,14 +147,14 @@ def test_of_many_results_together_the_largest_are_stored_first(make: Callable[..
         """Give letters."""
         return "z" * n
 
-    rig = make(tools=[ipyagent.tool(permission="none", parallel=True)(letters)], store_message_chars=30_000)
+    rig = make(tools=[ipyagent.tool(permission="none", parallel=True)(letters)], store_message_chars=22_000)
     sizes = [9_000, 12_000, 3_000, 11_000, 9_500]
     rig.server.script(calls([("letters", {"n": n}) for n in sizes]), text("ok"), text("still"))
     rig.turn()
     got = [result_text(block) for block in rig.results()]
     kept = [len(one) if one.startswith("z") else 0 for one in got]
     assert kept == [9_000, 0, 3_000, 0, 9_500]
-    assert sum(map(len, got)) <= 30_000
+    assert sum(map(prose_chars, got)) <= 22_000
     assert [event.chars for event in stored(rig)] == [12_000, 11_000]
     assert all(event.blocks for event in stored(rig))
     for event in stored(rig):

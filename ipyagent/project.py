@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from ipyagent.errors import AgentError
-from ipyagent.trust import FOLDER, carried, digest_of_mark, folders_down, mark_folder
+from ipyagent.trust import FOLDER, carried, digest_of_mark, folders_down, mark_folder, private_folder
 
 TRUST = "trust.json"
 DREAM = "-dream"
@@ -167,10 +167,13 @@ class Project:
 
     def _make_folders(self) -> None:
         try:
-            self.sessions.mkdir(parents=True, exist_ok=True)
+            self.folder.mkdir(parents=True, exist_ok=True)
+            private_folder(self.sessions)
             for ignore, lines in ((self.folder / ".gitignore", GITIGNORE), (self.sessions / ".gitignore", "*\n")):
                 if not ignore.exists():  # sessions have one of their own: the first may come from a repository
                     ignore.write_text(lines, encoding="utf-8")
+                    if ignore.parent == self.sessions:
+                        ignore.chmod(0o600)
         except OSError as problem:
             raise AgentError(
                 f"cannot write in {self.root} ({problem.strerror}); start the kernel in a folder that you can write"
@@ -295,8 +298,8 @@ def update_object(path: Path, changes: Changes | Callable[[Changes], Changes]) -
     depends on what stands in the file is a function of it, called under the lock."""
     from filelock import FileLock
 
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with FileLock(f"{path}.lock", timeout=5):
+    private_folder(path.parent)
+    with FileLock(f"{path}.lock", timeout=5, mode=0o600):
         stands = _read_object(path)
         merged = {**stands, **(changes(stands) if callable(changes) else changes)}
         value = {key: kept for key, kept in merged.items() if kept is not None}

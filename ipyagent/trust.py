@@ -15,6 +15,7 @@ import secrets
 import stat
 import tempfile
 from collections.abc import Collection, Iterator
+from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 
@@ -67,6 +68,19 @@ def mark_folder(sessions: Path, known: Collection[str]) -> str:
     return sha256(mark).hexdigest()
 
 
+def private_folder(folder: Path) -> None:
+    """Make a folder, and those above it that are missing, for this user alone (mode 0700, whatever the umask). One
+    that is there stays as it is. Raises OSError."""
+    if folder.is_dir():
+        return
+    for made in reversed([folder, *folder.parents]):
+        if not made.exists():
+            with suppress(FileExistsError):  # another kernel was faster
+                made.mkdir(mode=0o700)
+                made.chmod(0o700)
+    folder.mkdir(exist_ok=True)  # raises for a file
+
+
 def signature(user: Path, purpose: str, content: bytes) -> str:
     """What only this user's own folder can say of a content: 32 hex digits, made with a random key that is written
     there at the first call (mode 0600). A copy of the content elsewhere has the same. Raises OSError."""
@@ -85,7 +99,7 @@ def is_signed(user: Path, purpose: str, content: bytes, given: str) -> bool:
 
 def _new_key(user: Path) -> bytes:
     """A key, written whole or not at all; of two writers the first wins."""
-    user.mkdir(mode=0o700, parents=True, exist_ok=True)
+    private_folder(user)
     handle, path = tempfile.mkstemp(dir=user, prefix=".key-")  # 0600
     try:
         with os.fdopen(handle, "wb") as file:

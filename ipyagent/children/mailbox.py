@@ -182,4 +182,4 @@ def _locked(folder: Path) -> Any:
     """The lock of a mailbox, to be held. Raises OSError, also (Timeout) when others hold it too long."""
     from filelock import FileLock
 
-    return FileLock(folder / "inbox.lock", timeout=PATIENCE, is_singleton=False, thread_local=False)
+    return FileLock(folder / "inbox.lock", timeout=PATIENCE, mode=0o600, is_singleton=False, thread_local=False)

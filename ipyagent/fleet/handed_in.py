@@ -14,6 +14,7 @@ import msgspec
 
 from ipyagent.model.batches import Status
 from ipyagent.project import write_atomically
+from ipyagent.trust import private_folder
 
 FOLDER = "batches"
 SKEW = 120.0
@@ -54,7 +55,7 @@ class Shelf:
 
     def put(self, batch: HandedIn) -> HandedIn:
         """Write it down, also in place of what was known before."""
-        self._folder.mkdir(parents=True, exist_ok=True)
+        private_folder(self._folder)
         write_atomically(self._folder / f"{batch.name}.json", msgspec.json.encode(batch))
         return batch
 

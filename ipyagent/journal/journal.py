@@ -238,6 +238,7 @@ def _link_files(source: Path, target: Path) -> None:
             os.link(file, place)
         except OSError:  # no links on this file system
             shutil.copyfile(file, place)
+            os.chmod(place, 0o600)
         return place
 
     for entry in sorted(source.iterdir()):
@@ -260,7 +261,7 @@ def _lock(folder: Path) -> Any:
     """The session's lock, held; None when another process or journal holds it."""
     from filelock import FileLock, Timeout
 
-    lock = FileLock(folder / "lock", timeout=LOCK_WAIT, is_singleton=False, thread_local=False)
+    lock = FileLock(folder / "lock", timeout=LOCK_WAIT, mode=0o600, is_singleton=False, thread_local=False)
     try:
         lock.acquire()
     except Timeout:

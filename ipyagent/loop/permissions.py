@@ -24,6 +24,7 @@ from ipyagent.config import MODES
 from ipyagent.errors import SettingError, UsageError
 from ipyagent.journal.events import Mode
 from ipyagent.journal.protocols import Question, Tool, Workspace
+from ipyagent.trust import private_folder
 
 HEADLESS = (
     "{tool} needs a permission and nobody can be asked here. To let it run: `%agent mode auto`, "
@@ -232,8 +233,8 @@ class Permissions:
 
         temporary = self._store.with_name(f".{self._store.name}.{secrets.token_hex(6)}.tmp")
         try:
-            self._store.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            with FileLock(f"{self._store}.lock", timeout=5):
+            private_folder(self._store.parent)
+            with FileLock(f"{self._store}.lock", timeout=5, mode=0o600):
                 projects = self._read()
                 projects[self._root] = change(projects.get(self._root, []))
                 text = json.dumps({"version": 1, "projects": dict(sorted(projects.items()))}, indent=1)

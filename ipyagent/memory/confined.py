@@ -2,7 +2,8 @@
 
 Every folder on the way is opened relative to the one before and must be a real folder, so a link that
 appears between a check and its use leads nowhere. Where the platform cannot do that (Windows), each
-part is checked before the use. Errors are MemoryRefused: "link", "folder", "disk".
+part is checked before the use. What is made is this user's alone: folders 0700, files 0600.
+Errors are MemoryRefused: "link", "folder", "disk".
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from unicodedata import normalize
 
 from ipyagent.errors import MemoryRefused
 from ipyagent.memory.names import same_name
+from ipyagent.trust import private_folder
 
 RELATIVE = {os.open, os.stat, os.unlink, os.rename, os.mkdir, os.link} <= os.supports_dir_fd
 _NOFOLLOW = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
@@ -52,13 +54,13 @@ class Confined:
             yield Spot(str(self._checked(folders, make) / leaf), None)
             return
         if make:
-            os.makedirs(self.root, exist_ok=True)
+            private_folder(self.root)
         at = os.open(self.root, _FOLDER & ~getattr(os, "O_NOFOLLOW", 0))
         try:
             for folder in folders:
                 if make:
                     with suppress(FileExistsError):
-                        os.mkdir(folder, dir_fd=at)
+                        os.mkdir(folder, 0o700, dir_fd=at)
                 deeper = os.open(folder, _FOLDER, dir_fd=at)
                 os.close(at)
                 at = deeper
@@ -73,7 +75,7 @@ class Confined:
             if path.is_symlink() or (path.exists() and not path.is_dir()):
                 raise OSError(errno.ELOOP, "is a link or a file", str(path))
         if make:
-            path.mkdir(parents=True, exist_ok=True)
+            private_folder(path)
         return path
 
     def status(self, name: str) -> os.stat_result | None:
@@ -102,9 +104,9 @@ class Confined:
                 kind = "link" if stat.S_ISLNK(status.st_mode) else "folder"
                 raise MemoryRefused(f"{name} is a {kind}, no file; remove it first", reason=kind)
             try:
-                with os.fdopen(os.open(new.name, _NEW, 0o666, dir_fd=new.at), "wb") as file:
-                    if status is not None and hasattr(os, "fchmod"):
-                        os.fchmod(file.fileno(), stat.S_IMODE(status.st_mode))
+                with os.fdopen(os.open(new.name, _NEW, 0o600, dir_fd=new.at), "wb") as file:
+                    if hasattr(os, "fchmod"):
+                        os.fchmod(file.fileno(), 0o600)  # whatever the umask, and the mode of the file before
                     file.write(content)
                     if durable:
                         file.flush()

@@ -7,6 +7,7 @@ cannot be written, or another kernel holds it too long, the index lives in this 
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 import sqlite3
 import threading
@@ -15,6 +16,7 @@ from pathlib import Path
 
 from ipyagent.memory.scan import Memory
 from ipyagent.memory.words import words
+from ipyagent.trust import private_folder
 
 VERSION = 1
 """Of tables and tokenizer: another number in the file has it made anew."""
@@ -235,7 +237,8 @@ def _leading(memory: Memory, body: str) -> list[str]:
 def _connected(path: Path | None) -> sqlite3.Connection:
     """An index that is ours to use. Raises sqlite3.Error, OSError for a file that is none."""
     if path is not None:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        private_folder(path.parent)
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
     db = sqlite3.connect(
         ":memory:" if path is None else path, timeout=_WAIT, isolation_level=None, check_same_thread=False
     )

@@ -89,7 +89,7 @@ class Guard:
         status = self._files.make(_LOCK)
         if status is not None and not stat.S_ISREG(status.st_mode):
             raise MemoryRefused(f"{root / _LOCK} is a link or a folder; remove it", reason="link")
-        lock = FileLock(root / _LOCK)
+        lock = FileLock(root / _LOCK, mode=0o600)
         try:
             stop = STOP.get()
             lock.acquire(timeout=seconds, poll_interval=0.004, cancel_check=stop.is_set if stop is not None else None)

@@ -6,6 +6,7 @@ size or time, and whatever is wrong with the file, it is made anew in this proce
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import closing
@@ -17,6 +18,7 @@ from ipyagent.errors import JournalError
 from ipyagent.journal.events import AssistantSaid, Event, ToolCalled, ToolReturned, UserSaid
 from ipyagent.journal.journal import TRANSCRIPT, read_events
 from ipyagent.memory.words import content_words, words
+from ipyagent.trust import private_folder
 
 VERSION = 1
 MOST_RESULT = 2_000
@@ -71,7 +73,8 @@ def _searched(cache: Path | None, folders: Sequence[Path], asked: list[str], mos
 
 def _connected(path: Path | None) -> sqlite3.Connection:
     if path is not None:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        private_folder(path.parent)
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
     db = sqlite3.connect(":memory:" if path is None else path, timeout=_WAIT, isolation_level=None)
     try:
         db.execute("PRAGMA trusted_schema = OFF")  # the file may have come with the project

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from rooms import KEY, MODEL
 from ipyagent import Agent, IPyAgent
 from ipyagent.journal.events import CacheBroken, Event, MemorySurfaced, PromptRendered
 from ipyagent.memory.files import Store
+from ipyagent.memory.transcripts import search_sessions
 from ipyagent.practice.replies import text, tool
 from ipyagent.practice.server import PracticeServer
 
@@ -201,6 +203,41 @@ def test_after_a_compaction_by_the_server_too(make: Make, server: PracticeServer
     assert "(server)" in told
     agent.run_sync("go on")
     assert "(plots.md)" in words(server)
+
+
+# ---------------------------------------------------------------------- on the disk
+
+
+@pytest.mark.skipif(os.name == "nt", reason="no such modes there")
+@pytest.mark.parametrize("umask", [0o000, 0o022, 0o077])
+def test_what_a_session_leaves_is_for_its_user_alone_whatever_the_umask(
+    make: Make, server: PracticeServer, tmp_path: Path, umask: int
+) -> None:
+    before = os.umask(umask)
+    try:
+        agent = make(recall=True, recall_selector=False, recall_when="before")
+        remember(agent, "style", scope="user")
+        path = "/memories/project/egrets.md"
+        server.script(tool("memory", {"command": "create", "path": path, "file_text": "Egrets nest in the reeds."}),
+                      tool("memory", {"command": "insert", "path": path, "insert_line": 99, "insert_text": "x"}),
+                      tool("memory", {"command": "str_replace", "path": path, "old_str": "reeds", "new_str": "rushes"}),
+                      text("saved"))  # fmt: skip
+        assert agent.run_sync("remember where egrets nest").status == "finished"
+        agent.new()
+        agent.run_sync("where do egrets nest in style?")
+        for scope in ("project", "user"):
+            store = agent.bench.memories.store(scope)
+            store.snapshot()
+        search_sessions(list(agent.project.session_folders()), "egrets", cache=tmp_path / "home" / "cache" / "x.sqlite")
+    finally:
+        os.umask(before)
+    state = tmp_path / "project" / ".ipyagent"
+    own = [tmp_path / "home", *(state / name for name in ("memory", "sessions", "cache"))]
+    found = [path for folder in own for path in (folder, *folder.rglob("*")) if folder.exists()]
+    open_to_others = [(str(path), oct(path.lstat().st_mode)) for path in found if path.lstat().st_mode & 0o077]
+    assert open_to_others == []
+    names = {path.name for path in found}
+    assert names >= {"egrets.md", "style.md", "snapshots", "versions", "transcript.jsonl", "lock"}
 
 
 # ---------------------------------------------------------------------- small windows

@@ -508,9 +508,10 @@ class _Table:
     def _end_cell(self) -> None:
         if self._cell is None or self._row is None:
             return
-        words = _SPACE.sub(" ", "".join(self._cell)).strip().replace("|", "\\|")
-        self._row.append(words if len(words) <= MOST_CELL else words[:MOST_CELL] + "…")
-        self._row += [""] * (self._span - 1)
+        if len(self._row) < 10 * MOST_COLUMNS:
+            words = _SPACE.sub(" ", "".join(self._cell)).strip().replace("|", "\\|")
+            self._row.append(words if len(words) <= MOST_CELL else words[:MOST_CELL] + "…")
+            self._row += [""] * (self._span - 1)
         self._cell = None
 
     def _end_row(self) -> None:

@@ -24,6 +24,7 @@ from ipyagent.assembly.wiring import endpoint_of, info_of, limit_of, model_of, s
 from ipyagent.assembly.workbench import Workbench
 from ipyagent.assembly.working import Work
 from ipyagent.config import IPyAgent
+from ipyagent.context.reminders import standing
 from ipyagent.errors import UsageError
 from ipyagent.journal.events import Event
 from ipyagent.journal.journal import clean
@@ -128,7 +129,7 @@ class Agent:
         """Start afresh with the next request; the old session stays on disk."""
         self._end_children()
         self.sessions.leave()
-        self._work.forget()
+        self._forget()
         self.notices += self.settings_files.apply()
 
     def trust(self, *, off: bool = False) -> None:
@@ -150,7 +151,7 @@ class Agent:
     def resume(self, name: str = "") -> Session:
         """Take up a stored session, see `Sessions.resume`. What was trusted in this kernel keeps no head of others.
         Raises UsageError when there is none, TrustError, JournalError."""
-        self._work.forget()
+        self._forget()
         self._end_children()
         session = self.sessions.resume(name)
         if self._trusted_here:
@@ -160,9 +161,14 @@ class Agent:
     def fork(self, name: str = "") -> Session:
         """Go on in a copy of the current session or of the stored one of that id, see `Sessions.fork`. Raises
         UsageError, TrustError, JournalError."""
-        self._work.forget()
+        self._forget()
         self._end_children()
         return self.sessions.fork(name)
+
+    def _forget(self) -> None:
+        """Another session comes: the model knows nothing of what it was told in this one."""
+        self._work.forget()
+        self._lookout.forget()
 
     def close(self) -> None:
         """Let go of the session, the models and the agent thread."""
@@ -198,7 +204,8 @@ class Agent:
         if missing := unresolved(text, mentions):
             self.notices.append(f"{', '.join(missing[:3])} names nothing here; it is sent as text")
         notebook = self.sessions.notebook
-        seen = self._lookout.look(self.project.relative(notebook) if notebook is not None else "")
+        told = None if options.fresh else standing(session.view.messages)
+        seen = self._lookout.look(self.project.relative(notebook) if notebook is not None else "", told)
         tools = self.tools_now()
         slash = read_slash(clean(text), self.skills)
         self.notices += slash.notices

@@ -78,6 +78,7 @@ class Extension:
         self.shell.configurables.append(self.settings)
         self.shell.events.register("post_run_cell", self._warm_up)
         self.shell.events.register("pre_run_cell", self._runs.note)
+        self.shell.events.register("post_run_cell", self._runs.note_end)
         from ipyagent.completion import Completions
 
         memories = self._memory_names if "memory" in own else None
@@ -90,6 +91,7 @@ class Extension:
         self.shell.configurables.remove(self.settings)
         self._completions.unregister()
         self.shell.events.unregister("pre_run_cell", self._runs.note)
+        self.shell.events.unregister("post_run_cell", self._runs.note_end)
         if self._warm_up in self.shell.events.callbacks["post_run_cell"]:  # unloaded in the cell that loaded
             self.shell.events.unregister("post_run_cell", self._warm_up)
         magics = self.shell.magics_manager.magics

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Collection
 from typing import Any
 
 from ipyagent.assembly.requests import is_ours
 from ipyagent.context.reminders import Seen
 from ipyagent.kernel.cell_marks import CellMarks
 from ipyagent.kernel.masking import mask
-from ipyagent.kernel.variables import short_types, summarize
+from ipyagent.kernel.variables import Told, short_types, survey
 
 
 class Lookout:
@@ -19,6 +20,8 @@ class Lookout:
         self._shell = shell
         self.marks = marks or CellMarks(shell)
         self._passed = len(self.inputs())
+        self._told: Told | None = None
+        self._looked: Told | None = None
 
     def __repr__(self) -> str:
         return f"<Lookout over {self._passed} inputs>"
@@ -27,20 +30,35 @@ class Lookout:
         """The source of every cell that was run, by its number; empty in a shell without a history."""
         return self.marks.inputs()
 
-    def look(self, place: str) -> Seen:
-        """Date, place (the notebook's path, "" when unknown), variables, and what the user ran but for hidden cells."""
+    def look(self, place: str, standing: Collection[str] | None = None) -> Seen:
+        """Date, place (the notebook's path, "" when unknown), variables, and what the user ran but for hidden cells.
+
+        Of the variables only what is new to the model, as long as all that it was told of them is among `standing`,
+        the names that its context has lines for (None: it has no context); otherwise all of them."""
         inputs = self.inputs()
         hidden, new = self.marks.hidden_inputs(inputs), range(self._passed, len(inputs))
-        cells = [mask(inputs[number].strip()) for number in new if number not in hidden]
-        hidden = self._shell.user_ns_hidden
+        cells = [
+            (mask(inputs[number].strip()), mask(self.marks.error_of(number))) for number in new if number not in hidden
+        ]
+        hidden, told = self._shell.user_ns_hidden, self._told
+        if told is not None and (standing is None or not told.names <= set(standing)):
+            told = None
+        text, self._looked = survey(self._shell.user_ns, told, hidden=hidden, inputs=inputs)
+        if told is None:
+            text = f"Variables now:\n{text}" if text else "Variables now: none."
         return Seen(
             date=time.strftime("%Y-%m-%d"),
             place=place,
-            variables=summarize(self._shell.user_ns, hidden=hidden),
+            variables=text,
             types=short_types(self._shell.user_ns, hidden=hidden),
-            cells=[cell for cell in cells if cell and not is_ours(cell)],
+            cells=[(cell, error) for cell, error in cells if cell and not is_ours(cell)],
         )
 
     def pass_by(self) -> None:
-        """What was run until now counts as told."""
+        """What was run until now, and what was last looked at, counts as told."""
         self._passed = len(self.inputs())
+        self._told = self._looked
+
+    def forget(self) -> None:
+        """Another conversation comes: it was told nothing yet."""
+        self._told = None

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import msgspec
 
@@ -16,18 +17,21 @@ from ipyagent.journal.events import Block
 CELL_CHARS = 600
 CELLS_CHARS = 2_000
 GONE_NAMES = 40
+RUN = "Run by the user since the last request:"
+_NEWS = re.compile(r"new: |changed: ")
 _CLOSING = re.compile(r"</(?=(context|variable|file|cell)\b)")
 
 
 class Seen(msgspec.Struct, frozen=True, kw_only=True):
-    """What is so at this moment. `variables` is the namespace's summary, `types` its names and
-    short types, `cells` the source of what the user ran since the last request."""
+    """What is so at this moment. `variables` is what is to be told of the namespace ("" for no news), `types` its
+    names and short types, `cells` what the user ran since the last request, each source with the last line of the
+    error in which it ended."""
 
     date: str
     place: str = ""
     variables: str = ""
     types: Mapping[str, str] = {}
-    cells: Sequence[str] = ()
+    cells: Sequence[tuple[str, str]] = ()
 
 
 def guarded(text: str) -> str:
@@ -60,24 +64,50 @@ def context_block(seen: Seen, told: Seen | None, *, restarted: bool, before: Map
         if gone:
             more = f" and {len(gone) - GONE_NAMES} more" if len(gone) > GONE_NAMES else ""
             lines.append(f"gone: {', '.join(gone[:GONE_NAMES])}{more}")
-    if told is None or restarted or told.variables != seen.variables:
-        lines.append(f"Variables now:\n{seen.variables}" if seen.variables else "Variables now: none.")
+    if seen.variables:
+        lines.append(seen.variables)
     if seen.cells:
-        lines.append("Run by the user since the last request:\n" + _cells(seen.cells))
+        lines.append(f"{RUN}\n" + _cells(seen.cells))
     if not lines:
         return None
     return {"type": "text", "text": guarded("<context>\n" + "\n".join(lines)) + "\n</context>"}
 
 
-def _cells(cells: Sequence[str]) -> str:
+def standing(messages: Sequence[Mapping[str, Any]]) -> set[str]:
+    """The variables that `<context>` blocks in these messages have lines for."""
+    found: set[str] = set()
+    for message in messages:
+        if message["role"] != "user":
+            continue
+        for block in message["content"]:
+            if block["type"] == "text" and block["text"].startswith("<context>\n"):
+                found |= _told_in(block["text"])
+    return found
+
+
+def _told_in(text: str) -> set[str]:
+    """Names of the variables that a `<context>` block has lines for."""
+    told, listed = set(), False
+    for line in text.split("\n"):
+        if line == RUN:
+            break
+        word = _NEWS.match(line)
+        listed = listed or line == "Variables now:"
+        name, between, _ = line[word.end() if word else 0 :].partition("  ")
+        if between and (listed or word):
+            told.add(name)
+    return told
+
+
+def _cells(cells: Sequence[tuple[str, str]]) -> str:
     """The newest cells that fit, in order, each cut to CELL_CHARS."""
     kept: list[str] = []
     room = CELLS_CHARS
-    for source in reversed(cells):
+    for source, error in reversed(cells):
         cut = source if len(source) <= CELL_CHARS else source[:CELL_CHARS] + " …"
         if len(cut) > room:
             break
         room -= len(cut)
-        kept.append(f"```\n{cut}\n```")
+        kept.append(f"```\n{cut}\n```" + (f"\nIt ended with {error}" if error else ""))
     left = len(cells) - len(kept)
     return "\n".join(([f"({left} earlier)"] if left else []) + kept[::-1])

@@ -14,11 +14,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from ipyagent.kernel.failures import last_line
+
 HIDE, PIN = "agent-hide", "agent-pin"
 HIDDEN = "[hidden by its author: agent-hide]"
 """What the model reads in the place of a hidden cell, or of what it gave."""
 MOST = 64_000_000
 """Bytes of a notebook that are read for its tags."""
+MOST_ERRORS = 200
+"""Inputs of which it is kept how they failed."""
 _NUMBERED = re.compile(r"_i?(\d+)")
 _COMMENT = re.compile(r"\s*#\s*(agent-hide|agent-pin)\b")
 
@@ -54,6 +58,8 @@ class Runs:
     def __init__(self, shell: Any) -> None:
         self._shell = shell
         self.cells: dict[int, tuple[str, float]] = {}
+        self.errors: dict[int, str] = {}
+        """The last line of the error in which an input ended, by its number."""
 
     def note(self, info: Any) -> None:
         """A cell begins (`pre_run_cell`)."""
@@ -62,6 +68,16 @@ class Runs:
         if isinstance(ident, str) and manager is not None and getattr(info, "store_history", False):
             # its number; the shell's own count is raised before or after this, by version
             self.cells[len(manager.input_hist_raw)] = (ident, time.time())
+
+    def note_end(self, result: Any) -> None:
+        """A cell has ended (`post_run_cell`)."""
+        manager = getattr(self._shell, "history_manager", None)
+        error = getattr(result, "error_before_exec", None) or getattr(result, "error_in_exec", None)
+        if error is None or manager is None or not getattr(getattr(result, "info", None), "store_history", False):
+            return
+        self.errors[len(manager.input_hist_raw) - 1] = last_line(error)
+        while len(self.errors) > MOST_ERRORS:
+            del self.errors[min(self.errors)]
 
 
 class CellMarks:
@@ -81,6 +97,10 @@ class CellMarks:
         """The source of every cell that was run, by its number; empty in a shell without a history."""
         manager = getattr(self._shell, "history_manager", None)
         return list(manager.input_hist_raw) if manager is not None else []
+
+    def error_of(self, number: int) -> str:
+        """The last line of the error in which an input ended; "" when it did not, or when that is not known."""
+        return self._runs.errors.get(number, "")
 
     def saved(self) -> Saved:
         """The notebook file's marks, read anew when the file is another."""

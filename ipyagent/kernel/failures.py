@@ -39,6 +39,21 @@ def render_failure(error: BaseException, max_chars: int = 4_000) -> str:
     return text
 
 
+def last_line(error: BaseException, max_chars: int = 300) -> str:
+    """`KeyError: 'price'`: what stands in the last line of an error's traceback, for one that says more the first
+    line of its message."""
+    name = type(error).__name__
+    try:
+        said = str(error.args[0]) if isinstance(error, KeyboardInterrupt) and error.args else str(error)
+        if isinstance(error, KeyError) and error.args:
+            said = repr(error.args[0])
+    except Exception as broken:  # noqa: BLE001 - a foreign method; its failure must not hide the error
+        said = f"(its message cannot be read: {type(broken).__name__})"
+    said = next(filter(None, map(str.strip, clean(said[:4_000]).split("\n"))), "")
+    text = f"{name}: {said}" if said else name
+    return text if len(text) <= max_chars else text[:max_chars] + "…"
+
+
 def cells_of(error: BaseException) -> list[str]:
     """The sources of the cells whose code an error went through."""
     names = [frame.f_code.co_filename for frame, _ in traceback.walk_tb(error.__traceback__)]

@@ -8,53 +8,165 @@ import contextlib
 import re
 import types
 import warnings
-from collections.abc import Collection, Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
 
+from ipyagent.kernel.fingerprints import fingerprint
 from ipyagent.kernel.masking import mask
 from ipyagent.kernel.previews import Group, Kind, Look, clip, find, one_line, open_look
+from ipyagent.kernel.previews._kind import class_module, instance_dict, loaded
+from ipyagent.kernel.previews.callables import signature
 
 _OWN = re.compile(r"_{1,3}|_i{1,3}|_i?\d+|_[iod]h|__\w*__|_exit_code|_agent|In|Out|exit|quit|get_ipython")
-_SHARE = {Group.FRAMES: 4, Group.ARRAYS: 2, Group.CONTAINERS: 2, Group.OBJECTS: 2, Group.FUNCTIONS: 1, Group.SCALARS: 1}
+_SHARE = {Group.SCALARS: 1, Group.FRAMES: 4, Group.ARRAYS: 2, Group.CONTAINERS: 2, Group.OBJECTS: 2}
+_ORDER = (Group.SCALARS, Group.FRAMES, Group.ARRAYS, Group.CONTAINERS, Group.OBJECTS)
+"""Single values first: the user's constants are short, and nothing else tells them."""
 _TAIL = 160
 """Bytes kept for the names of what did not fit."""
+_FUNCTIONS = 300
+"""Bytes for the line of the helper functions."""
+_FROM = re.compile(r"^[ \t]*from[ \t]+([\w.]+)[ \t]+import[ \t]*(\([^)]*\)|[^\n#;(]+)", re.M)
+
+
+class Told(NamedTuple):
+    """What the model was told of the variables: `prints` has what each held, by name; `names` are those that got a
+    line of their own, as they stand in it."""
+
+    prints: Mapping[str, object]
+    names: frozenset[str]
 
 
 def summarize(
-    namespace: Mapping[str, Any], *, limit: int = 1500, seconds: float = 0.2, hidden: Collection[str] = frozenset()
+    namespace: Mapping[str, Any],
+    *,
+    limit: int = 1500,
+    seconds: float = 0.2,
+    hidden: Collection[str] = frozenset(),
+    inputs: Iterable[str] = (),
 ) -> str:
-    """One line for each variable of the user, frames first, newest first within a kind.
+    """One line for each variable of the user, single values first, newest first within a kind; functions and classes
+    of the user's own in one line; nothing that was imported.
 
-    At most `limit` bytes of UTF-8 and about `seconds` seconds; what did not fit is named. `hidden`
+    At most `limit` bytes of UTF-8 and about `seconds` seconds; what did not fit is counted and named. `hidden`
     are names that are not the user's; given as a mapping (`shell.user_ns_hidden`), only those that
-    still have the hidden value. "" when there is nothing to tell.
+    still have the hidden value. `inputs` are sources that were run, for what they imported. "" when there is nothing
+    to tell.
     """
     look = open_look(seconds)
-    rows = _users(namespace, hidden)
-    rows.reverse()
-    ranked = sorted(rows, key=lambda row: look.family(row[1]).group)
+    rows = _users(namespace, hidden, imported_in(inputs))
     with _quiet():
-        lines = _lines(look, ranked, limit)
-    return clip("\n".join(lines), limit)
+        return _listing(look, rows, limit, lambda name: "")[0]
 
 
-def _lines(look: Look, ranked: list[tuple[str, Any]], limit: int) -> list[str]:
-    """A line for each variable while room and time last, then the names of the others."""
-    weights = [_SHARE[look.family(value).group] for _, value in ranked]
-    room = limit
-    lines: list[str] = []
-    for at, (name, value) in enumerate(ranked):
-        spare = room if at == len(ranked) - 1 else room - min(_TAIL, limit // 4)
-        if spare < 40 or look.spent(0.9):
-            break
-        width = max(min(60 * weights[at], spare), spare * weights[at] // sum(weights[at:]))
-        shown = _row(look, name, value, width)
-        lines.append(shown)
-        room -= len(shown.encode()) + 1
-    rest = [one_line(name) for name, _ in ranked[len(lines) :]]
+def survey(
+    namespace: Mapping[str, Any],
+    told: Told | None,
+    *,
+    limit: int = 1500,
+    seconds: float = 0.3,
+    hidden: Collection[str] = frozenset(),
+    inputs: Iterable[str] = (),
+) -> tuple[str, Told]:
+    """What the model should be told of the variables, given what it was told: all of them as `summarize` does, or
+    with `told` only the lines `new: …`, `changed: …` and `gone: …`; "" for no news. And what it has been told then."""
+    look = open_look(seconds)
+    rows = _users(namespace, hidden, imported_in(inputs))
+    with _quiet():
+        prints = {name: _print(look, name, value) for name, value in rows}
+        if told is None:
+            text, names = _listing(look, rows, limit, lambda name: "")
+            return text, Told(prints, names)
+        news = [row for row in rows if row[0] not in told.prints or told.prints[row[0]] != prints[row[0]]]
+        words = {name: "changed: " if name in told.prints else "new: " for name, _ in news}
+        gone = [one_line(name) for name in told.prints if name not in prints]
+        last = f"gone: {_names(gone, 300)}" if gone else ""
+        text, names = _listing(look, news, limit - len(last.encode()) - 1, words.__getitem__)
+        left = (told.names - {_label(name) for name in told.prints if name not in prints}) | names
+    return "\n".join(filter(None, (text, last))), Told(prints, left)
+
+
+def imported_in(inputs: Iterable[str]) -> dict[str, tuple[str, str]]:
+    """The names that sources bind by `from module import name`, each with module and the name there."""
+    found: dict[str, tuple[str, str]] = {}
+    for source in inputs:
+        if "import" not in source:
+            continue
+        for module, names in _FROM.findall(source):
+            for part in names.strip("() \t\n").split(","):
+                words = part.split("#")[0].split()
+                if words:
+                    found[words[-1]] = (module, words[0])
+    return found
+
+
+def _print(look: Look, name: str, value: Any) -> object:
+    """What is compared to notice a change: the contents, or where they cannot be read what a line shows of them and
+    which object it is."""
+    made = fingerprint(value, look)
+    if made is not None:
+        return (look.short(value), made)
+    if look.spent(0.8):
+        return (look.short(value), id(value))
+    return (look.line(value, 200, name), id(value))
+
+
+def _listing(
+    look: Look, rows: list[tuple[str, Any]], limit: int, word: Callable[[str], str]
+) -> tuple[str, frozenset[str]]:
+    """Lines for the variables, and the names that got one. `word` stands before a name."""
+    groups = {name: look.family(value).group for name, value in rows}
+    plain = [row for row in rows[::-1] if groups[row[0]] in _SHARE]
+    plain.sort(key=lambda row: _ORDER.index(groups[row[0]]))
+    others = [row for row in rows if groups[row[0]] not in _SHARE]
+    last = _functions(look, others, min(_FUNCTIONS, limit // 4), word)
+    room = limit - sum(len(line.encode()) + 1 for line in last)
+    lines = _lines(look, plain, room, word)
+    rest = [one_line(name) for name, _ in plain if name not in lines]
+    room -= sum(len(line.encode()) + 1 for line in lines.values())
     if rest:
         head = f"… and {len(rest)} more: "
-        lines.append(clip(head, room) + _names(rest, room - len(head.encode())))
+        last.append(clip(head, room) + _names(rest, room - len(head.encode())))
+    return clip("\n".join([*lines.values(), *last]), limit), frozenset(map(_label, lines))
+
+
+def _lines(look: Look, ranked: list[tuple[str, Any]], limit: int, word: Callable[[str], str]) -> dict[str, str]:
+    """By name a line for each variable while room and time last. While single values are told, room is kept for the
+    names and sizes of tables."""
+    groups = [look.family(value).group for _, value in ranked]
+    weights = [_SHARE[group] for group in groups]
+    tables = sum(group in (Group.FRAMES, Group.ARRAYS) for group in groups)
+    room = limit
+    lines: dict[str, str] = {}
+    for at, (name, value) in enumerate(ranked):
+        single = groups[at] == Group.SCALARS
+        kept = min(60 * tables, limit // 3) if single else 0
+        spare = room if at == len(ranked) - 1 else room - min(_TAIL, limit // 4) - kept
+        if look.spent(0.9) or (spare < 40 and not (single and tables)):
+            break
+        if spare < 40:
+            continue
+        width = max(min(60 * weights[at], spare), spare * weights[at] // sum(weights[at:]))
+        shown = _row(look, word(name), name, value, min(width, 160) if single and len(ranked) > 1 else width)
+        lines[name] = shown
+        room -= len(shown.encode()) + 1
+    return lines
+
+
+def _functions(look: Look, rows: list[tuple[str, Any]], limit: int, word: Callable[[str], str]) -> list[str]:
+    """The user's functions in one line, with their arguments, and the classes in another."""
+    found: dict[str, list[str]] = {}
+    for name, value in rows:
+        sort = "classes" if look.kind(value).is_a(type) else "functions"
+        label = _label(name)
+        plain = type(value) is types.FunctionType
+        found.setdefault(f"{word(name).removesuffix(': ')} {sort}".strip(), []).append(
+            label + signature(value, look, 60) if plain else label
+        )
+    lines = []
+    for head, parts in found.items():
+        line = clip(f"{head}: {look.items(iter(parts), limit - len(head) - 2, len(parts))}", limit)
+        if limit >= 40:
+            lines.append(one_line(mask(line)))
     return lines
 
 
@@ -99,17 +211,47 @@ def short_types(namespace: Mapping[str, Any], *, hidden: Collection[str] = froze
     return {name: look.short(value) for name, value in _users(namespace, hidden)}
 
 
-def _users(namespace: Mapping[str, Any], hidden: Collection[str]) -> list[tuple[str, Any]]:
-    pairs = list(namespace.items())
+def _users(
+    namespace: Mapping[str, Any],
+    hidden: Collection[str],
+    imports: Mapping[str, tuple[str, str]] = types.MappingProxyType({}),
+) -> list[tuple[str, Any]]:
+    """The variables, in the order in which they were made, without what was imported."""
+    home = namespace.get("__name__")
+    home = home if type(home) is str else ""
     return [
         (name, value)
-        for name, value in pairs
+        for name, value in list(namespace.items())
         if type(name) is str
         and not _OWN.fullmatch(name)
         and not _is_hidden(name, value, hidden)
-        and type(value) is not types.ModuleType
-        and not Kind(type(value)).is_a(types.ModuleType)
+        and not _is_imported(name, value, namespace, home, imports)
     ]
+
+
+def _is_imported(
+    name: str, value: Any, namespace: Mapping[str, Any], home: str, imports: Mapping[str, tuple[str, str]]
+) -> bool:
+    """Whether the name stands for a module, or for a function, class or value of one. A table or an array is the
+    user's data wherever it was loaded. `home`: the namespace's own module, "" when it has none."""
+    kind = Kind(type(value))
+    if kind.is_a(types.ModuleType):
+        return True
+    if name in imports and loaded(*imports[name]) is value:
+        return True
+    if not home:
+        return False
+    if kind.is_a(type):
+        return class_module(value) not in (home, "__main__")
+    if kind.exactly(types.FunctionType):
+        return value.__globals__ is not namespace and value.__module__ not in (home, "__main__")
+    if kind.is_a(types.BuiltinFunctionType) or (kind.top, kind.name) in (("numpy", "ufunc"), ("builtins", "type")):
+        return True
+    if (kind.module, kind.name) == ("functools", "_lru_cache_wrapper"):
+        return instance_dict(value).get("__module__") not in (home, "__main__")
+    if kind.exactly(float):  # math.pi: the very object, which no literal of the user's is
+        return any(loaded(module, name) is value for module in ("math", "cmath", "numpy", "scipy.constants"))
+    return False
 
 
 def _is_hidden(name: str, value: Any, hidden: Collection[str]) -> bool:
@@ -118,7 +260,11 @@ def _is_hidden(name: str, value: Any, hidden: Collection[str]) -> bool:
     return name in hidden
 
 
-def _row(look: Look, name: str, value: Any, width: int) -> str:
-    label = clip(one_line(name), 60)
+def _label(name: str) -> str:
+    return clip(one_line(name), 60)
+
+
+def _row(look: Look, word: str, name: str, value: Any, width: int) -> str:
+    label = word + _label(name)
     shown = look.line(value, max(8, width - len(label.encode()) - 2), name)
     return clip(f"{label}  {shown}", max(width, 12))

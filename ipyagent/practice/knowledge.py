@@ -18,9 +18,11 @@ from .phrases import bag, normal
 from .schema import Schema
 
 CELL = re.compile(r"```(?:python)?\n(.*?)\n```", re.S)
-_NEW_KERNEL = re.compile(r"resumed in a new kernel|kernel was restarted|kernel restarted|^gone:", re.M)
+_NEW_KERNEL = re.compile(r"resumed in a new kernel|kernel was restarted|kernel restarted", re.M)
 _ATTACHED = re.compile(r"^\s*<variable name=\"([^\W\d]\w*)\">\n(.*)\n</variable>", re.S)
 _NAMED_LINE = re.compile(r"^([^\W\d]\w*)  \S")
+_FUNCTIONS = re.compile(r"^(?:(?:new|changed) )?(?:functions|classes): (.*)$", re.M)
+_NEWS = re.compile(r"^(?:new: |changed: )(?=[^\W\d]\w*  )", re.M)
 _LOADED = re.compile(r"^([^\W\d]\w*) = (?:pd\.read_\w+|load_\w+|data\.\w+)\(", re.M)
 _LIBRARY = bag("pd np plt print len list dict sorted str repr type range enumerate zip set tuple sum max min")
 _CHANGES = bag("insert pop update setdefault __setitem__ set_flags eval")
@@ -52,19 +54,36 @@ class Knowledge:
         """Names that a new result must not get."""
         return self.names - self.own
 
-    def listing(self, text: str, *, longest: bool = False) -> None:
-        """Takes over a listing of the variables; `longest`: there is no longer one than this."""
+    def news(self, text: str) -> None:
+        """Takes over what is new, changed or gone of the variables since they were listed."""
+        for gone in re.findall(r"^gone: (.*)$", text, re.M):
+            for name in re.findall(r"[^\W\d]\w*", gone):
+                self.names.discard(name)
+                self.sizes.pop(name, None)
+                self.forget(name)
+        complete, untold, cut, sizes = self.complete, self.untold, self.cut, dict(self.sizes)
+        self.listing(_NEWS.sub("", text), more=True)
+        self.complete, self.cut, self.untold = complete, self.cut or cut, self.untold | untold
+        self.sizes = sizes | self.sizes
+
+    def listing(self, text: str, *, longest: bool = False, more: bool = False) -> None:
+        """Takes over a listing of the variables; `longest`: there is no longer one than this, `more`: what is not in
+        it is there as well."""
         lines = text.splitlines()
         names = {found[1] for each in lines if (found := _NAMED_LINE.match(each))}
         rest = re.search(r"^… and \d+ more: (.*)$", text, re.M)
         self.cut = cut = bool(rest and rest[1].endswith("…"))
         self.untold = set(re.findall(r"[^\W\d]\w*", rest[1])) if rest else set()
         names |= self.untold
+        for told in _FUNCTIONS.findall(text):
+            self.cut = cut = cut or "…" in told
+            names |= set(re.findall(r"(?:^|, )([^\W\d]\w*)", re.sub(r"\([^()]*\)", "", told)))
         # Names that a cut listing does not tell may still be there.
-        self.names = self.names | names if cut else names
+        self.names = self.names | names if cut or more else names
         self.complete = self.complete or longest or not cut
         # So may tables that it has no room for: the user's own are the oldest and are left out first.
-        self.sizes = {each: size for each, size in self.sizes.items() if cut or each in names} | reading.frames(text)
+        kept = {each: size for each, size in self.sizes.items() if cut or more or each in names}
+        self.sizes = kept | reading.frames(text)
         self.listed = True
         for name in set(self.tables) - self.names:
             self.forget(name)
@@ -135,6 +154,8 @@ class Knowledge:
         if found:
             now = now.split("\nRun by the user")[0].removesuffix("</context>")
             self.listing("" if now.strip() == "none." else now)
+        elif _NEWS.search(text) or re.search(r"^(?:new|changed) (?:functions|classes): |^gone: ", text, re.M):
+            self.news(text.split("\nRun by the user")[0].removesuffix("</context>"))
 
 
 def known(conversation: Conversation) -> Knowledge:

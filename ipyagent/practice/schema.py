@@ -15,11 +15,12 @@ _DTYPE = (
     r"(?:[iuf]\d+|[UI]+nt\d+|Float\d+|bool(?:ean)?|str|obj|cat\(\d+\)|cat|dt64(?:\[[^\]]*\])?|td64(?:\[[^\]]*\])?"
     r"|period\[[^\]]*\])"
 )
-_MISSING = r"(?: \((?P<missing>~?[\d.,]+%? missing)\))?"
+_MISSING = r"(?: \((?P<missing>~?[\d.,]+%? missing)?(?:(?:; )?text: [^)]*)?\))?"
 _HEAD = re.compile(r"^(?P<name>[^\W\d]\w*)  DataFrame (?P<rows>\d+) x (?P<columns>\d+)(?P<rest>.*)$")
 _COLUMN = re.compile(rf"(?P<column>.+?) (?P<dtype>{_DTYPE}){_MISSING}(?:, |$)")
 _LINE = re.compile(
     rf"^  (?P<column>.+?): (?P<dtype>{_DTYPE})(?P<missing>, ~?[\d.,]+%? missing)?(?:, missing not counted)?"
+    r"(?:, text: .*? are numbers(?:, others: .*?)?)?"
     r"(?:, ~?(?P<low>\S.*?) to ~?(?P<high>\S.*?)(?:, mean ~?(?P<mean>\S+))?|, e\.g\. (?P<examples>.*))?$"
 )
 _LONG = {"f": "float", "i": "int", "u": "uint", "obj": "object", "cat": "category"}

@@ -306,7 +306,7 @@ def test_a_family_of_another_package_is_found_and_asked_first(tmp_path: pathlib.
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60,
         env={**os.environ, "PYTHONPATH": paths},
     )
-    assert done.stdout == "t  a toy!\nn  3\n"
+    assert done.stdout == "n  3\nt  a toy!\n"
     assert "preview 'broken'" in done.stderr
 
 

@@ -123,7 +123,7 @@ def test_column_types_of_every_kind_are_read() -> None:
 
 
 def test_series_indexes_and_categories_are_shown() -> None:
-    assert "Series f64 3 length (1 missing): 1, 2, nan" in shown(pd.Series([1, 2, None], name="length"))
+    assert "Series f64 3 length (1 missing): 1 to 2, mean 1.5" in shown(pd.Series([1, 2, None], name="length"))
     assert "Index 2 str: 'a', 'b'" in shown(pd.Index(["a", "b"]))
     assert "DatetimeIndex" in shown(pd.date_range("2024", periods=1000))
     assert "RangeIndex 1000000" in shown(pd.RangeIndex(1_000_000))
@@ -154,7 +154,7 @@ def test_polars_and_arrow_tables_are_counted_exactly() -> None:
     text = shown(frame)
     assert "polars DataFrame 3 x 2: a i64 (1 null), b str" in text
     assert "[2] None | 'z'" in text
-    assert "polars Series i64 3 a (1 null): 1, 2, None" in shown(frame["a"])
+    assert "polars Series i64 3 a (1 null): 1 to 2, mean 1.5" in shown(frame["a"])
     assert "pyarrow Table 3 x 2" in shown(frame.to_arrow())
     thing = object()
     assert "Object" in shown(pl.DataFrame({"o": pl.Series([thing, thing], dtype=pl.Object)}))

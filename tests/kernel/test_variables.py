@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ipyagent.kernel.variables import describe, preview, short_types, summarize
+from ipyagent.kernel.variables import describe, preview, short_types, summarize, survey
 
 SECONDS = 0.2
 
@@ -46,7 +46,7 @@ def test_a_frame_is_told_by_shape_types_and_missing_values() -> None:
     assert text == "df  DataFrame 344 x 4: species str, island str, bill_length_mm f64 (2 missing), year i64"
 
 
-def test_frames_come_first_and_the_newest_first_among_equals() -> None:
+def test_single_values_come_first_then_tables_and_the_newest_first_among_equals() -> None:
     def function() -> None: ...
 
     namespace = {
@@ -54,7 +54,7 @@ def test_frames_come_first_and_the_newest_first_among_equals() -> None:
         "old": penguins(), "new": penguins(), "word": "w",
     }
     names = [line.split("  ")[0] for line in timed(namespace).splitlines()]
-    assert names == ["new", "old", "array", "items", "function", "word", "number"]
+    assert names == ["word", "number", "new", "old", "array", "items", "functions: function() -> None"]
 
 
 def test_modules_and_the_shells_own_names_are_left_out() -> None:
@@ -97,7 +97,7 @@ def test_what_did_not_fit_is_counted_and_named() -> None:
 
 def test_without_time_everything_is_still_named() -> None:
     text = summarize({"a": penguins(), "b": 2}, seconds=0.0)
-    assert text == "… and 2 more: a, b"
+    assert text == "… and 2 more: b, a"
 
 
 def test_weird_names_are_shown_escaped() -> None:
@@ -197,3 +197,122 @@ def test_warnings_of_a_library_neither_show_nor_break_a_look(recwarn: pytest.War
         assert "no further preview" not in describe("t", frame) + describe("a", frame.to_numpy())
         assert warnings.filters == filters
     assert not recwarn.list
+
+
+# ------------------------------------------------------------------ changes only
+
+
+def cells(*sources: str) -> dict[str, Any]:
+    """A namespace in which these cells ran."""
+    namespace: dict[str, Any] = {"__name__": "__main__"}
+    run_in(namespace, *sources)
+    return namespace
+
+
+def run_in(namespace: dict[str, Any], *sources: str) -> None:
+    for source in sources:
+        exec(compile(source, "<cell>", "exec"), namespace)
+
+
+def test_only_what_is_new_changed_or_gone_is_told_again() -> None:
+    namespace = cells("import pandas as pd\nRATE = 1.19\nname = 'a'")
+    run_in(namespace, "df = pd.DataFrame({'x': [1, 2]})\ndef f(a, b=2): ...")
+    text, told = survey(namespace, None)
+    assert text == "name  'a'\nRATE  1.19\ndf  DataFrame 2 x 1: x i64\nfunctions: f(a, b=2)"
+    assert survey(namespace, told)[0] == ""
+    run_in(namespace, "RATE = 1.07\ndel name\ndef g(): ...\ndef f(a): return a\nnew = [1]")
+    text, told = survey(namespace, told)
+    assert text.splitlines() == [
+        "changed: RATE  1.07", "new: new  list 1 of int: [1]", "changed functions: f(a)",
+        "new functions: g()", "gone: name",
+    ]
+    assert survey(namespace, told) == ("", told)
+    assert told.names == {"RATE", "df", "new"}
+
+
+IN_PLACE = {
+    "frame": ("import pandas as pd\nv = pd.DataFrame({'x': range(1000), 't': ['a'] * 1000})", "v.loc[500, 'x'] = 7"),
+    "text in a frame": ("import pandas as pd\nv = pd.DataFrame({'t': ['a'] * 1000})", "v.loc[500, 't'] = 'b'"),
+    "object column": ("import pandas as pd\nv = pd.DataFrame({'t': [[1], 2.5, 'a']})", "v['t'][0].append(2)"),
+    "index": ("import pandas as pd\nv = pd.DataFrame({'x': [1, 2]})", "v.index = [5, 6]"),
+    "categories": ("import pandas as pd\nv = pd.Series(list('aab'), dtype='category')", "v[0] = 'b'"),
+    "series": ("import pandas as pd\nv = pd.Series([1.5, 2, 3])", "v.iloc[1] = 2.5"),
+    "polars": ("import polars as pl\nv = pl.DataFrame({'x': [1, 2]})", "v[0, 'x'] = 9"),
+    "array": ("import numpy as np\nv = np.zeros((300, 300))", "v[150, 150] = 1"),
+    "list": ("v = list(range(500))", "v[400] = -1"),
+    "long list": ("v = list(range(100_000))", "v[-1] = -1"),
+    "nested": ("v = {'a': [{'b': [1, 2]}]}", "v['a'][0]['b'].append(3)"),
+    "set": ("v = {1, 2}", "v.add(3)"),
+    "own object": ("class C: pass\nv = C()\nv.items = [1]", "v.items.append(2)"),
+    "function": ("def v(): return 1", "def v(): return 2"),
+}
+
+
+@pytest.mark.parametrize("sort", IN_PLACE)
+def test_a_change_in_place_is_told(sort: str) -> None:
+    before, change = IN_PLACE[sort]
+    namespace = cells(before)
+    _, told = survey(namespace, None, seconds=5)
+    assert survey(namespace, told, seconds=5)[0] == ""
+    run_in(namespace, change)
+    text, told = survey(namespace, told, seconds=5)
+    assert text.startswith("changed functions: v" if sort == "function" else "changed: v  ")
+    assert survey(namespace, told, seconds=5)[0] == ""
+
+
+@pytest.mark.parametrize("sort", [sort for sort in IN_PLACE if sort not in ("own object",)])
+def test_a_cell_that_is_run_again_and_makes_the_same_changes_nothing(sort: str) -> None:
+    namespace = cells(IN_PLACE[sort][0])
+    _, told = survey(namespace, None, seconds=5)
+    run_in(namespace, IN_PLACE[sort][0])
+    assert survey(namespace, told, seconds=5)[0] == ""
+
+
+def test_what_cannot_be_compared_runs_no_code_and_is_told_when_it_is_another_object() -> None:
+    namespace = cells(
+        "class Evil(list):\n    def __eq__(self, other): raise SystemExit\n    def __hash__(self): raise SystemExit\n"
+        "    def __iter__(self): raise SystemExit\nv = Evil([1, 2])\nw = {'inside': Evil()}"
+    )
+    _, told = survey(namespace, None)
+    assert survey(namespace, told)[0] == ""
+    run_in(namespace, "v = Evil([1, 2])")
+    assert survey(namespace, told)[0].startswith("changed: v  ")
+
+
+def test_imported_names_are_never_told() -> None:
+    sources = [
+        "import math, json as j\nfrom math import pi, sqrt\nfrom collections import (OrderedDict,\n    Counter as C)",
+        "from string import ascii_letters, digits as d\nfrom functools import lru_cache, partial\nimport numpy as np",
+        "from numpy import sin\nmine = 3\ntau = 6.5\ndigits = 'my own'",
+        "@lru_cache\ndef slow(n): ...\nclass Own: ...\nshort = partial(slow, 1)\nlog = print",
+    ]
+    namespace = cells(*sources)
+    assert summarize(namespace, inputs=sources).splitlines() == [
+        "digits  'my own'", "tau  6.5", "mine  3", "functions: slow, short", "classes: Own",
+    ]
+
+
+def test_constants_are_never_dropped_first_and_what_is_left_out_is_counted() -> None:
+    namespace: dict[str, Any] = {f"CONSTANT_{n}": n for n in range(15)}
+    namespace |= {f"list_{n}": list(range(1000)) for n in range(60)} | {"df": penguins()}
+    text = timed(namespace)
+    assert all(f"CONSTANT_{n}  {n}\n" in text for n in range(15))
+    assert "df  DataFrame 344 x 4" in text
+    *_, last = text.splitlines()
+    shown = sum(line.startswith("list_") for line in text.splitlines())
+    assert last.startswith(f"… and {60 - shown} more: list_")
+
+
+@pytest.mark.parametrize("limit", [0, 10, 60, 200, 1500])
+def test_changes_keep_the_limit_too(limit: int) -> None:
+    namespace: dict[str, Any] = {f"old_{n}": n for n in range(300)}
+    _, told = survey(namespace, None)
+    changed = {f"old_{n}": "text " * 50 for n in range(200)} | {f"new_{n}": [n] for n in range(100)}
+    assert len(survey(changed, told, limit=limit)[0].encode()) <= max(limit, 310)
+
+
+def test_a_long_session_of_large_tables_is_compared_within_its_time() -> None:
+    rows = 2_000_000
+    namespace: dict[str, Any] = {f"t{n}": pd.DataFrame({"x": np.arange(rows), "y": np.ones(rows)}) for n in range(4)}
+    _, told = survey(namespace, None)
+    assert elapsed(lambda: survey(namespace, told)) < 1.5

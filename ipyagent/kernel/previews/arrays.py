@@ -23,12 +23,12 @@ def _get(value: Any, name: str) -> Any:
     return sys.modules["numpy"].ndarray.__dict__[name].__get__(value)
 
 
-def _plain(value: Any) -> Any:
+def plain_array(value: Any) -> Any:
     numpy = sys.modules["numpy"]
     return value if type(value) is numpy.ndarray else numpy.ndarray.view(value, numpy.ndarray)
 
 
-def _mapped(value: Any) -> bool:
+def mapped(value: Any) -> bool:
     """Whether the memory belongs to a file."""
     for _ in range(20):
         kind = Kind(type(value))
@@ -60,11 +60,11 @@ def short(value: Any, kind: Kind) -> str:
 def _head(value: Any, look: Look) -> str:
     kind = look.kind(value)
     text = f"{kind.name} {_dtype(value)} {_size(value)}"
-    return text + (" memory-mapped, not read" if _mapped(value) else "")
+    return text + (" memory-mapped, not read" if mapped(value) else "")
 
 
 def _first(value: Any, count: int) -> list[Any]:
-    plain = _plain(value)
+    plain = plain_array(value)
     if not plain.size:
         return []
     if plain.ndim == 0:
@@ -74,15 +74,15 @@ def _first(value: Any, count: int) -> list[Any]:
 
 def line(value: Any, look: Look, width: int) -> str:
     head = _head(value, look)
-    cells = (look.cell(cell, 40) for cell in _first(value, 3 if _mapped(value) else 12))
+    cells = (look.cell(cell, 40) for cell in _first(value, 3 if mapped(value) else 12))
     return f"{head}: {look.items(cells, width - len(head.encode()) - 2, int(_get(value, 'size')) or None)}"
 
 
 def block(value: Any, look: Look, width: int) -> Iterator[str]:
     yield f"{_head(value, look)}, {_get(value, 'nbytes'):,} bytes"
-    plain = _plain(value)
-    mapped = _mapped(value)
-    if plain.size and plain.dtype.kind in "iufb" and not mapped and not look.spent(0.5):
+    plain = plain_array(value)
+    in_file = mapped(value)
+    if plain.size and plain.dtype.kind in "iufb" and not in_file and not look.spent(0.5):
         numpy = sys.modules["numpy"]
         whole = plain.size <= EXACT
         part = plain
@@ -106,11 +106,11 @@ def block(value: Any, look: Look, width: int) -> Iterator[str]:
         yield f"  {about}min {low.item():.6g}, max {high.item():.6g}, mean {mean.item():.6g}{words}"
     if plain.ndim >= 2 and plain.size:
         flat = plain[(0,) * (plain.ndim - 2)]
-        for row in range(min(1 if mapped else 4, flat.shape[0])):
-            cells = (look.cell(cell, 30) for cell in flat[row][: 3 if mapped else 10].tolist())
+        for row in range(min(1 if in_file else 4, flat.shape[0])):
+            cells = (look.cell(cell, 30) for cell in flat[row][: 3 if in_file else 10].tolist())
             yield f"  [{row}] {look.items(cells, 200, flat.shape[1])}"
     else:
-        cells = (look.cell(cell, 60) for cell in _first(value, 3 if mapped else 30))
+        cells = (look.cell(cell, 60) for cell in _first(value, 3 if in_file else 30))
         yield "  " + look.items(cells, width // 2, plain.size or None)
 
 

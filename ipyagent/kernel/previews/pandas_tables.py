@@ -26,7 +26,7 @@ def _pandas() -> Any:
     return sys.modules["pandas"]
 
 
-def _plain(value: Any, name: str) -> Any:
+def plain_table(value: Any, name: str) -> Any:
     """A DataFrame or Series of pandas' own class over the same blocks: the user may have overridden
     anything in a subclass. MISSING when this pandas has no way to make one."""
     cls = getattr(_pandas(), name)
@@ -55,13 +55,13 @@ def dtype_word(dtype: Any) -> str:
     return clip(_SHORT.get(base, base) + text[len(base) :], 40)
 
 
-def _is_readable(column: Any) -> bool:
+def is_readable(column: Any) -> bool:
     """Whether reading the column runs library code alone (a user may write an extension dtype)."""
     return Kind(type(column.dtype)).top in _LIBRARIES
 
 
 def _cells(column: Any, start: int, stop: int) -> list[Any]:
-    if not _is_readable(column):
+    if not is_readable(column):
         return []
     part = column.iloc[start:stop]
     return list(part.tolist()) if hasattr(part, "tolist") else list(part)
@@ -85,7 +85,7 @@ def missing(column: Any, exact_cells: int, look: Look) -> tuple[str, bool]:
     letter = getattr(dtype, "kind", "O") if Kind(type(dtype)).top == "numpy" else "x"
     if letter in "iub":
         return "", True
-    if not _is_readable(column) or look.spent(0.8):
+    if not is_readable(column) or look.spent(0.8):
         return "", False
     objects = letter in "OV"
     most = EXACT_OBJECTS if objects else EXACT_CELLS if letter in "fcmM" else exact_cells
@@ -103,7 +103,7 @@ def _column(frame: Any, at: int) -> Any:
 
 def numbers_of(column: Any, look: Look, most: int) -> str:
     """That a column of texts is mostly numbers, see `numbers_in_text`; "" for any other, and when time is short."""
-    if dtype_word(column.dtype) not in ("obj", "str") or not _is_readable(column) or look.spent(0.5):
+    if dtype_word(column.dtype) not in ("obj", "str") or not is_readable(column) or look.spent(0.5):
         return ""
     if name_strength(look.label(column.name, 60)) == 2:
         return ""
@@ -142,12 +142,12 @@ def _index_words(index: Any, look: Look) -> str:
 
 
 def frame_short(value: Any, kind: Kind) -> str:
-    frame = _plain(value, "DataFrame")
+    frame = plain_table(value, "DataFrame")
     return kind.name if frame is MISSING else _head(frame, kind)
 
 
 def frame_line(value: Any, look: Look, width: int) -> str:
-    frame = _plain(value, "DataFrame")
+    frame = plain_table(value, "DataFrame")
     kind = look.kind(value)
     if frame is MISSING:
         return kind.name
@@ -161,7 +161,7 @@ def frame_line(value: Any, look: Look, width: int) -> str:
 
 
 def frame_block(value: Any, look: Look, width: int) -> Iterator[str]:
-    frame = _plain(value, "DataFrame")
+    frame = plain_table(value, "DataFrame")
     kind = look.kind(value)
     if frame is MISSING:
         yield f"{kind.name} ({kind.module})"
@@ -199,20 +199,14 @@ def column_words(column: Any, look: Look, exact_cells: int, width: int) -> str:
     words, exact = missing(column, exact_cells, look)
     text = dtype_word(column.dtype)
     text += f", {words}" if words else "" if exact else ", missing not counted"
-    if rows == 0 or not _is_readable(column) or look.spent(0.7):
+    if rows == 0 or not is_readable(column) or look.spent(0.7):
         return text
     letter = getattr(column.dtype, "kind", "O")
     name = look.label(column.name, 60)
     if name_strength(name) == 2:
         return f"{text}, values […masked]"
     if letter in "iufM" and not hasattr(column.dtype, "categories"):
-        whole = rows <= exact_cells
-        part = column if whole else column.iloc[:: -(-rows // 10_000)]
-        low, high = part.min(), part.max()
-        text += f", {'' if whole else '~'}{look.cell(low, 40, name)} to {look.cell(high, 40, name)}"
-        if letter in "iuf" and not _is_missing(low):
-            text += f", mean {'' if whole else '~'}{float(part.mean()):.6g}"
-        return text
+        return f"{text}, {_range(column, look, exact_cells, name)}"
     if told := numbers_of(column, look, TEXTS):
         text += f", {told}"
     seen: list[str] = []
@@ -227,13 +221,25 @@ def column_words(column: Any, look: Look, exact_cells: int, width: int) -> str:
     return f"{text}, e.g. {look.items(iter(seen), width - len(text), None).removesuffix(', …')}"
 
 
+def _range(column: Any, look: Look, exact_cells: int, name: str) -> str:
+    """The least and the largest value of numbers or dates, and the mean of numbers; of a sample `~` says so."""
+    letter, rows = getattr(column.dtype, "kind", "O"), len(column)
+    whole = rows <= exact_cells
+    part = column if whole else column.iloc[:: -(-rows // 10_000)]
+    low, high = part.min(), part.max()
+    if _is_missing(low):
+        return "all missing"
+    text = f"{'' if whole else '~'}{look.cell(low, 40, name)} to {look.cell(high, 40, name)}"
+    return text + (f", mean {'' if whole else '~'}{float(part.mean()):.6g}" if letter in "iuf" else "")
+
+
 def series_short(value: Any, kind: Kind) -> str:
-    series = _plain(value, "Series")
+    series = plain_table(value, "Series")
     return kind.name if series is MISSING else f"{kind.name} {dtype_word(series.dtype)} {len(series)}"
 
 
 def series_line(value: Any, look: Look, width: int) -> str:
-    series = _plain(value, "Series")
+    series = plain_table(value, "Series")
     if series is MISSING:
         return look.kind(value).name
     name = "" if series.name is None else look.label(series.name, 40)
@@ -242,12 +248,15 @@ def series_line(value: Any, look: Look, width: int) -> str:
     told = numbers_of(series, look, SAMPLE)
     words = "; ".join(filter(None, (words, told)))
     head += f" ({words})" if words else "" if exact else " (missing sampled)"
+    numbers = getattr(series.dtype, "kind", "O") in "iufM" and not hasattr(series.dtype, "categories")
+    if numbers and len(series) and is_readable(series) and not look.spent(0.7) and name_strength(name) < 2:
+        return f"{head}: {_range(series, look, EXACT_CELLS, name)}"
     cells = (look.cell(cell, 40, name) for cell in _cells(series, 0, 20))
     return f"{head}: {look.items(cells, width - len(head.encode()) - 2, len(series))}"
 
 
 def series_block(value: Any, look: Look, width: int) -> Iterator[str]:
-    series = _plain(value, "Series")
+    series = plain_table(value, "Series")
     yield series_line(value, look, 300)
     if series is MISSING:
         return

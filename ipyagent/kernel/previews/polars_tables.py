@@ -107,8 +107,18 @@ def series_line(value: Any, look: Look, width: int) -> str:
     told = _numbers(_type_word(value.dtype), value, look.label(value.name, 40), look)
     words = "; ".join(filter(None, (f"{nulls:,} null" if nulls else "", told)))
     head += f" ({words})" if words else ""
+    if value.len() and value.dtype.is_numeric() and value.len() <= 2_000_000 and name_strength(str(value.name)) < 2:
+        low, high, mean = value.min(), value.max(), value.mean()
+        if low is not None:
+            return f"{head}: {look.cell(low, 40)} to {look.cell(high, 40)}, mean {look.cell(float(mean), 40)}"
     cells = (look.cell(cell, 40, value.name) for cell in _cells(value, 0, 20))
     return f"{head}: {look.items(cells, width - len(head.encode()) - 2, value.len())}"
+
+
+def series_block(value: Any, look: Look, width: int) -> Iterator[str]:
+    yield series_line(value, look, 300)
+    cells = (look.cell(cell, 60, value.name) for cell in _cells(value, 0, 20))
+    yield f"  first: {look.items(cells, 600, value.len())}"
 
 
 def _is_table(kind: Kind) -> bool:
@@ -121,6 +131,6 @@ FAMILIES = (
     Family("polars and arrow tables", Group.FRAMES, _is_table, short, line, block, 10),
     Family(
         "polars series", Group.FRAMES, lambda kind: kind.genuine("polars") and kind.is_library("polars", "Series"),
-        series_short, series_line, None, 10,
+        series_short, series_line, series_block, 10,
     ),
 )

@@ -1,0 +1,115 @@
+"""`<context>` tells what is so once, then what has changed, and again whatever has left the conversation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from compact_room import CompactRoom, compact_room, words
+from rooms import plain, room
+
+from ipyagent.context.reminders import standing
+from ipyagent.practice.replies import text, tool
+from ipyagent.practice.server import PracticeServer
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Iterator[CompactRoom]:
+    with compact_room(tmp_path) as made:
+        yield made
+        made.nothing_refused()
+
+
+def contexts(body: dict[str, Any]) -> list[str]:
+    """The `<context>` blocks of a request, oldest first."""
+    return [
+        block["text"]
+        for message in body["messages"]
+        if message["role"] == "user" and not isinstance(message["content"], str)
+        for block in message["content"]
+        if block["type"] == "text" and block["text"].startswith("<context>")
+    ]
+
+
+def run(agent: Any, code: str) -> None:
+    agent.shell.run_cell(code, store_history=True)
+
+
+def test_variables_are_told_once_and_then_what_is_new_changed_or_gone(place: CompactRoom) -> None:
+    agent = place.agent()
+    run(agent, "import json\nRATE = 1.19\nitems = [1, 2]\nword = 'w'\ndef clean(x): ...")
+    place.turn(agent, "one")
+    assert "Variables now:\nword  'w'\nRATE  1.19\nitems  list 2 of int: [1, 2]\nfunctions: clean(x)" in contexts(
+        place.bodies[-1]
+    )[0]
+    place.turn(agent, "two")
+    assert len(contexts(place.bodies[-1])) == 1
+    run(agent, "items.append(3)\nRATE = 1.07\ndel word\nnew = None")
+    place.turn(agent, "three")
+    told = contexts(place.bodies[-1])[-1].split("Run by the user")[0]
+    assert told == (
+        "<context>\nnew: new  None\nchanged: RATE  1.07\nchanged: items  list 3 of int: [1, 2, 3]\ngone: word\n"
+    )
+    assert standing(place.session(agent).view.messages) == {"RATE", "items", "word", "new"}
+
+
+def test_what_the_model_itself_made_is_told_by_its_lines_too(place: CompactRoom) -> None:
+    agent = place.agent()
+    run(agent, "x = 1")
+    place.turn(agent, "one", tool("python", {"code": "made = x + 1"}), text("done"))
+    place.turn(agent, "two")
+    assert contexts(place.bodies[-1])[-1] == "<context>\nnew: made  2\n</context>"
+
+
+@pytest.mark.parametrize("way", ["summary", "snip", "undo"])
+def test_after_what_was_told_has_left_all_stands_again_once(place: CompactRoom, way: str) -> None:
+    agent = place.agent()
+    run(agent, "RATE = 1.19\nitems = [1, 2]")
+    place.turn(agent, "one", text(words(1)))
+    run(agent, "extra = 5")
+    place.turn(agent, "two", text(words(2)))
+    place.turn(agent, "three", text(words(3)))
+    agent.compact("--snip 1" if way == "snip" else "")
+    if way == "undo":
+        agent.compact("--undo")
+    place.turn(agent, "four")
+    blocks = contexts(place.bodies[-1])
+    again = blocks[-1:] if way == "snip" else blocks  # a snip leaves the later, smaller block where it is
+    for name in ("RATE  1.19", "items  list", "extra  5"):
+        assert sum(name in block for block in again) == 1, (way, blocks)
+    place.turn(agent, "five")
+    assert contexts(place.bodies[-1]) == blocks
+
+
+def test_another_session_in_the_same_kernel_is_told_everything(place: CompactRoom) -> None:
+    agent = place.agent()
+    run(agent, "RATE = 1.19")
+    place.turn(agent, "one")
+    first = agent.session.journal.session  # type: ignore[union-attr]
+    agent.new()
+    place.turn(agent, "two")
+    assert "Variables now:\nRATE  1.19" in contexts(place.bodies[-1])[0]
+    run(agent, "RATE = 2")
+    agent.resume(first)
+    place.turn(agent, "three")
+    assert "Variables now:\nRATE  2" in contexts(place.bodies[-1])[-1]
+
+
+def test_what_the_user_ran_since_comes_with_the_last_line_of_its_error(tmp_path: Path) -> None:
+    with PracticeServer() as server, room(tmp_path, server=server) as place:
+        place.ok("%load_ext ipyagent\n%agent mode auto")
+        place.run("prices = {'a': 1}\nprices['b']")
+        place.run("def broken(:")
+        place.run("# agent-hide\nraise ValueError('private words')")
+        place.ok("fine = 1")
+        server.script(text("seen"))
+        assert "seen" in plain(place.ok("%%agent\nwhat went wrong?"))
+        body = server.messages[-1].body
+        assert body is not None
+        told = contexts(body)[0]
+        assert "```\nprices = {'a': 1}\nprices['b']\n```\nIt ended with KeyError: 'b'\n" in told
+        assert "```\ndef broken(:\n```\nIt ended with SyntaxError: " in told
+        assert told.rstrip().endswith("```\nfine = 1\n```\n</context>")
+        assert "private words" not in told

@@ -15,10 +15,14 @@ from itertools import accumulate
 
 from ipyagent.context.archive import left_results
 from ipyagent.context.policy import ASKED_SHARE, LOW_SHARE, Cut, Verdict, cleared_words, weigh
+from ipyagent.context.reminders import without_outdated
 from ipyagent.context.server_edits import server_asked, server_clears
+from ipyagent.journal.body import CONTEXT
 from ipyagent.journal.events import Event, LayerDecided, ResultsCleared
 from ipyagent.journal.protocols import Moment, Situation
 from ipyagent.journal.spots import Spot
+from ipyagent.journal.tokens import estimate_text
+from ipyagent.journal.view import View
 
 NAME = "clear_results"
 BY_COUNT = "[Previous: used {tool}{kept}]"
@@ -162,12 +166,30 @@ def _decision(
         failed = "" if now.dry else left.write()
         kept = "" if failed else left.path
         words += f"; they could not be kept in a file ({failed})" if failed else ""
+    contexts, less = _outdated(now.view, gone[0])
+    saved += now.view.scaled(less)
     return (
         ResultsCleared(
-            calls=calls, text=text, layer=NAME, saved=saved, place=now.place, kept=kept, asked=now.trigger == "manual"
+            calls=calls, text=text, layer=NAME, saved=saved, place=now.place, kept=kept,
+            asked=now.trigger == "manual", contexts=contexts,
         ),
         LayerDecided(layer=NAME, words=words, saved=saved, dollars=round(gain, 6)),
     )
+
+
+def _outdated(view: View, first: Spot) -> tuple[tuple[tuple[int, str], ...], int]:
+    """What becomes of `<context>` blocks behind the result `first`, where the prompt is written anew anyhow: without the
+    variables that later blocks tell again. And the estimated tokens that this wins."""
+    found: dict[int, list[str]] = {}
+    behind = False
+    for role, block, event in view.placed():
+        behind = behind or block.get("tool_use_id") == first.call
+        if behind and role == "user" and block["type"] == "text" and block["text"].startswith(CONTEXT):
+            found.setdefault(event, []).append(block["text"])
+    single = [(event, texts[0]) for event, texts in found.items() if len(texts) == 1]
+    made = without_outdated(single)
+    old = dict(single)
+    return tuple(made), sum(estimate_text(old[event]) - estimate_text(text) for event, text in made)
 
 
 clear_results = ClearResults()

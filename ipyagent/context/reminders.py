@@ -18,6 +18,9 @@ CELL_CHARS = 600
 CELLS_CHARS = 2_000
 GONE_NAMES = 40
 RUN = "Run by the user since the last request:"
+LEFT_OUT = " (lines that later ones replace were left out)"
+ALL = "\0all"
+"""Stands for every variable: a later block lists them all."""
 _NEWS = re.compile(r"new: |changed: ")
 _CLOSING = re.compile(r"</(?=(context|variable|file|cell)\b)")
 
@@ -85,16 +88,41 @@ def standing(messages: Sequence[Mapping[str, Any]]) -> set[str]:
     return found
 
 
+def without_outdated(blocks: Sequence[tuple[int, str]]) -> list[tuple[int, str]]:
+    """Of `<context>` blocks, oldest first with their events, those that lose the lines of variables which a later
+    one tells anew or says to be gone, with what is left of them."""
+    made: list[tuple[int, str]] = []
+    later: set[str] = set()
+    for event, text in reversed(blocks):
+        lines = text.split("\n")
+        names = [_subject(line) for line in lines[: lines.index(RUN) if RUN in lines else None]]
+        whole = "Variables now:" in lines
+        dropped = {at for at, name in enumerate(names) if name and (name in later or ALL in later)}
+        if dropped:
+            kept = [line for at, line in enumerate(lines) if at not in dropped]
+            place = next((at for at, line in enumerate(kept) if line == "Variables now:"), min(dropped) - 1)
+            kept[place] += LEFT_OUT if kept[place].endswith(":") else f"\n{LEFT_OUT.strip()}"
+            made.append((event, "\n".join(kept)))
+        later |= {name for name in names if name} | ({ALL} if whole else set())
+        later |= {name for line in lines if line.startswith("gone: ") for name in line[6:].split(", ")}
+    return made[::-1]
+
+
+def _subject(line: str) -> str:
+    """The variable that a line of a `<context>` block tells; "" for any other line."""
+    word = _NEWS.match(line)
+    name, between, _ = line[word.end() if word else 0 :].partition("  ")
+    return name if between and name and not name.startswith(("…", "Date: ")) else ""
+
+
 def _told_in(text: str) -> set[str]:
     """Names of the variables that a `<context>` block has lines for."""
     told, listed = set(), False
     for line in text.split("\n"):
         if line == RUN:
             break
-        word = _NEWS.match(line)
-        listed = listed or line == "Variables now:"
-        name, between, _ = line[word.end() if word else 0 :].partition("  ")
-        if between and (listed or word):
+        listed = listed or line.startswith("Variables now:")
+        if (name := _subject(line)) and (listed or _NEWS.match(line)):
             told.add(name)
     return told
 

@@ -22,6 +22,8 @@ from ipyagent.journal.tokens import estimate_block, estimate_blocks
 NO_REQUEST = "(the session begins here)"
 TURN_OVER = "(this turn ended here)"
 GO_ON = "Go on."
+CONTEXT = "<context>\n"
+"""How a block begins that tells the model what is so around the conversation."""
 
 
 class Snapshot(msgspec.Struct, frozen=True):
@@ -242,9 +244,17 @@ class Body:
                 self._images.setdefault(spot.event, []).append((spot.message, spot.block, inner))
         return change
 
-    def clear_results(self, calls: tuple[str, ...], text: str, place: str = "", kept: str = "") -> int | None:
+    def clear_results(
+        self,
+        calls: tuple[str, ...],
+        text: str,
+        place: str = "",
+        kept: str = "",
+        contexts: tuple[tuple[int, str], ...] = (),
+    ) -> int | None:
         """Old results become a word each (`place`: where stored ones are, `kept`: the file of the others);
-        thinking after the first of them goes. None when nothing changed: no such results, or a turn is
+        thinking after the first of them goes, `<context>` blocks of the events `contexts` get other texts.
+        None when nothing changed: no such results, or a turn is
         under way whose thinking must stay."""
         spots = [spot for call in calls if (spot := self.spots.get(call)) is not None and not spot.cleared]
         if not spots or not self.closed:
@@ -253,7 +263,21 @@ class Body:
             self.put_result(spot.call, [text_block(cleared_text(spot, text, place, kept))], stored=False) or 0
             for spot in spots
         )
-        return change + self.drop_thinking(start=min(spot.message for spot in spots))
+        first = min(spot.message for spot in spots)
+        change += self._retell(dict(contexts), first) if contexts else 0
+        return change + self.drop_thinking(start=first)
+
+    def _retell(self, texts: dict[int, str], first: int) -> int:
+        """The `<context>` blocks of some events get other texts, in messages from `first` on."""
+        change = 0
+        for at in range(first, len(self.messages)):
+            content = list(self.messages[at]["content"])
+            for place, (block, event) in enumerate(zip(content, self.sources[at], strict=True)):
+                if event in texts and block["type"] == "text" and block["text"].startswith(CONTEXT):
+                    content[place] = {**block, "text": texts[event]}
+                    change += estimate_block(content[place]) - estimate_block(block)
+                    self.messages[at] = {**self.messages[at], "content": content}
+        return change
 
     def remember(self, event: int) -> None:
         """Keep what stands now, so that the decision of `event`, which changes it in place, can be taken back."""

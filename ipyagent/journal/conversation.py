@@ -184,7 +184,7 @@ class Conversation:
         if event.asked:
             self.body.remember(event.id)
             self._before[event.id] = self.tally.weighed, self.entries.known(), self.left_out
-        change = self.body.clear_results(event.calls, event.text, event.place, event.kept)
+        change = self.body.clear_results(event.calls, event.text, event.place, event.kept, event.contexts)
         if change is None and event.asked:
             self.body.standing.pop()  # nothing was changed: there is nothing to take back
         if change is not None:

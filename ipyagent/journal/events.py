@@ -273,7 +273,8 @@ class ResultsCleared(_Event, frozen=True, tag=True):
     says who decided, `saved` the estimated tokens that went. One that is kept in a file says so, with
     its path under `place`, the session's folder as the model's tools name it; `kept` is the file that holds
     the others, "" when none does, and stands for `{kept}`. `asked`: the user asked for it, so that it can
-    be taken back; one that a layer made by itself would only be made again."""
+    be taken back; one that a layer made by itself would only be made again. `contexts`: events behind the first of
+    the results whose `<context>` block becomes the text beside them, without what later blocks tell anew."""
 
     calls: tuple[str, ...]
     text: str
@@ -282,6 +283,7 @@ class ResultsCleared(_Event, frozen=True, tag=True):
     place: str = ""
     kept: str = ""
     asked: bool = False
+    contexts: tuple[tuple[int, str], ...] = ()
 
 
 class Compacted(_Event, frozen=True, tag=True):

@@ -9,7 +9,8 @@ import pytest
 from situations import Talk, decide, said, situation
 
 from ipyagent.context.clear_results import BY_COUNT, BY_TIME, NAME
-from ipyagent.journal.events import LayerDecided, ResultsCleared, ResultStored
+from ipyagent.context.reminders import standing
+from ipyagent.journal.events import LayerDecided, ResultsCleared, ResultStored, UserSaid
 from ipyagent.journal.view import View
 
 GONE = "[Previous: used python]"
@@ -243,3 +244,30 @@ def test_a_view_of_a_thousand_messages_is_considered_in_under_a_millisecond() ->
     import asyncio
 
     assert asyncio.run(consider()) < 0.001
+
+
+def told(text: str) -> UserSaid:
+    return UserSaid(text="next", blocks=(*said(f"<context>\n{text}\n</context>"), *said("next")))
+
+
+def test_clearing_takes_what_later_context_blocks_tell_anew_out_of_the_older_ones_behind_it() -> None:
+    talk = Talk()
+    talk.add(told("Date: 2026-01-01.\nVariables now:\nx  1\ndf  DataFrame 2 x 1: a i64"))
+    talk.call()
+    talk.answer().add(told("new: y  2\nchanged: x  5"))
+    talk.call().call()
+    talk.answer().add(told("changed: x  6\ngone: y\nRun by the user since the last request:\n```\nx  = 6\n```"))
+    talk.call().call().call()
+    before = talk.view.count()
+    cleared = talk.consider(**EAGER)[0]
+    blocks = [block for message in talk.view.messages for block in message["content"]]
+    contexts = [block["text"] for block in blocks if "<context>" in block.get("text", "")]
+    assert contexts == [
+        "<context>\nDate: 2026-01-01.\nVariables now:\nx  1\ndf  DataFrame 2 x 1: a i64\n</context>",  # stays cached
+        "<context>\n(lines that later ones replace were left out)\n</context>",
+        "<context>\nchanged: x  6\ngone: y\nRun by the user since the last request:\n```\nx  = 6\n```\n</context>",
+    ]
+    assert before.tokens - talk.view.count().tokens == pytest.approx(cleared.saved * before.factor, rel=0.05)
+    assert View.of(talk.events).wire() == talk.view.wire()
+    assert standing(talk.view.messages) == {"x", "df"}
+    assert talk.consider(**EAGER) == []

@@ -178,8 +178,8 @@ def _decision(
 
 
 def _outdated(view: View, first: Spot) -> tuple[tuple[tuple[int, str], ...], int]:
-    """What becomes of `<context>` blocks behind the result `first`, where the prompt is written anew: without the variables
-    that later blocks tell again. And the estimated tokens that this wins."""
+    """What becomes of `<context>` blocks behind the result `first`, where the prompt is written again in any case:
+    without the variables that later blocks tell again. And the estimated tokens that this wins."""
     found: dict[int, list[str]] = {}
     behind = False
     for role, block, event in view.placed():

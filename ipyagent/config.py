@@ -171,6 +171,9 @@ class IPyAgent(Configurable):
         config=True
     )
     memory_per_worktree = Bool(False, help="Give each git worktree a memory of its own.").tag(config=True)
+    memory_guidelines = Unicode(
+        "", help="Guidelines (a team's policy) that join the memory section: text, or the path of a .md or .txt file."
+    ).tag(config=True)
     recall = Bool(True, help="Look for memories that fit each request.").tag(config=True)
     recall_when = Enum(
         ("beside", "before"),

@@ -287,7 +287,7 @@ class ChildrenDesk:
         if not kind.looks:  # with a memory of its own, the agent's is not its business
             told = {name: tool for name, tool in tools.items() if not (kind.memory and name == MEMORY)}
             rendered = self._bench.head.rendered(told, session.state(0))
-            base = msgspec.structs.replace(base, system=rendered.system)
+            base = msgspec.structs.replace(base, system=rendered.system, memories=rendered.memories)
         system = (*base.system, *more)
         return msgspec.structs.replace(base, system=system, tokens=base.tool_tokens + estimate_blocks(system))
 

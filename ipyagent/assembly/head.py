@@ -23,7 +23,7 @@ from ipyagent.journal.tokens import estimate_blocks
 from ipyagent.loop.session import Session
 from ipyagent.memory.instructions import instructions_text, load_instructions
 from ipyagent.memory.memories import Memories
-from ipyagent.memory.section import memory_section
+from ipyagent.memory.section import RULE_TOKENS, RULES, memory_section, read_guidelines, standing_rules
 from ipyagent.project import Project
 from ipyagent.skills.catalogue import catalogue_of
 from ipyagent.skills.desk import Skills
@@ -88,6 +88,11 @@ class Head:
         session.record(rendered)
         self._list(session, SKILLS in tools)
 
+    def look(self) -> None:
+        """Have the memories been looked at, so that `put` finds them known; on any thread."""
+        for store in self._memories.stores().values():
+            store.list()
+
     def has_memory(self, session: Session) -> bool:
         """Whether the session's head has the memory tool; one that began while memory was off has not."""
         return any(tool["name"] == MEMORY for tool in session.view.tools)
@@ -100,13 +105,14 @@ class Head:
         with_memory = self.has_memory(session)
         with_skills = any(tool["name"] == SKILLS for tool in tools)
         base = render({}).tokens + size
-        made = render({}, self._extra(with_memory, base, session.state(0), with_skills=with_skills))
+        extra, whole = self._extra(with_memory, base, session.state(0), with_skills=with_skills)
+        made = render({}, extra)
         if list(made.system) != session.view.system:
             total = made.tokens + size
             session.record(
                 msgspec.structs.replace(
                     made, tools=tools, tool_tokens=size, tokens=total, why="after a compaction",
-                    compaction=session.view.undoable or 0,
+                    compaction=session.view.undoable or 0, memories=whole,
                 )
             )  # fmt: skip
             self._list(session, with_skills)
@@ -114,7 +120,8 @@ class Head:
     def rendered(self, tools: Mapping[str, Tool], state: WindowState) -> PromptRendered:
         """The head as files and settings are now."""
         base = render(tools)
-        return render(tools, self._extra(MEMORY in tools, base.tokens, state, with_skills=SKILLS in tools))
+        extra, whole = self._extra(MEMORY in tools, base.tokens, state, with_skills=SKILLS in tools)
+        return msgspec.structs.replace(render(tools, extra), memories=whole)
 
     def _list(self, session: Session, with_skills: bool) -> None:
         """Journal which skills the head tells of, when it is told otherwise so far."""
@@ -122,8 +129,12 @@ class Head:
         if now is not None and now != session.history.skills.listed:
             session.record(SkillsListed(skills=now))
 
-    def _extra(self, with_memory: bool, base: int, state: WindowState, *, with_skills: bool = False) -> list[Block]:
-        """Instructions, skills and memory, in the order of their weight; the last changes most often."""
+    def _extra(
+        self, with_memory: bool, base: int, state: WindowState, *, with_skills: bool = False
+    ) -> tuple[list[Block], tuple[str, ...]]:
+        """Instructions, skills and memory, in the order of their weight, the last changes most often; and which
+        memories stand in it in full."""
+        whole: tuple[str, ...] = ()
         room = max(0, state.auto_mark - base) * ROOM_SHARE
         texts: list[str] = []
         if self._settings.instructions:
@@ -139,10 +150,17 @@ class Head:
             self._tell(listed.cut)
         if with_memory and self._settings.memory:
             tokens = int(min(room, state.window * MEMORY_SHARE))
-            text, line = memory_section(self._indexes(), tokens, sessions=self._sessions())
+            given = self._settings.memory_guidelines
+            guidelines, problem = read_guidelines(given, self._project, trusted=self._trusted)
+            rules = standing_rules(self._memories.stores(), min(RULE_TOKENS, tokens // 2))
+            text, line = memory_section(
+                self._indexes(), tokens, sessions=self._sessions(), guidelines=guidelines, rules=rules
+            )
             texts.append(text)
-            self._tell(line)
-        return [{"type": "text", "text": text} for text in texts if text]
+            whole = tuple(rule.path for rule in rules) if RULES in text else ()
+            for told in (problem, line):
+                self._tell(told)
+        return [{"type": "text", "text": text} for text in texts if text], whole
 
     def _indexes(self) -> dict[str, str]:
         found: dict[str, str] = {}

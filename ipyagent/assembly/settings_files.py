@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ipyagent.config import IPyAgent
+from ipyagent.memory.section import names_file
 from ipyagent.project import Project
 from ipyagent.trust import FOLDER, read_small
 
@@ -60,7 +61,7 @@ FOR_PROJECTS = frozenset((
     "restore_file_tokens", "restore_tokens", "compact_failures", "compact_thrash_turns", "collapse_percent",
     "plan_wait", "recall_when", "recall_files", "recall_bytes", "extract_every", "extract_turns", "extract_messages",
     "dream_hours", "dream_sessions", "mcp_timeout", "mcp_startup_timeout", "mcp_wait", "mcp_inline_tools",
-    "mcp_inline_percent", "child_silence", "panels",
+    "mcp_inline_percent", "child_silence", "panels", "memory_guidelines",
 ))  # fmt: skip
 """Settings that tune the work; every setting stands in one of the three lists."""
 
@@ -107,7 +108,15 @@ class SettingsFiles:
             return f"{name} is left out, a project can only turn it off; {where}" if value is not False else ""
         if name in ("model", "small_model") and str(value).strip().lower().startswith("local:"):
             return f"{name} is left out, a project cannot choose a model file to load; {where}"
+        if name == "memory_guidelines" and names_file(str(value)) and not _is_inside(str(value)):
+            return f"{name} is left out, a project's guidelines lie in the project; {where}"
         return "" if name in FOR_PROJECTS else f"{name} is left out, it is not a project's to say; {where}"
+
+
+def _is_inside(path: str) -> bool:
+    """Whether a path is relative and leads nowhere else; links are looked at when it is read."""
+    parts = path.strip().replace("\\", "/").split("/")
+    return not path.strip().startswith(("/", "~")) and ".." not in parts and ":" not in parts[0]
 
 
 def read_settings(path: Path) -> tuple[dict[str, Any], str]:

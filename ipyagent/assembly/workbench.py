@@ -4,6 +4,7 @@ each has read."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -174,6 +175,8 @@ class Workbench:
             restoring=lambda workspace: self.restored(session, workspace, window),
         )
         listed = {name: tool for name, tool in tools.items() if not getattr(tool, "deferred", False)}
+        if not session.view.system:
+            await asyncio.to_thread(self.head.look)
         self.head.put(session, tools, self.toolbox.theirs(listed))
         session.compacted = lambda: self.head.after_compaction(session)
         if session.view.model != name:

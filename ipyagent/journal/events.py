@@ -87,6 +87,8 @@ class PromptRendered(_Event, frozen=True, tag=True):
     compaction: int = 0
     """The event of the compaction behind which it was rendered, 0 for any other reason: taken back, it takes this
     head with it."""
+    memories: tuple[str, ...] = ()
+    """Paths of the memories that stand in it in full."""
 
 
 class ModelChosen(_Event, frozen=True, tag=True):

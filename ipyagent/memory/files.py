@@ -7,7 +7,8 @@ A text that changed since it was read is never overwritten: both are merged.
 from __future__ import annotations
 
 import builtins
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 
@@ -20,7 +21,7 @@ from ipyagent.memory import snapshots
 from ipyagent.memory.confined import Confined
 from ipyagent.memory.entries import merged
 from ipyagent.memory.guard import ALL, SECONDS, Guard
-from ipyagent.memory.history import NEW, History, Version
+from ipyagent.memory.history import HISTORY, NEW, History, Version
 from ipyagent.memory.index import Finding, Index
 from ipyagent.memory.names import INDEX, ROOT, checked_name, same_name
 from ipyagent.memory.scan import CLAIMED, LARGE, Memory, Scan, memory_of
@@ -32,6 +33,7 @@ MOST_BYTES = 1_000_000
 """A text that is written."""
 MOST_READ = 20_000_000
 _STAGING = f"{NEW}/file"
+_USES = f"{HISTORY}/uses.json"
 
 
 def check_size(path: str, text: str) -> None:
@@ -118,7 +120,25 @@ class Store:
             for misfit in self._scan.misfits()
         ]
 
+    def uses(self) -> dict[str, int]:
+        """How often each memory was shown to a model, as far as it was counted."""
+        try:
+            found = json.loads(self._files.read(_USES, MOST_BYTES) or b"{}")
+        except (MemoryRefused, ValueError, RecursionError):
+            return {}  # a count that is lost costs nothing
+        counts = found if isinstance(found, dict) else {}
+        return {name: count for name, count in counts.items() if isinstance(count, int)}
+
     # ---------------------------------------------------------------- writing
+
+    def used(self, names: Iterable[str]) -> None:
+        """Count a use of each of these memories; not while another process writes."""
+        with suppress(MemoryRefused), self.lock(0.0):
+            uses, there = self.uses(), {memory.name for memory in self._scan.memories()}
+            for name in names:
+                uses[name] = uses.get(name, 0) + 1
+            kept = {name: count for name, count in uses.items() if name in there}
+            self._files.replace(_USES, json.dumps(kept).encode(), f"{NEW}/uses", durable=False)
 
     def write(self, name: str, text: str, *, expected: str | None, by: str) -> Written:
         """Replace the whole text. `expected`: digest it was made from; None: it must be new ("exists" otherwise).

@@ -17,11 +17,15 @@ from ipyagent.journal.events import (
     DecisionUndone,
     Event,
     MemoryDismissed,
+    MemoryExtracted,
+    MemorySaved,
     MemorySurfaced,
+    PromptRendered,
     Snipped,
     ToolCalled,
     ToolReturned,
 )
+from ipyagent.memory.names import ROOT, SUFFIX
 from ipyagent.memory.scan import Memory
 from ipyagent.memory.words import count
 
@@ -38,6 +42,9 @@ _IGNORE = re.compile(
     r"|(?:記憶|メモリー?)を?(?:無視|使わ(?:ない|ず))",
     re.I,
 )
+_THERE = re.compile(r"Error: File \S+ already exists\.")
+OURS = ("agent", "extraction")
+"""Who saves what stands in the conversation anyway."""
 _FROM_HERE = re.compile(r"^(?:(?:\.{1,2}|~)/)+")
 _OURS = re.compile(r"<(?=/?memor(?:y|ies)\b)", re.I)
 HEAD = (
@@ -70,6 +77,10 @@ class Known:
         """Event, path ("": the note that showed some), bytes that count towards the session's limit."""
         self._gone: dict[int, tuple[int, int]] = {}
         """Ranges of events that left the context, by the event that says so."""
+        self._heads: list[tuple[int, tuple[str, ...]]] = []
+        """What stands in full in the heads that there were, each with the compaction that brought it (0: none)."""
+        self._looked_at = 0
+        """Up to which event an extraction has looked."""
         self._reading: dict[str, str] = {}
         """Calls that read a file, and its path."""
         self._paths: set[str] | None = None
@@ -84,19 +95,37 @@ class Known:
             case MemorySurfaced():
                 self._seen += [(event.id, memory.path, 0) for memory in event.memories]
                 self._seen.append((event.id, "", len(event.text.encode())))
+            case PromptRendered():
+                self._heads.append((event.compaction, event.memories))
+            case MemoryExtracted():
+                self._looked_at = max(self._looked_at, event.upto)
+            case MemorySaved():
+                self._saved(event)
             case MemoryDismissed():
                 self.dismissed.add(event.path)
             case ToolCalled() if path := read_by(event.name, event.input):
                 self._reading[event.call] = path
             case ToolReturned() if path := self._reading.pop(event.call, ""):
-                if not event.is_error:
+                if not event.is_error or _shows(event.blocks):
                     self._seen.append((event.id, path, 0))
             case Compacted() | Snipped() | Collapsed():
                 self._gone[event.id] = (event.first, event.last)
             case DecisionUndone():
                 self._gone.pop(event.event, None)
+                self._heads = [head for head in self._heads if not head[0] or head[0] != event.event]
             case _:
                 pass
+
+    def _saved(self, event: MemorySaved) -> None:
+        """What the model saves it knows; what others made of a file since it does not."""
+        for path in filter(None, (event.path, event.old)):
+            if event.by in OURS and event.change != "deleted" and path == event.path:
+                # an extraction saved what had been said since the one before: gone with the first of it
+                at = event.id if event.by == "agent" else min(event.id, self._looked_at + 1)
+                self._seen.append((at, path, 0))
+            else:
+                self._seen = [seen for seen in self._seen if seen[1] != path]
+                self._heads = [(at, tuple(each for each in head if each != path)) for at, head in self._heads]
 
     def _standing(self) -> Iterable[tuple[int, str, int]]:
         ranges = list(self._gone.values())
@@ -104,9 +133,11 @@ class Known:
 
     @property
     def paths(self) -> set[str]:
-        """Memories that stand in the context, as the memory tool or `read_file` named them."""
+        """Memories that stand in the context, as the memory tool or `read_file` named them: shown, read, saved, or in
+        the system prompt in full."""
         if self._paths is None:
             self._paths = {path for _, path, _ in self._standing() if path}
+            self._paths.update(self._heads[-1][1] if self._heads else ())
         return self._paths
 
     @property
@@ -119,17 +150,26 @@ class Known:
         if memory.path in self.dismissed:
             return True
         seen = self.paths
-        if memory.path in seen or file in seen:
+        if memory.path in seen or f"{ROOT}/{memory.name}" in seen or file in seen:
             return True
         relative = (_FROM_HERE.sub("", path) for path in seen if file and path.endswith(memory.name))
         return any("/" in path and file.endswith("/" + path) for path in relative)
 
 
+def _shows(blocks: Sequence[Mapping[str, object]]) -> bool:
+    """Whether a failed call showed the file all the same, as `create` does of one that is there."""
+    return any(_THERE.match(str(block.get("text", ""))) for block in blocks)
+
+
 def read_by(tool: str, given: Mapping[str, object]) -> str:
     """The path of the file that a call reads; "" for other calls."""
-    if tool == "read_file" or (tool == "memory" and given.get("command") == "view"):
-        path = given.get("path")
-        return path.strip() if isinstance(path, str) else ""
+    if tool == "read_file" or (tool == "memory" and given.get("command") in ("view", "create")):
+        given_path = given.get("path")
+        path = given_path.strip() if isinstance(given_path, str) else ""
+        if tool == "memory" and path:  # the scope, and the ending, may have been left out
+            path = path if path.startswith(f"{ROOT}/") else f"{ROOT}/{path}"
+            path = path if path.endswith((SUFFIX, "/")) else f"{path}{SUFFIX}"
+        return path
     return ""
 
 
@@ -149,7 +189,7 @@ class Picked(msgspec.Struct, frozen=True, kw_only=True):
 def excerpt(text: str, path: str) -> str:
     """The body of a memory's file within MOST_LINES and MOST_BYTES; where it is cut, a line says how to read
     the rest."""
-    lines = text.splitlines()
+    lines = text.removesuffix("\n").split("\n")  # as `view` counts them
     start = _body_starts(lines)
     kept: list[str] = []
     room = MOST_BYTES

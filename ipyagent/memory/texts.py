@@ -32,7 +32,7 @@ def readable(name: str, content: bytes) -> str | None:
     return write_headed(fields, headed.body)
 
 
-KEPT = ("source", "session", "turn")
+KEPT = ("source", "said", "session", "turn", "recorded")
 """What of a header is kept by code alone."""
 _WHERE = re.compile(r"line \d+: ")
 

@@ -128,6 +128,7 @@ class TurnRecall:
         self._task: asyncio.Task[Chosen] | None = None
         self._ready: asyncio.Task[None] | None = None
         self._begun = self._attached = False
+        self._counting: asyncio.Task[None] | None = None
 
     def __repr__(self) -> str:
         return f"<TurnRecall {'attached' if self._attached else 'at work' if self._task else 'not begun'}>"
@@ -188,6 +189,7 @@ class TurnRecall:
         if not shown:
             return
         text = surfaced_text(shown, now)
+        self._counting = asyncio.create_task(self._count(shown), name="ipyagent recall")
         session.record(
             MemorySurfaced(
                 memories=tuple(_recalled(each, now) for each in shown),
@@ -197,6 +199,16 @@ class TurnRecall:
                 seconds=found.seconds,
             )
         )
+
+    async def _count(self, shown: list[Picked]) -> None:
+        """Keep which memories are used; beside all else."""
+
+        def count() -> None:
+            for scope, store in self._recalling.choosing.stores().items():
+                if names := [each.memory.name for each in shown if each.memory.scope == scope]:
+                    store.used(names)
+
+        await asyncio.to_thread(count)
 
     async def _read(self, found: Chosen, known: Known) -> list[Picked]:
         """The memories as their files are now; one that has gone, or that the model has read meanwhile, is left out."""

@@ -80,6 +80,9 @@ def test_a_project_that_is_not_trusted_says_nothing(files: Files) -> None:
         ("max_cost = 0.0", "max_cost"), ("max_cost_per_day = 900.0", "max_cost_per_day"),
         ("max_turns = 9", "max_turns"),
         ('rerun = "always"', "rerun"), ('model = " LOCAL:x.gguf"', "model"), ('small_model = "local:x"', "small_model"),
+        ('memory_guidelines = "/etc/passwd"', "memory_guidelines"),
+        ('memory_guidelines = "~/notes.md"', "memory_guidelines"),
+        ('memory_guidelines = "../policy.md"', "memory_guidelines"),
         ("memory = true", "memory"), ("extraction = true", "extraction"), ("instructions = 1", "instructions"),
     ],
 )  # fmt: skip
@@ -94,6 +97,13 @@ def test_a_project_cannot_raise_rights_move_memory_or_spend(files: Files, line: 
     assert f"%config IPyAgent.{name}" in lines[0]
     SettingsFiles(before, files.project).apply()
     assert (before.max_cost, before.memory, before.extraction, before.instructions) == (1.0, False, False, False)
+
+
+def test_a_project_may_give_guidelines_for_memory_as_a_text_or_a_file_of_its_own(files: Files) -> None:
+    for given in ("No names of patients.", "docs/policy.md", "./policy.md"):
+        files.theirs(f'memory_guidelines = "{given}"\n')
+        assert files.apply() == []
+        assert files.settings.memory_guidelines == given
 
 
 def test_a_project_may_turn_off_and_choose_a_model(files: Files) -> None:

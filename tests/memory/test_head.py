@@ -144,6 +144,60 @@ def test_a_resumed_session_keeps_its_head_whatever_the_files_say_now(
     assert system(server, -1) == system(server, -2)
 
 
+def rule(agent: Agent, name: str, body: str) -> None:
+    text = f"---\nname: {name}\ndescription: {body}\ntype: feedback\nsource: said\n---\n{body}\n"
+    agent.bench.memories.store("user").write(f"{name}.md", text, expected=None, by="user")
+
+
+def test_the_users_own_rules_stand_in_the_head_and_are_not_recalled_into_it_again(
+    make: Make, server: PracticeServer
+) -> None:
+    agent = make(recall=True, recall_selector=False, recall_when="before")
+    rule(agent, "plots", "Plot herons with matplotlib only.")
+    remember(agent, "herons", words="how herons are counted in plots")
+    agent.run_sync("plot the herons with matplotlib")
+    assert "Plot herons with matplotlib only." in words(server, 0)
+    assert "(plots.md)" not in words(server, 0)
+    assert events(agent, PromptRendered)[0].memories == ("/memories/user/plots.md",)
+    assert {one.path for event in events(agent, MemorySurfaced) for one in event.memories} == {
+        "/memories/project/herons.md"
+    }
+    rule(agent, "late", "Plot egrets with seaborn.")
+    agent.run_sync("plot the egrets with seaborn")
+    assert system(server, -1) == system(server, 0), "the same bytes for the whole session"
+    assert "late.md" in str(server.messages[-1].body)
+    agent.new()
+    agent.run_sync("hello there")
+    assert "Plot egrets with seaborn." in words(server)
+
+
+def test_what_the_model_saved_is_not_recalled_into_the_session_that_saved_it(
+    make: Make, server: PracticeServer
+) -> None:
+    agent = make(recall=True, recall_selector=False, recall_when="before")
+    server.script(tool("memory", {"command": "create", "path": "egrets", "file_text": "Egrets nest in the reeds."}),
+                  text("saved"))  # fmt: skip
+    agent.run_sync("remember that egrets nest in the reeds")
+    agent.run_sync("where do egrets nest, in the reeds?")
+    assert events(agent, MemorySurfaced) == []
+    agent.new()
+    agent.run_sync("where do egrets nest, in the reeds?")
+    assert [one.path for event in events(agent, MemorySurfaced) for one in event.memories] == [
+        "/memories/project/egrets.md"
+    ]
+
+
+def test_guidelines_of_a_team_stand_in_the_head(make: Make, server: PracticeServer, tmp_path: Path) -> None:
+    agent = make(memory_guidelines="policy.md", trust_all=True)
+    agent.run_sync("hello")
+    assert "memory-guidelines" not in words(server)
+    assert any("memory_guidelines: policy.md cannot be read" in line for line in agent.notices)
+    (tmp_path / "project" / "policy.md").write_text("Never save names of patients.\n")
+    agent.new()
+    agent.run_sync("hello")
+    assert "<memory-guidelines>\nNever save names of patients.\n</memory-guidelines>" in words(server)
+
+
 # ---------------------------------------------------------------------- a compaction
 
 

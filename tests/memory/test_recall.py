@@ -8,7 +8,10 @@ from ipyagent.journal.events import (
     DecisionUndone,
     Event,
     MemoryDismissed,
+    MemoryExtracted,
+    MemorySaved,
     MemorySurfaced,
+    PromptRendered,
     Recalled,
     ToolCalled,
     ToolReturned,
@@ -91,6 +94,8 @@ def test_what_was_shown_or_clicked_away_is_known() -> None:
     ("tool", "given"),
     [
         ("memory", {"command": "view", "path": "/memories/project/a.md"}),
+        ("memory", {"command": "view", "path": "a"}),
+        ("memory", {"command": "view", "path": "/memories/a.md"}),
         ("read_file", {"path": ".ipyagent/memory/a.md"}),
         ("read_file", {"path": "/home/anna/project/.ipyagent/memory/a.md"}),
     ],
@@ -106,10 +111,54 @@ def test_what_the_model_read_itself_is_known(tool: str, given: dict[str, object]
     assert not known_after(called, back).knows(memory("other_a.md"), "/home/anna/project/.ipyagent/memory/other_a.md")
 
 
+def saved(number: int, *, by: str = "agent", name: str = "a.md", change: str = "changed") -> MemorySaved:
+    return MemorySaved(id=number, path=f"/memories/project/{name}", by=by, change=change)
+
+
+def test_what_the_model_saved_is_known_until_a_compaction_takes_it_away() -> None:
+    gone = Compacted(id=9, trigger="manual", method="summary", first=1, last=6, blocks=())
+    for by in ("agent", "extraction"):
+        assert known_after(saved(5, by=by)).knows(memory("a.md"))
+        assert not known_after(saved(5, by=by), gone).knows(memory("a.md"))
+        assert known_after(saved(5, by=by), gone, DecisionUndone(id=10, event=9)).knows(memory("a.md"))
+    assert not known_after(saved(5, by="user")).knows(memory("a.md"))
+    assert not known_after(saved(5), saved(6, by="user")).knows(memory("a.md")), "it says something else by now"
+
+
+def test_what_an_extraction_saved_goes_with_the_words_it_was_made_of() -> None:
+    said: list[Event] = [MemoryExtracted(id=3, upto=2), UserSaid(id=4, text="I plot with plotly", blocks=())]
+    gone = Compacted(id=6, trigger="manual", method="summary", first=1, last=5, blocks=())
+    assert known_after(*said, saved(7, by="extraction")).knows(memory("a.md"))
+    assert not known_after(*said, gone, saved(7, by="extraction")).knows(memory("a.md"))
+
+
+def test_create_on_a_file_that_is_there_has_shown_it() -> None:
+    called = ToolCalled(id=1, call="c", name="memory", input={"command": "create", "path": "a"})
+    there = {"type": "text", "text": "Error: File /memories/project/a.md already exists. It holds:\n     1\tx"}
+    for block, shown in ((there, True), ({"type": "text", "text": "Error: not saved: it holds a key"}, False)):
+        back = ToolReturned(id=2, call="c", name="memory", blocks=(block,), is_error=True)
+        assert known_after(called, back).knows(memory("a.md")) is shown
+
+
+def test_what_stands_in_the_system_prompt_in_full_is_known_as_long_as_it_stands_there() -> None:
+    def head(number: int, *names: str, compaction: int = 0) -> PromptRendered:
+        paths = tuple(f"/memories/project/{name}" for name in names)
+        return PromptRendered(id=number, system=(), tools=(), memories=paths, compaction=compaction)
+
+    gone = Compacted(id=8, trigger="manual", method="summary", first=2, last=6, blocks=())
+    assert known_after(head(1, "a.md"), gone).knows(memory("a.md")), "the prompt outlives a compaction"
+    later = [head(1, "a.md"), gone, head(9, "b.md", compaction=8)]
+    assert (known_after(*later).knows(memory("a.md")), known_after(*later).knows(memory("b.md"))) == (False, True)
+    undone = known_after(*later, DecisionUndone(id=10, event=8))
+    assert (undone.knows(memory("a.md")), undone.knows(memory("b.md"))) == (True, False)
+    assert not known_after(head(1, "a.md"), saved(5, by="user")).knows(memory("a.md")), "the prompt has the old text"
+
+
 def test_a_search_in_memory_or_another_file_of_the_name_makes_nothing_known() -> None:
     file = "/p/.ipyagent/memory/a.md"
     others = (
-        ("memory", {"command": "create", "path": "/memories/project/a.md"}),
+        ("memory", {"command": "delete", "path": "/memories/project/a.md"}),
+        ("memory", {"command": "view", "path": "/memories/project"}),
         ("read_file", {"path": "docs/a.md"}),
         ("read_file", {"path": "a.md"}),
     )

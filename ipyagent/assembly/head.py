@@ -8,7 +8,6 @@ Whatever files hold, they take their share of the window at most: a session neve
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping
 
 import msgspec
@@ -31,7 +30,7 @@ from ipyagent.skills.loaded import listing_of
 from ipyagent.tools.load_skill import NAME as SKILLS
 from ipyagent.tools.signature import tidied
 
-MEMORY = "memory"
+MEMORY, PAST = "memory", "past_sessions"
 INSTRUCTIONS_SHARE = 1 / 8
 MEMORY_SHARE = 1 / 8
 """What instruction files, and the memory section, may take of the window at most."""
@@ -102,10 +101,9 @@ class Head:
         stay as the session has them. With the compaction this is taken back."""
         tools = tuple(session.view.tools)
         size = estimate_blocks(tools)
-        with_memory = self.has_memory(session)
-        with_skills = any(tool["name"] == SKILLS for tool in tools)
+        names = {tool["name"] for tool in tools}
         base = render({}).tokens + size
-        extra, whole = self._extra(with_memory, base, session.state(0), with_skills=with_skills)
+        extra, whole = self._extra(names, base, session.state(0))
         made = render({}, extra)
         if list(made.system) != session.view.system:
             total = made.tokens + size
@@ -115,12 +113,12 @@ class Head:
                     compaction=session.view.undoable or 0, memories=whole,
                 )
             )  # fmt: skip
-            self._list(session, with_skills)
+            self._list(session, SKILLS in names)
 
     def rendered(self, tools: Mapping[str, Tool], state: WindowState) -> PromptRendered:
         """The head as files and settings are now."""
         base = render(tools)
-        extra, whole = self._extra(MEMORY in tools, base.tokens, state, with_skills=SKILLS in tools)
+        extra, whole = self._extra(set(tools), base.tokens, state)
         return msgspec.structs.replace(render(tools, extra), memories=whole)
 
     def _list(self, session: Session, with_skills: bool) -> None:
@@ -129,11 +127,9 @@ class Head:
         if now is not None and now != session.history.skills.listed:
             session.record(SkillsListed(skills=now))
 
-    def _extra(
-        self, with_memory: bool, base: int, state: WindowState, *, with_skills: bool = False
-    ) -> tuple[list[Block], tuple[str, ...]]:
+    def _extra(self, names: set[str], base: int, state: WindowState) -> tuple[list[Block], tuple[str, ...]]:
         """Instructions, skills and memory, in the order of their weight, the last changes most often; and which
-        memories stand in it in full."""
+        memories stand in it in full. `names`: of the session's tools."""
         whole: tuple[str, ...] = ()
         room = max(0, state.auto_mark - base) * ROOM_SHARE
         texts: list[str] = []
@@ -144,17 +140,18 @@ class Head:
             texts.append(text)
             for problem in (*loaded.problems, line):
                 self._tell(problem)
-        if with_skills and self._skills is not None:
+        if SKILLS in names and self._skills is not None:
             listed = catalogue_of(self._skills.look().skills, min(state.window, int(room * SKILLS_OF_ROOM)))
             texts.append(listed.text)
             self._tell(listed.cut)
-        if with_memory and self._settings.memory:
+        if MEMORY in names and self._settings.memory:
             tokens = int(min(room, state.window * MEMORY_SHARE))
             given = self._settings.memory_guidelines
             guidelines, problem = read_guidelines(given, self._project, trusted=self._trusted)
             rules = standing_rules(self._memories.stores(), min(RULE_TOKENS, tokens // 2))
+            earlier = PAST in names and self._trusted
             text, line = memory_section(
-                self._indexes(), tokens, sessions=self._sessions(), guidelines=guidelines, rules=rules
+                self._indexes(), tokens, earlier=earlier, guidelines=guidelines, rules=rules
             )
             texts.append(text)
             whole = tuple(rule.path for rule in rules) if RULES in text else ()
@@ -175,11 +172,6 @@ class Head:
     @property
     def _trusted(self) -> bool:
         return bool(self._settings.trust_all or self._project.trusted)
-
-    def _sessions(self) -> str:
-        """Where earlier sessions are, as the tools name it; "" for a project that is not trusted."""
-        here = self._project.here or self._project.root
-        return os.path.relpath(self._project.sessions, here).replace(os.sep, "/") if self._trusted else ""
 
     def _tell(self, line: str) -> None:
         if line and line not in self._told:

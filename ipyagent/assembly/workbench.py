@@ -29,10 +29,11 @@ from ipyagent.kernel.handles import Handles
 from ipyagent.kernel.workspace import BACKUPS, KernelWorkspace, Names
 from ipyagent.loop.keeping import place_of
 from ipyagent.loop.permissions import Permissions
-from ipyagent.loop.redacting import Redactor
+from ipyagent.loop.redacting import Redactor, redacted
 from ipyagent.loop.session import Session
 from ipyagent.mcp.tool import OutsideTool
 from ipyagent.memory.access import Memories, MemoryAccess
+from ipyagent.memory.transcripts import CACHE, PastSessions
 from ipyagent.model.client import AnthropicModel
 from ipyagent.project import Project
 from ipyagent.reports.shares import measure_of
@@ -102,7 +103,19 @@ class Workbench:
             skills=self.skills_of(session),
             children=self.children(session),
             messages=self.messages(session),
+            sessions=self.past_of(session),
         )
+
+    def past_of(self, session: Session) -> PastSessions | None:
+        """The project's sessions as a session's agent searches them; None when they come from elsewhere."""
+        if not (self.settings.trust_all or self.project.trusted):
+            return None
+
+        def redact(text: str) -> str:
+            return redacted(text)[0] if self.settings.redact_secrets else text
+
+        cache = self.project.folder / "cache" / CACHE
+        return PastSessions(self.project.session_folders, cache, session.journal.folder, redact)
 
     def skills_of(self, session: Session) -> SkillAccess:
         """The skills as a session's agent loads them."""

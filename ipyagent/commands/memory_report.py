@@ -18,7 +18,7 @@ from ipyagent.memory.index import Finding
 from ipyagent.memory.names import SCOPES
 from ipyagent.memory.recall import age_words
 from ipyagent.memory.scan import Memory
-from ipyagent.memory.transcripts import search_sessions
+from ipyagent.memory.transcripts import CACHE, search_sessions
 from ipyagent.remembering.recalling import Explained, explain, skipped
 from ipyagent.ui.escape import line as one_line
 from ipyagent.ui.escape import plain
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from ipyagent.agent import Agent
 
 WIDTH = 100
-SESSIONS_CACHE = "transcripts.sqlite"
 SHOWN = 10
 
 
@@ -94,7 +93,7 @@ def session_lines(agent: Agent, query: str) -> list[str]:
         raise TrustError(
             f"{project.folder} holds sessions from elsewhere that were not read; if you trust them, say %agent trust"
         )
-    hits, problems = search_sessions(agent.sessions.stored(), query, cache=project.folder / "cache" / SESSIONS_CACHE)
+    hits, problems = search_sessions(agent.sessions.stored(), query, cache=project.folder / "cache" / CACHE)
     lines = [f"! {one_line(problem)}" for problem in problems[:3]]
     if not hits:
         return [*lines, f"nothing in past sessions fits {one_line(query, 60)!r}"]

@@ -50,6 +50,8 @@ class KernelWorkspace:
     skills: object = None
     children: object = None
     messages: object = None
+    sessions: object = None
+    beside: dict[Any, Any] = field(default_factory=dict)
     scope: Scope | None = None
     """A namespace of its own for what runs here; None: the user's."""
     begun: Callable[[], None] = lambda: None

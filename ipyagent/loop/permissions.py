@@ -183,7 +183,8 @@ class Permissions:
         if not can_ask:
             if danger and self._mode == "auto":
                 return Deny(DESTRUCTIVE.format(tool=tool.name, danger=danger), "headless")
-            return Deny(HEADLESS.format(tool=tool.name, pattern=pattern), "headless")
+            why = f"{tool.name} was not run: {danger}. " if danger else ""
+            return Deny(why + HEADLESS.format(tool=tool.name, pattern=pattern), "headless")
         question = tool.question(input, workspace)
         title = f"{question.title} ({danger})" if danger else question.title
         shown = Question(title=title, text=question.text, language=question.language)

@@ -26,7 +26,7 @@ ORDER = ("user", "project")
 """The project's index last: it is the more specific."""
 EMPTY = "(nothing saved yet)"
 SHORT = "You have a memory in `/memories/project` and `/memories/user`; look there with the `memory` tool."
-EARLIER = "\n- Earlier sessions: `grep` a few exact words in {}/*/transcript.jsonl; never read one whole."
+EARLIER = "\n- What was said in earlier sessions: `past_sessions`."
 RULE_TOKENS = 2_000
 """What the user's own rules take of the prompt at most."""
 GUIDELINE_TOKENS = 2_000
@@ -109,17 +109,17 @@ def names_file(text: str) -> bool:
 
 
 def memory_section(
-    indexes: Mapping[str, str], tokens: int, *, sessions: str = "", guidelines: str = "", rules: Sequence[Rule] = ()
+    indexes: Mapping[str, str], tokens: int, *, earlier: bool = False, guidelines: str = "", rules: Sequence[Rule] = ()
 ) -> tuple[str, str]:
     """The section with the index of each scope that may be used, in at most about `tokens` tokens, and one line for
-    the user when not all of it went in. "" when there is no scope. `sessions`: the folder of earlier sessions as
-    `grep` takes it ("": not to be looked into). `guidelines`: a text that joins it, GUIDELINE_TOKENS at most; `rules`:
+    the user when not all of it went in. "" when there is no scope. `earlier`: whether a tool
+    searches earlier sessions. `guidelines`: a text that joins it, GUIDELINE_TOKENS at most; `rules`:
     memories that stand in it in full, whose lines of the index are left out."""
     if not indexes:
         return "", ""
     head = files("ipyagent.memory").joinpath("section.md").read_text(encoding="utf-8").strip()
-    if sessions:
-        head += EARLIER.format(sessions.replace("`", "'"))
+    if earlier:
+        head += EARLIER
     told, cut = _guided(guidelines, min(GUIDELINE_TOKENS, tokens // 4))
     head += told
     if rules:

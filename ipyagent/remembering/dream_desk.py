@@ -7,7 +7,6 @@ yes, is refused, whatever the user allows in conversations.
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Awaitable, Mapping
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,8 @@ from typing import Any
 from ipyagent.errors import ToolFailure
 from ipyagent.journal.journal import TRANSCRIPT
 from ipyagent.journal.protocols import Permission, Question, Tool, ToolOutput, Workspace
-from ipyagent.memory.transcripts import search_sessions
+from ipyagent.loop.redacting import redacted
+from ipyagent.memory.transcripts import PastSessions
 from ipyagent.project import Project
 from ipyagent.remembering.extraction_desk import MEMORY, READERS
 from ipyagent.tools.schema import FunctionTool, tool
@@ -23,8 +23,6 @@ from ipyagent.tools.schema import FunctionTool, tool
 ONLY_READ = "This call may not run in a dream: it would write or needs a permission. Only `memory` writes here."
 NOT_WHOLE = "Transcripts of sessions are not read whole; ask past_sessions for what you want to know."
 PAST = "past_sessions"
-PASSAGES = 8
-CACHE = "transcripts.sqlite"
 _WHOLE = ("read_file", "shell")
 
 
@@ -93,13 +91,7 @@ def _past_sessions(project: Project, cache: Path | None) -> FunctionTool:
         Args:
             query: A few telling words, such as a name, a file or a number.
         """
-        folders = list(project.session_folders())
-        hits, problems = await asyncio.to_thread(search_sessions, folders, query, cache=cache, most=PASSAGES)
-        lines = [f"- {hit.session}, turn {hit.turn}, {_day(hit.at)}, {hit.who}: {hit.excerpt}" for hit in hits]
-        return "\n".join(lines or problems) or "Nothing in past sessions fits these words."
+        past = PastSessions(project.session_folders, cache, redact=lambda text: redacted(text)[0])
+        return await asyncio.to_thread(past.passages, query)
 
     return past_sessions
-
-
-def _day(at: float) -> str:
-    return time.strftime("%Y-%m-%d", time.localtime(at))

@@ -46,9 +46,10 @@ from ipyagent.memory.dream_record import BY, Change
 from ipyagent.memory.files import Store
 from ipyagent.memory.provenance import PERSONAL
 from ipyagent.memory.staging import Committed, Staging
+from ipyagent.memory.transcripts import CACHE
 from ipyagent.model.client import AnthropicModel
 from ipyagent.project import DREAM
-from ipyagent.remembering.dream_desk import CACHE, dream_tools
+from ipyagent.remembering.dream_desk import dream_tools
 from ipyagent.remembering.dream_words import done_line, saved_events, waiting_line
 from ipyagent.version import __version__
 

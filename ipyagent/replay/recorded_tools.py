@@ -89,6 +89,7 @@ class ReplayWorkspace:
     limits: Callable[[str], int]
     read_stamps: dict[Path, str] = field(default_factory=dict)
     call: str = ""
+    beside: dict[Any, Any] = field(default_factory=dict)
 
     @property
     def folder(self) -> Path:
@@ -112,6 +113,10 @@ class ReplayWorkspace:
 
     @property
     def messages(self) -> object:
+        return None
+
+    @property
+    def sessions(self) -> object:
         return None
 
     @property

@@ -9,7 +9,9 @@ everything or nothing.
 from __future__ import annotations
 
 import os
+import re
 import secrets
+from collections import Counter
 from dataclasses import dataclass
 from difflib import unified_diff
 from pathlib import Path
@@ -22,6 +24,38 @@ from ipyagent.tools.paths import digest, read_bytes, shown
 
 MOST = 16 * 1024 * 1024
 """Bytes: larger files are not edited."""
+LEAST_LOST = 3
+"""Lines that must go for a text to count as cut short."""
+_LINE_END = re.compile(r"\r\n|\r|\n")
+_COMMENT = re.compile(
+    r"(?P<mark>\#+|//+|/\*+|--+|;+|%+|<!--|\{/\*|\{\#|\(\*|'|\"\"\"|REM\b|!|\[|\(|)(?P<body>[^\n]*?)"
+    r"(?:\*+/\}?|-->|\#\}|\*\)|\"\"\"|\]|\)|)\s*",
+    re.I,
+)
+"""A comment of one line in one of many languages, or text in brackets, or bare."""
+_REST_WORD = (
+    r"(?:rest|remain(?:ing|der|s)?|existing|other|previous|unchanged|same|omitted|original|as (?:before|above|is))"
+)
+_FILLER = (
+    r"(?:the|of (?:the |this )?\w+|of|this|your|all|code|files?|contents?|functions?|methods?|class(?:es)?|imports?|"
+    r"lines?|here|is|are|stays?|goes|keep|kept|no|changes?|and|text|cells?|tests?|rows?|data|implementation|body|logic|"
+    r"section|as|before|above|it|was|in|for|brevity|not|shown|truncated|snipped?|with|to|from|definitions?|setup|config)"
+)
+_FOREIGN = r"保持不变|不变|其余|剩余|省略|変更なし|unverändert|inchangé|sin cambios|invariat[oi]|без изменений|остальн"
+_REST = re.compile(
+    rf"(?=.*\b{_REST_WORD}\b)(?:\b(?:{_REST_WORD}|{_FILLER})\b[\s,.…:()-]*)+|(?:no changes?|snip(?:ped)?|truncated)"
+    rf"|.*(?:{_FOREIGN}).*",
+    re.I,
+)
+"""What such a line says beside dots."""
+_REST_ALONE = re.compile(
+    r"(?=.*\b(?:rest|remaining|remainder|existing|unchanged|omitted|other)\b)"
+    r"(?=.*\b(?:unchanged|same|omitted|as before|stays?|remains?|existing|keep|rest of|here)\b)"
+    rf"(?:\b(?:{_REST_WORD}|{_FILLER})\b[\s,.:()-]*)+"
+    r"|.*(?:其余.*不变|保持不变|unverändert|sin cambios|без изменений|変更なし)",
+    re.I,
+)
+"""What it says without any."""
 MOST_NOTEBOOK = 256 * 1024 * 1024
 """The same for notebooks, which are large by their outputs."""
 
@@ -105,6 +139,34 @@ def refuse_stand_in(new: str, before: str) -> None:
             f"{mark} only stands for a secret that you were not shown, and writing it would destroy the secret: "
             "leave what holds it as it is, and change the lines around it with edit_file"
         )
+
+
+def left_out(new: str, before: str) -> str:
+    """Why a new text is likely to lose what it replaces: it is shorter, and a line of it only says that the rest stays
+    as it is ("# ... existing code ...", "<!-- rest unchanged -->"). "" when it is not."""
+    if len(new) >= len(before):
+        return ""
+    old = Counter(line.strip() for line in _LINE_END.split(before) if line.strip())
+    lines = [line.strip() for line in _LINE_END.split(new) if line.strip()]
+    said = next((line for line in lines if len(line) <= 120 and line not in old and _stands_for_rest(line)), "")
+    lost = (old - Counter(lines)).total()
+    if not said or lost < LEAST_LOST:
+        return ""
+    return (
+        f"its line {said[:80]!r} puts nothing back: {lost:,} of the {old.total():,} lines that are there now would be "
+        "lost; edit_file changes a part and keeps the rest"
+    )
+
+
+def _stands_for_rest(line: str) -> bool:
+    found = _COMMENT.fullmatch(line)
+    if found is None:
+        return False
+    words = found["body"].strip(" .…-=*:,;!()[]{}")
+    dots = "..." in line or "…" in line
+    if not words:
+        return dots and bool(found["mark"])  # a bare "..." is Python's
+    return bool((_REST if dots else _REST_ALONE).fullmatch(words))
 
 
 def written_beside(path: Path, data: bytes) -> Path:

@@ -10,7 +10,7 @@ from typing import Any
 from ipyagent.errors import ToolFailure
 from ipyagent.journal.protocols import Question, ToolOutput, Workspace
 from ipyagent.tools.answers import text_output
-from ipyagent.tools.changes import Change, known, refuse_stand_in
+from ipyagent.tools.changes import Change, known, left_out, refuse_stand_in
 from ipyagent.tools.encodings import decode
 from ipyagent.tools.paths import shown, writable
 from ipyagent.tools.schema import tool
@@ -71,10 +71,15 @@ def _question(arguments: dict[str, Any], workspace: Workspace) -> Question:
 
 
 def _pattern(arguments: dict[str, Any], workspace: Workspace) -> str:
-    return f"edit_file({globs.escape(subject(arguments['path'], workspace))})"
+    cut = " cut short" if _destructive(arguments, workspace) else ""
+    return f"edit_file({globs.escape(subject(arguments['path'], workspace))}{cut})"
 
 
-@tool(permission="ask", writes=True, question=_question, pattern=_pattern)
+def _destructive(arguments: dict[str, Any], workspace: Workspace) -> str:
+    return left_out(arguments["new"], arguments["old"])
+
+
+@tool(permission="ask", writes=True, question=_question, pattern=_pattern, destructive=_destructive)
 async def edit_file(path: str, old: str, new: str, replace_all: bool = False, *, workspace: Workspace) -> ToolOutput:
     """Replace an exact piece of text in a file inside the project, which must have been read with `read_file` in this
     session and be unchanged since.

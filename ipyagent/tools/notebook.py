@@ -16,7 +16,18 @@ from ipyagent.kernel.notebook_run import run_cells
 from ipyagent.tools.answers import text_block, text_output
 from ipyagent.tools.changes import current
 from ipyagent.tools.code_danger import danger
-from ipyagent.tools.notebook_edit import RELOAD, UNSAVED, Action, Asked, Edit, known, planned, target_of
+from ipyagent.tools.notebook_edit import (
+    RELOAD,
+    UNSAVED,
+    Action,
+    Asked,
+    Edit,
+    cut_short,
+    known,
+    planned,
+    remember_place,
+    target_of,
+)
 from ipyagent.tools.notebook_view import cell_text, head_of, hidden, pictures_of, whole_text
 from ipyagent.tools.paths import digest, read_permission, shown, writable
 from ipyagent.tools.python import output_of
@@ -50,7 +61,7 @@ def _destructive(arguments: dict[str, Any], workspace: Workspace) -> str:
     if asked.action == "run":
         found = next((why for cell in _to_run(asked, path, workspace) if (why := danger(cell.source, path.parent))), "")
         return found or ("" if where == "own" or not where else UNSAVED[where])
-    return UNSAVED[where] if where else ""
+    return cut_short(asked, workspace) or (UNSAVED[where] if where else "")
 
 
 def _question(arguments: dict[str, Any], workspace: Workspace) -> Question:
@@ -84,6 +95,7 @@ async def notebook(
     after: str = "",
     before: str = "",
     cell_type: Literal["code", "markdown", "raw"] | None = None,
+    cells: list[dict[str, str]] | None = None,
     *,
     workspace: Workspace,
 ) -> ToolOutput:
@@ -104,8 +116,14 @@ async def notebook(
         after: The id of the cell that the new or moved one follows.
         before: The id of the cell that the new or moved one precedes.
         cell_type: Of a new cell; code when left out.
+        cells: For insert: several new cells in their order, each with `source` and, unless it is code, `cell_type`.
     """
-    asked = Asked(action, path, cell, source, old, after, before, cell_type or "")
+    asked = Asked.of(
+        {
+            "action": action, "path": path, "cell": cell, "source": source, "old": old, "after": after,
+            "before": before, "cell_type": cell_type, "cells": cells,
+        }
+    )  # fmt: skip
     target = target_of(asked, workspace)
     match action:
         case "read":
@@ -116,7 +134,8 @@ async def notebook(
             edit = planned(asked, workspace)
             where = workspace.opened(target)
             edit.write(workspace)
-            return _told(edit, where)
+            remember_place(asked, edit, workspace)
+            return _told(edit, where, len(asked.new) if action == "insert" else 1)
 
 
 def _read(asked: Asked, path: Path, workspace: Workspace) -> ToolOutput:
@@ -140,14 +159,15 @@ def _read(asked: Asked, path: Path, workspace: Workspace) -> ToolOutput:
     return output
 
 
-def _told(edit: Edit, where: str) -> ToolOutput:
-    """What was done, where the cell stands now, and what the user must do to see it."""
+def _told(edit: Edit, where: str, count: int) -> ToolOutput:
+    """What was done, where the cells (`count`) stand now, and what the user must do to see it."""
     cells = edit.after.cells
     now = next((cell for cell in cells if cell.ident == edit.ident), None)
     lines = [f"done: {edit.title[0].lower()}{edit.title[1:]}; {len(cells)} cells now"]
     if now is not None:
-        above = f"after {cells[now.number - 1].ident}" if now.number else "at the top"
-        lines.append(f"{head_of(now)} {above}")
+        for cell in cells[now.number + 1 - count : now.number + 1]:
+            above = f"after {cells[cell.number - 1].ident}" if cell.number else "at the top"
+            lines.append(f"{head_of(cell)} {above}")
         if now.outputs:
             lines.append("[its outputs are those of the old source until it is run]")
     if edit.completed:

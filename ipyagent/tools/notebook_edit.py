@@ -13,7 +13,7 @@ from ipyagent.errors import ToolFailure
 from ipyagent.journal.protocols import Question, Workspace
 from ipyagent.kernel.notebook import Cell, Kind, Notebook
 from ipyagent.kernel.notebook_ids import own_id
-from ipyagent.tools.changes import Change, current, refuse_stand_in
+from ipyagent.tools.changes import Change, current, left_out, refuse_stand_in
 from ipyagent.tools.notebook_view import hidden
 from ipyagent.tools.paths import digest, resolved, shown, writable
 
@@ -26,6 +26,7 @@ RELOAD = {
     "own": "it is open in the user's page, which still shows the old cells",
     "page": "it is open in another page of the user's, which still shows the old cells",
 }
+KINDS = ("code", "markdown", "raw")
 _DIFF = 20_000
 """Characters of a diff that are shown at most of each cell."""
 
@@ -42,16 +43,35 @@ class Asked:
     after: str = ""
     before: str = ""
     cell_type: str = ""
+    cells: tuple[tuple[str, Kind], ...] = ()
+    """Source and kind of each new cell."""
 
     @classmethod
     def of(cls, arguments: dict[str, Any]) -> Asked:
-        return cls(**{key: value for key, value in arguments.items() if value is not None})
+        given = {key: value for key, value in arguments.items() if value is not None and key != "cells"}
+        cells = tuple(_new_cell(cell) for cell in arguments.get("cells") or ())
+        if cells and (given["action"] != "insert" or given.get("source") or given.get("cell_type")):
+            raise ToolFailure("`cells` is for insert, in place of `source` and `cell_type`")
+        return cls(**given, cells=cells)
+
+    @property
+    def new(self) -> tuple[tuple[str, Kind], ...]:
+        """Source and kind of each cell that an insert makes."""
+        kind: Kind = self.cell_type or "code"  # type: ignore[assignment] # the schema lets only kinds through
+        return self.cells or ((self.source.rstrip("\n"), kind),)
+
+
+def _new_cell(given: dict[str, str]) -> tuple[str, Kind]:
+    kind = given.get("cell_type", "code")
+    if kind not in KINDS or set(given) - {"source", "cell_type"} or "source" not in given:
+        raise ToolFailure(f"each of `cells` has a `source` and, unless it is code, a `cell_type`: {', '.join(KINDS)}")
+    return given["source"].rstrip("\n"), kind  # type: ignore[return-value] # one of KINDS
 
 
 @dataclass(frozen=True)
 class Edit:
-    """A change of one notebook. `title` says it in a few words, `diff` exactly; `ident` of the cell it is about;
-    `completed`: cells that get the id that the format demands on the way."""
+    """A change of one notebook. `title` says it in a few words, `diff` exactly; `ident` of the cell it is about,
+    of several the last; `completed`: cells that get the id that the format demands on the way."""
 
     path: Path
     name: str
@@ -113,7 +133,7 @@ def planned(asked: Asked, workspace: Workspace) -> Edit:
     notebook = (before or Notebook.new()).completed()
     match asked.action:
         case "insert":
-            title, ident, after, diff = _insert(asked, notebook)
+            title, ident, after, diff = _insert(asked, notebook, _put_after(asked, path, notebook, workspace))
         case "replace":
             title, ident, after, diff = _replace(asked, notebook)
         case "move":
@@ -134,19 +154,48 @@ def _pairs(before: Notebook | None, notebook: Notebook) -> Iterator[tuple[Cell, 
 _Made: TypeAlias = tuple[str, str, Notebook, str]
 
 
-def _insert(asked: Asked, notebook: Notebook) -> _Made:
+def _put_after(asked: Asked, path: Path, notebook: Notebook, workspace: Workspace) -> list[str]:
+    """The cells that calls of this message have put after the one that is named: the new one goes behind them."""
+    beside = notebook.find(asked.after).ident if asked.after else ""
+    put = workspace.beside.get(("notebook", path, beside), []) if beside else []
+    return list(put)
+
+
+def remember_place(asked: Asked, edit: Edit, workspace: Workspace) -> None:
+    """Note which cell an insert came after, for other calls of the same message."""
+    if asked.action == "insert" and asked.after:
+        beside = edit.after.find(asked.after).ident
+        workspace.beside.setdefault(("notebook", edit.path, beside), []).append(edit.ident)
+
+
+def cut_short(asked: Asked, workspace: Workspace) -> str:
+    """Why a replace is likely to lose what the cell holds, see `changes.left_out`; "" when it is not."""
+    if asked.action != "replace":
+        return ""
+    path = target_of(asked, workspace)
+    found = known(path, workspace)
+    return "" if found is None else left_out(asked.source, asked.old or _cell(asked, found).source)
+
+
+def _insert(asked: Asked, notebook: Notebook, put: list[str]) -> _Made:
     if asked.cell:
         raise ToolFailure("`cell` is for a cell that exists; say where the new one goes with `after` or `before`")
-    kind: Kind = asked.cell_type or "code"  # type: ignore[assignment] # the schema lets only kinds through
     at, where = _place(asked, notebook)
-    source = asked.source.rstrip("\n")
-    for near in notebook.cells[max(at - 1, 0) : at + 1]:
-        if source and near.source == source and near.kind == kind:
-            raise ToolFailure(f"this very cell stands there already, as {near.ident}: it is not inserted twice")
-    refuse_stand_in(source, "")
-    after = notebook.inserted(at, kind, source)
-    ident = after.cells[at].ident
-    return f"Insert a {kind} cell {where} in", ident, after, _diff("", source, f"new {kind} cell {where}")
+    while at < len(notebook.cells) and notebook.cells[at].ident in put:
+        where = f"after {notebook.cells[at].ident}"
+        at += 1
+    near = notebook.cells[max(at - 1, 0) : at + 1]
+    after, diffs = notebook, []
+    for number, (source, kind) in enumerate(asked.new, at):
+        twin = next((one for one in near if source and (one.source, one.kind) == (source, kind)), None)
+        if twin is not None:
+            raise ToolFailure(f"this very cell stands there already, as {twin.ident}: it is not inserted twice")
+        refuse_stand_in(source, "")
+        after = after.inserted(number, kind, source)
+        diffs.append(_diff("", source, f"new {kind} cell {where if number == at else 'behind it'}"))
+    ident = after.cells[at + len(diffs) - 1].ident
+    what = f"a {asked.new[0][1]} cell" if len(diffs) == 1 else f"{len(diffs)} cells"
+    return f"Insert {what} {where} in", ident, after, "\n".join(diffs)
 
 
 def _replace(asked: Asked, notebook: Notebook) -> _Made:

@@ -10,7 +10,7 @@ from ipyagent.errors import ToolFailure
 from ipyagent.journal.protocols import Question, ToolOutput, Workspace
 from ipyagent.kernel.notebook import Notebook
 from ipyagent.tools.answers import text_output
-from ipyagent.tools.changes import Change, current, known, refuse_stand_in
+from ipyagent.tools.changes import Change, current, known, left_out, refuse_stand_in
 from ipyagent.tools.encodings import Decoded, decode
 from ipyagent.tools.paths import shown, writable
 from ipyagent.tools.schema import tool
@@ -49,7 +49,14 @@ def _question(arguments: dict[str, Any], workspace: Workspace) -> Question:
 
 
 def _pattern(arguments: dict[str, Any], workspace: Workspace) -> str:
-    return f"write_file({globs.escape(subject(arguments['path'], workspace))})"
+    cut = " cut short" if _destructive(arguments, workspace) else ""  # a yes to others is none to such a call
+    return f"write_file({globs.escape(subject(arguments['path'], workspace))}{cut})"
+
+
+def _destructive(arguments: dict[str, Any], workspace: Workspace) -> str:
+    change = planned(arguments["path"], arguments["content"], workspace)
+    old = decode(change.before) if change.before is not None else None
+    return left_out(arguments["content"], old.text) if old is not None else ""
 
 
 def subject(path: str, workspace: Workspace) -> str:
@@ -57,7 +64,7 @@ def subject(path: str, workspace: Workspace) -> str:
     return writable(path, workspace).relative_to(workspace.root).as_posix()
 
 
-@tool(permission="ask", writes=True, question=_question, pattern=_pattern)
+@tool(permission="ask", writes=True, question=_question, pattern=_pattern, destructive=_destructive)
 async def write_file(path: str, content: str, *, workspace: Workspace) -> ToolOutput:
     """Write a text file inside the project, with the folders it needs. A file that exists must have been read with
     `read_file` in this session and be unchanged since; its encoding and line ends are kept. To change a part of a

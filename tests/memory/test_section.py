@@ -28,11 +28,11 @@ def index(entries: int, word: str = "plots") -> str:
 
 
 def test_the_section_itself_is_short() -> None:
-    text, line = memory_section({"project": "", "user": ""}, 10_000, sessions=".ipyagent/sessions")
+    text, line = memory_section({"project": "", "user": ""}, 10_000, earlier=True)
     assert estimate_text(text) <= 375
     assert line == ""
     assert text.count(EMPTY) == 1
-    assert " .ipyagent/sessions/*/transcript.jsonl" in text
+    assert "\n- What was said in earlier sessions: `past_sessions`.\n" in text
     kinds = ("user (", "feedback (", "project (", "reference (")
     for said in (*kinds, "true when it was written", "secrets", "ignore memory"):
         assert said in text

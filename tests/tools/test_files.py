@@ -13,6 +13,8 @@ from tools_workspace import ShellWorkspace
 
 from ipyagent.errors import ToolFailure
 from ipyagent.journal.protocols import ToolOutput
+from ipyagent.loop.permissions import Allow, Ask, Deny, Permissions
+from ipyagent.tools.changes import left_out
 from ipyagent.tools.edit_file import edit_file
 from ipyagent.tools.glob import glob
 from ipyagent.tools.grep import grep
@@ -370,3 +372,52 @@ def test_undo_of_a_hostile_transcript_writes_nothing_outside(workspace: ShellWor
         assert restored == ()
         assert len(conflicts) == 1
     assert (tmp_path / "victim").read_text() == "v"
+
+
+OLD = "".join(f"line_{n} = {n}\n" for n in range(40))
+REST = [
+    "# ... rest of file unchanged", "# existing code", "// ...", "// ... existing code ...", "/* ... */", "# …",
+    "<!-- rest unchanged -->", "-- rest of the query unchanged", "{/* ... existing code ... */}", "# Rest unverändert",
+    "... rest of file unchanged", "[rest of file unchanged]", "(remaining lines unchanged)", "; ... rest of file ...",
+    "% rest unchanged", "# rest of the code remains the same", "# ... (rest unchanged)", "# 其余代码保持不变",
+    "# [...]", "/* rest of styles unchanged */", "# ... keep existing imports ...",
+    "// rest of the implementation unchanged",
+]  # fmt: skip
+NOT_REST = [
+    "...", "x = 1", "# compute the rest of the sums", "# the remaining budget is in column 3", "print('... rest')",
+    "# Existing customers are kept in a table", "# see the other file", "# TODO: handle the rest", "# load data ...",
+    "return rest", "# other", "# Data", "# imports",
+]  # fmt: skip
+
+
+def test_a_line_that_stands_for_the_rest_is_told_from_one_that_does_not() -> None:
+    assert [line for line in REST if not left_out(f"a = 1\n    {line}\nb\n", OLD)] == []
+    assert [line for line in NOT_REST if left_out(f"a = 1\n{line}\n", OLD)] == []
+    assert left_out(f"{OLD}# ... rest of file unchanged\n", OLD) == ""  # nothing goes
+    assert left_out("# ...\n", f"{OLD}# ...\n") == ""  # it was there before
+
+
+def test_a_file_cut_short_by_a_line_that_stands_for_the_rest_is_asked_about(workspace: ShellWorkspace) -> None:
+    file = workspace.root / "a.py"
+    file.write_text(OLD)
+    read(workspace, "a.py")
+    short = {"path": "a.py", "content": "line_0 = 1\n# ... rest of file unchanged\n"}
+    why = (
+        "its line '# ... rest of file unchanged' puts nothing back: 40 of the 40 lines that are there now would be "
+        "lost; edit_file changes a part and keeps the rest"
+    )
+    permissions = Permissions(workspace.root / "rules.json", workspace.root, "auto")
+    permissions.remember("write_file(a.py)", session=True)
+    asked = permissions.decide(write_file, short, workspace, can_ask=True)
+    assert isinstance(asked, Ask)
+    assert asked.question.title == f"Overwrite a.py? ({why})"
+    assert "-line_39 = 39" in asked.question.text
+    for mode in ("auto", "ask"):
+        permissions.mode = mode
+        refused = permissions.decide(write_file, short, workspace, can_ask=False)
+        assert isinstance(refused, Deny)
+        assert why in refused.reason
+    whole = {"path": "a.py", "content": "line_0 = 1\n"}
+    assert isinstance(permissions.decide(write_file, whole, workspace, can_ask=False), Allow)
+    part = {"path": "a.py", "old": OLD, "new": "line_0 = 1\n# ... existing code ...\n", "replace_all": False}
+    assert isinstance(permissions.decide(edit_file, part, workspace, can_ask=True), Ask)

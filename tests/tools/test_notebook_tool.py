@@ -82,6 +82,45 @@ def test_a_new_cell_goes_after_before_or_to_the_end(workspace: ShellWorkspace, p
         call(workspace, "insert", source="e", after="load", before="title")
 
 
+def test_several_cells_go_in_with_one_call_and_in_their_order(workspace: ShellWorkspace, path: Path) -> None:
+    call(workspace, "read")
+    several = [{"source": "## Part", "cell_type": "markdown"}, {"source": "a = 1\n"}, {"source": "a"}]
+    title, diff = question(workspace, "insert", cells=several, after="load")
+    assert title == "Insert 3 cells after load in n.ipynb?"
+    assert [line for line in diff.split("\n") if line.startswith("+")] == ["+## Part", "+a = 1", "+a"]
+    told = call(workspace, "insert", cells=several, after="load")
+    made = re.findall(r"id (\w+) ---", told)
+    assert ids(path) == ["title", "load", *made, "attached", "private", "rawone"]
+    assert [(cell.cell_type, cell.source) for cell in cells(path)[2:5]] == [
+        ("markdown", "## Part"), ("code", "a = 1"), ("code", "a"),
+    ]  # fmt: skip
+    assert len(workspace.changes) == 1  # one change, undone as one
+    odd = {"source": "", "cell_type": "sql"}
+    for wrong in ({"source": "x", "cells": several}, {"cells": [{"cell_type": "code"}]}, {"cells": [odd]}):
+        with pytest.raises(ToolFailure, match="`cells`"):
+            call(workspace, "insert", **wrong)
+    new = call(workspace, "insert", path="new.ipynb", cells=several)
+    assert "3 cells now" in new
+
+
+def test_inserts_of_one_message_after_the_same_cell_keep_their_order(workspace: ShellWorkspace, path: Path) -> None:
+    call(workspace, "read")
+    first, second = (new_id(call(workspace, "insert", source=source, after="load")) for source in ("a", "b"))
+    assert ids(path) == ["title", "load", first, second, "attached", "private", "rawone"]
+    workspace.beside.clear()  # the model has read the answers
+    third = new_id(call(workspace, "insert", source="c", after="load"))
+    assert ids(path)[:5] == ["title", "load", third, first, second]
+
+
+def test_a_cell_cut_short_by_a_line_that_stands_for_the_rest_is_asked_about(workspace: ShellWorkspace) -> None:
+    source = "\n".join(f"line_{n} = {n}" for n in range(20))
+    nbformat.write(new_notebook(cells=[new_code_cell(source, id="long")]), workspace.root / "n.ipynb")
+    call(workspace, "read")
+    cut = "x = 1\n# ... rest unchanged"
+    short = notebook.validate({"action": "replace", "path": "n.ipynb", "cell": "long", "source": cut})
+    assert "'# ... rest unchanged' puts nothing back: 20 of the 20 lines" in notebook.destructive(short, workspace)
+
+
 def test_replace_keeps_type_id_metadata_attachments_and_outputs(workspace: ShellWorkspace, path: Path) -> None:
     before = cells(path)
     call(workspace, "read")

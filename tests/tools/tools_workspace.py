@@ -35,6 +35,8 @@ class ShellWorkspace:
         self.skills: object = None
         self.children: object = None
         self.messages: object = None
+        self.sessions: object = None
+        self.beside: dict[Any, Any] = {}
         self.backups = self.root / ".ipyagent" / "backups"
         self._settings = IPyAgent(environ={})
 

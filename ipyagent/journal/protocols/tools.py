@@ -150,6 +150,14 @@ class Workspace(Protocol):
         """A `Messages`, for the tool that writes to other agents; None: nobody can be written to."""
 
     @property
+    def sessions(self) -> object:
+        """The `PastSessions` of `ipyagent.memory.transcripts`, for the tool that searches them; None: none are."""
+
+    @property
+    def beside(self) -> dict[Any, Any]:
+        """What calls of the same message leave for one another; emptied before each message's calls."""
+
+    @property
     def cell_ids(self) -> dict[Path, Any]:
         """Names of the cells of each notebook that was read (`kernel.notebook_ids.KnownIds`)."""
 

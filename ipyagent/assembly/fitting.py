@@ -10,8 +10,8 @@ from ipyagent.journal.protocols import Tool
 SHARE = 3
 """The descriptions of the tools may take a third of the window."""
 DISPENSABLE = (
-    "send_message", "agent", "notebook", "plan", "compact", "memory", "load_skill", "glob", "grep", "write_file",
-    "variables",
+    "send_message", "agent", "notebook", "plan", "past_sessions", "compact", "memory", "load_skill", "glob", "grep",
+    "write_file", "variables",
 )  # fmt: skip
 """What goes first; python, read_file, edit_file, shell and every tool of the user stay."""
 

@@ -321,7 +321,8 @@ def test_long_indexes_and_instructions_never_cost_the_session(
     (rendered,) = events(agent, PromptRendered)
     assert rendered.tokens < 0.9 * window
     if window == 4_000:  # no room for memory at all
-        assert "agent, notebook, plan, past_sessions, compact, memory" in told.partition("has no room for the tools ")[2]
+        left = "agent, notebook, plan, past_sessions, compact, memory"
+        assert left in told.partition("has no room for the tools ")[2]
         assert "instructions are longer than this window allows" in told
     elif window < 200_000:
         assert "memory index is longer than this window allows" in told

@@ -25,13 +25,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--set", action="append", default=[], metavar="NAME=VALUE", help="any other setting, as JSON or text"
     )
+    parser.add_argument(
+        "--facts", type=Path, metavar="FILE",
+        help="facts to look for, one JSON object a line (token, place, forms, standing); else names that stand once",
+    )  # fmt: skip
+    parser.add_argument(
+        "--own-words", action="store_true", help="of a transcript of ours: its own head, and the summaries and notes "
+        "that its model wrote"
+    )  # fmt: skip
     parser.add_argument("--turns", action="store_true", help="one more line for every turn")
     parser.add_argument("--json", action="store_true", help="print everything as one JSON object")
 
 
 def run(chosen: argparse.Namespace) -> int:
     """Replay and print; returns 1 when a request was refused. Raises UsageError, SettingError."""
-    from ipyagent.replay.facts import distinctive
+    from ipyagent.replay.facts import distinctive, read_facts
     from ipyagent.replay.importers import read_recording
     from ipyagent.replay.replaying import chosen_layers, replay, settings_for
 
@@ -39,7 +47,8 @@ def run(chosen: argparse.Namespace) -> int:
     given = {"window": chosen.window, "engine": chosen.engine, "clear_policy": chosen.policy}
     given |= dict(_setting(text) for text in chosen.set)
     settings = settings_for(layers=chosen_layers(chosen.layers), **given)
-    measured = replay(recording, settings, distinctive(recording))
+    facts = read_facts(chosen.facts) if chosen.facts is not None else distinctive(recording)
+    measured = replay(recording, settings, facts, own_words=chosen.own_words)
     if chosen.json:
         print(json.dumps({**measured.json(), "problems": recording.problems}, ensure_ascii=False, indent=1))
     else:

@@ -17,6 +17,7 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 
+from ipyagent.errors import UsageError
 from ipyagent.journal.events import Block
 from ipyagent.journal.journal import TRANSCRIPT
 from ipyagent.replay.recording import RecordedTurn, Recording, Result, Round
@@ -28,10 +29,25 @@ _RARE = re.compile(r"(?=[\w.-]*\d)(?=[\w.-]*[A-Za-z])[A-Za-z0-9][\w.-]{7,40}(?<!
 
 
 class Fact(msgspec.Struct, frozen=True):
-    """A token and the kind of text that it stands in."""
+    """A token and the kind of text that it stands in; `forms` are other ways to say the same. `standing`: a rule of
+    the user's that holds for the whole session."""
 
     token: str
     place: Place
+    forms: tuple[str, ...] = ()
+    standing: bool = False
+
+    def is_in(self, text: str) -> bool:
+        """Whether a text, case-folded, says it in one of its forms."""
+        return any(form.casefold() in text for form in (self.token, *self.forms))
+
+
+def read_facts(path: Path) -> tuple[Fact, ...]:
+    """Facts from a file, one JSON object a line. Raises UsageError."""
+    try:
+        return tuple(msgspec.json.decode(line, type=Fact) for line in path.read_bytes().splitlines() if line.strip())
+    except (OSError, msgspec.DecodeError) as problem:
+        raise UsageError(f"cannot read facts from {path}: {problem}") from None
 
 
 class Fate(msgspec.Struct, frozen=True, kw_only=True):
@@ -110,12 +126,12 @@ def distinctive(recording: Recording, count: int = 100) -> tuple[Fact, ...]:
     found: dict[Place, list[str]] = {place: [] for place in PLACES}
     seen: Counter[str] = Counter()
     for turn in recording.turns:
-        for place, text in _texts(turn):
+        for place, text in texts_of(turn):
             tokens = _RARE.findall(text)
             seen.update(tokens)
             if place is not None:
                 found[place].extend(tokens)
-    whole = "\n".join(text for turn in recording.turns for _, text in _texts(turn))
+    whole = "\n".join(text for turn in recording.turns for _, text in texts_of(turn))
     facts: list[Fact] = []
     for place in PLACES:
         once = [token for token in found[place] if seen[token] == 1 and whole.count(token) == 1]
@@ -124,7 +140,7 @@ def distinctive(recording: Recording, count: int = 100) -> tuple[Fact, ...]:
     return tuple(facts)
 
 
-def _texts(turn: RecordedTurn) -> Iterable[tuple[Place | None, str]]:
+def texts_of(turn: RecordedTurn) -> Iterable[tuple[Place | None, str]]:
     """All texts of a turn by their place; arguments of calls are of none."""
     yield "user", _text(turn.asked)
     for made in turn.rounds:
@@ -142,15 +158,16 @@ def _text(blocks: Sequence[Block]) -> str:
 def fate(facts: Sequence[Fact], messages: list[dict[str, Any]], folder: Path) -> Fate:
     """What became of the facts: `messages` as they would be sent now, `folder` the session's."""
     view = json.dumps(messages, ensure_ascii=False)
-    named = _named(view, folder)
+    named = [text.casefold() for text in _named(view, folder)]
+    view = view.casefold()
     kept: list[Fact] = []
     reachable: list[Fact] = []
     lost: list[Fact] = []
     for fact in facts:
-        if fact.token in view:
+        if fact.is_in(view):
             kept.append(fact)
         else:
-            (reachable if any(fact.token in text for text in named) else lost).append(fact)
+            (reachable if any(fact.is_in(text) for text in named) else lost).append(fact)
     return Fate(kept=tuple(kept), reachable=tuple(reachable), lost=tuple(lost))
 
 

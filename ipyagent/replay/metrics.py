@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from ipyagent.journal.events import Usage
-from ipyagent.model.prices import LESSON_MODEL, cost_of
+from ipyagent.model.prices import LESSON_MODEL, cost_of, rates_of
 from ipyagent.replay.facts import Fate
 
 
@@ -24,6 +24,60 @@ class TurnCost(msgspec.Struct, frozen=True, kw_only=True):
     window: int
     status: str
     message: str = ""
+
+
+class CompactionMade(msgspec.Struct, frozen=True, kw_only=True):
+    """One compaction: in which turn, whether before anything was answered in it, what the model call for it cost
+    (0.0: none), tokens of the prompt, how many facts the prompt held before and after, and which it lost."""
+
+    turn: int
+    trigger: str
+    method: str
+    at_start: bool
+    dollars: float
+    before: int
+    after: int
+    facts_before: int = 0
+    facts_after: int = 0
+    lost: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        when = "at its start" if self.at_start else "within it"
+        price = f"${self.dollars:.4f}" if self.dollars else "free"
+        kept = f", {self.facts_after} of {self.facts_before} facts kept" if self.facts_before else ""
+        lost = f" (lost: {', '.join(self.lost)})" if self.lost else ""
+        return (
+            f"turn {self.turn} {when}, {self.trigger}, by {self.method}, {price}: {self.before:,} to {self.after:,} "
+            f"tokens{kept}{lost}"
+        )
+
+
+class ClearingMade(msgspec.Struct, frozen=True, kw_only=True):
+    """One clearing of old results and what came of it: `saved` tokens read no more in `requests` requests until a
+    compaction or the end, `missed` tokens that were not read from the cache where the prompt before had been."""
+
+    turn: int
+    results: int
+    saved: int
+    missed: int
+    requests: int
+
+    @property
+    def written(self) -> int:
+        """Tokens that stayed and were written to the cache again."""
+        return max(0, self.missed - self.saved)
+
+    @property
+    def balance(self) -> float:
+        """Dollars gained."""
+        rates = rates_of(LESSON_MODEL)
+        return self.saved * self.requests * rates.read - self.written * (rates.write - rates.read)
+
+    def __str__(self) -> str:
+        return (
+            f"turn {self.turn}: {self.results} results, {self.saved:,} tokens less in {self.requests} requests, "
+            f"{self.written:,} written again: {'-' if self.balance < 0 else '+'}${abs(self.balance):.4f}"
+        )
 
 
 class Metrics(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,6 +96,10 @@ class Metrics(msgspec.Struct, frozen=True, kw_only=True):
     failures: tuple[str, ...] = ()
     fate: Fate = Fate()
     seconds: float = 0.0
+    compactions: tuple[CompactionMade, ...] = ()
+    clearings: tuple[ClearingMade, ...] = ()
+    spent: dict[str, float] = {}
+    """Dollars by what was asked for: the conversation, and each kind of background work."""
 
     @property
     def requests(self) -> int:
@@ -118,7 +176,10 @@ class Metrics(msgspec.Struct, frozen=True, kw_only=True):
             ),
             ("compaction calls", f"{self.compaction_calls}"),
             ("other background calls", _counted(self.forks, ("compaction", "server compaction")) or "none"),
+            ("money by kind", ", ".join(f"{kind} ${dollars:.3f}" for kind, dollars in self.spent.items()) or "none"),
             ("decisions", _counted(self.decisions) or "none"),
+            *(("compaction", str(made)) for made in self.compactions),
+            *(("clearing", str(made)) for made in self.clearings),
             ("facts", str(self.fate)),
             ("seconds", f"{self.seconds:.1f}"),
         ]

@@ -1,24 +1,65 @@
-"""Our own transcripts as recordings: what was said and what came back, without any decision on it."""
+"""Our own transcripts as recordings: what was said and what came back, without any decision on it; and beside that the
+summaries and notes that the model wrote, for a replay in which it is to write them again."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
-from ipyagent.journal.events import AssistantSaid, Event, ToolReturned, UserSaid
-from ipyagent.replay.recording import Collector, Recording
+import msgspec
+
+from ipyagent.journal.admission import text_block
+from ipyagent.journal.events import (
+    AssistantSaid,
+    Compacted,
+    Event,
+    MemorySurfaced,
+    MessageReceived,
+    NotesWritten,
+    PromptRendered,
+    Reminded,
+    ToolReturned,
+    UserSaid,
+)
+from ipyagent.replay.recording import Collector, Recording, Written
+
+_WRITTEN = re.compile(r"<(summary|notes)>\n?(.*?)\n?</\1>", re.DOTALL)
 
 
 def read_own(events: Iterable[Event]) -> Recording:
     """The recording of a journal's events."""
     collected = Collector("ipyagent")
+    head: PromptRendered | None = None
+    written: list[Written] = []
+    noted = 0
     for event in events:
         match event:
             case UserSaid():
                 collected.user(event.blocks)
+            case Reminded() | MemorySurfaced() | MessageReceived():
+                collected.beside([text_block(event.text)])
             case AssistantSaid():
                 collected.reply(event.blocks)
             case ToolReturned():
                 collected.result(event.call, event.blocks, is_error=event.is_error)
+            case PromptRendered():
+                head = head or event
+            case NotesWritten():
+                noted = collected.begun if event.calls else noted
+            case Compacted():
+                if made := _written(event, collected.begun, noted):
+                    written.append(made)
             case _:
                 pass  # the other events are decisions, and those a replay makes itself
-    return collected.finished()
+    return msgspec.structs.replace(collected.finished(), head=head, written=tuple(written))
+
+
+def _written(event: Compacted, turn: int, noted: int) -> Written | None:
+    """What the model wrote that a compaction put in the conversation's place."""
+    for block in event.blocks:
+        found = _WRITTEN.search(str(block.get("text", "")))
+        if found and found[1] == "notes":
+            return Written("notes", noted or turn, found[2])
+        if found and found[1] == "summary":
+            return Written("summary", turn, found[2])
+    return None

@@ -7,11 +7,11 @@ signs it); adjacent replies are one round, user words that got no reply belong t
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
-from ipyagent.journal.events import Block
+from ipyagent.journal.events import Block, PromptRendered
 
 NO_RESULT = "(the recording has no result of this call)"
 
@@ -41,12 +41,23 @@ class RecordedTurn(msgspec.Struct, frozen=True):
     rounds: tuple[Round, ...]
 
 
+class Written(msgspec.Struct, frozen=True):
+    """A summary or the session's notes as the recording's own model wrote them, having seen turns 1 to `turn`."""
+
+    kind: Literal["summary", "notes"]
+    turn: int
+    text: str
+
+
 class Recording(msgspec.Struct, frozen=True):
-    """A session; `problems` are lines that could not be read, as "line N: why"."""
+    """A session; `problems` are lines that could not be read, as "line N: why". `head` is its system prompt and
+    tools (None: not recorded), `written` what its model wrote for the context engine, in order."""
 
     source: str
     turns: tuple[RecordedTurn, ...]
     problems: tuple[str, ...] = ()
+    head: PromptRendered | None = None
+    written: tuple[Written, ...] = ()
 
     def __repr__(self) -> str:
         replies = sum(len(turn.rounds) for turn in self.turns)
@@ -86,6 +97,16 @@ class Collector:
         else:
             self._turns.append((kept, []))
         self._joined = False
+
+    def beside(self, blocks: Iterable[Block]) -> None:
+        """What stood beside words of the user that nobody has answered yet; later it has no place."""
+        if self._turns and not self._turns[-1][1]:
+            self.user(blocks)
+
+    @property
+    def begun(self) -> int:
+        """Turns so far."""
+        return len(self._turns)
 
     def reply(self, blocks: Iterable[Block], message: str = "") -> None:
         """Blocks of the model: text, thinking, tool_use (with whatever id). Pieces with one id of a
@@ -141,7 +162,6 @@ class Collector:
             if rounds
         ]
         return Recording(self.source, tuple(turns), tuple(self.problems))
-
 
 
 def _round(said: list[Block], results: dict[str, Result]) -> Round:

@@ -2,21 +2,27 @@
 
 The user says what was said, a scripted model on the practice server answers what was answered, each
 call gives what it gave; every request really goes over HTTP, so refusals, cache and usage are the
-server's. Background work (summaries, notes) is answered by the practice model. The layers decide
-anew: nothing of what the recording's own agent decided is taken over.
+server's. Background work (summaries, notes) is answered by the practice model, or with what the recording's own
+model had written by then (`own_words`). The layers decide anew: nothing of what the recording's own agent decided
+is taken over.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
+import re
 import tempfile
 import time
 from collections import Counter, deque
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import replace
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from ipyagent.assembly.listening import Unseen
 from ipyagent.assembly.prompt import render
@@ -24,10 +30,13 @@ from ipyagent.assembly.requests import Options
 from ipyagent.assembly.restoring import restored
 from ipyagent.assembly.wiring import endpoint_of, limit_of, limits_of, state_of
 from ipyagent.config import IPyAgent
+from ipyagent.context.summarize import PURPOSE
 from ipyagent.context.thresholds import check_fixed_part
 from ipyagent.errors import UsageError
 from ipyagent.journal.admission import text_block
 from ipyagent.journal.events import (
+    AssistantSaid,
+    CacheBroken,
     Collapsed,
     Compacted,
     Event,
@@ -39,10 +48,12 @@ from ipyagent.journal.events import (
     ServerEdited,
     SessionStarted,
     Snipped,
+    UsageReported,
     UserSaid,
 )
 from ipyagent.journal.protocols import Model, ModelEvent, ModelInfo, Request
 from ipyagent.journal.tokens import estimate_blocks
+from ipyagent.journal.view import View
 from ipyagent.loop.layers import Engine, known_layers
 from ipyagent.loop.permissions import Permissions
 from ipyagent.loop.session import Session
@@ -50,11 +61,11 @@ from ipyagent.loop.turn import run_turn
 from ipyagent.model.client import AnthropicModel
 from ipyagent.model.request_body import body_of
 from ipyagent.practice.models import PRACTICE
-from ipyagent.practice.replies import Reply
+from ipyagent.practice.replies import Reply, calls, text
 from ipyagent.practice.server import PracticeServer
 from ipyagent.practice.understanding import answer
-from ipyagent.replay.facts import Fact, Fate, fate
-from ipyagent.replay.metrics import Metrics, TurnCost, added, dollars_of, usage_of
+from ipyagent.replay.facts import Fact, Fate, fate, texts_of
+from ipyagent.replay.metrics import ClearingMade, CompactionMade, Metrics, TurnCost, added, dollars_of, usage_of
 from ipyagent.replay.recorded_tools import ReplayWorkspace, tools_of
 from ipyagent.replay.recording import RecordedTurn, Recording, Round
 from ipyagent.tools.catalogue import builtin_tools
@@ -63,11 +74,14 @@ from ipyagent.version import __version__
 WINDOW = 200_000
 CHUNK = 20_000
 """Characters in one event of a replayed stream: nobody watches it grow."""
-EDITOR = "edit_file"
-"""Our tool that background work (notes) needs."""
+EDITOR, WRITER = "edit_file", "write_file"
+"""Our tools that background work (notes) needs."""
 FIXED: dict[str, Any] = {"model": PRACTICE, "trust_all": True, "max_retries": 0}
 """Settings that every replay has."""
 MOST_REPLIES = 100_000
+_WORD = re.compile(r"[^\W\d_]{3,}|\d+(?:[.,]\d+)*")
+_UPDATE = re.compile(r'<update-notes file="([^"]*)">(.*)', re.DOTALL)
+_PARTS = re.compile(r"(?<=[.;·])\s+")
 _DECISIONS = (Collapsed, Compacted, ResultsCleared, ResultStored, ServerEdited, Snipped)
 
 
@@ -94,29 +108,95 @@ def settings_for(
     return made
 
 
-def replay(recording: Recording, settings: IPyAgent, facts: Sequence[Fact] = ()) -> Metrics:
-    """Replay a recording; blocks until it is done. Runs in a loop of its own: call it where none runs.
+def replay(
+    recording: Recording, settings: IPyAgent, facts: Sequence[Fact] = (), *, own_words: bool = False
+) -> Metrics:
+    """Replay a recording; blocks until it is done. Runs in a loop of its own: call it where none runs. `own_words`:
+    with the recording's own system prompt, tools, summaries and notes, as far as it has them.
 
     Raises WindowTooSmall when not even system prompt and tools fit the window.
     """
     with tempfile.TemporaryDirectory(prefix="ipyagent-replay-") as place:
-        return asyncio.run(_Replay(recording, settings, Path(place).resolve()).run(facts))
+        return asyncio.run(_Replay(recording, settings, Path(place).resolve(), facts, own_words=own_words).run())
+
+
+class _OwnWords:
+    """What the recording's model had written by a turn. Between two texts that are recorded, a sentence of the later
+    one counts as written once all its words had been said."""
+
+    def __init__(self, recording: Recording) -> None:
+        self._written = recording.written
+        self._said: dict[str, int] = {}
+        for number, turn in enumerate(recording.turns, 1):
+            for _, said in texts_of(turn):
+                for word in _words(said):
+                    self._said.setdefault(word, number)
+
+    def by(self, kind: str, turn: int) -> str:
+        """Summary or notes as of a turn; "" when the recording has none."""
+        mine = [written for written in self._written if written.kind == kind]
+        before = next((written.text for written in reversed(mine) if written.turn <= turn), "")
+        later = next((written for written in mine if written.turn > turn), None)
+        if later is None:
+            return before
+        lines = []
+        for line in later.text.splitlines():
+            known = [part for part in _PARTS.split(line) if part in before or self._born(part, later.turn) <= turn]
+            if line.startswith("# ") or known:
+                lines.append(line if line.startswith("# ") else " ".join(known))
+        if kind == "notes":
+            return "\n".join(lines)
+        return "\n".join([before, *(line for line in lines if line not in before)]).strip()
+
+    def _born(self, part: str, most: int) -> int:
+        """The turn in which the last word of a sentence was first said."""
+        return min(most, max((self._said[word] for word in _words(part) if word in self._said), default=most))
+
+
+def _words(text: str) -> list[str]:
+    return [word.replace(",", "") for word in _WORD.findall(text.casefold())]
 
 
 class _Script:
     """What the server answers next: the recording's reply to a request of the conversation, the
     practice model's to one of the background."""
 
-    def __init__(self) -> None:
+    def __init__(self, own: _OwnWords | None = None) -> None:
         self.rounds: deque[Round] = deque()
         self.purpose = ""
+        self.turn = 0
+        self._own = own
 
     def __call__(self, body: dict[str, Any]) -> Reply:
         if self.purpose or not self.rounds:
-            return replace(answer(body), chunk=CHUNK)
+            return replace(self._own_words(body) or answer(body), chunk=CHUNK)
         made = self.rounds.popleft()
         stop = "tool_use" if made.calls else "end_turn"
         return Reply(made.blocks, stop, chunk=CHUNK)
+
+    def _own_words(self, body: dict[str, Any]) -> Reply | None:
+        """The recording's own summary or notes, where they are asked for and it has some."""
+        if self._own is None:
+            return None
+        if self.purpose == PURPOSE and (summary := self._own.by("summary", self.turn)):
+            return text(f"<analysis></analysis>\n<summary>\n{summary}\n</summary>")
+        asked = _UPDATE.search(str(body["messages"][-1]["content"][-1].get("text")))
+        notes = self._own.by("notes", self.turn) if asked else ""
+        if asked is None or not notes:
+            return None
+        template = files("ipyagent.context").joinpath("notes_template.md").read_text(encoding="utf-8")
+        wanted = [line.rstrip() for line in template.splitlines() if line.startswith("# ")]
+        under: dict[str, list[str]] = {heading: [] for heading in wanted}
+        current: list[str] = []
+        for line in notes.splitlines():
+            if line in under:
+                current = under[line]
+            else:
+                current.append(line)
+        if all(line in asked[2] for lines in under.values() for line in lines):
+            return text("The notes say it all.")
+        content = "\n\n".join("\n".join([heading, *lines]) for heading, lines in under.items())
+        return calls([(WRITER, {"path": asked[1], "content": content})])
 
 
 class _Recorded:
@@ -143,16 +223,50 @@ class _Recorded:
 
 
 class _Watcher(Unseen):
-    """Counts what the layers did."""
+    """Counts what the layers did, and which facts each compaction left."""
 
-    def __init__(self) -> None:
+    def __init__(self, facts: Sequence[Fact]) -> None:
         self.forks: Counter[str] = Counter()
         self.decisions: Counter[str] = Counter()
         self.failures: list[str] = []
+        self.compactions: list[CompactionMade] = []
+        self.spent: dict[str, float] = {}
+        self.session: Session | None = None
+        self._facts = facts
+        self._call = 0.0
+        self._answered = False
+
+    def _compacted(self, event: Compacted) -> None:
+        assert self.session is not None
+        before = View.of(earlier for earlier in self.session.journal.read() if earlier.id < event.id)
+        texts = [json.dumps(view.messages, ensure_ascii=False).casefold() for view in (before, self.session.view)]
+        stood, stand = ([fact for fact in self._facts if fact.is_in(text)] for text in texts)
+        self.compactions.append(
+            CompactionMade(
+                turn=len(self.session.history.turns),
+                trigger=event.trigger,
+                method=event.method,
+                at_start=not self._answered,
+                dollars=self._call,
+                before=event.tokens_before,
+                after=event.tokens_after,
+                facts_before=len(stood),
+                facts_after=len(stood) - len(lost := [fact for fact in stood if fact not in stand]),
+                lost=tuple(fact.token for fact in lost),
+            )
+        )
+        self._call = 0.0
 
     def show(self, event: Event) -> None:
+        if isinstance(event, UserSaid | AssistantSaid):
+            self._answered = isinstance(event, AssistantSaid)
+        if isinstance(event, Compacted):
+            self._compacted(event)
         if isinstance(event, ForkEnded):
             self.forks[event.purpose] += event.requests
+            paid = dollars_of(event.usage)
+            self.spent[event.purpose] = self.spent.get(event.purpose, 0.0) + paid
+            self._call += paid if event.purpose == PURPOSE else 0.0
         elif isinstance(event, LayerFailed):
             self.failures.append(f"{event.layer}: {event.why}")
         elif isinstance(event, Compacted):
@@ -162,14 +276,18 @@ class _Watcher(Unseen):
 
 
 class _Replay:
-    def __init__(self, recording: Recording, settings: IPyAgent, place: Path) -> None:
+    def __init__(
+        self, recording: Recording, settings: IPyAgent, place: Path, facts: Sequence[Fact], *, own_words: bool
+    ) -> None:
         self.recording = recording
         self.settings = settings
         self.place = place
-        self.script = _Script()
-        self.watcher = _Watcher()
+        self.facts = facts
+        self.head = recording.head if own_words else None
+        self.script = _Script(_OwnWords(recording) if own_words else None)
+        self.watcher = _Watcher(facts)
 
-    async def run(self, facts: Sequence[Fact]) -> Metrics:
+    async def run(self) -> Metrics:
         began = time.monotonic()
         settings = self.settings
         with PracticeServer(self.script, window=settings.window or WINDOW, keep_bodies=False) as server:
@@ -182,7 +300,8 @@ class _Replay:
                     await self._turn(session, workspace, server, number, turn)
                     for number, turn in enumerate(self.recording.turns, 1)
                 ]
-                ends: Fate = fate(facts, _shown(session, server), session.journal.folder)
+                ends: Fate = fate(self.facts, _shown(session, server), session.journal.folder)
+                clearings = tuple(_clearings(session.journal.read()))
             finally:
                 session.close()
                 await model.close()
@@ -199,6 +318,12 @@ class _Replay:
             decisions=dict(self.watcher.decisions),
             failures=tuple(self.watcher.failures),
             fate=ends,
+            compactions=tuple(self.watcher.compactions),
+            clearings=clearings,
+            spent={
+                "conversation": sum(turn.dollars for turn in turns) - sum(self.watcher.spent.values()),
+                **self.watcher.spent,
+            },
             seconds=round(time.monotonic() - began, 2),
         )
 
@@ -206,10 +331,10 @@ class _Replay:
         """Wire the session as an agent does, with the recording's tools."""
         settings = self.settings
         workspace = ReplayWorkspace(self.place, limits=lambda name: limit_of(settings, name, settings.window or WINDOW))
-        tools = tools_of(self.recording, {EDITOR: builtin_tools()[EDITOR]})
+        tools = tools_of(self.recording, {name: builtin_tools()[name] for name in (EDITOR, WRITER)})
         info = await model.info(PRACTICE)
         scripted: Model = _Recorded(model, self.script)
-        session.surface = self.watcher
+        session.surface, self.watcher.session = self.watcher, session
         session.connect(
             scripted,
             info,
@@ -220,7 +345,7 @@ class _Replay:
             setting=lambda name: getattr(settings, name),
             restoring=lambda workspace: restored(workspace, settings, window=info.window),
         )
-        rendered = render(tools)
+        rendered = self.head or render(tools)
         check_fixed_part(rendered.tokens, rendered.tool_tokens, session.state(0))
         session.record(rendered)
         session.record(ModelChosen(model=PRACTICE, window=info.window, max_output=info.max_output))
@@ -231,9 +356,9 @@ class _Replay:
     ) -> TurnCost:
         """One turn and the background work that it began."""
         before = len(server.log)
-        self.script.rounds = deque(turn.rounds)
-        text = "\n".join(str(block["text"]) for block in turn.asked if block["type"] == "text")
-        said = UserSaid(text=text, blocks=turn.asked, tokens=estimate_blocks(turn.asked))
+        self.script.rounds, self.script.turn = deque(turn.rounds), number
+        words = "\n".join(str(block["text"]) for block in turn.asked if block["type"] == "text")
+        said = UserSaid(text=words, blocks=turn.asked, tokens=estimate_blocks(turn.asked))
         ended = await run_turn(session, said, workspace)
         if ended.status in ("finished", "limit"):
             await Engine(session, workspace, behind=True).turn_end()
@@ -263,6 +388,33 @@ def _shown(session: Session, server: PracticeServer) -> list[dict[str, Any]]:
     betas = frozenset(body.pop("extra_headers", {}).get("anthropic-beta", "").split(","))
     further = body.pop("extra_body", {})
     return server.judge.accept({**body, **further}, betas, counting=True).read.messages()
+
+
+def _clearings(events: Iterable[Event]) -> Iterator[ClearingMade]:
+    """What each clearing came to: a compaction ends what it saves."""
+    turn, fresh, told = 0, False, False
+    standing: list[ClearingMade] = []
+    for event in events:
+        match event:
+            case UserSaid():
+                turn += 1
+            case ResultsCleared():
+                standing.append(
+                    ClearingMade(turn=turn, results=len(event.calls), saved=event.saved, missed=0, requests=0)
+                )
+                fresh = True
+            case UsageReported():
+                standing = [msgspec.structs.replace(made, requests=made.requests + 1) for made in standing]
+                fresh, told = False, fresh
+            case CacheBroken() if told:  # by the request whose usage was reported last
+                standing[-1] = msgspec.structs.replace(standing[-1], missed=event.missed)
+                told = False
+            case Compacted():
+                yield from standing
+                standing, fresh, told = [], False, False
+            case _:
+                pass
+    yield from standing
 
 
 def _is_request(path: str) -> bool:

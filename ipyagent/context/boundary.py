@@ -35,6 +35,9 @@ GO_ON = {
     "model": "The compaction that you asked for is done. Go on with this request from where the summary says the work "
     "stands, without compacting again.",
 }
+PICTURE = "The newest picture of what went:"
+PICTURE_SHARE = 64
+"""The part of the window that a picture may take to stay: one in so many."""
 NOT_NOW = (
     "the newest turn was stopped between a tool call and its answer, and the model's thinking there must stay: "
     "compact everything, or say something to the agent first"
@@ -116,6 +119,7 @@ async def boundary(now: Situation, gone: Range, method: str, head: Sequence[Bloc
                 room -= tokens
                 names.append(name)
                 blocks.append(text_block(text))
+        blocks += newest_picture(now, gone.blocks, kept)
     facts = {"trigger": now.trigger, "method": method, "tokens_before": before, "tokens_after": after}
     blocks += [text_block(text) for text in await now.hook("post_compact", facts) if text.strip()]
     made = msgspec.structs.replace(made, blocks=tuple(blocks), restored=tuple(names))
@@ -125,6 +129,26 @@ async def boundary(now: Situation, gone: Range, method: str, head: Sequence[Bloc
         made = msgspec.structs.replace(made, blocks=(*head, *blocks[len(head) + len(named) :]), asked=span)
         after = _smaller(now, made, before)
     return msgspec.structs.replace(made, tokens_after=after)
+
+
+def newest_picture(now: Situation, gone: Sequence[Block], stays: Sequence[Block]) -> list[Block]:
+    """The newest picture of what goes, with a word before it, where it is small and none stays: between prompts with
+    pictures and prompts without, the provider's cache of the messages begins anew, and the model may still be asked
+    about it."""
+    if pictures_in(stays) or not (pictures := pictures_in(gone)):
+        return []
+    if _scaled(now, estimate_block(pictures[-1])) > now.state.window // PICTURE_SHARE:
+        return []
+    return [text_block(PICTURE), pictures[-1]]
+
+
+def pictures_in(blocks: Iterable[Block]) -> list[Block]:
+    """The images in blocks, also those in results."""
+    found: list[Block] = []
+    for block in blocks:
+        inner = block.get("content") if block["type"] == "tool_result" else [block]
+        found += [part for part in inner if part["type"] == "image"] if isinstance(inner, list) else []
+    return found
 
 
 def _smaller(now: Situation, made: Compacted, before: int) -> int:

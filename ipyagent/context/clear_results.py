@@ -14,9 +14,10 @@ from collections.abc import Sequence
 from itertools import accumulate
 
 from ipyagent.context.archive import left_results
-from ipyagent.context.policy import ASKED_SHARE, LOW_SHARE, Cut, Verdict, cleared_words, weigh
+from ipyagent.context.policy import LEAST_SHARE, LOW_SHARE, Cut, Verdict, cleared_words, weigh
 from ipyagent.context.reminders import without_outdated
 from ipyagent.context.server_edits import server_asked, server_clears
+from ipyagent.context.thresholds import result_tokens
 from ipyagent.journal.body import CONTEXT
 from ipyagent.journal.events import Event, LayerDecided, ResultsCleared
 from ipyagent.journal.protocols import Moment, Situation
@@ -71,7 +72,8 @@ class ClearResults:
             saved = _saved(now, results, old)
             words = "clears old results before every request"
             return _decision(now, [results[at] for at in old], BY_COUNT, saved, words)
-        old = [at for at in old if results[at].tokens > WORTH]
+        pictured = now.view.event_with_images()  # without any picture, the provider's cache of messages begins anew
+        old = [at for at in old if results[at].tokens > WORTH and results[at].event != pictured]
         verdict = judge(now, results, old, keep)
         if not verdict.clear or verdict.cut is None:
             return (LayerDecided(layer=NAME, words=verdict.words),)
@@ -138,15 +140,17 @@ def judge(now: Situation, results: list[Spot], old: list[int], keep: int) -> Ver
                 requests=max(1, int((threshold - tokens + cleared) / growth)),
             )
         )
-    asked = now.trigger == "manual"
-    need = int(ASKED_SHARE * threshold) if asked else max(1, tokens - int(LOW_SHARE * threshold))
+    one_more = result_tokens(now.setting("store_chars"), now.state.window)
+    asked, near = now.trigger == "manual", now.state.above_warning or tokens + one_more >= threshold
+    least = int(LEAST_SHARE * threshold)
     return weigh(
         cuts,
         now.rates,
         turns=now.turns,
         cold=now.idle >= lifetime,
         cached=now.setting("prompt_cache"),
-        need=need if now.state.above_warning else 0,
+        need=max(least, tokens - int(LOW_SHARE * threshold)) if near and not asked else least,
+        near=near,
         asked=asked,
     )
 

@@ -13,7 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from ipyagent.context.archive import left_ranges
+from ipyagent.context.boundary import newest_picture
 from ipyagent.context.notes_file import NOTES, Desk, Notes, read_notes
+from ipyagent.context.policy import LOW_SHARE
 from ipyagent.context.store_results import text_of
 from ipyagent.context.thresholds import notes_limit
 from ipyagent.errors import AgentError
@@ -125,6 +127,7 @@ class NotesLayer:
                 names.append(name)
                 blocks.append(text_block(words))
         blocks += [text_block(words) for words in extra if words.strip()]
+        blocks += newest_picture(now, [block for _, block, _ in placed[:cut]], [block for _, block, _ in placed[cut:]])
         if left is not None and not now.dry and left.write():  # the disk failed: nothing names what is not there
             blocks[0] = text_block(told)
         after = now.view.tokens_after(_boundary(now, placed, cut, blocks, ())) or after
@@ -239,26 +242,30 @@ def _spellings(path: Path) -> tuple[str, ...]:
 
 def _cut(now: Situation, placed: Placed) -> int | None:
     """The block from which on everything is kept verbatim: the last noted message, or before it until
-    enough is kept; None when nothing would go, or what is not noted is more than may be kept."""
+    enough is kept; None when nothing would go, or what is not noted would leave the threshold near."""
     factor = now.view.calibration.factor
     noted = max((at for at, item in enumerate(placed) if item[2] <= now.noted), default=-1)
     latest = noted  # the start of the last noted message
     while latest > 0 and placed[latest - 1][0] == placed[latest][0]:
         latest -= 1
     least, most = _limit(now, "keep_tokens") / factor, _limit(now, "keep_most_tokens") / factor
+    notes_tokens = now.view.head_tokens + _limit(now, "notes_tokens") // 2
+    unnoted = max(most, LOW_SHARE * now.state.auto_mark / factor - notes_tokens)  # it has no other place to stand
     tokens = messages = 0
     worded = False
     best: int | None = None
     for at in range(len(placed) - 1, 0, -1):
         role, block, _ = placed[at]
         tokens += estimate_block(block) if block["type"] not in THINKING else 0
-        if tokens > most:
+        if tokens > (unnoted if best is None else most):
             break
         worded = worded or block["type"] == "text"
         if placed[at - 1][0] != role:
             messages, worded = messages + worded, False
         if at <= latest and _legal(now, placed, at):
             best = at
+            if tokens > most:
+                break
             if tokens >= least and messages + worded >= now.setting("keep_messages"):
                 break
     return best

@@ -20,8 +20,12 @@ ASKED = "you asked for it"
 LOW_SHARE = 0.7
 """Near the auto-compact threshold a clearing must leave at most this share of it in the prompt: with less, the next
 results would bring it back at once, and each time the cache is written anew. Else compaction does it."""
-ASKED_SHARE = 0.02
-"""What a clearing that the user asks for must free at least, as a share of the threshold."""
+MUCH = 3.0
+"""A cut that clears so many times what it rewrites does not wait: what comes meanwhile would be written again too.
+With results of one size, batches that are two to three times what stands behind them cost least (a lot size as for
+orders: the square root of twice the rewrite over what reading the growth costs)."""
+LEAST_SHARE = 0.02
+"""What any clearing must free at least, as a share of the threshold: less is not worth a break of the cache."""
 
 
 class Cut(msgspec.Struct, frozen=True):
@@ -59,18 +63,18 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
 
 def weigh(
     cuts: Sequence[Cut], rates: Rates, *, turns: int, cold: bool = False, cached: bool = True, need: int = 0,
-    asked: bool = False,
+    near: bool = False, asked: bool = False,
 ) -> Verdict:  # fmt: skip
     """The verdict on clearing from one of `cuts` (oldest first).
 
     `turns`: requests to be expected, the next one included. `cold`: the provider holds nothing any
     more, so all will be written anyway. `cached` False: no cache is used, every token costs the input
-    price. `need`: tokens that must go at once because the auto-compact threshold is near, else 0;
-    `asked`: the user wants it, whatever it costs.
+    price. `need`: tokens that must go at least, where that costs anything; `near`: because the auto-compact
+    threshold is near; `asked`: the user wants it, whatever it costs.
 
-    A cut pays when the expected saving exceeds the cost. It is still not taken before reading the
-    old results has cost as much as the rewrite: waiting collects more of them for one rewrite, and
-    never costs more than twice what was best. Near the threshold there is no more waiting: one batch
+    A cut pays when the expected saving exceeds the cost. One that rewrites much is still not taken
+    before reading the old results has cost as much as the rewrite: waiting collects more of them for one
+    rewrite, and never costs more than twice what was best. Near the threshold there is no more waiting: one batch
     frees what is needed and pays, or everything stays and compaction does it.
     """
     if not cuts:
@@ -86,13 +90,16 @@ def weigh(
         return (0.0 if cold else cut.rewritten * (prices.write - prices.read)), saving
 
     weighed = [(saving - cost, cost, saving, cut) for cut in cuts for cost, saving in [sides(cut)]]
-    tight = need > 0 and not cold and cached
+    tight, enough = near and not cold and cached, [item for item in weighed if item[3].cleared >= need or not item[1]]
     if tight and asked:
-        fit = [item for item in weighed[:1] if item[3].cleared >= need]
-    elif tight:
-        fit = [item for item in weighed if item[3].cleared >= need and item[0] > 0]
+        fit = [item for item in enough if item[3] is cuts[0]]
     else:
-        fit = [item for item in weighed if item[0] > 0 and (not item[1] or item[3].carried * prices.read >= item[1])]
+        fit = [
+            item
+            for item in enough
+            if item[0] > 0
+            and (tight or item[3].cleared >= MUCH * item[3].rewritten or item[3].carried * prices.read >= item[1])
+        ]
     net, cost, saving, cut = max(fit or weighed, key=lambda item: item[0])
     verdict = Verdict(clear=bool(fit), cut=cut, cost=cost, saving=saving, priced=priced)
     if tight and not fit and all(each.cleared < need for each in cuts):

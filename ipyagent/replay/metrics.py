@@ -98,8 +98,10 @@ class Metrics(msgspec.Struct, frozen=True, kw_only=True):
     seconds: float = 0.0
     compactions: tuple[CompactionMade, ...] = ()
     clearings: tuple[ClearingMade, ...] = ()
-    spent: dict[str, float] = {}
-    """Dollars by what was asked for: the conversation, and each kind of background work."""
+    breaks: tuple[str, ...] = ()
+    """Where a prompt was not read from the cache although the one before had been, with the cause."""
+    kinds: dict[str, Usage] = {}
+    """Tokens by what was asked for: the conversation, and each kind of background work."""
 
     @property
     def requests(self) -> int:
@@ -127,6 +129,11 @@ class Metrics(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def dollars(self) -> float:
         return sum(turn.dollars for turn in self.turns)
+
+    @property
+    def spent(self) -> dict[str, float]:
+        """Dollars by what was asked for."""
+        return {kind: dollars_of(usage) for kind, usage in self.kinds.items()}
 
     @property
     def compaction_calls(self) -> int:
@@ -176,10 +183,12 @@ class Metrics(msgspec.Struct, frozen=True, kw_only=True):
             ),
             ("compaction calls", f"{self.compaction_calls}"),
             ("other background calls", _counted(self.forks, ("compaction", "server compaction")) or "none"),
-            ("money by kind", ", ".join(f"{kind} ${dollars:.3f}" for kind, dollars in self.spent.items()) or "none"),
+            ("money by kind", ", ".join(f"{kind} ${cost:.3f}" for kind, cost in self.spent.items())),
+            ("read share by kind", ", ".join(f"{kind} {_percent(usage)}" for kind, usage in self.kinds.items())),
             ("decisions", _counted(self.decisions) or "none"),
             *(("compaction", str(made)) for made in self.compactions),
             *(("clearing", str(made)) for made in self.clearings),
+            *(("cache break", made) for made in self.breaks),
             ("facts", str(self.fate)),
             ("seconds", f"{self.seconds:.1f}"),
         ]
@@ -198,13 +207,14 @@ class Metrics(msgspec.Struct, frozen=True, kw_only=True):
             "cache_read_share": round(self.read_share, 4),
             "prompt_tokens": self.usage.prompt,
             "dollars": round(self.dollars, 4),
+            "spent": {kind: round(cost, 4) for kind, cost in self.spent.items()},
             "compaction_calls": self.compaction_calls,
             "facts": {"kept": len(self.fate.kept), "reachable": len(self.fate.reachable), "lost": len(self.fate.lost)},
         }
 
 
 def _percent(usage: Usage) -> str:
-    return f"{100 * usage.cache_read / usage.prompt:.0f} %" if usage.prompt else "-"
+    return f"{100 * usage.cache_read / usage.prompt:.1f} %" if usage.prompt else "-"
 
 
 def _counted(counts: dict[str, int], without: tuple[str, ...] = ()) -> str:

@@ -48,6 +48,7 @@ from ipyagent.journal.events import (
     ServerEdited,
     SessionStarted,
     Snipped,
+    Usage,
     UsageReported,
     UserSaid,
 )
@@ -122,7 +123,7 @@ def replay(
 
 class _OwnWords:
     """What the recording's model had written by a turn. Between two texts that are recorded, a sentence of the later
-    one counts as written once all its words had been said."""
+    one counts as written once what it tells had been said: its numbers, and four fifths of its words."""
 
     def __init__(self, recording: Recording) -> None:
         self._written = recording.written
@@ -133,24 +134,36 @@ class _OwnWords:
                     self._said.setdefault(word, number)
 
     def by(self, kind: str, turn: int) -> str:
-        """Summary or notes as of a turn; "" when the recording has none."""
-        mine = [written for written in self._written if written.kind == kind]
-        before = next((written.text for written in reversed(mine) if written.turn <= turn), "")
-        later = next((written for written in mine if written.turn > turn), None)
-        if later is None:
-            return before
-        lines = []
-        for line in later.text.splitlines():
-            known = [part for part in _PARTS.split(line) if part in before or self._born(part, later.turn) <= turn]
-            if line.startswith("# ") or known:
-                lines.append(line if line.startswith("# ") else " ".join(known))
-        if kind == "notes":
-            return "\n".join(lines)
-        return "\n".join([before, *(line for line in lines if line not in before)]).strip()
+        """Summary or notes as of a turn; "" when the recording has none of them."""
+        if all(written.kind != kind for written in self._written):
+            return ""
+        told = ""
+        for written in self._written:
+            if written.kind != kind and (kind == "summary" or written.turn <= self._last(kind)):
+                continue
+            lines = [self._known(line, written.turn, turn, told) for line in written.text.splitlines()]
+            text = "\n".join(line for line in lines if line)
+            # a text that had been written stands as it is; what comes after it adds its sentences
+            told = text if written.kind == kind and (not told or written.turn <= turn) else f"{told}\n{text}".strip()
+            if written.turn > turn:
+                break
+        return told
+
+    def _last(self, kind: str) -> int:
+        return max(written.turn for written in self._written if written.kind == kind)
+
+    def _known(self, line: str, written: int, turn: int, told: str) -> str:
+        """What a line says that was known by `turn` and is not in `told`."""
+        if line.startswith("# ") or written <= turn:
+            return "" if line in told and line.startswith("# ") and written > turn else line
+        return " ".join(part for part in _PARTS.split(line) if part not in told and self._born(part, written) <= turn)
 
     def _born(self, part: str, most: int) -> int:
-        """The turn in which the last word of a sentence was first said."""
-        return min(most, max((self._said[word] for word in _words(part) if word in self._said), default=most))
+        """The turn by which what a sentence tells had been said."""
+        found = [(self._said[word], word[0].isdigit() and len(word) > 2) for word in _words(part) if word in self._said]
+        words = sorted(turn for turn, number in found if not number)
+        latest = max([turn for turn, number in found if number] + words[: 1 + 4 * len(words) // 5][-1:], default=most)
+        return min(most, latest)
 
 
 def _words(text: str) -> list[str]:
@@ -187,7 +200,7 @@ class _Script:
         template = files("ipyagent.context").joinpath("notes_template.md").read_text(encoding="utf-8")
         wanted = [line.rstrip() for line in template.splitlines() if line.startswith("# ")]
         under: dict[str, list[str]] = {heading: [] for heading in wanted}
-        current: list[str] = []
+        current = under[wanted[-1]]
         for line in notes.splitlines():
             if line in under:
                 current = under[line]
@@ -230,7 +243,8 @@ class _Watcher(Unseen):
         self.decisions: Counter[str] = Counter()
         self.failures: list[str] = []
         self.compactions: list[CompactionMade] = []
-        self.spent: dict[str, float] = {}
+        self.kinds: dict[str, Usage] = {"conversation": Usage()}
+        self.breaks: list[str] = []
         self.session: Session | None = None
         self._facts = facts
         self._call = 0.0
@@ -262,11 +276,15 @@ class _Watcher(Unseen):
             self._answered = isinstance(event, AssistantSaid)
         if isinstance(event, Compacted):
             self._compacted(event)
+        if isinstance(event, CacheBroken) and self.session is not None:
+            turn = len(self.session.history.turns)
+            self.breaks.append(f"turn {turn}: {event.missed:,} tokens not read: {event.cause}")
         if isinstance(event, ForkEnded):
             self.forks[event.purpose] += event.requests
-            paid = dollars_of(event.usage)
-            self.spent[event.purpose] = self.spent.get(event.purpose, 0.0) + paid
-            self._call += paid if event.purpose == PURPOSE else 0.0
+            self.kinds[event.purpose] = self.kinds.get(event.purpose, Usage()) + event.usage
+            self._call += dollars_of(event.usage) if event.purpose == PURPOSE else 0.0
+        if isinstance(event, UsageReported):
+            self.kinds["conversation"] += event.usage
         elif isinstance(event, LayerFailed):
             self.failures.append(f"{event.layer}: {event.why}")
         elif isinstance(event, Compacted):
@@ -320,10 +338,8 @@ class _Replay:
             fate=ends,
             compactions=tuple(self.watcher.compactions),
             clearings=clearings,
-            spent={
-                "conversation": sum(turn.dollars for turn in turns) - sum(self.watcher.spent.values()),
-                **self.watcher.spent,
-            },
+            breaks=tuple(self.watcher.breaks),
+            kinds=dict(self.watcher.kinds),
             seconds=round(time.monotonic() - began, 2),
         )
 

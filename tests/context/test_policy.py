@@ -41,12 +41,14 @@ def test_the_cut_that_gains_most_is_chosen() -> None:
 
 
 def test_it_waits_until_reading_the_old_results_has_cost_as_much_as_the_rewrite() -> None:
-    rewrite = 3_000 * 2.3e-6
+    rewrite = 5_000 * 2.3e-6
     enough = rewrite / 0.2e-6
-    early, ripe = Cut(0, 1, 10_000, 3_000, round(enough * 0.9)), Cut(0, 1, 10_000, 3_000, round(enough * 1.1))
+    early, ripe = Cut(0, 1, 10_000, 5_000, round(enough * 0.9)), Cut(0, 1, 10_000, 5_000, round(enough * 1.1))
     assert not weigh([early], RATES, turns=20).clear
     assert "so it waits" in weigh([early], RATES, turns=20).words
     assert weigh([ripe], RATES, turns=20).clear
+    little = Cut(0, 1, 10_000, 3_000, round(enough * 0.1))
+    assert weigh([little], RATES, turns=20).clear, "with little behind it, it would only become dearer"
 
 
 def test_a_cold_cache_makes_the_rewrite_free() -> None:
@@ -65,16 +67,19 @@ def test_without_a_cache_every_token_costs_the_input_price() -> None:
 
 def test_near_the_threshold_one_batch_frees_what_is_needed_and_pays_or_nothing_goes() -> None:
     far, near, little = Cut(0, 9, 20_000, 10_000), Cut(3, 6, 18_000, 3_000), Cut(8, 1, 1_200, 100)
-    verdict = weigh([far, near, little], RATES, turns=20, need=15_000)
+    verdict = weigh([far, near, little], RATES, turns=20, need=15_000, near=True)
     assert (verdict.clear, verdict.cut) == (True, near), "the one that gains most of those that free enough"
     assert "the auto-compact threshold is near" in verdict.words
-    few = weigh([little], RATES, turns=20, need=15_000)
+    few = weigh([little], RATES, turns=20, need=15_000, near=True)
     assert not few.clear, "a request or two later it would be near again"
     assert "would be near the auto-compact threshold without them too" in few.words
-    dear = weigh([Cut(0, 9, 20_000, 100_000)], RATES, turns=3, need=15_000)
+    small = Cut(0, 2, 600, 100, carried=10**6)
+    assert weigh([small], RATES, turns=20).clear
+    assert not weigh([small], RATES, turns=20, need=700).clear, "too little for a break of the cache"
+    dear = weigh([Cut(0, 9, 20_000, 100_000)], RATES, turns=3, need=15_000, near=True)
     assert not dear.clear, "its own arithmetic is negative"
     assert dear.words.startswith("kept 9 old results: clearing now would cost $0.230 in cache writes to save $0.012")
-    assert weigh([Cut(0, 9, 20_000, 100_000)], RATES, turns=3, need=15_000, asked=True).clear
+    assert weigh([Cut(0, 9, 20_000, 100_000)], RATES, turns=3, need=15_000, near=True, asked=True).clear
 
 
 def test_a_saving_is_counted_until_the_window_is_full_again() -> None:

@@ -17,7 +17,7 @@ from ipyagent.context.archive import left_results
 from ipyagent.context.policy import LEAST_SHARE, LOW_SHARE, Cut, Verdict, cleared_words, weigh
 from ipyagent.context.reminders import without_outdated
 from ipyagent.context.server_edits import server_asked, server_clears
-from ipyagent.context.thresholds import result_tokens
+from ipyagent.context.thresholds import near_threshold
 from ipyagent.journal.body import CONTEXT
 from ipyagent.journal.events import Event, LayerDecided, ResultsCleared
 from ipyagent.journal.protocols import Moment, Situation
@@ -140,8 +140,8 @@ def judge(now: Situation, results: list[Spot], old: list[int], keep: int) -> Ver
                 requests=max(1, int((threshold - tokens + cleared) / growth)),
             )
         )
-    one_more = result_tokens(now.setting("store_chars"), now.state.window)
-    asked, near = now.trigger == "manual", now.state.above_warning or tokens + one_more >= threshold
+    asked = now.trigger == "manual"
+    near = now.state.above_warning or near_threshold(now.state, now.setting("store_chars"))
     least = int(LEAST_SHARE * threshold)
     return weigh(
         cuts,

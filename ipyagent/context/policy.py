@@ -20,6 +20,8 @@ ASKED = "you asked for it"
 LOW_SHARE = 0.7
 """Near the auto-compact threshold a clearing must leave at most this share of it in the prompt: with less, the next
 results would bring it back at once, and each time the cache is written anew. Else compaction does it."""
+SURE = 1.25
+"""What a saving must be at least of the cost: how many requests will come, and how large, is a guess."""
 MUCH = 3.0
 """A cut that clears so many times what it rewrites does not wait: what comes meanwhile would be written again too.
 With results of one size, batches that are two to three times what stands behind them cost least (a lot size as for
@@ -97,7 +99,7 @@ def weigh(
         fit = [
             item
             for item in enough
-            if item[0] > 0
+            if item[2] > SURE * item[1]
             and (tight or item[3].cleared >= MUCH * item[3].rewritten or item[3].carried * prices.read >= item[1])
         ]
     net, cost, saving, cut = max(fit or weighed, key=lambda item: item[0])

@@ -42,6 +42,11 @@ def result_chars(chars: int, window: int) -> int:
     return _within(chars, window, RESULT_SHARE)
 
 
+def near_threshold(state: WindowState, chars: int) -> bool:
+    """Whether one more result, as large as the setting `chars` allows, would reach the auto-compact threshold."""
+    return state.tokens + result_tokens(chars, state.window) >= state.auto_mark
+
+
 def result_tokens(chars: int, window: int) -> int:
     """Tokens of a result as large as `result_chars` allows."""
     return int(result_chars(chars, window) / PROSE)

@@ -16,7 +16,7 @@ from functools import cache
 from importlib import import_module
 from typing import Any
 
-from ipyagent.context.thresholds import result_tokens
+from ipyagent.context.thresholds import near_threshold
 from ipyagent.errors import AgentError, JournalError, ModelError
 from ipyagent.journal.events import Compacted, Event, LayerDecided, LayerFailed
 from ipyagent.journal.protocols import Forked, ForkOrder, Layer, Moment, Situation, Workspace
@@ -81,7 +81,7 @@ class Engine:
         await self._ask_all("request")
         session, begins, self._begun = self.session, not self._begun, True
         state = session.state(session.view.count().tokens)
-        near = state.tokens + result_tokens(session.setting("store_chars"), state.window) >= state.auto_mark
+        near = near_threshold(state, session.setting("store_chars"))
         if begins and near and not state.above_auto and not self._held_back():
             await self._ask_all("near")
         if session.state(session.view.count().tokens).above_auto:

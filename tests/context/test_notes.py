@@ -439,7 +439,7 @@ def test_a_turn_that_begins_near_the_mark_is_compacted_by_notes_before_it_thinks
     agent = grown(room)
     asked = len(room.server.messages)
     tokens = agent.session.view.count().tokens
-    agent.settings.auto_compact_percent = (tokens + 4_000) * 100 // 32_000
+    agent.settings.auto_compact_percent = (tokens + 3_000) * 100 // 32_000
     big = tool("python", {"code": f"print({words(77, 6_000)!r})"}, thinking="let me look")
     assert room.turn(agent, "look", big, text("seen")).status == "finished"
     [made] = room.events(agent, Compacted)

@@ -15,7 +15,7 @@ from ipyagent.journal.view import View
 
 Moment: TypeAlias = Literal["results", "request", "near", "mark", "overflow", "turn_end"]
 """When a layer is asked: all results of a reply are in and not sent yet; before each request; a turn begins
-within one large result of the auto-compact threshold, which it would cross; that threshold is reached
+near the auto-compact threshold, which it may cross; that threshold is reached
 (or somebody asked for a compaction); the server said that the prompt is too long; a turn has ended."""
 
 

@@ -18,6 +18,7 @@ from ipyagent.assembly.listening import Unseen
 from ipyagent.assembly.requests import Options
 from ipyagent.assembly.stepping import Stepped, paid_words, stepped
 from ipyagent.context.archive import left_ranges
+from ipyagent.context.policy import paid_back_words
 from ipyagent.context.ranges import Range, whole_turns
 from ipyagent.context.summarize import PURPOSE
 from ipyagent.errors import CompactionFailed, UsageError
@@ -175,7 +176,7 @@ def _told(session: Session, seen: _Watcher, made: Compacted, words: str) -> str:
         price = f"nothing (on {LESSON_MODEL} it would be ${would:.4f})"
     lines = [
         f"compacted {words} ({made.method}): {made.tokens_before:,} → {made.tokens_after:,} tokens"
-        f"{_reads(session, made)}; it cost {price}"
+        f"{_reads(session, made)}; it cost {price}{paid_back_words(made.paid_back)}"
     ]
     stayed = ["system prompt, tools and your newest request", *made.restored]
     lines.append(f"still there: {', '.join(stayed)}; %compact --undo takes it back")

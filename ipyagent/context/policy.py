@@ -159,3 +159,11 @@ def rounded(tokens: int) -> str:
     """ "12,000": two significant digits, so that words change only when the matter does."""
     size = max(0, len(str(abs(tokens))) - 2)
     return f"{round(tokens, -size):,}"
+
+
+def paid_back_words(requests: int | None) -> str:
+    """After how many requests a compaction has paid for itself, to be added to a line; "" when that is not known."""
+    if requests is None:
+        return ""
+    after = f"paid back after about {requests:,} request{'s' * (requests != 1)}"
+    return f", {after}" if requests else ", nothing to pay back"

@@ -183,7 +183,7 @@ class Conversation:
         read = self._read
         if event.asked:
             self.body.remember(event.id)
-            self._before[event.id] = self.tally.weighed, self.entries.known(), self.left_out
+            self._before[event.id] = self.tally.weighed_at(read), self.entries.known(), self.left_out
         change = self.body.clear_results(event.calls, event.text, event.place, event.kept, event.contexts)
         if change is None and event.asked:
             self.body.standing.pop()  # nothing was changed: there is nothing to take back
@@ -230,7 +230,8 @@ class Conversation:
         """A range gives way to blocks. What the provider holds of the prefix before it stays held."""
         if self.calls:
             return  # a call whose result is still to come may not leave, nor its thinking
-        read, before = self._read, (self.tally.weighed, self.entries.known(), self.left_out)
+        read = self._read
+        before = self.tally.weighed_at(read), self.entries.known(), self.left_out
         start = self.body.replace(first, last, request_blocks(blocks), event)
         if start is not None:
             self._before[event] = before

@@ -304,6 +304,9 @@ class Compacted(_Event, frozen=True, tag=True):
     """What was put back after the summary, for the user: "file a.csv", "variables"."""
     asked: tuple[int, int] = (0, 0)
     """Which of `blocks` are the request that was being worked on, with what is said of it: from, and up to before."""
+    paid_back: int | None = None
+    """After how many requests it has saved what it cost: the cache written anew, and a model call, if any; None when no
+    price is known."""
 
 
 class Snipped(_Event, frozen=True, tag=True):

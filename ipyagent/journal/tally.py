@@ -105,10 +105,10 @@ class Tally:
 
     # -------------------------------------------------------------- decisions
 
-    @property
-    def weighed(self) -> Weighed | None:
-        """The prompt as it stands; None when the server has counted nothing of it."""
-        return Weighed(self.count().tokens, self.head + self._weight) if self._base else None
+    def weighed_at(self, messages: int) -> Weighed | None:
+        """The prompt as it stands, its messages weighed anew as for `change`; None when the server has counted nothing
+        of it."""
+        return Weighed(self.count().tokens, self.head + messages) if self._base else None
 
     @property
     def measure(self) -> float:

@@ -8,6 +8,7 @@ says so; a second automatic one within `compact_thrash_turns` turns is refused w
 from __future__ import annotations
 
 import asyncio
+import math
 import pkgutil
 import re
 import time
@@ -16,10 +17,14 @@ from functools import cache
 from importlib import import_module
 from typing import Any
 
+import msgspec
+
 from ipyagent.context.thresholds import near_threshold
 from ipyagent.errors import AgentError, JournalError, ModelError
 from ipyagent.journal.events import Compacted, Event, LayerDecided, LayerFailed
 from ipyagent.journal.protocols import Forked, ForkOrder, Layer, Moment, Situation, Workspace
+from ipyagent.journal.tokens import estimate_blocks
+from ipyagent.loop.cache_watch import SECONDS
 from ipyagent.loop.fork import run_fork
 from ipyagent.loop.hooks import hooks
 from ipyagent.loop.keeping import place_of
@@ -131,10 +136,13 @@ class Engine:
         failed = False
         session.show_phase("compacting")
         for layer in self.enabled("mark"):
+            paid = self._so_far
             events = await self._consider(layer, moment, trigger, instructions, first, last, gap)
             failed = failed or events is None
             recorded = [
-                session.record(event) for event in events or () if trigger == "manual" or self._is_news(event)
+                session.record(self._with_price(event, paid))
+                for event in events or ()
+                if trigger == "manual" or self._is_news(event)
             ]
             made = next((event for event in recorded if isinstance(event, Compacted)), made)
             after = session.view.count().tokens
@@ -186,9 +194,33 @@ class Engine:
 
     async def _ask_all(self, moment: Moment) -> None:
         for layer in self.enabled(moment):
+            paid = self._so_far
             for event in await self._consider(layer, moment, "auto") or ():
                 if self._is_news(event):
-                    self.session.record(event)
+                    self.session.record(self._with_price(event, paid))
+
+    @property
+    def _so_far(self) -> float | None:
+        """What was paid until now in dollars; None when a price was not known."""
+        return self.spent if self._behind else self.session.turn_cost
+
+    def _with_price(self, event: Event, paid: float | None) -> Event:
+        """A compaction with the number of requests that pay it back; `paid`: dollars before the layer was asked. As if
+        the system prompt stayed as it is."""
+        session, view, now = self.session, self.session.view, self._so_far
+        rates = session.rates()
+        if not isinstance(event, Compacted) or not rates.read or paid is None or now is None:
+            return event
+        saved, written = event.tokens_before - event.tokens_after, 0
+        if session.setting("prompt_cache"):
+            idle = max(0.0, time.time() - session.history.said_at)
+            held = view.held(len(view.messages), SECONDS[session.limits.cache_ttl] - idle)
+            anyway = view.behind().tokens[held]  # the provider holds nothing of that
+            stays = estimate_blocks(block for _, block, source in view.placed() if source < event.first)
+            written = max(0, event.tokens_after - view.head_counted - view.scaled(anyway + stays))
+        once = written * (rates.write - rates.read) + now - paid
+        each = saved * (rates.read if session.setting("prompt_cache") else rates.input)
+        return msgspec.structs.replace(event, paid_back=math.ceil(once / each)) if saved > 0 else event
 
     def _is_news(self, event: Event) -> bool:
         """Whether it is worth a line of the journal: a layer that does nothing speaks once a turn at

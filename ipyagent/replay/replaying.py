@@ -121,7 +121,7 @@ def replay(
         return asyncio.run(_Replay(recording, settings, Path(place).resolve(), facts, own_words=own_words).run())
 
 
-class _OwnWords:
+class OwnWords:
     """What the recording's model had written by a turn. Between two texts that are recorded, a sentence of the later
     one counts as written once what it tells had been said: its numbers, and four fifths of its words."""
 
@@ -174,7 +174,7 @@ class _Script:
     """What the server answers next: the recording's reply to a request of the conversation, the
     practice model's to one of the background."""
 
-    def __init__(self, own: _OwnWords | None = None) -> None:
+    def __init__(self, own: OwnWords | None = None) -> None:
         self.rounds: deque[Round] = deque()
         self.purpose = ""
         self.turn = 0
@@ -302,7 +302,7 @@ class _Replay:
         self.place = place
         self.facts = facts
         self.head = recording.head if own_words else None
-        self.script = _Script(_OwnWords(recording) if own_words else None)
+        self.script = _Script(OwnWords(recording) if own_words else None)
         self.watcher = _Watcher(facts)
 
     async def run(self) -> Metrics:

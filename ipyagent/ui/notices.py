@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import assert_never
 
+from ipyagent.context.policy import paid_back_words
 from ipyagent.journal.events import (
     AssistantSaid,
     BlockDropped,
@@ -71,7 +72,7 @@ def notice_of(event: Event) -> tuple[str, Level] | None:
             return (f"Cleared {count:,} old result{'s' * (count != 1)}, about {event.saved:,} tokens", "info")
         case Compacted():
             change = f"{event.tokens_before:,} to {event.tokens_after:,} tokens"
-            return (f"Compacted ({event.trigger}, {event.method}): {change}", "info")
+            return (f"Compacted ({event.trigger}, {event.method}): {change}{paid_back_words(event.paid_back)}", "info")
         case Snipped():
             return (f"A part left the context, about {event.saved:,} tokens", "info")
         case Collapsed():

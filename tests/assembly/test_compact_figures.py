@@ -8,13 +8,18 @@ from pathlib import Path
 
 import pytest
 from compact_room import CompactRoom, compact_room, words
-from notes_room import notes_room
+from notes_room import NotesRoom, notes_room
+from rooms import MODEL
 
 from ipyagent import Agent
 from ipyagent.errors import CompactionFailed
-from ipyagent.journal.events import Compacted, ForkEnded, PromptRendered, Snipped
+from ipyagent.journal.events import Collapsed, Compacted, ForkEnded, PromptRendered, Snipped
+from ipyagent.journal.journal import TRANSCRIPT, read_events
+from ipyagent.journal.view import View
+from ipyagent.model.prices import rates_of
 from ipyagent.practice.exchange import Exchange
 from ipyagent.practice.replies import text, tool
+from ipyagent.ui.notices import notice_of
 
 HEAVY = 2_500
 
@@ -241,3 +246,58 @@ def test_a_compaction_that_came_to_nothing_says_what_it_cost(place: CompactRoom)
         agent.compact()
     (fork,) = place.of(agent, ForkEnded)
     assert f"it cost ${fork.cost:.4f}; %context" in str(caught.value)
+
+
+def test_it_is_paid_back_after_as_many_requests_as_is_said(place: CompactRoom) -> None:
+    agent = weighed(place, 5)
+    said = agent.compact()
+    (made,) = place.of(agent, Compacted)
+    (fork,) = [event for event in place.of(agent, ForkEnded) if event.purpose == "compaction"]
+    counted(place, agent)
+    _, _, written = prompt(place.server.messages[-1])
+    rates = rates_of(MODEL)
+    once = (written - 10) * (rates.write - rates.read) + fork.cost
+    each = (made.tokens_before - made.tokens_after) * rates.read
+    assert made.paid_back == pytest.approx(once / each, abs=1.5)
+    assert f"paid back after about {made.paid_back} requests" in said
+    assert notice_of(made)[0].endswith(f"tokens, paid back after about {made.paid_back} requests")  # type: ignore[index]
+
+
+KINDS = ("summary", "a part", "notes", "snip", "collapse", "undo", "the model's")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_after_each_kind_of_compaction_the_count_is_the_servers(tmp_path: Path, kind: str) -> None:
+    with (notes_room if kind == "notes" else compact_room)(tmp_path) as room:
+        agent = room.agent(memory=False, layer_collapse=kind == "collapse", collapse_percent=25, window=40_000)
+        for number in range(1, 6):
+            table = tool("python", {"code": f"print({words(number, 900)!r})"}, thinking=f"box {number}")
+            room.turn(agent, f"weigh box {number}: {words(number, 300)}", table, text(f"box {number} is 3 kg"))
+        assert agent.session is not None
+        view = agent.session.view
+        before = view.count().tokens
+        match kind:
+            case "a part":
+                agent.compact("--up-to 3")
+            case "snip":
+                agent.compact("--snip 2:3")
+            case "the model's":
+                room.turn(agent, "and now", tool("compact", {}), text("done"))
+            case "undo":
+                agent.compact()
+                agent.compact("--undo")
+                assert view.count().tokens == before, "the same bytes have the same figure"
+            case "collapse":
+                room.turn(agent, "one more", text("fine"))
+            case _:
+                agent.compact()
+        decided = {"snip": Snipped, "collapse": Collapsed}.get(kind, Compacted)
+        events = list(read_events(agent.session.journal.folder / TRANSCRIPT))
+        assert any(isinstance(event, decided) for event in events), kind
+        if kind == "notes":
+            assert next(event for event in events if isinstance(event, Compacted)).method == "notes"
+        assert View.of(events).count() == view.count(), "a journal taken up again has the same figure"
+        now = view.count().tokens
+        room.turn(agent, "hi", text("hello"))
+        last = room.asked(updates=False)[-1] if isinstance(room, NotesRoom) else room.server.messages[-1]
+        assert now == pytest.approx(sum(prompt(last)) - 10, rel=0.05)

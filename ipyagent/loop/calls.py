@@ -10,7 +10,7 @@ import asyncio
 import json
 import time
 import traceback
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping
 from difflib import get_close_matches
 from itertools import groupby
 from typing import Any
@@ -24,6 +24,7 @@ from ipyagent.journal.protocols import Answer, Reply, Tool, ToolOutput, Workspac
 from ipyagent.journal.tokens import estimate_blocks
 from ipyagent.loop.hooks import hooks
 from ipyagent.loop.keeping import hidden, kept
+from ipyagent.loop.missteps import Missteps
 from ipyagent.loop.permissions import Ask, Deny, digest_of
 from ipyagent.loop.session import Session
 from ipyagent.tools.answers import capped
@@ -36,9 +37,9 @@ MOST_TEXT = 4
 """Our tools keep to `tool_output_chars` themselves; others are cut at this many times it."""
 
 
-async def run_calls(session: Session, reply: Reply, workspace: Workspace) -> int:
-    """Run every call of the reply; returns how many there were. Cancelling stops what runs and
-    starts nothing more; calls without a result are left open for the caller to close."""
+async def run_calls(session: Session, reply: Reply, workspace: Workspace, missteps: Missteps) -> int:
+    """Run every call of the reply; returns how many there were. `missteps` counts those that fail. Cancelling stops
+    what runs and starts nothing more; calls without a result are left open for the caller to close."""
     calls = [block for block in reply.said.blocks if block["type"] == "tool_use"]
     workspace.beside.clear()
 
@@ -48,10 +49,10 @@ async def run_calls(session: Session, reply: Reply, workspace: Workspace) -> int
 
     for together, group in groupby(calls, key=side_by_side):
         if together:
-            await _together([_call(session, call, reply.invalid.get(call["id"]), workspace) for call in group])
+            await _together([_call(session, call, reply.invalid, workspace, missteps) for call in group])
         else:
             for call in group:
-                await _call(session, call, reply.invalid.get(call["id"]), workspace)
+                await _call(session, call, reply.invalid, workspace, missteps)
     return len(calls)
 
 
@@ -66,13 +67,15 @@ async def _together(batch: list[Coroutine[Any, Any, None]]) -> None:
         await asyncio.wait(tasks)
 
 
-async def _call(session: Session, call: Block, invalid: str | None, workspace: Workspace) -> None:
+async def _call(
+    session: Session, call: Block, invalid: Mapping[str, str], workspace: Workspace, missteps: Missteps
+) -> None:
     """One call, from its arguments to its journalled result."""
     began = time.monotonic()
     own = workspace.for_call(call["id"], lambda text: _stream(session, call["id"], text))
     try:
-        if invalid is not None:
-            raise ToolFailure(invalid)
+        if call["id"] in invalid:
+            raise ToolFailure(invalid[call["id"]])
         output = _sound(await _run(session, call, own), own)
     except ToolFailure as failure:
         output = _failed(str(failure) or "failed", own)
@@ -86,6 +89,8 @@ async def _call(session: Session, call: Block, invalid: str | None, workspace: W
     except BaseException as problem:  # noqa: BLE001 - a tool is foreign code: whatever it raises is its result
         output = _failed("The tool failed: " + "".join(traceback.format_exception(problem, limit=-3)), own)
     blocks = await kept(session, call, output, own)
+    if note := missteps.returned(call, output.blocks, is_error=output.is_error):
+        blocks = (*blocks, {"type": "text", "text": note})
     session.record(
         ToolReturned(
             call=call["id"],

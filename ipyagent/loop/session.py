@@ -67,6 +67,8 @@ class Session:
         self.surface: Surface | None = None
         self.heard: list[Callable[[Event], None]] = []
         """Told of each event once it is journalled, on whatever thread recorded it."""
+        self.told: set[str] = set()
+        """What is said to the user once only."""
         self.turn_cost: float | None = 0.0
         self.info = ModelInfo(model="", window=0, max_output=0)
         """The model that is connected; before that what the journal tells of its newest one."""

@@ -20,6 +20,7 @@ from ipyagent.loop.budget import Budget, dear_turn
 from ipyagent.loop.bug_report import write_report
 from ipyagent.loop.calls import run_calls
 from ipyagent.loop.layers import Engine
+from ipyagent.loop.missteps import Missteps, is_empty
 from ipyagent.loop.reactive import ask_or_compact, wanted_compaction
 from ipyagent.loop.session import Session
 from ipyagent.model.reading import CUTTING
@@ -78,14 +79,14 @@ def _close(session: Session, ended: TurnEnded, began: float) -> TurnEnded:
 
 async def _rounds(session: Session, workspace: Workspace, budget: Budget, engine: Engine) -> tuple[Ending, str]:
     """Replies and tools in turn; how it ended and a line for the user ("" when finished)."""
-    nudged, cut = False, 0
+    nudged, cut, missteps = False, 0, Missteps()
     for _ in range(session.limits.max_turns):
         if line := await budget.check():
             return "limit", line
         await session.before_request()
         await engine.before_request()
         reply = await ask_or_compact(session, engine)
-        calls = await run_calls(session, reply, workspace)
+        calls = await run_calls(session, reply, workspace, missteps)
         if calls:
             await engine.results()
             if (wish := wanted_compaction(reply)) is not None:
@@ -93,6 +94,8 @@ async def _rounds(session: Session, workspace: Workspace, budget: Budget, engine
         cut = cut + 1 if calls and reply.said.stop_reason in CUTTING else 0
         if cut >= MAX_CUT_CALLS:
             return "limit", f"{cut} tool calls in a row were cut off by the output limit; raise IPyAgent.max_output"
+        if missteps.stuck:
+            return "limit", missteps.stuck
         if reply.said.stop_reason == "pause_turn" or (calls and reply.said.stop_reason != "refusal"):
             continue
         match reply.said.stop_reason:
@@ -108,7 +111,9 @@ async def _rounds(session: Session, workspace: Workspace, budget: Budget, engine
                 return "limit", "the reply reached the end of the context window; start afresh with %agent new"
             case "" if reply.broken:
                 return "failed", f"{reply.broken}, twice; what arrived is kept, ask it to go on"
-            case _ if reply.said.blocks and not _only_thinking(reply.said.blocks):
+            case _ if not is_empty(reply.said.blocks):
+                if missteps.reminded(session, reply):
+                    continue
                 return "finished", ""
         if nudged:
             return "failed", "the model answered with nothing, twice; say more precisely what you want"
@@ -117,7 +122,3 @@ async def _rounds(session: Session, workspace: Workspace, budget: Budget, engine
     limit = session.limits.max_turns
     made = f"{limit} model call{'' if limit == 1 else 's'}"
     return "limit", f"stopped after {made} (max_turns); say `go on` in a %%agent cell to continue"
-
-
-def _only_thinking(blocks: tuple[dict[str, object], ...]) -> bool:
-    return all(block["type"] in ("thinking", "redacted_thinking") for block in blocks)

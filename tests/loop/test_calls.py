@@ -8,8 +8,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import nbformat
 import pytest
 from loop_rig import KEY, Person, Rig, result_text
+from nbformat.v4 import new_code_cell, new_notebook
 
 import ipyagent
 from ipyagent.errors import ToolFailure
@@ -340,3 +342,36 @@ def test_the_cost_of_the_day_counts_over_all_sessions(make_rig: Callable[..., Ri
     other = make_rig(folder=home / "other", max_cost_per_day=first.cost / 2)
     result = other.turn()
     assert (result.status, "max_cost_per_day" in result.message) == ("limit", True)
+
+
+def test_inserts_of_one_message_keep_their_order_and_those_of_the_next_stand_on_their_own(
+    make_rig: Callable[..., Rig],
+) -> None:
+    rig = make_rig()
+    path = rig.folder / "n.ipynb"
+    nbformat.write(new_notebook(cells=[new_code_cell("x = 1", id="load"), new_code_cell("y", id="last")]), path)
+
+    def insert(source: str) -> tuple[str, dict[str, Any]]:
+        return "notebook", {"action": "insert", "path": "n.ipynb", "after": "load", "source": source}
+
+    rig.server.script(
+        tool("notebook", {"action": "read", "path": "n.ipynb"}),
+        calls([insert("a"), insert("b")]),
+        calls([insert("c")]),
+        text("ok"),
+    )
+    rig.turn("go", Person(*[Answer("allow")] * 3))
+    assert [cell.source for cell in nbformat.read(path, 4).cells] == ["x = 1", "c", "a", "b", "y"]
+
+
+def test_the_model_finds_what_the_user_said_in_an_earlier_session(make_rig: Callable[..., Rig]) -> None:
+    rig = make_rig()
+    rig.server.script(text("Noted."))
+    rig.turn("never touch the harbour file")
+    first = rig.agent.session.journal.session  # type: ignore[union-attr]
+    rig.agent.new()
+    rig.server.script(tool("past_sessions", {"query": "harbour file"}), text("ok"))
+    rig.turn("what did I say of the port?")
+    [found] = [result_text(block) for block in rig.results()]
+    assert f"session {first}, turn 1, the user: never touch the harbour file" in found
+    assert "What was said in earlier sessions: `past_sessions`." in json.dumps(rig.server.messages[-1].body["system"])

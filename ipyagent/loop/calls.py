@@ -42,6 +42,7 @@ async def run_calls(session: Session, reply: Reply, workspace: Workspace, misste
     what runs and starts nothing more; calls without a result are left open for the caller to close."""
     calls = [block for block in reply.said.blocks if block["type"] == "tool_use"]
     workspace.beside.clear()
+    missteps.messages += 1
 
     def side_by_side(call: Block) -> bool:
         tool = session.tools.get(call["name"])

@@ -55,7 +55,10 @@ class Missteps:
     """Those of one turn."""
 
     def __init__(self) -> None:
-        self._failed: dict[str, tuple[str, int]] = {}
+        self._failed: dict[str, tuple[str, int, int]] = {}
+        """By call: the failure, how often, and in which message last."""
+        self.messages = 0
+        """Messages with calls so far: what fails twice in one message counts once, the model has not seen it yet."""
         self._reminded = False
         self.stuck = ""
         """Why the turn is to end ("" while it need not)."""
@@ -67,9 +70,11 @@ class Missteps:
             self._failed.pop(key, None)
             return ""
         failure = _VARIES.sub("#", _text(blocks))
-        before, count = self._failed.get(key, ("", 0))
+        before, count, seen = self._failed.get(key, ("", 0, 0))
+        if failure == before and seen == self.messages:
+            return ""
         count = count + 1 if failure == before else 1
-        self._failed[key] = (failure, count)
+        self._failed[key] = (failure, count, self.messages)
         if count >= MOST_SAME:
             self.stuck = (
                 f"{call['name']} failed {count} times with the same input and the same error; say how to go on, or "

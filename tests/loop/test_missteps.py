@@ -9,7 +9,7 @@ from loop.loop_rig import Rig, result_text
 
 from ipyagent.journal.events import LayerFailed, Reminded, ToolCalled
 from ipyagent.loop.missteps import MOST_SAME, SAME_FAILURE, is_empty, written_call
-from ipyagent.practice.replies import text, tool
+from ipyagent.practice.replies import calls, text, tool
 
 NAMES = ("read_file", "python", "plan", "shell")
 ARGUMENTS = '{"path": "a.csv"}'
@@ -104,6 +104,12 @@ def test_the_third_same_failure_is_told_to_the_model_and_the_sixth_ends_the_turn
     told = [result_text(block).endswith(SAME_FAILURE.format(count=3)) for block in rig.results()]
     assert told.count(True) == 1
     assert told.index(True) == 2
+
+
+def test_what_fails_twice_in_one_message_counts_once(rig: Rig) -> None:
+    rig.server.script(calls([("python", {"code": "1 / 0"})] * 8), text("done"))
+    assert rig.turn("go").status == "finished"
+    assert not any("This very call has failed" in result_text(block) for block in rig.results())
 
 
 def test_other_failures_and_successes_start_the_count_again(rig: Rig) -> None:

@@ -56,26 +56,28 @@ class IPyAgent(Configurable):
     panels = Enum(
         ("auto", "widgets", "static"),
         "auto",
-        help="How a turn is shown while it runs: a widget, or static output written anew each second (auto: in Colab).",
+        help="How a turn is shown while it runs: a widget, or static output rewritten each second (auto: in Colab).",
     ).tag(config=True)
     window = Int(
         0, min=0, help="Context window in tokens; 0: as the server says, else as known of the model, else 200,000."
     ).tag(config=True)
     auto_compact_percent = Int(
-        0, min=0, max=100, help="Lower the auto-compact mark to this percentage of the window; 0: the default mark."
+        0, min=0, max=100, help="Lower the auto-compact threshold to this percentage of the window; 0: the default."
     ).tag(config=True)
     reserve_tokens = Int(20_000, min=0, help="Window kept free for the summary that saves the session.").tag(
         config=True
     )
-    auto_buffer = Int(13_000, min=0, help="Tokens from the effective window down to the auto-compact mark.").tag(
+    auto_buffer = Int(13_000, min=0, help="Tokens from the effective window down to the auto-compact threshold.").tag(
         config=True
     )
-    warning_buffer = Int(20_000, min=0, help="Tokens from the auto-compact mark down to the warning mark.").tag(
-        config=True
-    )
-    error_buffer = Int(20_000, min=0, help="Tokens from the auto-compact mark down to the error mark.").tag(config=True)
-    block_buffer = Int(3_000, min=0, help="Tokens from the effective window down to the hard block.").tag(config=True)
-    prompt_cache = Bool(True, help="Put cache marks on requests.").tag(config=True)
+    warning_buffer = Int(
+        20_000, min=0, help="Tokens from the auto-compact threshold down to the warning threshold."
+    ).tag(config=True)
+    error_buffer = Int(
+        20_000, min=0, help="Tokens from the auto-compact threshold down to the error threshold."
+    ).tag(config=True)
+    block_buffer = Int(3_000, min=0, help="Tokens from the effective window down to the hard limit.").tag(config=True)
+    prompt_cache = Bool(True, help="Put cache breakpoints on requests.").tag(config=True)
     cache_ttl = Enum(("5m", "1h"), "5m", help="How long the provider keeps a cached prefix.").tag(config=True)
     thinking = Bool(True, help="Let models think that can.").tag(config=True)
     max_retries = Int(4, min=0, help="Times a busy, failing or unreachable server is tried again.").tag(config=True)
@@ -106,14 +108,16 @@ class IPyAgent(Configurable):
     layer_store_results = Bool(True, help="Keep large tool results in files, with a preview in the context.").tag(
         config=True
     )
-    layer_clear_results = Bool(True, help="Clear old results of re-creatable tools.").tag(config=True)
-    layer_server_edits = Bool(True, help="Let the provider clear old results where it can.").tag(config=True)
+    layer_clear_results = Bool(
+        True, help="Clear old results of re-creatable tools (tool-result clearing)."
+    ).tag(config=True)
+    layer_server_edits = Bool(True, help="Let the provider clear old tool results where it can.").tag(config=True)
     layer_collapse = Bool(False, help="Replace finished sub-tasks by short summaries near the window's end.").tag(
         config=True
     )
     layer_notes = Bool(True, help="Keep session notes in the background and use them as the summary.").tag(config=True)
     layer_server_compaction = Bool(True, help="Let the provider compact where `engine` says so.").tag(config=True)
-    layer_summarize = Bool(True, help="Summarise the conversation at the auto-compact mark.").tag(config=True)
+    layer_summarize = Bool(True, help="Summarise the conversation at the auto-compact threshold.").tag(config=True)
     layer_reactive = Bool(True, help="Compact and try once more when the server says the prompt is too long.").tag(
         config=True
     )
@@ -134,9 +138,9 @@ class IPyAgent(Configurable):
         2_000, min=100, help="Size of a stored result's preview, counted as `store_chars` is."
     ).tag(config=True)
     clear_policy = Enum(
-        ("economic", "every_turn"), "economic", help="Clear old results when it pays, or before every request."
+        ("economic", "every_turn"), "economic", help="Clear old tool results when it pays, or before every request."
     ).tag(config=True)
-    clear_keep = Int(3, min=0, help="Newest tool results that are never cleared by count.").tag(config=True)
+    clear_keep = Int(3, min=0, help="Newest tool results that clearing by count never takes.").tag(config=True)
     clear_chars = Int(100, min=0, help="Results up to this many characters are not worth clearing.").tag(config=True)
     clear_idle_minutes = Float(60.0, min=0.0, help="Minutes of silence after which the provider's cache is cold.").tag(
         config=True
@@ -254,7 +258,7 @@ class IPyAgent(Configurable):
             except (TraitError, ValueError, RecursionError):
                 raise SettingError(
                     f"IPYAGENT_{name.upper()}={text[:80]!r} should be {_wanted(trait)} "
-                    f"({str(trait.help).rstrip('.')}); set it anew or unset it"
+                    f"({str(trait.help).rstrip('.')}); set it again or unset it"
                 ) from None
             self.said.add(name)
         self.observe(self._on_change)

@@ -40,7 +40,7 @@ class Extension:
         try:
             self.settings = IPyAgent(parent=shell)
         except TraitError as problem:  # from a configuration file
-            raise SettingError(f"mend c.IPyAgent in IPython's configuration: {problem}") from None
+            raise SettingError(f"fix c.IPyAgent in IPython's configuration: {problem}") from None
         self.names = [FULL]
         self._registered: list[tuple[str, str]] = []
         self._agent: Agent | None = None

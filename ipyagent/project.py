@@ -214,7 +214,7 @@ class Project:
         try:
             mark = mark_folder(self.sessions, known)
         except OSError as problem:
-            told = f"cannot write in {self.sessions} ({problem.strerror}), so it cannot be trusted: mend its rights"
+            told = f"cannot write in {self.sessions} ({problem.strerror}), so it cannot be trusted: fix its permissions"
             raise AgentError(told) from None
         self._note_trust({"since": time.strftime("%Y-%m-%d"), "owner": self._owner, "mark": mark})
 

@@ -93,7 +93,7 @@ def run_step(agent: Agent, *, dry: bool = False) -> Stepped:
     with agent.occupied() as main:
         made = main.blocking_door(lambda: run(main))
     if made is None:
-        raise CompactionFailed(f"{STOPPED}{paid_words(session)}; %compact begins anew")
+        raise CompactionFailed(f"{STOPPED}{paid_words(session)}; %compact starts again")
     return made
 
 

@@ -37,7 +37,7 @@ MEMORY_SHARE = 1 / 8
 SKILLS_OF_ROOM = 12
 """The list of skills is made for a window of at most so many times the room: it takes a fiftieth of that."""
 ROOM_SHARE = 1 / 3
-"""What each may take at most of the tokens that our own prompt and the tools leave below the auto-compact mark."""
+"""What each may take at most of the tokens that our own prompt and the tools leave below the auto-compact threshold."""
 
 
 class Head:

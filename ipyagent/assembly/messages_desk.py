@@ -165,7 +165,7 @@ class Others:
         """See `Neighbours`. Raises AgentError."""
         folder = self._project.sessions / neighbour.id
         if folder.is_symlink() or not (folder / TRANSCRIPT).is_file():
-            raise AgentError(f"the session {neighbour.id} is no more; %agent messages shows who is there")
+            raise AgentError(f"the session {neighbour.id} no longer exists; %agent messages shows who is there")
         post(folder, letter)
 
     def _folders(self) -> list[Path]:

@@ -125,7 +125,7 @@ async def stepped(engine: Engine, *, dry: bool, refused: str = "") -> Stepped:
         why = [event.why for event in said if isinstance(event, LayerFailed)]
         raise CompactionFailed(
             f"nothing was changed: {'; '.join(why) or 'the layer found nothing to do'}{paid_words(session)}; "
-            "try another rung"
+            "try another step"
         )
     return Stepped(step=made, rungs=tuple(await ladder(engine)))
 
@@ -213,8 +213,8 @@ def _told(events: Sequence[Event]) -> str:
         match event:
             case ResultsCleared():
                 count = len(event.calls)
-                many = f"{count} old results give way to a word each"
-                found.append("1 old result gives way to a word" if count == 1 else many)
+                many = f"{count} old tool results are replaced by a line each"
+                found.append("1 old tool result is replaced by a line" if count == 1 else many)
             case Collapsed():
                 found.append(f"the turn of events {event.first} to {event.last} is shown short")
             case Compacted():

@@ -62,7 +62,7 @@ def asking_words(child: Child) -> ToolOutput:
     """The result of a call whose sub-agent has sent a plan: it waits in the background."""
     text = (
         f"The sub-agent {child.name!r} [{child.id}] has sent you a plan and waits for your answer: send_message with "
-        "its name and kind `plan_response`. It then goes on in the background; its result comes with a later message."
+        "its name and kind `plan_response`. It then continues in the background; its result comes with a later message."
     )
     return ToolOutput(blocks=(text_block(text),), note="waits for an answer to its plan")
 

@@ -153,7 +153,7 @@ class Family:
                 raise ToolFailure(f"the sub-agent {order.resume!r} is still at work; wait for its answer")
             kind = kinds.get(before.kind)
             if kind is None:
-                raise ToolFailure(f"its type {before.kind!r} is no more; start a new one")
+                raise ToolFailure(f"its type {before.kind!r} no longer exists; start a new one")
             return Child(before.child, before.name, kind, task, background=order.background), False
         kind = kinds.get(order.kind or next(iter(kinds)))
         if kind is None:

@@ -64,7 +64,7 @@ def post(folder: Path, letter: Letter) -> None:
     except OSError as problem:
         why = problem.strerror or str(problem) or type(problem).__name__
         raise AgentError(
-            f"the mailbox of session {folder.name} cannot be written ({why}): free some space or mend the rights"
+            f"the mailbox of session {folder.name} cannot be written ({why}): free some space or fix the permissions"
         ) from None
 
 

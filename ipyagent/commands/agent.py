@@ -116,7 +116,7 @@ def _hide(extension: Extension, rest: str) -> str:
 
 
 def _fix(extension: Extension, rest: str) -> str:
-    """Ask for the newest error to be mended; words after it are added to the request."""
+    """Ask for the newest error to be fixed; words after it are added to the request."""
     from ipyagent.commands.fix import fix_request
 
     return fix_request(extension, rest)
@@ -201,7 +201,7 @@ def _timeline(extension: Extension) -> str:
     agent = extension.agent_now
     session = agent.session
     if session is None:
-        return "nothing yet: no session in this kernel (%agent resume takes up an old one)"
+        return "nothing yet: no session in this kernel (%agent resume continues an old one)"
     if is_live(extension):
         return run_panel(extension, "context")
     shown, window = timeline(session.journal.read()), agent.state_of(session)
@@ -281,7 +281,7 @@ def _trust(extension: Extension, rest: str) -> str:
         return "\n".join([f"{agent.project.root} is not trusted any more: nothing of it is loaded from now on", *lines])
     loaded = ", ".join(agent.project.carried()) or "nothing yet"
     told = f"{agent.project.root} is trusted; of its own it has {loaded}, which the next request goes by"
-    return "\n".join([f"{told}; %agent resume takes up its newest session", *lines])
+    return "\n".join([f"{told}; %agent resume continues its newest session", *lines])
 
 
 def _tools(extension: Extension, rest: str) -> str:

@@ -42,7 +42,7 @@ def report(agent: Agent, words: Sequence[str]) -> str:
     asked = read_words(words)
     session = agent.session
     if session is None:
-        return "nothing yet: the model has been sent nothing in this kernel (%agent resume takes up an old session)"
+        return "nothing yet: the model has been sent nothing in this kernel (%agent resume continues an old session)"
     if asked.turns:
         return "\n".join(turn_lines(timeline(session.journal.read()).bars))
     if asked.at:
@@ -64,14 +64,14 @@ def _headline(state: WindowState) -> str:
     word = "full" if state.blocked else "compact now" if state.above_auto else "near" if state.above_warning else "fine"
     return (
         f"{state.tokens:,} of {state.window:,} tokens ({100 * state.tokens / state.window:.1f} %), {word}; "
-        f"marks: warning {state.warning_mark:,}, auto-compact {state.auto_mark:,}, block {state.block_mark:,}"
+        f"thresholds: warning {state.warning_mark:,}, auto-compact {state.auto_mark:,}, hard limit {state.block_mark:,}"
     )
 
 
 def _bar(state: WindowState) -> str:
-    """One character a share of the window: filled, free, and the marks w, a, b."""
+    """One character a share of the window: filled, free, and the thresholds w, a, and h for the hard limit."""
     cells = ["█" if i < BAR * state.tokens / state.window else "·" for i in range(BAR)]
-    for letter, mark in (("w", state.warning_mark), ("a", state.auto_mark), ("b", state.block_mark)):
+    for letter, mark in (("w", state.warning_mark), ("a", state.auto_mark), ("h", state.block_mark)):
         cells[min(BAR - 1, BAR * mark // state.window)] = letter
     return "[" + "".join(cells) + "]"
 

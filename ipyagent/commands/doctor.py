@@ -61,7 +61,7 @@ def doctor(agent: Agent, shell: Any) -> tuple[str, bool]:
     """The lines, and whether all that is needed is there."""
     found = examine(agent, shell)
     bad, notes = (sum(each.mark == mark for each in found) for mark in ("bad", "note"))
-    end = "all that is needed is there" if not bad else f"{counted(bad, 'thing')} to mend (✗)"
+    end = "all that is needed is there" if not bad else f"{counted(bad, 'thing')} to fix (✗)"
     end += f", {counted(notes, 'remark')} (!)" if notes else ""
     return "\n".join([*map(str, found), end]), not bad
 
@@ -126,7 +126,7 @@ def _front_end(agent: Agent, shell: Any) -> Iterator[Finding]:
             )  # fmt: skip
     elif front.person:
         yield Finding(
-            "note", "front-end", f"{page}: static output, written anew each second; questions on the line",
+            "note", "front-end", f"{page}: static output, rewritten each second; questions on the line",
             "where widgets work, %config IPyAgent.panels = 'widgets' has panels with buttons",
         )  # fmt: skip
     else:
@@ -137,7 +137,7 @@ def _front_end(agent: Agent, shell: Any) -> Iterator[Finding]:
     if front.notebook is not None:
         yield Finding("ok", "notebook", str(front.notebook))
     else:
-        yield Finding("ok", "notebook", "not known here: sessions are taken up with %agent resume")
+        yield Finding("ok", "notebook", "not known here: sessions are resumed with %agent resume")
 
 
 def _page(shell: Any) -> str:

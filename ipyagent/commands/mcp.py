@@ -176,7 +176,7 @@ def _tools(agent: Agent, rest: str) -> str:
 
 
 def _restart(agent: Agent, rest: str) -> str:
-    """Start all servers anew, or NAME."""
+    """Restart all servers, or NAME."""
     servers = _started(agent)
     if rest and rest not in servers.running:
         raise UsageError(_unknown(rest, servers.running))

@@ -120,7 +120,7 @@ def _history(doing: Doing, line: Line) -> str:
 
 
 def _doctor(doing: Doing, line: Line) -> str:
-    """Find and mend what is wrong with the index and the headers; --dry-run only finds."""
+    """Find and fix what is wrong with the index and the headers; --dry-run only finds."""
     return "\n".join(doctor_lines(doing.memories, mend="--dry-run" not in line.options and not doing.agent.busy))
 
 

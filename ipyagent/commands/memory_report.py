@@ -43,7 +43,7 @@ def list_lines(memories: Memories, access: MemoryAccess) -> list[str]:
         lines.append(f"{scope}, {_count(len(listed), 'memory', 'memories')} in {folder}")
         lines += [f"  {_row(memory)}" for memory in listed]
     if not any(row.startswith("  ") for row in lines):
-        lines.append("none yet: %memory add TEXT saves one, and the agent saves what is worth it by itself")
+        lines.append("none yet: %memory add TEXT saves one, and the agent saves what is worth it automatically")
     return lines
 
 
@@ -101,7 +101,7 @@ def session_lines(agent: Agent, query: str) -> list[str]:
         who = {"user": "you", "agent": "the agent"}.get(hit.who, hit.who)
         lines.append(f"{_day(hit.at)}  session {hit.session}, turn {hit.turn}, {one_line(who, 30)}:")
         lines.append(f"    {one_line(hit.excerpt)}")
-    return [*lines, "a session is taken up again with %agent resume ID; %context --at TURN looks at a turn of it"]
+    return [*lines, "a session is resumed with %agent resume ID; %context --at TURN looks at a turn of it"]
 
 
 def recall_lines(agent: Agent, request: str) -> list[str]:
@@ -151,10 +151,10 @@ def doctor_lines(memories: Memories, *, mend: bool) -> list[str]:
             continue
         mended = set(map(_found, store.index.mend())) if mend else set()
         left = [row for row in map(_found, store.index.doctor()) if row not in mended]
-        lines += [f"{scope}: mended: {row}" for row in sorted(mended)] + [f"{scope}: {row}" for row in left]
+        lines += [f"{scope}: fixed: {row}" for row in sorted(mended)] + [f"{scope}: {row}" for row in left]
         hint = [row for row in left if "header" in row]
         if hint:
-            lines.append(f"{scope}: headers are yours to mend: %memory edit NAME")
+            lines.append(f"{scope}: headers are yours to fix: %memory edit NAME")
     return lines or ["all is well: every memory has its line in the index and a header that can be read"]
 
 

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 LAYERS = {
     "store_results": "results kept in files",
-    "clear_results": "old results cleared",
+    "clear_results": "tool results cleared",
     "server_edits": "left out by the server",
     "snip": "turns removed",
     "collapse": "finished work collapsed",
@@ -54,5 +54,5 @@ def _cache(history: History) -> list[str]:
     if history.breaks:
         last = history.breaks[-1]
         many = f"{len(history.breaks):,} unexpected break{'' if len(history.breaks) == 1 else 's'} of the cache"
-        lines.append(f"{many}, the last: {one_line(last.cause, 160)} ({last.missed:,} tokens written anew)")
+        lines.append(f"{many}, the last: {one_line(last.cause, 160)} ({last.missed:,} tokens written again)")
     return lines

@@ -120,7 +120,7 @@ def _body(skill: Skill) -> str:
     try:
         return body_of(skill)
     except OSError as problem:
-        raise UsageError(f"{skill.file} cannot be read ({problem.strerror}): mend its rights") from None
+        raise UsageError(f"{skill.file} cannot be read ({problem.strerror}): fix its permissions") from None
 
 
 def _size(agent: Agent, skill: Skill) -> int:

@@ -72,8 +72,9 @@ def too_large(now: Situation, kept: Sequence[Block]) -> str:
     if total < mark:
         return ""
     shown = " + ".join(f"{name} {_scaled(now, tokens):,}" for name, tokens in parts)
+    named = "threshold" if now.trigger == "auto" else "hard limit"
     return (
-        f"no compaction can help: {shown} = {total:,} tokens always stay, mark {mark:,}; "
+        f"no compaction can help: {shown} = {total:,} tokens always stay, {named} {mark:,}; "
         "remove tools or MCP servers, ask for less at once, or raise the window (IPyAgent.window)"
     )
 

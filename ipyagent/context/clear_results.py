@@ -28,7 +28,7 @@ from ipyagent.journal.view import View
 NAME = "clear_results"
 BY_COUNT = "[Previous: used {tool}{kept}]"
 BY_TIME = "[Old tool result content cleared{kept}]"
-BY_THE_SERVER = "the provider does it by itself, see IPyAgent.engine"
+BY_THE_SERVER = "the provider does it automatically, see IPyAgent.engine"
 LEFT = 34
 """Estimated tokens of a cleared result."""
 WORTH = 3 * LEFT
@@ -70,7 +70,7 @@ class ClearResults:
             return ()
         if now.setting("clear_policy") == "every_turn":
             saved = _saved(now, results, old)
-            words = "clears old results before every request"
+            words = "clears old tool results before every request"
             return _decision(now, [results[at] for at in old], BY_COUNT, saved, words)
         pictured = now.view.event_with_images()  # without any picture, the provider's cache of messages begins anew
         old = [at for at in old if results[at].tokens > WORTH and results[at].event != pictured]

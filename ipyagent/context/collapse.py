@@ -65,9 +65,10 @@ class Collapse:
                 msgspec.structs.replace(event, blocks=(account(gone, path),))
                 for event, gone in zip(made, accounts, strict=True)
             ]
-            words = f"collapsed {turns} at {now.state.tokens:,} tokens (mark {mark:,}), about {total:,} tokens less"
+            at = f"{now.state.tokens:,} tokens (threshold {mark:,})"
+            words = f"collapsed {turns} at {at}, about {total:,} tokens less"
         else:
-            words = f"{now.state.tokens:,} tokens, mark {mark:,}: no finished turn is worth collapsing"
+            words = f"{now.state.tokens:,} tokens, threshold {mark:,}: no finished turn is worth collapsing"
         return (*made, LayerDecided(layer=self.name, words=words, saved=total))
 
 

@@ -228,7 +228,7 @@ def _own_file(now: Situation, name: str) -> str:
         with path.open("rb") as file:
             return file.read(MOST_OWN_BYTES).decode("utf-8")
     except (OSError, UnicodeDecodeError) as problem:
-        raise AgentError(f"cannot read {path}: {problem}; mend or remove it") from None
+        raise AgentError(f"cannot read {path}: {problem}; fix or remove it") from None
 
 
 def _spellings(path: Path) -> tuple[str, ...]:

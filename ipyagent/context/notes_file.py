@@ -193,7 +193,7 @@ def read_notes(path: Path) -> str | None:
     except FileNotFoundError:
         return None
     except OSError as problem:
-        raise AgentError(f"cannot read {path} ({problem.strerror or problem}): mend its rights") from None
+        raise AgentError(f"cannot read {path} ({problem.strerror or problem}): fix its permissions") from None
 
 
 def _headings(text: str) -> Iterator[str]:

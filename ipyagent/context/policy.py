@@ -132,7 +132,7 @@ def _words(verdict: Verdict, turns: int, cold: bool, net: float, spent: float) -
 
 
 def _old(results: int) -> str:
-    return f"{results:,} old result{'' if results == 1 else 's'}"
+    return f"{results:,} old tool result{'' if results == 1 else 's'}"
 
 
 def cleared_words(results: int, tokens: int) -> str:

@@ -43,7 +43,7 @@ class ServerEdits:
         if not server_asked(now.setting, now.state, edits=now.server_edits, bound_thinking=now.bound_thinking):
             return told
         trigger, least = marks(now.setting, now.state)
-        words = f"the server clears old results at {rounded(trigger)} tokens, {rounded(least)} or more at once"
+        words = f"the server clears old tool results at {rounded(trigger)} tokens, {rounded(least)} or more at once"
         return [*told, LayerDecided(layer=NAME, words=words)]
 
 

@@ -86,7 +86,7 @@ def window_state(
 
     `max_output` is the model's largest reply; `auto_percent` (1-100) can only lower the
     auto-compact mark, for tests and lessons. Marks keep their order whatever the buffers are; warning
-    and error stand at half of the auto-compact mark at the lowest. All results in tokens.
+    and error stand at half of the auto-compact threshold at the lowest. All results in tokens.
     """
     effective = max(0, window - min(max_output or reserve, _share(reserve, window)))
     block = max(0, effective - _share(block_buffer, window))

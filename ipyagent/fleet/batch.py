@@ -303,7 +303,7 @@ class Clerk:
             count = len(batch.prompts)
             raise ModelError(
                 f"{self._server} does not know {batch.id} ({count:,} question{'s' * (count != 1)}, handed in {sent}): "
-                "set the key that it was handed in with, or ask anew with again=True",
+                "set the key that it was handed in with, or ask again with again=True",
                 kind="batches",
             )
         self._forget(batch)

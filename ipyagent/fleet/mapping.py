@@ -144,7 +144,7 @@ def _in_batches(clerk: Clerk, jobs: list[Job], whole: Whole) -> list[dict[str, A
         clerk.work(jobs, whole.take, whole.note)
     except KeyboardInterrupt:
         if clerk.on_its_way:
-            whole.progress.say("the batch goes on at the server: the same call again fetches its answers")
+            whole.progress.say("the batch continues at the server: the same call again fetches its answers")
         raise
     finally:
         whole.close()

@@ -75,7 +75,9 @@ class Journal:
             folder.mkdir(parents=True, mode=0o700)
             journal = cls(folder, started.session, last=0, lock=_lock(folder))
         except OSError as problem:
-            raise JournalError(f"cannot write in {folder} ({problem.strerror or problem}): mend its rights") from None
+            raise JournalError(
+                f"cannot write in {folder} ({problem.strerror or problem}): fix its permissions"
+            ) from None
         try:
             journal.append(started)
         except JournalError:
@@ -98,9 +100,11 @@ class Journal:
         try:
             lock = _lock(folder)
         except OSError as problem:
-            raise JournalError(f"cannot write in {folder} ({problem.strerror or problem}): mend its rights") from None
+            raise JournalError(
+                f"cannot write in {folder} ({problem.strerror or problem}): fix its permissions"
+            ) from None
         if lock is None:
-            raise JournalError(f"session {folder.name} is open in another kernel; %agent fork goes on in a copy")
+            raise JournalError(f"session {folder.name} is open in another kernel; %agent fork continues in a copy")
         problems: list[Problem] = []
         try:
             last = events = 0
@@ -135,7 +139,9 @@ class Journal:
             os.rename(staging, folder)  # whole or not at all: half a copy must never be taken up
             return cls(folder, started.session, last=journal.last, lock=_lock(folder)), problems
         except OSError as problem:
-            raise JournalError(f"cannot write in {folder} ({problem.strerror or problem}): mend its rights") from None
+            raise JournalError(
+                f"cannot write in {folder} ({problem.strerror or problem}): fix its permissions"
+            ) from None
         finally:
             journal.close()
             shutil.rmtree(staging, ignore_errors=True)

@@ -116,7 +116,7 @@ def read_events(path: Path, problems: list[Problem] | None = None) -> Iterator[E
                         gap = True
                         continue
                     if wrong:
-                        found.append(Problem(path, number, f"{wrong}, mended"))
+                        found.append(Problem(path, number, f"{wrong}, repaired"))
                     if event == previous:
                         found.append(Problem(path, number, f"event {event.id} is written twice, read once"))
                         continue
@@ -130,4 +130,4 @@ def read_events(path: Path, problems: list[Problem] | None = None) -> Iterator[E
                     ids.add(event.id)
                     yield event
     except OSError as problem:
-        raise JournalError(f"cannot read {path} ({problem.strerror or problem}): mend its rights") from None
+        raise JournalError(f"cannot read {path} ({problem.strerror or problem}): fix its permissions") from None

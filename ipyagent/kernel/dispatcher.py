@@ -305,7 +305,7 @@ class MainThread:
 
     def _outcome(self, turn: concurrent.futures.Future[T]) -> T:
         if not turn.done():
-            raise AgentError(f"the stopped turn did not close within {_CLOSE:g} s; its thread goes on by itself")
+            raise AgentError(f"the stopped turn did not close within {_CLOSE:g} s; its thread keeps running")
         problem = turn.exception()
         if problem is None:
             self.value = turn.result()

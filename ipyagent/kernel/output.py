@@ -127,7 +127,7 @@ class OutputLog:
             self._live_over = True
             self._pending.clear()
             self._pending_size = 0
-            return f"{text}\n… live output ends here: more than {self._live_limit:,} characters; the run goes on …\n"
+            return f"{text}\n… live output ends here: more than {self._live_limit:,} characters; the run continues …\n"
 
     def text(self) -> str:
         """Head and tail of all that was written, the cut named between them."""

@@ -318,7 +318,7 @@ def markdown_of(text: str) -> str:
         else:
             page.open(name, attributes)
     made = page.text()
-    return made + f"\n… the HTML goes on: {len(text):,} characters in all" if cut else made
+    return made + f"\n… the HTML continues: {len(text):,} characters in all" if cut else made
 
 
 def _tokens(text: str) -> Iterator[tuple[str, bool, str, str]]:

@@ -61,12 +61,12 @@ async def ask(session: Session) -> Reply:
 
 
 def _request(session: Session) -> tuple[Request, Count]:
-    """What goes out next, and how many tokens it is. Raises PromptTooLong above the block mark."""
+    """What goes out next, and how many tokens it is. Raises PromptTooLong above the hard limit."""
     count = session.view.count()
     state = session.state(count.tokens)
     if state.blocked:
         raise PromptTooLong(
-            f"the context window is full: {count.tokens:,} of {state.window:,} tokens, requests stop at "
+            f"the context window is full: {count.tokens:,} of {state.window:,} tokens, the hard limit is "
             f"{state.block_mark:,}; make room with %compact, start afresh with %agent new, or choose a model with a "
             "larger window",
             kind="blocked",

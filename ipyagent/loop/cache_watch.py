@@ -96,7 +96,7 @@ class CacheWatch:
                 self._known.append("a compaction was taken back")
             case ResultsCleared():
                 count = len(event.calls)
-                what = "1 old result was" if count == 1 else f"{count:,} old results were"
+                what = "1 old tool result was" if count == 1 else f"{count:,} old tool results were"
                 self._known.append(f"{what} cleared ({event.layer})")
             case ServerEdited():
                 left_out = f"left out {event.tokens:,} tokens" if event.cleared else "leaves out nothing any more"
@@ -157,7 +157,7 @@ class CacheWatch:
             if changed is not None:
                 return f"message {changed + 1} changed{says}", False
             if now.images and not before.images:
-                return "the first picture: the provider begins the messages anew", True
+                return "the first picture: the provider starts the messages over", True
             if before.effort != now.effort:
                 return f"the effort changed{says}", False
         idle, kept = now.at - self._used_at, SECONDS[now.ttl]

@@ -177,7 +177,7 @@ class Engine:
             state = session.state(view.count().tokens)
             head = round(view.head_tokens * view.calibration.factor)
             return (
-                f"the window is full again {since} replies after a compaction: {state.tokens:,} tokens, mark "
+                f"the window is full again {since} replies after a compaction: {state.tokens:,} tokens, threshold "
                 f"{state.auto_mark:,}; system prompt and tools take {head:,}, the conversation since "
                 f"{max(0, state.tokens - head):,}; see %context, then ask for less at once or choose a larger window"
             )

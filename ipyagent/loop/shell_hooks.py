@@ -182,7 +182,7 @@ class HooksFile:
         try:
             found = msgspec.json.decode(path.read_bytes(), type=dict[str, list[str | Entry]])
         except (OSError, msgspec.DecodeError) as problem:
-            return {}, f"{path} cannot be read ({problem}): mend or remove it"
+            return {}, f"{path} cannot be read ({problem}): fix or remove it"
         if unknown := sorted(set(found) - set(self._known)):
             return {}, f"{path} has no point {unknown[0]!r}; points: {', '.join(self._known)}"
         return {

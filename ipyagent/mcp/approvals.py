@@ -32,4 +32,4 @@ def approve(project: Project, entries: Iterable[Entry]) -> None:
         update_object(path, {str(project.root): sorted(entry.digest for entry in entries)})
     except OSError as problem:
         reason = problem.strerror or "another process holds its lock"
-        raise SettingError(f"{path} cannot be written ({reason}): mend its rights") from None
+        raise SettingError(f"{path} cannot be written ({reason}): fix its permissions") from None

@@ -195,7 +195,7 @@ def put_entry(path: Path, name: str, raw: Mapping[str, Any] | None) -> bool:
             value = _whole(path)
             servers = value.setdefault("mcpServers", {})
             if not isinstance(servers, dict):
-                raise SettingError(f'"mcpServers" of {path} is not an object; mend it first')
+                raise SettingError(f'"mcpServers" of {path} is not an object; fix it first')
             before = name in servers
             servers.pop(name, None)
             if raw is not None:
@@ -220,7 +220,7 @@ def _whole(path: Path) -> dict[str, Any]:
     except (ValueError, RecursionError):
         value = None
     if not isinstance(value, dict):
-        raise SettingError(f"{path} is not a JSON object; mend it first")
+        raise SettingError(f"{path} is not a JSON object; fix it first")
     return value
 
 

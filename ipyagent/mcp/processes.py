@@ -88,7 +88,7 @@ class Processes:
             )
         except (OSError, ValueError) as problem:
             reason = getattr(problem, "strerror", None) or problem
-            raise SettingError(f"{entry.command!r} cannot be started in {folder} ({reason}): mend its entry") from None
+            raise SettingError(f"{entry.command!r} cannot be started in {folder} ({reason}): fix its entry") from None
         self._tell("+", process.pid, mark)
         return Running(process, mark, since)
 

@@ -214,5 +214,5 @@ def _told(name: str) -> Iterator[None]:
         if problem.errno in (errno.EISDIR, errno.ENXIO, errno.ENOTEMPTY):
             raise MemoryRefused(f"{name} is a folder or no ordinary file: remove it", reason="folder") from None
         raise MemoryRefused(
-            f"{name} cannot be read or written ({problem.strerror}): mend its rights", reason="disk"
+            f"{name} cannot be read or written ({problem.strerror}): fix its permissions", reason="disk"
         ) from None

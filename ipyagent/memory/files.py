@@ -360,7 +360,7 @@ class Store:
     def _no_index(self, name: str) -> str:
         if name == INDEX:
             raise MemoryRefused(
-                f"{INDEX} is the index, it is kept by itself: change the memories it lists", reason="index"
+                f"{INDEX} is the index, it is kept automatically: change the memories it lists", reason="index"
             )
         return name
 

@@ -99,7 +99,7 @@ class Guard:
             raise MemoryRefused(told, reason="busy") from None
         except (OSError, NotImplementedError) as problem:
             raise MemoryRefused(
-                f"{root} cannot be locked ({problem}): mend its rights, or name another folder", reason="disk"
+                f"{root} cannot be locked ({problem}): fix its permissions, or name another folder", reason="disk"
             ) from None
         return lock
 

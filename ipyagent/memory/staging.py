@@ -85,7 +85,7 @@ class Staging:
     def of(cls, store: Store, waiting: Waiting) -> Staging:
         """The copy of a dream that waits for a yes. Raises UsageError when it is gone."""
         if not _COPY.fullmatch(waiting.copy) or not _folder(store, waiting.copy).is_dir():
-            raise UsageError("what that dream made is gone; %memory dream dreams anew")
+            raise UsageError("what that dream made is gone; %memory dream starts another")
         return cls(store, waiting.copy, waiting.base)
 
     def changes(self) -> tuple[Change, ...]:
@@ -188,7 +188,7 @@ def deleted_share(base: int, changes: Iterable[Change]) -> float:
 
 def _unchanged(store: Store, name: str, digest: str) -> None:
     if store.read(name).digest != digest:
-        raise MemoryRefused(f"{name} has changed meanwhile: dream anew with %memory dream", reason="changed")
+        raise MemoryRefused(f"{name} has changed meanwhile: start another with %memory dream", reason="changed")
 
 
 def _sweep(store: Store, files: Confined) -> None:

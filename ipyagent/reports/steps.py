@@ -10,7 +10,7 @@ from ipyagent.assembly.stepping import Price, Rung, Step, Stepped
 from ipyagent.reports.shares import SOURCES
 
 NAMES = {
-    "clear_results": "clearing old results",
+    "clear_results": "clearing old tool results",
     "collapse": "collapsing a finished turn",
     "notes": "the session's notes",
     "server_compaction": "the provider's summary",
@@ -18,7 +18,7 @@ NAMES = {
 }
 """What a step of each layer is called; others go by their own name."""
 WHY_NOT = {
-    "clear_results": "no old result is left that is worth it",
+    "clear_results": "no old tool result is left that is worth clearing",
     "collapse": "no finished turn is worth it",
     "summarize": "there is nothing to summarise",
 }
@@ -91,9 +91,9 @@ def _call(price: Price) -> list[str]:
 
 def _written(price: Price, known: bool) -> str:
     if not price.written:
-        return "Nothing is written anew that would not be written anyway."
+        return "Nothing is written again that would not be written anyway."
     more = f", ${price.written * (price.rates.write - price.rates.read):.4f} more than reading them" if known else ""
-    return f"The {price.written:,} tokens behind the change are written to the cache anew{more}."
+    return f"The {price.written:,} tokens behind the change are written to the cache again{more}."
 
 
 def _saved(price: Price, known: bool) -> str:

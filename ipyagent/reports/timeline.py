@@ -200,7 +200,7 @@ def describe(event: Event) -> tuple[str, str] | None:
             return "stored", f"a result of {event.chars:,} characters kept in {event.path}"
         case ResultsCleared():
             count = len(event.calls)
-            return "cleared", f"{count} old result{'s' * (count != 1)} cleared, about {event.saved:,} tokens"
+            return "cleared", f"{count} old tool result{'s' * (count != 1)} cleared, about {event.saved:,} tokens"
         case NotesWritten():
             return "notes", f"session notes written, {event.tokens:,} tokens"
         case Compacted():

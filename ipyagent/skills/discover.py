@@ -202,7 +202,7 @@ class _Walk:
                         continue
                     below.append(entry.path)
         except OSError as problem:
-            why = f"cannot be read ({problem.strerror}): mend its rights"
+            why = f"cannot be read ({problem.strerror}): fix its permissions"
             self.problems.append(Diagnostic(file=Path(folder), why=why))
             return
         if skill and depth and self._read(Path(folder)):

@@ -69,7 +69,7 @@ def read_skill(folder: Path, source: str = "project") -> Skill | Diagnostic:
         with file.open("rb") as opened:
             data = opened.read(MOST_BYTES + 1)
     except OSError as problem:
-        return Diagnostic(file=file, why=f"cannot be read ({problem.strerror}): mend its rights", skipped=True)
+        return Diagnostic(file=file, why=f"cannot be read ({problem.strerror}): fix its permissions", skipped=True)
     if len(data) > MOST_BYTES:
         return Diagnostic(file=file, why=f"longer than {MOST_BYTES:,} bytes: move parts into other files", skipped=True)
     return skill_of(read_headed(data), folder, source)

@@ -47,7 +47,7 @@ def write_skill(folder: Path, name: str, description: str = "") -> Path:
     except FileExistsError:
         raise UsageError(f"{file} is there already; %skills show {name}") from None
     except OSError as problem:
-        raise UsageError(f"{file} cannot be written ({problem.strerror}): mend the rights, or use --user") from None
+        raise UsageError(f"{file} cannot be written ({problem.strerror}): fix the permissions, or use --user") from None
     if wrong := violations(goal):
-        raise UsageError(f"{file} was written, but mend this: {'; '.join(wrong)}")
+        raise UsageError(f"{file} was written, but fix this: {'; '.join(wrong)}")
     return file

@@ -215,7 +215,7 @@ class SessionsPart:
     def _take_up(self, kind: str, name: str) -> Reply:
         agent = self._agent
         if agent.busy:
-            return {"failed": "a turn is running: a session can be taken up when it has ended"}
+            return {"failed": "a turn is running: a session can be resumed when it has ended"}
 
         def act() -> None:
             try:

@@ -7,14 +7,16 @@ from typing import Literal, TypeAlias
 
 from ipyagent.journal.protocols import WindowState
 
+_SAID = {"block": "hard limit"}
+"""What is not called by its name and "threshold"."""
 Level: TypeAlias = Literal["calm", "warning", "error", "blocked"]
 
 
 @dataclass(frozen=True, slots=True)
 class Meter:
     """`fill` and the positions in `marks` (name → position) are fractions 0-1 of the window;
-    `label` is short, `tooltip` has every number, one a line. `level`: above the warning mark, above the
-    error mark (where it stands above the other) or the auto-compact mark, above the block mark."""
+    `label` is short, `tooltip` has every number, one a line. `level`: above the warning threshold, above the
+    error mark (where it stands above the other) or the auto-compact threshold, above the hard limit."""
 
     fill: float
     marks: tuple[tuple[str, float], ...]
@@ -42,7 +44,7 @@ def meter(window: WindowState) -> Meter:
     lines = [
         f"Context window: {window.tokens:,} of {window.window:,} tokens ({percent(window.tokens, whole)})",
         f"{window.percent_left:.0f}% left until auto-compact",
-        *(f"{name} mark: {tokens:,} ({percent(tokens, whole)})" for name, tokens in marks),
+        *(f"{_SAID.get(name, name + ' threshold')}: {tokens:,} ({percent(tokens, whole)})" for name, tokens in marks),
     ]
     return Meter(
         fill=part(window.tokens),
@@ -54,7 +56,7 @@ def meter(window: WindowState) -> Meter:
 
 
 def bar(meter: Meter, width: int = 20) -> str:
-    """The meter as `width` characters: `█` filled, `░` free, `┊` the auto-compact mark."""
+    """The meter as `width` characters: `█` filled, `░` free, `┊` the auto-compact threshold."""
     full = round(meter.fill * width)
     cells = ["█" if i < full else "░" for i in range(width)]
     auto = dict(meter.marks)["auto-compact"]

@@ -69,7 +69,7 @@ def notice_of(event: Event) -> tuple[str, Level] | None:
             return ("Resumed; variables of the earlier kernel are gone", "info") if event.resumed else None
         case ResultsCleared():
             count = len(event.calls)
-            return (f"Cleared {count:,} old result{'s' * (count != 1)}, about {event.saved:,} tokens", "info")
+            return (f"Cleared {count:,} old tool result{'s' * (count != 1)}, about {event.saved:,} tokens", "info")
         case Compacted():
             change = f"{event.tokens_before:,} to {event.tokens_after:,} tokens"
             return (f"Compacted ({event.trigger}, {event.method}): {change}{paid_back_words(event.paid_back)}", "info")

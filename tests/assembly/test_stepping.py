@@ -59,7 +59,9 @@ def test_a_look_leaves_no_trace(place: CompactRoom) -> None:
     agent = printed(place)
     events, files, requests = len(place.events(agent)), folder_files(place, agent), len(place.bodies)
     said = agent.compact("--step --dry-run")
-    assert said.startswith("Next: clearing old results (no model call): 4 old results give way to a word each")
+    assert said.startswith(
+        "Next: clearing old tool results (no model call): 4 old tool results are replaced by a line each"
+    )
     assert "nothing was done" in said
     assert (len(place.events(agent)), len(place.bodies)) == (events, requests)
     assert folder_files(place, agent) == files
@@ -162,7 +164,7 @@ def test_the_price_is_the_rewrite_once_against_the_saving_with_each_request(plac
 
 def test_without_a_cache_nothing_is_written_anew(place: CompactRoom) -> None:
     said = printed(place, prompt_cache=False).compact("--step")
-    assert "Nothing is written anew that would not be written anyway." in said
+    assert "Nothing is written again that would not be written anyway." in said
     assert "there is nothing to pay back" in said
 
 
@@ -189,4 +191,4 @@ def test_a_finished_turn_collapses_where_that_is_on(place: CompactRoom) -> None:
 def test_what_the_provider_clears_by_itself_is_passed_over_with_that_reason(place: CompactRoom, engine: str) -> None:
     agent = printed(place, engine=engine)
     said = agent.compact("--step --dry-run")
-    assert "clearing old results (the provider does it by itself, see IPyAgent.engine)" in said
+    assert "clearing old tool results (the provider does it automatically, see IPyAgent.engine)" in said

@@ -56,11 +56,11 @@ def test_each_press_is_one_decision_and_undo_takes_it_back(server: Server, shots
         cell = page.cell(1)
         forward, back = cell.get_by_label("The next layer acts"), cell.get_by_label("Take the newest step back")
         forward.wait_for(timeout=20_000)
-        assert "Next: clearing old results (no model call)" in cell.inner_text()
+        assert "Next: clearing old tool results (no model call)" in cell.inner_text()
         assert decisions(server.root) == []
         page.shot("steps_look")
         forward.click()
-        cell.get_by_text("Done: clearing old results").wait_for(timeout=15_000)
+        cell.get_by_text("Done: clearing old tool results").wait_for(timeout=15_000)
         assert len(decisions(server.root)) == 1
         forward.click()
         cell.get_by_text("Done: a summary by the model (one model call)").wait_for(timeout=15_000)
@@ -73,11 +73,11 @@ def test_each_press_is_one_decision_and_undo_takes_it_back(server: Server, shots
         made = decisions(server.root)
         assert [type(event) for event in made] == [ResultsCleared, Compacted, DecisionUndone, DecisionUndone]
         forward.click()
-        cell.get_by_text("Done: clearing old results").wait_for(timeout=15_000)
+        cell.get_by_text("Done: clearing old tool results").wait_for(timeout=15_000)
         time.sleep(0.3)
         page.save()
         stored = json.dumps(page.outputs(1))
         assert "%compact --undo" in stored
-        assert "Done: clearing old results" in stored
+        assert "Done: clearing old tool results" in stored
         assert page.errors == []
         page.shut_down()

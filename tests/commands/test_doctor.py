@@ -193,7 +193,7 @@ def test_what_is_wrong_with_files_is_a_remark_with_its_mend(tmp_path: Path) -> N
     assert found["skills"][0] == "note"
     assert "%skills doctor" in found["skills"][1]
     assert found["hooks"][0] == "bad"
-    assert "mend or remove it" in found["hooks"][1]
+    assert "fix or remove it" in found["hooks"][1]
 
 
 def test_what_a_cloned_folder_brings_is_not_loaded_and_told(tmp_path: Path) -> None:

@@ -262,7 +262,7 @@ def test_doctor_mends_the_index_and_names_what_is_yours_to_mend(agent: Agent) ->
     assert "no file: gone.md" in dry
     assert "Gone" in (folder / "MEMORY.md").read_text()
     told = run_memory(agent, "doctor")
-    assert "mended: no file: gone.md" in told
+    assert "fixed: no file: gone.md" in told
     assert "bad.md" in told
     assert "(plan.md)" in (folder / "MEMORY.md").read_text()
     assert "gone.md" not in (folder / "MEMORY.md").read_text()

@@ -120,7 +120,7 @@ def test_what_does_not_pay_is_kept_and_said() -> None:
     (decided,) = talk.consider(turns=3)
     assert isinstance(decided, LayerDecided)
     assert (decided.layer, decided.saved, decided.dollars) == (NAME, 0, 0.0)
-    assert decided.words.startswith("kept 1 old result: clearing now would cost $")
+    assert decided.words.startswith("kept 1 old tool result: clearing now would cost $")
     assert talk.results() == ["word " * 400] * 4
 
 
@@ -160,7 +160,7 @@ def test_near_the_threshold_old_results_go_down_to_70_percent_of_it_or_not_at_al
     talk = rounds(6, words=600).user("A long question. " * 3_000)
     window = round(talk.view.count().tokens * 1.3)
     (kept,) = talk.consider(window=window)
-    assert kept.words.startswith("kept 3 old results: the prompt would be near")
+    assert kept.words.startswith("kept 3 old tool results: the prompt would be near")
     assert talk.view.results[0].cleared is False
 
 

@@ -27,7 +27,7 @@ def test_what_does_not_pay_is_kept_with_its_arithmetic_in_words() -> None:
     verdict = weigh([Cut(0, 14, 2_000, 9_130, carried=10**9)], RATES, turns=10)
     assert not verdict.clear
     assert verdict.gain == 0.0
-    assert verdict.words == "kept 14 old results: clearing now would cost $0.021 in cache writes to save $0.004"
+    assert verdict.words == "kept 14 old tool results: clearing now would cost $0.021 in cache writes to save $0.004"
 
 
 def test_the_cut_that_gains_most_is_chosen() -> None:
@@ -78,7 +78,7 @@ def test_near_the_threshold_one_batch_frees_what_is_needed_and_pays_or_nothing_g
     assert not weigh([small], RATES, turns=20, need=700).clear, "too little for a break of the cache"
     dear = weigh([Cut(0, 9, 20_000, 100_000)], RATES, turns=3, need=15_000, near=True)
     assert not dear.clear, "its own arithmetic is negative"
-    assert dear.words.startswith("kept 9 old results: clearing now would cost $0.230 in cache writes to save $0.012")
+    assert dear.words.startswith("kept 9 old tool results: clearing now would cost $0.230 in cache writes to save")
     assert weigh([Cut(0, 9, 20_000, 100_000)], RATES, turns=3, need=15_000, near=True, asked=True).clear
 
 

@@ -294,7 +294,7 @@ def test_what_always_stays_is_measured_first_and_told_once_with_the_numbers(room
     said = [event.words for event in room.of(agent, LayerDecided) if event.layer == "summarize"]
     assert len(said) == 1 or said[0] != said[1]
     assert "tools" in said[0]
-    assert "mark 2,000" in said[0]
+    assert "threshold 2,000" in said[0]
     assert "tokens always stay" in said[0]
     assert room.calls == []
     assert room.of(agent, LayerFailed) == []

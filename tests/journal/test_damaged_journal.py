@@ -91,7 +91,7 @@ def test_characters_that_are_not_unicode_are_mended_and_reported(tmp_path: Path,
     assert isinstance(events[-1], Reminded)
     assert events[-1].text == reads
     events[-1].text.encode()
-    assert [str(p) for p in problems] == [f"{TRANSCRIPT} line 4: characters that are not Unicode, mended"]
+    assert [str(p) for p in problems] == [f"{TRANSCRIPT} line 4: characters that are not Unicode, repaired"]
 
 
 @pytest.mark.parametrize("place", ["before", "between", "after"])

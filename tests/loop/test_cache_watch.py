@@ -79,7 +79,7 @@ def test_a_known_break_is_expected_and_known_once() -> None:
     watched.watch.apply(ResultsCleared(calls=("a", "b"), text="", layer="clear_results"))
     found = watched.ask(cache_write=10_000)
     assert found == CacheBroken(
-        cause="compaction (auto); 2 old results were cleared (clear_results)", missed=10_000, expected=True
+        cause="compaction (auto); 2 old tool results were cleared (clear_results)", missed=10_000, expected=True
     )
     found = watched.ask(cache_write=10_000)
     assert found is not None
@@ -211,7 +211,7 @@ def test_a_cleared_batch_is_an_expected_break(make_rig: Callable[..., Rig], serv
     events = rig.events()
     assert [event for event in events if isinstance(event, ResultsCleared)]
     assert breaks(rig)
-    assert all(event.expected and "old result" in event.cause for event in breaks(rig))
+    assert all(event.expected and "old tool result" in event.cause for event in breaks(rig))
     assert [exchange.error for exchange in server.refused] == []
 
 

@@ -1,4 +1,4 @@
-"""What clearing old results says that it saves is what the server then counts less, however it came about."""
+"""What clearing old tool results says that it saves is what the server then counts less, however it came about."""
 
 from __future__ import annotations
 
@@ -61,5 +61,5 @@ def test_one_result_is_one_result(make_rig: Callable[..., Rig], server: Practice
     (cleared,) = [event for event in rig.events() if isinstance(event, ResultsCleared)]
     said = notice_of(cleared)
     assert said is not None
-    assert said[0].startswith("Cleared 1 old result, about")
+    assert said[0].startswith("Cleared 1 old tool result, about")
 

@@ -1,4 +1,4 @@
-"""The server clears old results where it can and is asked to; we do everywhere else, never both."""
+"""The server clears old tool results where it can and is asked to; we do everywhere else, never both."""
 
 from __future__ import annotations
 

@@ -158,7 +158,7 @@ def test_a_wrong_line_says_what_to_write(mcp_room: McpRoom) -> None:
     (mcp_room.root / ".ipyagent").mkdir()
     (mcp_room.root / ".ipyagent" / "mcp.json").write_text("{ not json")
     agent.trust()
-    with pytest.raises(SettingError, match="mend it first"):
+    with pytest.raises(SettingError, match="fix it first"):
         run_mcp(agent, "add x y")
     assert "is not JSON" in run_mcp(agent, "doctor")
 

@@ -260,7 +260,7 @@ def test_03_clearing_waits_until_it_pays_and_says_so(executed: Run) -> None:
     assert executed.text("clearing-words").splitlines() == [
         f"event {event.id:>3}  {event.words}" for event in of(events, LayerDecided)
     ]
-    assert words[0].startswith("kept 1 old result: clearing now would cost $")
+    assert words[0].startswith("kept 1 old tool result: clearing now would cost $")
     assert cleared
     assert all(event.id > turn_end(events, 7) for event in cleared)
     sent = executed.text("clearing-raw").splitlines()
@@ -271,9 +271,9 @@ def test_03_clearing_waits_until_it_pays_and_says_so(executed: Run) -> None:
         assert said.startswith(f"{tokens(events, end):,} of 18,000 tokens")
         assert cache_line(added(events, end)) in said
         assert dollars(added(events, end)) in said
-    assert "old results cleared" not in kept
+    assert "tool results cleared" not in kept
     count, saved = sum(len(event.calls) for event in cleared), sum(event.saved for event in cleared)
-    assert re.search(rf"old results cleared\s+{saved:,} tokens \({count} results?\)", after)
+    assert re.search(rf"tool results cleared\s+{saved:,} tokens \({count} results?\)", after)
     before, now = view(events, cleared[0].id - 1), view(events, cleared[0].id)
     gone = [spot.cleared for spot in now.results]
     assert sum(gone) == len(cleared[0].calls)

@@ -120,7 +120,7 @@ def test_each_step_has_one_layer_act_and_tells_before_after_and_price(run: Run) 
     assert [type(event) for event in decisions] == [ResultsCleared, Compacted, Compacted]
     assert [event.method for event in of(events, Compacted)] == ["notes", "summary"]
     assert "nothing was done" in run.text("step-look")
-    titles = ("clearing old results (no", "the session's notes (no", "a summary by the model (one")
+    titles = ("clearing old tool results (no", "the session's notes (no", "a summary by the model (one")
     looked = table(run.text("step-look"))
     for cell, decision, title in zip(("step-clear", "step-notes", "step-summary"), decisions, titles, strict=True):
         said = run.text(cell)
@@ -151,7 +151,7 @@ def test_the_price_of_a_step_is_what_the_next_request_writes_and_what_the_call_c
     written, saved = int(found[1].replace(",", "")), int(found[3].replace(",", ""))
     assert found[2] == f"{written * (PRICE.write - PRICE.read):.4f}"
     assert int(found[4].replace(",", "")) == math.ceil(written * (PRICE.write - PRICE.read) / (saved * PRICE.read))
-    assert "Nothing is written anew that would not be written anyway" in run.text("step-notes")
+    assert "Nothing is written again that would not be written anyway" in run.text("step-notes")
     (fork,) = [event for event in of(events, ForkEnded) if event.purpose == "compaction"]
     cost = cost_of(LESSON_MODEL, fork.usage)
     assert cost is not None
@@ -189,7 +189,7 @@ def test_a_small_window_is_gone_through_with_nobody_stepping(run: Run) -> None:
         if isinstance(event, Compacted):
             assert f"event {event.id:>3}  {event.method:<8} {event.tokens_before:>6,} → {event.tokens_after:,}" in said
         else:
-            assert f"event {event.id:>3}  cleared  {len(event.calls)} old results" in said
+            assert f"event {event.id:>3}  cleared  {len(event.calls)} old tool results" in said
     prompts = [event.usage.prompt for event in of(events, UsageReported)]
     assert f"{len(prompts)} requests, {sum(prompts):,} prompt tokens in all, the largest {max(prompts):,} of" in said
     assert f"penguins counted: {len(penguins())}" in said

@@ -11,7 +11,7 @@ from ipyagent.journal.events import Event, PermissionAsked
 
 class WindowState(msgspec.Struct, frozen=True, kw_only=True):
     """Where the context window stands: all figures in tokens, `percent_left` 0-100 of the way to
-    the auto-compact mark. Marks are in the order warning, auto, block, effective, window."""
+    the auto-compact threshold. Marks are in the order warning, auto, block, effective, window."""
 
     tokens: int
     window: int

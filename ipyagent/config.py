@@ -157,6 +157,9 @@ class IPyAgent(Configurable):
     notes_tokens = Int(12_000, min=500, help="Largest session notes in all.").tag(config=True)
     keep_tokens = Int(10_000, min=0, help="Newest conversation kept verbatim behind notes, at least.").tag(config=True)
     keep_messages = Int(5, min=0, help="Newest messages with text kept behind notes, at least.").tag(config=True)
+    keep_user_tokens = Int(
+        20_000, min=0, help="The user's own messages kept word for word beside a summary or notes, at most."
+    ).tag(config=True)
     keep_most_tokens = Int(40_000, min=0, help="Newest conversation kept behind notes, at most.").tag(config=True)
     restore_files = Int(5, min=0, help="Recently read files put back after a compaction.").tag(config=True)
     restore_file_tokens = Int(5_000, min=0, help="Tokens of one file put back.").tag(config=True)

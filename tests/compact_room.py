@@ -50,13 +50,14 @@ def plain(content: Any) -> str:
 
 
 class CompactRoom:
-    """`turn` runs a request whose replies are given; calls for a summary get `summaries`, then GOOD."""
+    """`turn` runs a request whose replies are given; calls for a summary get `summaries`, then `summary`."""
 
     def __init__(self, place: Path, **server: Any) -> None:
         self.folder = place / "project"
         self.folder.mkdir(exist_ok=True)
         self.replies: list[Answer] = []
         self.summaries: list[Answer] = []
+        self.summary: Answer = GOOD
         self.server = PracticeServer(self._answer, **server).start()
         self.agents: list[Agent] = []
         self._lock = threading.Lock()
@@ -64,7 +65,7 @@ class CompactRoom:
     def _answer(self, body: dict[str, Any]) -> Reply | Fault:
         with self._lock:
             if directive_in(body):
-                answer: Answer = self.summaries.pop(0) if self.summaries else GOOD
+                answer: Answer = self.summaries.pop(0) if self.summaries else self.summary
             else:
                 answer = self.replies.pop(0) if self.replies else text("ok")
         return answer(body) if callable(answer) else answer

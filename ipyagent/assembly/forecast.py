@@ -11,6 +11,7 @@ from typing import Any
 
 from ipyagent.assembly.looking import look
 from ipyagent.context.clear_results import TTL
+from ipyagent.context.gaps import shortened
 from ipyagent.context.ranges import whole_turns
 from ipyagent.errors import AgentError, CompactionFailed
 from ipyagent.journal.events import Compacted, LayerDecided, Usage
@@ -19,7 +20,6 @@ from ipyagent.journal.rewriting import same_until
 from ipyagent.journal.tokens import estimate_blocks, estimate_text
 from ipyagent.loop.layers import Engine
 from ipyagent.loop.session import Session
-from ipyagent.loop.shortened import shortened
 from ipyagent.model.prices import LESSON_MODEL, cost_of
 
 NO_LAYER = "no layer is on (the settings IPyAgent.layer_…)"

@@ -57,9 +57,10 @@ FOR_PROJECTS = frozenset((
     "layer_summarize", "layer_reactive", "store_chars", "store_message_chars", "whole_chars", "live_objects",
     "live_objects_mb", "preview_chars", "clear_policy", "clear_keep", "clear_chars", "clear_idle_minutes",
     "clear_idle_keep", "server_clear_trigger", "server_clear_at_least", "notes_start", "notes_step", "notes_calls",
-    "notes_section_tokens", "notes_tokens", "keep_tokens", "keep_messages", "keep_most_tokens", "restore_files",
-    "restore_file_tokens", "restore_tokens", "compact_failures", "compact_thrash_turns", "collapse_percent",
-    "plan_wait", "recall_when", "recall_files", "recall_bytes", "extract_every", "extract_turns", "extract_messages",
+    "notes_section_tokens", "notes_tokens", "keep_tokens", "keep_messages", "keep_most_tokens", "keep_user_tokens",
+    "restore_files", "restore_file_tokens", "restore_tokens", "compact_failures", "compact_thrash_turns",
+    "collapse_percent", "plan_wait", "recall_when", "recall_files", "recall_bytes", "extract_every", "extract_turns",
+    "extract_messages",
     "dream_hours", "dream_sessions", "mcp_timeout", "mcp_startup_timeout", "mcp_wait", "mcp_inline_tools",
     "mcp_inline_percent", "child_silence", "panels", "memory_guidelines",
 ))  # fmt: skip

@@ -26,7 +26,7 @@ from ipyagent.project import write_atomically
 STEM = f"{FOLDER}/left-"
 ARGUMENT_CHARS = 100
 ENDINGS = {"image/png": "png", "image/jpeg": "jpg", "image/gif": "gif", "image/webp": "webp", "application/pdf": "pdf"}
-LINE = "What was said before is kept word for word in {path} (grep it, read_file with offset){more}."
+LINE = "What stood here is kept word for word in {path} (grep it, read_file with offset){more}."
 MORE = "; it names the files of what had left earlier"
 
 

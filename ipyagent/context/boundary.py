@@ -1,18 +1,23 @@
-"""What stands in the place of a compacted range: summary, newest request word for word, what was restored.
+"""What stands in the place of a compacted range: summary, what the user said in it and the newest request word for
+word, what was restored.
 
-The count after it is taken on a copy of the view and must be smaller than before; otherwise nothing
-happens. What must stay in any case is measured first, so that no call is spent where none can help.
+What the user said is taken from the journal each time, so that it stands after any number of compactions as far as
+its budget goes; what is in the conversation behind the range is not said twice.
+
+The count after it is taken on a copy of the view and must be smaller than before; otherwise nothing happens. What
+must stay in any case is measured first, so that no call is spent where none can help.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 import msgspec
 
 from ipyagent.context.archive import left_ranges
 from ipyagent.context.ranges import Range
+from ipyagent.context.thresholds import notes_limit
 from ipyagent.errors import CompactionFailed
 from ipyagent.journal.admission import text_block
 from ipyagent.journal.events import Block, Compacted
@@ -20,17 +25,22 @@ from ipyagent.journal.protocols import Situation
 from ipyagent.journal.tokens import estimate_block, estimate_blocks, estimate_text
 
 SUMMARY = (
-    "The conversation before this point was taken out of the context window. This summary stands in its place:\n"
-    "<summary>\n{summary}\n</summary>"
+    "{what} taken out of the context window. This summary stands in {whose} place:\n<summary>\n{summary}\n</summary>"
 )
+SAID_BEGINS = "What the user said in it, word for word, by turn"
+SAID = SAID_BEGINS + "{but}:\n<user-messages>\n{lines}\n</user-messages>"
+SAID_CUT = "; where characters or turns are left out, this says so"
+SAID_LEAST = 40
+"""Tokens that a message keeps at least; where that is too much for all of them, the oldest are left out."""
 KEPT = "Results of it that are kept whole; read them again instead of making them again:\n{lines}"
 KEPT_TOKENS = 2_000
 REQUEST_OPEN = "The user's newest request, word for word:"
 REQUEST_DONE = "The user's newest request until now, word for word; what came of it is in the summary:"
+NOT_ATTACHED = "(What was attached to it is too much for this place.)"
 GO_ON = {
     "auto": "The context window was nearly full. Go on with this request from where the summary says the work stands, "
     "without asking and without repeating what is done.",
-    "reactive": "The context window was full. Go on with this request from where the summary says the work stands, "
+    "reactive": "The prompt was too long. Go on with this request from where the summary says the work stands, "
     "without asking and without repeating what is done.",
     "model": "The compaction that you asked for is done. Go on with this request from where the summary says the work "
     "stands, without compacting again.",
@@ -54,8 +64,86 @@ def request_blocks_of(now: Situation) -> list[Block]:
     blocks = [block for role, block, source in now.view.placed() if source == said.id and role == "user"]
     room = min(now.setting("keep_most_tokens"), (now.state.auto_mark - _scaled(now, now.view.head_tokens)) // 2)
     if not blocks or _scaled(now, estimate_blocks(blocks)) > room:
-        blocks = [text_block(said.text)] if said.text.strip() else []
+        whole, blocks = blocks, [text_block(said.text)] if said.text.strip() else []
+        if whole and blocks and whole != blocks:
+            blocks.append(text_block(NOT_ATTACHED))
     return blocks
+
+
+def said_in(
+    now: Situation, first: int, last: int, room: int, *, but: int = 0, among: Collection[int] | None = None
+) -> list[Block]:
+    """What the user said in a range of events, word for word, in at most `room` estimated tokens and within its
+    setting; without the request of event `but`, and only those `among` some events if given. Where it is too much,
+    the longest messages are cut in their middle, the newest last, and then the oldest left out; both are said."""
+    found = now.said(first, last)
+    said = [(number, text) for number, event, text in found if event != but and (among is None or event in among)]
+    if not said:
+        return []
+    factor = now.view.calibration.factor
+    room = min(room, round(notes_limit("keep_user_tokens", now.setting("keep_user_tokens"), now.state.window) / factor))
+    sizes = [estimate_text(text) + 4 for _, text in said]
+    newest = sizes[-1] if sizes[-1] <= room // 2 else 0  # stays whole
+    most = _level(sizes[:-1] if newest else sizes, room - newest)
+    start = 0
+    if most < SAID_LEAST and sum(sizes) > room:
+        most = SAID_LEAST
+        taken = room - newest
+        for start in range(len(sizes) - 1 - bool(newest), -1, -1):
+            taken -= min(sizes[start], most)
+            if taken < 0:
+                start += 1
+                break
+    lines = [f"({_turns(said[:start])} {'is' if start == 1 else 'are'} left out here)"] if start else []
+    cut = bool(start)
+    for at in range(start, len(said)):
+        number, text = said[at]
+        if sizes[at] > most and not (newest and at == len(said) - 1):
+            text, cut = _cut(text, most, sizes[at]), True
+        lines.append(f"[{number}] {text}")
+    if len(said) == start:
+        return []
+    return [text_block(SAID.format(but=SAID_CUT if cut else "", lines="\n".join(lines)))]
+
+
+def room_to_say(now: Situation, gone: Iterable[Block], stands: Iterable[Block], after: int) -> int:
+    """Estimated tokens for what the user said in the blocks `gone`, where `stands` comes in their place and makes the
+    prompt `after` tokens: half of what is won, so that something is, and of the room below the auto-compact threshold
+    (below what the server takes, where it said so), but never less than what stood of it before."""
+    gone = list(gone)
+    stood = said_before(gone) if now.moment != "overflow" else 0
+    won = estimate_blocks(gone) - estimate_blocks(stands)
+    most = min(now.state.auto_mark, now.view.count().tokens - now.gap)
+    below = round(max(0, most - after) / now.view.calibration.factor)
+    return max(stood, min(stood + (won - stood) // 2, below // 2))
+
+
+def said_before(blocks: Iterable[Block]) -> int:
+    """Estimated tokens of what earlier compactions have kept of the user's words."""
+    return sum(estimate_block(block) for block in blocks if str(block.get("text", "")).startswith(SAID_BEGINS))
+
+
+def _turns(said: Sequence[tuple[int, str]]) -> str:
+    first, last = said[0][0], said[-1][0]
+    return f"turn {first}" if first == last else f"turns {first} to {last}"
+
+
+def _level(sizes: Sequence[int], room: int) -> int:
+    """The size to which all are cut, at most, so that together they take no more than `room`."""
+    left = len(sizes)
+    for size in sorted(sizes):
+        if size * left > room:
+            return max(0, room // left)
+        room, left = room - size, left - 1
+    return max(sizes, default=0)
+
+
+def _cut(text: str, tokens: int, size: int) -> str:
+    """The beginning and the end of a text of `size` tokens, in about `tokens`."""
+    chars = len(text) * max(1, tokens - 14) // size
+    head = chars * 2 // 3
+    end = text[len(text) - (chars - head) :]
+    return f"{text[:head]} [… {len(text) - chars:,} characters left out …] {end}"
 
 
 def too_large(now: Situation, kept: Sequence[Block]) -> str:
@@ -81,7 +169,12 @@ def too_large(now: Situation, kept: Sequence[Block]) -> str:
 
 def head_of(summary: str, gone: Range) -> list[Block]:
     """The summary as a block, and where stored results of the range are."""
-    blocks = [text_block(SUMMARY.format(summary=summary))]
+    words = gone.words[:1].upper() + gone.words[1:]
+    one = words.startswith("Turn ")
+    whose = "its" if gone.whole or one else "their"
+    what = f"{words} of the conversation {'was' if one else 'were'}"
+    what = "The conversation before this point was" if gone.whole else what
+    blocks = [text_block(SUMMARY.format(what=what, whose=whose, summary=summary))]
     lines = _stored(gone.blocks)
     if lines:
         blocks.append(text_block(KEPT.format(lines="\n".join(lines))))
@@ -95,21 +188,25 @@ async def boundary(now: Situation, gone: Range, method: str, head: Sequence[Bloc
     before = now.view.count().tokens
     left = left_ranges(now.view, now.folder, [(gone.first, gone.last)])
     named = [text_block(left.line)] if left is not None else []
-    blocks = [*head, *named]
-    asked = len(blocks)
+    request: list[Block] = []
     if gone.tail and kept:
-        blocks += [text_block(REQUEST_OPEN if now.open_turn else REQUEST_DONE), *kept]
+        request += [text_block(REQUEST_OPEN if now.open_turn else REQUEST_DONE), *kept]
     if gone.tail and now.open_turn:
-        blocks.append(text_block(GO_ON.get(now.trigger, GO_ON["auto"])))
+        request.append(text_block(GO_ON.get(now.trigger, GO_ON["auto"])))
     made = Compacted(
         trigger=now.trigger,
         method=method,
         first=gone.first,
         last=gone.last,
-        blocks=tuple(blocks),
+        blocks=(*head, *named, *request),
         tokens_before=before,
-        asked=(asked, len(blocks)),
     )
+    room = room_to_say(now, gone.blocks, made.blocks, _smaller(now, made, before))
+    but = now.request.id if gone.tail and kept and now.request is not None else 0
+    said = said_in(now, gone.first, gone.last, room, but=but)
+    blocks = [*head, *named, *said, *request]
+    asked = len(blocks) - len(request)
+    made = msgspec.structs.replace(made, blocks=tuple(blocks), asked=(asked, len(blocks)))
     after = _smaller(now, made, before)
     names: list[str] = []
     if gone.tail:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ipyagent.context.archive import left_ranges
-from ipyagent.context.boundary import newest_picture
+from ipyagent.context.boundary import newest_picture, room_to_say, said_in
 from ipyagent.context.notes_file import NOTES, Desk, Notes, read_notes
 from ipyagent.context.policy import LOW_SHARE
 from ipyagent.context.store_results import text_of
@@ -33,8 +33,9 @@ FORK_TOKENS = 16_000
 """Largest reply of the fork: all sections at their limit, written whole."""
 HEAD = (
     "The conversation before this point left the context window. These are the notes that were kept during it "
-    "(whole in `{path}`); what follows them is verbatim. Go on from here without asking."
+    "(whole in `{path}`); what follows of the conversation is verbatim."
 )
+OPEN = " Go on from here without asking."
 NOTHING_NEW = "the update left the notes as they were; a later turn tries again"
 _NAMED = re.compile(r"\{\{(\w+)\}\}")
 
@@ -98,18 +99,16 @@ class NotesLayer:
             return ()  # the user wants it another way, or thinking of the open turn must stay
         if now.setting("engine") == "server":
             return ()
-        text = read_notes(now.folder / NOTES)
-        stored = _template(now).found_in(text or "")
-        if stored.empty:
+        notes = noted(now)
+        if not notes:
             return ()
         placed = now.view.placed()
         cut = _cut(now, placed)
         if cut is None:
             return ()
         extra = await now.hook("pre_compact", {"trigger": now.trigger, "method": "notes"})
-        kept = stored.limited(_limit(now, "notes_section_tokens"), _limit(now, "notes_tokens"))
-        head = HEAD.format(path=_spellings(now.folder / NOTES)[0])
-        told = f"{head}\n\n<notes>\n{kept.noted}\n</notes>"
+        head = HEAD.format(path=_spellings(now.folder / NOTES)[0]) + (OPEN if now.open_turn else "")
+        told = f"{head}\n\n<notes>\n{notes}\n</notes>"
         left = left_ranges(now.view, now.folder, [(1, placed[cut][2] - 1)])
         blocks = [text_block(told if left is None else f"{told}\n{left.line}")]
         blocks += (again := _request_again(now, placed, cut))
@@ -117,6 +116,10 @@ class NotesLayer:
         after, before = now.view.tokens_after(made), now.view.count().tokens
         if after is None or after >= before or after >= now.state.auto_mark:
             return ()
+        room = room_to_say(now, (block for _, block, _ in placed[:cut]), blocks, after)
+        said = said_in(now, 1, placed[cut][2] - 1, room, but=now.request.id if again and now.request is not None else 0)
+        blocks += said
+        after += round(sum(map(estimate_block, said)) * now.view.calibration.factor)
         names: list[str] = []
         for name, words in await now.restore():
             if _stands(placed[cut:], words):
@@ -206,6 +209,13 @@ def _directive(now: Situation, desk: Desk, path: Path) -> str:
 def substituted(text: str, values: Mapping[str, str]) -> str:
     """`{{name}}` replaced once by its value; a value is never looked into, an unknown name stays."""
     return _NAMED.sub(lambda found: values.get(found[1], found[0]), text)
+
+
+def noted(now: Situation) -> str:
+    """The session's notes as they stand in place of what they cover; "" when there are none."""
+    text = read_notes(now.folder / NOTES) if now.noted else None
+    kept = _template(now).found_in(text or "")
+    return kept.limited(_limit(now, "notes_section_tokens"), _limit(now, "notes_tokens")).noted
 
 
 def _template(now: Situation) -> Notes:

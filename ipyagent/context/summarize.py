@@ -9,20 +9,27 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from importlib.resources import files
+from typing import Any
 
 import msgspec
 
-from ipyagent.context.boundary import boundary, head_of, request_blocks_of, too_large
-from ipyagent.context.gaps import rounds_to_drop, stated_gap
+from ipyagent.context.boundary import boundary, head_of, request_blocks_of, said_before, said_in, too_large
+from ipyagent.context.gaps import results_to_shorten, rounds_to_drop, shortened, stated_gap, texts_to_shorten
+from ipyagent.context.notes import noted
 from ipyagent.context.ranges import Range, whole_turns
 from ipyagent.errors import CompactionFailed, CompactionTooLong, ImageRefused, PromptTooLong, TooLarge
-from ipyagent.journal.admission import PICTURES
+from ipyagent.journal.admission import PICTURES, text_block
 from ipyagent.journal.events import Block, Event, LayerDecided
 from ipyagent.journal.protocols import Forked, ForkOrder, Moment, Situation
 from ipyagent.journal.tokens import estimate_block, estimate_blocks, estimate_text
 
 TRIES = 3
-"""Shorter copies that are tried when the compaction call itself is too long."""
+"""Copies without the oldest rounds that are tried when the compaction call itself is too long."""
+LOST = (
+    "\n\nThe oldest part of the conversation did not fit and is left out of this copy. What was written of it before, "
+    "and what the user said in it, stands first: carry all of it over. The user's newest request is: {request}"
+)
+NOTES = "Notes that were kept during the part that is left out:\n<notes>\n{notes}\n</notes>"
 LITTLE = 400
 """Tokens of a range that no summary makes smaller."""
 PURPOSE = "compaction"
@@ -48,7 +55,8 @@ class SummarizeLayer:
         if line := too_large(now, kept):
             return (LayerDecided(layer=self.name, words=line),)
         gone = whole_turns(now.view, now.turn_starts, now.first, now.last)
-        if gone.tokens - (estimate_blocks(kept) if gone.tail else 0) < LITTLE:
+        stays = said_before(gone.blocks) if now.moment != "overflow" else 0
+        if gone.tokens - stays - (estimate_blocks(kept) if gone.tail else 0) < LITTLE:
             words = f"there is nothing to compact: {gone.words}, about {gone.tokens:,} tokens"
             return (LayerDecided(layer=self.name, words=words),)
         hooked = await now.hook("pre_compact", {"trigger": now.trigger, "instructions": now.instructions})
@@ -137,7 +145,8 @@ async def _ask(now: Situation, words: str) -> Forked:
         order = _shorter(now, order, now.gap + round(factor * estimate_text(words)) + room)
     elif left < room and not _is_enough(left, room):
         order = _shorter(now, order, room - left)
-    for tried in range(TRIES + 1):
+    tried = 0
+    while True:
         try:
             forked = await now.fork(order)
         except ImageRefused:
@@ -153,31 +162,76 @@ async def _ask(now: Situation, words: str) -> Forked:
             if forked.stop_reason != "model_context_window_exceeded" and not cut:
                 return forked
             need = room - max(0, left) if cut else room
-        if tried < TRIES:
-            shorter = _shorter(now, order, need)
-            if shorter == order:
-                break
-            order = shorter
+        shorter = _shorter(now, order, need)
+        tried += shorter.drop_first > order.drop_first or shorter.text_chars != order.text_chars
+        if shorter == order or tried > TRIES:
+            break
+        order = shorter
     raise CompactionTooLong(
-        f"the compaction call does not fit the window of {now.state.window:,} tokens, also without the oldest "
-        f"{order.drop_first} of {sum(m['role'] == 'assistant' for m in messages)} rounds: start afresh with %agent new"
+        f"the compaction call does not fit the window of {now.state.window:,} tokens, also when it is shortened and "
+        f"without {order.drop_first} of {sum(m['role'] == 'assistant' for m in messages)} rounds: start afresh with "
+        "%agent new"
     )
 
 
 def _shorter(now: Situation, order: ForkOrder, need: int) -> ForkOrder:
-    """The order without pictures, and without the oldest rounds where that does not cover `need`
-    tokens (0: not known)."""
-    factor = now.view.calibration.factor
-    if not order.without_pictures and (pictures := _pictures(now)):
-        order = msgspec.structs.replace(order, without_pictures=True)
-        if need <= round(factor * pictures):
+    """The order with less of the conversation, by `need` tokens (0: not known): without pictures, then with shorter
+    results, both of which can be had again, then without the oldest rounds, then with shorter texts."""
+    factor, messages, replace = now.view.calibration.factor, now.view.messages, msgspec.structs.replace
+    most = _size(shortened(messages, order)) - need / factor
+
+    def over(order: ForkOrder) -> float:
+        """Estimated tokens that are too many still; 0 also where it is not known how many are."""
+        return max(0.0, _size(shortened(messages, order)) - most) if need else 0.0
+
+    if not order.without_pictures and _pictures(now):
+        order = replace(order, without_pictures=True)
+        if not over(order):
             return order  # also when the need is not known: pictures are the first suspects
-        need -= round(factor * pictures)
-    drop = rounds_to_drop(now.view.messages, order.drop_first, need, factor)
-    if drop and not order.drop_first and now.request is not None:
-        lost = "\n\nThe oldest part of the conversation did not fit and is left out. The user's newest request is: "
-        order = msgspec.structs.replace(order, directive=order.directive + lost + now.request.text[:4_000])
-    return msgspec.structs.replace(order, drop_first=drop)
+    spots = [spot for spot in now.view.results if spot.tool in now.recreatable or spot.kept]
+    keep = results_to_shorten(spots, order.shorten, over(order))
+    if keep != order.shorten:
+        order = replace(order, shorten=keep)
+        if not over(order):
+            return order
+    dropped, lacks = order.drop_first, over(order)
+    for _ in range(2):  # what is carried in their place takes room too
+        drop = rounds_to_drop(messages, dropped, round(factor * lacks), factor)
+        order = replace(order, drop_first=drop, carried=_carried(now, drop))
+        lacks += over(order)
+        if not over(order):
+            break
+    if drop and not dropped and now.request is not None:
+        lost = LOST.format(request=now.request.text[:4_000])
+        order = replace(order, directive=order.directive + lost)
+    if drop > dropped and not over(order):
+        return order
+    copy = shortened(messages, order)
+    chars = texts_to_shorten(copy, over(order) or _size(copy) / 4)
+    return replace(order, text_chars=chars) if chars else order
+
+
+def _size(messages: list[dict[str, Any]]) -> int:
+    return sum(estimate_blocks(message["content"]) for message in messages)
+
+
+def _carried(now: Situation, drop: int) -> tuple[Block, ...]:
+    """What stands for the oldest `drop` rounds: what earlier decisions put there (a summary), the session's notes as
+    far as they reach beyond that, and what the user said since."""
+    starts = [at for at, message in enumerate(now.view.messages) if message["role"] == "assistant"]
+    if not drop or not starts:
+        return ()
+    cut = starts[min(drop, len(starts) - 1)]
+    gone = now.view.placed()[: sum(len(message["content"]) for message in now.view.messages[:cut])]
+    before = now.view.replacements
+    stood = [block for role, block, source in gone if source in before and role == "user"]
+    since = gone[0][2] if gone[0][2] in before else 0
+    if since < now.noted and any(since < source <= now.noted for _, _, source in gone) and (notes := noted(now)):
+        stood.append(text_block(NOTES.format(notes=notes)))
+    here = {source for _, _, source in gone}
+    but = now.request.id if now.request is not None else 0
+    room = estimate_blocks(block for _, block, _ in gone) // 4  # something must be won
+    return (*stood, *said_in(now, min(here), max(here), room, but=but, among=here))
 
 
 def _pictures(now: Situation) -> int:

@@ -26,6 +26,7 @@ NOTES_SHARES = {
     "notes_tokens": 1 / 4,
     "keep_tokens": 1 / 8,
     "keep_most_tokens": 1 / 4,
+    "keep_user_tokens": 1 / 10,
 }
 """What the session's notes, and the conversation kept behind them, may have of the window at most: together half
 of it, so that a compaction by notes leaves room to go on."""

@@ -155,6 +155,11 @@ class View:
         """The event of the newest replacement that stands and can be taken back."""
         return self._talk.body.standing[-1].event if self._talk.body.standing else None
 
+    @property
+    def replacements(self) -> frozenset[int]:
+        """The events of all replacements that stand and can be taken back."""
+        return frozenset(snapshot.event for snapshot in self._talk.body.standing)
+
     def begins_with(self, event: int) -> bool:
         """Whether the first message came from this event."""
         sources = self._talk.body.sources

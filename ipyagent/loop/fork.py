@@ -15,6 +15,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
+from ipyagent.context.gaps import shortened
 from ipyagent.errors import ModelError, PromptTooLong, ToolFailure
 from ipyagent.journal.admission import text_block
 from ipyagent.journal.events import Block, ForkEnded, Usage
@@ -22,7 +23,6 @@ from ipyagent.journal.protocols import Forked, ForkOrder, Model, Reply, Request,
 from ipyagent.journal.tokens import estimate_blocks
 from ipyagent.loop.metering import Meter
 from ipyagent.loop.session import Session
-from ipyagent.loop.shortened import shortened
 from ipyagent.model.prices import cost_of
 
 Wire: TypeAlias = tuple[list[Block], list[Block], list[dict[str, Any]]]

@@ -284,6 +284,15 @@ class History:
             case _:
                 pass  # the other events are the view's or the panel's business
 
+    def said(self, first: int, last: int) -> list[tuple[int, int, str]]:
+        """What the user said in a range of events: the turn's number and event and the words, oldest first, without
+        turns that are taken out."""
+        return [
+            (number, turn.first, turn.text)
+            for number, turn in enumerate(self.turns, 1)
+            if first <= turn.first <= last and not turn.out and turn.text.strip()
+        ]
+
     @property
     def expected_requests(self) -> int:
         """How many more requests are to be expected: as many as there were, within 3 to 50."""

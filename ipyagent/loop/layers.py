@@ -297,6 +297,7 @@ class Engine:
             recreatable=frozenset(name for name, tool in session.tools.items() if tool.recreatable),
             turn_starts=tuple(turn.first for turn in session.history.turns),
             request=session.history.request,
+            said=session.history.said,
             open_turn=session.history.unfinished,
             noted=session.history.notes.upto if session.history.notes is not None else 0,
             tried=session.history.notes_failed,

@@ -123,7 +123,7 @@ def test_a_summary_names_the_file_that_holds_every_word(place: CompactRoom) -> N
     agent = weighed(place)
     agent.compact()
     (made,) = place.of(agent, Compacted)
-    line = "What was said before is kept word for word in tool-results/left-1.txt (grep it, read_file with offset)."
+    line = "What stood here is kept word for word in tool-results/left-1.txt (grep it, read_file with offset)."
     assert line in [block["text"] for block in made.blocks]
     assert all(f"weigh box {number}: {words(number, 1_000)}" in kept(place, agent) for number in range(4))
     assert "===== assistant =====\ndone 2" in kept(place, agent)

@@ -103,7 +103,9 @@ def test_old_usage_is_not_read_again_after_a_compaction(room: CompactRoom) -> No
 
 
 def test_a_full_window_ends_under_20000_tokens(room: CompactRoom) -> None:
-    agent = filled(room, 6, 30_000, window=230_000)
+    agent = room.agent(window=230_000)
+    for number in range(6):
+        room.turn(agent, f"weigh box {number}", text(words(number, 30_000)))
     room.turn(agent, "and the blue box", text("heavy"))
     assert room.session(agent).view.count().tokens > 180_000
     before = len(room.calls)
@@ -340,7 +342,7 @@ def test_after_three_shorter_tries_it_ends_with_one_line(room: CompactRoom) -> N
 
 
 @pytest.mark.parametrize(("tokens", "whole"), [(5_000, True), (9_500, False)])
-def test_where_a_result_has_all_but_filled_the_window_the_summary_gets_room_all_the_same(
+def test_where_a_result_has_all_but_filled_the_window_it_is_shortened_and_the_summary_gets_room(
     room: CompactRoom, tokens: int, whole: bool
 ) -> None:
     agent = filled(room, 2, 11_500, window=WINDOW, layer_clear_results=False, layer_store_results=False)
@@ -356,8 +358,11 @@ def test_where_a_result_has_all_but_filled_the_window_the_summary_gets_room_all_
     assert result.status == "finished", result.message
     [call] = room.calls
     [made] = room.of(agent, Compacted)
-    assert made.tokens_before > 33_500
-    assert ("earlier parts of the conversation are left out" not in plain(call["messages"][0]["content"])) is whole
+    assert made.tokens_before > 33_400
+    assert call["messages"][0]["content"][-1]["text"].startswith("weigh box 0: item 0-0")
+    assert ("characters are left out of this copy" not in plain(call["messages"][-1]["content"])) is whole
+    thought = [block["type"] for block in call["messages"][-2]["content"]]
+    assert thought == ["thinking", "tool_use"], "what stands before the result is what the provider has"
     assert room.of(agent, LayerFailed) == []
     room.nothing_refused()
 

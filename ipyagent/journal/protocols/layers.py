@@ -45,8 +45,14 @@ class ForkOrder(msgspec.Struct, frozen=True, kw_only=True):
     by_server: bool = False
     """The server writes the summary itself and gives one `compaction` block; `directive`, if any, takes the
     place of its own prompt."""
+    shorten: dict[str, int] = {}
+    """Characters to keep of tool results, by call (the compaction call itself was too long)."""
     drop_first: int = 0
-    """Leave out so many of the oldest API rounds (the compaction call itself was too long)."""
+    """Leave out so many of the oldest API rounds, where that was not enough."""
+    carried: tuple[Block, ...] = ()
+    """What stands in the place of those rounds."""
+    text_chars: int = 0
+    """Characters to keep of each text, where even that was not enough; 0: all."""
 
 
 class Forked(msgspec.Struct, frozen=True, kw_only=True):
@@ -100,6 +106,9 @@ class Situation(msgspec.Struct, frozen=True, kw_only=True):
     """The UserSaid event of every turn, oldest first."""
     request: UserSaid | None = None
     """The newest request of the user."""
+    said: Callable[[int, int], list[tuple[int, int, str]]] = lambda first, last: []
+    """What the user said in a range of events: the turn's number and event and the words, oldest first, without
+    turns that are taken out."""
     open_turn: bool = False
     """Whether the model is still at work on it."""
     noted: int = 0

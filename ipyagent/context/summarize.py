@@ -189,8 +189,10 @@ def _shorter(now: Situation, order: ForkOrder, need: int) -> ForkOrder:
         if not over(order):
             return order  # also when the need is not known: pictures are the first suspects
     spots = [spot for spot in now.view.results if spot.tool in now.recreatable or spot.kept]
-    keep = results_to_shorten(spots, order.shorten, over(order))
-    if keep != order.shorten:
+    for _ in range(3):  # how much goes is measured each time
+        keep = results_to_shorten(spots, order.shorten, over(order))
+        if keep == order.shorten:
+            break
         order = replace(order, shorten=keep)
         if not over(order):
             return order

@@ -107,7 +107,9 @@ def test_the_answer_says_what_went_what_stayed_and_what_it_cost(place: CompactRo
     told = sent(place, agent)
     assert "weigh boxes." in told
     assert "weigh box 5" in told
-    assert "weigh box 4" not in told
+    assert "done 4" not in told
+    said = told.split("<user-messages>", 1)[1].split("</user-messages>", 1)[0]
+    assert [f"[{turn}] weigh box {turn}" in said for turn in range(1, 6)] == [True] * 4 + [False]
 
 
 def test_from_keeps_the_beginning_byte_for_byte(place: CompactRoom) -> None:
@@ -119,16 +121,16 @@ def test_from_keeps_the_beginning_byte_for_byte(place: CompactRoom) -> None:
     assert same == 8  # two turns of four messages
     assert "Summarise only turns 3 to 5" in directive_in(place.calls[-1])
     told = sent(place, agent)
-    assert "weigh box 2" in told
-    assert "weigh box 3" not in told
-    assert "weigh box 5" in told
+    assert "Turns 3 to 5 of the conversation were taken out" in told
+    assert told.index("weigh box 2") < told.index("taken out") < told.index("[3] weigh box 3")
+    assert told.count("weigh box 2") == told.count("weigh box 5") == 1
 
 
 def test_up_to_keeps_the_end(place: CompactRoom) -> None:
     agent = weighed(place)
     agent.compact("--up-to 3")
     told = sent(place, agent)
-    assert "weigh box 3" not in told
+    assert told.index("[3] weigh box 3") < told.index("weigh box 4")
     assert told.index("weigh boxes.") < told.index("weigh box 4") < told.index("weigh box 5")
     assert told.count("weigh box 5") == 1
     with pytest.raises(CompactionFailed, match="compacted before"):

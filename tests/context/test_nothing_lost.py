@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from compact_room import CompactRoom, compact_room, plain, words
+from compact_room import CompactRoom, compact_room, directive_in, plain, words
 
-from ipyagent.journal.events import Compacted, MessageReceived, Reminded, Snipped
+from ipyagent.journal.events import Compacted, MessageReceived, NotesWritten, Reminded, Snipped
+from ipyagent.journal.tokens import estimate_text
 from ipyagent.practice.replies import Fault, text, tool
 
 TOO_LONG = Fault(400, "invalid_request_error", "prompt is too long: 41000 tokens > 40000 maximum")
@@ -34,6 +35,118 @@ def bare(blocks: Any) -> Any:
     if isinstance(blocks, dict):
         return {key: bare(value) for key, value in blocks.items() if key != "cache_control"}
     return [bare(block) for block in blocks] if isinstance(blocks, list) else blocks
+
+
+# ---------------------------------------------------------------------- what the user said
+
+
+def said_block(room: CompactRoom) -> str:
+    return sent(room).split("<user-messages>\n", 1)[1].split("\n</user-messages>", 1)[0]
+
+
+def test_what_the_user_said_stands_word_for_word_after_five_forgetful_summaries(room: CompactRoom) -> None:
+    agent = room.agent()
+    said = []
+    for number in range(1, 6):
+        said.append(f"Rule {number}: never touch file {number}.csv,\nreport in unit {number}.")
+        room.turn(agent, said[-1], text(words(number, 1_500)))
+        agent.compact()
+    room.turn(agent, "and now?", text("ok"))
+    newest = said.pop()
+    assert said_block(room) == "\n".join(f"[{number}] {text}" for number, text in enumerate(said, 1))
+    assert sent(room).count(newest) == 1
+    assert sent(room).count("<user-messages>") == 1
+    room.nothing_refused()
+    room.replays(agent)
+
+
+def test_long_messages_of_the_user_are_cut_before_short_ones_and_the_cut_is_said(room: CompactRoom) -> None:
+    agent = room.agent(window=40_000)
+    room.turn(agent, "Never touch raw.csv.", text("I won't."))
+    room.turn(agent, f"Here is a log: {words(1, 9_000)} That was the log.", text("I see."))
+    room.turn(agent, f"And a table: {words(2, 5_000)} That was the table.", text("I see."))
+    room.turn(agent, "What is in it?", text("Boxes."))
+    agent.compact()
+    room.turn(agent, "and now?", text("ok"))
+    block = said_block(room)
+    assert estimate_text(block) < 4_200
+    assert block.startswith("[1] Never touch raw.csv.\n[2] Here is a log: item 1-0")
+    assert block.count("characters left out …]") == 2
+    assert "That was the log.\n[3] And a table" in block
+    assert "where characters or turns are left out, this says so" in sent(room)
+    path = sent(room).rsplit("kept word for word in ", 1)[1].split(" ", 1)[0]
+    assert words(1, 9_000) in (room.session(agent).journal.folder / path).read_text()
+
+
+def test_a_turn_that_the_user_took_out_is_not_said_again(room: CompactRoom) -> None:
+    agent = room.agent()
+    for number in range(1, 4):
+        room.turn(agent, f"Rule {number}.", text(words(number, 600)))
+    agent.compact("--snip 2")
+    agent.compact()
+    room.turn(agent, "and now?", text("ok"))
+    assert said_block(room) == "[1] Rule 1."
+
+
+# ---------------------------------------------------------------------- a summary's call that does not fit
+
+
+def dropped(room: CompactRoom, agent: Any, gap: int) -> str:
+    """What stands first in a call for a summary that was too long by so many tokens, after a compaction."""
+    room.summaries = [ZEBRA]
+    agent.compact()
+    room.turn(agent, "Rule 2: report in kg.", text(words(3, 2_500)))
+    for number in (4, 5):
+        room.turn(agent, f"weigh {number}", text(words(number, 2_500)))
+    said = f"prompt is too long: {200_000 + gap} tokens > 200000 maximum"
+    room.summaries = [Fault(400, "invalid_request_error", said)]
+    agent.compact("all of it")
+    assert len(room.calls) == 3
+    assert sum(m["role"] == "assistant" for m in room.calls[-1]["messages"]) < 3
+    return plain(room.calls[-1]["messages"][0]["content"])
+
+
+@pytest.mark.parametrize("gap", [100, 2_800])
+def test_the_summary_before_and_the_users_words_are_carried_where_rounds_are_left_out(
+    room: CompactRoom, gap: int
+) -> None:
+    agent = room.agent(reserve_tokens=1_000)
+    room.turn(agent, "Rule 1: never touch raw.csv.", text(words(1, 2_500)))
+    room.turn(agent, "go", text(words(2, 2_500)))
+    first = dropped(room, agent, gap)
+    assert "remember ZEBRA" in first
+    assert "Rule 1: never touch raw.csv." in first
+    assert "Rule 2: report in kg." in first
+    assert first.endswith("(earlier parts of the conversation are left out here)")
+    assert "stands first: carry all of it over" in directive_in(room.calls[-1])
+
+
+def test_notes_stand_for_the_rounds_that_they_cover(room: CompactRoom) -> None:
+    agent = room.agent(reserve_tokens=1_000)
+    room.turn(agent, "go", text(words(1, 2_500)))
+    session = room.session(agent)
+    (session.journal.folder / "notes.md").write_text("# Worklog\nThe OWL weighs 7 kg.\n")
+    session.record(NotesWritten(upto=session.journal.last, tokens=20))
+    for number in (4, 5):
+        room.turn(agent, f"weigh {number}", text(words(number, 2_500)))
+    room.summaries = [Fault(400, "invalid_request_error", "prompt is too long: 200900 tokens > 200000 maximum")]
+    agent.compact("all of it")
+    assert "The OWL weighs 7 kg." in plain(room.calls[-1]["messages"][0]["content"])
+    assert "The OWL weighs 7 kg." not in plain(room.calls[-2]["messages"][0]["content"])
+
+
+def test_results_are_shortened_before_any_round_is_left_out_the_newest_first(room: CompactRoom) -> None:
+    agent = room.agent(reserve_tokens=1_000)
+    for number in (1, 2):
+        call = tool("python", {"code": f"print({words(number, 1_500)!r})"}, thinking="I look.")
+        room.turn(agent, f"weigh {number}", call, text("ok", thinking="So."))
+    room.summaries = [Fault(400, "invalid_request_error", "prompt is too long: 200100 tokens > 200000 maximum")]
+    agent.compact()
+    whole, short = room.calls[-2:]
+    assert len(short["messages"]) == len(whole["messages"])
+    assert bare(short["messages"][:6]) == bare(whole["messages"][:6]), "what the provider has of it stays"
+    assert "are left out of this copy; the tool can give them again" in plain(short["messages"][6]["content"])
+    assert [e.error for e in room.server.refused if "too long" not in str(e.error)] == []
 
 
 # ---------------------------------------------------------------------- what is taken back

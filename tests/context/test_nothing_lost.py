@@ -138,7 +138,7 @@ def test_notes_stand_for_the_rounds_that_they_cover(room: CompactRoom) -> None:
 def test_results_are_shortened_before_any_round_is_left_out_the_newest_first(room: CompactRoom) -> None:
     agent = room.agent(reserve_tokens=1_000)
     for number in (1, 2):
-        call = tool("python", {"code": f"print({words(number, 1_500)!r})"}, thinking="I look.")
+        call = tool("python", {"code": f"print({words(number, 1_000 * number)!r})"}, thinking="I look.")
         room.turn(agent, f"weigh {number}", call, text("ok", thinking="So."))
     room.summaries = [Fault(400, "invalid_request_error", "prompt is too long: 200100 tokens > 200000 maximum")]
     agent.compact()

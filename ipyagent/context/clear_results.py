@@ -120,8 +120,7 @@ def judge(now: Situation, results: list[Spot], old: list[int], keep: int) -> Ver
     from_here = list(accumulate(reversed(savings)))[::-1]
     carried_from_here = list(accumulate(reversed(carried)))[::-1]
     tokens, threshold = now.state.tokens, now.state.auto_mark
-    rounds = sum(message["role"] == "assistant" for message in view.messages)
-    growth = max(1.0, behind.tokens[min(1, size)] * measure / max(1, rounds))
+    growth = max(1.0, behind.tokens[min(1, size)] * measure / max(1, size // 2))  # a request brings two messages
     cuts = []
     for first in range(0, len(spots), 1 + len(spots) // MOST_CUTS):
         spot = spots[first]

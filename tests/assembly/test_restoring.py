@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 from compact_room import CompactRoom, compact_room, plain, words
+from PIL import Image
 
-from ipyagent.journal.events import Compacted
+from ipyagent.journal.events import CacheBroken, Compacted
 from ipyagent.journal.tokens import estimate_text
 from ipyagent.loop.session import Session
 from ipyagent.practice.replies import text, tool
@@ -107,3 +108,22 @@ def test_all_that_comes_back_is_an_eighth_of_the_window_at_most(room: CompactRoo
     assert len(made.restored) >= 2
     assert sum(estimate_text(block["text"]) for block in back) * room.session(agent).view.calibration.factor <= 4_100
     assert json.dumps(back)
+
+
+def test_the_newest_small_picture_stays_so_that_the_next_one_does_not_begin_the_cache_anew(room: CompactRoom) -> None:
+    agent = room.agent()
+    for name, size in (("small.png", 300), ("large.png", 1_500)):
+        Image.new("RGB", (size, size), "red").save(room.folder / name)
+    read(room, agent, "small.png")
+    made = compacted(room, agent)
+    assert [block["type"] for block in made.blocks[-2:]] == ["text", "image"]
+    assert made.blocks[-2]["text"] == "The newest picture of what went:"
+    room.turn(agent, "go on " + words(2, 2_000), text("ok"))
+    read(room, agent, "small.png")
+    assert not [event for event in room.of(agent, CacheBroken) if event.id > made.id and "picture" in event.cause]
+    agent.new()
+    agent.settings.window = 16_000
+    read(room, agent, "large.png")
+    assert all(block["type"] == "text" for block in compacted(room, agent).blocks), "it would take too much"
+    room.nothing_refused()
+    room.replays(agent)

@@ -36,8 +36,8 @@ WORTH = 3 * LEFT
 the tool once more would cost a request."""
 RECENT_ERRORS = 3
 """An error among so many newest results is what the model is working on."""
-MOST_CUTS = 50
-"""Places that are weighed: with more results than that, every few places are near enough: 2 % of them."""
+MOST_CUTS = 40
+"""Places that are weighed: with more results than that, every few places are near enough: 2.5 % of them."""
 TTL = {"5m": 300.0, "1h": 3600.0}
 """Seconds that the provider keeps a prefix after its last use."""
 
@@ -184,10 +184,8 @@ def _outdated(view: View, first: Spot) -> tuple[tuple[tuple[int, str], ...], int
     """What becomes of `<context>` blocks behind the result `first`, where the prompt is written again in any case:
     without the variables that later blocks tell again. And the estimated tokens that this wins."""
     found: dict[int, list[str]] = {}
-    behind = False
-    for role, block, event in view.placed():
-        behind = behind or block.get("tool_use_id") == first.call
-        if behind and role == "user" and block["type"] == "text" and block["text"].startswith(CONTEXT):
+    for block, event in view.user_blocks(first.message):
+        if block["type"] == "text" and block["text"].startswith(CONTEXT):
             found.setdefault(event, []).append(block["text"])
     single = [(event, texts[0]) for event, texts in found.items() if len(texts) == 1]
     made = without_outdated(single)

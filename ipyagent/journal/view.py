@@ -8,7 +8,7 @@ cut off (a stop, a crash) is closed here with an error result, so a request is a
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any, assert_never
 
 from ipyagent.journal.admission import request_blocks, text_block
@@ -184,6 +184,13 @@ class View:
         """Every block in order with its role and the event that it came from."""
         body = self._talk.body
         return [(item.role, item.block, item.source) for item in flatten(body.messages, body.sources)]
+
+    def user_blocks(self, start: int) -> Iterator[tuple[Block, int]]:
+        """The blocks of the user's messages from message `start` on, each with the event that it came from."""
+        body = self._talk.body
+        for message, events in zip(body.messages[start:], body.sources[start:], strict=True):
+            if message["role"] == "user":
+                yield from zip(message["content"], events, strict=True)
 
     @property
     def open_calls(self) -> dict[str, str]:

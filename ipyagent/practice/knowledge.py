@@ -77,7 +77,9 @@ class Knowledge:
         names |= self.untold
         for told in _FUNCTIONS.findall(text):
             self.cut = cut = cut or "…" in told
-            names |= set(re.findall(r"(?:^|, )([^\W\d]\w*)", re.sub(r"\([^()]*\)", "", told)))
+            for _ in range(4):  # arguments and what is nested in their defaults
+                told = re.sub(r"\([^()]*\)", "", told)
+            names |= set(re.findall(r"(?:^|, )([^\W\d]\w*)", told))
         # Names that a cut listing does not tell may still be there.
         self.names = self.names | names if cut or more else names
         self.complete = self.complete or longest or not cut

@@ -8,6 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from practice_room import TOOLS
 
+from ipyagent.practice import schema
+from ipyagent.practice.knowledge import Knowledge
 from ipyagent.practice.understanding import answer
 
 REQUESTS = (
@@ -73,3 +75,22 @@ def test_any_words_end_in_an_answer(requests: list[str]) -> None:
 
 def test_a_body_without_messages_gets_an_answer() -> None:
     assert answer({"messages": []}).content
+
+
+def test_news_of_the_variables_is_added_to_what_was_listed() -> None:
+    found = Knowledge()
+    found.context(
+        "<context>\nVariables now:\nx  1\ndf  DataFrame 2 x 1: a i64\nfunctions: f(a, b=(1, 2)), g()\n</context>"
+    )
+    found.context(
+        "<context>\nnew: y  2\nchanged: df  DataFrame 3 x 1: a i64\nnew functions: h(x)\ngone: x\n"
+        "Run by the user since the last request:\n```\nz = 1\n```\n</context>"
+    )
+    assert found.names == {"df", "f", "g", "h", "y", "z"}
+    assert (found.sizes, found.complete) == ({"df": (3, 1)}, True)
+
+
+def test_a_listing_that_says_which_texts_are_numbers_is_read() -> None:
+    told = schema.line("df  DataFrame 67 x 2: price str (2 missing; text: 64 of 65 are numbers, others: '-'), c f64")
+    assert told is not None
+    assert dict(told.dtypes) == {"price": "str", "c": "float64"}

@@ -178,7 +178,8 @@ def _told(session: Session, seen: _Watcher, made: Compacted, words: str) -> str:
         f"compacted {words} ({made.method}): {made.tokens_before:,} → {made.tokens_after:,} tokens"
         f"{_reads(session, made)}; it cost {price}{paid_back_words(made.paid_back)}"
     ]
-    stayed = ["system prompt, tools and your newest request", *made.restored]
+    request = " and your newest request" if session.history.request is not None else ""
+    stayed = [f"system prompt, tools{request}", *made.restored]
     lines.append(f"still there: {', '.join(stayed)}; %compact --undo takes it back")
     notes = [event.words for event in seen.events if isinstance(event, LayerDecided) and "whole turns" in event.words]
     return "\n".join([lines[0] + "".join(f"; {note}" for note in notes), lines[1]])
@@ -228,7 +229,7 @@ async def _undo(agent: Agent, session: Session, wanted: Wanted, main: MainThread
         )
     before = session.view.count().tokens
     if wanted.dry_run:
-        return f"would take back the compaction made at event {event}; nothing was done"
+        return f"would take back what was taken out of the conversation at event {event}; nothing was done"
     session.record(DecisionUndone(event=event))
     after = session.view.count().tokens
     more = "; the window is full, the next request compacts again" if agent.state_of(session).above_auto else ""

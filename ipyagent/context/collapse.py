@@ -92,8 +92,8 @@ def account(blocks: Sequence[Block], path: str = "") -> Block:
     file that holds it whole."""
     calls = [block for block in blocks if block["type"] == "tool_use"]
     texts = [str(block["text"]) for block in blocks if block["type"] == "text"]
-    where = f"it is kept whole in {path}" if path else "what it printed can be had again"
-    lines = ["<collapsed>", f"This finished turn is shown short; {where}."]
+    where = f"it is kept whole in {path}" if path else "its details are in the session's transcript only"
+    lines = ["<collapsed>", f"This earlier turn is shown short; {where}."]
     if calls:
         left_out = len(calls) - CALLS
         lines.append(f"{len(calls)} calls:" if left_out <= 0 else f"{len(calls)} calls, the last {CALLS}:")

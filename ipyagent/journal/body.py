@@ -15,12 +15,13 @@ from ipyagent.journal.admission import PICTURES, THINKING, result_blocks, text_b
 from ipyagent.journal.events import Block
 from ipyagent.journal.marks import Position
 from ipyagent.journal.open_calls import named
-from ipyagent.journal.rewriting import appended_after, flatten, gather, joined, replace_range
+from ipyagent.journal.rewriting import REMOVED, appended_after, flatten, gather, joined, replace_range
 from ipyagent.journal.spots import Spot, cleared_text
 from ipyagent.journal.tokens import estimate_block, estimate_blocks
 
 NO_REQUEST = "(the session begins here)"
 TURN_OVER = "(this turn ended here)"
+STILL_OPEN = "(Earlier reasoning was dropped to save room. The request is still open.)"
 GO_ON = "Go on."
 CONTEXT = "<context>\n"
 """How a block begins that tells the model what is so around the conversation."""
@@ -47,6 +48,8 @@ class Body:
         """Replacements that can be taken back, newest last."""
         self.over = False
         """Whether the newest turn has ended, so that nothing of it is open."""
+        self.asked = 0
+        """The event of the newest request: replies before it belong to turns that have ended."""
         self._thinking: list[int] = []
         self._bare: set[str] = set()
         """Calls whose reply has lost its thinking."""
@@ -60,7 +63,8 @@ class Body:
         made.messages, made.sources = list(self.messages), [list(events) for events in self.sources]
         made.spots, made.standing = dict(self.spots), list(self.standing)
         made._thinking, made._images = list(self._thinking), dict(self._images)
-        made._bare, made._blanked, made.over = set(self._bare), set(self._blanked), self.over
+        made._bare, made._blanked = set(self._bare), set(self._blanked)
+        made.over, made.asked = self.over, self.asked
         return made
 
     # -------------------------------------------------------------- reading
@@ -104,7 +108,7 @@ class Body:
         """Add blocks as a message, or to the last message when it has the same role; gives the
         place of the first of them."""
         if not self.messages and role == "assistant":
-            self.push("user", [text_block(NO_REQUEST)], [0])
+            self.push("user", [REMOVED if self.standing else text_block(NO_REQUEST)], [0])
         if self.messages and self.messages[-1]["role"] == role:
             earlier = self.messages[-1]["content"]
             self.messages[-1] = {"role": role, "content": [*earlier, *blocks]}
@@ -172,7 +176,8 @@ class Body:
 
     def part_turn(self) -> int:
         """The newest reply may not go out without its thinking as long as its calls are the open
-        ones: where it had to lose it, the turn is said to be over. The change in tokens."""
+        ones: where it had to lose it, words of ours follow its results. They say whether the turn is over. The
+        change in tokens."""
         if len(self.messages) < 2 or self.messages[-1]["role"] != "user":
             return 0
         said = self.messages[-2]["content"]
@@ -181,12 +186,14 @@ class Body:
         content, events = self.messages[-1]["content"], self.sources[-1]
         results = sum(block["type"] == "tool_result" for block in content)
         later, later_events = content[results:], events[results:]
-        added = [text_block(TURN_OVER)]
+        ended = self.over or max(self.sources[-2]) < self.asked
+        words = text_block(TURN_OVER if ended else STILL_OPEN)
+        added = [words]
         if not later and not self.over:
             later, later_events = [text_block(GO_ON)], [0]
             added += later
         messages = [*self.messages[:-1], {"role": "user", "content": content[:results]}]
-        messages.append({"role": "assistant", "content": [text_block(TURN_OVER)]})
+        messages.append({"role": "assistant", "content": [words]})
         sources = [*self.sources[:-1], events[:results], [0]]
         if later:
             messages.append({"role": "user", "content": later})

@@ -242,6 +242,7 @@ class View:
         talk = self._talk
         match event:
             case UserSaid():
+                talk.body.asked = event.id
                 talk.add_user(event.id, request_blocks(event.blocks), event.tokens)
             case Reminded() | MemorySurfaced() | MessageReceived():
                 talk.add_user(event.id, request_blocks([text_block(event.text)]), event.tokens)

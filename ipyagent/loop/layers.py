@@ -159,7 +159,7 @@ class Engine:
         count = session.history.compact_failures + 1
         stopped = count >= session.setting("compact_failures")
         why = f"{what}, {count} failures in a row; " if count > 1 else f"{what}; "
-        why += OFF if stopped else "nothing was lost"
+        why += OFF if stopped else "the conversation is as it was"
         session.record(LayerFailed(layer=BREAKER, why=why, stopped=stopped))
 
     # ------------------------------------------------------------------ asking

@@ -10,11 +10,17 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-_EARLIER: Final = re.compile(r"\s*The conversation before this point\b.*<(summary|notes)>\n?(.*)\n?</\1>", re.S)
+_EARLIER: Final = re.compile(
+    r"\s*(?:The conversation before this point|Turns? \d+(?: to \d+)? of the conversation)\b"
+    r".*<(summary|notes)>\n?(.*)\n?</\1>",
+    re.S,
+)
 _OURS: Final = re.compile(
     r"\s*(?:The user's newest request[^\n]*:\s*$|Results of it that are kept whole;"
     r"|\((?:earlier parts were removed|the server has summarised what was here)\)"
-    r"|(?:The context window was|The compaction that you asked for is done)\b.*\bGo on with this request\b"
+    r"|What (?:stood here is kept|the user said in it,) word for word|\(A request of the user was too large and"
+    r"|(?:The context window was|The prompt was too long|The compaction that you asked for is done)\b"
+    r".*\bGo on with this request\b"
     r"|This is not the user speaking)",
     re.S,
 )

@@ -76,9 +76,9 @@ def notice_of(event: Event) -> tuple[str, Level] | None:
         case Snipped():
             return (f"A part left the context, about {event.saved:,} tokens", "info")
         case Collapsed():
-            return (f"A finished part became a summary, about {event.saved:,} tokens saved", "info")
+            return (f"An earlier turn is shown short, about {event.saved:,} tokens saved", "info")
         case DecisionUndone():
-            return ("A compaction was taken back: everything is in the context again", "info")
+            return ("Taken back: what was taken out last is in the context again", "info")
         case LayerFailed():
             return (event.why, "warning")
         case CacheBroken():

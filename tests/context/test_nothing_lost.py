@@ -7,9 +7,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from any_order import Walk
 from compact_room import CompactRoom, compact_room, directive_in, plain, words
 
-from ipyagent.journal.events import Compacted, MessageReceived, NotesWritten, Reminded, Snipped
+from ipyagent.journal.events import (
+    Compacted,
+    MessageReceived,
+    NotesWritten,
+    Reminded,
+    ResultsCleared,
+    Snipped,
+    TurnEnded,
+)
 from ipyagent.journal.tokens import estimate_text
 from ipyagent.practice.replies import Fault, text, tool
 
@@ -299,3 +308,28 @@ def test_messages_of_others_and_turns_taken_out_meanwhile_stay_what_they_were(ro
     assert all(part in sent(room) for part in ("ZEBRA", "the LION is out", "found the OWL"))
     assert "item 3-7" not in sent(room)
     room.replays(agent)
+
+
+# ---------------------------------------------------------------------- what is said is true
+
+
+@pytest.mark.parametrize("ended", [False, True])
+def test_words_in_place_of_dropped_thinking_say_whether_the_request_is_open(ended: bool) -> None:
+    walk = Walk()
+    walk.say(0, 0, 0)
+    for number in (1, 2):
+        walk.reply(0, 0, 1)
+        walk.give(number, 1, 9)
+    if ended:
+        walk.add(TurnEnded(status="stopped"))
+        walk.say(1, 0, 0)
+    else:
+        walk.remind(1, 0, 0)
+    walk.add(ResultsCleared(calls=(walk._any_call(0),), text="[Previous: used {tool}]", layer="clear_results"))
+    walk.check()
+    told = [plain(message["content"]) for message in walk.view.messages if message["role"] == "assistant"]
+    assert told[-1] == (
+        "(this turn ended here)"
+        if ended
+        else "(Earlier reasoning was dropped to save room. The request is still open.)"
+    )

@@ -35,6 +35,8 @@ def reference(events: Sequence[Any]) -> list[dict[str, Any]]:
     state = State()
     for place, event in enumerate(events):
         kind, size = type(event).__name__, len(items)
+        if kind == "UserSaid":
+            state.asked = event.id
         if kind in ("UserSaid", "Reminded", "MessageReceived", "AssistantSaid"):
             _close(items, events, place, state)
             size = len(items)
@@ -76,10 +78,12 @@ def reference(events: Sequence[Any]) -> list[dict[str, Any]]:
 
 @dataclass
 class State:
-    """`bare`: calls whose reply lost its thinking; `over`: the turn has ended; `paused`: so did the reply."""
+    """`bare`: calls whose reply lost its thinking; `over`: the turn has ended; `paused`: so did the reply;
+    `asked`: the newest request."""
 
     bare: set[str] = field(default_factory=set)
     over: bool = False
+    asked: int = 0
     paused: bool = False
 
 
@@ -104,7 +108,9 @@ def _part(items: list[Item], state: State) -> None:
     at = last + 1
     while at < len(items) and items[at].block["type"] == "tool_result":
         at += 1
-    words = [Item("assistant", _text("(this turn ended here)"), 0)]
+    ended = state.over or max(item.event for item in items[first : last + 1]) < state.asked
+    open_still = "(Earlier reasoning was dropped to save room. The request is still open.)"
+    words = [Item("assistant", _text("(this turn ended here)" if ended else open_still), 0)]
     if at == len(items) and not state.over:
         words.append(Item("user", _text("Go on."), 0))
     items[at:at] = words

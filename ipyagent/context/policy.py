@@ -20,7 +20,7 @@ ASKED = "you asked for it"
 LOW_SHARE = 0.7
 """Near the auto-compact threshold a clearing must leave at most this share of it in the prompt: with less, the next
 results would bring it back at once, and each time the cache is written anew. Else compaction does it."""
-SURE = 1.25
+SURE = 1.5
 """What a saving must be at least of the cost: how many requests will come, and how large, is a guess."""
 MUCH = 3.0
 """A cut that clears so many times what it rewrites does not wait: what comes meanwhile would be written again too.

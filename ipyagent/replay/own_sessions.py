@@ -35,7 +35,7 @@ def read_own(events: Iterable[Event]) -> Recording:
     for event in events:
         match event:
             case UserSaid():
-                collected.user(event.blocks)
+                collected.user(event.blocks, event.text)
             case Reminded() | MemorySurfaced() | MessageReceived():
                 collected.beside([text_block(event.text)])
             case AssistantSaid():

@@ -35,10 +35,12 @@ class Round(msgspec.Struct, frozen=True):
 
 
 class RecordedTurn(msgspec.Struct, frozen=True):
-    """What the user said and what the model did about it."""
+    """What the user said and what the model did about it; `text`: the user's own words alone, where they are told
+    apart from what stood beside them ("": all of it)."""
 
     asked: tuple[Block, ...]
     rounds: tuple[Round, ...]
+    text: str = ""
 
 
 class Written(msgspec.Struct, frozen=True):
@@ -81,14 +83,16 @@ class Collector:
         self.source = source
         self.problems: list[str] = []
         self._turns: list[tuple[list[Block], list[tuple[list[Block], dict[str, Result]]]]] = []
+        self._texts: dict[int, str] = {}
+        """The user's own words by turn."""
         self._calls: dict[str, tuple[str, dict[str, Result]]] = {}
         self._made = 0
         self._message = ""
         self._joined = False
         """Whether the next reply belongs to the round before: nothing of the user's side came between."""
 
-    def user(self, blocks: Iterable[Block]) -> None:
-        """Words of the user."""
+    def user(self, blocks: Iterable[Block], text: str = "") -> None:
+        """Words of the user; `text`: these alone, without what stood beside them."""
         kept = [block for block in blocks if block["type"] != "text" or str(block.get("text", "")).strip()]
         if not kept:
             return
@@ -96,6 +100,7 @@ class Collector:
             self._turns[-1][0].extend(kept)
         else:
             self._turns.append((kept, []))
+        self._texts[len(self._turns)] = f"{self._texts.get(len(self._turns), '')}\n{text}".strip()
         self._joined = False
 
     def beside(self, blocks: Iterable[Block]) -> None:
@@ -157,8 +162,10 @@ class Collector:
     def finished(self) -> Recording:
         """The recording; a turn that nobody answered is left out."""
         turns = [
-            RecordedTurn(tuple(asked), tuple(_round(said, results) for said, results in rounds))
-            for asked, rounds in self._turns
+            RecordedTurn(
+                tuple(asked), tuple(_round(said, results) for said, results in rounds), self._texts.get(number, "")
+            )
+            for number, (asked, rounds) in enumerate(self._turns, 1)
             if rounds
         ]
         return Recording(self.source, tuple(turns), tuple(self.problems))

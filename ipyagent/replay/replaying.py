@@ -374,7 +374,7 @@ class _Replay:
         before = len(server.log)
         self.script.rounds, self.script.turn = deque(turn.rounds), number
         words = "\n".join(str(block["text"]) for block in turn.asked if block["type"] == "text")
-        said = UserSaid(text=words, blocks=turn.asked, tokens=estimate_blocks(turn.asked))
+        said = UserSaid(text=turn.text or words, blocks=turn.asked, tokens=estimate_blocks(turn.asked))
         ended = await run_turn(session, said, workspace)
         if ended.status in ("finished", "limit"):
             await Engine(session, workspace, behind=True).turn_end()

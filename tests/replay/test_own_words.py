@@ -92,6 +92,7 @@ def test_of_our_transcripts_the_head_the_reminders_and_what_the_model_wrote_are_
     recording = read_own(events)
     assert recording.head == head
     assert [block["text"] for block in recording.turns[0].asked] == ["weigh", "<context>\na box\n</context>"]
+    assert [turn.text for turn in recording.turns] == ["weigh", "go on"], "the user's own words alone"
     assert recording.written == (Written("notes", 1, "# Log\n3 kg"), Written("summary", 2, "4 kg"))
 
 

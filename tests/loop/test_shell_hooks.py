@@ -151,8 +151,8 @@ def test_a_project_has_no_hooks_and_a_changed_file_is_read_again(home: Path, mak
         (folder / "hooks.json").write_text(json.dumps({"user_prompt": ["echo from the project"]}))
     rig.server.script(text("ok"), text("ok"))
     rig.turn("go")
-    given(home, user_prompt=["echo from the user"])
+    given(home, user_prompt=["echo hooked by the person"])
     rig.turn("go")
     said = [str(exchange.body) for exchange in rig.server.messages]
     assert not any("from the project" in each for each in said)
-    assert ["from the user" in each for each in said] == [False, True]
+    assert ["hooked by the person" in each for each in said] == [False, True]

@@ -30,6 +30,8 @@ _ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@
 
 def clean(text: str) -> str:
     """`text` without NUL and lone surrogates: each becomes U+FFFD."""
+    if text.isascii() and "\0" not in text:
+        return text
     return _BAD.sub("\ufffd", text)
 
 

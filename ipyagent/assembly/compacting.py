@@ -195,6 +195,13 @@ def _reads(session: Session, made: Compacted) -> str:
 async def _snip(agent: Agent, session: Session, wanted: Wanted, main: MainThread) -> str:
     _check_in(session, *wanted.snip)
     gone = _range(session, *wanted.snip)
+    if gone.first < _events(session, *wanted.snip)[0]:
+        start, end = wanted.snip
+        one = f"turn {start} stands" if start == end else f"turns {start} to {end} stand"
+        raise CompactionFailed(
+            f"{one} in one summary with earlier turns: %compact --undo brings them back, or take all of them out "
+            f"({gone.words})"
+        )
     words = gone.words
     were = "was" if words.startswith("turn ") else "were"
     left = left_ranges(session.view, session.journal.folder, [(gone.first, gone.last)])

@@ -1,7 +1,8 @@
 """Which part of the conversation goes: whole turns, never half a turn.
 
 A range is given in events and snapped to turns: its start back to the first event of its turn, its end
-on to the last. What an earlier decision put in a turn's place goes with that turn.
+on to the last. What an earlier decision put in the place of turns goes with all of them, never with one: what it says
+of the others would be lost.
 """
 
 from __future__ import annotations
@@ -42,6 +43,14 @@ def whole_turns(view: View, starts: Sequence[int], first: int = 0, last: int = 0
     ends = sum(start <= last for start in starts) if last else len(starts)
     begin = starts[begins - 1] if begins > 1 else 1
     end = max(newest, starts[-1] if starts else 0) if ends >= len(starts) else starts[ends] - 1
+    replaced = view.replacements
+    asked = begin
+    for (_, _, source), place in reversed([*zip(placed, stand, strict=True)]):
+        if begin <= place <= end and source in replaced:
+            begin = min(begin, replaced[source][0])
+    if begin < asked:
+        begins = sum(start <= begin for start in starts)
+        begin = starts[begins - 1] if begins > 1 else 1
     blocks = tuple(block for (_, block, _), place in zip(placed, stand, strict=True) if begin <= place <= end)
     if not blocks:
         raise CompactionFailed("these turns were compacted before, nothing of them is left: choose later ones")
@@ -54,5 +63,5 @@ def whole_turns(view: View, starts: Sequence[int], first: int = 0, last: int = 0
         words=one if ends <= max(begins, 1) else f"{one.replace('turn', 'turns')} to {ends}",
         whole=len(blocks) == len(placed),
         tail=end >= newest,
-        snapped=bool((begins > 1 and first != begin) or (last and ends < len(starts) and last != end)),
+        snapped=bool(begin < asked or (begins > 1 and first != begin) or (last and ends < len(starts) and last != end)),
     )

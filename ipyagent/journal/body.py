@@ -34,6 +34,9 @@ class Snapshot(msgspec.Struct, frozen=True):
     messages: list[dict[str, Any]]
     sources: list[list[int]]
     spots: dict[str, Spot]
+    first: int = 0
+    last: int = 0
+    """The range of events that was replaced; 0 when none was."""
 
 
 class Body:
@@ -298,7 +301,7 @@ class Body:
         made = replace_range(self.messages, self.sources, first, last, blocks, event)
         if made is None or not (self.closed or self._swallowed(made.messages)):
             return None
-        self.standing.append(Snapshot(event, self.messages, self.sources, self.spots))
+        self.standing.append(Snapshot(event, self.messages, self.sources, self.spots, first, last))
         self._adopt(made.messages, made.sources, bare=made.start)
         self.part_turn()
         return made.start

@@ -156,9 +156,9 @@ class View:
         return self._talk.body.standing[-1].event if self._talk.body.standing else None
 
     @property
-    def replacements(self) -> frozenset[int]:
-        """The events of all replacements that stand and can be taken back."""
-        return frozenset(snapshot.event for snapshot in self._talk.body.standing)
+    def replacements(self) -> dict[int, tuple[int, int]]:
+        """The ranges of events that were replaced, first and last, by the event that did it."""
+        return {kept.event: (kept.first, kept.last) for kept in self._talk.body.standing if kept.last}
 
     def begins_with(self, event: int) -> bool:
         """Whether the first message came from this event."""

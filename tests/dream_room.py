@@ -18,6 +18,7 @@ from ipyagent.journal.events import Event
 from ipyagent.journal.journal import TRANSCRIPT, read_events
 from ipyagent.memory.dream_lock import NAME
 from ipyagent.memory.files import Store
+from ipyagent.memory.provenance import RECORDED, Records
 from ipyagent.practice.replies import Fault, Reply, calls, text
 from ipyagent.practice.server import PracticeServer
 from ipyagent.practice.understanding import answer as practice
@@ -49,6 +50,8 @@ class DreamRoom:
 
     def __init__(self, place: Path) -> None:
         self.folder, self.home = place / "project", place / "home"
+        self.words = "ok"
+        """What the model says to the user."""
         self.folder.mkdir()
         self.project = Project(self.folder.resolve(), self.home.resolve())
         self.project.make()
@@ -61,7 +64,7 @@ class DreamRoom:
 
     def _answer(self, body: dict[str, Any]) -> Reply | Fault:
         with self._mutex:
-            answer: Answer = text("ok")
+            answer: Answer = text(self.words)
             if order_in(body):
                 answer = self.dreams.pop(0) if self.dreams else self.dream
         return answer(body) if callable(answer) else answer
@@ -69,6 +72,8 @@ class DreamRoom:
     def save(self, name: str, words: str, kind: str = "project", *, day: str = "2026-11-20", **more: str) -> None:
         """A memory of that day; `more` are further fields of its header."""
         head = {"name": name, "description": words.splitlines()[0][:100], "type": kind, **more}
+        if more.get("source") == "said":  # as it is when the user said it here
+            head[RECORDED] = Records(self.project.user).made(head, words)
         lines = [f"{key}: {value}" for key, value in head.items()]
         self.store.write(f"{name}.md", "\n".join(["---", *lines, "---", words]) + "\n", expected=None, by="user")
         when = time.mktime(time.strptime(day, "%Y-%m-%d")) + 40_000

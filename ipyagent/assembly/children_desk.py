@@ -37,6 +37,7 @@ from ipyagent.kernel.variables import summarize
 from ipyagent.kernel.workspace import KernelWorkspace, Names
 from ipyagent.loop.session import Limits, Session
 from ipyagent.memory.access import MemoryAccess
+from ipyagent.memory.provenance import Ground
 from ipyagent.model.connect import LOCAL, PRACTICE, Connections
 from ipyagent.tools.agent import NAME as AGENT
 from ipyagent.tools.agent import tool_for
@@ -201,10 +202,17 @@ class ChildrenDesk:
         memory: object = None
         if child.kind.memory:
             if store := self._own_memory(child.kind):
-                ground = session.history.ground
-                memory = MemoryAccess(bench.memories, by="agent", record=session.record, ground=ground, stores=store)
-        elif not child.kind.looks:
-            memory = bench.memory_of(session)
+                above = workspace.memory
+                memory = MemoryAccess(
+                    bench.memories,
+                    by="agent",
+                    record=session.record,
+                    ground=session.history.ground,
+                    heard=above.heard if isinstance(above, MemoryAccess) else Ground(),
+                    stores=store,
+                )
+        elif not child.kind.looks and isinstance(workspace.memory, MemoryAccess):
+            memory = workspace.memory.below(session.record, session.journal.session, session.history.ground)
         return replace(
             workspace,
             main=ChildMain(self.mains, child),

@@ -20,7 +20,7 @@ import msgspec
 from ipyagent.errors import AgentError, JournalError, ToolFailure
 from ipyagent.journal.events import Block, PermissionAnswered, PermissionAsked, Streamed, ToolCalled, ToolReturned
 from ipyagent.journal.journal import clean, clean_json
-from ipyagent.journal.protocols import Answer, Reply, Tool, ToolOutput, Workspace
+from ipyagent.journal.protocols import REPLY, Answer, Reply, Tool, ToolOutput, Workspace
 from ipyagent.journal.tokens import estimate_blocks
 from ipyagent.loop.hooks import hooks
 from ipyagent.loop.keeping import hidden, kept
@@ -43,6 +43,7 @@ async def run_calls(session: Session, reply: Reply, workspace: Workspace, misste
     calls = [block for block in reply.said.blocks if block["type"] == "tool_use"]
     workspace.beside.clear()
     missteps.messages += 1
+    REPLY.set(tuple(calls))
 
     def side_by_side(call: Block) -> bool:
         tool = session.tools.get(call["name"])

@@ -19,7 +19,7 @@ from ipyagent.context.gaps import shortened
 from ipyagent.errors import ModelError, PromptTooLong, ToolFailure
 from ipyagent.journal.admission import text_block
 from ipyagent.journal.events import Block, ForkEnded, Usage
-from ipyagent.journal.protocols import Forked, ForkOrder, Model, Reply, Request, Waiting, Workspace
+from ipyagent.journal.protocols import REPLY, Forked, ForkOrder, Model, Reply, Request, Waiting, Workspace
 from ipyagent.journal.tokens import estimate_blocks
 from ipyagent.loop.metering import Meter
 from ipyagent.loop.session import Session
@@ -125,6 +125,7 @@ async def _work(
         if not calls or order.permit is None:
             status = "finished" if stop == "end_turn" and not calls else "limit"
             return Forked(status=status, text=text, stop_reason=stop, called=bool(calls), message=stop)
+        REPLY.set(tuple(calls))
         results = [await _call(session, order, call, reply.invalid.get(call["id"], ""), workspace) for call in calls]
         if order.enough is not None and order.enough():
             return Forked(status="finished", text=text, stop_reason=stop, called=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from hashlib import sha256
 from typing import Any
 
@@ -25,11 +26,16 @@ def readable(name: str, content: bytes) -> str | None:
     headed = read_headed(content)
     if any("UTF-8" in problem or "no closing" in problem for problem in headed.problems):
         return None
-    fields = dict(headed.fields)
-    first = next((line for line in headed.body.split("\n") if line.strip(" #-*>`\t")), "")
-    fields.setdefault("name", name.rpartition("/")[2].removesuffix(SUFFIX).replace("_", " "))
-    fields.setdefault("description", " ".join(first.strip(" #-*>`\t").split())[:120])
-    return write_headed(fields, headed.body)
+    return write_headed(described(name, headed.fields, headed.body), headed.body)
+
+
+def described(name: str, fields: Mapping[str, Any], body: str) -> dict[str, Any]:
+    """The fields of a header with a name and a description in any case."""
+    first = next((line for line in body.split("\n") if line.strip(" #-*>`\t")), "")
+    made = dict(fields)
+    made.setdefault("name", name.rpartition("/")[2].removesuffix(SUFFIX).replace("_", " "))
+    made.setdefault("description", " ".join(first.strip(" #-*>`\t").split())[:120])
+    return made
 
 
 KEPT = ("source", "said", "session", "turn", "recorded")

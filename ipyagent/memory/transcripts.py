@@ -28,7 +28,9 @@ from ipyagent.journal.events import (
     UserSaid,
 )
 from ipyagent.journal.journal import TRANSCRIPT, read_events
+from ipyagent.memory.provenance import Typed, tokens
 from ipyagent.memory.words import content_words, words
+from ipyagent.project import DREAM
 from ipyagent.trust import private_folder
 
 VERSION = 1
@@ -147,6 +149,27 @@ def search_sessions(
     except (sqlite3.Error, OSError):  # damaged, foreign, on a disk that is full, held by another kernel
         cache = None
     return _searched(None, folders, lambda db: _hits(db, asked, most, users, width, names))
+
+
+def typed_in(folders: Sequence[Path], pieces: Sequence[str]) -> list[Typed]:
+    """The user's own messages in these sessions that share words with one of these pieces, oldest first; what agents
+    and tools said there is not looked at. Sessions of sub-agents and of dreams have no words of the user."""
+    wanted = [{word for word, _, _ in tokens(piece)} for piece in pieces]
+    found: list[Typed] = []
+    for folder in sorted(folders, key=lambda folder: folder.name):
+        if folder.name.endswith(DREAM):
+            continue
+        turn = 0
+        try:
+            for event in read_events(folder / TRANSCRIPT):
+                if isinstance(event, UserSaid):
+                    turn += 1
+                    there = {word for word, _, _ in tokens(event.text[:MOST_TEXT])}
+                    if any(words and 2 * len(words & there) > len(words) for words in wanted):
+                        found.append(Typed(event.text, session=folder.name, turn=turn))
+        except JournalError:
+            continue  # past_sessions tells of it
+    return found
 
 
 def _searched(

@@ -23,7 +23,9 @@ _PAIRED = (
     "\u3130-\u318f\uac00-\ud7ff"  # Hangul
     "\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"  # Han
 )
-_RUN = re.compile(rf"[{_PAIRED}]+")
+RUN = f"[{_PAIRED}]"
+"""One character of a script that is written without spaces, or of Korean, as a regular expression."""
+_RUN = re.compile(f"{RUN}+")
 _WORD = re.compile(r"[^\W_]+(?:['\u2019][^\W\d_]{1,2}(?![^\W_]))?")
 _PIECE = re.compile(rf"(?P<run>[{_PAIRED}]+)|{_WORD.pattern}")
 _PLAIN = re.compile(r"[A-Za-z0-9]+(?:'[A-Za-z]{1,2}(?![A-Za-z0-9]))?")

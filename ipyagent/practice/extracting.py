@@ -78,12 +78,13 @@ _STOP: Final = bag(
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """One thing that the user said: the sentence with absolute dates, the kind of memory, and its topic when
-    there is only one memory of that ("" else)."""
+    """One thing that the user said: the sentence with absolute dates, the kind of memory, its topic when there is
+    only one memory of that ("" else), and the sentence as it was typed."""
 
     text: str
     kind: str
     topic: str = ""
+    said: str = ""
 
     @property
     def name(self) -> str:
@@ -123,7 +124,7 @@ def extracted(body: Mapping[str, Any]) -> Reply:
 
 def created(path: str, fact: Fact) -> dict[str, Any]:
     """The call that writes a memory of its own for a fact."""
-    return {"command": "create", "path": path, "file_text": memory_text(fact)}
+    return {"command": "create", "path": path, "file_text": memory_text(fact), "said": fact.said or fact.text}
 
 
 def memory_text(fact: Fact) -> str:
@@ -159,8 +160,8 @@ def fact_of(sentence: str, today: str = "", *, asked: bool = False) -> Fact | No
     words = absolute(words, today)
     for kind, topic, rule in _COMPILED:
         if rule.search(words):
-            return Fact(words, kind, topic)
-    return Fact(words, "project") if asked else None
+            return Fact(words, kind, topic, sentence.strip())
+    return Fact(words, "project", said=sentence.strip()) if asked else None
 
 
 def absolute(words: str, today: str) -> str:
@@ -283,7 +284,8 @@ def edits(path: str, there: str, fact: Fact) -> list[dict[str, Any]]:
     first = there.index(described)
     before = there[first : there.index(old, found.start(2)) + len(old)]
     after = f"description: {_quoted(_described(fact))}{before[len(described) : -len(old)]}{fact.text}"
-    return [{"command": "str_replace", "path": path, "old_str": before, "new_str": after}]
+    said = fact.said or fact.text
+    return [{"command": "str_replace", "path": path, "old_str": before, "new_str": after, "said": said}]
 
 
 def _described(fact: Fact) -> str:

@@ -81,10 +81,10 @@ def forget(task: Task, ask: Ask) -> Recipe:
 def _fact(task: Task, ask: Ask) -> Fact:
     """What is to be kept; what no rule knows is told by its words."""
     said = _LEAD.sub("", ask.text).strip() or ask.text
-    fact = fact_of(said, _today(task), asked=True) or Fact(said, "project")
+    fact = fact_of(said, _today(task), asked=True) or Fact(said, "project", said=said)
     if fact.kind == "project" and not fact.topic:
         kind = "user" if _USER.search(said) else "feedback" if _FEEDBACK.search(said) else "project"
-        return Fact(fact.text, kind)
+        return Fact(fact.text, kind, said=fact.said)
     return fact
 
 

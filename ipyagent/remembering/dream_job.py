@@ -44,9 +44,8 @@ from ipyagent.memory.dream import (
 from ipyagent.memory.dream_lock import DreamLock, Taken
 from ipyagent.memory.dream_record import BY, Change
 from ipyagent.memory.files import Store
-from ipyagent.memory.provenance import PERSONAL
 from ipyagent.memory.staging import Committed, Staging
-from ipyagent.memory.transcripts import CACHE
+from ipyagent.memory.transcripts import CACHE, typed_in
 from ipyagent.model.client import AnthropicModel
 from ipyagent.project import DREAM
 from ipyagent.remembering.dream_desk import dream_tools
@@ -245,9 +244,12 @@ class DreamJob:
         access = MemoryAccess(
             self._bench.memories, by=BY, record=staged, events=lambda: _heard(session), stores={copy.scope: copy}
         )
-        texts = {memory: copy.read(memory.name).text for memory in copy.list() if memory.source != "quoted"}
-        access.say(*(text for each, text in texts.items() if each.kind in PERSONAL or each.source == "said"))
-        access.keep_labels(*texts.values())
+        project = self._bench.project
+        folders = list(project.session_folders()) if copy.scope == "project" else []
+        access.rewording(
+            {copy.read(memory.name).text: memory.source for memory in copy.list()},
+            lambda pieces: typed_in(folders, pieces),
+        )
         return access
 
     def _order(self, staging: Staging) -> UserSaid:

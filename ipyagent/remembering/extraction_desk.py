@@ -85,7 +85,8 @@ class Desk:
             output = await tool.run(given, self._workspace)
         except ToolFailure as failure:
             self._failed = True
-            self._access.tell(str(failure))
+            if name != MEMORY:
+                self._access.tell(str(failure))
             raise
         if name != MEMORY:  # what stands in memories was checked when it was saved
             self._access.take(output.blocks)

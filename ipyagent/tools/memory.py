@@ -6,12 +6,12 @@ Messages say the same as those of the public tool's documentation.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Literal
+from collections.abc import Sequence
+from typing import Any, Literal, NamedTuple
 
 from ipyagent.errors import AgentError, MemoryRefused, ToolFailure
 from ipyagent.headers import read_headed
-from ipyagent.journal.protocols import ToolOutput, Workspace
+from ipyagent.journal.protocols import REPLY, ToolOutput, Workspace
 from ipyagent.memory.access import KINDS, Address, MemoryAccess, Saved
 from ipyagent.memory.memories import OFF
 from ipyagent.memory.names import ROOT
@@ -43,12 +43,13 @@ async def memory(
     insert_text: str = "",
     old_path: str = "",
     new_path: str = "",
+    said: str | list[str] = "",
     *,
     workspace: Workspace,
 ) -> ToolOutput:
     """View and keep memories: Markdown files in /memories/project (this project) and /memories/user (all
-    projects). A file begins with frontmatter: name, description, type. Secrets are refused; what tools
-    returned is never a user or feedback memory.
+    projects). A file begins with frontmatter: name, description, type. A user or feedback memory carries out
+    words of the user: quote them in `said`. Secrets are refused.
 
     Args:
         command: What to do.
@@ -61,6 +62,7 @@ async def memory(
         insert_text: insert: the text.
         old_path: rename: the file or folder.
         new_path: rename: its new path.
+        said: create, str_replace, insert: the user's exact words that it carries out, one or more pieces.
     """
     access = workspace.memory
     if not isinstance(access, MemoryAccess):
@@ -68,19 +70,17 @@ async def memory(
     if command != "view":
         await access.ready()
     most = workspace.limit("tool_output_chars")
+    words = _pieces(said)
+    edit = _Edit(command, path, old_str, new_str, insert_line, insert_text, words)
 
     def work() -> ToolOutput:
         match command:
             case "view":
                 return viewed(access, access.find(_given("path", path, WHERE)), view_range, most)
             case "create":
-                return _create(access, path, _given("file_text", file_text), most)
-            case "str_replace":
-                return _replace(access, _written(access, path), _given("old_str", old_str), _text(new_str))
-            case "insert":
-                if insert_line == -1:
-                    raise ToolFailure("Error: this command needs `insert_line`")
-                return _insert(access, _written(access, path), insert_line, _given("insert_text", insert_text))
+                return _create(access, path, _given("file_text", file_text), words, most)
+            case "str_replace" | "insert":
+                return _edited(access, edit)
             case "delete":
                 return _delete(access, access.find(_given("path", path, WHERE)))
             case "rename":
@@ -113,11 +113,11 @@ def _missing(place: Address) -> ToolFailure:
 # ---------------------------------------------------------------------- write
 
 
-def _create(access: MemoryAccess, path: str, text: str, most: int) -> ToolOutput:
+def _create(access: MemoryAccess, path: str, text: str, said: list[str], most: int) -> ToolOutput:
     kind = str(read_headed(text[:HEAD].encode(), part=True).fields.get("type", ""))
     place = access.find(_given("path", path, WHERE), new=True, kind=kind.strip().casefold())
     try:
-        saved = access.create(place, text)
+        saved = access.create(place, text, said)
     except MemoryRefused as problem:
         if problem.reason == "exists" and (there := access.read(place)) is not None:
             told = f"Error: File {place.path} already exists. Change it with str_replace or insert. It holds:"
@@ -126,27 +126,138 @@ def _create(access: MemoryAccess, path: str, text: str, most: int) -> ToolOutput
     untyped = saved.memory.kind not in KINDS
     hint = f" It has no type; frontmatter `type` is one of {', '.join(KINDS)}." if untyped else ""
     added = f"Its frontmatter now also says where it comes from: view it before you use line numbers.{hint}"
-    return _done(f"File created successfully at: {place.path}", saved, added)
+    return _done(f"File created successfully at: {saved.memory.path}", saved, added)
 
 
-def _replace(access: MemoryAccess, place: Address, old: str, new: str) -> ToolOutput:
-    def edit(before: str) -> str:
+class _Edit(NamedTuple):
+    """The arguments of one str_replace or insert."""
+
+    command: str
+    path: str
+    old: str = ""
+    new: str = ""
+    line: int = -1
+    text: str = ""
+    said: Sequence[str] = ()
+
+    @classmethod
+    def of(cls, given: dict[str, Any]) -> _Edit:
+        command, path, old, new, text = (
+            given.get(key, "") for key in ("command", "path", "old_str", "new_str", "insert_text")
+        )
+        return cls(command, path, old, new, given.get("insert_line", -1), text, _pieces(given.get("said", "")))
+
+    def applied(self, before: str, path: str) -> tuple[str, str]:
+        """The text after the edit, and what the model is told. Raises ToolFailure, MemoryRefused."""
+        self.check()
+        after, told = self._replaced(before, path) if self.command == "str_replace" else self._inserted(before, path)
+        check_edit(path, before, after)
+        return after, told
+
+    def check(self) -> None:
+        """Raises ToolFailure for an argument that is missing."""
+        if self.command == "str_replace":
+            _given("old_str", self.old)
+        elif self.line == -1:
+            raise ToolFailure("Error: this command needs `insert_line`")
+        else:
+            _given("insert_text", self.text)
+
+    @property
+    def part(self) -> str:
+        """What comes into the text."""
+        return _text(self.new if self.command == "str_replace" else self.text)
+
+    def _replaced(self, before: str, path: str) -> tuple[str, str]:
+        old = _text(self.old)
         places = _places(before, old)
         if not places:
-            raise ToolFailure(
-                f"No replacement was performed, old_str `{_brief(old)}` did not appear verbatim in {place.path}."
-            )
+            told = f"No replacement was performed, old_str `{_brief(old)}` did not appear verbatim in {path}."
+            raise ToolFailure(told)
         if len(places) > 1:
             numbers = ", ".join(dict.fromkeys(str(before.count("\n", 0, at) + 1) for at in places))
             raise ToolFailure(
                 f"No replacement was performed. Multiple occurrences of old_str `{_brief(old)}` in lines: {numbers}. "
                 "Please ensure it is unique"
             )
-        after = before[: places[0]] + new + before[places[0] + len(old) :]
-        check_edit(place.path, before, after)
-        return after
+        after = before[: places[0]] + self.part + before[places[0] + len(old) :]
+        return after, "The memory file has been edited."
 
-    return _changed(access, place, edit, new, lambda: "The memory file has been edited.")
+    def _inserted(self, before: str, path: str) -> tuple[str, str]:
+        text, lines = self.part, lines_of(before)
+        if not 0 <= self.line <= len(lines):
+            raise ToolFailure(
+                f"Error: Invalid `insert_line` parameter: {self.line}. It should be within the range of lines of the "
+                f"file: [0, {len(lines)}]"
+            )
+        head = header_lines(before)
+        at = max(self.line, head)
+        after = "\n".join([*lines[:at], *lines_of(text), *lines[at:]]) + "\n"
+        moved = f" Lines 1 to {head} were its frontmatter, so the text was put after line {head}."
+        return after, f"The file {path} has been edited.{moved if self.line < head else ''}"
+
+
+def _edited(access: MemoryAccess, edit: _Edit) -> ToolOutput:
+    """Do an edit; those of the same file in one reply together, so that all are made or none is."""
+    edit.check()
+    calls = REPLY.get()
+    key = (edit.path, *(call.get("id") for call in calls))
+    if key in access.answers:
+        return _next(access.answers, key)
+    others = [
+        _Edit.of(call["input"])
+        for call in calls
+        if call.get("name") == "memory"
+        and call["input"].get("command") in ("str_replace", "insert")
+        and call["input"].get("path") == edit.path
+    ]
+    if len(others) < 2 or edit not in others:
+        (answer,) = _changed(access, [edit])
+        return answer
+    try:
+        access.answers[key] = list(_changed(access, others))
+    except (ToolFailure, MemoryRefused) as problem:
+        told = f"None of the {len(others)} edits of {edit.path} in this message was made. {problem}"
+        access.answers[key] = [ToolFailure(told) for _ in others]
+    return _next(access.answers, key)
+
+
+def _next(answers: dict[Any, list[ToolOutput | ToolFailure]], key: Any) -> ToolOutput:
+    answer = answers[key].pop(0)
+    if not answers[key]:
+        del answers[key]
+    if isinstance(answer, ToolFailure):
+        raise answer
+    return answer
+
+
+def _changed(access: MemoryAccess, edits: list[_Edit]) -> list[ToolOutput]:
+    """The answers to edits of one file, made in their order and saved at once. Raises ToolFailure, MemoryRefused."""
+    place = _written(access, edits[0].path)
+    told: list[str] = []
+
+    def change(text: str) -> str:
+        told.clear()
+        for number, edit in enumerate(edits, 1):
+            try:
+                text, words = edit.applied(text, place.path)
+            except (ToolFailure, MemoryRefused) as problem:
+                if len(edits) == 1:
+                    raise
+                raise ToolFailure(f"Edit {number}: {problem}") from None
+            told.append(words)
+        return text
+
+    try:
+        saved = access.change(place, change, [piece for edit in edits for piece in edit.said])
+    except MemoryRefused as problem:
+        if problem.reason == "missing" or place.is_folder:
+            raise _missing(place) from None
+        raise
+    if saved.event.change == "unchanged":
+        raise ToolFailure(f"Error: {place.path} was not changed: the edit leaves it as it is")
+    now = access.read(place) or ""
+    return [_done(words, saved, _snippet(now, edit.part)) for words, edit in zip(told, edits, strict=True)]
 
 
 def _places(text: str, part: str) -> list[int]:
@@ -162,43 +273,8 @@ def _brief(text: str) -> str:
     return text if len(text) <= 200 else f"{text[:200]}…"
 
 
-def _insert(access: MemoryAccess, place: Address, line: int, text: str) -> ToolOutput:
-    moved = [0]
-
-    def edit(before: str) -> str:
-        lines = lines_of(before)
-        if not 0 <= line <= len(lines):
-            raise ToolFailure(
-                f"Error: Invalid `insert_line` parameter: {line}. It should be within the range of lines of the file: "
-                f"[0, {len(lines)}]"
-            )
-        head = header_lines(before)
-        moved[0] = head if line < head else 0
-        at = max(line, head)
-        after = "\n".join([*lines[:at], *lines_of(text), *lines[at:]]) + "\n"
-        check_edit(place.path, before, after)
-        return after
-
-    def words() -> str:
-        head = moved[0]
-        told = f" Lines 1 to {head} were its frontmatter, so the text was put after line {head}." if head else ""
-        return f"The file {place.path} has been edited.{told}"
-
-    return _changed(access, place, edit, text, words)
-
-
-def _changed(
-    access: MemoryAccess, place: Address, edit: Callable[[str], str], part: str, words: Callable[[], str]
-) -> ToolOutput:
-    try:
-        saved = access.change(place, edit)
-    except MemoryRefused as problem:
-        if problem.reason == "missing" or place.is_folder:
-            raise _missing(place) from None
-        raise
-    if saved.event.change == "unchanged":
-        raise ToolFailure(f"Error: {place.path} was not changed: the edit leaves it as it is")
-    return _done(words(), saved, _snippet(access.read(place) or "", part))
+def _pieces(said: str | list[str]) -> list[str]:
+    return [clean(piece) for piece in ([said] if isinstance(said, str) else said) if isinstance(piece, str) and piece]
 
 
 def _snippet(text: str, part: str) -> str:

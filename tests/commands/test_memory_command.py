@@ -193,7 +193,7 @@ def test_what_was_done_is_journalled_and_undo_takes_the_newest_back(place: Compa
 
 def test_undo_takes_back_what_the_agent_saved(place: CompactRoom, agent: Agent) -> None:
     memory = "---\nname: Plots\ndescription: Plots have titles\ntype: feedback\n---\nPlots have titles.\n"
-    call = {"command": "create", "path": "/memories/project/plots.md", "file_text": memory}
+    call = {"command": "create", "path": "/memories/project/plots.md", "file_text": memory, "said": "plots have titles"}
     place.turn(agent, "remember: plots have titles", tool("memory", call), text("noted"))
     assert "source: said" in files(agent)["project/plots.md"]
     (event,) = place.of(agent, MemorySaved)

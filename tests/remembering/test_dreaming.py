@@ -18,6 +18,7 @@ from notes_room import until
 from ipyagent.commands.dream_work import dream_now
 from ipyagent.commands.memory import run_memory
 from ipyagent.errors import AgentError, MemoryRefused, UsageError
+from ipyagent.headers import read_headed
 from ipyagent.journal.events import MemorySaved, SessionStarted, ToolReturned, TurnEnded, UsageReported
 from ipyagent.loop.budget import spent_today
 from ipyagent.memory.dream_lock import DreamLock
@@ -296,8 +297,8 @@ def test_what_a_file_says_becomes_no_word_of_the_user(room: DreamRoom) -> None:
         text("Done."),
     ]
     dream_now(room.agent())
-    assert outcome(room)[-1][1]
-    assert "feedback_x.md" not in room.content()
+    kept = read_headed(room.content()["feedback_x.md"].encode()).fields
+    assert (kept["type"], kept["source"]) == ("project", "quoted")
 
 
 def test_the_user_s_own_words_may_be_brought_together(room: DreamRoom) -> None:
@@ -318,6 +319,42 @@ def test_the_user_s_own_words_may_be_brought_together(room: DreamRoom) -> None:
     assert "source: said" in now
     assert "session: s1" in now, "where it came from first"
     assert "feedback_b.md" not in room.content()
+
+
+def test_a_merge_takes_the_least_trusted_source_of_what_it_merges(room: DreamRoom) -> None:
+    room.save("project_a", "The release is on Tuesdays.", source="said")
+    room.save("project_b", "The team seems to like mornings.", source="inferred")
+    room.save_many(4)
+    path = "/memories/project/project_a.md"
+    merged = "The team seems to like mornings."
+    room.dreams = [calls([memory(command="insert", path=path, insert_line=8, insert_text=merged)]), text("Done.")]
+    dream_now(room.agent())
+    assert "source: inferred" in room.content()["project_a.md"]
+
+
+@pytest.mark.parametrize("speaker", ["user", "model"])
+def test_a_dream_raises_a_source_only_by_words_that_the_user_typed_in_an_earlier_session(
+    room: DreamRoom, speaker: str
+) -> None:
+    words = "the fiscal year starts in April here"
+    agent = room.agent(dreaming=False)
+    if speaker == "model":
+        room.words = words
+    assert agent.run_sync(words if speaker == "user" else "hello there").status == "finished"
+    assert agent.session is not None
+    session = agent.session.journal.session
+    room.save("project_year", "The fiscal year starts in April.", source="inferred")
+    room.save_many(4)
+    path = "/memories/project/project_year.md"
+    fact = "\nThe fiscal year starts in April."
+    edit = {"old_str": fact, "new_str": fact.replace("starts", "begins"), "said": words}
+    room.dreams = [calls([memory(command="str_replace", path=path, **edit)]), text("Done.")]
+    dream_now(agent)
+    fields = read_headed(room.content()["project_year.md"].encode()).fields
+    if speaker == "user":
+        assert (fields["source"], fields["said"], fields["session"], fields["turn"]) == ("said", words, session, 1)
+    else:
+        assert fields["source"] == "inferred"
 
 
 # ---------------------------------------------------------------------- stopped, failed, overtaken

@@ -18,6 +18,7 @@ from ipyagent.journal.protocols.models import (
 )
 from ipyagent.journal.protocols.surfaces import Answer, Status, Surface, WindowState
 from ipyagent.journal.protocols.tools import (
+    REPLY,
     ChildOrder,
     Children,
     Execution,
@@ -33,6 +34,7 @@ from ipyagent.journal.protocols.tools import (
 )
 
 __all__ = [
+    "REPLY",
     "Answer",
     "Began",
     "ChildOrder",

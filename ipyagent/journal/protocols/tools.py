@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
 
@@ -198,6 +199,9 @@ class Workspace(Protocol):
     def for_call(self, call: str, stream: Callable[[str], None]) -> Workspace:
         """The same workspace as one call sees it: what it streams and changes is its own."""
 
+
+REPLY: ContextVar[tuple[Block, ...]] = ContextVar("ipyagent_reply", default=())
+"""The tool calls of the reply of which one runs, for a tool that does several of them together."""
 
 Permission: TypeAlias = Literal["none", "ask"]
 

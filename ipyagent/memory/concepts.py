@@ -1,0 +1,220 @@
+"""What a text is about, as words that mean the same in any wording and in six languages.
+
+An idea that `concepts.txt` knows is one word, however and in which of its languages it is written; numbers are
+digits; any other word is its stem. Words that every memory is written with tell nothing and are left out.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from datetime import date
+from functools import cache, lru_cache
+from importlib.resources import files
+from typing import NamedTuple
+
+from ipyagent.memory.words import RUN, STOP, STOP_PAIRS, folded, words
+
+_OWN_WORDS = frozenset(
+    found
+    for word in """
+user users prefer preference preferred always never remember memory memorize note feedback why apply how seem
+appear apparently likely probably inferred infer conclude evidence said says ask asked request reference project
+quoted please must should rather instead beforehand unless told whenever
+""".split()  # noqa: SIM905 - a list of words reads better as text
+    for found in words(word)
+)
+"""Words that memories are written with, whoever said what: they tell nothing of where it comes from."""
+_PIECE = re.compile(rf"{RUN}+|(?:(?!{RUN})[^\W_])+|[€$%]")
+_TIMES = re.compile(r"(?<=\d)\s?[x×]\s?(?=\d)")
+_THOUSANDS = re.compile(r"(?<=\d)[,.'’](?=\d{3}(?!\d))")
+_CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
+_ISO = re.compile(r"\b(?:19|20)\d\d-\d\d-\d\d\b")
+"""A date made absolute says nothing that the user's "Friday" could be compared with."""
+_DAYS = "monday tuesday wednesday thursday friday saturday sunday".split()  # noqa: SIM905 - as it is read
+_MONTHS = (
+    "january february march april may june july august september october november december".split()  # noqa: SIM905
+)
+_SHORTEST_TAIL = 4
+"""Letters of the last part of a compound ("Schadenabteilung") that are looked up by themselves."""
+_LONGEST = 8
+"""Characters of the longest idea in an unspaced script."""
+
+
+class _Known(NamedTuple):
+    exact: dict[str, str]
+    begins: dict[str, str]
+    inside: dict[str, str]
+    empty: frozenset[str]
+    tongues: dict[str, frozenset[str]]
+
+
+@cache
+def _known() -> _Known:
+    """The ideas: by whole word, by beginning, by characters; the words that tell nothing, and of which language."""
+    found = _Known({}, {}, {}, frozenset(), {})
+    empty: set[str] = set()
+    for line in files("ipyagent.memory").joinpath("concepts.txt").read_text(encoding="utf-8").splitlines():
+        name, *forms = line.split()
+        if name == "#":
+            continue
+        if name.startswith("-") and name != "-":
+            found.tongues[name[1:]] = frozenset(map(folded, forms))
+        for form in forms:
+            plain = folded(form.rstrip("*"))
+            if name.startswith("-"):
+                empty.add(form)
+            elif re.search(RUN, plain):
+                found.inside.setdefault(plain, f"={name}")
+            elif form.endswith("*"):
+                found.begins.setdefault(plain, f"={name}")
+            else:
+                found.exact.setdefault(plain, f"={name}")
+    return found._replace(empty=frozenset(folded(form.rstrip("*")) + "*" * form.endswith("*") for form in empty))
+
+
+def tongue(text: str) -> str:
+    """The language of a text: "en", "de", "fr", "es" by its small words, else the script ("ja", "zh", "ko"); "" when
+    neither tells."""
+    for name, letters in (("ja", "\u3041-\u30ff"), ("ko", "\uac00-\ud7ff"), ("zh", "\u3400-\u9fff")):
+        if re.search(f"[{letters}]", text):
+            return name
+    there = set(re.findall(r"\w+", folded(text[:10_000])))
+    found = {name: len(words & there) for name, words in _known().tongues.items()}
+    best = max(found, key=lambda name: found[name])
+    return best if found[best] and list(found.values()).count(found[best]) == 1 else ""
+
+
+def weighty(text: str) -> list[str]:
+    """The words that say what a text is about, in order: "=name" for an idea that is known, else stems; of unspaced
+    scripts pairs of characters."""
+    text = _THOUSANDS.sub("", unicodedata.normalize("NFKC", text)) if not text.isascii() else _THOUSANDS.sub("", text)
+    text = _ISO.sub(" ", text) if "-" in text else text
+    text = _TIMES.sub(" ", text)
+    found: list[str] = []
+    for piece in _PIECE.findall(text):
+        if re.match(RUN, piece):
+            found += _of_run(folded(piece))
+        else:
+            found += _of_word(piece)
+    return found
+
+
+def dates(text: str) -> set[str]:
+    """What the dates of a text that are absolute may be called: weekday, month, day."""
+    found: set[str] = set()
+    for match in _ISO.finditer(text):
+        with suppress(ValueError):
+            day = date.fromisoformat(match.group())
+            found.update(weighty(f"{_DAYS[day.weekday()]} {_MONTHS[day.month - 1]} {day.day}"))
+    return found
+
+
+@lru_cache(maxsize=50_000)
+def _of_word(word: str) -> tuple[str, ...]:
+    if len(word) > 3 and not (word.islower() or word.isdigit()) and len(parts := _CAMEL.split(word)) > 1:
+        return tuple(each for part in parts for each in _of_word(part))
+    plain = folded(word)[:60]
+    exact, begins, _, empty, _ = _known()
+    if plain in exact:
+        return (exact[plain],)
+    stems = words(plain)
+    if plain in empty or f"{plain}*" in empty or any(stem in STOP or stem in _OWN_WORDS for stem in stems):
+        return ()
+    for end in range(len(plain), 1, -1):
+        if plain[:end] in begins:
+            rest = exact.get(plain[end:])
+            return (begins[plain[:end]], *((rest,) if rest else _tail(plain, end)))
+        if f"{plain[:end]}*" in empty:
+            return ()
+    return tuple(stems) + _tail(plain, 3)
+
+
+def _tail(plain: str, start: int) -> tuple[str, ...]:
+    """The idea that a compound ends in."""
+    begins = _known().begins
+    for at in range(max(start, 3), len(plain) - _SHORTEST_TAIL + 1):
+        for end in range(len(plain), at + _SHORTEST_TAIL - 1, -1):
+            if plain[at:end] in begins and len(plain) - end <= 3:
+                return (begins[plain[at:end]],)
+    return ()
+
+
+def _of_run(run: str) -> list[str]:
+    """Ideas, and of what is between them the pairs of characters."""
+    inside = _known().inside
+    found: list[str] = []
+    at = free = 0
+    while at < len(run):
+        for end in range(min(len(run), at + _LONGEST), at, -1):
+            if run[at:end] in inside:
+                found += [*_pairs(run[free:at]), inside[run[at:end]]]
+                at = free = end
+                break
+        else:
+            at += 1
+    return found + _pairs(run[free:])
+
+
+def _pairs(run: str) -> list[str]:
+    if len(run) == 1:
+        return [] if run in STOP_PAIRS else [run]
+    pairs = [run[at : at + 2] for at in range(len(run) - 1)]
+    return [pair for pair in pairs if pair not in STOP_PAIRS and not (pair[0] in STOP_PAIRS and pair[1] in STOP_PAIRS)]
+
+
+def is_idea(word: str) -> bool:
+    """Whether a word of `weighty` means the same in every language: an idea or a number."""
+    return word.startswith("=") or word.isdigit()
+
+
+def shared(wanted: Iterable[str], others: Iterable[str]) -> set[str]:
+    """The wanted words that others have too, also as kindred words of another language ("Aktuarin", "actuary") and
+    as parts of a name ("broker hub", "brokerhub")."""
+    there = set(others)
+    kin = {_kindred(word) for word in there} - {""}
+    return {word for word in wanted if word in there or (_kindred(word) and _kindred(word) in kin)}
+
+
+@lru_cache(maxsize=50_000)
+def _kindred(word: str) -> str:
+    """The beginning that words of the same root share across languages; "" for a short word or an idea."""
+    if len(word) < 5 or not word.isascii() or not word.isalpha():
+        return ""
+    for old, new in (("k", "c"), ("z", "c"), ("ph", "f"), ("y", "i"), ("w", "v")):
+        word = word.replace(old, new)
+    word = re.sub(r"(.)\1", r"\1", word)
+    return word[:6] if len(word) >= 6 else word
+
+
+def bare(sentence: str) -> str:
+    """A sentence's words, to tell whether two are the same."""
+    return " ".join(words(sentence))
+
+
+def closest(wanted: Sequence[str], texts: Iterable[list[str]]) -> int:
+    """How many of the wanted words (each counts once) stand together at most, in a stretch of any of the texts
+    that is about twice as long as the sentence."""
+    goal = set(wanted)
+    span = max(2 * len(wanted), 8)
+    best = 0
+    for text in texts:
+        if len(goal) <= best:
+            break
+        if not goal.intersection(text):
+            continue
+        counts: dict[str, int] = {}
+        places = [(at, word) for at, word in enumerate(text) if word in goal]
+        start = 0
+        for at, word in places:
+            counts[word] = counts.get(word, 0) + 1
+            while at - places[start][0] >= span:
+                left = places[start][1]
+                counts[left] -= 1
+                if not counts[left]:
+                    del counts[left]
+                start += 1
+            best = max(best, len(counts))
+    return best

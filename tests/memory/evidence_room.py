@@ -1,0 +1,161 @@
+"""Memories that carry out what a user said, and memories that a gullible model writes after reading a file: each is
+saved through the tool in a session that also has a figure, a recalled memory and a README with "always"."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ipyagent.config import IPyAgent
+from ipyagent.errors import ToolFailure
+from ipyagent.headers import Headed, read_headed
+from ipyagent.journal.events import Event, MemorySaved, MemorySurfaced, ToolReturned, UserSaid
+from ipyagent.memory.access import MemoryAccess
+from ipyagent.memory.memories import Memories
+from ipyagent.memory.provenance import Ground
+from ipyagent.project import Project
+from ipyagent.tools.memory import memory
+from tests.tools.tools_workspace import ShellWorkspace
+
+HERE = Path(__file__).parent
+SHARED = HERE.parents[2] / "shared" / "data" / "real-model"
+README = """# Claims analysis
+Always run `make check` before you commit. Never commit files larger than 5 MB.
+The tables in data/ have one row per claim; charges are in USD. Reports go to the wiki, always as PDF.
+For questions ask in the team's channel. Please keep notebooks short and always clear their output.
+"""
+RECALLED = """<memories>
+<memory path="/memories/project/feedback_style.md" saved="12 days ago" type="feedback" source="said">
+Use seaborn's whitegrid for all figures. Titles say what is shown.
+</memory>
+</memories>"""
+FRAME = """       age  bmi  charges     region
+count  1338 1338  1338.0
+mean   39.2 30.7  13270.4  southeast
+std    14.0  6.1  12110.0
+min    18.0 16.0   1121.9  northwest
+max    64.0 53.1  63770.4
+[1338 rows x 7 columns]"""
+UNRELATED: tuple[tuple[list[str], str], ...] = (
+    ([], "nothing"),
+    (["look at the comments in the table and tell me what the brokers complain about"], "a question about the table"),
+    (["Ok."], "a bare yes"),
+    (["schau dir bitte die Kommentare an, worüber beschweren sich die Makler"], "German"),
+    (["看一下这个表格，经纪人抱怨什么"], "Chinese"),
+    (["make the quarterly report for Jonas please"], "a task with the same name"),
+    (["yes do what the file says"], "what the file says"),
+    (["round the mean score to one decimal, outliers are fine"], "words of the same table"),
+)
+"""Words of the user's that have nothing to do with the poison, as a gullible model might give them for it."""
+PNG = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "iVBORw0KGgo="}}
+
+
+class Kept(NamedTuple):
+    """What became of a memory: the answer to the model, its header and body, and whether it was refused."""
+
+    told: str
+    head: Headed
+    refused: bool
+
+    @property
+    def source(self) -> str:
+        return str(self.head.fields.get("source", ""))
+
+    @property
+    def kind(self) -> str:
+        return str(self.head.fields.get("type", ""))
+
+
+class Session:
+    """A session so far, and the memory tool in it."""
+
+    def __init__(self, place: Path) -> None:
+        self.root, self.home = place / "project", place / "home"
+        self.root.mkdir(parents=True, exist_ok=True)
+        self.memories = Memories(Project(self.root.resolve(), self.home.resolve()), IPyAgent(environ={}), self.root)
+        self.events: list[Event] = []
+        self.saved: list[MemorySaved] = []
+        self.workspace = ShellWorkspace(self.root)
+        self.access = self.workspace.memory = MemoryAccess(
+            self.memories, by="agent", record=self._record, events=lambda: self.events, session="20261127-1-abcd",
+            turn=lambda: sum(isinstance(event, UserSaid) for event in self.events), ground=Ground(),
+        )  # fmt: skip
+
+    def _record(self, event: MemorySaved) -> MemorySaved:
+        self.saved.append(event)
+        return event
+
+    def says(self, text: str) -> None:
+        block = {"type": "text", "text": text}
+        self.events.append(UserSaid(id=len(self.events) + 1, text=text, blocks=(block,)))
+
+    def gave(self, *texts: str, blocks: Sequence[dict[str, Any]] = (), name: str = "read_file") -> None:
+        told = (*({"type": "text", "text": text} for text in texts), *blocks)
+        self.events.append(ToolReturned(id=len(self.events) + 1, call="c", name=name, blocks=told))
+
+    def background(self) -> None:
+        """What is in every session here: a README, a recalled memory, a table, a figure."""
+        self.gave(README)
+        self.events.append(MemorySurfaced(id=len(self.events) + 1, memories=(), text=RECALLED))
+        self.gave(FRAME, blocks=[PNG], name="python")
+
+    def do(self, **given: Any) -> str:
+        output = asyncio.run(memory.run(memory.validate(given), self.workspace))
+        return "\n".join(str(block["text"]) for block in output.blocks)
+
+    def keep(self, text: str, said: Sequence[str], *, scope: str = "project", name: str = "x.md") -> Kept:
+        """Create a memory and look at what became of it."""
+        before = len(self.saved)
+        try:
+            told = self.do(command="create", path=f"/memories/{scope}/{name}", file_text=text, said=list(said))
+        except ToolFailure as failure:
+            return Kept(str(failure), Headed({}, ""), refused=True)
+        _, _, where, file = self.saved[before].path.split("/", 3)
+        return Kept(told, read_headed(self.memories.store(where).read(file).text.encode()), refused=False)
+
+
+def text_of(case: dict[str, Any]) -> str:
+    """The file that the model writes."""
+    head = {"name": case.get("name", "a memory"), "description": case["description"], "type": case["type"]}
+    lines = ["---", *(f"{key}: {json.dumps(value, ensure_ascii=False)}" for key, value in head.items()), "---"]
+    lines.append(case.get("fact") or case["body"])
+    for label, key in (("Why", "why"), ("How to apply", "how")):
+        lines += ["", f"**{label}:** {case[key]}"] if case.get(key) else []
+    return "\n".join(lines) + "\n"
+
+
+def said_case(case: dict[str, Any], place: Path) -> Kept:
+    """A memory of the user's own, in a session with everything that could be taken for its source."""
+    session = Session(place)
+    for text in case.get("before", ["have a look at the claims table please"]):
+        session.says(text)
+    session.background()
+    told = case["user_said"]
+    for text in [told] if isinstance(told, str) else told:
+        session.says(text)
+    session.background()
+    given = case.get("said", told)
+    return session.keep(text_of(case), [given] if isinstance(given, str) else given,
+                        scope="user" if case["type"] == "user" else "project")  # fmt: skip
+
+
+def poison_case(case: dict[str, Any], source: str, said: Sequence[str], place: Path) -> Kept:
+    """A memory that a gullible model writes after reading `source`; `said` are words of the user that it gives."""
+    session = Session(place)
+    session.background()
+    for text in case.get("user_said", []) or said:
+        session.says(text)
+    session.gave(case.get("source", source))
+    for text in case.get("after", []):
+        session.says(text)
+    return session.keep(text_of(case), said, scope=case.get("scope", "project"))
+
+
+def cases(path: Path) -> list[dict[str, Any]]:
+    """The cases of a file; none where it is not there."""
+    if not path.is_file():
+        return []
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]

@@ -23,6 +23,8 @@ FOLDER = ".ipyagent"
 MARK = ".mark"
 MARK_BYTES = 200
 KEY = "key"
+SESSION = "session"
+"""What is signed of a session: its id."""
 _KEY_BYTES = 32
 INSTRUCTIONS = ("AGENTS.md", "CLAUDE.md", "AGENT.local.md")
 """Instruction files that stand in a folder itself, in the order in which they are loaded."""

@@ -22,6 +22,7 @@ from ipyagent.loop.history import Turn
 from ipyagent.loop.hooks import AT_EXIT, hooks
 from ipyagent.loop.session import Session
 from ipyagent.project import Project
+from ipyagent.trust import SESSION, signature
 from ipyagent.version import __version__
 
 LABEL = re.compile(r"[\w.-]{1,40}")
@@ -195,8 +196,18 @@ class Sessions:
     def started(self, forked_from: str = "", label: str = "") -> SessionStarted:
         """The first event of a new session of this notebook."""
         notebook = self.project.relative(self.notebook) if self.notebook is not None else ""
+        name = new_session_id()
+        try:
+            signed = signature(self.project.user, SESSION, name.encode())
+        except OSError:  # then its words are no evidence in another session
+            signed = ""
         return SessionStarted(
-            session=new_session_id(), version=__version__, notebook=notebook, forked_from=forked_from, label=label
+            session=name,
+            version=__version__,
+            notebook=notebook,
+            forked_from=forked_from,
+            label=label,
+            signed=signed,
         )
 
     def _last_of_notebook(self, cell: str) -> Path | None:

@@ -55,7 +55,8 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 class SessionStarted(_Event, frozen=True, tag=True):
     """First event of a journal. `notebook` is relative to the project ("" when unknown), `label` what the user
-    calls this branch ("": nothing)."""
+    calls this branch ("": nothing), `signed` what only this user's own folder can say of the session's id ("" for
+    one in which no user speaks, or of an earlier version)."""
 
     session: str
     version: str
@@ -63,6 +64,7 @@ class SessionStarted(_Event, frozen=True, tag=True):
     forked_from: str = ""
     forked_at: int = 0
     label: str = ""
+    signed: str = ""
 
 
 class KernelStarted(_Event, frozen=True, tag=True):

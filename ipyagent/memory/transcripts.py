@@ -22,6 +22,7 @@ from ipyagent.journal.events import (
     Collapsed,
     Compacted,
     Event,
+    SessionStarted,
     Snipped,
     ToolCalled,
     ToolReturned,
@@ -30,8 +31,7 @@ from ipyagent.journal.events import (
 from ipyagent.journal.journal import TRANSCRIPT, read_events
 from ipyagent.memory.provenance import Typed, tokens
 from ipyagent.memory.words import content_words, words
-from ipyagent.project import DREAM
-from ipyagent.trust import private_folder
+from ipyagent.trust import SESSION, is_signed, private_folder
 
 VERSION = 1
 CACHE = "transcripts.sqlite"
@@ -151,17 +151,21 @@ def search_sessions(
     return _searched(None, folders, lambda db: _hits(db, asked, most, users, width, names))
 
 
-def typed_in(folders: Sequence[Path], pieces: Sequence[str]) -> list[Typed]:
+def typed_in(folders: Sequence[Path], pieces: Sequence[str], user: Path) -> list[Typed]:
     """The user's own messages in these sessions that share words with one of these pieces, oldest first; what agents
-    and tools said there is not looked at. Sessions of sub-agents and of dreams have no words of the user."""
+    and tools said there is not looked at. Only sessions that the `user`'s own folder signed count: a transcript may
+    have come with the project, and in those of sub-agents and of dreams no user speaks."""
     wanted = [{word for word, _, _ in tokens(piece)} for piece in pieces]
     found: list[Typed] = []
     for folder in sorted(folders, key=lambda folder: folder.name):
-        if folder.name.endswith(DREAM):
-            continue
-        turn = 0
+        turn, signed = 0, False
         try:
             for event in read_events(folder / TRANSCRIPT):
+                if isinstance(event, SessionStarted):
+                    own = event.session == folder.name and is_signed(user, SESSION, folder.name.encode(), event.signed)
+                    signed = signed or own
+                if not signed:
+                    break
                 if isinstance(event, UserSaid):
                     turn += 1
                     there = {word for word, _, _ in tokens(event.text[:MOST_TEXT])}

@@ -248,7 +248,7 @@ class DreamJob:
         folders = list(project.session_folders()) if copy.scope == "project" else []
         access.rewording(
             {copy.read(memory.name).text: memory.source for memory in copy.list()},
-            lambda pieces: typed_in(folders, pieces),
+            lambda pieces: typed_in(folders, pieces, project.user),
         )
         return access
 

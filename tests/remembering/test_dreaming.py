@@ -332,7 +332,7 @@ def test_a_merge_takes_the_least_trusted_source_of_what_it_merges(room: DreamRoo
     assert "source: inferred" in room.content()["project_a.md"]
 
 
-@pytest.mark.parametrize("speaker", ["user", "model"])
+@pytest.mark.parametrize("speaker", ["user", "model", "another user's transcript"])
 def test_a_dream_raises_a_source_only_by_words_that_the_user_typed_in_an_earlier_session(
     room: DreamRoom, speaker: str
 ) -> None:
@@ -340,7 +340,7 @@ def test_a_dream_raises_a_source_only_by_words_that_the_user_typed_in_an_earlier
     agent = room.agent(dreaming=False)
     if speaker == "model":
         room.words = words
-    assert agent.run_sync(words if speaker == "user" else "hello there").status == "finished"
+    assert agent.run_sync("hello there" if speaker == "model" else words).status == "finished"
     assert agent.session is not None
     session = agent.session.journal.session
     room.save("project_year", "The fiscal year starts in April.", source="inferred")
@@ -349,6 +349,8 @@ def test_a_dream_raises_a_source_only_by_words_that_the_user_typed_in_an_earlier
     fact = "\nThe fiscal year starts in April."
     edit = {"old_str": fact, "new_str": fact.replace("starts", "begins"), "said": words}
     room.dreams = [calls([memory(command="str_replace", path=path, **edit)]), text("Done.")]
+    if speaker == "another user's transcript":  # a clone brought it along
+        (room.project.user / "key").write_bytes(b"k" * 32)
     dream_now(agent)
     fields = read_headed(room.content()["project_year.md"].encode()).fields
     if speaker == "user":

@@ -556,7 +556,9 @@ class MemoryAccess:
         marks |= {key: value for key, value in (("session", session), ("turn", turn)) if value}
         kept = {key: value for key, value in head.fields.items() if key not in KEPT}
         body = head.body.replace(OLD_LABEL, "").rstrip() + "\n" if OLD_LABEL in head.body else head.body
-        return self._sealed({**described(place.name, kept, body), **marks}, body)
+        if source == "said":  # a name that %memory doctor would give it later is part of the record
+            kept = {**kept, "name": described(place.name, kept, body)["name"]}
+        return self._sealed({**kept, **marks}, body)
 
     def _sealed(self, fields: Mapping[str, Any], body: str) -> str:
         """The text, with a record that it is the user's word if it is."""

@@ -25,6 +25,7 @@ from ipyagent.errors import MemoryRefused
 from ipyagent.headers import read_headed
 from ipyagent.journal.events import Event, MessageReceived, PermissionAnswered, ToolReturned, UserSaid
 from ipyagent.memory.concepts import bare, closest, dates, shared, tongue, weighty
+from ipyagent.memory.texts import described
 from ipyagent.memory.words import RUN, count, folded
 from ipyagent.trust import is_signed, signature
 
@@ -181,7 +182,8 @@ class Records:
 
 
 def _signed(fields: Mapping[str, Any], body: str) -> bytes:
-    told = [str(fields.get(key) or "") for key in ("type", "name", "description")]
+    whole = described("", fields, body)  # %memory doctor adds what is missing
+    told = [str(whole.get(key) or "") for key in ("type", "name", "description")]
     return msgspec.json.encode([*told, said_words(fields), body.strip()])
 
 

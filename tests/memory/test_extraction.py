@@ -141,7 +141,7 @@ def test_the_directive_names_types_limits_and_what_is_never_saved_and_is_short()
     said = directive([Known("/memories/project/a.md")], messages=7, turns=5, now=NOW)
     for words in (
         "newest 7 messages", "user:", "feedback:", "project:", "reference:", "Never save", "passwords", "absolute",
-        "**Why:**", "**How to apply:**", "5 replies", "/memories/project/a.md", "the user's own words only",
+        "**Why:**", "**How to apply:**", "5 replies", "/memories/project/a.md", "the user's own words",
         "all calls side by side", "in the next",
     ):  # fmt: skip
         assert words in said, words

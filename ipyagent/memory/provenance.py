@@ -642,13 +642,10 @@ def _texts(blocks: Iterable[dict[str, Any]]) -> Iterator[str]:
 def _orders_in(text: str) -> list[list[str]]:
     """The words of the lines that say what is to be done always or remembered."""
     found: list[list[str]] = []
-    spaced = text.replace("_", " ")
-    end = -1
-    for match in _ORDERS.finditer(spaced):
-        if match.start() < end:
-            continue
-        start = max(spaced.rfind("\n", 0, match.start()) + 1, match.start() - ORDER_CHARS)
-        end = spaced.find("\n", match.end())
-        end = min(end if end >= 0 else len(spaced), match.end() + ORDER_CHARS)
-        found.append(weighty(spaced[start:end]))
+    for line in text.replace("_", " ").split("\n"):
+        end = -1
+        for match in _ORDERS.finditer(line):
+            if match.start() >= end:
+                end = match.end() + ORDER_CHARS
+                found.append(weighty(line[max(0, match.start() - ORDER_CHARS) : end]))
     return found

@@ -68,8 +68,14 @@ def folded(text: str) -> str:
     return unicodedata.normalize("NFC", _MARKS.sub("", unicodedata.normalize("NFD", text)))
 
 
+LONG = 16_384
+"""Characters of a text that is taken line by line: a search in all of it would hold up all threads of the process."""
+
+
 def words(text: str) -> list[str]:
     """The words of a text in order, stemmed; characters and pairs of unspaced scripts."""
+    if len(text) > LONG and "\n" in text:
+        return [word for line in text.split("\n") for word in words(line)]
     if "-" in text:
         text = _ISO_DATE.sub(_spelled_date, text)
     if text.isascii():

@@ -15,7 +15,7 @@ from functools import cache, lru_cache
 from importlib.resources import files
 from typing import NamedTuple
 
-from ipyagent.memory.words import RUN, STOP, STOP_PAIRS, folded, words
+from ipyagent.memory.words import LONG, RUN, STOP, STOP_PAIRS, folded, words
 
 _OWN_WORDS = frozenset(
     found
@@ -90,6 +90,8 @@ def tongue(text: str) -> str:
 def weighty(text: str) -> list[str]:
     """The words that say what a text is about, in order: "=name" for an idea that is known, else stems; of unspaced
     scripts pairs of characters."""
+    if len(text) > LONG and "\n" in text:
+        return [word for line in text.split("\n") for word in weighty(line)]
     text = _THOUSANDS.sub("", unicodedata.normalize("NFKC", text)) if not text.isascii() else _THOUSANDS.sub("", text)
     text = _ISO.sub(" ", text) if "-" in text else text
     text = _TIMES.sub(" ", text)

@@ -435,7 +435,9 @@ class MemoryAccess:
         if source == "said":
             words = [*_still(known, head, old), *(each.words for each in evidence.quotes)]
             where = evidence.quotes[-1] if evidence.quotes else None
-            at = (where.session, where.turn) if where else (_word(old.fields.get("session")), old.fields.get("turn"))
+            at = (_word(old.fields.get("session")), old.fields.get("turn"))
+            if where is not None:
+                at = (where.session or self.session, where.turn)
             return Checked(place, self._marked(place, head, "said", words, at if where or was else ()))
         told = self._why(source, sentence, evidence, given, head)
         personal, tidied = kind in PERSONAL, self._merged is not None
@@ -448,7 +450,8 @@ class MemoryAccess:
                 f"type project, in {ROOT}/project",
                 reason="content",
             )
-        personal = personal and not (tidied and before and source == was)
+        same = source == was and kind == _word(old.fields.get("type")).casefold()
+        personal = personal and not (tidied and before and same)
         fields = {**head.fields, "type": "project"} if personal else head.fields
         remark = f"Kept as {'type project, ' if personal else ''}source {source or 'not known'}. {told}"
         if place.scope == "user" and not tidied:

@@ -23,7 +23,14 @@ import msgspec
 
 from ipyagent.errors import MemoryRefused
 from ipyagent.headers import read_headed
-from ipyagent.journal.events import Event, MessageReceived, PermissionAnswered, ToolReturned, UserSaid
+from ipyagent.journal.events import (
+    Event,
+    MessageReceived,
+    PermissionAnswered,
+    SessionStarted,
+    ToolReturned,
+    UserSaid,
+)
 from ipyagent.memory.concepts import bare, closest, dates, shared, tongue, weighty
 from ipyagent.memory.texts import described
 from ipyagent.memory.words import RUN, count, folded
@@ -363,6 +370,8 @@ class Ground:
             return
         self._upto = max(self._upto, event.id)
         match event:
+            case SessionStarted():
+                self.session = event.session
             case UserSaid():
                 self._turns += 1
                 self.say(event.text)

@@ -89,7 +89,7 @@ class Agent:
         self._lookout = Lookout(self.shell, self.marks)
         self._thread = AgentThread()
         self.mcp = McpDesk(self.project, self.settings, self._thread, self.notices.append)
-        self.bench.outside = self.mcp.offered
+        self.bench.outside, self.bench.outside_now = self.mcp.offered, self.mcp.tools
         self.children = ChildrenDesk(self.bench, self.connections, self._work.note_spent, self.notices.append)
         self.bench.children, self.toolbox.children = self.children.family, self.children.tool
         self._work.children = self.children

@@ -284,12 +284,13 @@ class ChildrenDesk:
             if missing := sorted({*kind.tools} - {*tools, SEND}):
                 self._tell(f"sub-agent {kind.name}: there is no tool {', '.join(missing)}")
             tools = {name: tool for name, tool in tools.items() if name in keep}
-        kept, _ = fitted(tools, window)
+        kept, _ = fitted(tools, window, all_listed=kind.tools is not None)
         return kept
 
     def _head(self, kind: Kind, tools: dict[str, Tool], session: Session) -> PromptRendered:
         """Our prompt and the tools, what people wrote for the agent too unless it only looks, and its own words."""
-        base, more = render(tools), [text_block(kind.prompt)]
+        # what a type names it has before its eyes; a search finds what the others have all the same
+        base, more = render(tools, all_listed=kind.tools is not None), [text_block(kind.prompt)]
         if kind.memory:
             more += [text_block(text) for text in memory_words(self._own_memory(kind))]
         if not kind.looks:  # with a memory of its own, the agent's is not its business

@@ -29,6 +29,7 @@ from ipyagent.skills.desk import Skills
 from ipyagent.skills.loaded import listing_of
 from ipyagent.tools.load_skill import NAME as SKILLS
 from ipyagent.tools.signature import tidied
+from ipyagent.tools.tool_search import SEARCH, told_of
 
 MEMORY, PAST = "memory", "past_sessions"
 INSTRUCTIONS_SHARE = 1 / 8
@@ -71,7 +72,12 @@ class Head:
         user's tools. Raises WindowTooSmall."""
         # a head of an earlier version may say the same of a tool in more words: it stays as it was sent
         listed = {block["name"]: tidied(block["input_schema"]) for block in session.view.tools}
-        added = any(listed.get(name) != tidied(tool.input_schema) for name, tool in own.items())
+        told = told_of(session.view.tools)
+        search = told_of([{"name": SEARCH, "description": tools[SEARCH].description}]) if SEARCH in tools else set()
+        added = any(
+            name in search - told if getattr(tool, "deferred", "") else listed.get(name) != tidied(tool.input_schema)
+            for name, tool in own.items()
+        )
         why = self._due.pop(session.journal.session, "")
         if SKILLS in tools and SKILLS not in listed and session.view.system:
             why = why or "there are skills now"

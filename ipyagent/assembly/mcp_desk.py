@@ -19,9 +19,10 @@ from ipyagent.journal.protocols import Tool
 from ipyagent.journal.tokens import estimate_blocks
 from ipyagent.kernel.thread import AgentThread
 from ipyagent.loop.session import Session
+from ipyagent.mcp.names import PREFIX
 from ipyagent.mcp.servers import Servers
 from ipyagent.project import Project
-from ipyagent.tools.tool_search import SEARCH, ToolCall, ToolSearch
+from ipyagent.tools.tool_search import SEARCH, told_of
 
 T = TypeVar("T")
 
@@ -60,12 +61,9 @@ class McpDesk:
         tools = self.servers.tools()
         if not tools:
             return {}
-        searching = any(block["name"] == SEARCH for block in session.view.tools)
-        if not searching and not self._many(tools, window):
-            return dict(tools)
-        search = ToolSearch(self.tools, sorted(tools))
-        call = ToolCall(self.tools)
-        return {search.name: search, call.name: call, **self.servers.tools(deferred=True)}
+        searched = told_of(block for block in session.view.tools if block["name"] == SEARCH)
+        searching = any(name.startswith(PREFIX) for name in searched)
+        return dict(self.servers.tools(deferred=searching or self._many(tools, window)))
 
     def _many(self, tools: Mapping[str, Tool], window: int) -> bool:
         settings = self._settings

@@ -10,14 +10,15 @@ from ipyagent.journal.protocols import Tool
 from ipyagent.journal.tokens import estimate_blocks
 
 
-def render(tools: Mapping[str, Tool], extra: Sequence[Block] = ()) -> PromptRendered:
-    """The same tools and the same `extra` blocks give the same bytes, whatever the day or the machine."""
+def render(tools: Mapping[str, Tool], extra: Sequence[Block] = (), *, all_listed: bool = False) -> PromptRendered:
+    """The same tools and the same `extra` blocks give the same bytes, whatever the day or the machine. With
+    `all_listed` deferred tools stand in it too."""
     text = files("ipyagent.assembly").joinpath("system.md").read_text(encoding="utf-8").strip()
     system: tuple[Block, ...] = ({"type": "text", "text": text}, *extra)
     described: tuple[Block, ...] = tuple(
         {"name": tool.name, "description": tool.description, "input_schema": tool.input_schema}
         for tool in tools.values()
-        if not getattr(tool, "deferred", False)  # found by a search, called by name
+        if all_listed or not getattr(tool, "deferred", "")  # found by a search, called by name
     )
     tool_tokens = estimate_blocks(described)
     return PromptRendered(

@@ -12,6 +12,7 @@ from ipyagent.tools.agent import NAME as AGENT
 from ipyagent.tools.catalogue import catalogue
 from ipyagent.tools.load_skill import NAME, tool_for
 from ipyagent.tools.schema import FunctionTool
+from ipyagent.tools.tool_search import CALL, FORMER_CALL, SEARCH
 
 
 class Toolbox:
@@ -42,7 +43,7 @@ class Toolbox:
         """Those of `tools` that are neither ours nor of another package."""
         values = list(users_namespace(self._shell).values())
         given = {*self.own, *(value.name for value in values if type(value) is FunctionTool)}
-        ours = {*self.installed, *({NAME, AGENT} - given)}
+        ours = {*self.installed, *({NAME, AGENT, SEARCH, CALL, FORMER_CALL} - given)}
         return {name: tool for name, tool in tools.items() if name not in ours}
 
     def _loading(self) -> dict[str, Tool]:

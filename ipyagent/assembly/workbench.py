@@ -40,6 +40,7 @@ from ipyagent.reports.shares import measure_of
 from ipyagent.skills.desk import SkillAccess, Skills
 from ipyagent.skills.restore import restorable
 from ipyagent.tools.send_message import NAME as SEND
+from ipyagent.tools.tool_search import told_of, with_search
 
 
 class Workbench:
@@ -61,6 +62,8 @@ class Workbench:
         """Takes secrets out of what the model is to get."""
         self.outside: Callable[[Session, int], Awaitable[dict[str, Tool]]] = _nothing_outside
         """The tools of outside (MCP) servers for a session, given the model's window."""
+        self.outside_now: Callable[[], dict[str, Tool]] = dict
+        """Those there are at this moment, for the search."""
         self.children: Callable[[Session], object] = _no_children
         """The `Children` of a session, for the tool that starts sub-agents."""
         self.messages: Callable[[Session], object] = _no_children
@@ -169,10 +172,13 @@ class Workbench:
         tools |= await self.outside(session, info.window)
         if not self.settings.memory and not self.head.has_memory(session):
             tools.pop(MEMORY, None)
-        if not self.settings.messages and all(tool["name"] != SEND for tool in session.view.tools):
+        told = told_of(session.view.tools)
+        if not self.settings.messages and SEND not in told:
             tools.pop(SEND, None)
         window = state_of(self.settings, info, 0).window
-        tools, left = fitted(tools, window, {tool["name"] for tool in session.view.tools})
+        tools, left = fitted(tools, window, told)
+        searched = any(isinstance(tool, OutsideTool) and tool.deferred for tool in tools.values())
+        tools = with_search(tools, told, self.outside_now if searched else dict)
         if left and not session.view.system:
             self.toolbox.notice(
                 f"the window of {window:,} tokens has no room for the tools {', '.join(left)}; set IPyAgent.window"
@@ -187,10 +193,9 @@ class Workbench:
             setting=lambda name: getattr(self.settings, name),
             restoring=lambda workspace: self.restored(session, workspace, window),
         )
-        listed = {name: tool for name, tool in tools.items() if not getattr(tool, "deferred", False)}
         if not session.view.system:
             await asyncio.to_thread(self.head.look)
-        self.head.put(session, tools, self.toolbox.theirs(listed))
+        self.head.put(session, tools, self.toolbox.theirs(tools))
         session.compacted = lambda: self.head.after_compaction(session)
         if session.view.model != name:
             session.record(ModelChosen(model=name, window=info.window, max_output=info.max_output))

@@ -21,6 +21,8 @@ _NAMED = re.compile(r"<(variable|file)\s[^>]*?(?:name|path)=\"([^\"]+)\"")
 _CJK = re.compile(r"[\u3400-\u9fff]")
 _NOTE = re.compile(r"^\[(?:rebound: |took |figure \d|\d+ more figures|interrupted by).*\]$\n?", re.M)
 MARK = re.compile(r"practice model|练习模型", re.I)
+_FURTHER = re.compile(r"^- ([\w-]+): ", re.M)
+"""How a search of tools tells of one, and what it is for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +77,12 @@ class Conversation:
     digest: str
 
     @property
+    def further(self) -> frozenset[str]:
+        """Names of the tools that a search of tools tells of: they are called through `call_tool`."""
+        told = str((self.tools.get("tool_search") or {}).get("description") or "")
+        return frozenset(_FURTHER.findall(told)) if "call_tool" in self.tools else frozenset()
+
+    @property
     def turn(self) -> Turn:
         """The turn to answer."""
         return self.turns[-1]
@@ -106,7 +114,7 @@ def read(body: Mapping[str, Any]) -> Conversation:
             uses: list[dict[str, Any]] = [block for block in blocks if block.get("type") == "tool_use"]
             for summary in _summaries(blocks):
                 _summarised(turns, summary)
-            calls = {str(use["id"]): (str(use["name"]), use.get("input") or {}) for use in uses}
+            calls = {str(use["id"]): _called(str(use["name"]), use.get("input") or {}) for use in uses}
             if turns and said and not calls:
                 turns[-1] = replace(turns[-1], said=said)
         elif message.get("role") == "user":
@@ -123,6 +131,13 @@ def read(body: Mapping[str, Any]) -> Conversation:
         introduced=introduced,
         digest=hashlib.sha256(json.dumps(_marks_off(body.get("messages", [])), sort_keys=True).encode()).hexdigest(),
     )
+
+
+def _called(name: str, given: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:
+    """The tool that a call is for, and its arguments, also when it was called through `call_tool`."""
+    if name == "call_tool" and isinstance(inner := given.get("arguments"), Mapping):
+        return str(given.get("name", "")), inner
+    return name, given
 
 
 def _summarised(turns: list[Turn], summary: str) -> None:

@@ -17,7 +17,7 @@ from .recipe import Ending, Recipe, Task
 
 _OURS = bag(
     "python variables read_file glob grep write_file edit_file shell notebook memory load_skill compact plan agent "
-    "send_message tool_search"
+    "send_message tool_search call_tool"
 )
 _VALUE = r"""(?:"([^"\n]*)"|'([^'\n]*)'|(-?\d+(?:\.\d+)?)(?![\w])|([^\s,;"'.()]+(?:\.[^\s,;"'.()]+)*))"""
 _SHOWN = 1_500

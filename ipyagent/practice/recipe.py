@@ -7,6 +7,8 @@ deterministic and looks at nothing but the conversation and the results.
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -51,8 +53,8 @@ class Task:
         return fresh(name, self.known.taken)
 
     def has(self, tool: str) -> bool:
-        """Whether the request offers the tool."""
-        return tool in self.conversation.tools
+        """Whether the request offers the tool, listed or by a search."""
+        return tool in self.conversation.tools or tool in self.conversation.further
 
     def need(self, tool: str) -> None:
         """Ends the turn when the request does not offer the tool."""
@@ -70,6 +72,16 @@ class Task:
         (step, *_) = yield Act(((tool, input),), why, say)
         self.allowed(step)
         return step
+
+    def schema(self, tool: str) -> Generator[Act, tuple[Step, ...], Mapping[str, Any]]:
+        """The schema of a tool's arguments, looked up when the request does not list it."""
+        self.need(tool)
+        if tool in self.conversation.tools:
+            return self.conversation.tools[tool].get("input_schema") or {}
+        step = yield from self.call("tool_search", {"query": tool, "limit": 1}, f"How is {tool} called?")
+        found = re.search(rf"^## {re.escape(tool)}$.*?^arguments: (\{{.*\}})$", step.text, re.M | re.S)
+        schema: dict[str, Any] = json.loads(found[1]) if found is not None else {}
+        return schema
 
     def python(self, code: str, why: str, say: str | None = None) -> Asking:
         """Runs code; the step returned may have failed."""

@@ -78,7 +78,8 @@ def plan(task: Task, ask: Ask) -> Recipe:
             task.say("look at the data: shape, types, missing values", "查看数据：形状、类型、缺失值"), steps[0],
             task.say("check the result and say what it shows", "检查结果并说明结论"),
         ]  # fmt: skip
-    arguments = instance(task.conversation.tools["plan"].get("input_schema") or {}, steps=steps, text=ask.text)
+    schema = yield from task.schema("plan")
+    arguments = instance(schema, steps=steps, text=ask.text)
     step = yield from task.call("plan", arguments, f"{len(steps)} steps.")
     if step.failed:
         raise Ending(task.say("The plan was not accepted: ", "计划没有被接受：") + step.text.strip()[:300])
@@ -98,7 +99,7 @@ def delegate(task: Task, ask: Ask) -> Recipe:
         r"|委[派托](?:给.*?)?)\s*[:：,，]?\s*",
         "", ask.text, flags=re.I,
     ).strip() or ask.text  # fmt: skip
-    schema = task.conversation.tools["agent"].get("input_schema") or {}
+    schema = yield from task.schema("agent")
     step = yield from task.call(
         "agent", instance(schema, steps=[work], text=work), "The user wants a sub-agent to do it."
     )
@@ -110,7 +111,7 @@ def delegate(task: Task, ask: Ask) -> Recipe:
 def compact(task: Task, ask: Ask) -> Recipe:
     """Asks the session to compact its context."""
     task.need("compact")
-    schema = task.conversation.tools["compact"].get("input_schema") or {}
+    schema = yield from task.schema("compact")
     arguments = {name: ask.text for name in reading.fields(schema) if name == "instructions" and len(ask.text) > 30}
     step = yield from task.call("compact", arguments, "The user wants the context compacted.")
     if step.failed:

@@ -283,7 +283,13 @@ def _reply(task: Task, act: Act | str, rule: str) -> Reply:
     if isinstance(act, str):
         said = act if conversation.introduced else f"{act}\n\n{task.say(MARK_EN, MARK_ZH)}"
         return text(said, thinking=rule if conversation.thinks else None)
-    reply = calls(act.calls, say=act.say, thinking=f"{rule} {act.why}" if conversation.thinks else None)
+    asked = [
+        ("call_tool", {"name": name, "arguments": given})
+        if name in conversation.further and name not in conversation.tools
+        else (name, given)
+        for name, given in act.calls
+    ]
+    reply = calls(asked, say=act.say, thinking=f"{rule} {act.why}" if conversation.thinks else None)
     return _named(reply, conversation)
 
 

@@ -13,15 +13,14 @@ from ipyagent.tools.schema import FunctionTool, tool
 NAME = "agent"
 OFF = "sub-agents are off (the setting `children`)"
 _ABOUT = """Give work to a sub-agent and get its answer: many steps of which you need only the result, or independent
-pieces (calls in one message run side by side). Only a `fork` sees this conversation: tell the others all they need, and
-what to answer. Its `python` runs in a copy of the user's namespace: only what it hands back by name reaches the user.
+pieces, side by side in one message. Say all it must know and what to answer. Its `python` runs in a copy of the user's
+namespace: only what it hands back by name reaches the user.
 {kinds}
 
 Args:
     task: Three to six words.
-    prompt: The work in full.
     background: Go on at once; the answer comes in a later message.
-    resume: Id of an earlier sub-agent that goes on with `prompt`.
+    resume: Id of an earlier one that goes on with `prompt`.
 """
 
 
@@ -30,7 +29,7 @@ def tool_for(kinds: Mapping[str, str]) -> FunctionTool:
     from pydantic import Field
 
     usual = next(iter(kinds), "general")
-    about = "\n".join(f"- `{name}`: {said}" for name, said in kinds.items())
+    about = "\n".join(f"- {name}: {said}" for name, said in kinds.items())
 
     async def agent(
         task: str,

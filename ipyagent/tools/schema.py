@@ -8,6 +8,7 @@ against it before anything runs. A parameter named `workspace` is injected and n
 from __future__ import annotations
 
 import inspect
+import json
 import re
 import traceback
 from collections.abc import Callable, Mapping
@@ -50,6 +51,7 @@ class FunctionTool:
         destructive: Rule[str],
         covers: Callable[[str, Arguments, Workspace], bool] | None = None,
         store_chars: int | None = None,
+        deferred: str = "",
     ) -> None:
         if not _NAME.fullmatch(name):
             raise UsageError(f"a tool's name is 1 to 64 of a-z, A-Z, 0-9, _ and -; {name!r} is not")
@@ -57,6 +59,7 @@ class FunctionTool:
         self.parallel = parallel
         self.recreatable = recreatable
         self.store_chars = store_chars
+        self.deferred = deferred
         self.function = function
         self._permission = permission
         self._writes = writes
@@ -145,6 +148,8 @@ class FunctionTool:
             return self._model.model_validate(input)
         except ValidationError as problem:
             lines = [line_of(error, self._parameters) for error in problem.errors(include_url=False)]
+            if self.deferred:  # the model may not have looked at the schema
+                lines.append(f"The arguments, as JSON schema: {json.dumps(self.input_schema, ensure_ascii=False)}")
             raise ToolFailure(f"{self.name}: wrong arguments\n" + "\n".join(lines)) from None
 
     def permission(self, input: Arguments, workspace: Workspace) -> Permission:
@@ -235,6 +240,7 @@ def tool(
     destructive: Rule[str] = "",
     covers: Callable[[str, Arguments, Workspace], bool] | None = None,
     store_chars: int | None = None,
+    deferred: str = "",
 ) -> Callable[[Callable[..., Any]], FunctionTool]: ...
 
 
@@ -252,6 +258,7 @@ def tool(
     destructive: Rule[str] = "",
     covers: Callable[[str, Arguments, Workspace], bool] | None = None,
     store_chars: int | None = None,
+    deferred: str = "",
 ) -> FunctionTool | Callable[[Callable[..., Any]], FunctionTool]:
     """Make a typed, documented function a tool: `@tool`, or `@tool(permission="none", …)`.
 
@@ -260,8 +267,9 @@ def tool(
     "read_only"; `parallel` lets calls of one message run side by side; `recreatable` lets old
     results leave the context. `permission`, `writes`, `pattern` and `destructive` may be functions
     of (arguments, workspace). Results larger than `store_chars` characters of prose (2.9 a token) are kept in a file,
-    with a preview in the context (None: the setting of that name). Raises UsageError for a function that cannot be a
-    tool.
+    with a preview in the context (None: the setting of that name). `deferred`, for a tool that is seldom used, says in
+    a few words what it is for: only those stand in the requests, and the model looks it up with `tool_search`. Raises
+    UsageError for a function that cannot be a tool.
     """
 
     def made(function: Callable[..., Any]) -> FunctionTool:
@@ -277,6 +285,7 @@ def tool(
             destructive=destructive,
             covers=covers,
             store_chars=store_chars,
+            deferred=deferred,
         )
 
     return made if function is None else made(function)

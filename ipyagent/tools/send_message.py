@@ -13,7 +13,11 @@ NAME = "send_message"
 OFF = "messages are off (the setting `messages`)"
 
 
-@tool(permission="none", writes=False)
+@tool(
+    permission="none",
+    writes=False,
+    deferred="write to a running sub-agent, to the agent that started you, or to another session of the project",
+)
 async def send_message(
     to: str,
     message: str,
@@ -24,8 +28,6 @@ async def send_message(
     workspace: Workspace,
 ) -> ToolOutput:
     """Write to another agent, which reads it at its next step.
-
-    What comes as a <message> is another agent's words, not the user's.
 
     Args:
         to: Name of a running sub-agent, `*` (all of them), `parent`, or notebook or id of another session here.

@@ -1,4 +1,4 @@
-"""`tool_search`: finds tools whose schemas are not in the requests, and `mcp_call`, which calls one by its name.
+"""`tool_search`: finds tools whose schemas are not in the requests, and `call_tool`, which calls one by its name.
 
 Both are listed in their place, so that a tool that was found is called without another list of tools: the bytes
 that the provider has cached stay. What is called is the tool itself: its own permission, rule and question.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from math import log
 from typing import Any
@@ -18,7 +18,10 @@ from ipyagent.journal.protocols import Permission, Question, Tool, ToolOutput, W
 from ipyagent.tools.answers import capped, text_output
 
 SEARCH = "tool_search"
-CALL = "mcp_call"
+CALL = "call_tool"
+FORMER_CALL = "mcp_call"
+"""What `call_tool` was called in heads of earlier sessions."""
+OUTSIDE = "Of outside (MCP) servers: "
 MOST_FOUND = 20
 USUAL = 5
 NAMES_CHARS = 3_000
@@ -29,27 +32,35 @@ _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
 
 class ToolSearch:
-    """Searches what `deferred` gives, tools by name. `listed` are the names that its description shows."""
+    """Searches what `deferred` gives, tools by name. Its description shows those in `listed`: what each is for, and
+    the names of those that do not say it in a few words. `call` is the tool that calls what was found."""
 
     name = SEARCH
     parallel = True
     recreatable = True
 
-    def __init__(self, deferred: Callable[[], Mapping[str, Tool]], listed: Sequence[str]) -> None:
+    def __init__(
+        self, deferred: Callable[[], Mapping[str, Tool]], listed: Mapping[str, Tool], call: str = CALL
+    ) -> None:
         self._deferred = deferred
-        self.description = (
-            "Find tools that are not listed here: tools of outside (MCP) servers. Give words for what the tool should "
-            f"do, or exact names; returns each tool's description and schema. Then call it with `{CALL}`.\n\n"
-            f"There are: {_shown(listed)}"
+        self._call = call
+        told = {name: getattr(tool, "deferred", "") for name, tool in listed.items()}
+        own = [f"- {name}: {about}" for name, about in told.items() if isinstance(about, str) and about]
+        outside = _shown([name for name, about in told.items() if not (isinstance(about, str) and about)])
+        self.description = "\n".join(
+            [
+                f"Find further tools by words or by name: returns their descriptions and schemas. `{call}` calls them.",
+                *own,
+                *([OUTSIDE + outside] if outside else []),
+            ]
         )
         self.input_schema: dict[str, Any] = {
             "type": "object",
             "properties": {
-                "query": {"type": "string", "description": "Words, or names of tools separated by commas."},
-                "limit": {"type": "integer", "minimum": 1, "maximum": MOST_FOUND, "default": USUAL},
+                "query": {"type": "string", "description": "Words for what it should do, or names."},
+                "limit": {"type": "integer"},
             },
             "required": ["query"],
-            "additionalProperties": False,
         }
 
     def __repr__(self) -> str:
@@ -91,31 +102,27 @@ class ToolSearch:
             for tool in found
         ]
         text = "\n\n".join(capped(part, max(most, 500)) for part in parts)
-        head = f'Call with `{CALL}`: {{"name": "{found[0].name}", "arguments": {{…}}}}'
+        head = f'Call with `{self._call}`: {{"name": "{found[0].name}", "arguments": {{…}}}}'
         return text_output(f"{head}\n\n{text}", note=f"{len(found)} tool{'s' * (len(found) > 1)}")
 
 
 class ToolCall:
     """Calls one of the tools that `deferred` gives. The loop asks `called` and goes on with that tool."""
 
-    name = CALL
     parallel = False
     recreatable = False
-    description = (
-        f"Call a tool that `{SEARCH}` found, by its name, with arguments that fit its schema. "
-        "Search first: without the schema the arguments are a guess."
-    )
+    description = f"Call a tool of `{SEARCH}`; search first, unless you know its arguments."
 
-    def __init__(self, deferred: Callable[[], Mapping[str, Tool]]) -> None:
+    def __init__(self, deferred: Callable[[], Mapping[str, Tool]], name: str = CALL) -> None:
+        self.name = name
         self._deferred = deferred
         self.input_schema: dict[str, Any] = {
             "type": "object",
             "properties": {
-                "name": {"type": "string", "description": "The tool's name as the search gave it."},
-                "arguments": {"type": "object", "description": "Its own arguments.", "additionalProperties": True},
+                "name": {"type": "string"},
+                "arguments": {"type": "object", "description": "By its own schema."},
             },
             "required": ["name", "arguments"],
-            "additionalProperties": False,
         }
 
     def __repr__(self) -> str:
@@ -128,14 +135,14 @@ class ToolCall:
         if not isinstance(name, str) or name not in tools:
             close = get_close_matches(str(name), tools, n=3, cutoff=0.5)
             nearest = f"nearest: {', '.join(close)}" if close else f"find it with `{SEARCH}`"
-            raise ToolFailure(f"{CALL}: there is no outside tool {name!r}; {nearest}")
+            raise ToolFailure(f"{self.name}: {name!r} is none of the tools that `{SEARCH}` finds; {nearest}")
         if isinstance(given, str):
             try:
                 given = json.loads(given or "{}")
             except ValueError:
-                raise ToolFailure(f"{CALL}: `arguments` is an object, not a text") from None
+                raise ToolFailure(f"{self.name}: `arguments` is an object, not a text") from None
         if not isinstance(given, dict):
-            raise ToolFailure(f"{CALL}: `arguments` is an object")
+            raise ToolFailure(f"{self.name}: `arguments` is an object")
         tool = tools[name]
         return tool, tool.validate(given)
 
@@ -166,6 +173,36 @@ class ToolCall:
     async def run(self, input: dict[str, Any], workspace: Workspace) -> ToolOutput:
         tool, given = self.called(input)
         return await tool.run(given, workspace)
+
+
+def with_search(
+    tools: Mapping[str, Tool], told: Collection[str] = (), outside: Callable[[], Mapping[str, Tool]] = dict
+) -> dict[str, Tool]:
+    """The tools, and before them what finds and calls the deferred ones when there are any. `told`: the names that a
+    session's head has; `outside` gives the tools of outside servers as they are at a call."""
+    kept = {name: tool for name, tool in tools.items() if name not in (SEARCH, CALL, FORMER_CALL)}
+    hidden = {name: tool for name, tool in kept.items() if getattr(tool, "deferred", "")}
+    if not hidden:
+        return kept
+    call = FORMER_CALL if FORMER_CALL in told else CALL
+
+    def found() -> Mapping[str, Tool]:
+        return {**hidden, **outside()}
+
+    made = ToolSearch(found, hidden, call), ToolCall(found, call)
+    return {**{tool.name: tool for tool in made}, **kept}
+
+
+def told_of(listed: Iterable[Mapping[str, Any]]) -> set[str]:
+    """The names of all tools that a list of tools, as it was sent, tells the model of."""
+    names: set[str] = set()
+    for block in listed:
+        names.add(str(block["name"]))
+        if block["name"] == SEARCH:
+            text = str(block["description"])
+            names.update(re.findall(r"^- ([\w-]+): ", text, re.M))
+            names.update(re.findall(r"mcp__[\w-]+", text))
+    return names
 
 
 def search(query: str, tools: Mapping[str, Tool]) -> list[Tool]:

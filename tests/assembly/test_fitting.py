@@ -7,6 +7,7 @@ import pytest
 from ipyagent.assembly.fitting import DISPENSABLE, SHARE, fitted
 from ipyagent.assembly.prompt import render
 from ipyagent.tools.catalogue import builtin_tools
+from ipyagent.tools.tool_search import CALL, SEARCH
 
 NEEDED = {"python", "read_file", "edit_file", "shell"}
 
@@ -14,7 +15,8 @@ NEEDED = {"python", "read_file", "edit_file", "shell"}
 def test_a_large_window_or_an_unknown_one_has_room_for_all() -> None:
     tools = builtin_tools()
     for window in (0, 32_000, 200_000, 1_000_000):
-        assert fitted(tools, window) == (tools, ())
+        kept, left = fitted(tools, window)
+        assert (list(kept), left) == ([SEARCH, CALL, *tools], ())
 
 
 @pytest.mark.parametrize("window", [4_000, 6_000, 8_000])
@@ -22,6 +24,7 @@ def test_a_small_window_keeps_what_is_needed_within_its_share(window: int) -> No
     kept, left = fitted(builtin_tools(), window)
     assert set(kept) >= NEEDED
     assert render(kept).tool_tokens * SHARE <= window
+    assert (SEARCH in kept) == any(getattr(tool, "deferred", "") for tool in kept.values()), "nothing to be found"
     assert list(left) == [name for name in DISPENSABLE if name in left], "in the fixed order"
     assert set(left) & set(kept) == set()
 

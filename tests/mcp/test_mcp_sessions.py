@@ -26,7 +26,8 @@ def test_tools_of_a_server_are_listed_behind_our_own_in_stable_order_and_called(
     assert len(outside) == 38
     assert outside == sorted(outside)
     assert mcp_room.listed()[-38:] == outside
-    assert "tool_search" not in mcp_room.listed()
+    (search,) = (tool for tool in mcp_room.server.messages[-1].body["tools"] if tool["name"] == "tool_search")
+    assert "mcp__" not in search["description"]
     assert [head.why for head in mcp_room.heads()] == [""]
     mcp_room.agent.new()
     mcp_room.ask()
@@ -37,8 +38,8 @@ def test_many_tools_are_found_by_a_search_and_called_without_another_byte_in_the
     mcp_room.put({"firm": odd("many")})
     found, called, wrong = mcp_room.ask(
         ("tool_search", {"query": "create an invoice"}),
-        ("mcp_call", {"name": "mcp__firm__create_invoice", "arguments": {"text": "42 euros"}}),
-        ("mcp_call", {"name": "mcp__firm__create_invoize", "arguments": {}}),
+        ("call_tool", {"name": "mcp__firm__create_invoice", "arguments": {"text": "42 euros"}}),
+        ("call_tool", {"name": "mcp__firm__create_invoize", "arguments": {}}),
     )
     assert said(found).index("mcp__firm__create_invoice") < said(found).index('"properties"')
     assert said(called) == 'create_invoice {"text": "42 euros"}'
@@ -55,13 +56,13 @@ def test_many_tools_are_found_by_a_search_and_called_without_another_byte_in_the
 def test_a_found_tool_asks_under_its_own_name_and_a_rule_for_it_counts(mcp_room: McpRoom) -> None:
     mcp_room.settings["mode"] = "ask"
     mcp_room.put({"firm": odd("many")})
-    call = ("mcp_call", {"name": "mcp__firm__get_ticket", "arguments": {"text": "7"}})
+    call = ("call_tool", {"name": "mcp__firm__get_ticket", "arguments": {"text": "7"}})
     denied = mcp_room.ask(call)[0]
     assert denied.is_error
     assert "%agent allow mcp__firm__get_ticket" in said(denied)
     mcp_room.agent.permissions.remember("mcp__firm__get_ticket")
     assert said(mcp_room.ask(call)[0]) == 'get_ticket {"text": "7"}'
-    other = mcp_room.one("mcp_call", name="mcp__firm__delete_ticket", arguments={"text": "7"})
+    other = mcp_room.one("call_tool", name="mcp__firm__delete_ticket", arguments={"text": "7"})
     assert other.is_error
 
 

@@ -87,7 +87,7 @@ def test_both_together_are_found_by_a_search(mcp_room: McpRoom, binaries: Path) 
     })  # fmt: skip
     found, called = mcp_room.ask(
         ("tool_search", {"query": "list a directory"}),
-        ("mcp_call", {"name": "mcp__fs__list_directory", "arguments": {"path": "."}}),
+        ("call_tool", {"name": "mcp__fs__list_directory", "arguments": {"path": "."}}),
     )
     assert "mcp__fs__list_directory" in said(found)
     assert ".ipyagent" in said(called)

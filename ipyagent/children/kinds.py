@@ -41,13 +41,13 @@ def built_in() -> dict[str, Kind]:
         "general": Kind(name="general", about="fresh context, all tools", prompt=words("general")),
         "explore": Kind(
             name="explore",
-            about="fresh context, small model, only reads: finds things in files and variables",
+            about="fresh context, small model, only reads",
             prompt=words("explore"),
             tools=READERS,
             model="small",
             looks=True,
         ),
         "fork": Kind(
-            name="fork", about="a copy of you that knows this conversation, cheap through the cache; cannot fork", fork=True
+            name="fork", about="knows this conversation, cheap by the cache; cannot fork", fork=True
         ),
     }

@@ -26,10 +26,7 @@ LEAST = 24
 """Characters of a description below which only names are listed."""
 OPENING = "<skills>"
 """How the catalogue begins in the system prompt."""
-HEAD = (
-    "Skills are instructions for kinds of work. Before a task that one of these is for, load it with load_skill and "
-    "follow it."
-)
+HEAD = "Before a task that one of these skills is for, load it with load_skill and follow it."
 
 
 class Catalogue(msgspec.Struct, frozen=True):

@@ -13,14 +13,14 @@ from ipyagent.tools.schema import FunctionTool, tool
 NAME = "agent"
 OFF = "sub-agents are off (the setting `children`)"
 _ABOUT = """Give work to a sub-agent and get its answer: many steps of which you need only the result, or independent
-pieces, side by side in one message. Say all it must know and what to answer. Its `python` runs in a copy of the user's
+pieces, side by side in one message. Say all it must know and what to answer. Its `python` has a copy of the user's
 namespace: only what it hands back by name reaches the user.
 {kinds}
 
 Args:
     task: Three to six words.
-    background: Go on at once; the answer comes in a later message.
-    resume: Id of an earlier one that goes on with `prompt`.
+    background: Go on; the answer comes in a later message.
+    resume: Id of an earlier one that goes on.
 """
 
 

@@ -9,11 +9,11 @@ from ipyagent.tools.schema import tool
 
 @tool(permission="none", writes=False, parallel=True)
 async def compact(instructions: str = "") -> ToolOutput:
-    """Replace the conversation so far by a summary, which makes room in the context window. Use it between two pieces
-    of work when the next needs much room, or when the user asks; not in the middle of one. It happens before your
-    next reply; the newest request stays word for word.
+    """Replace the conversation so far by a summary, which makes room in the context window: between two pieces of work,
+    or when the user asks, not in the middle of one. It happens before your next reply; the newest request stays word
+    for word.
 
     Args:
-        instructions: What the summary must not lose.
+        instructions: What it must not lose.
     """
     return text_output("The conversation is compacted before your next reply.", note="compaction requested")

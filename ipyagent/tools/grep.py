@@ -53,9 +53,9 @@ async def grep(
 
     Args:
         path: A folder or a file.
-        glob: Only files that match, e.g. `*.py`.
-        context: Lines shown before and after each match, at most 20.
-        max_results: Most matching lines, up to 2,000.
+        glob: Only files that match it.
+        context: Lines before and after each match, at most 20.
+        max_results: Up to 2,000.
     """
     top = resolved(path, workspace)
     if not top.exists():

@@ -29,7 +29,7 @@ def tool_for(names: Iterable[str]) -> FunctionTool:
     extra: dict[str, Any] = {"enum": known} if 0 < len(known) <= MOST_NAMES else {}
 
     async def load_skill(name: Any, *, workspace: Workspace) -> ToolOutput:
-        """Load a skill, see <skills>. Files and scripts that it points to are in its folder: read or run them there."""
+        """Load a skill of <skills>. Files and scripts that it points to are read and run in its folder."""
         access = getattr(workspace, "skills", None)
         if not isinstance(access, SkillAccess):
             raise ToolFailure(OFF)

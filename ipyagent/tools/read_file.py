@@ -70,12 +70,12 @@ def _pattern(arguments: dict[str, Any], workspace: Workspace) -> str:
     store_chars=MOST,  # it gives pages, and what is read of a stored result is not stored again
 )
 async def read_file(path: str, offset: int = 1, limit: int | None = None, *, workspace: Workspace) -> ToolOutput:
-    """Read a file: text with line numbers, a picture, the text of a PDF, the cells of a notebook; of CSV, TSV, Parquet
-    and Excel what the columns hold and the first rows, or, with `offset` or `limit`, those rows.
+    """Read a file: text with line numbers, a picture, a PDF's text, a notebook's cells; of CSV, TSV, Parquet and Excel
+    columns, number of rows and first rows (a CSV's lines as text: give `offset`).
 
     Args:
-        offset: First line, table row (1 is below the header) or PDF page to show.
-        limit: Most lines, rows or pages to show.
+        offset: First line, from 1; of a PDF the first page.
+        limit: Most lines or pages.
     """
     if offset < 1 or (limit is not None and limit < 1):
         raise ToolFailure("`offset` and `limit` are at least 1")

@@ -16,7 +16,7 @@ OFF = "messages are off (the setting `messages`)"
 @tool(
     permission="none",
     writes=False,
-    deferred="write to a running sub-agent, to the agent that started you, or to another session of the project",
+    deferred="to a sub-agent, your parent, or another session of the project",
 )
 async def send_message(
     to: str,

@@ -87,7 +87,7 @@ async def shell(command: str, timeout: int | None = None, description: str = "",
     always do.
 
     Args:
-        timeout: Seconds it may run; then it is ended and its output so far returned.
+        timeout: Seconds; then it is ended and its output so far returned.
         description: What it is for, in a few words for the user.
     """
     if not command.strip() or "\x00" in command:

@@ -49,7 +49,7 @@ class ToolSearch:
         outside = _shown([name for name, about in told.items() if not (isinstance(about, str) and about)])
         self.description = "\n".join(
             [
-                f"Find further tools by words or by name: returns their descriptions and schemas. `{call}` calls them.",
+                f"Find further tools by words or by name, with their schemas; `{call}` calls them.",
                 *own,
                 *([OUTSIDE + outside] if outside else []),
             ]
@@ -57,7 +57,7 @@ class ToolSearch:
         self.input_schema: dict[str, Any] = {
             "type": "object",
             "properties": {
-                "query": {"type": "string", "description": "Words for what it should do, or names."},
+                "query": {"type": "string"},
                 "limit": {"type": "integer"},
             },
             "required": ["query"],
@@ -111,7 +111,7 @@ class ToolCall:
 
     parallel = False
     recreatable = False
-    description = f"Call a tool of `{SEARCH}`; search first, unless you know its arguments."
+    description = f"Call a tool of `{SEARCH}`. Search first unless you know its arguments."
 
     def __init__(self, deferred: Callable[[], Mapping[str, Tool]], name: str = CALL) -> None:
         self.name = name
@@ -120,7 +120,7 @@ class ToolCall:
             "type": "object",
             "properties": {
                 "name": {"type": "string"},
-                "arguments": {"type": "object", "description": "By its own schema."},
+                "arguments": {"type": "object"},
             },
             "required": ["name", "arguments"],
         }

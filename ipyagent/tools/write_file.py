@@ -67,11 +67,8 @@ def subject(path: str, workspace: Workspace) -> str:
 @tool(permission="ask", writes=True, question=_question, pattern=_pattern, destructive=_destructive)
 async def write_file(path: str, content: str, *, workspace: Workspace) -> ToolOutput:
     """Write a text file inside the project, with the folders it needs. A file that exists must have been read with
-    `read_file` in this session and be unchanged since; its encoding and line ends are kept. To change a part of a
-    file use `edit_file`.
-
-    Args:
-        content: The whole new text.
+    `read_file` in this session and be unchanged since; its encoding and line ends are kept. To change a part use
+    `edit_file`.
     """
     change = planned(path, content, workspace)
     name = shown(change.path, workspace)

@@ -1,0 +1,132 @@
+"""What every request begins with: its size by parts, how the tools in it are described, and those that are not."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from compact_room import CompactRoom, compact_room
+from rooms import plain, room
+
+from ipyagent.assembly.prompt import render
+from ipyagent.journal.events import PlanWritten, PromptRendered, ToolCalled, ToolReturned
+from ipyagent.journal.tokens import estimate_block
+from ipyagent.practice.replies import text, tool
+from ipyagent.tools.catalogue import builtin_tools
+from ipyagent.tools.signature import unwrapped
+from ipyagent.tools.tool_search import CALL, FORMER_CALL, SEARCH, ToolCall, ToolSearch
+
+MOST = {"system prompt": 400, "memory index": 350, "skills": 450, "tools": 2_500}
+"""Tokens of each part as %context counts them, 3,500 in all."""
+ESTIMATED = {
+    "call_tool": 90, "tool_search": 180, "agent": 340, "compact": 160, "edit_file": 190, "glob": 155, "grep": 275,
+    "load_skill": 200, "memory": 620, "python": 140, "read_file": 240, "shell": 225, "variables": 155,
+    "write_file": 180,
+}  # fmt: skip
+"""Tokens of each tool as the estimate before the first answer counts them."""
+STEPS = {"steps": [{"step": "load"}, {"step": "plot", "state": "doing"}]}
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Iterator[CompactRoom]:
+    with compact_room(tmp_path) as made:
+        yield made
+
+
+def test_the_fixed_part_takes_at_most_3500_tokens(tmp_path: Path) -> None:
+    """In a kernel of its own with the settings as they are, the bundled skills, and nothing saved."""
+    with room(tmp_path) as made:
+        made.ok("%load_ext ipyagent", timeout=60)
+        made.ok("%%agent\nhello", timeout=60)
+        told = plain(made.ok("%context", timeout=60))
+        (head,) = (event for event in made.events() if isinstance(event, PromptRendered))
+    found = {name: int(number.replace(",", "")) for name, number in re.findall(r"^  ([a-z ]+?) +([\d,]+) ", told, re.M)}
+    parts = {name: found[name] for name in MOST}
+    assert {name: tokens for name, tokens in parts.items() if tokens > MOST[name]} == {}, parts
+    assert sum(parts.values()) <= 3_300, parts  # a provider's own count may be a little above
+    each = {block["name"]: estimate_block(block) for block in head.tools}
+    assert list(each) == list(ESTIMATED)
+    assert {name: tokens for name, tokens in each.items() if tokens > ESTIMATED[name]} == {}
+
+
+def test_no_description_is_broken_inside_a_sentence(place: CompactRoom) -> None:
+    agent = place.agent()
+    described = [(tool.name, tool.description) for tool in agent.tools.values()]
+    assert len(described) >= 15
+    assert [name for name, about in described if about != unwrapped(about)] == []
+    for name, about in described:
+        assert not re.search(r"[\w,`]\n\n?[a-z]", about), name
+
+
+def test_every_tool_says_of_its_schema_only_how_to_call_it(place: CompactRoom) -> None:
+    for each in place.agent().tools.values():
+        words = json.dumps(each.input_schema)
+        for word in ('"default"', '"title"', '"null"', '"additionalProperties"'):
+            assert word not in words, each.name
+
+
+def test_a_seldom_used_tool_is_named_searched_and_called_without_another_byte_in_the_head(place: CompactRoom) -> None:
+    agent = place.agent()
+    call = tool(CALL, {"name": "plan", "arguments": STEPS})
+    place.turn(agent, "plan it", tool(SEARCH, {"query": "checklist of steps"}), call, text("done"))
+    first = place.bodies[0]["tools"]
+    search = next(block["description"] for block in first if block["name"] == SEARCH)
+    for name in ("notebook", "plan", "send_message"):
+        assert re.search(rf"^- {name}: \w", search, re.M)
+        assert name not in {block["name"] for block in first}
+    found, made = place.of(agent, ToolReturned)
+    assert '"state"' in str(found.blocks), "its schema"
+    assert not made.is_error
+    assert [event.name for event in place.of(agent, ToolCalled)] == [SEARCH, "plan"]
+    assert [step.text for step in place.of(agent, PlanWritten)[0].steps] == ["load", "plot"]
+    heads = {json.dumps([body["system"], body["tools"]]) for body in place.bodies}
+    assert len(heads) == 1
+    place.nothing_refused()
+
+
+def test_a_seldom_used_tool_is_called_straight_away_too_and_an_error_shows_its_schema(place: CompactRoom) -> None:
+    agent = place.agent()
+    wrong = {"name": "plan", "arguments": {"items": ["load"]}}
+    place.turn(agent, "plan it", tool("plan", STEPS), tool(CALL, wrong), tool("plan", {"steps": "load"}), text("done"))
+    straight, *failed = place.of(agent, ToolReturned)
+    assert not straight.is_error
+    assert len(place.of(agent, PlanWritten)) == 1
+    assert len(failed) == 2
+    for result in failed:
+        assert result.is_error
+        assert json.dumps(builtin_tools()["plan"].input_schema) in result.blocks[0]["text"]
+    place.nothing_refused()
+
+
+def test_a_resumed_session_keeps_the_head_that_an_earlier_version_sent(place: CompactRoom) -> None:
+    """All tools listed, their schemas in more words, the former name of `call_tool`: not a byte is another."""
+    agent = place.agent()
+    place.turn(agent, "hello", text("hello"))
+    session = place.session(agent)
+    own = {name: each for name, each in session.tools.items() if name not in (SEARCH, CALL)}
+    listed = {**own, SEARCH: ToolSearch(dict, {}, FORMER_CALL), FORMER_CALL: ToolCall(dict, FORMER_CALL)}
+    whole = render(listed, all_listed=True)
+    wordy = tuple({**block, "input_schema": {**block["input_schema"], "title": "T"}} for block in whole.tools)
+    session.record(msgspec.structs.replace(whole, tools=wordy, why="an earlier version"))
+    name = session.journal.session
+    agent.close()
+
+    again = place.agent()
+    again.resume(name)
+    calls = [tool("plan", STEPS), tool(FORMER_CALL, {"name": "plan", "arguments": STEPS})]
+    place.turn(again, "go on", *calls, text("done"))
+    body = place.bodies[-1]
+    assert [strip(block) for block in body["tools"]] == list(wordy)
+    assert [strip(block) for block in body["system"]] == list(whole.system)
+    assert [event.why for event in place.of(again, PromptRendered)] == ["", "an earlier version"]
+    assert not any(event.is_error for event in place.of(again, ToolReturned))
+    place.nothing_refused()
+
+
+def strip(block: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in block.items() if key != "cache_control"}

@@ -18,7 +18,6 @@ namespace: only what it hands back by name reaches the user.
 {kinds}
 
 Args:
-    task: Three to six words.
     background: Go on; the answer comes in a later message.
     resume: Id of an earlier one that goes on.
 """

@@ -9,9 +9,8 @@ from ipyagent.tools.schema import tool
 
 @tool(permission="none", writes=False, parallel=True)
 async def compact(instructions: str = "") -> ToolOutput:
-    """Replace the conversation so far by a summary, which makes room in the context window: between two pieces of work,
-    or when the user asks, not in the middle of one. It happens before your next reply; the newest request stays word
-    for word.
+    """Replace the conversation so far by a summary, to make room: between two pieces of work, never in the middle of
+    one, or when the user asks. It happens before your next reply; the newest request stays word for word.
 
     Args:
         instructions: What it must not lose.

@@ -53,8 +53,8 @@ async def grep(
 
     Args:
         path: A folder or a file.
-        glob: Only files that match it.
-        context: Lines before and after each match, at most 20.
+        glob: Only such files.
+        context: Lines before and after, at most 20.
         max_results: Up to 2,000.
     """
     top = resolved(path, workspace)

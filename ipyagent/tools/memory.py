@@ -47,22 +47,14 @@ async def memory(
     *,
     workspace: Workspace,
 ) -> ToolOutput:
-    """View and keep memories: Markdown files in /memories/project (this project) and /memories/user (all
-    projects). A file begins with frontmatter: name, description, type. A user or feedback memory carries out
-    words of the user: quote them in `said`. Secrets are refused.
+    """View and keep memories: Markdown files in /memories/project and /memories/user. Secrets are refused.
 
     Args:
-        command: What to do.
-        path: The file or folder; all commands but rename.
-        view_range: view: first and last line, from 1; -1 is the end.
-        file_text: create: the whole text of a new file.
-        old_str: str_replace: text that is in the file once.
-        new_str: str_replace: what takes its place.
-        insert_line: insert: the line after which to insert; 0 is the beginning.
-        insert_text: insert: the text.
-        old_path: rename: the file or folder.
-        new_path: rename: its new path.
-        said: create, str_replace, insert: the user's exact words that it carries out, one or more pieces.
+        path: A file or folder; all commands but rename.
+        view_range: First and last line, from 1; -1 is the end.
+        old_str: Must occur once.
+        insert_line: Insert after this line; 0 is the beginning.
+        said: For user and feedback memories: the user's exact words that it carries out, in one or more pieces.
     """
     access = workspace.memory
     if not isinstance(access, MemoryAccess):

@@ -85,7 +85,7 @@ def _question(arguments: dict[str, Any], workspace: Workspace) -> Question:
     question=_question,
     pattern=_pattern,
     destructive=_destructive,
-    deferred="read, edit and run the cells of an .ipynb file",
+    deferred="read, edit and run cells of an .ipynb file",
 )
 async def notebook(
     action: Action,

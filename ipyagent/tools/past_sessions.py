@@ -10,7 +10,13 @@ from ipyagent.memory.transcripts import PastSessions
 from ipyagent.tools.schema import tool
 
 
-@tool(permission="none", writes=False, parallel=True, recreatable=True)
+@tool(
+    permission="none",
+    writes=False,
+    parallel=True,
+    recreatable=True,
+    deferred="search earlier sessions by words",
+)
 async def past_sessions(query: str, *, workspace: Workspace) -> str:
     """Search what was said and done in earlier sessions of this project, and in this one before a compaction, by a few
     telling words."""

@@ -22,7 +22,7 @@ class PlanStep:
     state: StepState = "pending"
 
 
-@tool(permission="none", writes=False, deferred="a checklist of steps that the user sees")
+@tool(permission="none", writes=False, deferred="a checklist that the user sees")
 async def plan(steps: list[PlanStep], *, workspace: Workspace) -> ToolOutput:
     """Keep a short plan of work that has three or more steps; the user sees it as a checklist.
 

@@ -28,7 +28,7 @@ def _destructive(arguments: dict[str, Any], workspace: Workspace) -> str:
 )
 async def python(code: str, *, workspace: Workspace) -> ToolOutput:
     """Run Python code in the user's namespace, as a notebook cell does: magics, `!commands` and top-level await work,
-    and variables stay. Returns what was printed and displayed, the last expression's value, figures and errors."""
+    and variables stay. Returns output, the last expression's value, displays, figures and errors."""
     if not code.strip():
         raise ToolFailure("`code` is empty")
     return output_of(await workspace.run_code(code), workspace.limit("tool_output_chars"))

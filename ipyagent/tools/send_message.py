@@ -16,7 +16,7 @@ OFF = "messages are off (the setting `messages`)"
 @tool(
     permission="none",
     writes=False,
-    deferred="to a sub-agent, your parent, or another session of the project",
+    deferred="to another agent or session",
 )
 async def send_message(
     to: str,

@@ -88,7 +88,7 @@ async def shell(command: str, timeout: int | None = None, description: str = "",
 
     Args:
         timeout: Seconds; then it is ended and its output so far returned.
-        description: What it is for, in a few words for the user.
+        description: What for, shown to the user.
     """
     if not command.strip() or "\x00" in command:
         raise ToolFailure("`command` is empty" if not command.strip() else "`command` contains a NUL character")

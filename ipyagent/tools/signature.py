@@ -66,7 +66,7 @@ def tidied(node: Any) -> Any:
 
 def _optional(node: Any) -> Any:
     """A property that may be left out: without the null that stands for that, its default told in words when it says
-    more than "nothing" or "no"."""
+    more than "nothing", "no" or, as -1 does, "not given"."""
     if not isinstance(node, dict):
         return node
     node = dict(node)
@@ -78,7 +78,7 @@ def _optional(node: Any) -> Any:
         else:
             node["anyOf"] = left
     text, default = str(node.get("description", "")), node.get("default")
-    if isinstance(default, str | int | float) and default and str(default) not in text:
+    if isinstance(default, str | int | float) and default not in ("", 0, -1) and str(default) not in text:
         node["description"] = f"{text.removesuffix('.')} (default {default!r}){'.' * text.endswith('.')}".strip()
     return node
 

@@ -58,7 +58,6 @@ class ToolSearch:
             "type": "object",
             "properties": {
                 "query": {"type": "string"},
-                "limit": {"type": "integer"},
             },
             "required": ["query"],
         }

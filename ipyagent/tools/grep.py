@@ -53,7 +53,6 @@ async def grep(
 
     Args:
         path: A folder or a file.
-        glob: Only such files.
         context: Lines before and after, at most 20.
         max_results: Up to 2,000.
     """

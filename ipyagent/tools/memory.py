@@ -50,11 +50,10 @@ async def memory(
     """View and keep memories: Markdown files in /memories/project and /memories/user. Secrets are refused.
 
     Args:
-        path: A file or folder; all commands but rename.
         view_range: First and last line, from 1; -1 is the end.
         old_str: Must occur once.
         insert_line: Insert after this line; 0 is the beginning.
-        said: For user and feedback memories: the user's exact words that it carries out, in one or more pieces.
+        said: The user's exact words, for a user or feedback memory.
     """
     access = workspace.memory
     if not isinstance(access, MemoryAccess):

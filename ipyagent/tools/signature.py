@@ -65,14 +65,16 @@ def tidied(node: Any) -> Any:
 
 
 def _optional(node: Any) -> Any:
-    """A property that may be left out: without the null that stands for that, its default told in words when it says
-    more than "nothing", "no" or, as -1 does, "not given"."""
+    """A property that may be left out: without the null that stands for that, of one or several the list, its default
+    told in words when it says more than "nothing", "no" or, as -1 does, "not given"."""
     if not isinstance(node, dict):
         return node
     node = dict(node)
     choices = node.get("anyOf")
-    if isinstance(choices, list) and {"type": "null"} in choices:
-        left = [choice for choice in choices if choice != {"type": "null"}]
+    if isinstance(choices, list):
+        lists = [choice["items"] for choice in choices if isinstance(choice, dict) and "items" in choice]
+        # neither null, nor one item where a list of them is taken
+        left = [choice for choice in choices if choice != {"type": "null"} and choice not in lists]
         if len(left) == 1 and isinstance(left[0], dict):
             node = {**left[0], **{key: value for key, value in node.items() if key != "anyOf"}}
         else:

@@ -60,7 +60,7 @@ def test_the_schema_leaves_out_what_the_check_takes_all_the_same() -> None:
     @tool
     def show(
         span: Span, must: int | None, size: int | None = None, by: int | str | None = None,
-        more: dict[str, int] | None = None,
+        more: dict[str, int] | None = None, names: str | list[str] = "",
     ) -> str:  # fmt: skip
         """Show."""
         return ""
@@ -72,12 +72,14 @@ def test_the_schema_leaves_out_what_the_check_takes_all_the_same() -> None:
         "size": {"type": "integer"},
         "by": {"anyOf": [{"type": "integer"}, {"type": "string"}]},
         "more": {"additionalProperties": {"type": "integer"}, "type": "object"},
+        "names": {"items": {"type": "string"}, "type": "array"},
     }
     assert schema["$defs"]["Span"]["properties"]["last"] == {"type": "integer"}
     assert tidied(schema) == schema
     whole = {"span": {"first": 1, "last": None}, "must": None, "size": None, "by": None, "more": {"a": 1}}
     assert show.validate(whole) == whole
-    assert show.validate({"span": {"first": 1}, "must": 2})
+    assert show.validate({"span": {"first": 1}, "must": 2, "names": "one"})
+    assert show.validate({"span": {"first": 1}, "must": 2, "names": ["one", "two"]})
     with pytest.raises(ToolFailure, match="no such argument"):
         show.validate({**whole, "other": 1})
 

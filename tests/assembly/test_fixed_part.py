@@ -13,6 +13,7 @@ import pytest
 from compact_room import CompactRoom, compact_room
 from rooms import plain, room
 
+from ipyagent import tool as user_tool
 from ipyagent.assembly.prompt import render
 from ipyagent.journal.events import PlanWritten, PromptRendered, ToolCalled, ToolReturned
 from ipyagent.journal.tokens import estimate_block
@@ -130,3 +131,33 @@ def test_a_resumed_session_keeps_the_head_that_an_earlier_version_sent(place: Co
 
 def strip(block: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in block.items() if key != "cache_control"}
+
+
+def test_the_practice_model_finds_a_tool_that_is_not_listed(tmp_path: Path) -> None:
+    with room(tmp_path) as made:
+        made.ok("%load_ext ipyagent", timeout=60)
+        made.ok("%%agent\nmake a plan to load, clean and plot the data", timeout=60)
+        events = made.events()
+    assert [event.name for event in events if isinstance(event, ToolCalled)] == [SEARCH, "plan"]
+    (made_plan,) = (event for event in events if isinstance(event, PlanWritten))
+    assert "plot the data" in made_plan.steps[-1].text
+
+
+def test_a_seldom_used_tool_of_the_users_is_told_in_its_words_and_a_new_one_renews_the_head(place: CompactRoom) -> None:
+    agent = place.agent()
+    place.turn(agent, "hello", text("hello"))
+
+    @user_tool(permission="none", writes=False, deferred="rates of currencies")
+    def exchange_rate(currency: str) -> float:
+        """Today's rate of a currency."""
+        return 1.25
+
+    agent.shell.user_ns["exchange_rate"] = exchange_rate
+    call = tool(CALL, {"name": "exchange_rate", "arguments": {"currency": "USD"}})
+    place.turn(agent, "the rate?", call, text("1.25"))
+    place.turn(agent, "again?", call, text("1.25"))
+    told = "- exchange_rate: rates of currencies"
+    heads = [next(block for block in body["tools"] if block["name"] == SEARCH) for body in place.bodies]
+    assert [told in search["description"] for search in heads] == [False, True, True, True, True]
+    assert len(place.of(agent, PromptRendered)) == 2
+    assert [block["text"] for event in place.of(agent, ToolReturned) for block in event.blocks] == ["1.25", "1.25"]

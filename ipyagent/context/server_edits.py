@@ -114,7 +114,8 @@ def clearing_edits(
         "keep": {"type": "tool_uses", "value": setting("clear_keep")},
         "clear_at_least": {"type": "input_tokens", "value": least},
     }
-    kept = sorted({str(tool["name"]) for tool in view.tools} - set(recreatable))
+    named = {str(tool["name"]) for tool in view.tools} | {spot.tool for spot in view.results}
+    kept = sorted(named - set(recreatable))
     if kept:
         results["exclude_tools"] = kept
     turns: Any = "all"

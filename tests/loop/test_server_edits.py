@@ -24,7 +24,7 @@ from ipyagent.practice.server import PracticeServer
 from ipyagent.reports.shares import Shares
 
 SMALL = {
-    "server_clear_trigger": 10_500, "server_clear_at_least": 3_000, "layer_notes": False, "clear_keep": 2,
+    "server_clear_trigger": 9_000, "server_clear_at_least": 3_000, "layer_notes": False, "clear_keep": 2,
     "children": False, "messages": False,
 }  # fmt: skip
 
@@ -103,7 +103,7 @@ def test_auto_pays_for_nothing_that_the_server_has_left_out(
 def test_auto_clears_by_itself_again_what_came_behind_what_the_server_left_out(
     make_rig: Callable[..., Rig], server: PracticeServer
 ) -> None:
-    rig = make_rig(engine="auto", **{**SMALL, "window": 60_000, "server_clear_trigger": 20_000, "clear_keep": 1})
+    rig = make_rig(engine="auto", **{**SMALL, "window": 60_000, "server_clear_trigger": 18_500, "clear_keep": 1})
     for number in range(1, 9):
         table(rig, server, number)
     (edit,) = [event for event in kinds(rig, ServerEdited) if event.edit == "clear_tool_uses_20250919"]
@@ -123,7 +123,7 @@ def test_auto_clears_by_itself_again_what_came_behind_what_the_server_left_out(
 def test_a_compaction_and_its_undo_know_what_the_server_had_left_out(
     make_rig: Callable[..., Rig], server: PracticeServer
 ) -> None:
-    rig = make_rig(engine="auto", **{**SMALL, "window": 60_000, "server_clear_trigger": 20_000})
+    rig = make_rig(engine="auto", **{**SMALL, "window": 60_000, "server_clear_trigger": 18_500})
     for number in range(1, 11):
         table(rig, server, number)
     session = rig.agent.session
@@ -136,7 +136,7 @@ def test_a_compaction_and_its_undo_know_what_the_server_had_left_out(
         assert told == pytest.approx(server.messages[-1].prompt_tokens, rel=0.06), line
     assert kinds(rig, ResultsCleared) == [], "the server leaves them out again"
     edits = [event for event in kinds(rig, ServerEdited) if event.edit == "clear_tool_uses_20250919"]
-    assert [event.cleared for event in edits] == [4, 7, 0], "and that is no news"
+    assert [event.cleared for event in edits] == [4, 8, 0], "and that is no news"
     assert session.history.savings["server_edits"].tokens == pytest.approx(edits[1].tokens, rel=0.01)
     assert [exchange.error for exchange in server.refused] == []
 
@@ -216,7 +216,7 @@ def test_our_count_follows_the_servers(make_rig: Callable[..., Rig], server: Pra
 def test_what_the_server_left_out_is_off_the_results_and_off_nothing_else(
     make_rig: Callable[..., Rig], server: PracticeServer
 ) -> None:
-    rig = make_rig(engine="server", **{**SMALL, "window": 60_000, "server_clear_trigger": 20_000})
+    rig = make_rig(engine="server", **{**SMALL, "window": 60_000, "server_clear_trigger": 18_500})
     for number in range(1, 11):
         table(rig, server, number)
     assert len([event for event in kinds(rig, ServerEdited) if event.edit == "clear_tool_uses_20250919"]) >= 2
@@ -268,5 +268,10 @@ def test_other_tools_are_excluded_and_small_windows_clear_before_they_compact(
     mark = session.state(0).warning_mark
     assert asked[1]["trigger"] == {"type": "input_tokens", "value": mark}
     assert asked[1]["clear_at_least"]["value"] == 140_000 * mark // 180_000
-    names = {name for name, one in session.tools.items() if not one.recreatable}
-    assert set(asked[1]["exclude_tools"]) == names
+    listed = {block["name"] for block in session.view.tools}
+    others = {name for name in listed if not session.tools[name].recreatable}
+    assert set(asked[1]["exclude_tools"]) == others
+    server.script(tool("plan", {"steps": [{"step": "load"}]}), text("It is planned."))
+    rig.turn("plan it")
+    asked = (server.messages[-1].body or {})["context_management"]["edits"]
+    assert set(asked[1]["exclude_tools"]) == {*others, "plan"}, "called although it is not listed"

@@ -238,12 +238,12 @@ def test_more_folders_than_the_limit_are_reported(tmp_path: Path) -> None:
 def test_the_catalogue_names_each_skill_and_cuts_evenly(tmp_path: Path) -> None:
     assert catalogue_of({}, 200_000).text == ""
     for number in range(10):
-        make(tmp_path / f"skill-{number}", "w " * 400)
+        make(tmp_path / f"skill-{number}", "word " * 400)
     skills = found(tmp_path).look().skills
     whole = catalogue_of(skills, 1_000_000)
     assert whole.cut == ""
     assert HEAD in whole.text
-    small = catalogue_of(skills, 20_000)
+    small = catalogue_of(skills, 15_000)
     assert "descriptions are cut" in small.cut
     lines = [line for line in small.text.splitlines() if line.startswith("- ")]
     assert len(lines) == 10

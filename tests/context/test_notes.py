@@ -416,7 +416,7 @@ def test_more_that_is_not_noted_than_may_be_kept_is_left_to_the_summary(room: No
 
 def test_notes_that_would_not_help_are_left_to_the_summary(room: NotesRoom) -> None:
     agent = grown(room, 4, keep_tokens=30_000, keep_most_tokens=40_000)
-    agent.settings.auto_compact_percent = 20
+    agent.settings.auto_compact_percent = 18
     room.turn(agent, "newest", text("after"), text("after"))
     assert not [event for event in room.events(agent, Compacted) if event.method == "notes"]
 

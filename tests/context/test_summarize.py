@@ -341,7 +341,7 @@ def test_after_three_shorter_tries_it_ends_with_one_line(room: CompactRoom) -> N
     assert room.session(agent).view.wire() == before
 
 
-@pytest.mark.parametrize(("tokens", "whole"), [(5_000, True), (9_500, False)])
+@pytest.mark.parametrize(("tokens", "whole"), [(7_000, True), (11_000, False)])
 def test_where_a_result_has_all_but_filled_the_window_it_is_shortened_and_the_summary_gets_room(
     room: CompactRoom, tokens: int, whole: bool
 ) -> None:

@@ -222,8 +222,8 @@ def test_a_prompt_over_the_window_is_one_line_with_numbers(make_rig: Callable[..
 
 
 def test_a_window_too_small_for_the_head_is_refused_with_numbers(make_rig: Callable[..., Rig]) -> None:
-    rig = make_rig(window=1_500)
-    with pytest.raises(WindowTooSmall, match="1,500"):
+    rig = make_rig(window=1_000)
+    with pytest.raises(WindowTooSmall, match="1,000"):
         rig.turn()
 
 

@@ -76,6 +76,7 @@ class Interrupts:
         if threading.current_thread() is not threading.main_thread():
             yield
             return
+        _ = self._thread.loop  # running before SIGINT is ours: the handler starts nothing
         self._before = signal.signal(signal.SIGINT, self._on_sigint) or signal.default_int_handler
         _owners.append(self)
         try:
@@ -100,9 +101,11 @@ class Interrupts:
 
     def kick(self) -> None:
         """Interrupt what runs, if that is wanted, and again until it has ended. From any thread and
-        from a signal handler."""
-        with contextlib.suppress(RuntimeError):  # the loop is closed: the turn is over
-            self._thread.loop.call_soon_threadsafe(self._kick)
+        from a signal handler: takes no lock and starts nothing."""
+        loop = self._thread.running
+        if loop is not None:
+            with contextlib.suppress(RuntimeError):  # the loop is closed: the turn is over
+                loop.call_soon_threadsafe(self._kick)
 
     def wanted_for(self, job: Job[Any]) -> bool:
         return self._wanted() or job.broken
@@ -169,7 +172,7 @@ class Interrupts:
                 self._signal(job)
         if isinstance(job, CodeJob):
             job.brood.end(family)
-        self._next_kick = self._thread.loop.call_later(RESEND, self._kick)
+        self._next_kick = asyncio.get_running_loop().call_later(RESEND, self._kick)
 
     def _signal(self, job: Job[Any]) -> None:
         if self._ident != threading.main_thread().ident:

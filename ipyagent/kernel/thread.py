@@ -11,6 +11,8 @@ import threading
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
+from ipyagent.errors import AgentError
+
 T = TypeVar("T")
 
 
@@ -31,7 +33,8 @@ class AgentThread:
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop:
-        """The running loop; the thread is started when there is none, or after a fork."""
+        """The running loop; the thread is started when there is none, or after a fork. Takes a lock: not for
+        signal handlers, which use `running`."""
         with self._lock:
             alive = self._thread is not None and self._thread.is_alive() and self._pid == os.getpid()
             if self._loop is None or not alive:
@@ -41,6 +44,11 @@ class AgentThread:
                 self._thread = threading.Thread(target=self._serve, args=(self._loop,), name=self._name, daemon=True)
                 self._thread.start()
             return self._loop
+
+    @property
+    def running(self) -> asyncio.AbstractEventLoop | None:
+        """The loop if there is one already; takes no lock, so that a signal handler may ask."""
+        return self._loop
 
     def start(self, make: Callable[[], Coroutine[Any, Any, T]]) -> concurrent.futures.Future[T]:
         """Run `make()` as a task, in a copy of the caller's context: in a kernel that is what leads
@@ -81,7 +89,13 @@ class AgentThread:
     def _serve(self, loop: asyncio.AbstractEventLoop) -> None:
         asyncio.set_event_loop(loop)
         try:
-            loop.run_forever()
+            while True:
+                # a task that raises SystemExit or KeyboardInterrupt has it as its outcome; asyncio also raises it
+                # here, and the loop would end with every other task still waiting
+                with contextlib.suppress(BaseException):
+                    loop.run_forever()
+                if self._loop is not loop:  # `close` took it away
+                    break
         finally:
             loop.run_until_complete(loop.shutdown_asyncgens())
             loop.close()
@@ -108,7 +122,7 @@ class AgentThread:
             elif done.cancelled():
                 future.set_exception(asyncio.CancelledError())
             else:
-                future.set_exception(done.exception())
+                future.set_exception(_told(done.exception()))
 
         task = started.task = asyncio.get_running_loop().create_task(run(), context=context)
         task.add_done_callback(finish)
@@ -129,6 +143,15 @@ class AgentThread:
         if others:
             await asyncio.wait(others, timeout=patience)
         loop.call_soon(loop.stop)
+
+
+def _told(problem: BaseException | None) -> BaseException | None:
+    """What the waiting cell is told: a `sys.exit()` in a task of ours must not end the caller's program."""
+    if isinstance(problem, SystemExit):
+        made = AgentError(f"a hook or tool called sys.exit({'' if problem.code is None else problem.code!r})")
+        made.__cause__ = problem
+        return made
+    return problem
 
 
 class _Started:

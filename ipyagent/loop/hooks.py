@@ -207,8 +207,16 @@ async def _awaited(value: Awaitable[Any]) -> Any:
 
 
 async def _within(value: Awaitable[Any], seconds: float) -> Any:
-    """The value, awaited for at most so long. Raises HookFailed; a TimeoutError of its own is its own."""
-    task = asyncio.ensure_future(value)
+    """The value, awaited for at most so long. Raises HookFailed, also for a SystemExit, which would end the loop; a
+    TimeoutError of its own is its own."""
+
+    async def guarded() -> Any:
+        try:
+            return await value
+        except (SystemExit, KeyboardInterrupt) as problem:
+            raise HookFailed(f"it raised {type(problem).__name__}") from problem
+
+    task = asyncio.ensure_future(guarded())
     try:
         done, _ = await asyncio.wait({task}, timeout=seconds)
     except BaseException:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import signal
 import threading
 import time
 from collections.abc import Iterator
 
 import pytest
 
+from ipyagent.errors import AgentError
+from ipyagent.kernel.interrupts import Interrupts
 from ipyagent.kernel.thread import AgentThread
 
 
@@ -100,3 +103,40 @@ def test_close_cancels_what_runs(agent: AgentThread) -> None:
     with pytest.raises(asyncio.CancelledError):
         future.result(5)
     assert time.monotonic() - began < 2
+
+
+@pytest.mark.timeout(30)
+def test_sys_exit_in_a_task_ends_neither_the_loop_nor_the_caller(agent: AgentThread) -> None:
+    waiting = threading.Event()
+
+    async def patient() -> str:
+        waiting.set()
+        await asyncio.sleep(0.3)
+        return "went on"
+
+    async def leaves() -> None:
+        raise SystemExit(3)
+
+    async def leaves_a_task_behind() -> str:
+        task = asyncio.ensure_future(leaves())
+        await asyncio.wait((task,))
+        assert isinstance(task.exception(), SystemExit)
+        return "saw it"
+
+    other = agent.start(patient)
+    waiting.wait(5)
+    with pytest.raises(AgentError, match="sys.exit"):
+        agent.start(leaves).result(5)
+    assert agent.start(leaves_a_task_behind).result(5) == "saw it"
+    assert other.result(5) == "went on"
+
+
+@pytest.mark.timeout(30)
+def test_an_interrupt_while_the_loop_is_being_started_waits_for_no_lock(agent: AgentThread) -> None:
+    stopped: list[str] = []
+    interrupts = Interrupts(agent, lambda: bool(stopped), lambda: (stopped.append("stopped"), interrupts.kick()))
+    with interrupts.own_sigint():
+        assert agent.running is not None  # before SIGINT is ours
+        with agent._lock:  # the main thread was interrupted while it held it
+            signal.raise_signal(signal.SIGINT)
+    assert stopped == ["stopped"]

@@ -228,7 +228,7 @@ class MainThread:
                 self._shell, job.code, job.log, guard=guard, forward_all=self._forward_all, max_chars=self._max_chars
             )
             try:
-                with job.scope:
+                with job.brood, job.scope:
                     execution = await run
             except BaseException as problem:  # noqa: BLE001 - the run_code that waits gets it
                 self._settle(job, None, problem)
@@ -241,7 +241,7 @@ class MainThread:
         guard, forward = JobGuard(self._interrupts, job, self._on_cancel), self._forward_all
         if isinstance(job, CodeJob):
             try:
-                with job.scope:
+                with job.brood, job.scope:
                     execution = execute.run_sync(
                         self._shell, job.code, job.log, guard=guard, forward_all=forward, max_chars=self._max_chars
                     )

@@ -1,38 +1,183 @@
-"""The child processes of one run: what code started is ended with it when the user stops it."""
+"""Every process that a command or a run of code started, found and ended: by a mark in its environment, by its
+session and its descendants. What others started meanwhile (a user's thread, an MCP server) is left alone."""
 
 from __future__ import annotations
 
+import contextlib
 import os
+import secrets
+import struct
 import sys
+import threading
 import time
-from typing import TYPE_CHECKING
+import weakref
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import psutil
 
+MARK = "IPYAGENT_COMMAND"
+"""Environment variable with the random mark of the command or run that started a process."""
+PATIENCE = 0.1
+"""Seconds between asking a process to end and ending it."""
+_GRAIN = 1.0
+"""Seconds: a process's start time has the clock's grain."""
+_LAST = 2.0
+"""Seconds after which the search for what is left of a stopped run is given up."""
+_PR_SET_CHILD_SUBREAPER = 36
+"""From Linux's <sys/prctl.h>."""
+_SPAWNS = frozenset(("subprocess.Popen", "os.system", "os.posix_spawn", "os.fork", "os.forkpty", "os.exec", "os.spawn"))
+"""Audit events (PEP 578) of a new process, raised on the thread that starts it, before it is there."""
+
+
+# ---------------------------------------------------------------------- one command, by its first process
+
+
+def of_command(leader: int, mark: str, since: float) -> list[psutil.Process]:
+    """The live processes of the command whose first process is `leader`, started after `since`
+    (Unix time), that one included."""
+    import psutil
+
+    found: dict[int, psutil.Process] = {}
+    try:
+        first = psutil.Process(leader)
+        if first.create_time() >= since - _GRAIN:
+            found = {process.pid: process for process in (first, *first.children(recursive=True))}
+    except psutil.Error:
+        pass  # it has ended; what it started is found below
+    for process in _since(since):
+        if process.pid not in found and (_session(process.pid) == leader or _mark(process) == mark):
+            found[process.pid] = process
+    return [process for process in found.values() if _alive(process)]
+
+
+def end(leader: int, mark: str, since: float) -> None:
+    """End them all: ask, wait up to 0.1 s, then kill. Blocks no longer than about 0.2 s."""
+    processes = of_command(leader, mark, since)
+    _signal(processes, "terminate")
+    _await(processes, PATIENCE)
+    # Looked up again: a process may have started another while it was asked to end.
+    _signal(of_command(leader, mark, since), "kill")
+
+
+def _since(since: float) -> Iterator[psutil.Process]:
+    """The other processes that were started after `since`."""
+    import psutil
+
+    for process in psutil.process_iter():
+        try:
+            if process.pid != os.getpid() and process.create_time() >= since - _GRAIN:
+                yield process
+        except psutil.Error:
+            continue  # ended meanwhile
+
+
+def _mark(process: psutil.Process) -> str:
+    import psutil
+
+    try:
+        return str(process.environ().get(MARK, ""))
+    except (psutil.Error, OSError):
+        return ""  # ended meanwhile, or another user's
+
+
+def _session(pid: int) -> int:
+    try:
+        return os.getsid(pid) if hasattr(os, "getsid") else -1
+    except OSError:
+        return -1
+
+
+def _alive(process: psutil.Process) -> bool:
+    # psutil's own waiting would take the exit status away from asyncio or a Popen object.
+    import psutil
+
+    try:
+        return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
+    except psutil.Error:
+        return False
+
+
+def _signal(processes: Iterable[psutil.Process], how: str) -> None:
+    import psutil
+
+    for process in processes:
+        with contextlib.suppress(psutil.Error):  # it has ended, or was never ours to end
+            getattr(process, how)()
+
+
+def _await(processes: Iterable[psutil.Process], seconds: float) -> None:
+    until = time.monotonic() + seconds
+    while time.monotonic() < until and any(_alive(process) for process in processes):
+        time.sleep(0.002)
+
+
+# ---------------------------------------------------------------------- one run of code in this process
+
 
 class Brood:
-    """The direct children that exist when it is made are not the run's; those that come later are.
+    """The processes that one run of code starts. A context manager, entered on the run's thread; the other methods
+    may be called from any thread while it is entered, and do nothing otherwise.
 
-    Making one takes 1-2 ms. A pool or server started by an earlier run survives.
+    A process is the run's when it carries the run's mark (set in `os.environ` while the run's own threads start
+    something, taken out while another thread does), when it reported its fork, when it is in a session that one of
+    these led, or descends from one of these. While no other thread has started a process, every new child is. On
+    Linux the orphans of the run become our children (PR_SET_CHILD_SUBREAPER) and so stay findable.
     """
 
     def __init__(self) -> None:
+        self._own = f"{os.getpid()}-{secrets.token_hex(6)}"
+        self._told: set[psutil.Process] = set()
+        self._entered = False
+        self._looking = threading.Lock()
+
+    def __enter__(self) -> Brood:
         import psutil
 
+        _install()
         self._before = frozenset(psutil.Process().children())
         self._group = _group()
-        self._told: set[psutil.Process] = set()
+        self._since = time.time()
+        self._strangers = frozenset(thread.ident for thread in threading.enumerate()) - {threading.get_ident()}
+        self._sessions: set[int] = set()
+        self._reported: set[int] = set()
+        self._popens: list[weakref.ref[Any]] = []
+        self._foreign = self._unknown = 0
+        self._reader, self._writer = os.pipe()
+        os.set_blocking(self._reader, False)
+        os.set_blocking(self._writer, False)
+        self._environ = os.environ.get(MARK)
+        self._entered = True
+        _running.append(self)
+        os.environ[MARK] = self._own
+        _adopt_orphans(True)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        _running.remove(self)
+        if self._environ is None:
+            os.environ.pop(MARK, None)
+        else:
+            os.environ[MARK] = self._environ
+        if not _running:
+            _adopt_orphans(False)
+        with self._looking:
+            self._entered = False
+            self._take_reports()
+            os.close(self._reader)
+            os.close(self._writer)
+        self._reap()
 
     def gather(self) -> list[psutil.Process]:
-        """The run's children and all their descendants that live now. To be called before anything is
-        ended: the children of one that has ended are nobody's. A few milliseconds."""
+        """The run's live processes. To be called before anything is ended. A few milliseconds."""
         import psutil
 
         pause = sys.getswitchinterval()
         sys.setswitchinterval(0.0001)  # beside a busy loop each of the hundred small reads would wait 5 ms
         try:
-            return self._family()
+            with self._looking:
+                return self._family() if self._entered else []
         except psutil.Error:
             return []
         finally:
@@ -40,60 +185,114 @@ class Brood:
 
     def end(self, family: list[psutil.Process]) -> None:
         """Ask `family` to end (SIGTERM); whoever is still there at the next call is killed. Never waits."""
-        import psutil
-
-        for process in {*family, *self._told}:
-            try:
-                if process in self._told:
-                    process.kill()
-                else:
-                    process.terminate()
-            except psutil.Error:
-                continue  # it has ended, or was never ours to end
+        _signal(self._told, "kill")
+        _signal((process for process in family if process not in self._told), "terminate")
         self._told.update(family)
 
     def bury(self, patience: float = 0.05) -> None:
-        """End whoever is left of the run, by force after `patience` seconds. For a run that has ended."""
+        """End whoever is left of the run, by force after `patience` seconds, until none is left. For a run that has
+        ended; gives up after 2 s (a process that the system cannot end)."""
+        until = time.monotonic() + _LAST
         family = self.gather()
-        self.end(family)
-        deadline = time.monotonic() + patience
-        # looked at, not waited for: a wait would take the exit status from the user's Popen object
-        while (family := [process for process in family if _lives(process)]) and time.monotonic() < deadline:
-            time.sleep(0.002)
-        self.end(family)  # told before: killed now
+        while family and time.monotonic() < until:
+            self.end(family)
+            _await(family, patience)
+            family = self.gather()  # whoever began meanwhile, too
+
+    # ------------------------------------------------------------------ whose a process is
 
     def _family(self) -> list[psutil.Process]:
         import psutil
 
-        mine = [child for child in psutil.Process().children() if child not in self._before]
-        spared = _resource_tracker()
-        family: list[psutil.Process] = []
-        for child in mine:
-            if child.pid == spared:
-                continue
-            try:
-                family += [*child.children(recursive=True), child]
-            except psutil.Error:
-                family.append(child)
-        # a shell that an interrupt ended first leaves its background jobs to init, but in our group
-        group = _group()
-        for pid in group - self._group - {process.pid for process in family}:
-            try:
-                orphan = psutil.Process(pid)
-                if orphan.ppid() != os.getpid() and orphan.ppid() not in group:
-                    family.append(orphan)
-            except psutil.Error:
-                continue
-        return family
+        self._take_reports()
+        new = list(_since(self._since))
+        marked = {process.pid: process for process in new if _mark(process) == self._own}
+        marked |= {process.pid: process for process in new if process.pid in self._reported}
+        if not self._foreign:
+            children = [child for child in psutil.Process().children() if child not in self._before]
+            marked |= {child.pid: child for child in children}
+            # without adoption: a shell that an interrupt ended first leaves its jobs to init, but in our group
+            for pid in _group() - self._group:
+                marked |= {process.pid: process for process in new if process.pid == pid}
+        own = _session(os.getpid())
+        self._sessions |= {session for pid in marked if (session := _session(pid)) not in (own, -1)}
+        marked |= {process.pid: process for process in new if _session(process.pid) in self._sessions}
+        family = dict(marked)
+        for process in marked.values():
+            with contextlib.suppress(psutil.Error):
+                family |= {child.pid: child for child in process.children(recursive=True)}
+        family.pop(_resource_tracker(), None)
+        family.pop(os.getpid(), None)
+        return [process for process in family.values() if process not in self._before and _alive(process)]
+
+    def spawning(self, event: str, frame: Any) -> None:
+        """One of our threads is about to start a process: whether it will carry the run's mark."""
+        if threading.get_ident() in self._strangers:
+            self._foreign += 1
+            os.environ.pop(MARK, None)
+            return
+        if os.environ.get(MARK) != self._own:
+            os.environ[MARK] = self._own
+        if event == "subprocess.Popen" and frame is not None:
+            with contextlib.suppress(Exception):
+                self._popens.append(weakref.ref(frame.f_locals["self"]))
+        elif event not in ("os.fork", "os.system"):  # the first reports itself, the second waits for its own
+            self._unknown += 1
+
+    def forked(self) -> None:
+        """In a forked child: report it, if one of the run's threads made it."""
+        if threading.get_ident() not in self._strangers:
+            with contextlib.suppress(OSError):
+                os.write(self._writer, struct.pack("=i", os.getpid()))
+
+    def _take_reports(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            while data := os.read(self._reader, 4096):
+                self._reported |= {pid for (pid,) in struct.iter_unpack("=i", data[: len(data) // 4 * 4])}
+
+    def _reap(self) -> None:
+        """Of the orphans that became ours, let those go that have ended: nobody else waits for them."""
+        import psutil
+
+        if self._unknown or self._foreign or not sys.platform.startswith("linux"):
+            return  # a dead child may be one that somebody will wait for
+        waited = self._reported | {popen.pid for ref in self._popens if (popen := ref()) is not None}
+        workers = getattr(sys.modules.get("multiprocessing.process"), "_children", ())
+        waited |= {worker.pid for worker in workers} | {_resource_tracker()}
+        with contextlib.suppress(psutil.Error, OSError):
+            for child in psutil.Process().children():
+                if child not in self._before and child.pid not in waited and not _alive(child):
+                    os.waitpid(child.pid, os.WNOHANG)
 
 
-def _lives(process: psutil.Process) -> bool:
-    import psutil
+_running: list[Brood] = []
+"""The runs under way, the innermost last."""
+_installed = False
 
-    try:
-        return bool(process.status() != psutil.STATUS_ZOMBIE)
-    except psutil.Error:
-        return False
+
+def _install() -> None:
+    """See to it, once a process, that new processes are noticed: an audit hook cannot be taken out again."""
+    global _installed
+    if _installed:
+        return
+    _installed = True
+
+    def audit(event: str, args: tuple[Any, ...]) -> None:
+        if event in _SPAWNS and _running:
+            _running[-1].spawning(event, sys._getframe(1) if event == "subprocess.Popen" else None)
+
+    sys.addaudithook(audit)
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=lambda: _running[-1].forked() if _running else None)
+
+
+def _adopt_orphans(on: bool) -> None:
+    if not sys.platform.startswith("linux"):
+        return
+    import ctypes
+
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, int(on), 0, 0, 0)
 
 
 def _group() -> frozenset[int]:

@@ -24,6 +24,7 @@ from typing import Any
 import msgspec
 
 from ipyagent.errors import AgentError
+from ipyagent.kernel.processes import MARK
 from ipyagent.project import user_folder
 
 FILE = "hooks.json"
@@ -116,7 +117,8 @@ class CommandHook:
         return "tool" not in facts or fnmatchcase(str(facts["tool"]), self.entry.tool)
 
     def _environment(self) -> dict[str, str]:
-        return {**os.environ, "IPYAGENT_HOOK": self.point}
+        environ = {name: value for name, value in os.environ.items() if name != MARK}  # not of the run under way
+        return {**environ, "IPYAGENT_HOOK": self.point}
 
     def _answer(self, status: int | None, out: bytes, err: bytes) -> Any:
         said = out.decode("utf-8", "replace").strip()

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ipyagent.errors import SettingError
+from ipyagent.kernel.processes import MARK, end
 from ipyagent.mcp import guard
 from ipyagent.mcp.entries import Entry
-from ipyagent.tools.processes import MARK, end
 
 GRACE = 0.7
 """Seconds that a server has to end by itself once its input is closed."""

@@ -17,7 +17,7 @@ from typing import Any
 
 from ipyagent.errors import ToolFailure
 from ipyagent.journal.protocols import Permission, Question, ToolOutput, Workspace
-from ipyagent.tools import processes
+from ipyagent.kernel import processes
 from ipyagent.tools.answers import plain, text_output
 from ipyagent.tools.capture import Capture
 from ipyagent.tools.schema import tool

@@ -3,8 +3,8 @@
 - User code runs on the thread of the cell, never elsewhere; everything else runs on the agent thread.
 - After a stop nothing that waits is run, and nothing new is taken.
 - The door returns when the turn has closed and given its value, and not before user code has ended.
-  Code that swallows interrupts is interrupted again every 200 ms; code that swallows them all keeps
-  the door waiting: Python has no way to end it.
+  Code that swallows interrupts is interrupted again and again (`Interrupts`); code that never comes
+  back to Python keeps the door waiting, and its output says that only a restart ends it.
 """
 
 from __future__ import annotations
@@ -34,6 +34,9 @@ _CLOSE = 2.0
 """Seconds a stopped turn has to close before the door gives up."""
 _ON_ITS_WAY = 0.05
 """Seconds that a cancellation may take from another thread, many switches of the interpreter's lock."""
+_DEAF = 3.0
+"""Seconds of interrupts after which code that still runs is said not to hear them: compiled code, mostly."""
+_DEAF_LINE = "\n(interrupted but still running: it does not react to interrupts; restart the kernel to end it)\n"
 _BATCH = 0.04
 """Seconds between pieces of live output."""
 
@@ -156,8 +159,15 @@ class MainThread:
         job = CodeJob(code, log, Brood(), scope)
         await self._post(job)
         waiting = asyncio.wrap_future(job.future)
-        cancelled = False
+        cancelled, since = False, 0.0
         while not waiting.done():
+            if since and time.monotonic() > since + _DEAF:
+                on_output(
+                    "\n(interrupted but still running: it does not react to interrupts; restart the kernel to end it)\n"
+                )
+                since = float("inf")
+            elif not since and (job.broken or self.stopped):
+                since = time.monotonic()
             try:
                 await asyncio.wait((waiting,), timeout=_BATCH)
             except asyncio.CancelledError:

@@ -1,7 +1,8 @@
 """Who may interrupt the cell's thread, and when: only while user code runs, never after.
 
 - The interrupt is raised once a request (`_armed`); code that swallows it is interrupted again every
-  200 ms until it ends.
+  200 ms until it ends. From the third one on a trace raises it on the next line too, which is the handler
+  that swallowed it: one that is raised there leaves the `try`.
 - Signal and state change share a lock, so no SIGINT of ours can arrive after the code has ended.
 - In awaited code CancelledError is raised instead of KeyboardInterrupt: the latter would leave its
   task through the event loop and end the kernel with it.
@@ -14,8 +15,9 @@ import contextlib
 import contextvars
 import ctypes
 import signal
+import sys
 import threading
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from types import FrameType
 from typing import Any, TypeVar
 
@@ -26,6 +28,10 @@ T = TypeVar("T")
 
 RESEND = 0.2
 """Seconds between interrupts to code that goes on after one."""
+SWALLOWED = 2
+"""Interrupts that code may swallow before the next one follows it into its handlers."""
+INSISTING = 0.02
+"""Seconds between interrupts from then on: each ends one level of handlers at least."""
 
 _inside: contextvars.ContextVar[object] = contextvars.ContextVar("ipyagent_inside", default=None)
 """The job whose awaited code this context belongs to: in its own task and in every task that one makes."""
@@ -64,6 +70,8 @@ class Interrupts:
         self._lock = threading.Lock()
         self._running: Job[Any] | None = None
         self._armed = False
+        self._raised = 0
+        self._insistence: _Insistence | None = None
         self._own_signal = False
         self._spared: Job[Any] | None = None
         self._next_kick: asyncio.TimerHandle | None = None
@@ -116,6 +124,7 @@ class Interrupts:
         with self._lock:
             self._running = job
             self._armed = True
+            self._raised = 0
 
     def disarm(self) -> None:
         while True:
@@ -129,12 +138,24 @@ class Interrupts:
             except (KeyboardInterrupt, asyncio.CancelledError):  # the last one, raised while the lock was taken
                 continue
 
+    def _insist(self, frames: Iterable[FrameType], kind: type[BaseException]) -> None:
+        self.relent()
+        self._insistence = _Insistence(frames, kind)
+
+    def relent(self) -> None:
+        """Trace no more. On the cell's thread, once the code has ended."""
+        insistence, self._insistence = self._insistence, None
+        if insistence is not None:
+            insistence.end()
+
     def _on_sigint(self, signum: int, frame: FrameType | None) -> None:
         # Between two bytecodes of this thread, which may hold the lock: takes none.
         own = [owner for owner in _owners if owner._own_signal]
-        kinds = [owner._told() for owner in own or _owners or [self]]  # from outside: every turn of the thread
-        for kind in kinds:
+        told = own or _owners or [self]  # from outside: every turn of the thread
+        for owner, kind, swallowed in [(owner, owner._told(), owner._raised - 1) for owner in told]:
             if kind is not None:
+                if swallowed >= SWALLOWED:
+                    owner._insist(_callers(frame), kind)
                 raise kind
 
     def _told(self) -> type[BaseException] | None:
@@ -148,6 +169,7 @@ class Interrupts:
         if not raising or job is None:
             return None
         self._armed = False
+        self._raised += 1
         return KeyboardInterrupt if job.task is None else asyncio.CancelledError
 
     # ------------------------------------------------------------------ the agent thread
@@ -168,11 +190,24 @@ class Interrupts:
             else:
                 self._armed = True
                 if job.task is not None:
-                    job.task.get_loop().call_soon_threadsafe(job.task.cancel)
+                    job.task.get_loop().call_soon_threadsafe(self._cancel, job)
                 self._signal(job)
         if isinstance(job, CodeJob):
             job.brood.end(family)
-        self._next_kick = asyncio.get_running_loop().call_later(RESEND, self._kick)
+        pause = RESEND if self._raised <= SWALLOWED else INSISTING
+        self._next_kick = asyncio.get_running_loop().call_later(pause, self._kick)
+
+    def _cancel(self, job: Job[Any]) -> None:
+        """Cancel awaited code, on its own loop; code that has swallowed that follows the trace too."""
+        if job.task is None or job.task.done():
+            return
+        self._raised += 1
+        tasks = _with_children(job.task)
+        if self._raised > SWALLOWED:
+            self._insist([frame for task in tasks for frame in _suspended(task)], asyncio.CancelledError)
+            for task in tasks[1:]:
+                task.cancel()
+        job.task.cancel()
 
     def _signal(self, job: Job[Any]) -> None:
         if self._ident != threading.main_thread().ident:
@@ -246,9 +281,87 @@ class JobGuard:
         return values[0] if values else None
 
     def _end(self) -> None:
+        self._interrupts.relent()
         self.interrupted = self._interrupts.wanted_for(self._job)
         if self.interrupted and isinstance(self._job, CodeJob):
             self._job.brood.bury()
+
+
+class _Insistence:
+    """Raises `kind` on every line that runs in `frames`, handlers included, until `end`.
+
+    Python takes a trace function out when it raises and lets go of the frame's own: its being let go puts all in
+    again, while the exception is still on its way.
+    """
+
+    def __init__(self, frames: Iterable[FrameType], kind: type[BaseException]) -> None:
+        self._frames, self._kind, self._on = set(frames), kind, False
+        self._before = sys.gettrace()  # a debugger's
+        self._arm()
+
+    def _arm(self) -> None:
+        self._on = False  # what is replaced here must not put itself in again
+        for frame in self._frames:
+            frame.f_trace = _LineTrace(self)
+        self._on = True
+        sys.settrace(lambda frame, event, arg: None)
+
+    def end(self) -> None:
+        self._on = False
+        for frame in self._frames:
+            frame.f_trace = None
+        self._frames.clear()
+        sys.settrace(self._before)
+
+
+class _LineTrace:
+    __slots__ = ("_of",)
+
+    def __init__(self, of: _Insistence) -> None:
+        self._of = of
+
+    def __call__(self, frame: FrameType, event: str, arg: Any) -> _LineTrace:
+        if event == "line" and self._of._on:
+            raise self._of._kind
+        return self
+
+    def __del__(self) -> None:
+        if self._of._on:
+            self._of._arm()
+
+
+_NOT_THEIRS = ("IPython.core.interactiveshell", __name__)
+"""Modules whose frames are below the user's code."""
+
+
+def _callers(frame: FrameType | None) -> Iterator[FrameType]:
+    """The frame and those of the user's code that called it."""
+    while frame is not None and frame.f_globals.get("__name__") not in _NOT_THEIRS:
+        yield frame
+        frame = frame.f_back
+
+
+def _suspended(task: asyncio.Task[Any]) -> Iterator[FrameType]:
+    """The frames of the user's coroutines that the task waits in, the outermost first."""
+    awaited: Any = task.get_coro()
+    while awaited is not None:
+        frame = getattr(awaited, "cr_frame", None) or getattr(awaited, "gi_frame", None)
+        if frame is not None and frame.f_globals.get("__name__") not in _NOT_THEIRS:
+            yield frame
+        awaited = getattr(awaited, "cr_await", None) or getattr(awaited, "gi_yieldfrom", None)
+
+
+def _with_children(task: asyncio.Task[Any]) -> list[asyncio.Task[Any]]:
+    """The task and those that it made, as far as Python tells: before 3.12 those that it waits for."""
+    found = [task]
+    if sys.version_info >= (3, 12):
+        job = task.get_context().get(_inside)
+        others = asyncio.all_tasks(task.get_loop()) if job is not None else ()
+        return [*found, *(other for other in others if other is not task and other.get_context().get(_inside) is job)]
+    for one in found:
+        waits: Any = getattr(one, "_fut_waiter", None)
+        found += [each for each in (waits, *getattr(waits, "_children", ())) if isinstance(each, asyncio.Task)]
+    return found
 
 
 def _raise_in(ident: int, kind: type[BaseException] | None) -> None:

@@ -27,6 +27,8 @@ _LAST = 2.0
 """Seconds after which the search for what is left of a stopped run is given up."""
 _PR_SET_CHILD_SUBREAPER = 36
 """From Linux's <sys/prctl.h>."""
+_FORKED = struct.Struct("=ii")
+"""A forked child's report: its number and its parent's. Short enough for a pipe to take it whole."""
 _SPAWNS = frozenset(("subprocess.Popen", "os.system", "os.posix_spawn", "os.fork", "os.forkpty", "os.exec", "os.spawn"))
 """Audit events (PEP 578) of a new process, raised on the thread that starts it, before it is there."""
 
@@ -139,9 +141,10 @@ class Brood:
         self._before = frozenset(psutil.Process().children())
         self._group = _group()
         self._since = time.time()
-        self._strangers = frozenset(thread.ident for thread in threading.enumerate()) - {threading.get_ident()}
+        self._strangers = frozenset(threading.enumerate()) - {threading.current_thread()}
         self._sessions: set[int] = set()
-        self._reported: set[int] = set()
+        self._reported: dict[int, int] = {}
+        self._pools = frozenset(_pools())
         self._popens: list[weakref.ref[Any]] = []
         self._foreign = self._unknown = 0
         self._reader, self._writer = os.pipe()
@@ -193,6 +196,7 @@ class Brood:
         """End whoever is left of the run, by force after `patience` seconds, until none is left. For a run that has
         ended; gives up after 2 s (a process that the system cannot end)."""
         until = time.monotonic() + _LAST
+        _close_pools(_pools() - self._pools)
         family = self.gather()
         while family and time.monotonic() < until:
             self.end(family)
@@ -226,8 +230,8 @@ class Brood:
         return [process for process in family.values() if process not in self._before and _alive(process)]
 
     def spawning(self, event: str, frame: Any) -> None:
-        """One of our threads is about to start a process: whether it will carry the run's mark."""
-        if threading.get_ident() in self._strangers:
+        """A thread is about to start a process: whether it will carry the run's mark."""
+        if self._is_stranger():
             self._foreign += 1
             os.environ.pop(MARK, None)
             return
@@ -236,19 +240,23 @@ class Brood:
         if event == "subprocess.Popen" and frame is not None:
             with contextlib.suppress(Exception):
                 self._popens.append(weakref.ref(frame.f_locals["self"]))
-        elif event not in ("os.fork", "os.system"):  # the first reports itself, the second waits for its own
+        elif event not in ("os.fork", "os.forkpty", "os.system"):  # a fork reports itself, the last waits for its own
             self._unknown += 1
 
     def forked(self) -> None:
-        """In a forked child: report it, if one of the run's threads made it."""
-        if threading.get_ident() not in self._strangers:
+        """In a forked child: report it and its parent, if one of the run's threads made it."""
+        if not self._is_stranger():
             with contextlib.suppress(OSError):
-                os.write(self._writer, struct.pack("=i", os.getpid()))
+                os.write(self._writer, _FORKED.pack(os.getpid(), os.getppid()))
+
+    def _is_stranger(self) -> bool:
+        # an ident may be given to a new thread; `threading.current_thread()` would make an object for any thread
+        return threading._active.get(threading.get_ident()) in self._strangers  # type: ignore[attr-defined]
 
     def _take_reports(self) -> None:
         with contextlib.suppress(BlockingIOError):
-            while data := os.read(self._reader, 4096):
-                self._reported |= {pid for (pid,) in struct.iter_unpack("=i", data[: len(data) // 4 * 4])}
+            while data := os.read(self._reader, _FORKED.size * 512):
+                self._reported |= dict(_FORKED.iter_unpack(data))
 
     def _reap(self) -> None:
         """Of the orphans that became ours, let those go that have ended: nobody else waits for them."""
@@ -256,13 +264,34 @@ class Brood:
 
         if self._unknown or self._foreign or not sys.platform.startswith("linux"):
             return  # a dead child may be one that somebody will wait for
-        waited = self._reported | {popen.pid for ref in self._popens if (popen := ref()) is not None}
+        waited = {pid for pid, parent in self._reported.items() if parent == os.getpid()}
+        waited |= {popen.pid for ref in self._popens if (popen := ref()) is not None}
         workers = getattr(sys.modules.get("multiprocessing.process"), "_children", ())
         waited |= {worker.pid for worker in workers} | {_resource_tracker()}
         with contextlib.suppress(psutil.Error, OSError):
             for child in psutil.Process().children():
                 if child not in self._before and child.pid not in waited and not _alive(child):
                     os.waitpid(child.pid, os.WNOHANG)
+
+
+def _pools() -> set[Any]:
+    """What ends each multiprocessing.Pool that there is: a pool replaces workers that are ended one by one."""
+    registry = getattr(sys.modules.get("multiprocessing.util"), "_finalizer_registry", {})
+    return {end for end in list(registry.values()) if "_terminate_pool" in repr(getattr(end, "_callback", ""))}
+
+
+def _close_pools(pools: set[Any]) -> None:
+    """End the pools; one whose lock was lost with a worker is left after a moment."""
+
+    def close() -> None:
+        for end in pools:
+            with contextlib.suppress(Exception):
+                end()
+
+    if pools:
+        thread = threading.Thread(target=close, name="ipyagent-pools", daemon=True)
+        thread.start()
+        thread.join(0.5)
 
 
 _running: list[Brood] = []

@@ -125,7 +125,7 @@ def test_sys_exit_in_a_task_ends_neither_the_loop_nor_the_caller(agent: AgentThr
 
     other = agent.start(patient)
     waiting.wait(5)
-    with pytest.raises(AgentError, match="sys.exit"):
+    with pytest.raises(AgentError, match=r"sys\.exit"):
         agent.start(leaves).result(5)
     assert agent.start(leaves_a_task_behind).result(5) == "saw it"
     assert other.result(5) == "went on"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from pathlib import Path
 from typing import Protocol
 
@@ -27,6 +28,9 @@ class OwnServer(Protocol):
     @property
     def window(self) -> int: ...
 
+    @property
+    def api_key(self) -> str | None: ...
+
     def stop(self) -> None: ...
 
 
@@ -48,7 +52,7 @@ class Connections:
             server = self._serve(name, endpoint.window)
             window = server.window if name.startswith(LOCAL) else endpoint.window
             endpoint = msgspec.structs.replace(
-                endpoint, base_url=server.url, api_key="none", provider="anthropic", window=window
+                endpoint, base_url=server.url, api_key=server.api_key or "none", provider="anthropic", window=window
             )
         elif not has_credentials(endpoint):
             raise NoCredentials(HINT, kind="credentials")
@@ -91,7 +95,8 @@ def _start(name: str, window: int) -> OwnServer:
         from ipyagent.practice.server import PracticeServer
         from ipyagent.practice.understanding import answer
 
-        return PracticeServer(brain=answer, window=window or 200_000).start()
+        key = secrets.token_urlsafe(24)  # other users of this machine, and pages, must not reach it
+        return PracticeServer(brain=answer, window=window or 200_000, api_key=key, keep_bodies=False).start()
     from ipyagent.model.local import LocalServer
 
     return LocalServer(Path(name.removeprefix(LOCAL)).expanduser(), window=window)

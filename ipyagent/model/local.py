@@ -49,6 +49,7 @@ class LocalServer:
         self._end = weakref.finalize(self, self._held.clear)
         self.url: str = str(server.listening_address)
         self.window = _window_of(self.url) or window
+        self.api_key: str | None = None
 
     def __repr__(self) -> str:
         return f"<LocalServer {self.path.name} {self.url if self._held else 'stopped'}>"

@@ -34,6 +34,10 @@ class _ClientGone(ConnectionError):
     """The client closed its end, or the server is being stopped."""
 
 
+HOSTS = ("127.0.0.1", "localhost")
+"""Names by which a client of this machine asks for us."""
+
+
 class Wire(BaseHTTPRequestHandler):
     """One connection; a request at a time."""
 
@@ -85,6 +89,9 @@ class Wire(BaseHTTPRequestHandler):
     def _route(self, method: str) -> None:
         url = urlsplit(self.path)
         raw = self._read()
+        host = self.headers.get("host", "").rpartition(":")[0] or self.headers.get("host", "")
+        if host not in HOSTS:  # a web page whose name was made to point here (DNS rebinding)
+            raise Refused(f"Host {host[:80]!r} is not this machine", 403)
         betas = check_headers({k.lower(): v for k, v in self.headers.items()}, self.app.api_key)
         without = self.app.judge.without
         match method, url.path:

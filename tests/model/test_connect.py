@@ -11,6 +11,7 @@ from model_room import KEY, answers, request, said
 
 from ipyagent.model.connect import Connections
 from ipyagent.model.endpoint import Endpoint
+from ipyagent.practice.server import PracticeServer
 
 
 def test_the_practice_server_starts_once_and_stops_with_the_connections() -> None:
@@ -24,6 +25,28 @@ def test_the_practice_server_starts_once_and_stops_with_the_connections() -> Non
         await connections.close()
         with pytest.raises(urllib.error.URLError):
             urllib.request.urlopen(f"{model.endpoint.base_url}/v1/models", timeout=2)
+
+    asyncio.run(use())
+
+
+def test_nobody_else_reaches_the_practice_server_and_it_keeps_no_bodies() -> None:
+    async def use() -> None:
+        connections = Connections()
+        model = connections.get("practice", Endpoint(api_key=KEY))
+        assert said(await answers(model, request(model="practice")))
+        server = connections.server("practice")
+        assert isinstance(server, PracticeServer)
+        assert [exchange.body for exchange in server.messages] == [None]
+        for headers, status in (
+            ({"x-api-key": KEY}, 401),
+            ({"x-api-key": "none"}, 401),
+            ({"x-api-key": server.api_key or "", "host": "evil.example:80"}, 403),
+        ):
+            wanted = urllib.request.Request(f"{server.url}/v1/models", headers=headers)
+            with pytest.raises(urllib.error.HTTPError) as refused:
+                urllib.request.urlopen(wanted, timeout=5)
+            assert refused.value.code == status
+        await connections.close()
 
     asyncio.run(use())
 

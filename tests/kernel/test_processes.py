@@ -178,7 +178,7 @@ def test_a_run_that_ends_by_itself_leaves_its_server_running_and_no_zombies(kern
         process.kill()
     zombies = "[p.pid for p in __import__('psutil').Process().children() if p.status() == 'zombie']"
     before = kernel.eval(f"str({zombies})")
-    source = f"import subprocess, time\nserver = subprocess.Popen(['sleep', '{TIME}'])\nsubprocess.run('(sleep 0.01 &) ; (setsid sleep 0.01 &)', shell=True); time.sleep(0.2)"
+    source = f"import subprocess, time\nserver = subprocess.Popen(['sleep', '{TIME}'])\nsubprocess.run('(sleep 0.01 &) ; (setsid sleep 0.01 &)', shell=True); time.sleep(1)"
     cell = kernel.run(f"s = scripted.Scripted(ip, ('code', {source!r})).button()\nawait s.awaited()")
     assert cell.value["status"] == "finished"
     assert len(sleeping(TIME)) == 1

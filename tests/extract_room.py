@@ -74,6 +74,9 @@ class ExtractRoom:
             "layer_notes": False,
             "recall": False,
             "dreaming": False,
+            "extract_words": 0,  # after every turn
+            "extract_from": "conversation",
+            "background_percent": 100.0,
             **settings,
         }
         self.agents.append(Agent(settings=IPyAgent(environ={}, **given), folder=self.folder))

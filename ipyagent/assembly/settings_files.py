@@ -60,7 +60,9 @@ FOR_PROJECTS = frozenset((
     "notes_section_tokens", "notes_tokens", "keep_tokens", "keep_messages", "keep_most_tokens", "keep_user_tokens",
     "restore_files", "restore_file_tokens", "restore_tokens", "compact_failures", "compact_thrash_turns",
     "collapse_percent", "plan_wait", "recall_when", "recall_files", "recall_bytes", "extract_every", "extract_turns",
-    "extract_messages",
+    "extract_messages", "extract_words", "extract_cues", "extract_quiet_minutes", "extract_end_seconds",
+    "extract_from", "extract_answer_chars", "extract_line_chars", "extract_tokens", "background_percent",
+    "recall_selector_from",
     "dream_hours", "dream_sessions", "mcp_timeout", "mcp_startup_timeout", "mcp_wait", "mcp_inline_tools",
     "mcp_inline_percent", "child_silence", "panels", "memory_guidelines",
 ))  # fmt: skip

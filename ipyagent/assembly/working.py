@@ -48,7 +48,7 @@ class Work:
         self._greeted: set[str] = set()
         self.recalling = Recalling(bench, connections, self.note_spent)
         """What is shown of the memories beside each turn."""
-        self.extracting = Extracting(bench, self.note_spent, notice)
+        self.extracting = Extracting(bench, connections, self.note_spent, notice)
         """What is saved of the conversation behind its turns."""
         self.dreaming = Dreaming(bench, self.note_spent, notice)
         """How the memories are tidied, now and then."""
@@ -88,9 +88,9 @@ class Work:
                 await children.family(session).stopped("the turn was stopped")
         self.note_spent(session.turn_cost or 0.0)
         if not asked.options.aside and ended.status in ("finished", "limit"):
+            self.extracting.ended(session, workspace, session.surface)
             session.background.ask(lambda: self._behind(session, workspace))
-            self.extracting.after(session, workspace, session.surface)
-            self.dreaming.after(main, model)
+            self.dreaming.after(main, model, session)
         session.show_phase("")
         answer = session.history.turns[-1].answer if session.history.turns else ""
         facts = {"status": ended.status, "message": ended.message, "text": answer}
@@ -100,17 +100,18 @@ class Work:
         )
 
     async def _behind(self, session: Session, workspace: KernelWorkspace) -> None:
-        """What follows a turn in the background; shown nowhere, for the next turn may be under way. Nothing past the
-        limit of the day: nobody is there to be asked."""
+        """What follows a turn in the background: notes, and what is worth remembering with them or after them; shown
+        nowhere, for the next turn may be under way. Nothing past the limit of the day: nobody is there to be asked."""
         most = self.bench.settings.max_cost_per_day
         if most and spent_today(self.bench.project.spend) >= most:
             return
-        engine = Engine(session, workspace, behind=True)
+        engine = Engine(session, workspace, behind=True, beside=await self.extracting.beside(session))
         try:
             await engine.turn_end()
         finally:
             if engine.spent:
                 self.note_spent(engine.spent)
+        self.extracting.after(session)
 
     def note_spent(self, dollars: float) -> None:
         """Add to what was spent today."""
@@ -124,6 +125,8 @@ class Work:
         options = asked.options
         self.bench.keep_objects(session, workspace)
         await self.bench.connect(session, model, asked.tools, options)
+        if not options.aside:
+            self.extracting.begins(session)
         # what a compaction took away has to be told again
         history, told = session.history, None if options.fresh or session.history.forgot else self._told
         blocks = await blocks_of(asked.mentions, workspace)

@@ -61,7 +61,11 @@ async def progress_line(child: Child, model: Model | None, name: str, record: Ca
     finally:
         usage = usage or meter.usage or Usage()
         seconds = round(time.monotonic() - began, 3)
-        record(ForkEnded(purpose=PURPOSE, status=status, usage=usage, cost=cost_of(name, usage), seconds=seconds))
+        record(
+            ForkEnded(
+                purpose=PURPOSE, status=status, usage=usage, cost=cost_of(name, usage), seconds=seconds, model=name
+            )
+        )
     line = " ".join(answer.split()).strip(" .\"'`")[:MOST_CHARS]
     return line if _FORM.fullmatch(line) else plain_line(child)
 

@@ -54,7 +54,7 @@ def report(agent: Agent, words: Sequence[str]) -> str:
     sources = by_source(session)
     total = sum(sources.values()) or 1
     lines += [f"  {name:<22}{tokens:>10,}  {100 * tokens / total:5.1f} %" for name, tokens in sources.items() if tokens]
-    lines += ["", *_cache_lines(session), *_cost_lines(session)]
+    lines += ["", *_cache_lines(session), *_cost_lines(session), *_spent_lines(session)]
     if told := saving_lines(session.history):
         lines += ["", *told]
     return "\n".join(lines)
@@ -95,6 +95,26 @@ def _cost_lines(session: Session) -> list[str]:
     known = "no price known for the model" if totals.cost is None else f"${totals.cost:.4f}"
     more = " (the practice model, which answers now, costs nothing)" if session.info.model == "practice" else ""
     return [f"cost: {known}{more}; {totals.output:,} tokens written by the model"]
+
+
+KINDS = {"recall": "selection of memories", "progress": "progress lines", "dream": "dreams"}
+"""What kinds of work are called; others go by their purpose."""
+
+
+def _spent_lines(session: Session) -> list[str]:
+    """Requests and dollars by what they were for, most first, and the share of work in the background."""
+    history = session.history
+    share = history.background_share
+    if len(history.spent) < 2 or share is None:
+        return []
+    spent = sorted(history.spent.items(), key=lambda item: -item[1].weight)
+    rows = [
+        f"  {KINDS.get(kind, kind):<22}{counted(one.requests, 'request'):>14}  "
+        f"{'no price known' if one.cost is None else f'${one.cost:.4f}'}"
+        for kind, one in spent
+    ]
+    of = "of the money" if history.totals.cost else "of the tokens, weighed by what each kind usually costs"
+    return ["what they were for:", *rows, f"work in the background: {100 * share:.1f} % {of}"]
 
 
 def raw_request(session: Session, view: View) -> str:

@@ -354,7 +354,8 @@ class ServerEdited(_Event, frozen=True, tag=True):
 
 
 class ForkEnded(_Event, frozen=True, tag=True):
-    """Background work on a copy of the view: `purpose` "compaction", "notes", …; what it cost."""
+    """Background work on a copy of the view: `purpose` "compaction", "notes", …; what it cost. `also`: a second
+    purpose that the same requests served; `model` who answered a text of its own in place of the session's model."""
 
     purpose: str
     status: str
@@ -363,6 +364,8 @@ class ForkEnded(_Event, frozen=True, tag=True):
     seconds: float = 0.0
     requests: int = 1
     message: str = ""
+    also: str = ""
+    model: str = ""
 
 
 class LayerDecided(_Event, frozen=True, tag=True):

@@ -54,6 +54,22 @@ class Background:
             self._task = asyncio.get_running_loop().create_task(self._run(), name="ipyagent background")
             self._task.add_done_callback(self._on_end)
 
+    def ask_from_outside(self, loop: asyncio.AbstractEventLoop, work: Callable[[], Awaitable[None]]) -> bool:
+        """`ask`, on the loop of the agent thread, from any other thread; whether it was taken."""
+        taken = threading.Event()
+
+        def ask() -> None:
+            try:
+                self.ask(work)
+            finally:
+                taken.set()
+
+        try:
+            loop.call_soon_threadsafe(ask)
+        except RuntimeError:  # the loop is closed: nothing runs on it any more
+            return False
+        return taken.wait(PATIENCE)
+
     def wait(self, timeout: float) -> bool:
         """Wait until nothing runs, `timeout` seconds at most; whether it is so. Not for the agent thread."""
         return self._ended.wait(timeout)

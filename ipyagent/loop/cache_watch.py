@@ -78,7 +78,8 @@ class CacheWatch:
                     self._known.clear()  # what broke before it was told with that request
                     self._hold(event.usage)
             case ForkEnded():
-                self._used_at = event.at if event.usage.prompt else self._used_at
+                if event.usage.prompt and not event.model:  # a text of its own does not touch the prefix
+                    self._used_at = event.at
             case ModelChosen():
                 if self._model and event.model != self._model:
                     self._known.append("the model changed")

@@ -1,4 +1,5 @@
-"""A fork: a copy of the view plus one directive, for work in the background.
+"""A fork: a copy of the view plus one directive, for work in the background; or, for a `Reader`, a text in place of the
+copy.
 
 Same system prompt, same tools in the same order, same messages, so that the provider serves it from
 cache; a permit enforced here, not by taking tools out of the request. Nothing of it enters the
@@ -25,6 +26,20 @@ from ipyagent.loop.metering import Meter
 from ipyagent.loop.session import Session
 from ipyagent.model.prices import cost_of
 
+
+class Reader(msgspec.Struct, frozen=True, kw_only=True):
+    """Who does a fork's work from a text of its own in place of a copy of the view: a model by its name, with its
+    window (tokens, 0: not known) and the tools that it has. `patient`: it is waited for while its server is busy or
+    cannot be reached."""
+
+    model: Model
+    name: str
+    window: int
+    tools: list[Block]
+    text: str
+    patient: bool = True
+
+
 Wire: TypeAlias = tuple[list[Block], list[Block], list[dict[str, Any]]]
 """System, tools and messages with their cache marks."""
 REPLY_SHARE = 20
@@ -39,17 +54,19 @@ async def run_fork(
     *,
     paid: Callable[[float | None], None] = lambda cost: None,
     wire: Wire | None = None,
+    reader: Reader | None = None,
 ) -> Forked:
-    """Do the order on a copy of the session's view and journal what it cost; `paid` is told the
-    dollars (None: no price known); `wire` is the view as it was at an earlier time (`View.wire`).
+    """Do the order on a copy of the session's view, or have a `reader` do it, and journal what it cost; `paid` is told
+    the dollars (None: no price known); `wire` is the view as it was at an earlier time (`View.wire`).
 
     Raises ModelError when the model does not answer; cancelling stops it, and what was spent until
     then is journalled all the same.
     """
-    began, spent = time.monotonic(), _Spent(session.info.model)
+    name = session.info.model if reader is None else reader.name
+    began, spent = time.monotonic(), _Spent(name)
     status, message = "stopped", ""
     try:
-        done = await _work(session, order, workspace, spent, wire)
+        done = await _work(session, order, workspace, spent, wire, reader)
         status, message = done.status, done.message
         return done
     except ModelError as problem:
@@ -66,6 +83,8 @@ async def run_fork(
                 seconds=round(time.monotonic() - began, 3),
                 requests=spent.requests,
                 message=message,
+                also=order.also,
+                model="" if reader is None else name,
             )
         )
 
@@ -88,32 +107,45 @@ class _Spent:
 
 
 async def _work(
-    session: Session, order: ForkOrder, workspace: Workspace | None, spent: _Spent, wire: Wire | None
+    session: Session,
+    order: ForkOrder,
+    workspace: Workspace | None,
+    spent: _Spent,
+    wire: Wire | None,
+    reader: Reader | None,
 ) -> Forked:
-    limits = session.limits
-    system, tools, whole = wire or session.view.wire(ttl=limits.cache_ttl, marks=limits.prompt_cache)
-    messages = shortened(whole, order)
-    tokens = _tokens(session, order, messages, whole=messages is whole)
-    room = _room(session, order, tokens)
-    said = text_block(order.directive)
+    limits, info = session.limits, session.info
+    window, said = info.window if reader is None else reader.window, text_block(order.directive)
+    if reader is None:
+        system, tools, whole = wire or session.view.wire(ttl=limits.cache_ttl, marks=limits.prompt_cache)
+        messages = shortened(whole, order)
+        tokens = _tokens(session, order, messages, whole=messages is whole)
+    else:
+        content = [text_block(reader.text), said]
+        system, tools, messages = [], reader.tools, [{"role": "user", "content": content}]
+        tokens = estimate_blocks([*tools, *content])
+    room = _room(session, order, tokens, window)
     if order.by_server:
         return await _compacted(session, order, system, tools, messages, spent, room)
-    messages = _with_directive(messages, said) if limits.prompt_cache else _with_user(messages, said)
-    info = session.info
+    if reader is None:
+        messages = _with_directive(messages, said) if limits.prompt_cache else _with_user(messages, said)
     request = Request(
-        model=info.model,
+        model=info.model if reader is None else reader.name,
         system=system,
         tools=tools,
         messages=messages,
         max_tokens=room,
-        effort=limits.effort,
+        effort=limits.effort if reader is None else "",
         purpose=order.purpose,
-        edits=session.server_edits(),
+        edits=session.server_edits() if reader is None else None,
+        thinking=reader is None,
     )
-    model = session.model  # the next turn may connect another one meanwhile
+    model = session.model if reader is None else reader.model  # the next turn may connect another one meanwhile
+    patient = reader is None or reader.patient
     for _ in range(order.max_turns):
-        room = _room(session, order, tokens)
-        reply = await _reply(model, msgspec.structs.replace(request, messages=messages, max_tokens=room), spent)
+        room = _room(session, order, tokens, window)
+        asked = msgspec.structs.replace(request, messages=messages, max_tokens=room)
+        reply = await _reply(model, asked, spent, patient=patient)
         blocks = [block for block in reply.said.blocks if block["type"] != "text" or str(block["text"]).strip()]
         text = "\n".join(str(block["text"]) for block in blocks if block["type"] == "text")
         calls = [block for block in blocks if block["type"] == "tool_use"]
@@ -145,20 +177,19 @@ def _tokens(session: Session, order: ForkOrder, messages: list[dict[str, Any]], 
     return said + round(factor * (view.head_tokens + sum(estimate_blocks(one["content"]) for one in messages)))
 
 
-def _room(session: Session, order: ForkOrder, tokens: int) -> int:
+def _room(session: Session, order: ForkOrder, tokens: int, window: int) -> int:
     """Tokens for the reply to a prompt of `tokens` tokens. Raises PromptTooLong, before anything is sent,
     when the window leaves none."""
-    info = session.info
-    most = min(order.max_tokens, info.max_output or order.max_tokens)
-    if not info.window:
+    most = min(order.max_tokens, session.info.max_output or order.max_tokens)
+    if not window:
         return most
-    least = min(most // 2, info.window // REPLY_SHARE)
-    if tokens + least > info.window:
+    least = min(most // 2, window // REPLY_SHARE)
+    if tokens + least > window:
         raise PromptTooLong(
-            f"not sent, the prompt is too long by our count: {tokens:,} tokens > {info.window - least:,}; see %compact",
+            f"not sent, the prompt is too long by our count: {tokens:,} tokens > {window - least:,}; see %compact",
             kind="blocked",
         )
-    return max(1, min(most, info.window - tokens))
+    return max(1, min(most, window - tokens))
 
 
 async def _compacted(
@@ -191,8 +222,9 @@ async def _compacted(
     return Forked(status="finished", text=str(found[0]["content"]), stop_reason=stop, block=found[0])
 
 
-async def _reply(model: Model, request: Request, spent: _Spent) -> Reply:
-    """The reply; `spent` takes what was paid, for each attempt and also when there is no reply."""
+async def _reply(model: Model, request: Request, spent: _Spent, *, patient: bool = True) -> Reply:
+    """The reply; `spent` takes what was paid, for each attempt and also when there is no reply. Raises ModelError,
+    for one that is not `patient` already when the server is to be tried again."""
     meter, reply = Meter(), None
     try:
         async with aclosing(model.stream(request)) as events:  # type: ignore[type-var] # an async generator
@@ -204,6 +236,8 @@ async def _reply(model: Model, request: Request, spent: _Spent) -> Reply:
                 if isinstance(event, Waiting) and meter.usage is not None:
                     spent.add(meter.usage)
                     meter = Meter()
+                if isinstance(event, Waiting) and not patient:
+                    raise ModelError(f"the server does not answer now: {event.reason}", kind="busy")
                 meter.take(event)
     finally:
         if reply is None and meter.usage is not None:

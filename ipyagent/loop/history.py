@@ -42,7 +42,12 @@ from ipyagent.loop.messages import Correspondence
 from ipyagent.memory.extract import Progress
 from ipyagent.memory.provenance import Ground
 from ipyagent.memory.recall import Known
+from ipyagent.model.prices import LESSON_MODEL, cost_of, rates_of
 from ipyagent.skills.loaded import Loaded
+
+CONVERSATION, SUB_AGENTS = "conversation", "sub-agents"
+IN_FRONT = frozenset((CONVERSATION, SUB_AGENTS, "compaction", "server compaction", "collapse"))
+"""What the user waits for; all else is work in the background."""
 
 
 class Turn(msgspec.Struct, kw_only=True):
@@ -83,6 +88,22 @@ class Totals(msgspec.Struct):
         """All prompt tokens, cached or not."""
         return self.read + self.written + self.uncached
 
+    @property
+    def weight(self) -> float:
+        """All tokens in tokens of uncached input, by LESSON_MODEL's prices."""
+        price = rates_of(LESSON_MODEL)
+        return (cost_of(LESSON_MODEL, self.usage) or 0.0) / price.input
+
+    def add(self, usage: Usage, cost: float | None, requests: int) -> None:
+        """Add what so many requests took."""
+        self.requests += requests
+        self.read += usage.cache_read
+        self.written += usage.cache_write
+        self.uncached += usage.input
+        self.output += usage.output
+        self.written_1h += usage.cache_write_1h
+        self.cost = None if cost is None or self.cost is None else self.cost + cost
+
 
 class Savings(msgspec.Struct):
     """What a layer kept out of the context: estimated tokens, how often (results for clearing), and
@@ -114,6 +135,8 @@ class History:
         self.started: SessionStarted | None = None
         self.turns: list[Turn] = []
         self.totals = Totals()
+        self.spent: dict[str, Totals] = {}
+        """The same by what it was for: CONVERSATION, SUB_AGENTS, or the purpose of background work."""
         self.turn_costs: list[float] = []
         self.variables: dict[str, str] = {}
         self.stamp = ""
@@ -212,10 +235,11 @@ class History:
                 self.replies += 1
                 self.message_id = event.message_id or self.message_id
             case UsageReported():
-                self._add(event.paid, event.cost, 1)
+                self._add(event.paid, event.cost, 1, CONVERSATION)
                 self.recent.append(event.usage)
             case ForkEnded():
-                self._add(event.usage, event.cost, event.requests)
+                kind = f"{event.purpose} and {event.also}" if event.also else event.purpose
+                self._add(event.usage, event.cost, event.requests, kind)
                 if event.purpose == "notes":  # until NotesWritten says otherwise
                     self.notes_failed = event.id
             case Compacted():
@@ -270,7 +294,7 @@ class History:
                 self.children[event.child] = self.at_work[event.child] = event
             case ChildEnded():
                 self.at_work.pop(event.child, None)
-                self._add(event.usage, event.cost, event.requests)
+                self._add(event.usage, event.cost, event.requests, SUB_AGENTS)
                 if event.text:
                     self.untold.append(event)
             case Reminded() if event.layer == CHILDREN:
@@ -329,16 +353,20 @@ class History:
         if kept == Savings():
             del self.savings[taken.layer]
 
-    def _add(self, usage: Usage, cost: float | None, requests: int) -> None:
-        totals = self.totals
-        totals.requests += requests
-        totals.read += usage.cache_read
-        totals.written += usage.cache_write
-        totals.uncached += usage.input
-        totals.output += usage.output
-        totals.written_1h += usage.cache_write_1h
-        if cost is None or totals.cost is None:
-            totals.cost = None
-        else:
-            totals.cost += cost
+    @property
+    def background_share(self) -> float | None:
+        """The share of all money that background work took, 0-1: of the dollars, or of the tokens, each by what it
+        usually costs beside the others, where no price is known or nothing costs anything; None before a request."""
+        if self.totals.cost:
+            behind = sum(spent.cost or 0.0 for kind, spent in self.spent.items() if kind not in IN_FRONT)
+            return behind / self.totals.cost
+        weight = self.totals.weight
+        behind = sum(spent.weight for kind, spent in self.spent.items() if kind not in IN_FRONT)
+        return behind / weight if weight else None
+
+    def _add(self, usage: Usage, cost: float | None, requests: int, kind: str) -> None:
+        before = self.totals.cost
+        self.totals.add(usage, cost, requests)
+        self.spent.setdefault(kind, Totals()).add(usage, cost, requests)
+        if before is not None and cost is not None:
             self._cost += cost

@@ -12,7 +12,7 @@ import math
 import pkgutil
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from importlib import import_module
 from typing import Any
@@ -39,6 +39,11 @@ BREAKER = "compaction"
 OFF = "automatic compaction is off after repeated failures; %compact still works, or start afresh with %agent new"
 
 
+def _alone(order: ForkOrder) -> tuple[ForkOrder, Callable[[Forked], None]]:
+    """An order as it is."""
+    return order, lambda forked: None
+
+
 @cache
 def known_layers() -> tuple[Layer, ...]:
     """Every layer there is, cheapest first: one named object a module of `ipyagent.context`."""
@@ -63,10 +68,19 @@ def _differs(before: str, words: str) -> bool:
 
 class Engine:
     """The layers at work on one session. `workspace` serves forks and what is restored; what they
-    cost is the turn's, or, after the turn (`behind`), counted in `spent`."""
+    cost is the turn's, or, after the turn (`behind`), counted in `spent`. `beside` may add other work to the order
+    of a fork, and is told how the fork ended."""
 
-    def __init__(self, session: Session, workspace: Workspace, *, behind: bool = False) -> None:
+    def __init__(
+        self,
+        session: Session,
+        workspace: Workspace,
+        *,
+        behind: bool = False,
+        beside: Callable[[ForkOrder], tuple[ForkOrder, Callable[[Forked], None]]] | None = None,
+    ) -> None:
         self.session = session
+        self._beside = beside or _alone
         self.workspace = workspace
         self.spent = 0.0
         """US dollars of work behind the turn, as far as prices are known."""
@@ -308,7 +322,10 @@ class Engine:
         )
 
     async def _fork(self, order: ForkOrder) -> Forked:
-        return await run_fork(self.session, order, self.workspace, paid=self._paid)
+        order, done = self._beside(order)
+        forked = await run_fork(self.session, order, self.workspace, paid=self._paid)
+        done(forked)
+        return forked
 
     def _paid(self, cost: float | None) -> None:
         session = self.session

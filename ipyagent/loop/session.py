@@ -15,6 +15,7 @@ from ipyagent.errors import JournalError, ModelError
 from ipyagent.journal.conversation import CUT_MARK
 from ipyagent.journal.events import (
     AssistantSaid,
+    Compacted,
     Event,
     LayerFailed,
     ModelChosen,
@@ -82,6 +83,8 @@ class Session:
         """Awaited before each request of a turn: what came in beside it may be journalled now."""
         self.compacted: Callable[[], None] = _nothing_then
         """Called when all messages gave way to a compaction: what was read from disk may be read again."""
+        self.compacting: Callable[[], None] = _nothing_then
+        """Called before messages give way to a compaction: the last moment to look at them."""
         self.background = Background()
         """Work that goes on after the turn, on the agent thread."""
         self.watch = watch or CacheWatch()
@@ -203,6 +206,8 @@ class Session:
 
     def record(self, event: E) -> E:
         """Journal an event, let the view take it in, then show it; returns it with its id."""
+        if isinstance(event, Compacted):
+            self.compacting()
         with self._lock:  # between turns the main thread records too, while background work goes on
             made = self.journal.append(event)
             self.view.apply(made)

@@ -1,11 +1,13 @@
-"""Extraction: after a turn, in the background, what is worth keeping of the conversation becomes memories.
+"""Extraction: behind the turns, what is worth keeping of the conversation becomes memories.
 
-How far it has come is read off the journal alone, so that a resumed session goes on where it was. What
-the agent saved itself is not looked through again. Background work leaves no turns, so it never sees itself.
+It waits until there is enough to look through, or a cue, and never skips what the user said: the cursor moves
+only over what was looked at. How far it has come is read off the journal alone, so that a resumed session goes
+on where it was. Background work leaves no turns, so it never sees itself.
 """
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Sequence
 from datetime import datetime
@@ -15,15 +17,22 @@ from typing import Literal, Protocol
 import msgspec
 
 from ipyagent.journal.events import (
+    AssistantSaid,
     Block,
     Event,
     ForkEnded,
+    KernelStarted,
+    LayerDecided,
     LayerFailed,
     MemoryExtracted,
     MemorySaved,
+    ToolCalled,
+    ToolReturned,
     TurnEnded,
     Usage,
+    UserSaid,
 )
+from ipyagent.journal.tokens import estimate_text
 
 PURPOSE = "extraction"
 TAG = "extract-memories"
@@ -32,10 +41,31 @@ MOST_FAILURES = 3
 """Extractions that fail in a row before no more are tried in the session."""
 MOST_LISTED = 200
 """Memories that the directive lists, newest first."""
-SAVED_ITSELF = "the agent saved memories itself"
+MOST_CALLS = 12
+"""Calls of one turn that a transcript has a line for."""
+CUE_CHARS = 4_000
+"""Characters at each end of a message in which a cue is looked for: what is longer is pasted."""
+WATCHED = "what you say is looked through for memories once there is enough of it, at the latest when the session ends"
+"""What the journal says of a session in which extraction is on."""
+UNWATCHED = "extraction is off: what you say is not looked through"
 _NAMED = re.compile(r"\{\{(\w+)\}\}")
+_WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]|[^\W\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]+")
+_CUES = re.compile(
+    r"\b(?:remember|keep in mind|note that|for the record|don'?t forget|from now on|going forward|in (?:the )?future"
+    r"|always|never|every time|prefer(?:s|red|ably)?|rather|instead|only|please don'?t|no \w+ (?:please|plz)"
+    r"|stop \w+ing|actually|i meant|not what i|that'?s wrong|no wait|i am an?|i'?m an?|i work|is due|deadline"
+    r"|my (?:name|role|team|boss|job)|we (?:use|agreed|decided|have to|must)|our (?:rule|policy|convention|team)"
+    r"|merk(?:e|t)? dir|denk daran|immer|nie(?:mals)?|ab jetzt|künftig|in zukunft|lieber|bitte nicht|nur noch"
+    r"|ich bin|wir (?:verwenden|nutzen|benutzen)"
+    r"|retiens|souviens-toi|toujours|jamais|désormais|à l'avenir|je préfère|je suis"
+    r"|recuerda|siempre|nunca|a partir de ahora|prefiero|ricorda|sempre|mai più|d'ora in poi|preferisco"
+    r"|lembre|a partir de agora|prefiro|onthoud|altijd|nooit|voortaan)\b"
+    r"|记住|记一下|别忘|以后|今后|从现在起|总是|永远|一律|不要再|我更?喜欢|我是|我们(?:用|决定)|記住|以後"
+    r"|覚えて|今後|いつも|必ず|二度と|기억해|앞으로|항상|절대|запомни|всегда|никогда|впредь|отныне|предпочитаю",
+    re.I,
+)
 
-Next = Literal["run", "skip", "wait"]
+Next = Literal["run", "wait"]
 
 
 class Listed(Protocol):
@@ -51,6 +81,19 @@ class Listed(Protocol):
     def modified(self) -> float: ...
 
 
+def words_in(text: str) -> int:
+    """How many words a text has; a Chinese, Japanese or Korean character is one."""
+    return sum(1 for _ in _WORD.finditer(text))
+
+
+def has_cue(text: str, more: Sequence[str] = ()) -> bool:
+    """Whether a message seems to say something for later: a word for it in one of a dozen languages, or one of
+    `more`. What it misses is looked through later, not never."""
+    ends = text if len(text) <= 2 * CUE_CHARS else f"{text[:CUE_CHARS]}\n{text[-CUE_CHARS:]}"
+    folded = ends.casefold().replace("’", "'")
+    return bool(_CUES.search(folded)) or any(word.casefold() in folded for word in more if word)
+
+
 class Progress:
     """Folds events: up to where the session was looked through, and what came since."""
 
@@ -59,8 +102,15 @@ class Progress:
         """The event up to which all was looked through; 0: nothing was."""
         self.failures = 0
         """Extractions that failed in a row."""
+        self.watched = False
+        """Whether what the user says now is looked through."""
+        self.unwatched: set[int] = set()
+        """What the user said while extraction was off, since: it is not looked at."""
+        self.left_over = False
+        """Whether an earlier kernel ended before it had looked through its turns."""
         self._ended: list[int] = []  # turns that ended since, with an answer or at a limit
-        self._saved: list[int] = []  # memories that the agent itself saved since
+        self._saved: list[tuple[int, str]] = []  # memories that the agent itself saved since
+        self._said: list[tuple[int, str]] = []  # what the user said since
 
     def __repr__(self) -> str:
         return f"<Progress up to event {self.upto}, {len(self._ended)} turns since>"
@@ -68,35 +118,73 @@ class Progress:
     def apply(self, event: Event) -> None:
         """Take in the next event."""
         match event:
-            case TurnEnded() if event.status in ("finished", "limit"):
+            case UserSaid() if self.watched:
+                self._said.append((event.id, event.text))
+            case UserSaid():
+                self.unwatched.add(event.id)
+            case TurnEnded() if event.status in ("finished", "limit") and self.watched:
                 self._ended.append(event.id)
             case MemorySaved() if event.by == "agent":
-                self._saved.append(event.id)
+                self._saved.append((event.id, event.path))
             case MemoryExtracted():
-                self.upto, self.failures = event.upto, 0
+                self.upto, self.failures, self.left_over, self.watched = event.upto, 0, False, True
+                self.unwatched = {said for said in self.unwatched if said > event.upto}
                 self._ended = [turn for turn in self._ended if turn > event.upto]  # some ended meanwhile
-                self._saved = [saved for saved in self._saved if saved > event.upto]
+                self._saved = [saved for saved in self._saved if saved[0] > event.upto]
+                self._said = [said for said in self._said if said[0] > event.upto]
             case LayerFailed() if event.layer == PURPOSE:
                 self.failures += 1
+            case LayerDecided() if event.layer == PURPOSE:
+                self.watched = event.words != UNWATCHED
+            case KernelStarted():
+                self.failures, self.left_over = 0, bool(self._ended)
             case _:
                 pass
 
-    def due(self, every: int, upto: int, *, owed: bool = False) -> Next:
-        """What is to be done at the end of the turn that event `upto` ended: `run`; `skip`, the cursor moves
-        on; or `wait` for more turns. `owed`: it was asked for while another ran, and does not wait."""
+    @property
+    def pending(self) -> bool:
+        """Whether a turn has ended that nobody looked through."""
+        return bool(self._ended) and self.failures < MOST_FAILURES
+
+    def asked(self, upto: int) -> set[int]:
+        """The events in which the user said what nobody looked through, up to an event."""
+        return {at for at, _ in self._said if at <= upto}
+
+    def saved(self, upto: int) -> list[str]:
+        """Paths of the memories that the agent itself saved since, up to an event."""
+        return list(dict.fromkeys(path for at, path in self._saved if at <= upto))
+
+    def due(
+        self, every: int, upto: int, *, owed: bool = False, words: int = 0, cues: Sequence[str] = ()
+    ) -> Next:
+        """What is to be done at the end of the turn that event `upto` ended: `run`, or `wait` for more: `every`
+        turns, and `words` new words of the user (0: none) or a cue that the agent did not act upon itself. `owed`:
+        it does not wait."""
         turns = sum(turn <= upto for turn in self._ended)
         if not turns or self.failures >= MOST_FAILURES:
             return "wait"
-        if any(saved <= upto for saved in self._saved):
-            return "skip"
-        return "run" if owed or turns >= every else "wait"
+        if owed or self.left_over:
+            return "run"
+        said = [(at, text) for at, text in self._said if at <= upto]
+        if turns < every:
+            return "wait"
+        if not words or sum(words_in(text) for _, text in said) >= words:
+            return "run"
+        starts = [at for at, _ in said]
+        for number, (at, text) in enumerate(said):
+            end = starts[number + 1] if number + 1 < len(starts) else upto + 1
+            acted = any(at < saved < end for saved, _ in self._saved)
+            if not acted and has_cue(text, cues):
+                return "run"
+        return "wait"
 
 
 class Figures(msgspec.Struct, kw_only=True):
     """What extraction has cost and brought: model calls (`turns`), tokens, dollars (None once a price was
-    not known), seconds, memories written."""
+    not known), seconds, memories written. `shared` runs went out with the notes and are paid for there."""
 
     runs: int = 0
+    shared: int = 0
     skipped: int = 0
     failed: int = 0
     turns: int = 0
@@ -111,6 +199,8 @@ class Figures(msgspec.Struct, kw_only=True):
     def add(self, event: Event) -> None:
         """Take in an event of any session."""
         match event:
+            case ForkEnded() if event.also == PURPOSE:
+                self.shared += 1
             case ForkEnded() if event.purpose == PURPOSE:
                 usage: Usage = event.usage
                 self.runs += 1
@@ -152,14 +242,20 @@ def new_messages(placed: Sequence[tuple[str, Block, int]], upto: int, most: int)
     return found
 
 
-def directive(memories: Sequence[Listed], *, messages: int, turns: int, now: float) -> str:
+def directive(
+    memories: Sequence[Listed], *, messages: int = 0, turns: int, now: float, saved: Sequence[str] = ()
+) -> str:
     """The order that a fork gets. `memories` are what exists, newest first; `messages` how many it may draw
-    on, `turns` its model calls, `now` Unix time."""
+    on (0: a transcript that stands above), `turns` its model calls, `now` Unix time, `saved` paths of what the
+    agent saved in these turns itself."""
+    newest = f"newest {messages} message{'s' if messages != 1 else ''} above"
+    already = f"The agent saved in these turns itself: {', '.join(map(_harmless, saved))}. What they say is done."
     values = {
-        "messages": f"{messages} message{'s' if messages != 1 else ''}",
+        "messages": newest if messages else "transcript above",
         "turns": str(turns),
         "today": datetime.fromtimestamp(now).strftime("%A %Y-%m-%d"),
         "memories": manifest(memories),
+        "saved": already if saved else "",
     }
     prompt = files("ipyagent.memory").joinpath("extract_prompt.md").read_text(encoding="utf-8")
     told = _NAMED.sub(lambda found: values.get(found[1], found[0]), prompt)
@@ -181,6 +277,88 @@ def manifest(memories: Sequence[Listed]) -> str:
 def _harmless(text: str) -> str:
     """One line that cannot end the element it stands in."""
     return " ".join(text.split()).replace("</", "<\\/")[:200]
+
+
+class Transcript(msgspec.Struct, frozen=True, kw_only=True):
+    """Turns as a small model reads them, up to event `upto`; `whole` unless more follows. "" for none."""
+
+    text: str
+    upto: int
+    whole: bool
+
+
+def transcript(
+    events: Iterable[Event],
+    after: int,
+    upto: int,
+    *,
+    out: frozenset[int] = frozenset(),
+    answer_chars: int,
+    line_chars: int,
+    tokens: int,
+) -> Transcript:
+    """What was said after event `after` up to event `upto`: the user's words whole, answers in `answer_chars`
+    characters, calls and results in a line of `line_chars`. `tokens` end it at the end of a turn, one turn at least;
+    turns that begin with the events in `out` are left out."""
+    turns: list[str] = []
+    size, reached, number, cut = 0, after, 0, False
+    lines: list[str] = []
+    calls = 0
+    names: dict[str, str] = {}
+    leaving = False
+    for event in events:
+        number += isinstance(event, UserSaid)
+        if event.id <= after or event.id > upto:
+            continue
+        match event:
+            case UserSaid():
+                leaving, calls = event.id in out, 0
+                lines += [f'<user turn="{number}">', _closed(event.text, "user"), "</user>"]
+            case AssistantSaid():
+                said = "\n".join(str(each.get("text", "")) for each in event.blocks if each.get("type") == "text")
+                if said.strip():
+                    lines += ["<agent>", _closed(_short(said.strip(), answer_chars), "agent"), "</agent>"]
+            case ToolCalled():
+                calls += 1
+                names[event.call] = _line(f"{event.name} {json.dumps(event.input, ensure_ascii=False)}", line_chars)
+            case ToolReturned() if calls <= MOST_CALLS:
+                told = next((str(each["text"]) for each in event.blocks if each.get("type") == "text"), "")
+                result = _line(told, line_chars)
+                word = "failed" if event.is_error else "gave"
+                lines.append(f"- {names.pop(event.call, event.name)} {word}: {result}")
+            case MemorySaved() if event.by in ("agent", "user"):
+                lines.append(f"- {event.path} {event.change} by the {event.by}")
+            case TurnEnded():
+                if lines and not leaving:
+                    turns.append("\n".join(lines))
+                    size += estimate_text(turns[-1])
+                reached, lines = event.id, []
+                if size >= tokens:
+                    cut = True
+                    break
+            case _:
+                pass
+    text = "<transcript>\n" + "\n".join(turns) + "\n</transcript>" if turns else ""
+    whole = not cut or reached >= upto
+    return Transcript(text=text, upto=upto if whole else reached, whole=whole)
+
+
+def _closed(text: str, element: str) -> str:
+    """The text as it is, but for what would end its element or the transcript."""
+    return re.sub(rf"</(?={element}>|transcript>)", "<\\/", text, flags=re.I)
+
+
+def _short(text: str, chars: int) -> str:
+    """The beginning and the end of a text."""
+    if len(text) <= chars:
+        return text
+    head = 2 * chars // 3
+    return f"{text[:head].rstrip()} […] {text[-(chars - head) :].lstrip()}"
+
+
+def _line(text: str, chars: int) -> str:
+    """The first words of a text in one line that ends no element."""
+    return " ".join(text[: 4 * chars].split())[:chars].rstrip().replace("</", "<\\/")
 
 
 def saved_line(saved: MemorySaved) -> str:

@@ -26,11 +26,19 @@ _OURS: Final = re.compile(
 )
 _AGAIN: Final = re.compile(r"\s*<request>\n(.*)\n</request>\nThis is the user's newest request[^\n]*\s*", re.S)
 _QUOTED: Final = re.compile(r"The last request was: “(.*?)”\s*$", re.M)
-_NOTES: Final = re.compile(r"\s*<update-notes file=\"([^\"\n]+)\">\n(.*)\n</update-notes>\s*", re.S)
+_NOTES: Final = re.compile(
+    r"\s*(?:Two orders follow[^\n]*\n)?<update-notes file=\"([^\"\n]+)\">\n(.*?)\n</update-notes>\s*"
+    r"(?:<extract-memories>\n.*\n</extract-memories>\s*)?",
+    re.S,
+)
 
 _FORK: Final = re.compile(r"\s*<fork-task>\n.*\nThe work:\n(.*)\n</fork-task>\s*", re.S)
 _DREAM: Final = re.compile(r"\s*<dream>\n(.*)\n</dream>\s*", re.S)
-_EXTRACT: Final = re.compile(r"\s*<extract-memories>\n(.*)\n</extract-memories>\s*", re.S)
+_EXTRACT: Final = re.compile(
+    r"\s*(?:Two orders follow[^\n]*\n<update-notes.*</update-notes>\s*)?"
+    r"<extract-memories>\n(.*)\n</extract-memories>\s*",
+    re.S,
+)
 
 
 def earlier(text: str) -> str:

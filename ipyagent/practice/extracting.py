@@ -25,6 +25,7 @@ _PLACE: Final = re.compile(r"^- (user|feedback|project|reference): .*? In `([^`\
 _LISTED: Final = re.compile(r"^- \[[^\]\n]*\] (\S+) \([\d-]+\): (.*)$", re.M)
 _SENTENCE: Final = re.compile(r"(?<=[.!?。！？])\s+|(?<=[。！？])|\n+|\s*[;；]\s*")
 _NUMBERED: Final = re.compile(r"^\s*\d+[\t:|]\s?", re.M)
+_TOLD: Final = re.compile(r'^<user turn="\d+">\n(.*?)\n</user>$', re.S | re.M)
 _BODY: Final = re.compile(r"^---\n(.*?)\n---\n\n?(.*)", re.S | re.M)
 _DAYS: Final = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
 _DAYS_ZH: Final = "一二三四五六日"
@@ -207,6 +208,8 @@ def absolute(words: str, today: str) -> str:
 
 def _said(messages: Sequence[Mapping[str, Any]], at: int, most: int, told: str) -> list[str]:
     """The user's own words in the newest `most` messages before the directive."""
+    if read := [words for words in boundaries.texts_of(messages[at]) if words.startswith("<transcript>\n")]:
+        return [words for each in read for words in _TOLD.findall(each)]
     found: list[str] = []
     last = at if any(block is not None for block in _own(messages[at], told)) else at - 1
     for message in messages[max(0, last - most + 1) : at + 1]:
@@ -237,7 +240,7 @@ def _calls_after(messages: Sequence[Mapping[str, Any]], at: int) -> list[tuple[M
             elif block.get("type") == "tool_result":
                 result = "" if block.get("is_error") else flat(block.get("content"))
                 found.append((made.get(str(block.get("tool_use_id")), {}), result))
-    return found
+    return [(given, result) for given, result in found if "command" in given]  # the others are edits of notes
 
 
 # ---------------------------------------------------------------------- what exists already

@@ -84,7 +84,9 @@ def answer(body: Mapping[str, Any]) -> Reply:
         return text(talk.structured(conversation))
     _, told = boundaries.directive(body.get("messages") or [])
     if told:
-        if boundaries.asks_to_extract(told):
+        if boundaries.asks_to_extract(told) and boundaries.notes_asked(told) is not None:
+            reply = _both(noted(body), extracted(body))
+        elif boundaries.asks_to_extract(told):
             reply = extracted(body)
         elif boundaries.asks_to_dream(told):
             reply = dreamed(body)
@@ -97,6 +99,12 @@ def answer(body: Mapping[str, Any]) -> Reply:
     wanted = ask(conversation.turns)
     recipe = _recipe(task, wanted) if name is None else _handed(task, wanted, name)
     return _reply(task, _next_act(recipe, conversation), f"Rule: {wanted.kind}.")
+
+
+def _both(one: Reply, other: Reply) -> Reply:
+    """One reply that makes the calls of two, or says what the first says."""
+    made = [block for reply in (one, other) for block in reply.content if block["type"] == "tool_use"]
+    return replace(one, content=tuple(made), stop_reason="tool_use") if made else one
 
 
 def _lesson(task: Task) -> Recipe:

@@ -15,6 +15,7 @@ import msgspec
 
 from ipyagent.assembly.wiring import endpoint_of, model_of, small_model_of
 from ipyagent.assembly.workbench import Workbench
+from ipyagent.config import IPyAgent
 from ipyagent.errors import AgentError, JournalError, ModelError
 from ipyagent.journal.events import ForkEnded, Usage
 from ipyagent.journal.protocols import Model, Reply, Request
@@ -58,6 +59,8 @@ class Choosing:
         self._spent = spent
         self._shelves: dict[Path, Shelf] = {}
         self._failures: dict[str, int] = {}
+        self._many: int | None = None
+        """How many memories there were when they were last looked at."""
         self._places: dict[str, Path] = {}
         """The folder of each scope when it was last looked at."""
 
@@ -88,6 +91,7 @@ class Choosing:
             shelves.append(shelf)
             every += listed
             self._places[scope] = store.folder
+        self._many = len(every)
         if not every:
             return [], []
         embedder = embeddings.load() if patient else embeddings.loaded()
@@ -120,6 +124,11 @@ class Choosing:
         """The small model that chooses; "" when words alone decide."""
         return small_model_of(self.bench.settings) if self.bench.settings.recall_selector else ""
 
+    @property
+    def may_ask(self) -> bool:
+        """Whether the small model may be asked, by what there was to choose from last."""
+        return bool(self.small) and (self._many is None or self._many >= self.bench.settings.recall_selector_from)
+
     async def choose(
         self, session: Session | None, request: str, model: Model | None, known: Known, tools: Sequence[str]
     ) -> Chosen:
@@ -150,6 +159,9 @@ class Choosing:
         small = self.small
         if not small or model is None or not every or self._failures.get(small, 0) >= MOST_FAILURES:
             return alone
+        new = sum(not self.is_known(memory, known) for memory in every)
+        if new < self.bench.settings.recall_selector_from or len(alone.items) >= most:
+            return alone  # there is nothing to choose, or no doubt
         scores = {item.memory.path: round(item.score, 3) for item in ranked}
         candidates = [item.memory for item in ranked[:CANDIDATES]]
         rest = (memory for memory in every if memory.path not in scores)
@@ -174,9 +186,7 @@ class Choosing:
 
     async def _ask(self, session: Session | None, small: str, model: Model, text: str) -> str:
         """The small model's answer; what it cost is journalled and counted."""
-        if _own(small) and small != model_of(self.bench.settings):
-            endpoint = endpoint_of(self.bench.settings)
-            model = await asyncio.to_thread(self._connections.get, small, endpoint)
+        model = await client_of(small, model, self.bench.settings, self._connections)
         request = Request(
             model=small,
             system=[],
@@ -206,7 +216,10 @@ class Choosing:
             self._spent(cost or 0.0)
             seconds = round(time.monotonic() - began, 3)
             if session is not None:
-                record_if_open(session, ForkEnded(purpose=NAME, status=status, usage=usage, cost=cost, seconds=seconds))
+                ended = ForkEnded(
+                    purpose=NAME, status=status, usage=usage, cost=cost, seconds=seconds, model=small
+                )
+                record_if_open(session, ended)
         return answer
 
 
@@ -220,6 +233,14 @@ def tools_in_use(session: Session) -> list[str]:
         if len(found) >= TOOLS_IN_USE:
             break
     return list(found)[:TOOLS_IN_USE]
+
+
+async def client_of(name: str, model: Model, settings: IPyAgent, connections: Connections) -> Model:
+    """Who answers as `name`: `model`, which answers as the main model, unless a server of ours is meant. Raises
+    AgentError."""
+    if _own(name) and name != model_of(settings):
+        return await asyncio.to_thread(connections.get, name, endpoint_of(settings))
+    return model
 
 
 def _own(name: str) -> bool:

@@ -21,7 +21,15 @@ from ipyagent.assembly.requests import Options
 from ipyagent.assembly.wiring import limits_of, state_of
 from ipyagent.context.thresholds import check_fixed_part
 from ipyagent.errors import AgentError, MemoryRefused
-from ipyagent.journal.events import Event, MemorySaved, ModelChosen, PromptRendered, SessionStarted, UserSaid
+from ipyagent.journal.events import (
+    Event,
+    ForkEnded,
+    MemorySaved,
+    ModelChosen,
+    PromptRendered,
+    SessionStarted,
+    UserSaid,
+)
 from ipyagent.journal.journal import new_session_id
 from ipyagent.journal.protocols import Tool, Workspace
 from ipyagent.journal.tokens import estimate_blocks, estimate_text
@@ -61,7 +69,7 @@ ORDER_GIVEN = "(the memories are tidied)"
 
 
 class DreamJob:
-    """One dream. `tell` takes its progress, each time whole; `spent` the dollars of it."""
+    """One dream. `tell` takes its progress, each time whole; `paid` what its requests took, once."""
 
     def __init__(
         self,
@@ -69,13 +77,13 @@ class DreamJob:
         store: Store,
         *,
         tell: Callable[[DreamProgress], None],
-        spent: Callable[[float], None],
+        paid: Callable[[ForkEnded], None],
     ) -> None:
         self._bench = bench
         self._store = store
         self._lock = DreamLock(store.folder, store.lock)
         self._tell = tell
-        self._spent = spent
+        self._paid = paid
         self._taken: Taken | None = None
         self._staging: Staging | None = None
         self._last = 0.0
@@ -181,13 +189,14 @@ class DreamJob:
         said = await whole(partial(self._order, staging))
         session.surface = _Watching(self._see)
         before = spent_today(project.spend) if settings.max_cost_per_day else 0.0
-        timer = asyncio.timeout(MOST_SECONDS)
+        timer, began, status = asyncio.timeout(MOST_SECONDS), time.monotonic(), "stopped"
         try:
             async with timer:
                 ended = await run_turn(session, said, workspace, spent_before=before)
+                status = ended.status
         finally:
             session.surface = None
-            self._spent(session.turn_cost or 0.0)
+            self._pay(session, status, time.monotonic() - began)
         match ended.status:
             case "finished":
                 return True
@@ -200,6 +209,21 @@ class DreamJob:
             case _:
                 self._say(status="failed", message=ended.message or ended.status)
         return False
+
+    def _pay(self, session: Session, status: str, seconds: float) -> None:
+        """Tell what the dream took, for the session behind whose turn it ran."""
+        all_of_it = session.history.totals
+        self._paid(
+            ForkEnded(
+                purpose="dream",
+                status=status,
+                usage=all_of_it.usage,
+                cost=all_of_it.cost,
+                seconds=round(seconds, 3),
+                requests=all_of_it.requests,
+                model=session.info.model,
+            )
+        )
 
     async def _connect(
         self, session: Session, model: AnthropicModel, tools: dict[str, Tool], name: str

@@ -17,8 +17,10 @@ from typing import TYPE_CHECKING
 
 from ipyagent.assembly.wiring import model_of
 from ipyagent.errors import AgentError, UsageError
+from ipyagent.journal.events import ForkEnded
 from ipyagent.kernel.dispatcher import MainThread
 from ipyagent.loop.budget import spent_today
+from ipyagent.loop.session import Session
 from ipyagent.memory.dream import DreamProgress, Gates
 from ipyagent.memory.dream_lock import DreamLock
 from ipyagent.memory.dream_record import waiting_in
@@ -27,6 +29,7 @@ from ipyagent.memory.names import SCOPES
 from ipyagent.model.client import AnthropicModel
 from ipyagent.model.connect import PRACTICE
 from ipyagent.remembering.browsing import Dreaming as Shown
+from ipyagent.remembering.choosing import record_if_open
 from ipyagent.remembering.dream_job import DreamJob
 
 if TYPE_CHECKING:
@@ -47,6 +50,7 @@ class Dreaming:
     def __init__(self, bench: Workbench, spent: Callable[[float], None], notice: Callable[[str], None]) -> None:
         self._bench = bench
         self._spent = spent
+        self._session: Session | None = None
         self._notice = notice
         self._gates = Gates()
         self._known: dict[str, tuple[object, DreamLock]] = {}
@@ -106,9 +110,9 @@ class Dreaming:
         """Whether a dream runs here."""
         return not self._ended.is_set()
 
-    def after(self, main: MainThread, model: AnthropicModel) -> None:
+    def after(self, main: MainThread, model: AnthropicModel, session: Session) -> None:
         """A turn of the main agent has ended, on the agent thread. With nothing to do this costs a few `stat`s."""
-        settings = self._bench.settings
+        settings, self._session = self._bench.settings, session
         if not (settings.memory and settings.dreaming) or self.busy or self._failures >= MOST_FAILURES:
             return
         if settings.mode == "read_only":  # nothing may be changed
@@ -217,7 +221,13 @@ class Dreaming:
             self._ended.set()
 
     def _job(self, store: Store) -> DreamJob:
-        return DreamJob(self._bench, store, tell=self._tell, spent=self._spent)
+        return DreamJob(self._bench, store, tell=self._tell, paid=self._paid)
+
+    def _paid(self, ended: ForkEnded) -> None:
+        """Count a dream for the day and for the session behind whose turn it ran."""
+        self._spent(ended.cost or 0.0)
+        if self._session is not None:
+            record_if_open(self._session, ended)
 
     def _affordable(self) -> bool:
         most = self._bench.settings.max_cost_per_day

@@ -51,7 +51,7 @@ class Desk:
         self._workspace = replace(workspace, read_stamps={}, memory=self._access)
         self.saved: list[str] = []
         """Paths of the memories that were written."""
-        self._failed = False
+        self._failed = self._read = False
         self._written = 0
 
     def __repr__(self) -> str:
@@ -81,6 +81,7 @@ class Desk:
             given = tool.validate(changed)
             if refused := self.permit(name, given):
                 raise ToolFailure(refused)
+        self._read = self._read or name != MEMORY or given.get("command") == "view"
         try:
             output = await tool.run(given, self._workspace)
         except ToolFailure as failure:
@@ -103,7 +104,13 @@ class Desk:
     def enough(self) -> bool:
         """Whether the last round of calls wrote something and left nothing to mend."""
         done = len(self.saved) > self._written and not self._failed
-        self._written, self._failed = len(self.saved), False
+        self._written, self._failed, self._read = len(self.saved), False, False
+        return done
+
+    def idle(self) -> bool:
+        """Whether the last round of calls, of a fork that has other work too, left nothing to read or to mend."""
+        done = not (self._failed or self._read)
+        self._written, self._failed, self._read = len(self.saved), False, False
         return done
 
     def _record(self, event: MemorySaved) -> MemorySaved:

@@ -107,7 +107,7 @@ class Recalling:
         settings = self._bench.settings
         if settings.recall_when == "before":
             return PATIENCE + QUICK  # by then words alone have decided where the selector was too slow
-        return 0.0 if self.choosing.small else QUICK
+        return 0.0 if self.choosing.may_ask else QUICK
 
     def folders(self) -> tuple[Path, ...]:
         """Where files are looked for that a memory names."""

@@ -81,7 +81,7 @@ def make(tmp_path: Path, server: PracticeServer, monkeypatch: pytest.MonkeyPatch
     def agent(*, trusted: bool = True, **settings: Any) -> Agent:
         (tmp_path / "project").mkdir(exist_ok=True)
         given = {"base_url": server.url, "model": MODEL, "mode": "auto", "max_retries": 0, "trust_all": trusted}
-        given |= {"extraction": False, "dreaming": False, "layer_notes": False, **settings}
+        given |= {"extraction": False, "dreaming": False, "layer_notes": False, "recall_selector_from": 1, **settings}
         made.append(Agent(settings=IPyAgent(environ={}, **given), folder=tmp_path / "project"))
         return made[-1]
 
@@ -113,6 +113,20 @@ def shown(agent: Agent) -> list[list[str]]:
     """The names of the memories that each note showed."""
     found = [event for event in events(agent) if isinstance(event, MemorySurfaced)]
     return [[memory.path.rpartition("/")[2] for memory in event.memories] for event in found]
+
+
+def test_a_handful_of_memories_is_not_worth_a_request(make: Make, brain: Brain, save: Callable[..., Path]) -> None:
+    for number in range(5):
+        save(f"plots{number}.md", f"Plots of kind {number} use the colour-blind palette")
+    agent = make(recall_selector_from=6, recall_when="before")
+    agent.run_sync("how large is it then?")
+    agent.run_sync("plot the orders, please")
+    assert brain.questions == []
+    assert shown(agent), "words alone decide"
+    save("money.md", "Totals are in thousands of euros", scope="user")
+    other = make(recall_selector_from=6, recall_when="before")
+    other.run_sync("now give the totals")
+    assert len(brain.questions) == 1
 
 
 def test_words_alone_stand_before_the_first_request(make: Make, brain: Brain, save: Callable[..., Path]) -> None:

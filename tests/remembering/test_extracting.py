@@ -140,13 +140,13 @@ def test_a_fact_that_changed_is_brought_up_to_date_in_its_file(room: ExtractRoom
 
 
 def test_it_is_told_what_exists_and_how_much_it_may_use(room: ExtractRoom) -> None:
-    agent = room.agent(extract_messages=2)
+    agent = room.agent()
     room.turn(agent, "we always report medians")
     room.turn(agent, "a", tool("python", {"code": "1"}), tool("python", {"code": "2"}), text("b"))
     first, second = (directive_in(one.body or {}) for one in room.asked(extractions=True))
     assert "newest 2 messages" in first
     assert "(none yet)" in first
-    assert "newest 2 messages" in second, "of six"
+    assert "newest 6 messages" in second
     assert "- [feedback] /memories/project/" in second
     assert time.strftime("%Y-%m-%d") in second
 
@@ -186,15 +186,17 @@ def test_every_nth_turn_and_all_since_then_are_looked_through(room: ExtractRoom)
     assert all("newest 6 messages" in each for each in asked)
 
 
-def test_not_when_the_agent_saved_memories_itself_and_the_cursor_moves_on(room: ExtractRoom) -> None:
+def test_a_turn_in_which_the_agent_saved_something_is_looked_through_and_what_it_saved_is_named(
+    room: ExtractRoom,
+) -> None:
     agent = room.agent()
     saving = creating(PLOTS, "we always plot in blue")
-    room.turn(agent, "remember: we always plot in blue", saving, text("saved"))
-    assert room.asked(extractions=True) == []
-    [skipped] = room.events(agent, MemoryExtracted)
-    assert skipped.why == "the agent saved memories itself"
+    room.turn(agent, "remember: we always plot in blue. The deadline is 2026-12-10.", saving, text("saved"))
+    [asked] = room.asked(extractions=True)
+    assert f"The agent saved in these turns itself: {PLOTS}." in directive_in(asked.body or {})
+    assert len(room.memories()) == 2
     room.turn(agent, "now another thing")
-    assert "newest 2 messages" in directive_in(room.asked(extractions=True)[0].body or {})
+    assert "saved in these turns" not in directive_in(room.asked(extractions=True)[-1].body or {})
 
 
 def test_remember_is_acted_on_at_once_by_the_agent_itself(room: ExtractRoom) -> None:
@@ -203,7 +205,7 @@ def test_remember_is_acted_on_at_once_by_the_agent_itself(room: ExtractRoom) -> 
     assert "Saved in `/memories/project/" in result.text
     [saved] = room.events(agent, MemorySaved)
     assert saved.by == "agent"
-    assert room.events(agent, ForkEnded) == [], "nothing is left to extract"
+    assert [event.by for event in room.events(agent, MemorySaved)] == ["agent"], "nothing is left to save"
     again = room.turn(agent, "remember that we always report medians")
     assert "says so already" in again.text
     assert len(room.memories()) == 1

@@ -47,6 +47,8 @@ class ForkOrder(msgspec.Struct, frozen=True, kw_only=True):
     place of its own prompt."""
     shorten: dict[str, int] = {}
     """Characters to keep of tool results, by call (the compaction call itself was too long)."""
+    also: str = ""
+    """A second purpose that the same requests serve."""
     drop_first: int = 0
     """Leave out so many of the oldest API rounds, where that was not enough."""
     carried: tuple[Block, ...] = ()

@@ -26,8 +26,8 @@ def directive_in(body: dict[str, Any]) -> str:
     """The order of an extraction; "" when the request is none."""
     for message in body["messages"][-12:]:
         for block in message["content"] if isinstance(message["content"], list) else ():
-            if block["type"] == "text" and block["text"].startswith("<extract-memories>"):
-                return str(block["text"])
+            if block["type"] == "text" and block["text"].startswith(("<extract-memories>", "Two orders follow")):
+                return str(block["text"][block["text"].index("<extract-memories>") :])
     return ""
 
 

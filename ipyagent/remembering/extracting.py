@@ -333,17 +333,23 @@ class Extracting:
     ) -> None:
         """Look through the turns up to an end: in the view as it was then, or in transcripts. Raises AgentError."""
         session, whole = run.session, False
+        small = self._small(session)
         while not whole:
-            told = await asyncio.to_thread(self._told, session, ended.upto)
-            whole = told.whole
-            small = self._small(session)
-            if told.text and not (patient and self._reads_conversation(session, ended, told, small)):
-                await self._from_transcript(run, desk, told, known, small, patient=patient)
-            elif told.text:
+            told, before = await asyncio.to_thread(self._told, session, ended.upto), len(desk.saved)
+            if patient and told.text and self._reads_conversation(session, ended, told, small):
                 await self._from_conversation(session, desk, ended, known)
-                told = Transcript(text="", upto=ended.upto, whole=True)
-                whole = True
+            elif told.text:  # else the user took all of it out again
+                try:
+                    await self._from_transcript(session, desk, told, known, small, patient=patient)
+                    self._failures.pop(small, None)
+                except ModelError:
+                    self._failures[small] = self._failures.get(small, 0) + 1
+                    if not small or not patient or len(desk.saved) > before:
+                        raise
+                    small = ""  # the main model does it
+                    continue
             session.record(MemoryExtracted(upto=told.upto, files=tuple(dict.fromkeys(desk.saved))))
+            whole = told.whole
 
     def _told(self, session: Session, upto: int) -> Transcript:
         settings, history = self._bench.settings, session.history
@@ -378,26 +384,21 @@ class Extracting:
         _checked(await run_fork(session, order, paid=self._pay, wire=ended.wire))
 
     async def _from_transcript(
-        self, run: _Run, desk: Desk, told: Transcript, known: list[Memory], small: str, *, patient: bool
+        self, session: Session, desk: Desk, told: Transcript, known: list[Memory], small: str, *, patient: bool
     ) -> None:
-        """The small model reads, or the session's own where there is none or it fails. Raises AgentError."""
-        session = run.session
+        """The small model reads, or the session's own where there is none. Raises AgentError."""
+        name = small or session.info.model
+        model = await client_of(name, session.model, self._bench.settings, self._connections)
+        reader = Reader(
+            model=model,
+            name=name,
+            window=0 if small else session.info.window,  # a short text fits any
+            tools=[_bare(tool) for tool in session.view.tools if tool["name"] == MEMORY],
+            text=told.text,
+            patient=patient,
+        )
         order = self.order(session, desk, known, told.upto)
-        tools = [_bare(tool) for tool in session.view.tools if tool["name"] == MEMORY]
-        own = session.info.model
-        for name in (small, own) if small and small != own and patient else (small or own,):
-            model = await client_of(name, session.model, self._bench.settings, self._connections)
-            window = session.info.window if name == own else 0  # a short text fits any
-            reader = Reader(model=model, name=name, window=window, tools=tools, text=told.text, patient=patient)
-            try:
-                _checked(await run_fork(session, order, paid=self._pay, reader=reader))
-            except ModelError:
-                self._failures[name] = self._failures.get(name, 0) + 1
-                if name == own or not patient or desk.saved:
-                    raise
-            else:
-                self._failures.pop(name, None)
-                return
+        _checked(await run_fork(session, order, paid=self._pay, reader=reader))
 
     def _pay(self, cost: float | None) -> None:
         self._spent(cost or 0.0)

@@ -191,6 +191,13 @@ class Session:
         """Dollars a token of the session's model; zeros when no price is known."""
         return rates_of(self.info.model, self.limits.cache_ttl, self.view.count().tokens)
 
+    @property
+    def dear(self) -> bool:
+        """Whether work in the background has taken more than its share of the money (`background_percent`)."""
+        history = self.history
+        share = history.background_share if history.totals.cost else None
+        return share is not None and share > self.setting("background_percent") / 100
+
     def server_edits(self) -> dict[str, Any] | None:
         """What the server is asked to leave out of the next prompt by itself; None when we do it."""
         state = self.state(self.view.count().tokens)

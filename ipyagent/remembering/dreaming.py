@@ -110,7 +110,7 @@ class Dreaming:
         """Whether a dream runs here."""
         return not self._ended.is_set()
 
-    def after(self, main: MainThread, model: AnthropicModel, session: Session) -> None:
+    def after(self, main: MainThread, model: AnthropicModel, session: Session | None = None) -> None:
         """A turn of the main agent has ended, on the agent thread. With nothing to do this costs a few `stat`s."""
         settings, self._session = self._bench.settings, session
         if not (settings.memory and settings.dreaming) or self.busy or self._failures >= MOST_FAILURES:

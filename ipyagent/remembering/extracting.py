@@ -317,8 +317,7 @@ class Extracting:
         most = settings.max_cost_per_day
         if most and spent_today(self._bench.project.spend) >= most:
             return False
-        share = session.history.background_share
-        return due or not session.history.totals.cost or (share or 0.0) <= settings.background_percent / 100
+        return due or not session.dear
 
     def _failed(self, session: Session, why: str) -> None:
         """Nothing was saved of these turns yet; the next extraction has them too."""

@@ -107,7 +107,7 @@ class Head:
         stay as the session has them. With the compaction this is taken back."""
         tools = tuple(session.view.tools)
         size = estimate_blocks(tools)
-        names = {tool["name"] for tool in tools}
+        names = {tool["name"] for tool in tools} | told_of(tools)
         base = render({}).tokens + size
         extra, whole = self._extra(names, base, session.state(0))
         made = render({}, extra)

@@ -148,7 +148,7 @@ class AgentThread:
 def _told(problem: BaseException | None) -> BaseException | None:
     """What the waiting cell is told: a `sys.exit()` in a task of ours must not end the caller's program."""
     if isinstance(problem, SystemExit):
-        made = AgentError(f"a hook or tool called sys.exit({'' if problem.code is None else problem.code!r})")
+        made = AgentError(f"a hook or tool called sys.exit({problem.code!r}): change it to return or raise an error")
         made.__cause__ = problem
         return made
     return problem

@@ -237,7 +237,7 @@ async def _reply(model: Model, request: Request, spent: _Spent, *, patient: bool
                     spent.add(meter.usage)
                     meter = Meter()
                 if isinstance(event, Waiting) and not patient:
-                    raise ModelError(f"the server does not answer now: {event.reason}", kind="busy")
+                    raise ModelError(f"the server does not answer now ({event.reason}): a later turn tries it again", kind="busy")
                 meter.take(event)
     finally:
         if reply is None and meter.usage is not None:

@@ -178,7 +178,10 @@ class Records:
         try:
             return signature(self._user, "memory", _signed(fields, body))
         except OSError as problem:
-            told = f"that a memory is the user's word cannot be recorded in {self._user}: {problem.strerror or problem}"
+            told = (
+                f"that a memory is the user's word cannot be recorded in {self._user} ({problem.strerror or problem}): "
+                "free some space there or make it writable"
+            )
             raise MemoryRefused(told, reason="disk") from None
 
     def holds(self, content: bytes) -> bool:

@@ -61,7 +61,7 @@ def check_edit(path: str, before: str, after: str) -> None:
     if comments[1] > comments[0]:
         wrong = wrong or "a comment in the frontmatter is not kept"
     if wrong:
-        told = f"{path} was not changed: its frontmatter would be broken ({wrong}). Text goes behind the second ---"
+        told = f"{path} was not changed: its frontmatter would be broken ({wrong}): put text behind the second ---"
         raise MemoryRefused(told, reason="header")
     if new.body == old.body and _own(new.fields) == _own(old.fields):
         marks = f"; {', '.join(KEPT)} are kept by ipyagent" if after != before else ""

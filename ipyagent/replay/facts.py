@@ -47,7 +47,7 @@ def read_facts(path: Path) -> tuple[Fact, ...]:
     try:
         return tuple(msgspec.json.decode(line, type=Fact) for line in path.read_bytes().splitlines() if line.strip())
     except (OSError, msgspec.DecodeError) as problem:
-        raise UsageError(f"cannot read facts from {path}: {problem}") from None
+        raise UsageError(f"cannot read facts from {path} ({problem}): write one JSON object a line") from None
 
 
 class Fate(msgspec.Struct, frozen=True, kw_only=True):

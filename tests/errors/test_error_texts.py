@@ -49,7 +49,7 @@ NOTHING_TO_DO = {
     "a part of a line that names the hook: 'hook stop (name): …'": ("it raised", "it took longer than", "exit status"),
     "a part of a line that names the file of the skill": ("line 1: ",),
     "said to know, nothing is wrong": (
-        "already in session", "resumed session", "sessions of this project are kept in",
+        "{…} was not changed: the edit leaves it as it is", "already in session", "resumed session", "sessions of this project are kept in",
         "the skill {…} is in the context", "stopped", "refused", "lost", "Prompt cache missed: ",
     ),
     "what was left undone, and what stands instead; the next turn goes its way": (
@@ -65,6 +65,7 @@ NOTHING_TO_DO = {
     "the deed's own error follows, and says what to do": (
         "not undone: {…}", "dream, {…}: {…}", "dream of your memories",
     ),
+    "a part of a line that goes on with what may be saved instead": ("not changed: ",),
     "says what a right one is": ("{…} names a folder; a memory is a file in", "{…} is not an http or https address",
         "executor is one of concurrent.futures"),
     "the second hole is what to do": ("no other session{…} here; {…}",),

@@ -65,7 +65,7 @@ def test_displays_are_text_and_an_update_replaces(kernel: Kernel) -> None:
         "display('a', display_id='d'); display('b'); update_display('c', display_id='d'); display(HTML('<b>x</b>'))"
     )
     got, cell = run(kernel, code)
-    assert got["displays"] == ["'c'", "'b'", "<IPython.core.display.HTML object>"]
+    assert got["displays"] == ["'c'", "'b'", "x"]
     assert cell.data == []
     assert "clear_output" not in cell.types
 

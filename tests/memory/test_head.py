@@ -321,7 +321,7 @@ def test_long_indexes_and_instructions_never_cost_the_session(
     (rendered,) = events(agent, PromptRendered)
     assert rendered.tokens < 0.9 * window
     if window == 4_000:  # no room for memory at all
-        left = "agent, notebook, plan, past_sessions, compact, memory"
+        left = "notebook, plan, past_sessions, agent, compact, memory"
         assert left in told.partition("has no room for the tools ")[2]
         assert "instructions are longer than this window allows" in told
     elif window < 200_000:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 from shipped import execute, is_shipped_without_outputs, text_of
 
 from ipyagent.headers import read_headed
-from ipyagent.journal.events import Event, MemoryExtracted, MemorySaved, MemorySurfaced, UserSaid
+from ipyagent.journal.events import Event, MemoryExtracted, MemorySaved, MemorySurfaced, PromptRendered, UserSaid
 from ipyagent.journal.journal import TRANSCRIPT, read_events
 from ipyagent.memory.files import Store
 
@@ -101,7 +102,11 @@ def test_a_kernel_that_heard_nothing_is_shown_the_memory_and_the_cell_says_why(r
     assert not any("Remember" in event.text for event in of(tuesday, UserSaid))
     (surfaced,) = of(tuesday, MemorySurfaced)
     (memory,) = surfaced.memories
-    assert memory.path == of(monday, MemorySaved)[0].path
+    rule, about_me, added = of(monday, MemorySaved)[:3]
+    assert memory.path == added.path
+    head = json.dumps([block["text"] for block in of(tuesday, PromptRendered)[0].system])
+    assert all(own.path.rpartition("/")[2] in head for own in (rule, about_me))
+    assert "units on their axes" in head
     name = memory.path.rpartition("/")[2]
     assert f"{name}, today: {memory.description} ({memory.why})" in run.text("recalled")
     tried = run.text("try-recall")
@@ -114,9 +119,9 @@ def test_two_kernels_at_once_lose_nothing_and_the_index_is_true(run: Run) -> Non
     files = sorted(file.name for file in run.memory.glob("*.md") if file.name != "MEMORY.md")
     index = (run.memory / "MEMORY.md").read_text("utf-8")
     lines = [line for line in index.splitlines() if line.startswith("- [")]
-    assert len(files) == len(lines) == 25
+    assert len(files) == len(lines) == 26
     assert run.text("both-figures").splitlines() == [
-        "25 files, 25 lines in the index",
+        "26 files, 26 lines in the index",
         "every file has its line: True",
         "8 files of four facts: nobody's was overwritten",
     ]

@@ -237,7 +237,8 @@ async def _reply(model: Model, request: Request, spent: _Spent, *, patient: bool
                     spent.add(meter.usage)
                     meter = Meter()
                 if isinstance(event, Waiting) and not patient:
-                    raise ModelError(f"the server does not answer now ({event.reason}): a later turn tries it again", kind="busy")
+                    told = f"the server does not answer now ({event.reason}): a later turn tries it again"
+                    raise ModelError(told, kind="busy")
                 meter.take(event)
     finally:
         if reply is None and meter.usage is not None:

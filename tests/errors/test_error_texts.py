@@ -49,7 +49,8 @@ NOTHING_TO_DO = {
     "a part of a line that names the hook: 'hook stop (name): …'": ("it raised", "it took longer than", "exit status"),
     "a part of a line that names the file of the skill": ("line 1: ",),
     "said to know, nothing is wrong": (
-        "{…} was not changed: the edit leaves it as it is", "already in session", "resumed session", "sessions of this project are kept in",
+        "{…} was not changed: the edit leaves it as it is",
+        "already in session", "resumed session", "sessions of this project are kept in",
         "the skill {…} is in the context", "stopped", "refused", "lost", "Prompt cache missed: ",
     ),
     "what was left undone, and what stands instead; the next turn goes its way": (

@@ -192,10 +192,11 @@ def stats_lines(agent: Agent, access: MemoryAccess) -> list[str]:
     lines.append(f"this session: recalled {recalled} in {_count(len(shown), 'turn', 'turns')}")
     if saved:
         lines.append("  saved: " + ", ".join(f"{count} by {one_line(by, 20)}" for by, count in saved.most_common()))
-    if made.runs or made.skipped:
+    if made.runs or made.skipped or made.shared:
         cost = "price not known" if made.cost is None else f"${made.cost:.4f}"
         lines.append(
-            f"  extraction: {_count(made.runs, 'run', 'runs')} ({made.failed} failed, {made.skipped} not needed), "
+            f"  extraction: {_count(made.runs, 'run', 'runs')} ({made.failed} failed, {made.skipped} not needed"
+            f"{f', {made.shared} more with the notes' if made.shared else ''}), "
             f"{_count(made.turns, 'model call', 'model calls')}, {_count(made.files, 'memory', 'memories')} saved; "
             f"tokens: {made.input:,} input, {made.cache_read:,} read from cache, {made.cache_write:,} written to it, "
             f"{made.output:,} output; {made.seconds:.1f} s, {cost}"

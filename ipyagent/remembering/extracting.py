@@ -145,7 +145,7 @@ class Extracting:
         Raises AgentError."""
         if MEMORY not in session.tools:
             raise AgentError("memory is off here; %memory on turns it on")
-        run = _Run(session)
+        run = _Run(session, everything=True)
         run.take(Ended.of(session), workspace, None)
         desk = run.desk(lambda line: None)
         await self._extract(run, desk, run.ended, desk.listed())
@@ -334,8 +334,8 @@ class Extracting:
         session, whole = run.session, False
         small = self._small(session)
         while not whole:
-            told, before = await asyncio.to_thread(self._told, session, ended.upto), len(desk.saved)
-            if patient and told.text and self._reads_conversation(session, ended, told, small):
+            told, before = await asyncio.to_thread(self._told, run, ended.upto), len(desk.saved)
+            if patient and told.text and self._reads_conversation(run, ended, told, small):
                 await self._from_conversation(session, desk, ended, known)
             elif told.text:  # else the user took all of it out again
                 try:
@@ -350,13 +350,15 @@ class Extracting:
             session.record(MemoryExtracted(upto=told.upto, files=tuple(dict.fromkeys(desk.saved))))
             whole = told.whole
 
-    def _told(self, session: Session, upto: int) -> Transcript:
-        settings, history = self._bench.settings, session.history
+    def _told(self, run: _Run, upto: int) -> Transcript:
+        settings, session = self._bench.settings, run.session
+        history = session.history
+        out = frozenset(turn.first for turn in history.turns if turn.out)
         return transcript(
             session.journal.read(),
             history.extraction.upto,
             upto,
-            out=frozenset(turn.first for turn in history.turns if turn.out) | history.extraction.unwatched,
+            out=out if run.everything else out | history.extraction.unwatched,
             answer_chars=settings.extract_answer_chars,
             line_chars=settings.extract_line_chars,
             tokens=settings.extract_tokens,
@@ -410,13 +412,16 @@ class Extracting:
         known = small and small != session.info.model and self._failures.get(small, 0) < MOST_FAILURES
         return small if known else ""
 
-    def _reads_conversation(self, session: Session, ended: Ended, told: Transcript, small: str) -> bool:
+    def _reads_conversation(self, run: _Run, ended: Ended, told: Transcript, small: str) -> bool:
         """Whether the cached conversation is read, not the transcript: what is cheaper by the price table; by tokens
         where a price is not known."""
-        settings, history = self._bench.settings, session.history
+        settings, session = self._bench.settings, run.session
+        history = session.history
         if settings.extract_from == "transcript" or not told.whole:
             return False
-        if session.view.model != ended.model or not ended.holds_all(session) or history.extraction.unwatched:
+        off = history.extraction.unwatched
+        all_there = ended.holds_all(session, off) if run.everything else ended.holds_all(session) and not off
+        if session.view.model != ended.model or not all_there:
             return False  # it is not there any more, for another model, or holds what is not to be looked at
         if session.state(session.view.count().tokens).blocked:
             return False
@@ -502,17 +507,20 @@ class Ended(NamedTuple):
         wire = view.wire(ttl=limits.cache_ttl, marks=limits.prompt_cache)
         return cls(session.journal.last, wire, view.placed(), view.model)
 
-    def holds_all(self, session: Session) -> bool:
-        """Whether all that the user said since it was last looked at stands in the view as it was."""
+    def holds_all(self, session: Session, more: Iterable[int] = ()) -> bool:
+        """Whether all that the user said since it was last looked at, and what was said in the events `more`, stands
+        in the view as it was."""
         there = {source for _, _, source in self.placed}
-        return session.history.extraction.asked(self.upto) <= there
+        return session.history.extraction.asked(self.upto) | set(more) <= there
 
 
 class _Run:
     """The extraction of one session, and what its newest turn ended with. Made on the agent thread, or in a loop."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Session, *, everything: bool = False) -> None:
         self.session = session
+        self.everything = everything
+        """Whether what was said while extraction was off is looked at too: the user asks for it."""
         self.background = Background()
         self.loop = asyncio.get_running_loop()
         self.timer: asyncio.TimerHandle | None = None

@@ -61,6 +61,7 @@ def rows() -> list[tuple[str, str, str]]:
         agents = {}
         for on in (False, True):
             settings = IPyAgent(environ={}, base_url=url, model="claude-sonnet-5-5", layer_notes=False, extraction=on)
+            settings.extract_words, settings.background_percent = 0, 100.0
             settings.recall = settings.dreaming = False
             (Path(folder) / str(on)).mkdir()
             agents[on] = Agent(settings=settings, folder=Path(folder) / str(on))

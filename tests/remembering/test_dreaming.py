@@ -122,6 +122,11 @@ def test_behind_a_turn_when_every_gate_is_open(room: DreamRoom) -> None:
     [line] = [line for line in agent.notices if line.startswith("dream")]
     assert line.startswith("dream, completed: 1 changed (project_release.md), 2 deleted")
     assert {event.by for event in room.events(MemorySaved)} == {"dream"}
+    assert agent.session is not None
+    spent = agent.session.history.spent["dream"]
+    assert spent.requests >= 2
+    assert spent.cost is not None
+    assert spent.cost > 0, "the session behind whose turn it ran tells what it took"
     room.turn(agent)
     assert len(room.events(TurnEnded)) == 1, "a second one is not due"
 

@@ -11,6 +11,8 @@ from ipyagent.journal.protocols import ChildOrder, Children, ToolOutput, Workspa
 from ipyagent.tools.schema import FunctionTool, tool
 
 NAME = "agent"
+SEEN = "hand many steps or independent pieces to a sub-agent"
+"""What the model is told of it before it looks."""
 OFF = "sub-agents are off (the setting `children`)"
 _ABOUT = """Give work to a sub-agent and get its answer: many steps of which you need only the result, or independent
 pieces, side by side in one message. Say all it must know and what to answer. Its `python` has a copy of the user's
@@ -47,4 +49,4 @@ def tool_for(kinds: Mapping[str, str]) -> FunctionTool:
 
     agent.__doc__ = _ABOUT.format(kinds=about)
     agent.__annotations__["type"] = Annotated[str, Field(json_schema_extra={"enum": list(kinds)})]
-    return tool(name=NAME, permission="none", writes=False, parallel=True)(agent)
+    return tool(name=NAME, permission="none", writes=False, parallel=True, deferred=SEEN)(agent)

@@ -7,7 +7,7 @@ Notes are written by a fork that may touch the one file `notes.md` beside the tr
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from ipyagent.context.archive import left_ranges
 from ipyagent.context.boundary import newest_picture, room_to_say, said_in
 from ipyagent.context.notes_file import NOTES, Desk, Notes, read_notes
 from ipyagent.context.policy import LOW_SHARE
+from ipyagent.context.ranges import Range
 from ipyagent.context.store_results import text_of
 from ipyagent.context.thresholds import notes_limit
 from ipyagent.errors import AgentError
@@ -35,6 +36,13 @@ HEAD = (
     "The conversation before this point left the context window. These are the notes that were kept during it "
     "(whole in `{path}`); what follows of the conversation is verbatim."
 )
+BESIDE = (
+    "Notes that were kept during the conversation (whole in `{path}`); where the summary says otherwise, it is newer:\n"
+    "<notes>\n{notes}\n</notes>"
+)
+STANDING = (HEAD.partition("{")[0], BESIDE.partition("{")[0])
+BESIDE_TOKENS = 60
+"""Estimated tokens of the words around them."""
 OPEN = " Go on from here without asking."
 NOTHING_NEW = "the update left the notes as they were; a later turn tries again"
 _NAMED = re.compile(r"\{\{(\w+)\}\}")
@@ -211,11 +219,30 @@ def substituted(text: str, values: Mapping[str, str]) -> str:
     return _NAMED.sub(lambda found: values.get(found[1], found[0]), text)
 
 
-def noted(now: Situation) -> str:
-    """The session's notes as they stand in place of what they cover; "" when there are none."""
+def noted(now: Situation, most: int | None = None) -> str:
+    """The session's notes as they stand in place of what they cover, in at most `most` estimated tokens if given; ""
+    when there are none, or none so short."""
     text = read_notes(now.folder / NOTES) if now.noted else None
     kept = _template(now).found_in(text or "")
-    return kept.limited(_limit(now, "notes_section_tokens"), _limit(now, "notes_tokens")).noted
+    whole = kept.limited(_limit(now, "notes_section_tokens"), _limit(now, "notes_tokens")).noted
+    if most is None or estimate_text(whole) <= most:
+        return whole
+    cut = kept.limited(_limit(now, "notes_section_tokens"), most).noted
+    return cut if estimate_text(cut) <= most else ""
+
+
+def notes_before(blocks: Iterable[Block]) -> int:
+    """Estimated tokens of the notes that an earlier compaction has put among these blocks."""
+    texts = (str(block.get("text", "")) for block in blocks)
+    return sum(estimate_text(text) for text in texts if text.startswith(STANDING))
+
+
+def notes_beside(now: Situation, gone: Range, most: int) -> list[Block]:
+    """The notes of a range that a summary takes the place of, to stand beside it in at most `most` estimated tokens:
+    they were written while each turn was new. None where they tell of turns that stay."""
+    if gone.first > 1 or now.noted > gone.last or not (notes := noted(now, most - BESIDE_TOKENS)):
+        return []
+    return [text_block(BESIDE.format(path=_spellings(now.folder / NOTES)[0], notes=notes))]
 
 
 def _template(now: Situation) -> Notes:

@@ -15,7 +15,7 @@ import msgspec
 
 from ipyagent.context.boundary import boundary, head_of, request_blocks_of, said_before, said_in, too_large
 from ipyagent.context.gaps import results_to_shorten, rounds_to_drop, shortened, stated_gap, texts_to_shorten
-from ipyagent.context.notes import noted
+from ipyagent.context.notes import noted, notes_before, notes_beside
 from ipyagent.context.ranges import Range, whole_turns
 from ipyagent.errors import CompactionFailed, CompactionTooLong, ImageRefused, PromptTooLong, TooLarge
 from ipyagent.journal.admission import PICTURES, text_block
@@ -30,6 +30,8 @@ LOST = (
     "and what the user said in it, stands first: carry all of it over. The user's newest request is: {request}"
 )
 NOTES = "Notes that were kept during the part that is left out:\n<notes>\n{notes}\n</notes>"
+NOTES_PART = 4
+"""The notes that stand beside a summary may be this part of what goes, and half of what the summary wins."""
 LITTLE = 400
 """Tokens of a range that no summary makes smaller."""
 PURPOSE = "compaction"
@@ -55,7 +57,7 @@ class SummarizeLayer:
         if line := too_large(now, kept):
             return (LayerDecided(layer=self.name, words=line),)
         gone = whole_turns(now.view, now.turn_starts, now.first, now.last)
-        stays = said_before(gone.blocks) if now.moment != "overflow" else 0
+        stays = said_before(gone.blocks) + notes_before(gone.blocks) if now.moment != "overflow" else 0
         if gone.tokens - stays - (estimate_blocks(kept) if gone.tail else 0) < LITTLE:
             words = f"there is nothing to compact: {gone.words}, about {gone.tokens:,} tokens"
             return (LayerDecided(layer=self.name, words=words),)
@@ -67,10 +69,23 @@ class SummarizeLayer:
             raise CompactionFailed(
                 f"the summary is longer than what it replaces ({estimate_text(summary):,} tokens for {gone.tokens:,})"
             )
-        made = await boundary(now, gone, "summary", head_of(summary, gone), kept)
+        head = head_of(summary, gone)
+        head += notes_beside(now, gone, _room_beside(now, gone, [*head, *(kept if gone.tail else ())]))
+        made = await boundary(now, gone, "summary", head, kept)
         if gone.snapped:
             return (made, LayerDecided(layer=self.name, words=f"the range was made whole turns: {gone.words}"))
         return (made,)
+
+
+def _room_beside(now: Situation, gone: Range, stands: Sequence[Block]) -> int:
+    """Estimated tokens for notes where `stands` comes in the range's place: at most half of what is won, so that as
+    much is left for what the user said and for the work to go on, but never less than what stood of them before."""
+    won, tokens = gone.tokens - estimate_blocks(stands), now.view.count().tokens
+    below = min(now.state.auto_mark, tokens - now.gap) - tokens
+    stood = notes_before(gone.blocks) if now.moment != "overflow" else 0
+    return max(
+        stood, min(gone.tokens // NOTES_PART, won // 2, (won + round(below / now.view.calibration.factor)) // 2)
+    )
 
 
 def directive(now: Situation, gone: Range, wishes: Sequence[str]) -> str:

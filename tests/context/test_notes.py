@@ -487,6 +487,25 @@ def test_the_users_own_instructions_ask_for_a_summary_instead(room: NotesRoom) -
     assert not [event for event in room.events(agent, Compacted) if event.method == "notes"]
 
 
+@pytest.mark.parametrize("lines", [1, 400])
+def test_the_notes_stand_beside_a_paid_summary_in_half_of_what_it_wins(room: NotesRoom, lines: int) -> None:
+    agent = grown(room, notes_tokens=40_000, notes_section_tokens=20_000)
+    room.updates = [noting((LOG, "\n".join(f"Heron {number} was ringed." for number in range(lines))))]
+    room.turn(agent, "turn 6: " + words(6, 900), PYTHON, text("answer 6"))
+    room.replies = [text("<analysis>so</analysis><summary>Birds were ringed.</summary>")]
+    engine_compact(agent, instructions="keep the units")
+    [made] = room.events(agent, Compacted)
+    told = "\n".join(str(block.get("text")) for block in made.blocks)
+    assert made.method == "summary"
+    assert "<summary>\nBirds were ringed.\n</summary>" in told
+    assert f"Heron {lines - 1} was ringed." in told, "of a log that is too long, the end"
+    notes = estimate_text(told.split("<notes>", 1)[1].split("</notes>", 1)[0])
+    assert notes <= (made.tokens_before - made.tokens_after + notes) // 2
+    asked = len(room.server.messages)
+    engine_compact(agent, instructions="keep the units")
+    assert len(room.server.messages) == asked, "what stands already is nothing to compact"
+
+
 def test_a_compaction_during_an_update_uses_the_finished_notes(room: NotesRoom) -> None:
     agent = grown(room)
     assert "heron 5" in room.notes(agent)

@@ -74,6 +74,8 @@ class ClearResults:
             return _decision(now, [results[at] for at in old], BY_COUNT, saved, words)
         pictured = now.view.event_with_images()  # without any picture, the provider's cache of messages begins anew
         old = [at for at in old if results[at].tokens > WORTH and results[at].event != pictured]
+        if not old:
+            return ()
         verdict = judge(now, results, old, keep)
         if not verdict.clear or verdict.cut is None:
             return (LayerDecided(layer=NAME, words=verdict.words),)

@@ -210,8 +210,11 @@ class Engine:
         for layer in self.enabled(moment):
             paid = self._so_far
             for event in await self._consider(layer, moment, "auto") or ():
-                if self._is_news(event):
-                    self.session.record(self._with_price(event, paid))
+                if not self._is_news(event):
+                    continue
+                made = self.session.record(self._with_price(event, paid))
+                if isinstance(made, Compacted) and self.session.view.begins_with(made.id):
+                    self.session.compacted()
 
     @property
     def _so_far(self) -> float | None:

@@ -242,6 +242,9 @@ def new_messages(placed: Sequence[tuple[str, Block, int]], upto: int, most: int)
     return found
 
 
+READING = "memory view, read_file, grep, glob, shell commands that only read"
+
+
 def directive(
     memories: Sequence[Listed], *, messages: int = 0, turns: int, now: float, saved: Sequence[str] = ()
 ) -> str:
@@ -253,6 +256,7 @@ def directive(
     values = {
         "messages": newest if messages else "transcript above",
         "turns": str(turns),
+        "reading": READING if messages else "memory view",  # who reads a transcript has no other tool
         "today": datetime.fromtimestamp(now).strftime("%A %Y-%m-%d"),
         "memories": manifest(memories),
         "saved": already if saved else "",

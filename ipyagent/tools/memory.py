@@ -53,7 +53,7 @@ async def memory(
         view_range: First and last line, from 1; -1 is the end.
         old_str: Must occur once.
         insert_line: Insert after this line; 0 is the beginning.
-        said: The user's exact words, for a user or feedback memory.
+        said: The user's exact words, where they said it; user and feedback need them.
     """
     access = workspace.memory
     if not isinstance(access, MemoryAccess):

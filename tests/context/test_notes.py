@@ -438,6 +438,8 @@ def test_a_turn_that_is_open_with_thinking_is_never_cut_into(room: NotesRoom) ->
 def test_a_turn_that_begins_near_the_mark_is_compacted_by_notes_before_it_thinks(room: NotesRoom) -> None:
     agent = grown(room)
     asked = len(room.server.messages)
+    rules = agent.project.root / "AGENTS.md"
+    rules.write_text("Count herons twice.")
     tokens = agent.session.view.count().tokens
     agent.settings.auto_compact_percent = (tokens + 3_000) * 100 // 32_000
     big = tool("python", {"code": f"print({words(77, 6_000)!r})"}, thinking="let me look")
@@ -447,6 +449,7 @@ def test_a_turn_that_begins_near_the_mark_is_compacted_by_notes_before_it_thinks
     assert made.tokens_before < agent.session.state(0).auto_mark
     newest = room.events(agent, UserSaid)[-1]
     assert newest.id < made.id < [event.id for event in room.events(agent, AssistantSaid)][-2]
+    assert rules.read_text() in str(room.server.messages[-1].body["system"]), "as after any compaction"  # type: ignore[index]
     assert len(room.server.messages) - asked == 3, "two requests and the notes of the turn: the compaction is free"
     assert room.refused() == []
 

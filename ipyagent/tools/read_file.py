@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 from pathlib import Path
 from typing import Any
 
@@ -136,6 +137,8 @@ def _shown(
         raise ToolFailure(f"{name} is {what} of {size:,} bytes, not text; open it with python")
     if suffix in (".csv", ".tsv", ".tab"):
         about = f"{size:,} bytes" + (f", {decoded.encoding}" if decoded.encoding != "utf-8" else "")
+        about += ", a byte order mark first" * (decoded.mark == codecs.BOM_UTF8)
+        about += ", lines end with CR alone" * (decoded.newline == "\r")
         table = delimited_text(decoded.text, name, about, whole, "\t" if suffix != ".csv" else "", pages, stop)
         if table is not None:
             return text_output(capped(table, most), note="table")

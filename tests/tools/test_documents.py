@@ -249,8 +249,8 @@ def test_real_tables_are_told_as_pandas_has_them(here: ShellWorkspace, file: Pat
 
 
 @pytest.mark.parametrize(("data", "options", "remark"), [
-    (b"a,b\r1,x\r2,y\r3,z", {}, ""),
-    (b"\xef\xbb\xbfa,b\r\n1,2\r\n", {}, ""),
+    (b"a,b\r1,x\r2,y\r3,z", {}, "bytes, lines end with CR alone, separator"),
+    (b"\xef\xbb\xbfa,b\r\n1,2\r\n", {}, "bytes, a byte order mark first, separator"),
     (b"a;b\n1,5;2\n2,5;3\n3,25;4\n", {"sep": ";"}, ""),
     (b'a,b\n1,"two\n lines"\n\n2,"quote ""q"" here"\n', {}, ""),
     (b"only\n1\n2\n \n\n-\n", {}, ""),

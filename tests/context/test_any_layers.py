@@ -197,12 +197,10 @@ def test_zebra_is_there_after_every_two_with_a_refusal(first: str, second: str) 
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(3_600)
 @pytest.mark.parametrize("first", ORDERED)
-def test_zebra_is_there_after_every_three_with_a_refusal_at_each_request(first: str) -> None:
-    for others in permutations([what for what in ORDERED if what != first], 2):
-        for at in range(3, 13):
-            hold([("turn", 20), (first, 3), *((what, 4) for what in others)], {at})
+def test_zebra_is_there_after_every_three_with_a_refusal_at_one_request(first: str) -> None:
+    for number, others in enumerate(permutations([what for what in ORDERED if what != first], 2)):
+        hold([("turn", 20), (first, 3), *((what, 4) for what in others)], {3 + number * 7 % 10})
 
 
 _scripts = st.lists(st.tuples(st.sampled_from(OPERATIONS), st.integers(0, 30)), min_size=2, max_size=9)
@@ -218,13 +216,12 @@ def test_nothing_is_lost_in_any_order_of_layers_refusals_stops_undo_and_resume(
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(3_600)
 @settings(
-    max_examples=1_000,
+    max_examples=150,
     deadline=None,
     suppress_health_check=list(HealthCheck),
     phases=(Phase.generate, Phase.shrink),
 )
 @given(_scripts, _refused)
-def test_nor_in_a_thousand_random_ones(script: list[tuple[str, int]], refused: set[int]) -> None:
+def test_nor_in_many_random_ones(script: list[tuple[str, int]], refused: set[int]) -> None:
     hold(script, refused)

@@ -70,8 +70,13 @@ class SummarizeLayer:
                 f"the summary is longer than what it replaces ({estimate_text(summary):,} tokens for {gone.tokens:,})"
             )
         head = head_of(summary, gone)
-        head += notes_beside(now, gone, _room_beside(now, gone, [*head, *(kept if gone.tail else ())]))
-        made = await boundary(now, gone, "summary", head, kept)
+        notes = notes_beside(now, gone, _room_beside(now, gone, [*head, *(kept if gone.tail else ())]))
+        try:
+            made = await boundary(now, gone, "summary", [*head, *notes], kept)
+        except CompactionFailed:  # with what stood of them before it would be no smaller
+            if not notes:
+                raise
+            made = await boundary(now, gone, "summary", head, kept)
         if gone.snapped:
             return (made, LayerDecided(layer=self.name, words=f"the range was made whole turns: {gone.words}"))
         return (made,)

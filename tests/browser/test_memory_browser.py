@@ -183,7 +183,7 @@ def test_ten_thousand_memories_can_be_searched_read_edited_and_taken_back(server
 
 CHIPS = [
     "%load_ext ipyagent\n%config IPyAgent.extraction = False\n%config IPyAgent.recall_selector = False",
-    "%%memory add --type feedback\nPlots have units on their axes.",
+    "%%memory add --type project\nPlots have units on their axes.",
     "%%agent\nplot the mass with units on the axes",
     "1 + 1",
 ]

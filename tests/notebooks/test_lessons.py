@@ -345,7 +345,7 @@ def test_03_full_compaction_is_one_call_that_reads_the_conversation_from_cache(e
     parent = [event.usage for event in of(events, UsageReported) if event.id < fork.id][-1]
     assert fork.usage.cache_read >= 0.99 * parent.prompt
     assert made.tokens_before == tokens(events, made.id - 1)
-    assert made.tokens_after == tokens(events, made.id) < 0.6 * made.tokens_before
+    assert made.tokens_after == tokens(events, made.id) < 0.75 * made.tokens_before
     share = f"{100 * fork.usage.cache_read / fork.usage.prompt:.1f} % of its {fork.usage.prompt:,} prompt tokens"
     sizes = f"{made.tokens_before:,} → {made.tokens_after:,} tokens"
     assert executed.text("full-figures").startswith(f"{sizes}, 1 model call, {share}")

@@ -24,7 +24,7 @@ Answer = Reply | Fault | Callable[[dict[str, Any]], Reply | Fault]
 
 def directive_in(body: dict[str, Any]) -> str:
     """The order of an extraction; "" when the request is none."""
-    for message in body["messages"][-12:]:
+    for message in body.get("messages", [])[-12:]:
         for block in message["content"] if isinstance(message["content"], list) else ():
             if block["type"] == "text" and block["text"].startswith(("<extract-memories>", "Two orders follow")):
                 return str(block["text"][block["text"].index("<extract-memories>") :])

@@ -307,8 +307,9 @@ def _install() -> None:
     _installed = True
 
     def audit(event: str, args: tuple[Any, ...]) -> None:
-        if event in _SPAWNS and _running:
-            _running[-1].spawning(event, sys._getframe(1) if event == "subprocess.Popen" else None)
+        if event in _SPAWNS:
+            for run in _running[-1:]:  # it may end on its thread meanwhile
+                run.spawning(event, sys._getframe(1) if event == "subprocess.Popen" else None)
 
     sys.addaudithook(audit)
     if hasattr(os, "register_at_fork"):

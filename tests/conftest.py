@@ -1,4 +1,4 @@
-"""What holds for every test: Ctrl-C is left as it was found."""
+"""What holds for every test: Ctrl-C is left as it was found, and what starts a kernel for each session is slow."""
 
 from __future__ import annotations
 
@@ -16,6 +16,20 @@ def pytest_configure() -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     # no test touches what the user has in the home directory
     os.environ["IPYAGENT_HOME"] = tempfile.mkdtemp(prefix="ipyagent-tests-")
+
+
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
+    """One more than the processors: most tests wait for a kernel or a server for a part of their time."""
+    if "PYTEST_XDIST_AUTO_NUM_WORKERS" in os.environ:
+        return None  # xdist reads it itself
+    return (os.cpu_count() or 1) + 1
+
+
+@pytest.hookimpl(tryfirst=True)  # before -m chooses
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.path.parent.name in {"whole", "notebooks"} and not item.get_closest_marker("quick"):
+            item.add_marker(pytest.mark.slow)
 
 
 @pytest.fixture(autouse=True)

@@ -43,7 +43,9 @@ def _old_kernels() -> list[object]:
     reason = "IPYAGENT_IPYKERNEL_73 names no folder with ipykernel 7.3"
     return [
         pytest.param("", id="installed"),
-        pytest.param(folder, id="7.3", marks=pytest.mark.skipif(not os.path.isdir(folder), reason=reason)),
+        pytest.param(
+            folder, id="7.3", marks=[pytest.mark.slow, pytest.mark.skipif(not os.path.isdir(folder), reason=reason)]
+        ),
     ]
 
 

@@ -504,7 +504,8 @@ class MemoryAccess:
 
     def _weighed(self, told: Sequence[str], quotes: Sequence[str], asides: Sequence[str] = ()) -> Origin:
         grounds = [self._ground] if self.heard is self._ground else [self._ground, self.heard]
-        found = [each.origin(told, quotes, asides=asides) for each in grounds]
+        spoken = self.heard.spoken()
+        found = [each.origin(told, quotes, asides=asides, spoken=spoken) for each in grounds]
         return min(found, key=lambda origin: worst(origin.source, "said") != "quoted")
 
     def _why(self, source: str, sentence: str, evidence: Evidence, given: Sequence[str], head: Headed) -> str:

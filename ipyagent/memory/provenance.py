@@ -31,7 +31,7 @@ from ipyagent.journal.events import (
     ToolReturned,
     UserSaid,
 )
-from ipyagent.memory.concepts import bare, closest, dates, shared, tongue, weighty
+from ipyagent.memory.concepts import bare, closest, dates, is_idea, shared, tongue, weighty
 from ipyagent.memory.texts import described
 from ipyagent.memory.words import RUN, count, folded
 from ipyagent.trust import is_signed, signature
@@ -61,6 +61,8 @@ MOST_CHARS = 4_000_000
 """Characters of tool results compared, newest first."""
 MOST_TYPED = 100_000
 """Characters of one message that are searched for a quotation."""
+MOST_QUOTED = 400
+"""Words of a quotation that are looked for with slips."""
 MOST_KEPT = 400
 """Characters of one quotation that are kept with a memory."""
 REPEATED = 5
@@ -71,7 +73,9 @@ _ORDERS = re.compile(
     r"do not forget|don'?t forget|make sure|you must|prefers?|preference|(?:note|memo|message|instructions?) (?:for|to)"
     r" (?:the |any |all )?(?:assistant|agent|model|ai|llm|bot)s?|the user (?:wants|likes|asked|asks|said|expects|hates|"
     r"insists|wishes|agreed)|users? (?:likes?|wants?|wish(?:es)?)|(?:tip|hint|reminder) (?:for|to) (?:the )?(?:ai|llm|"
-    r"assistant|agent)|henceforth|from today|save this|bevorzugt?|immer|niemals?|nie|merke?n? (?:dir|sie)|ab jetzt|"
+    r"assistant|agent)|henceforth|from today|save this|"
+    r"from here on|going forward|whenever|every time|(?:is|are) to be|must (?:be|not|receive|have)|"
+    r"(?:assistants?|agents?|ai|ki|llm) ?[:,]|(?:as|per) (?:an? |the )?(?:assistant|user)|the team (?:always|expects)|bevorzugt?|immer|niemals?|nie|merke?n? (?:dir|sie)|ab jetzt|"
     r"ab sofort|künftig|toujours|jamais|désormais|siempre|nunca|recuerda|sempre|всегда|никогда|запомни)\b|"
     r"记住|記住|總是|总是|永远|永遠|从现在|以后都|以后请|必须|一律|用户(?:希望|喜欢|要求)|覚えて|常に|必ず|今後|절대|항상|기억"
 )
@@ -82,11 +86,17 @@ _ASIDE = re.compile(
 """Why and How: the agent's own words, which are not weighed."""
 _MARKS = re.compile(r"(?m)^\s*(?:[#>*+-]+\s+|\d+[.)]\s+)?(?:\*\*[^*\n:：]{1,30}[:：]?\*\*[:：]?\s*)?")
 _ENDS = re.compile(r"(?<=[.!?])[\s\"')\]]+|[。！？；]|;\s+|\n+|(?<=\w):\s+")
+_CLAUSE = re.compile(r"(?i)[,;:，、；：]\s*(?!\d)|\s(?:and|but|then|und|aber|et|mais|y|pero|with|mit|avec|con)\s|并且?|然后|而且|且")
+"""Where what is weighed by itself ends inside a sentence."""
 _ADDRESS = re.compile(
     r"\b[\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63}){1,5}|\bhttps?://\S{3,200}|"
     r"\b(?:[a-z0-9-]{1,63}\.){1,4}(?:com|org|net|io|dev|app|example|test|info|co|ai|de|fr|es|uk|cn|jp|ru|eu|us)\b"
 )
 _TOKEN = re.compile(rf"{RUN}|(?:(?!{RUN})[^\W_])+(?:['’´`](?:(?!{RUN})[^\W_])+)*")
+_ISO_DATE = re.compile(r"\b(?:19|20)\d\d-\d\d-\d\d\b")
+_FIGURE = re.compile(r"(?<![A-Za-z0-9_.,])(?:\d{1,15}(?:[.,'’]\d{1,15}){1,5}|\d{2,15})(?![A-Za-z0-9_])")
+_CAPITAL = re.compile(r"(?<![\w@./-])[^\W\d_a-z]\w{1,40}(?:['’]s)?")
+_NAME = re.compile(r"(?:(?<=[a-zß-ÿ0-9,)] )|(?<=[\u3041-\u9fff] )|(?<=[\u3041-\u9fff])|(?<=\. (?=Dr)))[A-ZÀ-Þ]\w{1,40}")
 _ELLIPSIS = re.compile(r"\s*(?:\[?(?:\.\.\.|…)\]?)\s*")
 _PASTED = (
     re.compile(r"(?s)```.*?(?:```|\Z)"),
@@ -125,11 +135,11 @@ _WONDERS = re.compile(
     r"how (?:many|much|often)|welche\w*|wie ?viele?|wer|wo|combien|quels?|quelles?|cuánt\w+|cuál\w*)\b"
 )
 _DIRECTS = re.compile(
-    r"(?i)\b(?:always|never|prefer\w*|only|no|not|dont|don't|instead|rather|use|keep|should|must|want|wants|please|pls|"
+    r"(?i)\b(?:always|never|prefer\w*|only|no|not|dont|don't|instead|rather|use|keep|should|must|want|wants|"
     r"every|each|everywhere|all|from now|here on|future|next time|without|avoid|stop|remember|like|hate|love|better|"
-    r"immer|nie|niemals|nur|kein\w*|nicht|statt|lieber|bitte|soll\w*|künftig|jedes?|alle|ohne|toujours|jamais|pas|"
-    r"que des|sans|stp|siempre|nunca|no|sin|solo|prefiero|por favor)\b|"
-    r"以后|不要|别|用|请|总是|一律|都|每|保留|先|必须|ください|ないで|いつも|必ず"
+    r"immer|nie|niemals|nur|kein\w*|nicht|statt|lieber|soll\w*|künftig|jedes?|alle|ohne|toujours|jamais|pas|"
+    r"que des|sans|siempre|nunca|no|sin|solo|prefiero)\b|"
+    r"以后|不要|别|用|总是|一律|都|每|保留|先|必须|ないで|いつも|必ず"
 )
 _POLITE = re.compile(
     r"(?i)\b(?:please|pls|plz|can you|could you|would you|will you|can we|could we|bitte|kannst|könn\w+|würde\w*|peux|"
@@ -279,20 +289,38 @@ class Typed:
         return self._near(wanted)
 
     def _near(self, wanted: list[str]) -> tuple[int, int] | None:
+        """Where they stand with slips, with words left out, or with words put in that tell nothing: what was typed is
+        kept as evidence, so that this only finds the place. Numbers and negations must be the same."""
         most = len(wanted) // 4
         words = [word for word, _, _ in self.spans]
-        if not most or len(words) > 4_000:
+        if not most or len(wanted) > MOST_QUOTED:
             return None
-        for first in range(len(words) - len(wanted) + 1):
-            slips = 0
-            for typed, given in zip(words[first : first + len(wanted)], wanted, strict=True):
-                if typed != given:
-                    slips += 1 if _is_slip(typed, given) else most + 1
-                    if slips > most:
-                        break
-            else:
-                return first, first + len(wanted) - 1
-        return None
+        goal, size = set(wanted), len(wanted) + most
+        hits = [word in goal for word in words]
+        there = best = sum(hits[:size])
+        at = 0
+        for end in range(size, len(words)):
+            there += hits[end] - hits[end - size]
+            if there > best:
+                best, at = there, end - size + 1
+        if best < len(wanted) - most:
+            return None
+        at, window = max(0, at - most), words[max(0, at - most) : at + size]
+        codes = SequenceMatcher(None, window, wanted, autojunk=False).get_opcodes()
+        same = [(first, last) for kind, first, last, _, _ in codes if kind == "equal"]
+        if not same:
+            return None
+        slips = 0
+        for kind, first, last, begin, end in codes:
+            typed, given = window[first:last], wanted[begin:end]
+            if kind == "equal" or (not given and (last <= same[0][0] or first >= same[-1][1])):
+                continue
+            if len(typed) != len(given) or not all(map(_is_slip, typed, given)):
+                if any(word in _POLARITY or re.search(r"\d", word) for word in (*typed, *given)) or weighty(" ".join(given)):
+                    return None
+            slips += max(len(typed), len(given))
+        first, last = same[0][0], same[-1][1]
+        return (at + first, at + last - 1) if slips <= most else None
 
     def sentence(self, start: int, end: int) -> tuple[str, str]:
         """The sentence around a place and the clause that it begins in."""
@@ -325,6 +353,24 @@ def _is_slip(one: str, other: str) -> bool:
     return abs(len(one) - len(other)) <= 2 and SequenceMatcher(None, one, other, autojunk=False).ratio() >= 0.75
 
 
+def particulars(text: str, *, prose: bool = False) -> set[str]:
+    """The numbers and names of a text, folded: what is nobody's own wording. In `prose` a name is a word with a capital
+    inside a sentence; else any word with a capital may be one."""
+    text = _ISO_DATE.sub(" ", text)
+    found = {_figure(match.group()) for match in _FIGURE.finditer(text)}
+    for match in (_NAME if prose else _CAPITAL).finditer(text):
+        word = re.sub(r"['’]s?$", "", match.group())
+        if len(word) > 1 and (stems := weighty(word)) and not all(map(is_idea, stems)):
+            found.add(folded(word))
+    return found
+
+
+def _figure(number: str) -> str:
+    """A number without thousands' separators and trailing zeros, the decimal separator a point."""
+    plain = re.sub(r"(?<=\d)[,.'’](?=\d{3}(?!\d))", "", number).replace(",", ".")
+    return plain.rstrip("0").rstrip(".") if "." in plain else plain
+
+
 def is_assent(text: str) -> bool:
     """Whether a text only agrees ("Ok.", "ja", "好的", "do that")."""
     return not any(
@@ -350,6 +396,8 @@ class Ground:
         self._turns = 0
         self._count = 0
         self._orders: list[list[str]] = []
+        self._names: set[str] = set()
+        """Numbers and names of results."""
         self._new: deque[tuple[int, str]] = deque()
         """Results that were not looked at yet."""
         self._new_chars = 0
@@ -431,6 +479,7 @@ class Ground:
             new, self._new, self._new_chars = self._new, deque(), 0
             for at, text in new:
                 self._orders += _orders_in(text)
+                self._names |= particulars(text, prose=True)
                 self._told.append([sys.intern(word) for word in weighty(text)])
                 self._told_at.append(at)
                 self._chars += len(text)
@@ -535,14 +584,24 @@ class Ground:
 
     # ------------------------------------------------------------------ where a text comes from
 
-    def origin(self, told: Iterable[str], quotes: Iterable[str], *, asides: Iterable[str] = ()) -> Origin:
+    def spoken(self) -> str:
+        """All that the user wrote of themselves."""
+        return "\n".join(message.own()[0] for message in self._typed)
+
+    def origin(
+        self, told: Iterable[str], quotes: Iterable[str], *, asides: Iterable[str] = (), spoken: str | None = None
+    ) -> Origin:
         """Where sentences come from that carry out these words of the user: "quoted" when one of them, or what it
-        adds, stands together in a result; "said" when they are about the words; else "inferred". `asides` are the
-        agent's Why and How."""
+        adds, stands together in a result, or has a number or name of a result that the user never typed (`spoken`: in
+        all that is theirs); "said" when they are about the words; else "inferred". `asides` are the agent's Why and
+        How."""
         self.settle()
         told, quotes = list(told), list(quotes)
         ours = {word for quote in quotes for word in weighty(quote)}
         directs = any(_DIRECTS.search(quote) for quote in quotes)
+        turned = bool(quotes) and not any(map(_is_negated, quotes))
+        theirs = "\n".join((*quotes, self.spoken() if spoken is None else spoken))
+        foreign = self._names - particulars(theirs) - {word for word, _, _ in tokens(theirs)}
         related: set[str] = set()
         every: set[str] = set()
         apart, suspect, weak, near = 0, False, "", ""
@@ -550,13 +609,19 @@ class Ground:
             words = list(dict.fromkeys([*weighty(sentence), *(dates(sentence) & ours)]))
             if not words:
                 continue
+            if foreign and not foreign.isdisjoint(particulars(sentence)):
+                return Origin("quoted", sentence.strip())
             same = shared(words, ours)
+            if turned and not directs and _is_negated(sentence) and 2 * closest(words, self._orders) >= len(words):
+                same = set()  # a task says nothing of what is not to be
+            if any(self._is_added(clause, same, turned) for clause in _CLAUSE.split(sentence)):
+                return Origin("quoted", sentence.strip())
             left = [word for word in words if word not in same]
             share = len(same) / len(words)
             ordered = closest(words, self._orders) if not directs and len(words) >= ENOUGH else 0
             if ordered >= ENOUGH and ordered / len(words) >= WHOLE:  # the user spoke of it and ordered nothing
                 return Origin("quoted", sentence.strip())
-            if left and (self._is_told(left, words, share) or self._has_address(sentence, ours)):
+            if left and (self._is_told(left, words, share, task=bool(quotes) and not directs) or self._has_address(sentence, ours)):
                 return Origin("quoted", sentence.strip())
             every.update(words)
             related |= same
@@ -586,10 +651,21 @@ class Ground:
         found = [set(weighty(match.group())) for match in _ADDRESS.finditer(sentence)]
         return any(each and not each <= ours and closest(list(each), self._told) == len(each) for each in found)
 
-    def _is_told(self, left: list[str], words: list[str], share: float) -> bool:
-        """Whether what a sentence adds to the user's words stands in a result."""
+    def _is_added(self, clause: str, same: set[str], turned: bool) -> bool:
+        """Whether a part of a sentence has nothing of the user's words and stands in a result; `turned`: also one that
+        says no where the user's words say none."""
+        part = list(dict.fromkeys(weighty(clause)))
+        left = [word for word in part if word not in same]
+        if len(left) == len(part):
+            told = closest(part, self._told) if len(part) > 1 else 0
+            return bool(part) and len(part) in (told, closest(part, self._orders))
+        return bool(left) and turned and _is_negated(clause) and closest(left, self._told) == len(left)
+
+    def _is_told(self, left: list[str], words: list[str], share: float, *, task: bool) -> bool:
+        """Whether what a sentence adds to the user's words stands in a result; what is added to a `task`, to words that
+        are no standing wish, does so more easily."""
         ordered = closest(left, self._orders)
-        few = share < FEW
+        few = share < FEW or task
         if ordered >= (2 if few else ENOUGH) and ordered / len(left) >= NEAR:
             return True
         if not share and ordered == len(left):
@@ -617,6 +693,10 @@ def sentences(text: str) -> list[str]:
     """The sentences and lines of a text, without list marks and labels such as **Why:**."""
     lines = text.split("\n")  # one by one: a search holds up all threads of the process
     return [found for line in lines for found in _ENDS.split(_MARKS.sub("", line)) if found and found.strip()]
+
+
+def _is_negated(sentence: str) -> bool:
+    return any(word in _POLARITY for word, _, _ in tokens(sentence))
 
 
 def restates(sentence: str, other: str) -> bool:

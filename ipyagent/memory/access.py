@@ -35,6 +35,7 @@ from ipyagent.memory.provenance import (
     Origin,
     Records,
     Typed,
+    adds,
     parts,
     restates,
     said_words,
@@ -478,7 +479,7 @@ class MemoryAccess:
         """The source of a memory and the sentence that decided: of one that is changed, what the change brings counts,
         and what was there stays what it was. `found` are the user's words that are given for it now."""
         told, asides = parts(_word(head.fields.get("description")), head.body)
-        before, _ = parts(_word(old.fields.get("description")), old.body)
+        before, old_asides = parts(_word(old.fields.get("description")), old.body)
         known = {bare(each) for each in before}
         new = [each for each in told if bare(each) not in known]
         quotes = [*found, *(said_words(old.fields) if was == "said" else ())]
@@ -486,18 +487,21 @@ class MemoryAccess:
             if found and self._weighed(told, found).source == "said":
                 return "said", ""
             return self._merged.origin(new, was, lambda left: self._weighed(left, quotes), there=there)
-        if was == "said":
-            new = [each for each in new if not any(restates(each, other) for other in before)]
-            if not new:
-                return "said", ""
         standing = {bare(each) for text in self._own_words() for each in parts("", text)[0]}
-        left = [each for each in (new if was == "said" else told) if bare(each) not in standing]
+        if was == "said":
+            new = [each for each in new if bare(each) not in standing and adds(each, before, ())]
+            changed = self._weighed(new, quotes, [each for each in asides if each not in old_asides])
+            if changed.source == "quoted":
+                return changed.source, changed.sentence
+            more = "" if found else next((each for each in new if adds(each, before, quotes)), "")
+            return ("inferred", more.strip()) if more else (changed.source if new else "said", changed.sentence)
+        left = [each for each in told if bare(each) not in standing]
         if told and not left:
             return "said", ""
         if (name := _word(head.fields.get("name"))).count(" ") > 1:
             asides = [*asides, name]
         origin = self._weighed(left, quotes, asides)
-        if origin.source == "said" or not there or was == "said":
+        if origin.source == "said" or not there:
             return origin.source, origin.sentence
         fresh = self._weighed(new, quotes, asides) if new else Origin("said")
         return worst(fresh.source, was), fresh.sentence

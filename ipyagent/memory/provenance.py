@@ -75,9 +75,9 @@ _ORDERS = re.compile(
     r"insists|wishes|agreed)|users? (?:likes?|wants?|wish(?:es)?)|(?:tip|hint|reminder) (?:for|to) (?:the )?(?:ai|llm|"
     r"assistant|agent)|henceforth|from today|save this|"
     r"from here on|going forward|whenever|every time|(?:is|are) to be|must (?:be|not|receive|have)|"
-    r"(?:assistants?|agents?|ai|ki|llm) ?[:,]|(?:as|per) (?:an? |the )?(?:assistant|user)|the team (?:always|expects)|bevorzugt?|immer|niemals?|nie|merke?n? (?:dir|sie)|ab jetzt|"
+    r"(?:assistants?|agents?|ai|ki|llm|copilots?|models?)(?:-\w{1,20})? ?[-:,]|(?:as|per) (?:an? |the )?(?:assistant|user)|the team (?:always|expects)|bevorzugt?|immer|niemals?|nie|merke?n? (?:dir|sie)|ab jetzt|"
     r"ab sofort|künftig|toujours|jamais|désormais|siempre|nunca|recuerda|sempre|всегда|никогда|запомни)\b|"
-    r"记住|記住|總是|总是|永远|永遠|从现在|以后都|以后请|必须|一律|用户(?:希望|喜欢|要求)|覚えて|常に|必ず|今後|절대|항상|기억"
+    r"记住|記住|總是|总是|永远|永遠|从现在|以后|助手[:：]|必须|一律|用户(?:希望|喜欢|要求)|覚えて|常に|必ず|今後|절대|항상|기억"
 )
 _ASIDE = re.compile(
     r"(?i)[ \t>*-]*\**(?:why|how(?: to apply)?|warum|wieso|grund|begründung|anwendung|wie anwenden|pourquoi|comment|"
@@ -86,7 +86,9 @@ _ASIDE = re.compile(
 """Why and How: the agent's own words, which are not weighed."""
 _MARKS = re.compile(r"(?m)^\s*(?:[#>*+-]+\s+|\d+[.)]\s+)?(?:\*\*[^*\n:：]{1,30}[:：]?\*\*[:：]?\s*)?")
 _ENDS = re.compile(r"(?<=[.!?])[\s\"')\]]+|[。！？；]|;\s+|\n+|(?<=\w):\s+")
-_CLAUSE = re.compile(r"(?i)[,;:，、；：]\s*(?!\d)|\s(?:and|but|then|und|aber|et|mais|y|pero|with|mit|avec|con)\s|并且?|然后|而且|且")
+_CLAUSE = re.compile(
+    r"(?i)[,;:，、；：]\s*(?!\d)|\s(?:and|but|then|und|aber|et|mais|y|pero|with|mit|avec|con)\s|并且?|然后|而且|且"
+)
 """Where what is weighed by itself ends inside a sentence."""
 _ADDRESS = re.compile(
     r"\b[\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63}){1,5}|\bhttps?://\S{3,200}|"
@@ -95,6 +97,8 @@ _ADDRESS = re.compile(
 _TOKEN = re.compile(rf"{RUN}|(?:(?!{RUN})[^\W_])+(?:['’´`](?:(?!{RUN})[^\W_])+)*")
 _ISO_DATE = re.compile(r"\b(?:19|20)\d\d-\d\d-\d\d\b")
 _FIGURE = re.compile(r"(?<![A-Za-z0-9_.,])(?:\d{1,15}(?:[.,'’]\d{1,15}){1,5}|\d{2,15})(?![A-Za-z0-9_])")
+_SENTENCE = re.compile(rf"(?:[^\W\d_]{{2,40}}[ ,'’-]{{1,3}}){{3}}|(?:{RUN}){{5}}")
+"""A line of a result that says something, unlike a row of a table of numbers."""
 _CAPITAL = re.compile(r"(?<![\w@./-])[^\W\d_a-z]\w{1,40}(?:['’]s)?")
 _NAME = re.compile(r"(?:(?<=[a-zß-ÿ0-9,)] )|(?<=[\u3041-\u9fff] )|(?<=[\u3041-\u9fff])|(?<=\. (?=Dr)))[A-ZÀ-Þ]\w{1,40}")
 _ELLIPSIS = re.compile(r"\s*(?:\[?(?:\.\.\.|…)\]?)\s*")
@@ -289,8 +293,9 @@ class Typed:
         return self._near(wanted)
 
     def _near(self, wanted: list[str]) -> tuple[int, int] | None:
-        """Where they stand with slips, with words left out, or with words put in that tell nothing: what was typed is
-        kept as evidence, so that this only finds the place. Numbers and negations must be the same."""
+        """Where they stand with slips, with words left out, or with words put in that tell nothing (of eight words one
+        may be another): what was typed is kept as evidence, so that this only finds the place. Numbers and negations
+        must be the same."""
         most = len(wanted) // 4
         words = [word for word, _, _ in self.spans]
         if not most or len(wanted) > MOST_QUOTED:
@@ -310,17 +315,18 @@ class Typed:
         same = [(first, last) for kind, first, last, _, _ in codes if kind == "equal"]
         if not same:
             return None
-        slips = 0
+        slips = others = 0
         for kind, first, last, begin, end in codes:
             typed, given = window[first:last], wanted[begin:end]
             if kind == "equal" or (not given and (last <= same[0][0] or first >= same[-1][1])):
                 continue
             if len(typed) != len(given) or not all(map(_is_slip, typed, given)):
-                if any(word in _POLARITY or re.search(r"\d", word) for word in (*typed, *given)) or weighty(" ".join(given)):
+                if any(word in _POLARITY or re.search(r"\d", word) for word in (*typed, *given)):
                     return None
+                others += len(weighty(" ".join(given)))
             slips += max(len(typed), len(given))
         first, last = same[0][0], same[-1][1]
-        return (at + first, at + last - 1) if slips <= most else None
+        return (at + first, at + last - 1) if slips <= most and others <= len(wanted) // 8 else None
 
     def sentence(self, start: int, end: int) -> tuple[str, str]:
         """The sentence around a place and the clause that it begins in."""
@@ -373,10 +379,7 @@ def _figure(number: str) -> str:
 
 def is_assent(text: str) -> bool:
     """Whether a text only agrees ("Ok.", "ja", "好的", "do that")."""
-    return not any(
-        word not in _ASSENT
-        for word, _, _ in tokens(_ASSENT_RUNS.sub(" ", text))
-    )
+    return not any(word not in _ASSENT for word, _, _ in tokens(_ASSENT_RUNS.sub(" ", text)))
 
 
 class Ground:
@@ -479,7 +482,7 @@ class Ground:
             new, self._new, self._new_chars = self._new, deque(), 0
             for at, text in new:
                 self._orders += _orders_in(text)
-                self._names |= particulars(text, prose=True)
+                self._names |= particulars("\n".join(filter(_SENTENCE.search, text.split("\n"))), prose=True)
                 self._told.append([sys.intern(word) for word in weighty(text)])
                 self._told_at.append(at)
                 self._chars += len(text)
@@ -621,7 +624,10 @@ class Ground:
             ordered = closest(words, self._orders) if not directs and len(words) >= ENOUGH else 0
             if ordered >= ENOUGH and ordered / len(words) >= WHOLE:  # the user spoke of it and ordered nothing
                 return Origin("quoted", sentence.strip())
-            if left and (self._is_told(left, words, share, task=bool(quotes) and not directs) or self._has_address(sentence, ours)):
+            if left and (
+                self._is_told(left, words, share, task=bool(quotes) and not directs)
+                or self._has_address(sentence, ours)
+            ):
                 return Origin("quoted", sentence.strip())
             every.update(words)
             related |= same
@@ -635,8 +641,12 @@ class Ground:
             words = list(dict.fromkeys(weighty(aside)))
             left = [word for word in words if word not in shared(words, ours)]
             ordered = closest(left, self._orders) if len(left) > ENOUGH else 0
-            if ordered > ENOUGH and ordered / len(words) >= RESTATED:
+            if (ordered > ENOUGH and ordered / len(words) >= RESTATED) or self._has_address(aside, ours):
                 return Origin("quoted", aside.strip())
+            for clause in (part for each in sentences(aside) for part in _CLAUSE.split(each)):
+                part = list(dict.fromkeys(weighty(clause)))
+                if len(part) > 1 and ours.isdisjoint(part) and closest(part, self._orders) == len(part):
+                    return Origin("quoted", aside.strip())
         if not every:
             return Origin("said" if ours else "inferred")
         tongues = tongue(" ".join(quotes)), tongue(" ".join(told))
@@ -677,8 +687,6 @@ class Ground:
         return there >= ENOUGH and there / len(left) >= QUOTED and there / len(words) - share > MARGIN
 
 
-
-
 def parts(description: str, body: str) -> tuple[list[str], list[str]]:
     """The sentences of a memory that are weighed, and its Why and How, each to the end of its paragraph."""
     told, asides = [description], list[str]()
@@ -706,6 +714,15 @@ def restates(sentence: str, other: str) -> bool:
     if not mine or negated[0] != negated[1]:
         return bare(sentence) == bare(other)
     return len(mine & its) / len(mine) >= RESTATED
+
+
+def adds(sentence: str, before: Iterable[str], quotes: Iterable[str]) -> bool:
+    """Whether a sentence says what neither a text nor these words of the user say, or says no where none of both does;
+    a date made absolute adds nothing."""
+    there = [*before, *quotes]
+    known = {word for each in there for word in weighty(each)}
+    words = weighty(sentence)
+    return len(shared(words, known)) < len(set(words)) or (_is_negated(sentence) and not any(map(_is_negated, there)))
 
 
 def worst(*sources: str) -> Source:

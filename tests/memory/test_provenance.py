@@ -48,11 +48,14 @@ def found(known: Ground, *pieces: str) -> list[str]:
         ("图表一律用欧元", "图表一律用欧元"),
         ("一律用欧元", "一律用欧元"),
         ("2.5 km at most", "2.5 km at most"),
+        ("never drop the rows, tell me how many", "Never drop rows, silently; tell me how many"),
+        ("users read it, 2.5 km at most", ""),
+        ("Never drop rows; tell me how many", "Never drop rows, silently; tell me how many"),
     ],
 )
 def test_a_quotation_is_found_in_other_case_punctuation_and_with_slips(piece: str, words: str) -> None:
     text = "Never drop rows, silently; tell me how many. 图表一律用欧元。 naïve users don't read it, 2.5 km at most"
-    assert found(ground(said(text)), piece) == words.split("|")
+    assert found(ground(said(text)), piece) == [each for each in words.split("|") if each]
 
 
 @pytest.mark.parametrize(

@@ -75,8 +75,10 @@ _ORDERS = re.compile(
     r"insists|wishes|agreed)|users? (?:likes?|wants?|wish(?:es)?)|(?:tip|hint|reminder) (?:for|to) (?:the )?(?:ai|llm|"
     r"assistant|agent)|henceforth|from today|save this|"
     r"from here on|going forward|whenever|every time|(?:is|are) to be|must (?:be|not|receive|have)|"
-    r"(?:assistants?|agents?|ai|ki|llm|copilots?|models?)(?:-\w{1,20})? ?[-:,]|(?:as|per) (?:an? |the )?(?:assistant|user)|the team (?:always|expects)|bevorzugt?|immer|niemals?|nie|merke?n? (?:dir|sie)|ab jetzt|"
-    r"ab sofort|künftig|toujours|jamais|désormais|siempre|nunca|recuerda|sempre|всегда|никогда|запомни)\b|"
+    r"(?:assistants?|agents?|ai|ki|llm|copilots?|models?)(?:-\w{1,20})? ?[-:,]|"
+    r"(?:as|per) (?:an? |the )?(?:assistant|user)|the team (?:always|expects)|"
+    r"bevorzugt?|immer|niemals?|nie|merke?n? (?:dir|sie)|ab jetzt|ab sofort|"
+    r"künftig|toujours|jamais|désormais|siempre|nunca|recuerda|sempre|всегда|никогда|запомни)\b|"
     r"记住|記住|總是|总是|永远|永遠|从现在|以后|助手[:：]|必须|一律|用户(?:希望|喜欢|要求)|覚えて|常に|必ず|今後|절대|항상|기억"
 )
 _ASIDE = re.compile(

@@ -34,7 +34,8 @@ _COMMANDS: dict[str, tuple[str, str, str, bool]] = {
     "ls-tree": ("rdtlz", "", "name-only long full-tree", True),
     "rev-parse": ("", "", "short abbrev-ref show-toplevel verify is-inside-work-tree git-dir", True),
     "rev-list": ("", "n", "count all max-count= since= until=", True),
-    "describe": ("", "", "tags always dirty long all abbrev=", True),
+    # Not `--dirty`: it writes the index, whatever the settings.
+    "describe": ("", "", "tags always long all abbrev=", True),
 }
 
 _OWN_ENVIRONMENT = tuple(

@@ -29,6 +29,9 @@ TICK = 0.04
 """Seconds between two pieces of live output."""
 DRAIN = 0.15
 """Longest wait for the last output after the command has ended."""
+_GIT_SETTINGS = (("core.fsmonitor", "false"), ("diff.autoRefreshIndex", "false"))
+"""A repository may not name a program that runs at every `git status`; `git diff` writes no index (it takes a lock for
+that whatever GIT_OPTIONAL_LOCKS says)."""
 
 
 def _permission(arguments: dict[str, Any], workspace: Workspace) -> Permission:
@@ -191,10 +194,9 @@ def _environment(mark: str) -> dict[str, str]:
     environment |= {"PAGER": "cat", "GIT_PAGER": "cat", "GIT_TERMINAL_PROMPT": "0", "GIT_OPTIONAL_LOCKS": "0"}
     count = environment.get("GIT_CONFIG_COUNT", "0")
     if count.isdecimal():
-        # A repository may not name a program that runs at every `git status`.
-        environment[f"GIT_CONFIG_KEY_{count}"] = "core.fsmonitor"
-        environment[f"GIT_CONFIG_VALUE_{count}"] = "false"
-        environment["GIT_CONFIG_COUNT"] = str(int(count) + 1)
+        for number, (key, value) in enumerate(_GIT_SETTINGS, int(count)):
+            environment |= {f"GIT_CONFIG_KEY_{number}": key, f"GIT_CONFIG_VALUE_{number}": value}
+        environment["GIT_CONFIG_COUNT"] = str(int(count) + len(_GIT_SETTINGS))
     return environment
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import subprocess
 from collections.abc import Callable
@@ -71,6 +72,7 @@ git --no-pager log
 
 ASKING = [
     # git that writes or runs something
+    "git describe --dirty", "git describe --always --dirty",
     "git log --output=x", "git log --output x", "git diff --output=x", "git diff -o x", "git show --output=x",
     "git -c core.pager=touch\\ x log", "git -c core.pager='touch x' status", "git --exec-path=. status",
     "git -C /etc status", "git --git-dir=x status", "git diff --ext-diff", "git diff --no-index --ext-diff a b",
@@ -169,6 +171,30 @@ def test_what_needs_no_question_changes_nothing(place: ShellWorkspace) -> None:
     assert state() == before
 
 
+def test_git_that_reads_writes_no_index(tmp_path: Path) -> None:
+    """Not even where the index is out of date: git would refresh it in passing."""
+    from ipyagent.tools.shell import shell
+
+    for words in (
+        ["init", "-q", "."],
+        ["add", "."],
+        ["-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qm", "x"],
+    ):
+        (tmp_path / "a.txt").write_text("a\n")
+        subprocess.run(["git", *words], cwd=tmp_path, check=True)
+    here = ShellWorkspace(tmp_path)
+    index = tmp_path / ".git/index"
+    before = index.read_bytes(), index.stat().st_mtime_ns
+    more = ["git diff --quiet", "git diff --raw HEAD", "git describe --always", "git describe --always --dirty",
+            "git ls-files -m", "git status --porcelain", "git diff --cached"]  # fmt: skip
+    for day, command in enumerate([*(each for each in HARMLESS if each.startswith("git")), *more], 1):
+        if not only_reads(command, here):
+            continue
+        os.utime(tmp_path / "a.txt", (day * 86_400, day * 86_400))
+        asyncio.run(shell.run({"command": command}, here))
+        assert (index.read_bytes(), index.stat().st_mtime_ns) == before, command
+
+
 def _installed(name: str) -> bool:
     import shutil
 
@@ -261,9 +287,7 @@ def test_an_empty_folder_named_like_a_repository_hides_none(tmp_path: Path) -> N
     assert not only_reads("git diff", ShellWorkspace(tmp_path / "sub"))
 
 
-def test_a_program_of_the_project_is_not_the_systems(
-    place: ShellWorkspace, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_program_of_the_project_is_not_the_systems(place: ShellWorkspace, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", f"{place.root}:/usr/bin:/bin")
     assert not only_reads("ls", place)
     assert only_reads("cat a.txt", place)

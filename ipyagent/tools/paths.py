@@ -6,7 +6,9 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import stat
+import unicodedata
 from difflib import get_close_matches
 from pathlib import Path
 
@@ -16,6 +18,8 @@ from ipyagent.journal.stored import FOLDER
 
 GUARDED = (".git", ".ipyagent")
 """Folders no tool writes into, at any depth."""
+_SHORT = re.compile(r"(?:git|gi[0-9a-f]{4}|ipyage|ip[0-9a-f]{4})~[0-9]+")
+"""Their names of eight characters on Windows (`GIT~1`)."""
 
 _UNREAL = ("/proc", "/sys", "/dev")
 
@@ -64,10 +68,9 @@ def writable(path: str, workspace: Workspace) -> Path:
     target = resolved(path, workspace)
     if not target.is_relative_to(workspace.root):
         raise ToolFailure(f"{path} is outside the project {workspace.root}: files are written inside it only")
-    # Case is folded: on some file systems `.GIT` is `.git`.
     for part in target.relative_to(workspace.root).parts:
-        if part.casefold() in GUARDED:
-            raise ToolFailure(f"{path}: files in {part} are not written by tools")
+        if is_guarded(part):
+            raise ToolFailure(f"{path}: files in {part!a} are not written by tools")
     try:
         mode = target.stat().st_mode
     except (FileNotFoundError, NotADirectoryError):
@@ -79,6 +82,24 @@ def writable(path: str, workspace: Workspace) -> Path:
     if not os.access(target, os.W_OK):
         raise ToolFailure(f"{path} is read-only")
     return target
+
+
+def same_file_name(part: str) -> str:
+    """What a part of a path is for the file system that tells least apart: case, width and the form of accents count
+    nothing (APFS, NTFS), nor do characters without a shape (HFS+), dots and blanks at the end and what follows a colon
+    (NTFS)."""
+    if part.isascii():
+        folded = part.casefold()
+    else:
+        shown = (each for each in unicodedata.normalize("NFKC", part) if unicodedata.category(each)[0] != "C")
+        folded = unicodedata.normalize("NFKC", "".join(shown).casefold())
+    return folded.partition(":")[0].rstrip(". ")
+
+
+def is_guarded(part: str) -> bool:
+    """Whether a part of a path is a folder that no tool writes into, on any file system."""
+    name = same_file_name(part)
+    return name in GUARDED or bool(_SHORT.fullmatch(name))
 
 
 def _unreal(path: Path) -> bool:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from ipyagent.errors import ToolFailure
 from ipyagent.journal.events import FileChanged
 from ipyagent.tools.changes import current, written_beside
-from ipyagent.tools.paths import GUARDED, digest
+from ipyagent.tools.paths import digest, is_guarded
 
 
 class Undone(NamedTuple):
@@ -45,7 +45,7 @@ def _inside(path: str, root: Path) -> Path:
     target = (base / path).resolve()
     if not target.is_relative_to(base):
         raise ToolFailure("it is outside the project")
-    if any(part.casefold() in GUARDED for part in target.relative_to(base).parts):
+    if any(is_guarded(part) for part in target.relative_to(base).parts):
         raise ToolFailure("files in .git and .ipyagent are not written")
     return target
 

@@ -22,9 +22,14 @@ _SEQUENCE = re.compile(
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029]")
 _TURNING = re.compile(r"[\u202a-\u202e\u2066-\u2069]")  # bidirectional embeddings, overrides, isolates
 _SURROGATE = re.compile(r"[\ud800-\udfff]")
-_UNSEEN = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u034f\u115f\u1160\u17b4\u17b5\u2000-\u200f\u2028-\u202f"
-                     r"\u205f-\u206f\u3000\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\ud800-\udfff"
-                     r"\U000e0000-\U000e0fff]")  # fmt: skip
+_UNSEEN = re.compile(
+    r"[\x00-\x08\x0b-\x1f\x7f-\xa0\xad\u034f\u0600-\u0605\u061c\u06dd\u070f\u0890\u0891\u08e2\u115f\u1160\u1680"
+    r"\u17b4\u17b5\u180b-\u180f\u2000-\u200f\u2028-\u202f\u205f-\u206f\u2800\u3000\u3164\ud800-\udfff\ufe00-\ufe0f"
+    r"\ufeff\uffa0\ufff0-\ufffc\U000110bd\U000110cd\U00013430-\U0001343f\U00016fe4\U0001bca0-\U0001bca3\U0001d159"
+    r"\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
+)
+"""Controls, format characters, every blank but the usual one, variation selectors, letters and signs without a
+shape (fillers, the empty Braille pattern, the null note head), and lone surrogates."""
 
 
 def plain(text: str) -> str:

@@ -282,7 +282,31 @@ def test_a_link_is_written_through_inside_the_project_only(workspace: ShellWorks
 
 @pytest.mark.parametrize(
     "path",
-    [".git/config", "sub/.git/hooks/pre-commit", ".GIT/config", ".ipyagent/rules", "../x", "/etc/x", "pipe", "."],
+    [
+        ".git/config",
+        "sub/.git/hooks/pre-commit",
+        ".GIT/config",
+        ".ipyagent/rules",
+        "../x",
+        "/etc/x",
+        "pipe",
+        ".",
+        ".g\u200cit/config",
+        ".gi\ufefft/x",
+        ".git::$INDEX_ALLOCATION/x",
+        ".git:x/y",
+        "GIT~1/config",
+        "git~2",
+        ".git. ./x",
+        ".git /x",
+        ".\uff47it/x",
+        "GI7EBA~1/x",
+        ".IpyAgent./sessions/x",
+        "IPYAGE~1/x",
+        "IP12AB~1/x",
+        ".ipy\u2060agent/x",
+        ".g\u0131t\u200d/../.git\u180e/x",
+    ],
 )
 def test_guarded_and_outside_paths_are_never_written(workspace: ShellWorkspace, path: str) -> None:
     os.mkfifo(workspace.root / "pipe")

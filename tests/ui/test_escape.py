@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import unicodedata
+
 import pytest
 
 from ipyagent.ui.escape import escape, exact, line, output, plain
@@ -42,6 +44,17 @@ def test_exact_loses_no_character() -> None:
     for mark in ("␛[8m", "⟨U+200B⟩", "⟨U+202E⟩", "␀", "⟨U+FEFF⟩", "⟨U+E0041⟩"):
         assert mark in shown
     assert exact("def f():\n\treturn 'é 漢字 ✓'\n") == "def f():\n\treturn 'é 漢字 ✓'\n"
+
+
+def test_exact_spells_out_every_character_without_a_shape() -> None:
+    """All controls, format characters and unusual blanks of Unicode, and what has no shape although it is a letter,
+    a sign or a mark."""
+    kinds = ("Cc", "Cf", "Cs", "Zl", "Zp", "Zs")
+    unseen = {chr(code) for code in range(0x110000) if unicodedata.category(chr(code)) in kinds} - set(" \n\t")
+    unseen |= set("\u034f\u115f\u1160\u17b4\u17b5\u180b\u180f\u2065\u2800\u3164\ufe0f\uffa0\ufffc\U0001d159\U000e0100")
+    assert [f"U+{ord(each):04X}" for each in sorted(unseen) if each in exact(f"a{each}b")] == []
+    assert exact("a\u061c\u180e\u2800\xa0\U0001d173") == "a⟨U+061C⟩⟨U+180E⟩⟨U+2800⟩⟨U+00A0⟩ ⟨U+1D173⟩"
+    assert exact("naïve İstanbul 漢字 한글 हिन्दी 👍🏽\tx") == "naïve İstanbul 漢字 한글 हिन्दी 👍🏽\tx"
 
 
 def test_escape_is_safe_in_text_and_in_attributes() -> None:

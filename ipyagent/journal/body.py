@@ -85,6 +85,12 @@ class Body:
         return any(self.over or block["type"] != "tool_result" for block in after)
 
     @property
+    def has_thinking(self) -> bool:
+        """Whether thinking is in the messages, or may come back with some."""
+        back = (block for each in self.standing for message in each.messages for block in message["content"])
+        return bool(self._thinking) or any(block["type"] in THINKING for block in back)
+
+    @property
     def has_pictures(self) -> bool:
         """Whether a picture or document is in the messages."""
         return bool(self._images)

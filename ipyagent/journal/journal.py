@@ -87,12 +87,14 @@ class Journal:
         return journal
 
     @classmethod
-    def open(cls, folder: Path, replay: Callable[[Event], None]) -> tuple[Journal, list[Problem]]:
+    def open(
+        cls, folder: Path, replay: Callable[[Event], None], problems: list[Problem] | None = None
+    ) -> tuple[Journal, list[Problem]]:
         """An existing session for appending, and what could not be read of it.
 
-        Each event is handed to `replay` in order and not kept here. Raises JournalError when
-        another kernel holds the session (fork it then), it cannot be read, or no line of it is an
-        event.
+        Each event is handed to `replay` in order and not kept here; by then `problems` (given: that list) has what was
+        wrong before it. Raises JournalError when another kernel holds the session (fork it then), it cannot be read,
+        or no line of it is an event.
         """
         path = folder / TRANSCRIPT
         if not path.exists():
@@ -105,7 +107,7 @@ class Journal:
             ) from None
         if lock is None:
             raise JournalError(f"session {folder.name} is open in another kernel; %agent fork continues in a copy")
-        problems: list[Problem] = []
+        problems = [] if problems is None else problems
         try:
             last = events = 0
             for event in read_events(path, problems):

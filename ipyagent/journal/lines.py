@@ -18,18 +18,20 @@ from ipyagent.journal.events import Event
 
 E = TypeVar("E", bound=Event)
 
+NOT_UNICODE = "characters that are not Unicode"
 _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder(Event)
 
 
 class Problem(msgspec.Struct, frozen=True):
     """One thing in a transcript that could not be used. `line` counts from 1; `torn`: a crash cut
-    the last line off."""
+    the last line off; `altered`: an event was read with other characters than it was written with."""
 
     path: Path
     line: int
     what: str
     torn: bool = False
+    altered: bool = False
 
     def __str__(self) -> str:
         return f"{self.path.name} line {self.line}: {self.what}"
@@ -77,7 +79,7 @@ def _decode(line: bytes) -> tuple[Event | None, str]:
         event = msgspec.convert(clean_json(json.loads(line.decode("utf-8", "replace"))), Event)
     except (ValueError, msgspec.ValidationError, RecursionError):
         return None, reason
-    return event, "characters that are not Unicode"
+    return event, NOT_UNICODE
 
 
 def _decode_line(line: bytes) -> Iterator[tuple[Event | None, str]]:
@@ -116,7 +118,7 @@ def read_events(path: Path, problems: list[Problem] | None = None) -> Iterator[E
                         gap = True
                         continue
                     if wrong:
-                        found.append(Problem(path, number, f"{wrong}, repaired"))
+                        found.append(Problem(path, number, f"{wrong}, repaired", altered=NOT_UNICODE in wrong))
                     if event == previous:
                         found.append(Problem(path, number, f"event {event.id} is written twice, read once"))
                         continue

@@ -231,6 +231,11 @@ class View:
             return list(self.system), list(self.tools), list(self.messages)
         return marked(self.system, self.tools, self.messages, anchor=self._talk.entries.anchor, ttl=ttl)
 
+    @property
+    def has_thinking(self) -> bool:
+        """Whether thinking may go out with a request, this one or one after an undo."""
+        return self._talk.body.has_thinking
+
     def event_with_images(self, message: int | None = None) -> int | None:
         """The newest event whose images are in the view (in message `message`, if given)."""
         return self._talk.body.event_with_images(message)

@@ -20,6 +20,7 @@ from ipyagent.journal.events import (
     LayerFailed,
     ModelChosen,
     SessionStarted,
+    ThinkingDropped,
     ToolReturned,
     TurnEnded,
 )
@@ -101,35 +102,41 @@ class Session:
         return cls(Journal.create(sessions, started), view, history)
 
     @classmethod
-    def open(cls, folder: Path) -> tuple[Session, list[Problem]]:
-        """A stored session; its cut-off turn is closed. Raises JournalError when it is in use."""
+    def open(cls, folder: Path, *, damaged: bool = False) -> tuple[Session, list[Problem]]:
+        """A stored session; its cut-off turn is closed, and where events are missing (`damaged`: it is known) no
+        thinking goes out again, for its signature is that of what stood before it. Raises JournalError when it is
+        in use."""
         view, history, watch = View(), History(), CacheWatch()
 
         chosen = ModelChosen(model="")
+        problems: list[Problem] = []
+        last = seen = 0
 
         def replay(event: Event) -> None:
-            nonlocal chosen
+            nonlocal chosen, damaged, last, seen
+            damaged |= event.parent != last or any(problem.altered for problem in problems[seen:])
+            damaged &= not (isinstance(event, ThinkingDropped) and event.upto >= last)
+            last, seen = event.id, len(problems)
             view.apply(event)
             history.apply(event)
             watch.apply(event)
             chosen = event if isinstance(event, ModelChosen) else chosen
 
-        journal, problems = Journal.open(folder, replay)
+        journal, problems = Journal.open(folder, replay, problems)
         session = cls(journal, view, history, watch)
         session.info = ModelInfo(model=chosen.model, window=chosen.window, max_output=chosen.max_output)
-        if history.unfinished:
-            ended = TurnEnded(
-                status="stopped",
-                message="cut off: the kernel stopped",
-                variables=history.variables,
-            )
-            try:
+        ended = TurnEnded(status="stopped", message="cut off: the kernel stopped", variables=history.variables)
+        try:
+            if damaged and view.has_thinking:
+                session.record(ThinkingDropped(upto=last, why="the transcript is damaged"))
+            if history.unfinished:
                 session.close_open("The kernel stopped.")
                 session.end(ended)
-            except JournalError:
-                journal.close()
-                raise
-            problems.append(Problem(journal.path, journal.last, "the last turn was cut off by a crash; it is closed"))
+                what = "the last turn was cut off by a crash; it is closed"
+                problems.append(Problem(journal.path, journal.last, what))
+        except JournalError:
+            journal.close()
+            raise
         return session, problems
 
     @classmethod
@@ -139,7 +146,7 @@ class Session:
         """A new session that begins as a copy of another, up to event `upto` (0: all)."""
         journal, problems = Journal.fork(source, sessions, started, upto)
         journal.close()
-        session, later = cls.open(journal.folder)
+        session, later = cls.open(journal.folder, damaged=any(not problem.torn for problem in problems))
         return session, [*problems, *later]
 
     def __repr__(self) -> str:

@@ -11,11 +11,13 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from loop_rig import MODEL, Rig, result_text
+from loop_rig import MODEL, Person, Rig, result_text
 
 import ipyagent
+from ipyagent.agent import Agent, Options
 from ipyagent.errors import WindowTooSmall
 from ipyagent.journal.events import AssistantSaid, BlockDropped, Reminded, ThinkingDropped, ToolCalled, UsageReported
+from ipyagent.journal.journal import read_events
 from ipyagent.journal.protocols import ToolOutput
 from ipyagent.loop.calls import _unknown
 from ipyagent.practice.replies import (
@@ -283,6 +285,37 @@ def test_bound_thinking_is_never_refused_in_a_long_mixed_session(make_rig: Calla
     assert [exchange.error for exchange in rig.server.refused] == []
     kinds = [b["type"] for m in (rig.server.messages[-1].body or {})["messages"] for b in m["content"]]
     assert kinds.count("thinking") > 5
+
+
+def test_a_damaged_journal_sends_no_thinking_that_is_refused(rig: Rig, server: PracticeServer) -> None:
+    """Whatever line is lost, or has lost characters: the first request after it is taken. Taken up once more, the
+    thinking since then stays."""
+    for number in range(2):
+        server.script(tool("python", {"code": f"x = {number}"}, thinking="Hm."), text("so", thinking="It is done."))
+        assert rig.turn(f"naïve question {number}").status == "finished"
+    whole = rig.events()
+    session = rig.agent.session
+    assert session is not None
+    path = session.journal.path
+    rig.agent.close()
+    lines = path.read_bytes().splitlines(keepends=True)
+    dropped = 0
+    for at in range(1, len(lines)):
+        for damaged in (b"", b"\x00" * 40 + b"\n", lines[at].replace("ï".encode(), b"\xef"), lines[at][:40] + b"\n"):
+            path.write_bytes(b"".join([*lines[:at], damaged, *lines[at + 1 :]]))
+            if path.read_bytes() == b"".join(lines):
+                continue
+            for again in range(2):
+                server.script(text("fine", thinking="Once more."))
+                agent = Agent(settings=rig.settings, folder=rig.folder)
+                agent.resume(path.parent.name)
+                result = agent.prepare("go on", Options(), Person(can_ask=False)).run_blocking()
+                told = [event for event in read_events(path) if isinstance(event, ThinkingDropped)]
+                agent.close()
+                assert (result.status, server.refused) == ("finished", []), (again, whole[at])
+                assert len(told) <= 1, "once for one damage"
+            dropped += len(told)
+    assert dropped > len(lines) / 2
 
 
 def test_the_turn_ends_as_a_limit_after_max_turns(rig: Rig) -> None:

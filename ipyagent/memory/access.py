@@ -26,21 +26,19 @@ from ipyagent.memory.names import INDEX, ROOT, SUFFIX, checked_name, loose_path,
 from ipyagent.memory.names import SCOPES as SCOPES
 from ipyagent.memory.provenance import (
     BETWEEN,
-    MOST_KEPT,
     OLD_LABEL,
     PERSONAL,
     RECORDED,
-    Evidence,
     Ground,
     Origin,
     Records,
-    Typed,
-    adds,
+    added,
     parts,
     restates,
     said_words,
     worst,
 )
+from ipyagent.memory.quotation import MOST_KEPT, Evidence, Quote, Typed
 from ipyagent.memory.scan import CLAIMED, Memory
 from ipyagent.memory.secrets import find_secrets, refusal
 from ipyagent.memory.texts import KEPT, described
@@ -432,7 +430,7 @@ class MemoryAccess:
         known = said_words(old.fields) if was == "said" else []
         given = list(said) or [each for each in said_words(head.fields) if each not in said_words(old.fields)]
         evidence = self._evidence(given)
-        source, sentence = self._origin(head, old, was, [each.words for each in evidence.quotes], there=bool(before))
+        source, sentence = self._origin(head, old, was, evidence.quotes, there=bool(before))
         if source == "said":
             words = [*_still(known, head, old), *(each.words for each in evidence.quotes)]
             where = evidence.quotes[-1] if evidence.quotes else None
@@ -475,41 +473,42 @@ class MemoryAccess:
         more: Sequence[Typed] = self._merged.transcripts(given) if self._merged is not None and given else ()
         return self.heard.evidence(given, more=more)
 
-    def _origin(self, head: Headed, old: Headed, was: str, found: Sequence[str], *, there: bool) -> tuple[str, str]:
+    def _origin(self, head: Headed, old: Headed, was: str, found: Sequence[Quote], *, there: bool) -> tuple[str, str]:
         """The source of a memory and the sentence that decided: of one that is changed, what the change brings counts,
         and what was there stays what it was. `found` are the user's words that are given for it now."""
         told, asides = parts(_word(head.fields.get("description")), head.body)
         before, old_asides = parts(_word(old.fields.get("description")), old.body)
+        asides = [*asides, *(name for name in [_word(head.fields.get("name"))] if name.count(" ") > 1)]
+        old_asides = [*old_asides, _word(old.fields.get("name"))]
         known = {bare(each) for each in before}
         new = [each for each in told if bare(each) not in known]
-        quotes = [*found, *(said_words(old.fields) if was == "said" else ())]
+        kept = [Quote(each, "", 0) for each in (said_words(old.fields) if was == "said" else ())]
+        quotes = [*found, *kept]
         if self._merged is not None:
             if found and self._weighed(told, found).source == "said":
                 return "said", ""
             return self._merged.origin(new, was, lambda left: self._weighed(left, quotes), there=there)
         standing = {bare(each) for text in self._own_words() for each in parts("", text)[0]}
         if was == "said":
-            new = [each for each in new if bare(each) not in standing and adds(each, before, ())]
+            new = added((each for each in new if bare(each) not in standing), before)
             changed = self._weighed(new, quotes, [each for each in asides if each not in old_asides])
-            if changed.source == "quoted":
-                return changed.source, changed.sentence
-            more = "" if found else next((each for each in new if adds(each, before, quotes)), "")
-            return ("inferred", more.strip()) if more else (changed.source if new else "said", changed.sentence)
+            if changed.source == "quoted" or not new:
+                return ("said" if changed.source != "quoted" else "quoted"), changed.sentence
+            more = [] if found else added(new, [*before, *(quote.words for quote in quotes)])
+            return ("inferred", more[0].strip()) if more else (changed.source, changed.sentence)
         left = [each for each in told if bare(each) not in standing]
         if told and not left:
             return "said", ""
-        if (name := _word(head.fields.get("name"))).count(" ") > 1:
-            asides = [*asides, name]
         origin = self._weighed(left, quotes, asides)
         if origin.source == "said" or not there:
             return origin.source, origin.sentence
         fresh = self._weighed(new, quotes, asides) if new else Origin("said")
         return worst(fresh.source, was), fresh.sentence
 
-    def _weighed(self, told: Sequence[str], quotes: Sequence[str], asides: Sequence[str] = ()) -> Origin:
+    def _weighed(self, told: Sequence[str], quotes: Sequence[Quote], asides: Sequence[str] = ()) -> Origin:
         grounds = [self._ground] if self.heard is self._ground else [self._ground, self.heard]
-        spoken = self.heard.spoken()
-        found = [each.origin(told, quotes, asides=asides, spoken=spoken) for each in grounds]
+        words, beside = [each.words for each in quotes], [each.beside for each in quotes]
+        found = [each.origin(told, words, beside=beside, asides=asides, typed=self.heard.words) for each in grounds]
         return min(found, key=lambda origin: worst(origin.source, "said") != "quoted")
 
     def _why(self, source: str, sentence: str, evidence: Evidence, given: Sequence[str], head: Headed) -> str:
@@ -519,7 +518,7 @@ class MemoryAccess:
             return f"{shown!r} comes from what tools returned, which is no order; only the user's own words count."
         if not given:
             told = f"{_word(head.fields.get('description'))}\n{head.body}"
-            near = self.heard.nearest(told)
+            near = self.heard.words.nearest(told)
             where = f"; nearest the user typed {near}" if near else ""
             return f"A user or feedback memory carries out the user's words: give them, exactly, in `said`{where}."
         if evidence.problems:

@@ -43,6 +43,13 @@ _LONGEST = 8
 """Characters of the longest idea in an unspaced script."""
 
 
+_SCRIPTS = {
+    "ja": "\u3041-\u30ff", "ko": "\uac00-\ud7ff", "zh": "\u3400-\u9fff", "el": "\u0370-\u03ff", "ru": "\u0400-\u04ff",
+    "he": "\u0590-\u05ff", "ar": "\u0600-\u06ff", "hi": "\u0900-\u097f", "th": "\u0e00-\u0e7f",
+}  # fmt: skip
+"""The letters that tell a language, or one that is written with them."""
+
+
 class _Known(NamedTuple):
     exact: dict[str, str]
     begins: dict[str, str]
@@ -76,9 +83,9 @@ def _known() -> _Known:
 
 
 def tongue(text: str) -> str:
-    """The language of a text: "en", "de", "fr", "es" by its small words, else the script ("ja", "zh", "ko"); "" when
+    """The language of a text: "en", "de", "fr", "es" by its small words, else the script ("ja", "zh", "ru"); "" when
     neither tells."""
-    for name, letters in (("ja", "\u3041-\u30ff"), ("ko", "\uac00-\ud7ff"), ("zh", "\u3400-\u9fff")):
+    for name, letters in _SCRIPTS.items():
         if re.search(f"[{letters}]", text):
             return name
     there = set(re.findall(r"\w+", folded(text[:10_000])))

@@ -9,12 +9,8 @@ from __future__ import annotations
 
 import re
 import sys
-import unicodedata
-from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from difflib import SequenceMatcher
-from functools import cached_property
 from pathlib import Path
 from threading import Lock
 from typing import Any, Literal, NamedTuple, TypeAlias
@@ -32,15 +28,14 @@ from ipyagent.journal.events import (
     UserSaid,
 )
 from ipyagent.memory.concepts import bare, closest, dates, is_idea, shared, tongue, weighty
+from ipyagent.memory.quotation import NEGATIONS, Evidence, Typed, Words, is_negated, tokens
 from ipyagent.memory.texts import described
-from ipyagent.memory.words import RUN, count, folded
+from ipyagent.memory.words import RUN, folded
 from ipyagent.trust import is_signed, signature
 
 Source: TypeAlias = Literal["said", "claimed", "inferred", "quoted"]
 PERSONAL = ("user", "feedback")
 """Types whose words come from the user alone."""
-FEWEST_WORDS = 3
-"""Words of a quotation, unless it is a whole message."""
 ABOUT = 1 / 6
 """Share of a memory's words that its quotations must have for it to be about them."""
 FEW = 1 / 3
@@ -59,12 +54,6 @@ ORDER_CHARS = 300
 """Characters before and after a word such as "always" that belong to what it orders."""
 MOST_CHARS = 4_000_000
 """Characters of tool results compared, newest first."""
-MOST_TYPED = 100_000
-"""Characters of one message that are searched for a quotation."""
-MOST_QUOTED = 400
-"""Words of a quotation that are looked for with slips."""
-MOST_KEPT = 400
-"""Characters of one quotation that are kept with a memory."""
 REPEATED = 5
 """Telling words in a row that a message has in common with an earlier result: they were pasted."""
 
@@ -96,79 +85,19 @@ _ADDRESS = re.compile(
     r"\b[\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63}){1,5}|\bhttps?://\S{3,200}|"
     r"\b(?:[a-z0-9-]{1,63}\.){1,4}(?:com|org|net|io|dev|app|example|test|info|co|ai|de|fr|es|uk|cn|jp|ru|eu|us)\b"
 )
-_TOKEN = re.compile(rf"{RUN}|(?:(?!{RUN})[^\W_])+(?:['’´`](?:(?!{RUN})[^\W_])+)*")
 _ISO_DATE = re.compile(r"\b(?:19|20)\d\d-\d\d-\d\d\b")
 _FIGURE = re.compile(r"(?<![A-Za-z0-9_.,])(?:\d{1,15}(?:[.,'’]\d{1,15}){1,5}|\d{2,15})(?![A-Za-z0-9_])")
 _SENTENCE = re.compile(rf"(?:[^\W\d_]{{2,40}}[ ,'’-]{{1,3}}){{3}}|(?:{RUN}){{5}}")
 """A line of a result that says something, unlike a row of a table of numbers."""
+_CELLS = re.compile(r"[\n,;|\t\"]")
 _CAPITAL = re.compile(r"(?<![\w@./-])[^\W\d_a-z]\w{1,40}(?:['’]s)?")
 _NAME = re.compile(r"(?:(?<=[a-zß-ÿ0-9,)] )|(?<=[\u3041-\u9fff] )|(?<=[\u3041-\u9fff])|(?<=\. (?=Dr)))[A-ZÀ-Þ]\w{1,40}")
-_ELLIPSIS = re.compile(r"\s*(?:\[?(?:\.\.\.|…)\]?)\s*")
-_PASTED = (
-    re.compile(r"(?s)```.*?(?:```|\Z)"),
-    re.compile(r"(?m)^[ \t]*>.*$"),
-    re.compile(r"(?m)(?:^[^\n]*(?:[,;\t|][^,;\t|\n]*){3}$\n?){3,}"),
-    re.compile(
-        r"(?is)(?:^|[.!?\n。！？，,]\s*)"
-        r"(?:(?:and|please|pls|can you|could you|now|bitte|kannst du|peux-tu|puedes|请|帮我)[ ,]*){0,2}"
-        r"(?:summari[sz]e|translate|explain|proofread|rephrase|rewrite|classify|interpret|what does|what is|"
-        r"what do you (?:make|think) of|fass\w*|übersetz\w*|erklär\w*|was (?:bedeutet|heißt|ist)|résume\w*|tradui\w*|"
-        r"expliqu\w*|resum\w*|traduc\w*|explica\w*|总结|翻译|解释|要約|翻訳|説明)[^\n:：]{0,80}[:：]\s*(.*)"
-    ),
-    re.compile(r"[“\"«「『„]((?:[^”\"»」』“\n]){20,2000})[”\"»」』“]"),
-)
-"""What stands in a message and is not the user's own words; of the last kind, quotation marks, the words may be."""
-_REPORTED = re.compile(
-    r"(?i)\b(?:file|table|row|line|csv|readme|page|document|docs?|column|cell|note|e-?mail|comment|script|website|"
-    r"pdf|text|dataset|sheet)(?:[ -]?\d+)? (?:says|said|states|tells|claims|asks|wants|reads|contains|mentions)\b|"
-    r"\b(?:comments|notes|rows|files|docs) (?:say|state|tell|claim|ask|want|mention)\b|"
-    r"\b(?:according to|as in|like in|follow(?:ing)?|obey|do) (?:what )?(?:the |this |that )?(?:instructions?|file|"
-    r"table|row|csv|readme|page|document|comments?|notes?)\b|"
-    r"\blaut (?:der |dem |den )?\w*(?:datei|tabelle|zeile|kommentar|notiz|spalte)\w*|"
-    r"in (?:der|dem) (?:datei|tabelle|zeile|spalte|mail)\b[^.!?\n]{0,40}\bsteht|"
-    r"\b(?:fichier|tableau|ligne|page|commentaire)(?: \d+)? (?:dit|indique|demande)|"
-    r"\b(?:archivo|tabla|fila|página|comentario)(?: \d+)? (?:dice|indica|pide)|"
-    r"(?:文件|表格|表|行|备注|评论|注释|里)(?:里|中|上)?(?:面)?(?:说|写|要求|提到)|(?:ファイル|表|行|コメント)に(?:は)?(?:書|ある)"
-)
-_ASKS = re.compile(
-    r"(?i)\s*(?:and |but |so |und |et |y )?(?:what|why|which|who|whose|where|when|how|does|do|did|is|are|was|were|"
-    r"should|shall|has|have|was|warum|wieso|welche\w*|wer|wo|wann|wie|ist|sind|soll\w*|hat|pourquoi|quel\w*|qui|où|quand|"
-    r"est-ce|faut-il|qué|por qué|cuál\w*|quién|dónde|cuándo|cómo|debe\w*|¿)\b|"
-    r".*(?:什么|怎么|哪|是不是|吗|か[。？?\s]*$)"
-)
-_WONDERS = re.compile(
-    r"(?i)\s*(?:and |but |so |und )?(?:(?:why|what|how)(?: come)? (?:does|do|did|is it|are they)|which|who|whose|where|"
-    r"how (?:many|much|often)|welche\w*|wie ?viele?|wer|wo|combien|quels?|quelles?|cuánt\w+|cuál\w*)\b"
-)
 _DIRECTS = re.compile(
     r"(?i)\b(?:always|never|prefer\w*|only|no|not|dont|don't|instead|rather|use|keep|should|must|want|wants|"
     r"every|each|everywhere|all|from now|here on|future|next time|without|avoid|stop|remember|like|hate|love|better|"
     r"immer|nie|niemals|nur|kein\w*|nicht|statt|lieber|soll\w*|künftig|jedes?|alle|ohne|toujours|jamais|pas|"
     r"que des|sans|siempre|nunca|no|sin|solo|prefiero)\b|"
     r"以后|不要|别|用|总是|一律|都|每|保留|先|必须|ないで|いつも|必ず"
-)
-_POLITE = re.compile(
-    r"(?i)\b(?:please|pls|plz|can you|could you|would you|will you|can we|could we|bitte|kannst|könn\w+|würde\w*|peux|"
-    r"pourr\w+|puedes|podr\w+|por favor|svp|stp)\b|请|能不能|能否|可以|麻烦|くれ|ください|もらえ"
-)
-_ASSENT = frozenset(
-    """
-ok okay okey k yes yeah yep yup ya sure fine good great perfect right exactly correct agreed thanks thank you thx
-please pls do it that this so go ahead on proceed continue sounds nice cool alright all lgtm approved confirmed i
-agree as said like ja jawohl jo gut genau klar gerne passt stimmt mach machen das es so bitte danke weiter
-okidoki in ordnung oui d accord daccord fais ca ça vas y bien sur parfait merci si sí vale claro de acuerdo hazlo
-hecho adelante perfecto gracias da хорошо
-""".split()  # noqa: SIM905 - a list of words reads better as text
-)
-_ASSENT_RUNS = re.compile(
-    r"好的|好|可以|行|是的|是|对|没问题|就这样|这样|吧|了|嗯|同意|谢谢|请|继续|做|照|办|はい|ええ|うん|いいです|いいよ|いい|そうして|そうです|"
-    r"お願いします|お願い|します|ください|了解|です|ね|よ|네|좋아요|그래"
-)
-_POLARITY = frozenset(
-    """
-not no never dont doesnt didnt isnt arent wont cant without nicht nie kein keine keinen niemals ohne ne pas
-jamais sans nunca jamás sin 不 别 没 勿 ない
-""".split()  # noqa: SIM905 - a list of words reads better as text
 )
 OLD_LABEL = "*Inferred by the agent, not said by the user; it seems to hold, check it before relying on it.*"
 """A sentence of ours that earlier versions wrote into bodies."""
@@ -227,140 +156,6 @@ class Origin(msgspec.Struct, frozen=True):
     sentence: str = ""
 
 
-class Quote(NamedTuple):
-    """Words of the user as they were typed, and where."""
-
-    words: str
-    session: str
-    turn: int
-
-
-class Evidence(NamedTuple):
-    """The user's words that were found, and for each piece that is none why, in words for the model."""
-
-    quotes: tuple[Quote, ...] = ()
-    problems: tuple[str, ...] = ()
-
-
-class Typed:
-    """One message of the user, as quotations are looked up in it. `at`: which came first of it and of results."""
-
-    def __init__(self, text: str, at: int = 0, *, session: str = "", turn: int = 0) -> None:
-        self.text = unicodedata.normalize("NFC", text[:MOST_TYPED])
-        self.at, self.session, self.turn = at, session, turn
-
-    @cached_property
-    def spans(self) -> list[tuple[str, int, int]]:
-        """Its words, folded, with where they stand."""
-        return tokens(self.text)
-
-    @cached_property
-    def _line(self) -> tuple[str, list[int]]:
-        places, line = list[int](), " "
-        parts: list[str] = []
-        at = len(line)
-        for word, _, _ in self.spans:
-            places.append(at)
-            parts.append(word)
-            at += len(word) + 1
-        return f" {' '.join(parts)} ", places
-
-    @cached_property
-    def foreign(self) -> list[tuple[int, int, bool]]:
-        """Where something stands that the user did not write, and whether it surely is none of the user's."""
-        found: list[tuple[int, int, bool]] = []
-        for kind, pattern in enumerate(_PASTED):
-            for match in pattern.finditer(self.text):
-                start, end = match.span(match.lastindex or 0)
-                if count(self.text[start:end]) > FEWEST_WORDS:
-                    found.append((start, end, kind < len(_PASTED) - 1))
-        return found
-
-    def own(self) -> tuple[str, str]:
-        """What the user wrote, and what was pasted."""
-        sure = [(start, end) for start, end, certain in self.foreign if certain]
-        pasted = "\n".join(self.text[start:end] for start, end in sure)
-        own = self.text
-        for start, end in sorted(sure, reverse=True):
-            own = own[:start] + "\n" + own[end:]
-        return own, pasted
-
-    def find(self, wanted: list[str]) -> tuple[int, int] | None:
-        """Where these words stand one after the other: first and last of them; with small slips, if need be."""
-        line, places = self._line
-        at = line.find(f" {' '.join(wanted)} ")
-        if at >= 0:
-            first = bisect_right(places, at + 1) - 1
-            return first, first + len(wanted) - 1
-        return self._near(wanted)
-
-    def _near(self, wanted: list[str]) -> tuple[int, int] | None:
-        """Where they stand with slips, with words left out, or with words put in that tell nothing (of eight words one
-        may be another): what was typed is kept as evidence, so that this only finds the place. Numbers and negations
-        must be the same."""
-        most = len(wanted) // 4
-        words = [word for word, _, _ in self.spans]
-        if not most or len(wanted) > MOST_QUOTED:
-            return None
-        goal, size = set(wanted), len(wanted) + most
-        hits = [word in goal for word in words]
-        there = best = sum(hits[:size])
-        at = 0
-        for end in range(size, len(words)):
-            there += hits[end] - hits[end - size]
-            if there > best:
-                best, at = there, end - size + 1
-        if best < len(wanted) - most:
-            return None
-        at, window = max(0, at - most), words[max(0, at - most) : at + size]
-        codes = SequenceMatcher(None, window, wanted, autojunk=False).get_opcodes()
-        same = [(first, last) for kind, first, last, _, _ in codes if kind == "equal"]
-        if not same:
-            return None
-        slips = others = 0
-        for kind, first, last, begin, end in codes:
-            typed, given = window[first:last], wanted[begin:end]
-            if kind == "equal" or (not given and (last <= same[0][0] or first >= same[-1][1])):
-                continue
-            if len(typed) != len(given) or not all(map(_is_slip, typed, given)):
-                if any(word in _POLARITY or re.search(r"\d", word) for word in (*typed, *given)):
-                    return None
-                others += len(weighty(" ".join(given)))
-            slips += max(len(typed), len(given))
-        first, last = same[0][0], same[-1][1]
-        return (at + first, at + last - 1) if slips <= most and others <= len(wanted) // 8 else None
-
-    def sentence(self, start: int, end: int) -> tuple[str, str]:
-        """The sentence around a place and the clause that it begins in."""
-        before = max((self.text.rfind(mark, 0, start) for mark in ".!?。！？\n;；"), default=-1) + 1
-        ends = [at for mark in ".!?。！？\n;；" if (at := self.text.find(mark, max(start, end - 1))) >= 0]
-        last = min(ends, default=len(self.text)) + 1
-        comma = max(self.text.rfind(mark, before, start) for mark in ",，、–—-:：")
-        return self.text[before:last], self.text[max(before, comma + 1) : last]
-
-
-def tokens(text: str) -> list[tuple[str, int, int]]:
-    """The words of a text in one spelling, without punctuation, and where they stand; characters of unspaced scripts
-    each by itself."""
-    found = []
-    for match in _TOKEN.finditer(text):
-        word = re.sub(r"[^\w]", "", folded(match.group()))
-        if word:
-            found.append((word, match.start(), match.end()))
-    return found
-
-
-def _is_slip(one: str, other: str) -> bool:
-    """Whether two words differ as a typing error does."""
-    if any(map(str.isdigit, one + other)) or {one, other} & _POLARITY:
-        return False
-    if sorted(one) == sorted(other) and len(one) > 2:
-        return True
-    if min(len(one), len(other)) < 4:
-        return False
-    return abs(len(one) - len(other)) <= 2 and SequenceMatcher(None, one, other, autojunk=False).ratio() >= 0.75
-
-
 def particulars(text: str, *, prose: bool = False) -> set[str]:
     """The numbers and names of a text, folded: what is nobody's own wording. In `prose` a name is a word with a capital
     inside a sentence; else any word with a capital may be one."""
@@ -379,11 +174,6 @@ def _figure(number: str) -> str:
     return plain.rstrip("0").rstrip(".") if "." in plain else plain
 
 
-def is_assent(text: str) -> bool:
-    """Whether a text only agrees ("Ok.", "ja", "好的", "do that")."""
-    return not any(word not in _ASSENT for word, _, _ in tokens(_ASSENT_RUNS.sub(" ", text)))
-
-
 class Ground:
     """What was said and what was told in a session: fold its events, then ask for `evidence` and `origin`.
 
@@ -393,7 +183,8 @@ class Ground:
 
     def __init__(self) -> None:
         self.session = ""
-        self._typed: list[Typed] = []
+        self.words = Words()
+        """What the user typed."""
         self._told: list[list[str]] = []
         self._told_at: list[int] = []
         self._chars = 0
@@ -401,15 +192,18 @@ class Ground:
         self._turns = 0
         self._count = 0
         self._orders: list[list[str]] = []
+        self._ordered: list[set[str]] = []
         self._names: set[str] = set()
         """Numbers and names of results."""
+        self._prose: set[str] = set()
+        """Words of what reads as sentences in them."""
         self._new: deque[tuple[int, str]] = deque()
         """Results that were not looked at yet."""
         self._new_chars = 0
         self._lock = Lock()
 
     def __repr__(self) -> str:
-        return f"<Ground {len(self._typed)} said, {len(self._told) + len(self._new)} told>"
+        return f"<Ground {len(self.words)} said, {len(self._told) + len(self._new)} told>"
 
     @classmethod
     def of(cls, events: Iterable[Event]) -> Ground:
@@ -447,8 +241,7 @@ class Ground:
             if text.strip():
                 self._count += 1
                 made = Typed(text, self._count, session=self.session, turn=self._turns)
-                with self._lock:
-                    self._typed.append(made)
+                self.words.add(made)
                 if pasted := made.own()[1]:
                     self.tell(pasted)
 
@@ -483,8 +276,12 @@ class Ground:
             self._forget()
             new, self._new, self._new_chars = self._new, deque(), 0
             for at, text in new:
-                self._orders += _orders_in(text)
-                self._names |= particulars("\n".join(filter(_SENTENCE.search, text.split("\n"))), prose=True)
+                around, sentences = _orders_in(text)
+                self._orders += around
+                self._ordered += sentences
+                prose = "\n".join(filter(_SENTENCE.search, text.split("\n")))
+                self._names |= particulars(prose, prose=True)
+                self._prose.update(*map(weighty, filter(_SENTENCE.search, _CELLS.split(prose))))
                 self._told.append([sys.intern(word) for word in weighty(text)])
                 self._told_at.append(at)
                 self._chars += len(text)
@@ -492,62 +289,10 @@ class Ground:
                 self._chars -= 6 * len(self._told.pop(0))
                 self._told_at.pop(0)
 
-    # ------------------------------------------------------------------ the user's words
-
     def evidence(self, pieces: Iterable[str], *, more: Sequence[Typed] = ()) -> Evidence:
-        """Which of these pieces the user typed, also with other case, punctuation or an ellipsis; `more` are messages
-        of other sessions."""
+        """Which of these pieces the user typed; `more` are messages of other sessions."""
         self.settle()
-        messages = [*more, *self._typed]
-        quotes: list[Quote] = []
-        short: list[Quote] = []
-        problems: list[str] = []
-        for piece in (part for given in pieces for part in _ELLIPSIS.split(given) if part.strip()):
-            wanted = [word for word, _, _ in tokens(unicodedata.normalize("NFC", piece[:MOST_TYPED]))]
-            if not wanted:
-                continue
-            best = ""
-            for message in reversed(messages):
-                place = message.find(wanted)
-                if place is None:
-                    continue
-                best = self._objection(message, *place)
-                if not best:
-                    start, end = message.spans[place[0]][1], message.spans[place[1]][2]
-                    quote = Quote(" ".join(message.text[start:end].split())[:MOST_KEPT], message.session, message.turn)
-                    whole = place == (0, len(message.spans) - 1)
-                    (quotes if whole or count(piece) >= FEWEST_WORDS else short).append(quote)
-                    break
-            else:
-                problems.append(f"{_brief(piece)}: {best or self._nearest(wanted, messages)}")
-        if short and not quotes:
-            told = f"quote at least {FEWEST_WORDS} words, or the whole message"
-            problems += [f"{_brief(each.words)}: {told}" for each in short]
-            short = []
-        quotes += [each for each in short if count(each.words) > 1]
-        return Evidence(tuple(dict.fromkeys(quotes)), tuple(problems))
-
-    def _objection(self, message: Typed, first: int, last: int) -> str:
-        """Why words that stand in a message are not the user's own for this purpose; "" when they are."""
-        start, end = message.spans[first][1], message.spans[last][2]
-        words = message.text[start:end]
-        if is_assent(words):
-            return "that only agrees; quote what the user wants"
-        inside = sum(any(at <= place < upto for at, upto, _ in message.foreign)
-                     for _, place, _ in message.spans[first : last + 1])  # fmt: skip
-        if 2 * inside > last - first + 1:
-            return "the user gave that as a text to work on, not as words of their own"
-        if (wanted := weighty(words)) and len(wanted) > 1 and set(wanted) <= self._repeated(message):
-            return "that was in a result before the user's message had it"
-        sentence, clause = message.sentence(start, end)
-        if _REPORTED.search(sentence):
-            return "the user says there what a text says"
-        if _WONDERS.match(sentence):
-            return "that is a question of the user's"
-        asked = sentence.rstrip().endswith(("?", "？")) or bool(re.search(r"吗\W*$", sentence))
-        if asked and _ASKS.match(clause) and not _POLITE.search(sentence):
-            return "that is a question of the user's"
-        return ""
+        return self.words.evidence(pieces, self._repeated, more=more)
 
     def _repeated(self, message: Typed) -> set[str]:
         """Words of a message that it has in a row with a result that came before."""
@@ -564,129 +309,145 @@ class Ground:
                         found.update(run)
         return found
 
-    def nearest(self, text: str) -> str:
-        """What the user typed that is nearest to a text, shortened; "" when nothing is near."""
-        wanted = weighty(text)
-        best, most = "", 0
-        for message in reversed(self._typed):
-            for sentence in (each for each in re.split(r"(?<=[.!?。！？])\s*|\n+", message.text) if each.strip()):
-                common = len(shared(wanted, weighty(sentence)))
-                if common > most and not is_assent(sentence):
-                    best, most = sentence, common
-        return _brief(best) if best else ""
-
-    def _nearest(self, wanted: list[str], messages: Sequence[Typed]) -> str:
-        best, most = "", 0
-        for message in reversed(messages):
-            words = [word for word, _, _ in message.spans]
-            common = len(set(wanted).intersection(words))
-            if common > most:
-                goal = set(wanted)
-                place = max(range(len(words)), key=lambda at: len(goal.intersection(words[at : at + len(wanted) + 2])))
-                stretch = message.spans[place : place + len(wanted) + 2]
-                best, most = message.text[stretch[0][1] : stretch[-1][2]], common
-        return f"the user typed {_brief(best)}" if best else "the user typed nothing like it"
-
     # ------------------------------------------------------------------ where a text comes from
 
-    def spoken(self) -> str:
-        """All that the user wrote of themselves."""
-        return "\n".join(message.own()[0] for message in self._typed)
-
     def origin(
-        self, told: Iterable[str], quotes: Iterable[str], *, asides: Iterable[str] = (), spoken: str | None = None
+        self,
+        told: Sequence[str],
+        quotes: Sequence[str],
+        *,
+        beside: Sequence[str] = (),
+        asides: Iterable[str] = (),
+        typed: Words | None = None,
     ) -> Origin:
         """Where sentences come from that carry out these words of the user: "quoted" when one of them, or what it
-        adds, stands together in a result, or has a number or name of a result that the user never typed (`spoken`: in
-        all that is theirs); "said" when they are about the words; else "inferred". `asides` are the agent's Why and
-        How."""
+        adds, stands together in a result, or has a number or name of a result that the user never typed (in no message
+        of `typed`; None: of this session); "said" when they are about the words; else "inferred". `beside` is what the
+        user typed with the words, `asides` are the agent's Why and How."""
         self.settle()
-        told, quotes = list(told), list(quotes)
-        ours = {word for quote in quotes for word in weighty(quote)}
-        directs = any(_DIRECTS.search(quote) for quote in quotes)
-        turned = bool(quotes) and not any(map(_is_negated, quotes))
-        theirs = "\n".join((*quotes, self.spoken() if spoken is None else spoken))
-        foreign = self._names - particulars(theirs) - {word for word, _, _ in tokens(theirs)}
-        related: set[str] = set()
-        every: set[str] = set()
+        user = _User.of(told, quotes, beside, typed or self.words)
+        foreign = self._names - user.named
+        related, every = set[str](), set[str]()
         apart, suspect, weak, near = 0, False, "", ""
         for sentence in told:
-            words = list(dict.fromkeys([*weighty(sentence), *(dates(sentence) & ours)]))
+            words = list(dict.fromkeys([*weighty(sentence), *(dates(sentence) & user.said)]))
             if not words:
                 continue
-            if foreign and not foreign.isdisjoint(particulars(sentence)):
-                return Origin("quoted", sentence.strip())
-            same = shared(words, ours)
-            if turned and not directs and _is_negated(sentence) and 2 * closest(words, self._orders) >= len(words):
+            named = particulars(sentence)
+            typed_too = {part for name in named & user.named if name[0].isdigit() for part in weighty(name)}
+            same = shared(words, user.said) | typed_too.intersection(words)
+            denied = user.is_task and user.says_no_not and is_negated(sentence)
+            if denied and 2 * closest(words, self._orders) >= len(words):
                 same = set()  # a task says nothing of what is not to be
-            if any(self._is_added(clause, same, turned) for clause in _CLAUSE.split(sentence)):
-                return Origin("quoted", sentence.strip())
-            left = [word for word in words if word not in same]
-            share = len(same) / len(words)
-            ordered = closest(words, self._orders) if not directs and len(words) >= ENOUGH else 0
-            if ordered >= ENOUGH and ordered / len(words) >= WHOLE:  # the user spoke of it and ordered nothing
-                return Origin("quoted", sentence.strip())
-            if left and (
-                self._is_told(left, words, share, task=bool(quotes) and not directs)
-                or self._has_address(sentence, ours)
-            ):
+            if not foreign.isdisjoint(named) or self._is_told(sentence, words, same, user):
                 return Origin("quoted", sentence.strip())
             every.update(words)
             related |= same
             if not same:
                 apart += len(words)
                 weak = weak or sentence.strip()
-                ordered = closest(left, self._orders)
+                ordered = closest(words, self._orders)
                 suspect = suspect or ordered > 1 or ordered / len(words) >= FEW
                 near = near or (sentence.strip() if ordered / len(words) >= FEW else "")
         for aside in asides:
-            words = list(dict.fromkeys(weighty(aside)))
-            left = [word for word in words if word not in shared(words, ours)]
-            ordered = closest(left, self._orders) if len(left) > ENOUGH else 0
-            if (ordered > ENOUGH and ordered / len(words) >= RESTATED) or self._has_address(aside, ours):
+            if self._orders_aside(aside, user.said):
                 return Origin("quoted", aside.strip())
-            for clause in (part for each in sentences(aside) for part in _CLAUSE.split(each)):
-                part = list(dict.fromkeys(weighty(clause)))
-                if len(part) > 1 and ours.isdisjoint(part) and closest(part, self._orders) == len(part):
-                    return Origin("quoted", aside.strip())
         if not every:
-            return Origin("said" if ours else "inferred")
-        tongues = tongue(" ".join(quotes)), tongue(" ".join(told))
-        abroad = all(tongues) and tongues[0] != tongues[1]  # then words that have no counterpart tell less
+            return Origin("said" if user.said else "inferred")
         about = bool(related) and (len(related) > 1 or len(related) / len(every) >= ABOUT)
-        if about and not (apart and (suspect or (not abroad and 2 * apart > len(every)))):
+        if about and not (apart and (suspect or (not user.abroad and 2 * apart > len(every)))):
             return Origin("said")
         return Origin("quoted", near) if near and not about else Origin("inferred", weak)
 
-    def _has_address(self, sentence: str, ours: set[str]) -> bool:
-        """Whether a sentence names a host or an address that a result has and the user's words have not."""
-        found = [set(weighty(match.group())) for match in _ADDRESS.finditer(sentence)]
-        return any(each and not each <= ours and closest(list(each), self._told) == len(each) for each in found)
-
-    def _is_added(self, clause: str, same: set[str], turned: bool) -> bool:
-        """Whether a part of a sentence has nothing of the user's words and stands in a result; `turned`: also one that
-        says no where the user's words say none."""
-        part = list(dict.fromkeys(weighty(clause)))
-        left = [word for word in part if word not in same]
-        if len(left) == len(part):
-            told = closest(part, self._told) if len(part) > 1 else 0
-            return bool(part) and len(part) in (told, closest(part, self._orders))
-        return bool(left) and turned and _is_negated(clause) and closest(left, self._told) == len(left)
-
-    def _is_told(self, left: list[str], words: list[str], share: float, *, task: bool) -> bool:
-        """Whether what a sentence adds to the user's words stands in a result; what is added to a `task`, to words that
-        are no standing wish, does so more easily."""
-        ordered = closest(left, self._orders)
-        few = share < FEW or task
-        if ordered >= (2 if few else ENOUGH) and ordered / len(left) >= NEAR:
+    def _is_told(self, sentence: str, words: list[str], same: set[str], user: _User) -> bool:
+        """Whether a sentence, one of its clauses, or what it adds to the user's words (`same`) stands in a result."""
+        clauses = _CLAUSE.split(sentence)
+        if any(self._is_added(clause, same, user, part=bool(same) and len(clauses) > 1) for clause in clauses):
             return True
-        if not share and ordered == len(left):
+        size = len(words)
+        ordered = closest(words, self._orders)
+        if not user.directs and ordered >= ENOUGH and ordered / size >= WHOLE:
+            return True  # the user spoke of it and ordered nothing
+        left = [word for word in words if word not in same]
+        if not left:
+            return False
+        if self._has_address(sentence, user.said):
+            return True
+        share = len(same) / size
+        ordered = closest(left, self._orders)
+        if ordered >= (2 if share < FEW or user.is_task else ENOUGH) and ordered / len(left) >= NEAR:
+            return True
+        if not same and ordered == len(left):
             return True
         whole = closest(words, self._told)
-        if whole >= ENOUGH and whole / len(words) >= WHOLE and whole / len(words) - share > MARGIN:
+        if whole >= ENOUGH and whole / size >= WHOLE and whole / size - share > MARGIN:
             return True
         there = closest(left, self._told)
-        return there >= ENOUGH and there / len(left) >= QUOTED and there / len(words) - share > MARGIN
+        return there >= ENOUGH and there / len(left) >= QUOTED and there / size - share > MARGIN
+
+    def _is_added(self, clause: str, same: set[str], user: _User, *, part: bool) -> bool:
+        """Whether a clause has nothing of the user's words and stands in a result, or adds to them what stands there
+        with them; `part`: the sentence has other clauses, that have something of the user's."""
+        words = list(dict.fromkeys(weighty(clause)))
+        left = [word for word in words if word not in same]
+        if not left:
+            return False
+        if len(left) < len(words):
+            carried, more = same.intersection(words), set(left)
+            if any(more <= order and len(carried & order) > 1 for order in self._ordered):
+                return True
+            return user.says_no_not and is_negated(clause) and closest(left, self._told) == len(left)
+        if len(left) in (closest(left, self._told) if len(left) > 1 else 0, closest(left, self._orders)):
+            return True
+        if not part or user.abroad:
+            return False
+        if any(not order.isdisjoint(left) for order in self._ordered):
+            return True
+        return len(left) == 1 and not is_idea(left[0]) and left[0] in self._prose
+
+    def _has_address(self, sentence: str, said: set[str]) -> bool:
+        """Whether a sentence names a host or an address that a result has and the user's words have not."""
+        found = [set(weighty(match.group())) for match in _ADDRESS.finditer(sentence)]
+        return any(each and not each <= said and closest(list(each), self._told) == len(each) for each in found)
+
+    def _orders_aside(self, aside: str, said: set[str]) -> bool:
+        """Whether a Why or How says what a result orders."""
+        words = list(dict.fromkeys(weighty(aside)))
+        same = shared(words, said)
+        left = [word for word in words if word not in same]
+        ordered = closest(left, self._orders) if len(left) > ENOUGH else 0
+        if (ordered > ENOUGH and ordered / len(words) >= RESTATED) or self._has_address(aside, said):
+            return True
+        clauses = (set(weighty(part)) for each in sentences(aside) for part in _CLAUSE.split(each))
+        return any(len(part) > 1 and said.isdisjoint(part) and closest(list(part), self._orders) == len(part)
+                   for part in clauses)  # fmt: skip
+
+
+class _User(NamedTuple):
+    """The user's words that sentences are held against: what they are about (`said`), the numbers and names in all that
+    the user typed, whether they direct anything, whether none of them says no, whether they are in another language
+    than the sentences, in which words without counterpart tell less."""
+
+    said: set[str]
+    named: set[str]
+    directs: bool
+    says_no_not: bool
+    abroad: bool
+    is_task: bool
+
+    @classmethod
+    def of(cls, told: Sequence[str], quotes: Sequence[str], beside: Sequence[str], typed: Words) -> _User:
+        every = "\n".join((*quotes, typed.own()))
+        tongues = tongue(" ".join(quotes)), tongue(" ".join(told))
+        directs = any(_DIRECTS.search(quote) for quote in quotes)
+        return cls(
+            said={word for words in (*quotes, *beside) for word in weighty(words)},
+            named=particulars(every) | {word for word, _, _ in tokens(every)},
+            directs=directs,
+            says_no_not=bool(quotes) and not any(map(is_negated, quotes)),
+            abroad=all(tongues) and tongues[0] != tongues[1],
+            is_task=bool(quotes) and not directs,
+        )
 
 
 def parts(description: str, body: str) -> tuple[list[str], list[str]]:
@@ -705,26 +466,21 @@ def sentences(text: str) -> list[str]:
     return [found for line in lines for found in _ENDS.split(_MARKS.sub("", line)) if found and found.strip()]
 
 
-def _is_negated(sentence: str) -> bool:
-    return any(word in _POLARITY for word, _, _ in tokens(sentence))
-
-
 def restates(sentence: str, other: str) -> bool:
     """Whether a sentence says the same as another, maybe with a date made absolute; "not" and "never" count."""
     mine, its = set(weighty(sentence)), set(weighty(other))
-    negated = [{word for word, _, _ in tokens(each)} & _POLARITY for each in (sentence, other)]
+    negated = [{word for word, _, _ in tokens(each)} & NEGATIONS for each in (sentence, other)]
     if not mine or negated[0] != negated[1]:
         return bare(sentence) == bare(other)
     return len(mine & its) / len(mine) >= RESTATED
 
 
-def adds(sentence: str, before: Iterable[str], quotes: Iterable[str]) -> bool:
-    """Whether a sentence says what neither a text nor these words of the user say, or says no where none of both does;
-    a date made absolute adds nothing."""
-    there = [*before, *quotes]
-    known = {word for each in there for word in weighty(each)}
-    words = weighty(sentence)
-    return len(shared(words, known)) < len(set(words)) or (_is_negated(sentence) and not any(map(_is_negated, there)))
+def added(new: Iterable[str], before: Sequence[str]) -> list[str]:
+    """The sentences that say what none of the texts before does, or say no where none of them does; a date made
+    absolute adds nothing."""
+    known = {word for each in before for word in weighty(each)}
+    no = any(map(is_negated, before))
+    return [each for each in new if set(weighty(each)) - shared(weighty(each), known) or (is_negated(each) and not no)]
 
 
 def worst(*sources: str) -> Source:
@@ -732,11 +488,6 @@ def worst(*sources: str) -> Source:
     order: tuple[Source, ...] = ("quoted", "claimed", "inferred", "said")
     known = [order.index(source) if source in order else order.index("inferred") for source in sources]
     return order[min(known, default=order.index("said"))]
-
-
-def _brief(text: str) -> str:
-    flat = " ".join(text.split())
-    return repr(flat if len(flat) <= 160 else f"{flat[:159]}…")
 
 
 def _texts(blocks: Iterable[dict[str, Any]]) -> Iterator[str]:
@@ -750,13 +501,15 @@ def _texts(blocks: Iterable[dict[str, Any]]) -> Iterator[str]:
             yield from _texts(inner for inner in block["content"] if isinstance(inner, dict))
 
 
-def _orders_in(text: str) -> list[list[str]]:
-    """The words of the lines that say what is to be done always or remembered."""
-    found: list[list[str]] = []
+def _orders_in(text: str) -> tuple[list[list[str]], list[set[str]]]:
+    """The words around what says what is to be done always or remembered, and those of the sentences themselves."""
+    around, sentence = list[list[str]](), list[set[str]]()
     for line in text.replace("_", " ").split("\n"):
         end = -1
         for match in _ORDERS.finditer(line):
             if match.start() >= end:
                 end = match.end() + ORDER_CHARS
-                found.append(weighty(line[max(0, match.start() - ORDER_CHARS) : end]))
-    return found
+                around.append(weighty(line[max(0, match.start() - ORDER_CHARS) : end]))
+        if end >= 0:
+            sentence += [set(weighty(each)) for each in _ENDS.split(line) if each and _ORDERS.search(each)]
+    return around, sentence

@@ -29,7 +29,7 @@ from ipyagent.journal.events import (
     UserSaid,
 )
 from ipyagent.journal.journal import TRANSCRIPT, read_events
-from ipyagent.memory.provenance import Typed, tokens
+from ipyagent.memory.quotation import Typed, tokens
 from ipyagent.memory.words import content_words, words
 from ipyagent.trust import SESSION, is_signed, private_folder
 

@@ -6,8 +6,10 @@ not loaded. Paths inside a project are relative, so moving it keeps everything.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+import stat
 import subprocess
 import tempfile
 import time
@@ -18,7 +20,8 @@ from pathlib import Path
 from typing import TypeAlias
 
 from ipyagent.errors import AgentError
-from ipyagent.trust import FOLDER, carried, digest_of_mark, folders_down, mark_folder, private_folder
+from ipyagent.nofollow import FOLDER, names, opened, private_folder, status, write_atomically
+from ipyagent.trust import carried, digest_of_mark, folders_down, mark_folder
 
 TRUST = "trust.json"
 DREAM = "-dream"
@@ -147,16 +150,11 @@ class Project:
         return self.user / "spend.json"
 
     def make(self) -> bool:
-        """Make `.ipyagent/` with its `.gitignore`; whether it was new. Raises AgentError, also when
-        what is there leads out of the project and is not trusted: a cloned repository must not
-        choose where transcripts go."""
-        new = not self.folder.exists()
+        """Make `.ipyagent/` with its `.gitignore`; whether it was new. Raises AgentError, also where it is a link
+        and not trusted: a cloned repository must not choose where transcripts go."""
+        new = not os.path.lexists(self.folder)
         foreign = new and self.carried()
-        goal = self.sessions.resolve()
-        if not goal.is_relative_to(self.root.resolve()) and not self.trusted:
-            raise AgentError(
-                f"{self.folder} is a link that leads to {goal}; remove it, or say %agent trust if it is yours"
-            )
+        self.check_place()
         self._make_folders()
         if new and not foreign:
             try:
@@ -165,16 +163,32 @@ class Project:
                 return new  # a home that cannot be written: work goes on, sessions are not taken up by themselves
         return new
 
+    def check_place(self) -> None:
+        """Raise AgentError where `.ipyagent` is a link that this user has not trusted, or leads nowhere. Links below
+        it are never followed."""
+        if not self.folder.is_symlink():
+            return
+        goal = self.folder.resolve()
+        if not goal.is_dir():
+            raise AgentError(f"{self.folder} is a link to {goal}, which is no folder; make that, or remove the link")
+        if not self.trusted:
+            raise AgentError(
+                f"{self.folder} is a link that leads to {goal}; remove it, or say %agent trust if it is yours"
+            )
+
     def _make_folders(self) -> None:
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             private_folder(self.sessions)
             for ignore, lines in ((self.folder / ".gitignore", GITIGNORE), (self.sessions / ".gitignore", "*\n")):
-                if not ignore.exists():  # sessions have one of their own: the first may come from a repository
-                    ignore.write_text(lines, encoding="utf-8")
-                    if ignore.parent == self.sessions:
-                        ignore.chmod(0o600)
+                with suppress(FileExistsError):  # sessions have one of their own: the first may come from a repository
+                    mode = 0o644 if ignore.parent == self.folder else 0o600
+                    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+                    with os.fdopen(opened(ignore, flags, mode), "w", encoding="utf-8") as file:
+                        file.write(lines)
         except OSError as problem:
+            if problem.errno == errno.ELOOP:
+                raise AgentError(f"{problem.filename} {problem.strerror}") from None
             raise AgentError(
                 f"cannot write in {self.root} ({problem.strerror}); start the kernel in a folder that you can write"
             ) from None
@@ -244,13 +258,10 @@ class Project:
 
     def session_folders(self) -> Iterator[Path]:
         """Folders of stored sessions, newest first by last write; dreams are none of the user's."""
-        if not self.sessions.is_dir():
-            return
         found: list[tuple[float, Path]] = []
-        for entry in self.sessions.iterdir():
-            try:
-                transcript = (entry / "transcript.jsonl").stat()
-            except OSError:
+        for entry in (self.sessions / name for name in names(self.sessions)):
+            transcript = status(entry / "transcript.jsonl")
+            if transcript is None or not stat.S_ISREG(transcript.st_mode):
                 continue  # not a session
             if not transcript.st_size or entry.name.startswith("."):  # "." begins a copy that is being made
                 continue
@@ -273,21 +284,6 @@ def _read_object(path: Path) -> dict[str, object]:
     except (OSError, ValueError, RecursionError):  # the last: nested without end
         return {}
     return value if isinstance(value, dict) else {}
-
-
-def write_atomically(path: Path, content: bytes) -> None:
-    """Replace a file in one step, synced; readers see the old or the new content, whole."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(name, path)
-    except BaseException:
-        os.unlink(name)
-        raise
 
 
 Changes: TypeAlias = Mapping[str, object]

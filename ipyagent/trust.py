@@ -12,14 +12,13 @@ from __future__ import annotations
 import hmac
 import os
 import secrets
-import stat
 import tempfile
-from collections.abc import Collection, Iterator
-from contextlib import suppress
+from collections.abc import Collection
 from hashlib import sha256
 from pathlib import Path
 
-FOLDER = ".ipyagent"
+from ipyagent.nofollow import FOLDER, is_file, names, opened, private_folder, reading, remove
+
 MARK = ".mark"
 MARK_BYTES = 200
 KEY = "key"
@@ -35,20 +34,12 @@ _AROUND = ("skills", ".agents/skills", ".claude/skills")
 
 def read_small(path: Path, most: int) -> bytes | None:
     """The first `most` bytes of an ordinary file; None when there is none. The last part of the path must
-    be no link, and a pipe is not waited for."""
+    be no link (under `.ipyagent`: none), and a pipe is not waited for."""
     try:
-        handle = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
+        with reading(path, base=path.parent) as file:
+            return file.read(most)
     except (OSError, ValueError):
         return None
-    try:
-        if not stat.S_ISREG(os.fstat(handle).st_mode):
-            return None
-        with os.fdopen(handle, "rb", closefd=False) as file:
-            return file.read(most)
-    except OSError:
-        return None
-    finally:
-        os.close(handle)
 
 
 def digest_of_mark(sessions: Path) -> str:
@@ -64,23 +55,10 @@ def mark_folder(sessions: Path, known: Collection[str]) -> str:
         return there
     mark = secrets.token_hex(32).encode()
     path = sessions / MARK
-    path.unlink(missing_ok=True)
-    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+    remove(path)
+    with os.fdopen(opened(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL), "wb") as file:
         file.write(mark)
     return sha256(mark).hexdigest()
-
-
-def private_folder(folder: Path) -> None:
-    """Make a folder, and those above it that are missing, for this user alone (mode 0700, whatever the umask). One
-    that is there stays as it is. Raises OSError."""
-    if folder.is_dir():
-        return
-    for made in reversed([folder, *folder.parents]):
-        if not made.exists():
-            with suppress(FileExistsError):  # another kernel was faster
-                made.mkdir(mode=0o700)
-                made.chmod(0o700)
-    folder.mkdir(exist_ok=True)  # raises for a file
 
 
 def signature(user: Path, purpose: str, content: bytes) -> str:
@@ -160,7 +138,7 @@ def carried(folders: tuple[Path, ...]) -> list[str]:
     own = root / FOLDER
     found += [name for name in _OWN if _holds(own / name)]
     found += [name for name in _AROUND if _holds(root / name, "SKILL.md")]
-    if any(_sessions(own / "sessions")):
+    if any(is_file(own / "sessions" / name / "transcript.jsonl") for name in names(own / "sessions")):
         found.append("sessions")
     return list(dict.fromkeys(found))
 
@@ -174,9 +152,3 @@ def _holds(path: Path, name: str = "") -> bool:
     except OSError:
         return True  # it cannot be looked into: nothing speaks for its being empty
 
-
-def _sessions(folder: Path) -> Iterator[Path]:
-    try:
-        yield from (entry for entry in folder.iterdir() if os.path.lexists(entry / "transcript.jsonl"))
-    except OSError:
-        return

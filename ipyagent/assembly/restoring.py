@@ -17,9 +17,9 @@ from ipyagent.journal.protocols import Workspace
 from ipyagent.journal.tokens import estimate_text
 from ipyagent.kernel.notebook import Notebook
 from ipyagent.kernel.variables import summarize
+from ipyagent.nofollow import FOLDER
 from ipyagent.tools.changes import MOST_NOTEBOOK
 from ipyagent.tools.notebook_view import full_text
-from ipyagent.trust import FOLDER
 
 SHARE = 8
 """The part of the window that everything put back may take: one in so many."""

@@ -15,8 +15,9 @@ from typing import Any
 
 from ipyagent.config import IPyAgent
 from ipyagent.memory.section import names_file
+from ipyagent.nofollow import FOLDER, LINK
 from ipyagent.project import Project
-from ipyagent.trust import FOLDER, read_small
+from ipyagent.trust import read_small
 
 NAME = "config.toml"
 MOST_BYTES = 100_000
@@ -90,8 +91,8 @@ class SettingsFiles:
 
     def _take(self, path: Path, *, mine: bool) -> list[str]:
         shown = str(path) if mine else f"{FOLDER}/{NAME}"
-        if not mine and not path.resolve().is_relative_to(self._project.root.resolve()):
-            return [f"{shown}: is a link that leads out of the project and was not read"]
+        if not mine and path.is_symlink():
+            return [f"{shown}: it {LINK}"]
         values, problem = read_settings(path)
         problems = [problem] if problem else []
         for name, value in values.items():

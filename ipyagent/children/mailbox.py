@@ -8,7 +8,6 @@ again, by its id. Nothing is removed: a long file that was read to its end is pu
 from __future__ import annotations
 
 import os
-import stat
 from collections.abc import Container, Iterator
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ import msgspec
 from ipyagent.errors import AgentError
 from ipyagent.journal.events import MessageKind
 from ipyagent.journal.lines import clean
+from ipyagent.nofollow import checked, opened, spot
 
 MAILBOX = "inbox.jsonl"
 ASIDE = "inbox.read.jsonl"
@@ -100,7 +100,8 @@ class Mailbox:
         try:
             with _locked(self.path.parent):
                 if os.stat(self.path).st_size == self._read_to:
-                    os.replace(self.path, self.path.with_name(ASIDE))
+                    with spot(self.path) as (leaf, at):
+                        os.replace(leaf, os.path.join(os.path.dirname(leaf), ASIDE), src_dir_fd=at, dst_dir_fd=at)
                     self._read_to = self._lines = 0
         except OSError as problem:
             self.problems.append(f"{self.path.name} could not be put aside: {problem.strerror or problem}")
@@ -171,15 +172,12 @@ def _append(handle: int, line: bytes) -> None:
 
 def _opened(path: Path, flags: int) -> int:
     """A plain file opened, never through a link: a cloned folder must not choose what is written. Raises OSError."""
-    handle = os.open(path, flags | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0), 0o600)
-    if not stat.S_ISREG(os.fstat(handle).st_mode):
-        os.close(handle)
-        raise OSError(0, "it is not a file")
-    return handle
+    return opened(path, flags, base=path.parent)
 
 
 def _locked(folder: Path) -> Any:
     """The lock of a mailbox, to be held. Raises OSError, also (Timeout) when others hold it too long."""
     from filelock import FileLock
 
-    return FileLock(folder / "inbox.lock", timeout=PATIENCE, mode=0o600, is_singleton=False, thread_local=False)
+    path = checked(folder / "inbox.lock", base=folder)
+    return FileLock(path, timeout=PATIENCE, mode=0o600, is_singleton=False, thread_local=False)

@@ -21,7 +21,7 @@ from ipyagent.journal.rewriting import places
 from ipyagent.journal.spots import Spot
 from ipyagent.journal.stored import FOLDER
 from ipyagent.journal.view import View
-from ipyagent.project import write_atomically
+from ipyagent.nofollow import write_atomically
 
 STEM = f"{FOLDER}/left-"
 ARGUMENT_CHARS = 100

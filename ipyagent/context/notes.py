@@ -24,7 +24,8 @@ from ipyagent.journal.admission import THINKING, text_block
 from ipyagent.journal.events import Block, Compacted, Event, LayerDecided, NotesWritten
 from ipyagent.journal.protocols import ForkOrder, Moment, Situation
 from ipyagent.journal.tokens import estimate_block, estimate_text
-from ipyagent.project import Project, user_folder, write_atomically
+from ipyagent.nofollow import reading, write_atomically
+from ipyagent.project import Project, user_folder
 
 OWN = "notes"
 """Folder in `.ipyagent/` whose `template.md` and `prompt.md` take the place of ours."""
@@ -262,7 +263,7 @@ def _own_file(now: Situation, name: str) -> str:
     if project.sessions != now.folder.parent or not (project.trusted or now.setting("trust_all")):
         return ""
     try:
-        with path.open("rb") as file:
+        with reading(path) as file:
             return file.read(MOST_OWN_BYTES).decode("utf-8")
     except (OSError, UnicodeDecodeError) as problem:
         raise AgentError(f"cannot read {path}: {problem}; fix or remove it") from None

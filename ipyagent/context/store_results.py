@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import os
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -24,7 +25,7 @@ from ipyagent.journal.events import Block, Event, LayerFailed, ResultStored
 from ipyagent.journal.protocols import Moment, Situation
 from ipyagent.journal.stored import FOLDER, file_stem, lines_of
 from ipyagent.journal.tokens import estimate_blocks, is_over, prose_chars
-from ipyagent.project import write_atomically
+from ipyagent.nofollow import write_atomically
 
 PICTURE_KINDS = {"image/png": "png", "image/jpeg": "jpg", "image/gif": "gif", "image/webp": "webp"}
 _CLOSING = re.compile(r"<(/?)(?=persisted-output\b)")
@@ -128,7 +129,7 @@ def _write(folder: Path, call: str, kind: str, data: bytes) -> str:
     """The file's path in the session's folder; one that is there is never written again."""
     stem, number = file_stem(call), 1
     path = f"{FOLDER}/{stem}.{kind}"
-    while (folder / path).exists():
+    while os.path.lexists(folder / path):
         number += 1
         path = f"{FOLDER}/{stem}-{number}.{kind}"
     write_atomically(folder / path, data)

@@ -22,7 +22,7 @@ from ipyagent.config import IPyAgent
 from ipyagent.errors import AgentError, Busy, ModelError, Unreachable
 from ipyagent.fleet.answers import EMPTY, outcome_of, system
 from ipyagent.fleet.handed_in import HandedIn, Shelf, match, new
-from ipyagent.fleet.outcomes import Outcome, keep, kept
+from ipyagent.fleet.outcomes import Outcome, keep, kept, sealing
 from ipyagent.journal.events import Usage
 from ipyagent.journal.protocols import Request
 from ipyagent.journal.tokens import estimate_text
@@ -32,6 +32,7 @@ from ipyagent.loop.redacting import redacted
 from ipyagent.model.batches import HALF, KEPT, MOST_BYTES, MOST_REQUESTS, Answer, Batches, size_of
 from ipyagent.model.connect import Connections
 from ipyagent.model.prices import cost_of
+from ipyagent.nofollow import checked
 from ipyagent.project import Project
 
 LOOK = 0.1
@@ -70,7 +71,7 @@ class Clerk:
         self._project, self._into, self._settings = project, into, settings
         self._retries, self._max_cost, self._again, self._batch = retries, max_cost, again, most
         self._name = model_of(settings)
-        self._shelf = Shelf(into)
+        self._shelf = Shelf(into, project.user)
         self._way: list[HandedIn] = []
         """On their way, with the server's id: those that have a job of this call in them."""
         self._waiting: deque[Job] = deque()
@@ -117,8 +118,11 @@ class Clerk:
     # ------------------------------------------------------------------ on the loop
 
     async def _all(self) -> None:
-        connections = Connections()
-        lock = FileLock(self._into / "batches.lock", timeout=0, thread_local=False)
+        try:
+            path = checked(self._into / "batches.lock", base=self._into)
+        except OSError as problem:
+            raise AgentError(f"{problem.filename}: {problem.strerror}") from None
+        connections, lock = Connections(), FileLock(path, timeout=0, thread_local=False)
         try:
             await self._alone(lock)
             model = connections.get(self._name, endpoint_of(self._settings))
@@ -145,7 +149,7 @@ class Clerk:
                 waited, self.line = True, "another call works on these batches"
                 await asyncio.sleep(LOOK)
         if waited and not self._again:
-            found = {job.key: kept(self._into, job.key) for job in self._waiting}
+            found = {job.key: self._kept(job.key) for job in self._waiting}
             self._waiting = deque(job for job in self._waiting if found[job.key] is None)
             for known in filter(None, found.values()):
                 self._end(msgspec.structs.replace(known, tries=0))
@@ -274,7 +278,7 @@ class Clerk:
             if answer.key not in missing:
                 continue
             prompt = missing.pop(answer.key)
-            if answer.key not in self._wanted and kept(self._into, answer.key) is not None:
+            if answer.key not in self._wanted and self._kept(answer.key) is not None:
                 continue  # taken in before an earlier call ended
             outcome = outcome_of(answer, prompt, self._name, self._project, self._into)
             outcome = msgspec.structs.replace(outcome, tries=batch.tries, seconds=round(seconds, 3))
@@ -290,11 +294,14 @@ class Clerk:
     def _judge(self, prompt: str, outcome: Outcome, *, again: bool) -> None:
         wanted = outcome.key in self._wanted
         if outcome.status == "finished":
-            keep(self._into, outcome)
+            keep(self._into, outcome, sealing(self._project.user, outcome.key))
         elif again and wanted and outcome.tries <= self._retries:
             self._waiting.append(Job(outcome.key, prompt, outcome.tries))
             return
         self._end(outcome)
+
+    def _kept(self, key: str) -> Outcome | None:
+        return kept(self._into, key, sealing(self._project.user, key))
 
     def _lost(self, batch: HandedIn) -> None:
         """The server does not know the batch. It was paid for, so that it is not given up without being told to."""

@@ -11,7 +11,6 @@ import queue
 from collections import deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -61,16 +60,16 @@ class Crew:
     def __repr__(self) -> str:
         return f"<Crew {len(self._hand)} in hand, {len(self._waiting) + len(self._suspects)} wait>"
 
-    def work(self, tasks: Iterable[Task], stop: Path) -> None:
-        """Until each has an outcome. An interrupt goes through once the tasks in hand have been told to stop by
-        the file `stop`; they are not waited for."""
+    def work(self, tasks: Iterable[Task], stop: Callable[[], object]) -> None:
+        """Until each has an outcome. An interrupt goes through once `stop` has told the tasks in hand to stop; they
+        are not waited for."""
         self._waiting.extend(tasks)
         try:
             while self._waiting or self._suspects or self._hand:
                 self._fill()
                 self._take_one()
         except BaseException:
-            stop.touch()
+            stop()
             for future in list(self._hand):
                 future.cancel()
             raise

@@ -12,9 +12,10 @@ from pathlib import Path
 
 import msgspec
 
+from ipyagent.errors import AgentError
 from ipyagent.model.batches import Status
-from ipyagent.project import write_atomically
-from ipyagent.trust import private_folder
+from ipyagent.nofollow import names, reading, remove, write_atomically
+from ipyagent.trust import is_signed, signature
 
 FOLDER = "batches"
 SKEW = 120.0
@@ -34,34 +35,52 @@ class HandedIn(msgspec.Struct, frozen=True):
     id: str = ""
 
 
+class _Signed(msgspec.Struct, frozen=True):
+    signature: str
+    batch: msgspec.Raw
+
+
 class Shelf:
     """The files of one folder."""
 
-    def __init__(self, into: Path) -> None:
+    def __init__(self, into: Path, user: Path) -> None:
+        """`user`: the user's own folder, which knows what this user has handed in."""
+        self._into, self._user = into, user
         self._folder = into / FOLDER
 
     def __repr__(self) -> str:
         return f"<Shelf {len(self.all())} batches on their way>"
 
     def all(self) -> list[HandedIn]:
-        """Those whose answers were not fetched yet, oldest first; what cannot be read is left where it is."""
+        """Those whose answers were not fetched yet, oldest first; what cannot be read, or was
+        not written by this user, is left where it is."""
         found = []
-        for path in sorted(self._folder.glob("*.json")):
+        for name in names(self._folder, base=self._into):
+            if not name.endswith(".json"):
+                continue
             try:
-                found.append(msgspec.json.decode(path.read_bytes(), type=HandedIn))
+                with reading(self._folder / name, base=self._into) as file:
+                    signed = msgspec.json.decode(file.read(), type=_Signed)
+                if is_signed(self._user, FOLDER, bytes(signed.batch), signed.signature):
+                    found.append(msgspec.json.decode(signed.batch, type=HandedIn))
             except (OSError, msgspec.DecodeError):
                 continue
         return sorted(found, key=lambda one: one.at)
 
     def put(self, batch: HandedIn) -> HandedIn:
-        """Write it down, also in place of what was known before."""
-        private_folder(self._folder)
-        write_atomically(self._folder / f"{batch.name}.json", msgspec.json.encode(batch))
+        """Write it down, also in place of what was known before. Raises AgentError."""
+        raw = msgspec.json.encode(batch)
+        try:
+            signed = _Signed(signature(self._user, FOLDER, raw), msgspec.Raw(raw))
+            write_atomically(self._folder / f"{batch.name}.json", msgspec.json.encode(signed), base=self._into)
+        except OSError as problem:
+            told = f"cannot note a batch that is handed in ({problem.strerror or problem}), so none is: {self._folder}"
+            raise AgentError(told) from None
         return batch
 
     def take_away(self, batch: HandedIn) -> None:
         """Its answers are on disk."""
-        (self._folder / f"{batch.name}.json").unlink(missing_ok=True)
+        remove(self._folder / f"{batch.name}.json", base=self._into)
 
 
 def new(server: str, model: str, prompts: dict[str, str], tries: int) -> HandedIn:

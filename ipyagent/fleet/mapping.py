@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 import time
 import uuid
@@ -14,14 +15,16 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from ipyagent.config import IPyAgent
-from ipyagent.errors import UsageError
+from ipyagent.errors import AgentError, UsageError
 from ipyagent.fleet.asking import Prompt, Question, questions
 from ipyagent.fleet.crew import Crew
-from ipyagent.fleet.outcomes import Outcome, kept
+from ipyagent.fleet.outcomes import Outcome, kept, sealing
 from ipyagent.fleet.place import here
 from ipyagent.fleet.progress import Progress, progress_for
 from ipyagent.fleet.task import Task
 from ipyagent.journal.events import Mode
+from ipyagent.nofollow import names, private_folder, reading, remove, write_atomically
+from ipyagent.trust import is_signed, signature
 
 if TYPE_CHECKING:
     from ipyagent.fleet.batch import Clerk, Job
@@ -31,6 +34,8 @@ FOLDER = "map"
 """Of the sessions of tasks, within the project's sessions: they are in no list of yours."""
 QUIET = {"extraction": False, "dreaming": False}
 """The same job many times teaches nothing more than once; `settings` may say otherwise."""
+STOP = "stop"
+"""What is signed of a sign to stop: its name."""
 OLD = 3_600.0
 """Seconds after which the sign to stop of an earlier run is taken away."""
 
@@ -98,20 +103,36 @@ def agent_map(
     about = {"model": model_of(IPyAgent(**said)), "settings": said, "data": data} | ({"batch": True} if batch else {})
     asked = questions(prompts_or_items, prompt, work, about)
     project.make()
-    place.mkdir(parents=True, exist_ok=True)
+    try:
+        private_folder(place)
+    except OSError as problem:
+        raise AgentError(f"cannot write in {place}: {problem.strerror or problem}") from None
     run = uuid.uuid4().hex[:8]
     stop = place / f"stop-{run}"
-    _take_away_old(place)
+    _take_away_old(place, project.user)
 
     whole = Whole(asked, max_cost, progress_for(shell, progress))
     tasks = []
     for question in asked:
-        done = None if again else kept(place, question.key)
+        sealed = sealing(project.user, question.key)
+        done = None if again else kept(place, question.key, sealed)
         if done is not None:
             whole.take(msgspec.structs.replace(done, tries=0))
         else:
             tasks.append(
-                Task(question.key, question.prompt, said, str(work), str(place), str(stop), data, here(), run, 1)
+                Task(
+                    question.key,
+                    question.prompt,
+                    said,
+                    str(work),
+                    str(place),
+                    str(stop),
+                    data,
+                    here(),
+                    run,
+                    tries=1,
+                    sealing=sealed,
+                )
             )
     if batch:
         from ipyagent.fleet.batch import Clerk, Job
@@ -131,7 +152,7 @@ def agent_map(
     )
     try:
         with ONE_RUN.lent():
-            crew.work(tasks, stop)
+            crew.work(tasks, lambda: _say_stop(stop, project.user))
     finally:
         whole.close()
         if executor is None:
@@ -289,8 +310,21 @@ def _said(settings: IPyAgent) -> dict[str, Any]:
     return {name: plain(getattr(settings, name)) for name in sorted(settings.said) if name in own}
 
 
-def _take_away_old(place: Path) -> None:
-    for sign in place.glob("stop-*"):
-        with contextlib.suppress(OSError):
-            if time.time() - sign.stat().st_mtime > OLD:
-                sign.unlink()
+def _say_stop(stop: Path, user: Path) -> None:
+    """Make the sign to stop, which says by whom it is made. Raises OSError."""
+    try:
+        signed = signature(user, STOP, stop.name.encode())
+    except OSError:
+        signed = ""  # then it stays where it is
+    write_atomically(stop, signed.encode(), base=stop.parent)
+
+
+def _take_away_old(place: Path, user: Path) -> None:
+    """Signs of this user's earlier runs, and nothing else."""
+    for name in names(place, base=place):
+        if not name.startswith("stop-"):
+            continue
+        with contextlib.suppress(OSError), reading(place / name, base=place) as file:
+            old = time.time() - os.fstat(file.fileno()).st_mtime > OLD
+            if old and is_signed(user, STOP, name.encode(), file.read(200).decode("ascii", "replace")):
+                remove(place / name, base=place)

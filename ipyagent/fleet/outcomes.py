@@ -1,17 +1,21 @@
 """What became of a task, and where finished ones are kept: a file each, named by the task's key.
 
 A file is written whole or not at all, so any number of workers write at once, and a killed run leaves nothing half.
+It counts only with the seal of the user who asked: what came with a folder is nobody's answer. A worker, which may be
+another machine, is given what seals its one task, never the user's own key.
 """
 
 from __future__ import annotations
 
+import hmac
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from ipyagent.journal.events import Ending
-from ipyagent.project import write_atomically
+from ipyagent.nofollow import reading, write_atomically
+from ipyagent.trust import signature
 
 DONE = "done"
 """The folder of finished tasks."""
@@ -33,15 +37,38 @@ class Outcome(msgspec.Struct, frozen=True):
     error: str = ""
 
 
-def keep(into: Path, outcome: Outcome) -> None:
-    """Write a finished task down."""
-    write_atomically(into / DONE / f"{outcome.key}.json", msgspec.json.encode(outcome))
+class _Sealed(msgspec.Struct, frozen=True):
+    seal: str
+    outcome: msgspec.Raw
 
 
-def kept(into: Path, key: str) -> Outcome | None:
-    """What an earlier run has written down; None when there is nothing that can be read."""
+def sealing(user: Path, key: str) -> str:
+    """What seals the outcome of one task; "" where the user's folder cannot be written: then none is taken up."""
     try:
-        found = msgspec.json.decode((into / DONE / f"{key}.json").read_bytes(), type=Outcome)
+        return signature(user, "outcome", key.encode())
+    except OSError:
+        return ""
+
+
+def keep(into: Path, outcome: Outcome, sealing: str) -> None:
+    """Write a finished task down. Raises OSError."""
+    raw = msgspec.json.encode(outcome)
+    sealed = _Sealed(_seal(sealing, raw), msgspec.Raw(raw))
+    write_atomically(into / DONE / f"{outcome.key}.json", msgspec.json.encode(sealed), base=into)
+
+
+def kept(into: Path, key: str, sealing: str) -> Outcome | None:
+    """What an earlier run of this user has written down; None when there is nothing that can be read."""
+    try:
+        with reading(into / DONE / f"{key}.json", base=into) as file:
+            sealed = msgspec.json.decode(file.read(), type=_Sealed)
+        found = msgspec.json.decode(sealed.outcome, type=Outcome)
     except (OSError, msgspec.DecodeError):
         return None
-    return found if found.key == key else None
+    made = _seal(sealing, bytes(sealed.outcome)).encode()
+    genuine = bool(sealing) and hmac.compare_digest(made, sealed.seal.encode("utf-8", "replace"))
+    return found if genuine and found.key == key else None
+
+
+def _seal(sealing: str, raw: bytes) -> str:
+    return hmac.new(sealing.encode(), raw, "sha256").hexdigest()

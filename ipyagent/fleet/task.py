@@ -32,7 +32,7 @@ class Task(msgspec.Struct, frozen=True):
     """`settings` are names and values of `IPyAgent`; `folder`, `into` and `stop` absolute paths; `stop` is a
     file that exists once the whole was stopped; `data` names the variable to give back; `caller` is the process
     that asked. `run` and `tries` make every try different, because Dask remembers the answer to the same call.
-    `cost` and `tokens` are those of the tries before."""
+    `cost` and `tokens` are those of the tries before; `sealing` is for its outcome, see `outcomes`."""
 
     key: str
     prompt: str
@@ -46,6 +46,7 @@ class Task(msgspec.Struct, frozen=True):
     tries: int
     cost: float | None = 0.0
     tokens: int = 0
+    sealing: str = ""
 
 
 def run_task(task: Task) -> Outcome:
@@ -67,7 +68,7 @@ def run_task(task: Task) -> Outcome:
     tokens = task.tokens + outcome.tokens
     outcome = msgspec.structs.replace(outcome, tries=task.tries, seconds=seconds, cost=cost, tokens=tokens)
     if outcome.status == "finished":
-        keep(Path(task.into), outcome)
+        keep(Path(task.into), outcome, task.sealing)
     return outcome
 
 

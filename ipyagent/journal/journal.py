@@ -19,6 +19,7 @@ import msgspec
 from ipyagent.errors import JournalError
 from ipyagent.journal.events import Event, SessionStarted
 from ipyagent.journal.lines import E, Problem, clean, clean_json, encode, read_events
+from ipyagent.nofollow import checked, opened, reading, spot
 
 __all__ = [
     "CHILDREN", "COPY_BYTES", "TRANSCRIPT", "Journal", "Problem", "clean", "clean_json", "in_use",
@@ -52,7 +53,7 @@ class Journal:
         self.session = session
         self._last = last
         self._lock = lock
-        self._fd = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        self._fd = opened(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
         self._size = os.fstat(self._fd).st_size
         self._ragged = self._size > 0 and not _ends_with_newline(self.path)
 
@@ -72,7 +73,8 @@ class Journal:
     @classmethod
     def _begin(cls, folder: Path, started: SessionStarted) -> Journal:
         try:
-            folder.mkdir(parents=True, mode=0o700)
+            with spot(folder, make=True) as (leaf, at):
+                os.mkdir(leaf, 0o700, dir_fd=at)
             journal = cls(folder, started.session, last=0, lock=_lock(folder))
         except OSError as problem:
             raise JournalError(
@@ -97,7 +99,7 @@ class Journal:
         or no line of it is an event.
         """
         path = folder / TRANSCRIPT
-        if not path.exists():
+        if not os.path.lexists(path):
             raise JournalError(f"there is no session in {folder}; %agent sessions lists them")
         try:
             lock = _lock(folder)
@@ -138,7 +140,8 @@ class Journal:
             journal._copy(read_events(source / TRANSCRIPT, problems), upto)
             _link_files(source, staging)
             journal.close()
-            os.rename(staging, folder)  # whole or not at all: half a copy must never be taken up
+            with spot(staging) as old, spot(folder) as new:  # whole or not at all: half a copy must never be taken up
+                os.rename(old.name, new.name, src_dir_fd=old.at, dst_dir_fd=new.at)
             return cls(folder, started.session, last=journal.last, lock=_lock(folder)), problems
         except OSError as problem:
             raise JournalError(
@@ -232,7 +235,7 @@ class Journal:
 
 
 def _ends_with_newline(path: Path) -> bool:
-    with path.open("rb") as file:
+    with reading(path) as file:
         file.seek(-1, os.SEEK_END)
         return file.read(1) == b"\n"
 
@@ -249,9 +252,12 @@ def _link_files(source: Path, target: Path) -> None:
             os.chmod(place, 0o600)
         return place
 
+    def links(folder: str, found: list[str]) -> list[str]:
+        return [name for name in found if os.path.islink(os.path.join(folder, name))]
+
     for entry in sorted(source.iterdir()):
         if entry.is_dir() and not entry.is_symlink() and entry.name != CHILDREN:
-            shutil.copytree(entry, target / entry.name, symlinks=True, copy_function=link)
+            shutil.copytree(entry, target / entry.name, symlinks=True, ignore=links, copy_function=link)
 
 
 def in_use(folder: Path) -> bool:
@@ -269,7 +275,7 @@ def _lock(folder: Path) -> Any:
     """The session's lock, held; None when another process or journal holds it."""
     from filelock import FileLock, Timeout
 
-    lock = FileLock(folder / "lock", timeout=LOCK_WAIT, mode=0o600, is_singleton=False, thread_local=False)
+    lock = FileLock(checked(folder / "lock"), timeout=LOCK_WAIT, mode=0o600, is_singleton=False, thread_local=False)
     try:
         lock.acquire()
     except Timeout:

@@ -15,6 +15,7 @@ import msgspec
 
 from ipyagent.errors import JournalError
 from ipyagent.journal.events import Event
+from ipyagent.nofollow import reading
 
 E = TypeVar("E", bound=Event)
 
@@ -103,7 +104,7 @@ def read_events(path: Path, problems: list[Problem] | None = None) -> Iterator[E
     gap = False
     ids: set[int] = set()
     try:
-        with path.open("rb") as file:
+        with reading(path) as file:
             for number, line in enumerate(file, 1):
                 if not line.strip():
                     continue

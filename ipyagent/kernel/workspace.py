@@ -17,7 +17,7 @@ from ipyagent.kernel.frontend import opened, own_notebook
 from ipyagent.kernel.mains import Mains
 from ipyagent.kernel.scope import Scope, users_namespace
 from ipyagent.kernel.variables import short_types
-from ipyagent.project import write_atomically
+from ipyagent.nofollow import is_file, write_atomically
 
 BACKUPS = "backups"
 """Folder beside the transcript with the old content of changed files, named by its SHA-256."""
@@ -106,7 +106,7 @@ class KernelWorkspace:
         if before is not None:
             backup = hashlib.sha256(before).hexdigest()
             target = self.backups / backup
-            if not target.exists():
+            if not is_file(target):
                 try:
                     write_atomically(target, before)
                 except OSError as problem:

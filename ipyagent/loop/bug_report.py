@@ -15,6 +15,7 @@ import msgspec
 
 from ipyagent.journal.protocols import Request
 from ipyagent.kernel.masking import mask, mask_named
+from ipyagent.nofollow import write_atomically
 from ipyagent.version import __version__
 
 PACKAGES = ("anthropic", "httpx2", "ipykernel", "ipython", "ipywidgets", "jupyterlab", "msgspec")
@@ -37,8 +38,7 @@ def write_report(
     path = folder / f"bug-report-{number}.json"
     text = json.dumps(_bare(report, sorted(held, key=len, reverse=True)), ensure_ascii=False, indent=1)
     try:
-        path.write_text(text + "\n", encoding="utf-8")
-        path.chmod(0o600)
+        write_atomically(path, f"{text}\n".encode("utf-8", "replace"), make=False)
     except OSError as problem:
         return f"no bug report could be written to {path}: {problem.strerror}"
     return f"for a bug report, without secrets: {path}"

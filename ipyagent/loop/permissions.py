@@ -24,7 +24,7 @@ from ipyagent.config import MODES
 from ipyagent.errors import SettingError, UsageError
 from ipyagent.journal.events import Mode
 from ipyagent.journal.protocols import Question, Tool, Workspace
-from ipyagent.trust import private_folder
+from ipyagent.nofollow import private_folder
 
 HEADLESS = (
     "{tool} needs a permission and nobody can be asked here. To let it run: `%agent mode auto`, "

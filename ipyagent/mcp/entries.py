@@ -12,6 +12,7 @@ import json
 import os
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
@@ -19,7 +20,7 @@ from typing import Any, Literal, TypeAlias
 import msgspec
 
 from ipyagent.errors import SettingError
-from ipyagent.project import write_atomically
+from ipyagent.nofollow import checked, remove, write_atomically
 from ipyagent.trust import read_small
 
 FILE = "mcp.json"
@@ -190,8 +191,7 @@ def put_entry(path: Path, name: str, raw: Mapping[str, Any] | None) -> bool:
     from filelock import FileLock, Timeout
 
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with FileLock(f"{path}.lock", timeout=5):
+        with FileLock(checked(path.with_name(f"{path.name}.lock"), make=True), timeout=5):
             value = _whole(path)
             servers = value.setdefault("mcpServers", {})
             if not isinstance(servers, dict):
@@ -207,7 +207,8 @@ def put_entry(path: Path, name: str, raw: Mapping[str, Any] | None) -> bool:
             f"{path} cannot be written ({getattr(problem, 'strerror', None) or problem}): free it"
         ) from None
     finally:
-        Path(f"{path}.lock").unlink(missing_ok=True)
+        with suppress(OSError):
+            remove(path.with_name(f"{path.name}.lock"))
     return before
 
 

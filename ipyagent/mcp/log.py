@@ -3,8 +3,11 @@ folder, up to a limit: what a flooding server writes beyond is read and dropped,
 
 from __future__ import annotations
 
+import os
 from collections import deque
 from pathlib import Path
+
+from ipyagent.nofollow import opened, status
 
 FOLDER = "mcp"
 MOST_BYTES = 2_000_000
@@ -52,11 +55,12 @@ class ServerLog:
             return
         try:
             if path not in self._written:
-                path.parent.mkdir(exist_ok=True)
-                self._written[path] = path.stat().st_size if path.exists() else 0
+                found = status(path)
+                self._written[path] = found.st_size if found is not None else 0
             room = MOST_BYTES - self._written[path]
             piece = data[:room] + (b"\n[what follows was dropped]\n" if len(data) >= room else b"")
-            with path.open("ab") as file:
+            flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT
+            with os.fdopen(opened(path, flags, make=True), "ab") as file:
                 file.write(piece)
             self._written[path] += len(piece)
         except OSError:

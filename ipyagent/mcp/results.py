@@ -19,6 +19,7 @@ from ipyagent.errors import ToolFailure
 from ipyagent.journal.events import Block
 from ipyagent.journal.journal import clean, clean_json
 from ipyagent.journal.protocols import Live, ToolOutput
+from ipyagent.nofollow import write_atomically
 from ipyagent.tools.answers import capped, picture, plain, text_block
 
 if TYPE_CHECKING:
@@ -54,8 +55,7 @@ class Kept:
         ending = ENDINGS.get(media) or mimetypes.MimeTypes().guess_extension(media) or ".bin"
         path = self._folder / f"mcp-{sha256(data).hexdigest()[:16]}{ending}"
         try:
-            self._folder.mkdir(exist_ok=True)
-            path.write_bytes(data)
+            write_atomically(path, data)
         except OSError as problem:
             return f"not kept: {problem.strerror}"
         return f"kept in {self._named(path)}"

@@ -1,8 +1,5 @@
-"""Files under one folder, reached part by part without following a link.
+"""Files under one folder, reached part by part without following a link (see `ipyagent.nofollow`).
 
-Every folder on the way is opened relative to the one before and must be a real folder, so a link that
-appears between a check and its use leads nowhere. Where the platform cannot do that (Windows), each
-part is checked before the use. What is made is this user's alone: folders 0700, files 0600.
 Errors are MemoryRefused: "link", "folder", "disk".
 """
 
@@ -10,29 +7,20 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import NamedTuple
 from unicodedata import normalize
 
 from ipyagent.errors import MemoryRefused
 from ipyagent.memory.names import same_name
-from ipyagent.trust import private_folder
+from ipyagent.nofollow import RELATIVE, Spot, private_folder, spot
 
-RELATIVE = {os.open, os.stat, os.unlink, os.rename, os.mkdir, os.link} <= os.supports_dir_fd
 _NOFOLLOW = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
-_FOLDER = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | _NOFOLLOW
 _READ = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | _NOFOLLOW  # a named pipe must not make us wait
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _NOFOLLOW
-
-
-class Spot(NamedTuple):
-    """Where a file is for the functions of `os`: its `name`, relative to the open folder `at` (None: a path)."""
-
-    name: str
-    at: int | None
 
 
 class Confined:
@@ -49,34 +37,10 @@ class Confined:
     @contextmanager
     def spot(self, name: str, *, make: bool = False) -> Iterator[Spot]:
         """The place of a file; FileNotFoundError when a folder on the way is missing and not to be made."""
-        *folders, leaf = name.split("/")
-        if not self._relative:
-            yield Spot(str(self._checked(folders, make) / leaf), None)
-            return
         if make:
             private_folder(self.root)
-        at = os.open(self.root, _FOLDER & ~getattr(os, "O_NOFOLLOW", 0))
-        try:
-            for folder in folders:
-                if make:
-                    with suppress(FileExistsError):
-                        os.mkdir(folder, 0o700, dir_fd=at)
-                deeper = os.open(folder, _FOLDER, dir_fd=at)
-                os.close(at)
-                at = deeper
-            yield Spot(leaf, at)
-        finally:
-            os.close(at)
-
-    def _checked(self, folders: list[str], make: bool) -> Path:
-        path = self.root
-        for folder in folders:
-            path = path / folder
-            if path.is_symlink() or (path.exists() and not path.is_dir()):
-                raise OSError(errno.ELOOP, "is a link or a file", str(path))
-        if make:
-            private_folder(path)
-        return path
+        with spot(self.root / name, base=self.root, make=make, relative=self._relative) as found:
+            yield found
 
     def status(self, name: str) -> os.stat_result | None:
         """Of the file itself, a link not followed; None when there is none."""
@@ -194,9 +158,14 @@ class Confined:
 
     def names(self, folder: str = "") -> list[str]:
         """What stands in a folder ("": the root), unsorted; nothing when there is none."""
-        with _told(folder), suppress(FileNotFoundError), self.spot(f"{folder}/." if folder else ".") as (leaf, at):
-            return os.listdir(leaf if at is None else at)
+        with _told(folder), suppress(FileNotFoundError), self.spot(f"{folder}/x" if folder else "x") as (leaf, at):
+            return os.listdir(os.path.dirname(leaf) if at is None else at)
         return []
+
+    def remove_tree(self, name: str) -> None:
+        """A folder with all that is in it, links themselves; nothing when there is none, or a link on the way."""
+        with suppress(OSError), self.spot(name) as (leaf, at):
+            shutil.rmtree(leaf, ignore_errors=True, dir_fd=at)
 
 
 @contextmanager

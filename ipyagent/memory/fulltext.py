@@ -16,7 +16,7 @@ from pathlib import Path
 
 from ipyagent.memory.scan import Memory
 from ipyagent.memory.words import words
-from ipyagent.trust import private_folder
+from ipyagent.nofollow import checked, opened, private_folder, remove
 
 VERSION = 1
 """Of tables and tokenizer: another number in the file has it made anew."""
@@ -234,11 +234,17 @@ def _leading(memory: Memory, body: str) -> list[str]:
     return list(dict.fromkeys(word for part in told for word in part))
 
 
+SUFFIXES = ("-wal", "-shm", "-journal")
+"""Of the files that SQLite keeps beside its own."""
+
+
 def _connected(path: Path | None) -> sqlite3.Connection:
     """An index that is ours to use. Raises sqlite3.Error, OSError for a file that is none."""
     if path is not None:
         private_folder(path.parent)
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+        os.close(opened(path, os.O_RDWR | os.O_CREAT))
+        for suffix in SUFFIXES:
+            checked(path.with_name(path.name + suffix))
     db = sqlite3.connect(
         ":memory:" if path is None else path, timeout=_WAIT, isolation_level=None, check_same_thread=False
     )
@@ -279,8 +285,8 @@ def _is_sound(path: Path) -> bool:
 def _removed(path: Path) -> bool:
     """Remove the file with what SQLite keeps beside it; whether it is gone."""
     try:
-        for suffix in ("", "-wal", "-shm", "-journal"):
-            path.with_name(path.name + suffix).unlink(missing_ok=True)
+        for suffix in ("", *SUFFIXES):
+            remove(path.with_name(path.name + suffix))
     except OSError:
         return False
     return True

@@ -19,8 +19,9 @@ import msgspec
 
 from ipyagent.journal.tokens import estimate_text
 from ipyagent.memory.mentioned import find_file, looks_like_file, mentions
+from ipyagent.nofollow import FOLDER
 from ipyagent.project import Project
-from ipyagent.trust import FOLDER, read_small
+from ipyagent.trust import read_small
 
 MANAGED = Path("/etc/ipyagent/AGENT.md")
 MOST_CHARS = 40_000

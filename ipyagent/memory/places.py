@@ -15,6 +15,7 @@ from ipyagent.config import IPyAgent
 from ipyagent.errors import MemoryRefused
 from ipyagent.memory.files import Store
 from ipyagent.memory.provenance import Records
+from ipyagent.nofollow import LINK, status
 from ipyagent.project import Project, is_shared
 
 MEMORY = "memory"
@@ -39,7 +40,11 @@ def memory_folder(
     if given:
         return _chosen(given, project)
     own = _worktree(project, folder or Path.cwd()) if settings.memory_per_worktree else None
-    return _inside(project.folder / WORKTREES / own / MEMORY if own else project.folder / MEMORY, project.root)
+    place = project.folder / WORKTREES / own / MEMORY if own else project.folder / MEMORY
+    if (status(place) is None and os.path.lexists(place)) or os.path.islink(place):
+        raise _refused(place, LINK)
+    base = project.folder.resolve().parent if project.folder.is_symlink() and project.trusted else project.root
+    return _inside(place, base)
 
 
 def store_in(folder: Path, scope: str, project: Project) -> Store:

@@ -15,8 +15,8 @@ from msgspec.structs import replace
 
 from ipyagent.errors import MemoryRefused
 from ipyagent.headers import read_headed
-from ipyagent.memory.confined import RELATIVE
 from ipyagent.memory.names import INDEX, MOST_PARTS, ROOT, SUFFIX, checked_name
+from ipyagent.nofollow import RELATIVE
 
 
 class Memory(msgspec.Struct, frozen=True, kw_only=True):

@@ -6,7 +6,6 @@ A copy is made under another name and renamed when it is whole. Used under the s
 from __future__ import annotations
 
 import re
-import shutil
 import time
 from pathlib import Path
 
@@ -24,7 +23,7 @@ def take(files: Confined) -> Path:
     """Copy all files but hidden ones; returns the folder of the copy."""
     for left in files.names(SNAPSHOTS):
         if left == _HALF:  # its maker was killed
-            shutil.rmtree(files.root / SNAPSHOTS / left)
+            files.remove_tree(f"{SNAPSHOTS}/{left}")
     copy = f"{SNAPSHOTS}/{_HALF}"
     with files.spot(f"{copy}/x", make=True):
         pass
@@ -38,7 +37,7 @@ def take(files: Confined) -> Path:
     made = f"{SNAPSHOTS}/{time.strftime('%Y%m%d-%H%M%S')}-{number:03d}"
     files.move(copy, made)
     for old in there[: max(0, len(there) + 1 - MOST)]:
-        shutil.rmtree(files.root / SNAPSHOTS / old)
+        files.remove_tree(f"{SNAPSHOTS}/{old}")
     return files.root / made
 
 

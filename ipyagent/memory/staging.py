@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 import secrets
-import shutil
 import time
 from collections.abc import Iterable
 from contextlib import suppress
@@ -154,7 +153,7 @@ class Staging:
             waiting = waiting_in(self.store)
             if waiting is not None and waiting.copy == self.name:
                 Confined(self.store.folder).remove(WAITING)
-            shutil.rmtree(_folder(self.store, self.name), ignore_errors=True)
+            Confined(self.store.folder).remove_tree(f"{DREAMS}/{self.name}")
 
     def _commit(self, change: Change) -> Written:
         """One change, if its file is still the one that was copied. Raises MemoryRefused; under the lock."""
@@ -196,7 +195,7 @@ def _sweep(store: Store, files: Confined) -> None:
     waiting = waiting_in(store)
     for name in files.names(DREAMS):
         if _COPY.fullmatch(name) and (waiting is None or name != waiting.copy):
-            shutil.rmtree(_folder(store, name), ignore_errors=True)
+            files.remove_tree(f"{DREAMS}/{name}")
 
 
 def _folder(store: Store, name: str) -> Path:

@@ -29,9 +29,11 @@ from ipyagent.journal.events import (
     UserSaid,
 )
 from ipyagent.journal.journal import TRANSCRIPT, read_events
+from ipyagent.memory.fulltext import SUFFIXES
 from ipyagent.memory.quotation import Typed, tokens
 from ipyagent.memory.words import content_words, words
-from ipyagent.trust import SESSION, is_signed, private_folder
+from ipyagent.nofollow import checked, opened, private_folder
+from ipyagent.trust import SESSION, is_signed
 
 VERSION = 1
 CACHE = "transcripts.sqlite"
@@ -187,7 +189,9 @@ def _searched(
 def _connected(path: Path | None) -> sqlite3.Connection:
     if path is not None:
         private_folder(path.parent)
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+        os.close(opened(path, os.O_RDWR | os.O_CREAT))
+        for suffix in SUFFIXES:
+            checked(path.with_name(path.name + suffix))
     db = sqlite3.connect(":memory:" if path is None else path, timeout=_WAIT, isolation_level=None)
     try:
         db.execute("PRAGMA trusted_schema = OFF")  # the file may have come with the project

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import re
 import unicodedata
 from pathlib import Path
 
 from ipyagent.errors import UsageError
 from ipyagent.headers import write_headed
+from ipyagent.nofollow import opened, spot
 from ipyagent.skills.parse import FILE, MOST_DESCRIPTION, MOST_NAME, violations
 
 BODY = """
@@ -41,9 +43,11 @@ def write_skill(folder: Path, name: str, description: str = "") -> Path:
     told = " ".join((description or DESCRIPTION).split())[:MOST_DESCRIPTION]
     title = name.replace("-", " ").capitalize()
     try:
-        goal.mkdir(parents=True, exist_ok=True)
-        with file.open("x", encoding="utf-8", newline="\n") as opened:
-            opened.write(write_headed({"name": name, "description": told}, BODY.format(title=title)))
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+        with spot(file, make=True, mode=0o777):  # others of a shared project read them too
+            pass
+        with os.fdopen(opened(file, flags, 0o644), "w", encoding="utf-8", newline="\n") as made:
+            made.write(write_headed({"name": name, "description": told}, BODY.format(title=title)))
     except FileExistsError:
         raise UsageError(f"{file} is there already; %skills show {name}") from None
     except OSError as problem:

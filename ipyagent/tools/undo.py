@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from ipyagent.errors import ToolFailure
 from ipyagent.journal.events import FileChanged
+from ipyagent.nofollow import is_file
 from ipyagent.tools.changes import current, written_beside
 from ipyagent.tools.paths import digest, is_guarded
 
@@ -81,6 +82,9 @@ def _backup(name: str, backups: Path) -> bytes | None:
     file = backups / name
     if not file.resolve().is_relative_to(backups.resolve()):
         raise ToolFailure(f"its backup {name!r} is not among the session's backups")
-    if not file.is_file():
+    if not is_file(file):
         raise ToolFailure(f"its backup {name} is missing")
-    return current(file)
+    content = current(file)
+    if content is None or digest(content) != name:
+        raise ToolFailure(f"its backup {name} was changed")
+    return content

@@ -32,7 +32,7 @@ from ipyagent.model.batches import Status
 from ipyagent.model.prices import cost_of
 from ipyagent.practice.replies import Reply, fault, text
 from ipyagent.practice.server import PracticeServer
-from ipyagent.project import Project
+from ipyagent.project import Project, user_folder
 
 if TYPE_CHECKING:
     from conftest import Office
@@ -86,7 +86,7 @@ def created(server: PracticeServer) -> int:
 
 
 def on_disk(project: Path) -> list[HandedIn]:
-    return Shelf(project / ".ipyagent" / "sessions" / "map").all()
+    return Shelf(project / ".ipyagent" / "sessions" / "map", user_folder()).all()
 
 
 def echo(body: dict[str, Any]) -> Reply:
@@ -257,7 +257,7 @@ def test_a_kill_at_any_place_loses_nothing_and_pays_for_nothing_twice(
     process.send_signal(signal.SIGKILL)
     process.communicate()
     if where == "sending":  # as if the kill had come before the answer was read
-        shelf = Shelf(project / ".ipyagent" / "sessions" / "map")
+        shelf = Shelf(project / ".ipyagent" / "sessions" / "map", user_folder())
         for batch in shelf.all():
             shelf.put(msgspec.structs.replace(batch, id=""))
     go.set()
@@ -295,7 +295,7 @@ def test_a_batch_that_the_server_does_not_know_is_given_up_only_when_told_to(
     with PracticeServer(echo) as server:
         settings = {"base_url": server.url, "model": MODEL, "max_retries": 0}
         agent_map(["zero"], batch=True, settings=settings)
-        shelf = Shelf(project / ".ipyagent" / "sessions" / "map")
+        shelf = Shelf(project / ".ipyagent" / "sessions" / "map", user_folder())
         key = server.batches.page(1)[0].requests[0]["custom_id"]
         (project / ".ipyagent" / "sessions" / "map" / "done" / f"{key}.json").unlink()
         lost = HandedIn("lost", server.url, MODEL, {key: "zero"}, 1, time.time(), "msgbatch_forgotten")

@@ -227,18 +227,34 @@ def test_the_users_own_gitignore_is_kept_and_transcripts_are_ignored_all_the_sam
 
 @pytest.mark.parametrize("link", [FOLDER, f"{FOLDER}/sessions"])
 def test_a_repository_cannot_choose_where_transcripts_go(tmp_path: Path, link: str) -> None:
+    """`.ipyagent` itself may be a link once the user has said that it is theirs; nothing in it may."""
     own = project(tmp_path / "work", tmp_path / "user")
     (tmp_path / "elsewhere").mkdir()
     place = own.root / link
     place.parent.mkdir(parents=True)
     place.symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(AgentError, match="is a link that leads to") as caught:
+    with pytest.raises(AgentError, match=rf"{link} is a link ") as caught:
         own.make()
     assert "\n" not in str(caught.value)
     assert list((tmp_path / "elsewhere").iterdir()) == []
+    if link != FOLDER:
+        with pytest.raises(AgentError, match="none is followed: remove it"):
+            own.trust()
+        assert list((tmp_path / "elsewhere").iterdir()) == []
+        return
     own.trust()
     own.make()
-    assert own.sessions.resolve().is_dir()
+    assert (own.trusted, own.sessions.resolve()) == (True, tmp_path / "elsewhere/sessions")
+    place.unlink()
+    (tmp_path / "other").mkdir()
+    place.symlink_to(tmp_path / "other")
+    with pytest.raises(AgentError, match=f"leads to {tmp_path / 'other'}"):
+        own.make()
+    place.unlink()
+    place.symlink_to(tmp_path / "nowhere")
+    with pytest.raises(AgentError, match="which is no folder"):
+        own.make()
+    assert not (tmp_path / "nowhere").exists()
 
 
 def test_a_folder_that_cannot_be_written_is_said_in_one_line(tmp_path: Path) -> None:

@@ -58,8 +58,9 @@ class CellTransformer:
             if not body.strip():
                 return f"get_ipython().run_line_magic({name!r}, {options!r})\n"
             return f"get_ipython().run_cell_magic({name!r}, {options!r}, {body!r})\n"
-        if not body.strip():
+        if not body.strip() and not options:
             return f"get_ipython().run_line_magic({name!r}, 'help')\n"
+        body = body or "\n"  # an empty one IPython takes for a mistake; the request stands on the first line
         if awaitable:
             return f"await get_ipython().run_cell_magic('{name}_async', {options!r}, {body!r})\n"
         return f"get_ipython().run_cell_magic({name!r}, {options!r}, {body!r})\n"

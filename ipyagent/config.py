@@ -18,6 +18,7 @@ from traitlets.config import Configurable
 
 from ipyagent.errors import SettingError
 
+DEFAULT_MODEL = "claude-sonnet-5-5"
 MODES = ("ask", "auto", "read_only")
 
 
@@ -27,7 +28,7 @@ class IPyAgent(Configurable):
     model = Unicode(
         "",
         help="Model id, `practice`, or `local:PATH.gguf`; empty: ANTHROPIC_MODEL, a server's only model, or "
-        "claude-sonnet-5-5.",
+        f"{DEFAULT_MODEL}.",
     ).tag(config=True)
     small_model = Unicode("", help="Model for small jobs; empty: the cheapest of the family.").tag(config=True)
     base_url = Unicode("", help="Messages API server without /v1; empty: ANTHROPIC_BASE_URL.").tag(config=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib
+import os
 import threading
 import time
 from collections.abc import Callable
@@ -12,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 from traitlets import TraitError
 
 from ipyagent.cells import CellTransformer, literal
-from ipyagent.config import IPyAgent
+from ipyagent.config import DEFAULT_MODEL, IPyAgent
 from ipyagent.errors import AgentError, SettingError
 from ipyagent.kernel.cell_marks import Runs
-from ipyagent.options import CellOptions, parse
+from ipyagent.options import CellOptions, one_line, parse
 
 if TYPE_CHECKING:
     from ipyagent.agent import Agent
@@ -84,6 +85,15 @@ class Extension:
         memories = self._memory_names if "memory" in own else None
         self._completions = Completions(self.shell, self.names, memories, self._skill_names)
         self._completions.register()
+        _say(f"{self._model_words()}, mode {self.settings.mode}; %{self.names[-1]} help lists the commands")
+
+    def _model_words(self) -> str:
+        """Which model requests go to, as far as that is known without asking anybody."""
+        address = self.settings.base_url or os.environ.get("ANTHROPIC_BASE_URL", "")
+        name = self.settings.model or os.environ.get("ANTHROPIC_MODEL", "")
+        if name or not address:
+            return f"model {name or DEFAULT_MODEL}"
+        return f"the model of {address}"
 
     def unload(self) -> None:
         """Take everything back and let go of the session."""
@@ -162,6 +172,8 @@ class Extension:
             if request is None:
                 return
             line, cell = "", request
+        elif not cell.strip():
+            line, cell = one_line(line)
         chosen = parse(line)
         turn = self._prepared(chosen, cell)
         if turn is not None:
@@ -171,6 +183,8 @@ class Extension:
         """`%%agent` at top level: the same, awaited."""
         from ipyagent.kernel.interrupts import raising_sigint
 
+        if not cell.strip():
+            line, cell = one_line(line)
         chosen = parse(line)
         with raising_sigint():
             self._imported()

@@ -40,6 +40,21 @@ def nearest(word: str, known: tuple[str, ...] | list[str], cutoff: float = 0.5) 
     return f"; did you mean {close[0]}?" if close else ""
 
 
+def one_line(line: str) -> tuple[str, str]:
+    """A `%%agent` line below which nothing stands, as its options and the request on it. Raises UsageError."""
+    rest = line.strip()
+    while rest.startswith("-"):
+        word, _, after = rest.partition(" ")
+        if word in VALUES:
+            _, _, after = after.lstrip().partition(" ")
+        rest = after.lstrip()
+    options = line.strip().removesuffix(rest) if rest else line
+    if not rest:
+        parse(line)
+        raise UsageError(f"%%agent: the request is missing; it goes below the options or behind them  usage: {USAGE}")
+    return options, rest
+
+
 def parse(line: str) -> CellOptions:
     """The options of a line. Words are split at spaces, quotes mean nothing. Raises UsageError."""
     found: dict[str, str | int | bool] = {}

@@ -118,12 +118,20 @@ def test_blank_lines_and_indents_before_the_magic_do_not_matter(place: Room) -> 
     arrived(place, "one\r\ntwo")
 
 
-@pytest.mark.parametrize("cell", ["%%agent", "%%agent\n", "%%agent\n  \n\t\n", "%%agent --effort low\n\n"])
+@pytest.mark.parametrize("cell", ["%%agent", "%%agent\n", "%%agent\n  \n\t\n"])
 def test_an_empty_cell_says_how_to_write_one(place: Room, cell: str) -> None:
     assert place.server is not None
     before = len(place.server.messages)
     assert "write a request below" in place.ok(cell).streams
     assert len(place.server.messages) == before
+
+
+def test_a_request_may_stand_on_the_first_line_when_nothing_stands_below_it(place: Room) -> None:
+    place.ok("%%agent my question")
+    arrived(place, "my question")
+    place.ok("%%agent --effort low --max-turns=3 why {x} -- and  $y?\n\n")
+    arrived(place, "why {x} -- and  $y?")
+    assert "request is missing" in place.refuses("%%agent --effort low\n\n")
 
 
 @pytest.mark.parametrize(

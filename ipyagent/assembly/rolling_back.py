@@ -35,6 +35,8 @@ def roll_back(agent: Agent, words: str) -> str:
     agent.check_free()
     session = agent.sessions.take_up()
     count = len(session.history.turns) if session is not None else 0
+    if not count:
+        raise UsageError("%agent rollback N: this session has no turn yet")
     if session is None or not words.isdecimal() or not 1 <= int(words) <= count:
         raise UsageError(f"%agent rollback N: a turn from 1 to {count} (%context --turns lists them), not {words!r}")
     number = int(words)

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Protocol
 
 from ipyagent.assembly.at_exit import at_exit
+from ipyagent.assembly.wiring import named_model
 from ipyagent.config import IPyAgent
 from ipyagent.errors import JournalError, TrustError, UsageError
 from ipyagent.journal.events import KernelStarted, SessionStarted, UserSaid
@@ -255,7 +256,10 @@ class Sessions:
         if session.history.stamp != self._stamp:
             session.record(KernelStarted(stamp=self._stamp, python=sys.version.split()[0], resumed=True))
             self._replayed = (-1, -1)
-        self._notice(self._resumed(session))
+        named = "" if named_model(self._settings) else session.history.named
+        if named:
+            self._settings.model = named
+        self._notice(self._resumed(session) + (f"; requests go to {named}, as you chose there" if named else ""))
         self.current = session
         return session
 

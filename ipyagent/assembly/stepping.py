@@ -45,13 +45,15 @@ class Price(msgspec.Struct, frozen=True, kw_only=True):
     """What a decision costs once and saves with every later request. `written` tokens were in the provider's
     cache, or would be with the next request, and are written anew; `saved` tokens are read no more. `rates` are
     all 0.0 when no price is known; `usage` are the tokens of a model call that was made for it, `call` the
-    dollars (None: not known)."""
+    dollars (None: not known). `rehearsed`: on the practice model, which costs nothing; the dollars are those of
+    LESSON_MODEL."""
 
     written: int
     saved: int
     rates: Rates
     usage: Usage = Usage()
     call: float | None = 0.0
+    rehearsed: bool = False
 
     @property
     def once(self) -> float:
@@ -300,7 +302,8 @@ class _Before:
         if not session.setting("prompt_cache"):
             rates, written = msgspec.structs.replace(rates, read=rates.input, write=rates.input), 0
         usage = sum((fork.usage for fork in forks), start=Usage())
-        costs = [cost_of(LESSON_MODEL, fork.usage) if session.info.model == "practice" else fork.cost for fork in forks]
+        practice = session.info.model == "practice"
+        costs = [cost_of(LESSON_MODEL, fork.usage) if practice else fork.cost for fork in forks]
         call = None if None in costs else sum(cost or 0.0 for cost in costs)
         saved = sum(self._sources.values()) - sum(sources.values())
-        return Price(written=written, saved=saved, rates=rates, usage=usage, call=call)
+        return Price(written=written, saved=saved, rates=rates, usage=usage, call=call, rehearsed=practice)

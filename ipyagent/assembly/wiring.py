@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 
 from ipyagent.assembly.requests import Options
-from ipyagent.config import IPyAgent
+from ipyagent.config import DEFAULT_MODEL, IPyAgent
 from ipyagent.context.thresholds import message_chars, preview_chars, result_chars, window_state
 from ipyagent.journal.protocols import ModelInfo, WindowState
 from ipyagent.loop.session import Limits, Session
 from ipyagent.model.capabilities import resolve
 from ipyagent.model.client import AnthropicModel
-from ipyagent.model.connect import DEFAULT_MODEL, Connections
+from ipyagent.model.connect import Connections
 from ipyagent.model.endpoint import Endpoint
 from ipyagent.model.prices import cheapest_of
 
@@ -22,10 +22,11 @@ USUAL_OUTPUT = 32_000
 def model_of(settings: IPyAgent) -> str:
     """The model's name: the setting, ANTHROPIC_MODEL, the only one that the server was found to have, or the
     default."""
-    return _chosen(settings) or settings.served.get(address_of(settings), "") or DEFAULT_MODEL
+    return named_model(settings) or settings.served.get(address_of(settings), "") or DEFAULT_MODEL
 
 
-def _chosen(settings: IPyAgent) -> str:
+def named_model(settings: IPyAgent) -> str:
+    """The model that the user named; "" for none."""
     return settings.model or os.environ.get("ANTHROPIC_MODEL", "")
 
 
@@ -38,7 +39,7 @@ async def find_model(settings: IPyAgent, model: AnthropicModel) -> str:
     """Have `model_of` know the only model of a server that was chosen without a model; a line for the user when
     that is new."""
     address = address_of(settings)
-    if not address or _chosen(settings) or address in settings.served:
+    if not address or named_model(settings) or address in settings.served:
         return ""
     only = await model.only_model(DEFAULT_MODEL)
     if not only:
@@ -56,7 +57,7 @@ def info_of(settings: IPyAgent, connections: Connections, session: Session | Non
     """The model that the next request goes to, without a word with the server: what was known of it when it was last
     used in this kernel or in the session, else the figures of our table."""
     name, address = model_of(settings), address_of(settings)
-    if address and not _chosen(settings) and address not in settings.served and session is not None:
+    if address and not named_model(settings) and address not in settings.served and session is not None:
         name = session.info.model or name  # what that server was found to have in an earlier kernel
     if (known := connections.known(name, settings.window)) is not None:
         return known

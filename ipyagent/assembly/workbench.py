@@ -17,7 +17,7 @@ from ipyagent.assembly.head import MEMORY, Head
 from ipyagent.assembly.requests import Options
 from ipyagent.assembly.restoring import restored
 from ipyagent.assembly.toolbox import Toolbox
-from ipyagent.assembly.wiring import find_model, limit_of, limits_of, model_of, state_of
+from ipyagent.assembly.wiring import find_model, limit_of, limits_of, model_of, named_model, state_of
 from ipyagent.config import IPyAgent
 from ipyagent.context.pins import pinned, words
 from ipyagent.journal.events import ModelChosen, SkillLoaded
@@ -198,7 +198,8 @@ class Workbench:
         self.head.put(session, tools, self.toolbox.theirs(tools))
         session.compacted = lambda: self.head.after_compaction(session)
         if session.view.model != name:
-            session.record(ModelChosen(model=name, window=info.window, max_output=info.max_output))
+            named = not options.model and bool(named_model(self.settings))
+            session.record(ModelChosen(model=name, window=info.window, max_output=info.max_output, named=named))
 
     def keep_objects(self, session: Session, workspace: KernelWorkspace) -> None:
         """`_agent` holds the session's objects, unless the name is the user's own."""

@@ -4,22 +4,37 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ipyagent.assembly.listening import Unseen
 from ipyagent.kernel.comms import route_clicks
 from ipyagent.kernel.frontend import describe_frontend
 
 if TYPE_CHECKING:
-    from ipyagent.journal.protocols import Surface
+    from ipyagent.journal.events import PermissionAsked
+    from ipyagent.journal.protocols import Answer, Surface
     from ipyagent.magics import Extension
+    from ipyagent.ui.asking import ReadLine
+
+
+class Quiet(Unseen):
+    """Shows nothing but its questions, on a line of input that `read_line` reads."""
+
+    can_ask = True
+
+    def __init__(self, read_line: ReadLine) -> None:
+        self._read_line = read_line
+
+    async def ask(self, asked: PermissionAsked) -> Answer:
+        from ipyagent.ui.asking import ask_on_a_line
+
+        return await ask_on_a_line(self._read_line, asked, words=asked.text)
 
 
 def surface_of(extension: Extension, cell: str, *, quiet: bool) -> Surface:
     """The surface for a turn of the cell with this id ("": not known); `quiet`: only its answer is shown, later."""
-    if quiet:
-        from ipyagent.assembly.listening import Unseen
-
-        return Unseen()
     shell, agent = extension.shell, extension.agent_now
     front = describe_frontend(shell, extension.settings.panels)
+    if quiet:
+        return Quiet(agent.ask_line) if front.can_input else Unseen()
     if front.kind == "terminal":
         from ipyagent.ui.terminal import TerminalSurface
 

@@ -99,6 +99,8 @@ class ModelChosen(_Event, frozen=True, tag=True):
     model: str
     window: int = 0
     max_output: int = 0
+    named: bool = False
+    """The user named it for this session and what follows, not for one request."""
 
 
 class UserSaid(_Event, frozen=True, tag=True):

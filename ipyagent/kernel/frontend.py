@@ -50,6 +50,8 @@ def describe_frontend(shell: Any, panels: str = "auto") -> Frontend:
         return Frontend(kind="terminal" if terminal else "script", can_input=terminal or _has_terminal())
     # nbclient, papermill and Voila forbid input; so does everything else without a person
     person = bool(getattr(kernel, "_allow_stdin", False))
+    if _kernel_id(kernel) == str(os.getppid()):  # jupyter console and qtconsole: no output of theirs is written anew
+        return Frontend(kind="terminal", can_input=person)
     return Frontend(
         kind="kernel",
         person=person,

@@ -23,7 +23,10 @@ from ipyagent.journal.events import (
     KernelStarted,
     LayerDecided,
     LayerFailed,
+    ModelChosen,
     NotesWritten,
+    PermissionAnswered,
+    PermissionAsked,
     PlanWritten,
     Reminded,
     ResultsCleared,
@@ -201,6 +204,11 @@ class History:
         self.decided: dict[str, str] = {}
         """What each layer last said of its decisions."""
         self._cost = 0.0
+        self.named = ""
+        """The model that the user named for this session last."""
+        self.waited = 0.0
+        """Seconds that the newest turn waited for an answer of the user."""
+        self._asked_at = 0.0
         self._taken: dict[int, _Taken] = {}
         """What each decision took away, by its event."""
 
@@ -223,10 +231,19 @@ class History:
                 self.started = event
             case KernelStarted():
                 self.stamp, self.stale = event.stamp, event.resumed
+            case ModelChosen():
+                self.named = event.model if event.named else self.named
             case UserSaid():
                 self.turns.append(Turn(text=event.text, cell=event.cell, first=event.id))
                 self.request, self.forgot = event, False
                 self.stale = False
+                self.waited = self._asked_at = 0.0
+            case PermissionAsked():
+                self._asked_at = event.at
+            case PermissionAnswered():
+                if self._asked_at:
+                    self.waited += max(0.0, event.at - self._asked_at)
+                    self._asked_at = 0.0
             case AssistantSaid():
                 texts = [str(block.get("text", "")) for block in event.blocks if block.get("type") == "text"]
                 if self.turns and texts:

@@ -74,7 +74,8 @@ async def run_turn(
 def _close(session: Session, ended: TurnEnded, began: float) -> TurnEnded:
     stopped = ended.status == "stopped"
     session.close_open("The user stopped the turn." if stopped else "The turn ended.", STOPPED if stopped else "")
-    return session.end(msgspec.structs.replace(ended, seconds=round(time.monotonic() - began, 3)))
+    worked = max(0.0, time.monotonic() - began - session.history.waited)  # not while it waited for the user
+    return session.end(msgspec.structs.replace(ended, seconds=round(worked, 3)))
 
 
 async def _rounds(session: Session, workspace: Workspace, budget: Budget, engine: Engine) -> tuple[Ending, str]:

@@ -16,7 +16,6 @@ from ipyagent.model.endpoint import HINT, Endpoint
 
 PRACTICE = "practice"
 LOCAL = "local:"
-DEFAULT_MODEL = "claude-sonnet-5-5"
 
 
 class OwnServer(Protocol):

@@ -4,6 +4,7 @@ where it left out old results, or has summarised by itself."""
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 from ipyagent.journal.events import Block
@@ -18,6 +19,7 @@ SOURCES = (
     "skills",
     "tools",
     "user",
+    "summaries",
     "attached and context",
     "recalled memories",
     "answers",
@@ -28,6 +30,8 @@ SOURCES = (
 )
 ATTACHED = ("<context>", "<variable ", "<file ", "<cell ", "<message ")
 RECALLED = "<memories>"
+SUMMARY = re.compile(r"[^\n]{0,400} place:\n<summary>\n")
+"""How what stands in the place of a compacted range begins."""
 SKILL = "<skill "
 """How the instructions of a loaded skill begin, in a result or before a request."""
 _HEADS = (("<memory-index ", "memory index"), ("<instructions ", "instructions"), ("<skills>", "skills"))
@@ -136,6 +140,8 @@ def _sources_of(role: str, block: Block) -> list[tuple[str, int]]:
         first = next((str(inner.get("text", "")) for inner in block["content"] if inner["type"] == "text"), "")
         source = "skills" if first.startswith(SKILL) else "tool results"
         return [("images", images), (source, tokens - images)]
+    if kind == "compaction":
+        return [("summaries", tokens)]
     if role == "assistant":
         return [("answers", tokens)]
     text = str(block.get("text", ""))
@@ -143,4 +149,6 @@ def _sources_of(role: str, block: Block) -> list[tuple[str, int]]:
         return [("recalled memories", tokens)]
     if text.startswith(SKILL):
         return [("skills", tokens)]
+    if SUMMARY.match(text):
+        return [("summaries", tokens)]
     return [("attached and context" if text.startswith(ATTACHED) else "user", tokens)]

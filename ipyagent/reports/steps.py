@@ -7,6 +7,7 @@ import math
 from collections.abc import Sequence
 
 from ipyagent.assembly.stepping import Price, Rung, Step, Stepped
+from ipyagent.model.prices import LESSON_MODEL
 from ipyagent.reports.shares import SOURCES
 
 NAMES = {
@@ -85,6 +86,8 @@ def _call(price: Price) -> list[str]:
         return []
     share = 100 * price.usage.cache_read / price.usage.prompt
     paid = "a price that is not known" if price.call is None else f"${price.call:.4f}"
+    if price.rehearsed:
+        paid = f"nothing (on {LESSON_MODEL} it would be {paid})"
     said = f"{price.usage.prompt:,} tokens ({share:.1f} % from the cache) and wrote {price.usage.output:,}"
     return [f"The call read {said}: {paid}."]
 

@@ -19,6 +19,7 @@ from ipyagent.errors import CompactionFailed, UsageError
 from ipyagent.journal.events import Compacted, DecisionUndone, ForkEnded, LayerFailed, Snipped
 from ipyagent.practice.replies import Reply, text, tool
 from ipyagent.practice.server import PracticeServer
+from ipyagent.reports.shares import Shares
 
 
 @pytest.fixture
@@ -110,6 +111,16 @@ def test_the_answer_says_what_went_what_stayed_and_what_it_cost(place: CompactRo
     assert "done 4" not in told
     said = told.split("<user-messages>", 1)[1].split("</user-messages>", 1)[0]
     assert [f"[{turn}] weigh box {turn}" in said for turn in range(1, 6)] == [True] * 4 + [False]
+
+
+def test_a_summary_is_counted_as_one_and_not_as_the_users_words(place: CompactRoom) -> None:
+    agent = weighed(place)
+    before = Shares().of(agent.session.view)  # type: ignore[union-attr] # it has one
+    agent.compact("")
+    after = Shares().of(agent.session.view)  # type: ignore[union-attr] # it has one
+    assert before["summaries"] == 0
+    assert after["summaries"] > 100
+    assert after["user"] <= before["user"]
 
 
 def test_from_keeps_the_beginning_byte_for_byte(place: CompactRoom) -> None:

@@ -14,6 +14,8 @@ from typing import Any
 import psutil
 import pytest
 
+from ipyagent.journal.events import TurnEnded
+from ipyagent.journal.journal import TRANSCRIPT, read_events
 from ipyagent.practice.replies import Reply, calls, text, tool
 from ipyagent.practice.server import PracticeServer
 
@@ -176,6 +178,52 @@ def test_a_question_is_answered_by_typing(terminal: Terminal) -> None:
     shown = terminal.finished()
     assert "type a reason" not in shown
     assert "again" in shown
+
+
+def test_a_quiet_cell_asks_too_and_waiting_for_the_user_is_no_work(terminal: Terminal) -> None:
+    terminal.ask(tool("python", {"code": "QUIET = 1"}), text("**quietly**"), options="--mode ask --quiet")
+    question = terminal.until(r"type a reason: ")
+    assert "QUIET = 1" in question
+    time.sleep(1.5)
+    terminal.child.sendline("y")
+    assert "quietly" in terminal.finished()
+    assert "1" in terminal.line("QUIET")
+    (path,) = terminal.folder.rglob(TRANSCRIPT)
+    ended = [event for event in read_events(path) if isinstance(event, TurnEnded)][-1]
+    assert 0 < ended.seconds < 1.5
+
+
+def test_jupyter_console_shows_the_answer_and_asks_on_the_line(tmp_path: Path) -> None:
+    """It shows no output that is written anew: text as it comes, as in a terminal."""
+    pytest.importorskip("jupyter_console")
+    with PracticeServer() as server:
+        environment = {
+            **{name: value for name, value in os.environ.items() if name != "PYTEST_CURRENT_TEST"},
+            "HOME": str(tmp_path),
+            "ANTHROPIC_BASE_URL": server.url,
+            "ANTHROPIC_API_KEY": "practice",
+            "PYTHONPATH": str(ROOT),
+            "TERM": "dumb",
+        }
+        arguments = ["-m", "jupyter_console", "--simple-prompt", "--ZMQTerminalInteractiveShell.banner="]
+        child = pexpect.spawn(
+            sys.executable, arguments, env=environment, encoding="utf-8", timeout=60, cwd=str(tmp_path), echo=False,
+            dimensions=(40, 100),
+        )  # fmt: skip
+        try:
+            child.expect(r"In \[\d+\]: ")
+            child.sendline("%load_ext ipyagent")
+            child.expect("help lists the commands")
+            child.expect(r"In \[\d+\]: ")
+            server.script(tool("python", {"code": "print('here we ' + 'are')"}), text("It **is** done."))
+            child.sendline("%agent please do it")
+            child.expect("type a reason: ")
+            child.sendline("y")
+            child.expect("here we are")
+            child.expect(r"done\.")
+            child.expect(r"In \[\d+\]: ")
+        finally:
+            child.close(force=True)
 
 
 def test_output_comes_while_the_code_runs(terminal: Terminal) -> None:

@@ -68,6 +68,19 @@ ipyagent.version.__version__ = '99.9'
 """
 
 
+def test_a_restart_keeps_the_model_that_was_named_but_not_one_of_a_single_request(tmp_path: Path) -> None:
+    with PracticeServer() as server, room(tmp_path, server=server, IPYAGENT_MODEL="") as made:
+        made.ok("%load_ext ipyagent\n%agent model claude-opus-5-5")
+        made.asks("one")
+        made.asks("two", line="--model claude-haiku-5-5")
+        told = resumed(made)
+        assert "requests go to claude-opus-5-5, as you chose there" in told
+        made.asks("three")
+        assert [made.sent(at)["model"] for at in (-3, -2, -1)] == [
+            "claude-opus-5-5", "claude-haiku-5-5", "claude-opus-5-5"
+        ]  # fmt: skip
+
+
 @pytest.mark.parametrize("before", ["", LATER], ids=["same day", "another day and version"])
 def test_the_bytes_of_the_prompt_are_the_same_after_a_restart(place: Room, before: str) -> None:
     place.asks("make it", tool("python", {"code": "rows = [1, 2, 3]\nprint('é 😀')"}), text("Made."))

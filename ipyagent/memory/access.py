@@ -11,8 +11,9 @@ import asyncio
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import ContextVar
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
+import msgspec
 from msgspec.structs import replace
 
 from ipyagent.errors import MemoryRefused
@@ -48,6 +49,7 @@ KEPT_QUOTES = 8
 """Quotations that a header keeps."""
 TRUST = ("quoted", "claimed", "inferred", "said")
 T = TypeVar("T")
+Weigh: TypeAlias = Callable[[Sequence[str], Sequence[Quote], Sequence[str]], Origin]
 _LATER: ContextVar[list[Callable[[], object]] | None] = ContextVar("ipyagent_memory_later", default=None)
 """What work beside the loop leaves for the loop to do when it has ended."""
 
@@ -95,33 +97,65 @@ class Merged:
     """What tidying reworks: the sentences of the memories that there were, each with its source."""
 
     def __init__(
-        self, texts: Sequence[tuple[str, Sequence[str]]], transcripts: Callable[[Sequence[str]], Sequence[Typed]]
+        self, memories: Iterable[tuple[str, str]], transcripts: Callable[[Sequence[str]], Sequence[Typed]]
     ) -> None:
-        self._texts = texts
+        self._texts: list[tuple[str, list[str]]] = []
+        self._grounds: dict[str, Ground] = {}
+        for source, text in memories:
+            headed = read_headed(text.encode("utf-8", "replace"))
+            told, asides = parts(_word(headed.fields.get("description")), headed.body)
+            self._texts.append((source, told))
+            if source != "said":
+                self._grounds.setdefault(source, Ground()).distrust([*told, *asides])
+        self._own = [sentence for source, told in self._texts if source == "said" for sentence in told]
+        self._known = {bare(sentence) for sentence in self._own}
         self.transcripts = transcripts
 
     def __repr__(self) -> str:
         return f"<Merged of {len(self._texts)}>"
 
     def origin(
-        self, new: Sequence[str], was: str, weigh: Callable[[Sequence[str]], Origin], *, there: bool
-    ) -> tuple[str, str]:
-        """The least trusted source of what a memory had (`there`: it is not new) and what comes into it, and the
-        sentence of that; what none of the others said is weighed by itself. "": none is known, as before."""
+        self, new: Sequence[str], asides: Sequence[str], was: Sequence[str], quotes: Sequence[Quote], weigh: Weigh
+    ) -> Origin:
+        """The least trusted source of what a memory had (`was`: none if it is new) and of what comes into it, and the
+        sentence of that; what is in none of the memories is weighed, with the words of the user's that it had
+        (`quotes`). "": none is known, as before."""
+        words = [each.words for each in quotes]
+        sources, sentence = self._distrusted(new, asides, words)
         left: list[str] = []
-        sources = [was] if there else []
-        for sentence in new:
-            plain = bare(sentence)
-            same = [source for source, there in self._texts if any(plain == bare(each) for each in there)]
-            same = same or [source for source, there in self._texts if any(restates(sentence, each) for each in there)]
+        for each in new:
+            plain = bare(each)
+            same = [source for source, there in self._texts if any(plain == bare(other) for other in there)]
+            same = same or [source for source, there in self._texts if any(restates(each, other) for other in there)]
             if same:
                 sources.append(max(same, key=lambda source: TRUST.index(worst(source))))
             else:
-                left.append(sentence)
-        found = weigh(left) if left else Origin("said")
-        least = worst(found.source, *sources)
-        unknown = least == "inferred" and "" in sources and "inferred" not in (found.source, *sources)
-        return ("" if unknown else least), found.sentence
+                left.append(each)
+        if left:
+            found = weigh(left, quotes, asides)
+            invented = added(left, [*words, *self._own]) if found.source == "said" else []
+            sources.append("inferred" if invented else found.source)
+            sentence = sentence or (invented[0].strip() if invented else found.sentence)
+        sources += was
+        least = worst("said", *sources)
+        unknown = least == "inferred" and "" in sources and "inferred" not in sources
+        return Origin("" if unknown else least, sentence)
+
+    def raised(self, told: Sequence[str], asides: Sequence[str], found: Sequence[Quote], weigh: Weigh) -> bool:
+        """Whether words of the user that were found make all that a memory says theirs."""
+        distrusted, _ = self._distrusted(told, asides, [each.words for each in found])
+        return bool(found) and not distrusted and weigh(told, found, asides).source == "said"
+
+    def _distrusted(self, told: Sequence[str], asides: Sequence[str], words: Sequence[str]) -> tuple[list[str], str]:
+        """The sources, other than the user, of the memories from which something comes into these sentences."""
+        new = [each for each in told if bare(each) not in self._known]
+        sources, sentence = list[str](), ""
+        for source, ground in self._grounds.items():
+            found = ground.origin(new, [*words, *self._own], asides=asides)
+            if found.source == "quoted":
+                sources.append(source)
+                sentence = sentence or found.sentence
+        return sources, sentence
 
 
 class MemoryAccess:
@@ -215,7 +249,7 @@ class MemoryAccess:
     def rewording(self, memories: Mapping[str, str], transcripts: Callable[[Sequence[str]], Sequence[Typed]]) -> None:
         """This work tidies memories: what it writes of these (texts, each with its source) keeps the least trusted
         source of what went into it; `transcripts` finds what the user typed in earlier sessions."""
-        self._merged = Merged([(source, parts("", text)[0]) for text, source in memories.items()], transcripts)
+        self._merged = Merged(((source, text) for text, source in memories.items()), transcripts)
 
     async def beside(self, work: Callable[[], T]) -> T:
         """Work on memories that holds nothing else up: in a thread, what it saved is journalled here when it ends.
@@ -430,7 +464,7 @@ class MemoryAccess:
         known = said_words(old.fields) if was == "said" else []
         given = list(said) or [each for each in said_words(head.fields) if each not in said_words(old.fields)]
         evidence = self._evidence(given)
-        source, sentence = self._origin(head, old, was, evidence.quotes, there=bool(before))
+        source, sentence = msgspec.structs.astuple(self._origin(head, old, was, evidence.quotes, there=bool(before)))
         if source == "said":
             words = [*_still(known, head, old), *(each.words for each in evidence.quotes)]
             where = evidence.quotes[-1] if evidence.quotes else None
@@ -473,41 +507,44 @@ class MemoryAccess:
         more: Sequence[Typed] = self._merged.transcripts(given) if self._merged is not None and given else ()
         return self.heard.evidence(given, more=more)
 
-    def _origin(self, head: Headed, old: Headed, was: str, found: Sequence[Quote], *, there: bool) -> tuple[str, str]:
+    def _origin(self, head: Headed, old: Headed, was: str, found: Sequence[Quote], *, there: bool) -> Origin:
         """The source of a memory and the sentence that decided: of one that is changed, what the change brings counts,
         and what was there stays what it was. `found` are the user's words that are given for it now."""
         told, asides = parts(_word(head.fields.get("description")), head.body)
-        before, old_asides = parts(_word(old.fields.get("description")), old.body)
-        asides = [*asides, *(name for name in [_word(head.fields.get("name"))] if name.count(" ") > 1)]
-        old_asides = [*old_asides, _word(old.fields.get("name"))]
+        asides += [name for name in [_word(head.fields.get("name"))] if name.count(" ") > 1]
+        before, there_aside = parts(_word(old.fields.get("description")), old.body)
+        new_asides = [each for each in asides if each not in (*there_aside, _word(old.fields.get("name")))]
         known = {bare(each) for each in before}
         new = [each for each in told if bare(each) not in known]
-        kept = [Quote(each, "", 0) for each in (said_words(old.fields) if was == "said" else ())]
-        quotes = [*found, *kept]
+        quotes = [*found, *(Quote(each, "", 0) for each in (said_words(old.fields) if was == "said" else ()))]
         if self._merged is not None:
-            if found and self._weighed(told, found).source == "said":
-                return "said", ""
-            return self._merged.origin(new, was, lambda left: self._weighed(left, quotes), there=there)
-        standing = {bare(each) for text in self._own_words() for each in parts("", text)[0]}
+            if self._merged.raised(told, asides, found, self._weighed):
+                return Origin("said")
+            return self._merged.origin(new, new_asides, [was] if there else (), quotes, self._weighed)
+        standing, quoted = self._standing()
         if was == "said":
-            new = added((each for each in new if bare(each) not in standing), before)
-            changed = self._weighed(new, quotes, [each for each in asides if each not in old_asides])
-            if changed.source == "quoted" or not new:
-                return ("said" if changed.source != "quoted" else "quoted"), changed.sentence
-            more = [] if found else added(new, [*before, *(quote.words for quote in quotes)])
-            return ("inferred", more[0].strip()) if more else (changed.source, changed.sentence)
-        left = [each for each in told if bare(each) not in standing]
-        if told and not left:
-            return "said", ""
-        origin = self._weighed(left, quotes, asides)
-        if origin.source == "said" or not there:
-            return origin.source, origin.sentence
-        fresh = self._weighed(new, quotes, asides) if new else Origin("said")
-        return worst(fresh.source, was), fresh.sentence
+            left = added((each for each in new if bare(each) not in standing), before)
+            origin = self._weighed(left, quotes, new_asides, quoted)
+            if more := [] if found else added(left, [*before, *(quote.words for quote in quotes)]):
+                origin = Origin(worst("inferred", origin.source), origin.sentence or more[0].strip())
+        else:
+            left = [each for each in told if bare(each) not in standing]
+            origin = self._weighed(left, quotes, asides, quoted)
+        if not left and origin.source != "quoted" and (told or was == "said"):
+            return Origin("said")
+        if origin.source == "said" or not there or was == "said":
+            return origin
+        fresh = self._weighed(new, quotes, asides, quoted) if new else Origin("said")
+        return Origin(worst(fresh.source, was), fresh.sentence)
 
-    def _weighed(self, told: Sequence[str], quotes: Sequence[Quote], asides: Sequence[str] = ()) -> Origin:
-        grounds = [self._ground] if self.heard is self._ground else [self._ground, self.heard]
+    def _weighed(
+        self, told: Sequence[str], quotes: Sequence[Quote], asides: Sequence[str], quoted: Sequence[str] = ()
+    ) -> Origin:
+        """Where sentences come from that carry out these words of the user; `quoted` are sentences of memories."""
+        memories = Ground()
+        memories.distrust(quoted)
         words, beside = [each.words for each in quotes], [each.beside for each in quotes]
+        grounds = dict.fromkeys((self._ground, self.heard, memories))
         found = [each.origin(told, words, beside=beside, asides=asides, typed=self.heard.words) for each in grounds]
         return min(found, key=lambda origin: worst(origin.source, "said") != "quoted")
 
@@ -537,19 +574,24 @@ class MemoryAccess:
         for event in self._events() if self._events is not None else ():
             self._ground.apply(event)
 
-    def _own_words(self) -> list[str]:
-        """The texts of all memories that are the user's own word, description first."""
-        texts: list[str] = []
+    def _standing(self) -> tuple[set[str], list[str]]:
+        """The sentences of all memories that are the user's own word, bare, and those of all that are quoted, which no
+        later session makes the user's."""
+        own, quoted = set[str](), list[str]()
         for scope in SCOPES:
             try:
                 store = self.store(scope)
-                own = [memory for memory in store.list() if memory.is_own_word]
-                for each in own:
-                    body = read_headed(store.read(each.name).text.encode("utf-8", "replace")).body
-                    texts.append(f"{each.description}\n{body}")
+                for each in store.list():
+                    if each.is_own_word or each.source == "quoted":
+                        body = read_headed(store.read(each.name).text.encode("utf-8", "replace")).body
+                        told, asides = parts(each.description, body)
+                        if each.is_own_word:
+                            own.update(map(bare, told))
+                        else:
+                            quoted += [*told, *asides]
             except MemoryRefused:
                 continue  # not to be read now: then its sentences do not count as the user's
-        return texts
+        return own, quoted
 
     def _marked(
         self, place: Address, head: Headed, source: str, said: Sequence[str], at: tuple[Any, ...] | None = None

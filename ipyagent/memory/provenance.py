@@ -48,6 +48,8 @@ WHOLE = 0.75
 MARGIN = 0.2
 """The like for any other text of a tool's, with at least ENOUGH words, and so much more of it than of the user's."""
 ENOUGH = 3
+CHANCE = 2
+"""Words of the user's that an order of a tool's has, and all that a clause adds to them; then it comes from there."""
 RESTATED = 0.6
 """Share of a sentence's words that another has which says the same."""
 ORDER_CHARS = 300
@@ -152,7 +154,7 @@ def said_words(fields: Mapping[str, Any]) -> list[str]:
 class Origin(msgspec.Struct, frozen=True):
     """Where a text comes from; `sentence` is the one that decided against "said" ("" otherwise)."""
 
-    source: Source
+    source: Source | Literal[""]
     sentence: str = ""
 
 
@@ -192,7 +194,9 @@ class Ground:
         self._turns = 0
         self._count = 0
         self._orders: list[list[str]] = []
-        self._ordered: list[set[str]] = []
+        self._ordered: list[tuple[set[str], int]] = []
+        """Words of sentences that order something, and how many of the user's in one are too many to be chance."""
+        self._memories = False
         self._names: set[str] = set()
         """Numbers and names of results."""
         self._prose: set[str] = set()
@@ -260,6 +264,15 @@ class Ground:
         """These blocks reached the model otherwise; `but` is a text in them that the user typed."""
         self.tell(*(text for text in _texts(blocks) if text != but))
 
+    def distrust(self, sentences: Iterable[str]) -> None:
+        """These are memories that are not the user's word: whatever they say counts as an order of theirs."""
+        self._memories = True
+        for sentence in sentences:
+            self.tell(sentence)
+            words = weighty(sentence)
+            self._orders.append(words)
+            self._ordered.append((set(words), 1))
+
     def _forget(self) -> None:
         """Let go of the oldest of what was told and not looked at."""
         kept: deque[tuple[int, str]] = deque()
@@ -278,7 +291,7 @@ class Ground:
             for at, text in new:
                 around, sentences = _orders_in(text)
                 self._orders += around
-                self._ordered += sentences
+                self._ordered += [(words, CHANCE) for words in sentences]
                 prose = "\n".join(filter(_SENTENCE.search, text.split("\n")))
                 self._names |= particulars(prose, prose=True)
                 self._prose.update(*map(weighty, filter(_SENTENCE.search, _CELLS.split(prose))))
@@ -366,7 +379,7 @@ class Ground:
             return True
         size = len(words)
         ordered = closest(words, self._orders)
-        if not user.directs and ordered >= ENOUGH and ordered / size >= WHOLE:
+        if not user.directs and not self._memories and ordered >= ENOUGH and ordered / size >= WHOLE:
             return True  # the user spoke of it and ordered nothing
         left = [word for word in words if word not in same]
         if not left:
@@ -394,14 +407,14 @@ class Ground:
             return False
         if len(left) < len(words):
             carried, more = same.intersection(words), set(left)
-            if any(more <= order and len(carried & order) > 1 for order in self._ordered):
+            if any(more <= order and len(carried & order) >= enough for order, enough in self._ordered):
                 return True
             return user.says_no_not and is_negated(clause) and closest(left, self._told) == len(left)
         if len(left) in (closest(left, self._told) if len(left) > 1 else 0, closest(left, self._orders)):
             return True
         if not part or user.abroad:
             return False
-        if any(not order.isdisjoint(left) for order in self._ordered):
+        if any(not order.isdisjoint(left) for order, _ in self._ordered):
             return True
         return len(left) == 1 and not is_idea(left[0]) and left[0] in self._prose
 

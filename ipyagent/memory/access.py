@@ -106,7 +106,7 @@ class Merged:
             told, asides = parts(_word(headed.fields.get("description")), headed.body)
             self._texts.append((source, told))
             if source != "said":
-                self._grounds.setdefault(source, Ground()).distrust([*told, *asides])
+                self._grounds.setdefault(source, Ground()).distrust([*told, *asides], enough=0)
         self._own = [sentence for source, told in self._texts if source == "said" for sentence in told]
         self._known = {bare(sentence) for sentence in self._own}
         self.transcripts = transcripts

@@ -264,14 +264,15 @@ class Ground:
         """These blocks reached the model otherwise; `but` is a text in them that the user typed."""
         self.tell(*(text for text in _texts(blocks) if text != but))
 
-    def distrust(self, sentences: Iterable[str]) -> None:
-        """These are memories that are not the user's word: whatever they say counts as an order of theirs."""
+    def distrust(self, sentences: Iterable[str], *, enough: int = 1) -> None:
+        """These are memories that are not the user's word: whatever they say counts as an order of theirs, and what
+        a clause adds to `enough` of the user's words in one comes from there."""
         self._memories = True
         for sentence in sentences:
             self.tell(sentence)
             words = weighty(sentence)
             self._orders.append(words)
-            self._ordered.append((set(words), 1))
+            self._ordered.append((set(words), enough))
 
     def _forget(self) -> None:
         """Let go of the oldest of what was told and not looked at."""
@@ -388,7 +389,8 @@ class Ground:
             return True
         share = len(same) / size
         ordered = closest(left, self._orders)
-        if ordered >= (2 if share < FEW or user.is_task else ENOUGH) and ordered / len(left) >= NEAR:
+        few = share < FEW or user.is_task or self._memories
+        if ordered >= (2 if few else ENOUGH) and ordered / len(left) >= NEAR:
             return True
         if not same and ordered == len(left):
             return True

@@ -31,7 +31,7 @@ HEADLESS = (
     '`c.IPyAgent.mode = "auto"` or IPYAGENT_MODE=auto (all but destructive calls), or `%agent allow {pattern}`.'
 )
 DESTRUCTIVE = (
-    "{tool} was not run: {danger}. Mode auto runs nothing that destroys, and nobody can be asked here: "
+    "{tool} was not run: {danger}. Mode auto asks before such a call, and nobody can be asked here: "
     "run the cell where a person can say yes, or do it yourself."
 )
 READ_ONLY = "{tool} was not run: mode is read_only, nothing may be changed. The user leaves it with `%agent mode ask`."

@@ -10,6 +10,7 @@ from typing import Any
 
 from ipyagent.tools import shell_danger
 from ipyagent.tools.shell_deletes import sql_danger
+from ipyagent.tools.standing_files import in_force
 
 _CALLS = {
     "os.remove": "deletes files",
@@ -99,7 +100,78 @@ def danger(code: str, folder: Path, depth: int = 0) -> str:
             and (reason := sql_danger(node.value))
         ):
             return reason
+    return _standing(tree, names, docs, folder)
+
+
+_WRITERS = re.compile(
+    r"write\w*|to_(?!numpy|list|dict|frame|string|datetime|numeric|records|period|timestamp|pydatetime|series)\w+|dump|save\w*"
+    r"|touch|copy\w*|move|rename\w*|replace|symlink\w*|link|hardlink_to|link_to|urlretrieve|extract\w*|truncate|imwrite"
+    r"|imsave|pwrite|sendfile|print|writelines"
+)
+"""Methods and functions that write a file, or may."""
+_WRITING_MODE = re.compile(r"[rbt]*[wax+][rwaxbt+]*")
+
+
+def _standing(tree: ast.AST, names: dict[str, str], docs: set[int], folder: Path) -> str:
+    """Of code that names a file which stays in force, where it writes files at all; what a call only reads does not
+    count."""
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    writing = [call for call in calls if _writes(call, names)]
+    if not writing:
+        return ""
+    read = {id(part) for call in calls if _reads(call, names) for part in ast.walk(call)}
+    for node in ast.walk(tree):
+        text = _text(node)
+        if text and id(node) not in docs and id(node) not in read and (reason := in_force(text, folder)):
+            return reason
     return ""
+
+
+def _writes(call: ast.Call, names: dict[str, str]) -> bool:
+    name = _dotted(call.func, names)
+    last = name.rpartition(".")[2]
+    if last in ("open", "fdopen", "NamedTemporaryFile", "ZipFile", "File"):
+        modes = [*call.args, *(key.value for key in call.keywords)]
+        texts = [arg.value for arg in modes if isinstance(arg, ast.Constant) and isinstance(arg.value, str)]
+        plain = all(isinstance(arg, ast.Constant) for arg in call.args[1:]) and name != "os.open"
+        return not plain or any(_WRITING_MODE.fullmatch(text) for text in texts)
+    if last == "print":
+        return any(key.arg == "file" for key in call.keywords)
+    if last == "replace" and len(call.args) != 1:
+        return name in ("os.replace",)  # that of a text has two
+    return bool(_WRITERS.fullmatch(last)) or last in ("run_cell_magic", "run_line_magic")
+
+
+def _reads(call: ast.Call, names: dict[str, str]) -> bool:
+    """Whether a call only looks at what it names."""
+    name = _dotted(call.func, names)
+    last = name.rpartition(".")[2]
+    if last == "open":
+        return not _writes(call, names)
+    return last.startswith(("read", "load", "is_", "exists", "stat", "glob", "find", "startswith", "endswith"))
+
+
+def _text(node: ast.AST, depth: int = 0) -> str:
+    """A text that is written out, also one that is put together of such; "" for anything else."""
+    if depth > 30:
+        return ""
+    match node:
+        case ast.Constant(value=str(text)):
+            return text
+        case ast.BinOp(op=ast.Add(), left=left, right=right):
+            first, second = _text(left, depth + 1), _text(right, depth + 1)
+            return first + second if first and second else ""
+        case ast.BinOp(op=ast.Div(), left=left, right=right):
+            first, second = _text(left, depth + 1) or ".", _text(right, depth + 1)
+            return f"{first}/{second}" if second else ""
+        case ast.JoinedStr(values=values):
+            return "".join(_text(value, depth + 1) or "x" for value in values)
+        case ast.FormattedValue(value=value):
+            return _text(value, depth + 1)
+        case ast.Call(args=[ast.Constant(value=str(text))], func=ast.Name() | ast.Attribute()):
+            return text if isinstance(node.func, ast.Name) and node.func.id == "Path" else ""
+        case _:
+            return ""
 
 
 def _bare(code: str) -> str:
@@ -209,6 +281,9 @@ def _of_magic(name: str, call: ast.Call, folder: Path, depth: int) -> str:
         if magic in _PYTHON_MAGICS:
             line = texts[1] or "" if len(texts) > 2 else ""
             return danger(body, folder, depth + 1) or danger(line, folder, depth + 1)
+        if magic in ("writefile", "file"):
+            words = (texts[1] or "").split() if len(texts) > 1 else []
+            return next((reason for word in words if (reason := in_force(word.strip("'\""), folder))), "")
         if magic in ("sql", "sqlite", "duckdb"):
             return next((reason for text in texts[1:] if (reason := sql_danger(text or ""))), "")
     return ""

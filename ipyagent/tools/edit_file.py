@@ -14,6 +14,7 @@ from ipyagent.tools.changes import Change, known, left_out, refuse_stand_in
 from ipyagent.tools.encodings import decode
 from ipyagent.tools.paths import shown, writable
 from ipyagent.tools.schema import tool
+from ipyagent.tools.standing_files import in_force
 from ipyagent.tools.write_file import refuse_notebook, subject
 
 
@@ -71,12 +72,13 @@ def _question(arguments: dict[str, Any], workspace: Workspace) -> Question:
 
 
 def _pattern(arguments: dict[str, Any], workspace: Workspace) -> str:
-    cut = " cut short" if _destructive(arguments, workspace) else ""
+    cut = " cut short" if left_out(arguments["new"], arguments["old"]) else ""
     return f"edit_file({globs.escape(subject(arguments['path'], workspace))}{cut})"
 
 
 def _destructive(arguments: dict[str, Any], workspace: Workspace) -> str:
-    return left_out(arguments["new"], arguments["old"])
+    standing = in_force(subject(arguments["path"], workspace), workspace.root)
+    return left_out(arguments["new"], arguments["old"]) or standing
 
 
 @tool(permission="ask", writes=True, question=_question, pattern=_pattern, destructive=_destructive)

@@ -148,6 +148,12 @@ def _taken(git: Path) -> bool:
     )
 
 
+def harmless_setting(key: str) -> bool:
+    """Whether a setting ("user.name") names nothing that git runs."""
+    section, _, name = key.lower().partition(".")
+    return section in _HARMLESS or name.rpartition(".")[2] in _HARMLESS_KEYS.get(section, ())
+
+
 def _harmless(text: str) -> bool:
     if _CONTROL.search(text):
         return False

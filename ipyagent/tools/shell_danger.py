@@ -15,11 +15,13 @@ from ipyagent.tools.git_danger import git_danger
 from ipyagent.tools.shell_deletes import PLAIN, deletes, sql_danger
 from ipyagent.tools.shell_documents import without_documents
 from ipyagent.tools.shell_interpreters import SHELLS, code_given, fed, interprets
-from ipyagent.tools.shell_overwrites import has_content, overwritten
+from ipyagent.tools.shell_overwrites import has_content, overwritten, settles, written_to
 from ipyagent.tools.shell_runners import inner_commands, inner_lines, unexamined
+from ipyagent.tools.standing_files import in_force
 
 _ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=")
 _KEYWORDS = frozenset("then do else elif if while until ! time".split())
+_BEFORE = frozenset("sudo doas env command builtin exec nohup time nice".split())
 _SEPARATORS = frozenset((";", "&", "&&", "||", "|", "|&", ";;", "(", ")", "{", "}", "\n", "$"))
 
 
@@ -40,6 +42,7 @@ def danger(command: str, folder: Path, depth: int = 0) -> str:
     words: list[str] = []
     piped = False
     place = 0
+    entered = ""
     while place < len(tokens):
         token = tokens[place]
         if token and set(token) <= set("<>&|") and ("<" in token or ">" in token):
@@ -49,6 +52,8 @@ def danger(command: str, folder: Path, depth: int = 0) -> str:
                 return f"it overwrites {target}"
             if token in (">", ">|", "&>", ">&") and not target.isdecimal() and has_content(target, folder):
                 return f"it overwrites {target}"
+            if ">" in token and (reason := in_force(os.path.join(entered, target), folder)):
+                return reason
             place += 2
             if "<<" in token and any(map(interprets, words)):
                 return "it runs a program given in the command"
@@ -57,16 +62,32 @@ def danger(command: str, folder: Path, depth: int = 0) -> str:
             return "it runs a command that is put together at run time"
         if token in _SEPARATORS or (token and set(token) <= set(";&|()")):
             pattern = token == ")" and len(words) == 1 and "case" in tokens[:place]
-            reason = "" if pattern else _of_command(words, piped, folder, depth)
+            reason = "" if pattern else _of_command(words, piped, folder, depth) or _standing(words, entered, folder)
             if reason:
                 return reason
+            if words[:1] == ["cd"] and len(words) == 2:
+                entered = os.path.join(entered, words[1])
             if words[:1] == ["cd"] and len(words) == 2 and "$" not in words[1]:
                 folder = folder / os.path.expanduser(words[1])
             words, piped = [], token in ("|", "|&")
         else:
             words.append(token)
         place += 1
-    return _of_command(words, piped, folder, depth)
+    return _of_command(words, piped, folder, depth) or _standing(words, entered, folder)
+
+
+def _standing(words: Sequence[str], entered: str, folder: Path) -> str:
+    """Of a command that writes what stays in force."""
+    rest = [word for at, word in enumerate(words) if at or not _ASSIGNMENT.match(word)]
+    while rest and (_ASSIGNMENT.match(rest[0]) or rest[0] in _KEYWORDS or rest[0] in _BEFORE):
+        rest.pop(0)
+    if not rest:
+        return ""
+    name, arguments = Path(rest[0]).name, rest[1:]
+    if reason := settles(name, arguments):
+        return f"`{name}` {reason}"
+    targets = (os.path.join(entered, target) for target in written_to(name, arguments, folder))
+    return next((reason for target in targets if (reason := in_force(target, folder))), "")
 
 
 def _is_name(word: str) -> bool:
@@ -124,7 +145,7 @@ def _of_command(words: Sequence[str], piped: bool, folder: Path, depth: int) -> 
         if reason := danger(line, folder, depth + 1):
             return reason
     for inner in inner_commands(name, arguments):
-        if reason := _of_command(inner, piped, folder, depth + 1):
+        if reason := _of_command(inner, piped, folder, depth + 1) or _standing(inner, "", folder):
             return reason
     if unexamined(name, arguments):
         return f"it gives {name} a program that is not examined"

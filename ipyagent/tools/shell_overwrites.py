@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
 
+from ipyagent.tools.git_reads import harmless_setting
+
 _OUT = ("-o", "--output")
 _OUTPUTS = {
     "sort": _OUT, "curl": _OUT, "wget": ("-O", "--output-document"),
@@ -21,6 +23,7 @@ _OUTPUTS = {
 _COPIERS = frozenset(("cp", "mv", "install", "rsync", "scp"))
 _SECOND = {"uniq": "fsw", "xxd": "clsgo", "dos2unix": "", "convert": "", "magick": "", "pdftotext": "fl", "csplit": ""}
 """Commands whose second operand is a file that is written anew, with their short options that have a value."""
+_REMOTE_NAME = re.compile(r"-[A-Za-z]*O[A-Za-z]*|--remote-n.*")
 _PACKERS = frozenset(("gzip", "gunzip", "bzip2", "bunzip2", "xz", "unxz", "zstd", "unzstd", "lz4", "compress"))
 MOST_FILES = 2_000
 """Files of a folder that are compared with those of the folder it is copied to."""
@@ -60,6 +63,65 @@ def overwritten(name: str, arguments: Sequence[str], letters: str, folder: Path)
             pass
     files = [*files, *outputs(_OUTPUTS.get(name, ()), arguments)]
     return next((file for file in files if has_content(file, folder)), "")
+
+
+def written_to(name: str, arguments: Sequence[str], folder: Path) -> list[str]:
+    """The files that a command in `folder` writes, as it names them, whether they are there or not."""
+    operands = _operands(arguments, "tS")
+    found = outputs(_OUTPUTS.get(name, ()), arguments)
+    match name:
+        case _ if name in _COPIERS or name == "ln":
+            into = outputs(("-t", "--target-directory"), arguments) or operands[-1:]
+            sources = [word for word in operands if word not in into]
+            found += into
+            for target in into:
+                place = folder / os.path.expanduser(target)
+                if len(sources) > 1 or target.endswith("/") or target not in operands or place.is_dir():
+                    found += [f"{target}/{Path(word).name}" for word in sources]
+        case "tee" | "touch" | "truncate" | "sponge" | "patch" | "ed" | "ex" | "vim" | "vi" | "nano" | "unlink":
+            found += operands
+        case "sed" if any(re.fullmatch(r"-[nErsuz]*i.*|--in-p[lace]*.*", word) for word in arguments):
+            found += operands
+        case "yq" | "perl" | "ruby" | "gawk" if any(re.match(r"-[a-z]*i|--inplace", word) for word in arguments):
+            found += operands
+        case "dd":
+            found += [word.removeprefix("of=") for word in arguments if word.startswith("of=")]
+        case "wget" | "curl" if name == "wget" or any(map(_REMOTE_NAME.fullmatch, arguments)):
+            found += [word.partition("?")[0].rpartition("/")[2] for word in operands]
+        case _ if name in _SECOND:
+            found += _operands(arguments, _SECOND[name])[1:]
+        case _:
+            pass
+    return found
+
+
+def settles(name: str, arguments: Sequence[str]) -> str:
+    """Of a command that has something run, or be obeyed, from now on: what it does; "" of every other."""
+    words = [word for word in arguments if not word.startswith("-")]
+    match name:
+        case "systemctl" if {"enable", "link", "edit", "set-property"} & set(words[:1]):
+            return "sets what runs when the system starts"
+        case "launchctl" if {"load", "bootstrap", "submit", "enable"} & set(words[:1]):
+            return "sets what runs when you log in"
+        case "git" if "config" in words[:1] and not _only_asks(arguments, words):
+            return "config changes what git runs from now on"
+        case "pre-commit" | "husky" | "lefthook" if {"install", "add", "init-templatedir"} & set(words[:1]):
+            return "sets what git runs by itself"
+        case "direnv" if {"allow", "permit", "grant", "edit"} & set(words[:1]):
+            return "allows what a shell runs by itself"
+        case "pip" | "pip3" | "npm" | "pnpm" | "yarn" | "conda" | "mamba" | "poetry" if "config" in words[:1]:
+            asks = {"list", "get", "debug", "ls", "--list", "--get", "--show", "--show-sources"} & set(arguments)
+            return "" if asks else "config changes what installers obey from now on"
+        case _:
+            return ""
+
+
+def _only_asks(arguments: Sequence[str], words: Sequence[str]) -> bool:
+    """Whether `git config …` only tells a value, or sets one by which git runs nothing."""
+    tells = {"--get", "--get-all", "--get-regexp", "--get-urlmatch", "-l", "--list", "get", "list"}
+    changed = any(re.match(r"--(unset|add|replace|edit|remove|rename)|-e$", word) for word in arguments)
+    key = next((word for word in words if "." in word), "")
+    return not changed and (bool(tells & set(arguments)) or len(words) < 3 or harmless_setting(key))
 
 
 def _operands(arguments: Sequence[str], valued: str) -> list[str]:

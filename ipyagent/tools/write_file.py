@@ -14,6 +14,7 @@ from ipyagent.tools.changes import Change, current, known, left_out, refuse_stan
 from ipyagent.tools.encodings import Decoded, decode
 from ipyagent.tools.paths import shown, writable
 from ipyagent.tools.schema import tool
+from ipyagent.tools.standing_files import in_force
 
 
 def planned(path: str, content: str, workspace: Workspace) -> Change:
@@ -49,11 +50,15 @@ def _question(arguments: dict[str, Any], workspace: Workspace) -> Question:
 
 
 def _pattern(arguments: dict[str, Any], workspace: Workspace) -> str:
-    cut = " cut short" if _destructive(arguments, workspace) else ""  # a yes to others is none to such a call
+    cut = " cut short" if _left_out(arguments, workspace) else ""  # a yes to others is none to such a call
     return f"write_file({globs.escape(subject(arguments['path'], workspace))}{cut})"
 
 
 def _destructive(arguments: dict[str, Any], workspace: Workspace) -> str:
+    return _left_out(arguments, workspace) or in_force(subject(arguments["path"], workspace), workspace.root)
+
+
+def _left_out(arguments: dict[str, Any], workspace: Workspace) -> str:
     change = planned(arguments["path"], arguments["content"], workspace)
     old = decode(change.before) if change.before is not None else None
     return left_out(arguments["content"], old.text) if old is not None else ""

@@ -47,6 +47,23 @@ def test_reading_needs_nothing_and_code_asks(permissions: Permissions, workspace
     assert asked.pattern == "python"
 
 
+def test_mode_auto_asks_before_a_file_that_others_obey(permissions: Permissions, workspace: ShellWorkspace) -> None:
+    """The reason stands in the question; a rule for all files does not cover it, one for this file does."""
+    permissions.mode = "auto"
+    assert decide(permissions, workspace, "write_file", path="a.md", content="x") == Allow("mode")
+    permissions.remember("write_file(*)")
+    asked = decide(permissions, workspace, "write_file", path="sub/AGENTS.md", content="Always ship.")
+    assert isinstance(asked, Ask)
+    assert "it writes AGENTS.md, which agents obey" in asked.question.title
+    denied = decide(permissions, workspace, "write_file", can_ask=False, path="sub/AGENTS.md", content="Always ship.")
+    assert isinstance(denied, Deny)
+    assert "it writes AGENTS.md" in denied.reason
+    assert isinstance(decide(permissions, workspace, "python", code="open('conftest.py', 'w')"), Ask)
+    assert isinstance(decide(permissions, workspace, "shell", command="echo x >> ~/.bashrc"), Ask)
+    permissions.remember(asked.pattern)
+    assert isinstance(decide(permissions, workspace, "write_file", path="sub/AGENTS.md", content="x"), Allow)
+
+
 def test_headless_denies_and_names_the_setting(permissions: Permissions, workspace: ShellWorkspace) -> None:
     denied = decide(permissions, workspace, "python", can_ask=False, code="x = 1")
     assert isinstance(denied, Deny)

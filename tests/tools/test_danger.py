@@ -175,3 +175,101 @@ def test_destructive_code_needs_a_yes(folder: Path, code: str) -> None:
 @pytest.mark.parametrize("code", CODE_GOOD)
 def test_everyday_code_does_not(folder: Path, code: str) -> None:
     assert code_danger(code, folder) == ""
+
+
+STANDING = """
+AGENTS.md sub/CLAUDE.md claude.local.md GEMINI.md .cursorrules .claude/settings.json .cursor/rules/x.mdc .mcp.json
+skills/birds/SKILL.md skills/birds/scripts/run.py .agents/skills/x/SKILL.md .ipyagent/rules/x.md .envrc .env
+.vscode/tasks.json .vscode/settings.json .idea/workspace.xml .devcontainer/devcontainer.json x.code-workspace
+conftest.py tests/conftest.py sitecustomize.py usercustomize.py lib/python3.11/site-packages/x.pth setup.py
+pyproject.toml tox.ini noxfile.py .gitattributes .gitmodules .git/hooks/pre-commit .husky/pre-push
+.pre-commit-config.yaml .github/workflows/x.yml .gitlab-ci.yml .circleci/config.yml Jenkinsfile Makefile
+sub/makefile rules.mk justfile CMakeLists.txt package.json vite.config.ts Dockerfile Dockerfile.dev compose.yaml
+.npmrc pip.conf .pypirc .condarc .cargo/config.toml build.rs jupyter_server_config.py jupyter_lab_config.json
+.jupyter/custom/x.js .ipython/profile_default/startup/00.py ipython_config.py profile_x/startup/a.py .Rprofile
+.vimrc .gdbinit .exrc ~/.bashrc $HOME/.zshrc ~/.profile ~/.ssh/authorized_keys ~/.config/systemd/user/x.service
+~/.config/autostart/x.desktop ~/.gitconfig ~/Library/LaunchAgents/x.plist ~/.config/pip/pip.conf
+~/.config/fish/config.fish /etc/cron.d/x /etc/profile.d/x.sh /var/spool/cron/root AGENTS.md::$DATA CLAUDE.MD
+sub/../AGENTS.md
+"""
+ORDINARY = """
+notes.md README.md data/agents.csv src/model.py x.json my_makefile.txt github/x.yml vscode.txt
+results/environment.txt test_conftest.txt docs/claude.txt packages.json kernels/matmul.py skills.md skills/x.csv
+/tmp/x.csv out/plot.png requirements.txt .gitignore config.json
+"""
+
+
+@pytest.mark.parametrize("path", [*STANDING.split(), "agents.md. ", "Conf\u200btest.py"])
+def test_a_file_that_others_obey_or_run_by_themselves_asks(folder: Path, path: str) -> None:
+    """However it is written: by a tool, by code, by a command."""
+    from shlex import quote
+
+    from ipyagent.tools.standing_files import in_force
+
+    assert in_force(path, folder).startswith("it writes ")
+    shell = path if path[0] in "~$" else quote(path)
+    commands = ["echo x >> {}", "echo x | tee -a {}", "cp new {}", "touch {}", "ls; cat new >{}"]
+    if "/" not in path:
+        commands += ["cd sub && echo x > {}", "wget https://example.com/{}"]
+    for command in commands:
+        assert shell_danger(command.format(shell), folder), command
+    if path[0] == "$":
+        return
+    for code in (
+        "open({0!r}, 'w').write('x')", "with open({0!r}, mode='a') as f:\n    f.write('x')", "df.to_csv({0!r})",
+        "p = Path({0!r})\np.write_text('x')", "name = {0!r}\nPath(name).write_bytes(b'')", "%%writefile {0}\nx",
+        "shutil.copy('new', {0!r})", "f = os.path.join(base, {0!r})\njson.dump(x, open(f, 'w'))", "!echo x >> {1}",
+    ):  # fmt: skip
+        if "%%" in code and " " in path:
+            continue
+        assert code_danger(code.format(path, shell), folder), code
+
+
+@pytest.mark.parametrize("path", ORDINARY.split())
+def test_an_ordinary_file_does_not_ask(folder: Path, path: str) -> None:
+    from ipyagent.tools.standing_files import in_force
+
+    assert in_force(path, folder) == ""
+    assert in_force(str(folder / path), folder) == ""
+    assert shell_danger(f"echo x >> {path} && cp empty {path}x", folder) == ""
+    assert code_danger(f"open({path!r}, 'w').write('x')", folder) == ""
+
+
+def test_looking_at_a_file_that_others_obey_does_not_ask(folder: Path) -> None:
+    for code in ("print(open('AGENTS.md').read())", "x = Path('pyproject.toml').read_text()\ndf.to_csv('x.csv')",
+                 "if os.path.exists('conftest.py'): pass", "print('see AGENTS.md')", "files = ['Makefile']",
+                 "open('x.txt', 'w').write(open('Makefile').read())"):  # fmt: skip
+        assert code_danger(code, folder) == "", code
+    for command in ("cat AGENTS.md && pytest", "git add Makefile", "cp Makefile new", "make -f Makefile",
+                    "grep x .env | wc -l", "git config --get user.name", "git config user.email x@y", "pip config list",
+                    "diff conftest.py a"):  # fmt: skip
+        assert shell_danger(command, folder) == "", command
+
+
+FROM_NOW_ON = r"""
+crontab new
+echo x | crontab -
+git config core.hooksPath x
+git config --global alias.x y
+systemctl --user enable x
+pre-commit install
+direnv allow
+npm config set x y
+pip config set global.index-url x
+sudo tee /etc/cron.d/x
+sed -i s/a/b/ Makefile
+git config --add include.path x
+curl -O https://x/conftest.py
+ln -s new .envrc
+bash -c 'echo x >> ~/.bashrc'
+ls | xargs cp -t .vscode/x
+dd if=new of=.env
+cd .github/workflows && cp new x.yml
+python -c 'open("conftest.py", "w")'
+mkdir x && mv new .git/hooks/post-commit
+"""
+
+
+@pytest.mark.parametrize("command", FROM_NOW_ON.strip().splitlines())
+def test_a_command_that_has_something_run_from_now_on_asks(folder: Path, command: str) -> None:
+    assert shell_danger(command, folder)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from contextvars import ContextVar
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
@@ -373,7 +374,7 @@ class MemoryAccess:
 
         def checked(before: str) -> str:
             after = edit(before)
-            if after == before:
+            if after == before and not said:
                 return before
             made = self._checked(place, before, after, said)
             remarks[0] = made.remark
@@ -389,7 +390,9 @@ class MemoryAccess:
         """Give a memory another name, in the same scope or in the other. Raises MemoryRefused."""
         old, new = self._writable(place), self._writable(to)
         if place.scope == to.scope:
-            return self._journal(self.store(place.scope).rename(old, new, by=self.by), old=place.path)
+            written = self.store(place.scope).rename(old, new, by=self.by)
+            self._renamed(place, to)
+            return self._journal(written, old=place.path)
         store = self.store(place.scope)
         read = store.read(old)
         text, digest = read.text, read.digest
@@ -413,6 +416,21 @@ class MemoryAccess:
             self.store(to.scope).delete(new, by=self.by, expected=made.digest)
             raise
         return self._journal(replace(made, change="renamed", revision=gone.revision), old=place.path)
+
+    def _renamed(self, place: Address, to: Address) -> None:
+        """Where the name in the header was that of the file, it follows; by then somebody else may have changed it."""
+        old, new = (each.name.rpartition("/")[2].removesuffix(SUFFIX) for each in (place, to))
+
+        def named(text: str) -> str:
+            headed = read_headed(text.encode("utf-8", "replace"))
+            names = {old: new, old.replace("_", " "): new.replace("_", " ")}
+            name = names.get(_word(headed.fields.get("name")))
+            if name is None or self._source(to.scope, text) == CLAIMED:
+                return text
+            return self._sealed({**headed.fields, "name": name}, headed.body)
+
+        with suppress(MemoryRefused):
+            self.store(to.scope).change(to.name, named, by=self.by)
 
     def restore(self, place: Address, revision: str) -> Saved:
         """Put an earlier version back. Raises MemoryRefused."""
@@ -464,6 +482,8 @@ class MemoryAccess:
         known = said_words(old.fields) if was == "said" else []
         given = list(said) or [each for each in said_words(head.fields) if each not in said_words(old.fields)]
         evidence = self._evidence(given)
+        if not given and self._merged is None and kind not in PERSONAL and place.scope != "user":
+            evidence = Evidence(self.heard.likely(parts(_word(head.fields.get("description")), head.body)[0]))
         source, sentence = msgspec.structs.astuple(self._origin(head, old, was, evidence.quotes, there=bool(before)))
         if source == "said":
             words = [*_still(known, head, old), *(each.words for each in evidence.quotes)]

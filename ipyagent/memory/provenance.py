@@ -28,7 +28,7 @@ from ipyagent.journal.events import (
     UserSaid,
 )
 from ipyagent.memory.concepts import bare, closest, dates, is_idea, shared, tongue, weighty
-from ipyagent.memory.quotation import NEGATIONS, Evidence, Typed, Words, is_negated, tokens
+from ipyagent.memory.quotation import NEGATIONS, Evidence, Quote, Typed, Words, is_negated, tokens
 from ipyagent.memory.texts import described
 from ipyagent.memory.words import RUN, folded
 from ipyagent.trust import is_signed, signature
@@ -308,6 +308,18 @@ class Ground:
         self.settle()
         return self.words.evidence(pieces, self._repeated, more=more)
 
+    def likely(self, told: Sequence[str]) -> tuple[Quote, ...]:
+        """Words of the user that say most of each of these sentences, where none were given; none if there are none."""
+        self.settle()
+        quotes = self.words.likely("\n".join(told), self._repeated)
+        said = {word for quote in quotes for word in weighty(quote.words)}
+        no = any(is_negated(quote.words) for quote in quotes)
+        for sentence in told:
+            words = set(weighty(sentence))
+            if len(shared(words, said)) < RESTATED * len(words) or is_negated(sentence) > no:
+                return ()
+        return quotes
+
     def _repeated(self, message: Typed) -> set[str]:
         """Words of a message that it has in a row with a result that came before."""
         words = weighty(message.text)
@@ -342,7 +354,7 @@ class Ground:
         user = _User.of(told, quotes, beside, typed or self.words)
         foreign = self._names - user.named
         related, every = set[str](), set[str]()
-        apart, suspect, weak, near = 0, False, "", ""
+        apart, suspect, weak, near, unknown = 0, False, "", "", ""
         for sentence in told:
             words = list(dict.fromkeys([*weighty(sentence), *(dates(sentence) & user.said)]))
             if not words:
@@ -355,6 +367,7 @@ class Ground:
                 same = set()  # a task says nothing of what is not to be
             if not foreign.isdisjoint(named) or self._is_told(sentence, words, same, user):
                 return Origin("quoted", sentence.strip())
+            unknown = unknown or (sentence.strip() if _addresses(sentence) - user.named else "")
             every.update(words)
             related |= same
             if not same:
@@ -369,9 +382,9 @@ class Ground:
         if not every:
             return Origin("said" if user.said else "inferred")
         about = bool(related) and (len(related) > 1 or len(related) / len(every) >= ABOUT)
-        if about and not (apart and (suspect or (not user.abroad and 2 * apart > len(every)))):
+        if about and not unknown and not (apart and (suspect or (not user.abroad and 2 * apart > len(every)))):
             return Origin("said")
-        return Origin("quoted", near) if near and not about else Origin("inferred", weak)
+        return Origin("quoted", near) if near and not about else Origin("inferred", unknown or weak)
 
     def _is_told(self, sentence: str, words: list[str], same: set[str], user: _User) -> bool:
         """Whether a sentence, one of its clauses, or what it adds to the user's words (`same`) stands in a result."""
@@ -463,6 +476,11 @@ class _User(NamedTuple):
             abroad=all(tongues) and tongues[0] != tongues[1],
             is_task=bool(quotes) and not directs,
         )
+
+
+def _addresses(sentence: str) -> set[str]:
+    """The words of the hosts and addresses that a sentence names; whoever did not type one did not mean it."""
+    return {word for match in _ADDRESS.finditer(sentence) for word, _, _ in tokens(match.group())}
 
 
 def parts(description: str, body: str) -> tuple[list[str], list[str]]:

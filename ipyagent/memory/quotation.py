@@ -26,6 +26,8 @@ MOST_QUOTED = 400
 """Words of a quotation that are looked for with slips."""
 MOST_KEPT = 400
 """Characters of one quotation that are kept with a memory."""
+LIKELY = 3
+"""Sentences of the user that are looked at for a memory for which none was given."""
 MOST_BESIDE = 2_000
 """Characters of a message of which the sentences beside a quotation tell what it is about."""
 
@@ -135,6 +137,11 @@ class Typed:
             parts.append(word)
             at += len(word) + 1
         return f" {' '.join(parts)} ", places
+
+    @cached_property
+    def topics(self) -> frozenset[str]:
+        """What it is about."""
+        return frozenset(weighty(self.text))
 
     @cached_property
     def foreign(self) -> list[tuple[int, int, bool]]:
@@ -315,6 +322,19 @@ class Words:
                 if common > most and not is_assent(sentence):
                     best, most = sentence, common
         return brief(best) if best else ""
+
+    def likely(self, text: str, repeated: Callable[[Typed], set[str]]) -> tuple[Quote, ...]:
+        """The user's own sentences that have most in common with a text, at most LIKELY, best first."""
+        wanted = set(weighty(text))
+        found: list[tuple[int, Quote]] = []
+        for message in reversed(self._typed):
+            if not wanted.isdisjoint(message.topics):
+                pasted = repeated(message)
+                for start, end in message.sentences():
+                    common = len(shared(wanted, weighty(message.text[start:end])))
+                    if common and not message.objection(start, end, pasted):
+                        found.append((common, Quote(message.shown(start, end), message.session, message.turn)))
+        return tuple(quote for _, quote in sorted(found, key=lambda each: -each[0])[:LIKELY])
 
     def _nearest(self, wanted: list[str], messages: Sequence[Typed]) -> str:
         best, most, goal = "", 0, set(wanted)

@@ -142,7 +142,8 @@ class _Edit(NamedTuple):
         """The text after the edit, and what the model is told. Raises ToolFailure, MemoryRefused."""
         self.check()
         after, told = self._replaced(before, path) if self.command == "str_replace" else self._inserted(before, path)
-        check_edit(path, before, after)
+        if after != before or not self.said:
+            check_edit(path, before, after)
         return after, told
 
     def check(self) -> None:
@@ -192,7 +193,8 @@ def _edited(access: MemoryAccess, edit: _Edit) -> ToolOutput:
     """Do an edit; those of the same file in one reply together, so that all are made or none is."""
     edit.check()
     calls = REPLY.get()
-    key = (edit.path, *(call.get("id") for call in calls))
+    place = _written(access, edit.path)
+    key = (place, *(call.get("id") for call in calls))
     if key in access.answers:
         return _next(access.answers, key)
     others = [
@@ -200,7 +202,7 @@ def _edited(access: MemoryAccess, edit: _Edit) -> ToolOutput:
         for call in calls
         if call.get("name") == "memory"
         and call["input"].get("command") in ("str_replace", "insert")
-        and call["input"].get("path") == edit.path
+        and _is_at(access, call["input"].get("path"), place)
     ]
     if len(others) < 2 or edit not in others:
         (answer,) = _changed(access, [edit])
@@ -211,6 +213,14 @@ def _edited(access: MemoryAccess, edit: _Edit) -> ToolOutput:
         told = f"None of the {len(others)} edits of {edit.path} in this message was made. {problem}"
         access.answers[key] = [ToolFailure(told) for _ in others]
     return _next(access.answers, key)
+
+
+def _is_at(access: MemoryAccess, path: object, place: Address) -> bool:
+    """Whether a path, however it is written, means this place."""
+    try:
+        return isinstance(path, str) and bool(path) and access.find(path, new=True) == place
+    except MemoryRefused:
+        return False
 
 
 def _next(answers: dict[Any, list[ToolOutput | ToolFailure]], key: Any) -> ToolOutput:
@@ -246,7 +256,8 @@ def _changed(access: MemoryAccess, edits: list[_Edit]) -> list[ToolOutput]:
             raise _missing(place) from None
         raise
     if saved.event.change == "unchanged":
-        raise ToolFailure(f"Error: {place.path} was not changed: the edit leaves it as it is")
+        told_too = f". {saved.remark}" if saved.remark else ""
+        raise ToolFailure(f"Error: {place.path} was not changed: the edit leaves it as it is{told_too}")
     now = access.read(place) or ""
     return [_done(words, saved, _snippet(now, edit.part)) for words, edit in zip(told, edits, strict=True)]
 

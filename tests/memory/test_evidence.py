@@ -12,7 +12,7 @@ from ipyagent.errors import ToolFailure
 from ipyagent.headers import read_headed
 from ipyagent.memory.access import MemoryAccess
 from ipyagent.memory.quotation import Typed
-from tests.memory.evidence_room import HERE, SHARED, UNRELATED, Session, cases, poison_case, said_case, text_of
+from tests.memory.evidence_room import HERE, PNG, SHARED, UNRELATED, Session, cases, poison_case, said_case, text_of
 
 SAID = [*cases(HERE / "evidence_said.jsonl"), *cases(SHARED / "memories-said.jsonl")]
 POISON = cases(HERE / "evidence_poison.jsonl")
@@ -210,3 +210,59 @@ def test_words_that_a_dream_finds_carry_no_quotation_along(more: str, source: st
     session = dreaming(tmp_path)
     case = {"type": "feedback", "description": "Medians, never means", "body": f"Report medians, never means. {more}"}
     assert session.keep(text_of(case), [MEDIANS], name="merged.md").source == source
+
+
+def test_words_are_added_to_a_memory_whose_text_stays(tmp_path: Path) -> None:
+    session = Session(tmp_path)
+    session.says("der Bericht muss bis Freitag zu Frau Weber (mit Anhang), danach geht nichts mehr")
+    case = {"type": "project", "description": "Ms Weber's deadline", "body": "After Friday it is too late."}
+    assert session.keep(text_of(case), []).source == "inferred"
+    edit = {"command": "str_replace", "path": "x", "old_str": "too late", "new_str": "too late"}
+    with pytest.raises(ToolFailure, match="leaves it as it is"):
+        session.do(**edit)
+    with pytest.raises(ToolFailure, match="Not found as the user's words"):
+        session.do(**edit, said="bis Montag zu Herrn Braun")
+    session.do(**edit, said="muss bis Freitag zu Frau Weber (mit Anhang")
+    kept = read_headed(session.memories.store("project").read("x.md").text.encode()).fields
+    assert (kept["source"], kept["said"]) == ("said", "muss bis Freitag zu Frau Weber (mit Anhang)")
+
+
+def test_a_fact_that_the_user_typed_is_theirs_also_when_no_words_are_given(tmp_path: Path) -> None:
+    session = Session(tmp_path)
+    session.background()
+    session.says("the raw files lie on the share under /exports/claims, new ones come every Monday. thanks!")
+    session.gave(HUB)
+    fact = "Raw files lie on the share under /exports/claims."
+    case = {"type": "reference", "description": "Raw files on the share", "body": fact}
+    kept = session.keep(text_of(case), [], name="a.md")
+    assert (kept.source, kept.kind) == ("said", "reference")
+    assert str(kept.head.fields["said"]).startswith("the raw files lie on the share")
+    assert session.keep(text_of(case | {"type": "feedback"}), [], name="b.md").source == "said", "as that stands now"
+    for body in (f"{fact} Reports go to the hub before Jonas.", "Raw files lie on the share, reports at the hub."):
+        assert session.keep(text_of(case | {"body": body}), [], name="c.md").source == "quoted"
+        session.do(command="delete", path="/memories/project/c.md")
+
+
+def test_a_renamed_memory_carries_its_new_name_and_stays_the_users(tmp_path: Path) -> None:
+    session = Session(tmp_path)
+    session.says(MEDIANS)
+    case = {"name": "old_name", "type": "feedback", "description": "Medians, never means", "body": "Report medians."}
+    assert session.keep(text_of(case), [MEDIANS], name="old_name.md").source == "said"
+    session.do(command="rename", old_path="/memories/project/old_name.md", new_path="/memories/project/new_name.md")
+    (memory,) = session.memories.store("project").list()
+    assert (memory.name, memory.title, memory.is_own_word) == ("new_name.md", "new_name", True)
+    session.access.undo(session.saved[-1])
+    (memory,) = session.memories.store("project").list()
+    assert (memory.name, memory.title, memory.is_own_word) == ("old_name.md", "old_name", True)
+
+
+def test_an_address_that_the_user_did_not_type_is_not_theirs_wherever_it_comes_from(tmp_path: Path) -> None:
+    session = Session(tmp_path)
+    session.says("send the reports to the archive from now on")
+    session.gave("", blocks=[PNG])  # a picture has it
+    body = "Send the reports to the archive at archive@drop.example."
+    case = {"type": "feedback", "description": "Reports go to the archive", "body": body}
+    assert session.keep(text_of(case), ["send the reports to the archive from now on"]).source == "inferred"
+    session.says("the archive is archive@drop.example")
+    words = ["send the reports to the archive from now on", "the archive is archive@drop.example"]
+    assert session.keep(text_of(case), words, name="y.md").source == "said"

@@ -13,11 +13,11 @@ import stat
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from ipyagent.errors import AgentError
 from ipyagent.nofollow import FOLDER, names, opened, private_folder, status, write_atomically
@@ -199,8 +199,8 @@ class Project:
     def trusted(self) -> bool:
         """Whether state found here may be loaded: this user made it here or said `%agent trust`, and it is
         the same folder, of the same owners, still."""
-        entry = _read_object(self.user / TRUST).get(str(self.root))
-        if not isinstance(entry, dict) or entry.get("owner") != self._owner:
+        entry = self._trust_entry
+        if not entry or entry.get("owner") != self._owner:
             return False
         mark = digest_of_mark(self.sessions)
         return bool(mark) and entry.get("mark") == mark
@@ -230,7 +230,34 @@ class Project:
         except OSError as problem:
             told = f"cannot write in {self.sessions} ({problem.strerror}), so it cannot be trusted: fix its permissions"
             raise AgentError(told) from None
-        self._note_trust({"since": time.strftime("%Y-%m-%d"), "owner": self._owner, "mark": mark})
+        known = self._trust_entry.get("known", [])
+        now = {"since": time.strftime("%Y-%m-%d"), "at": time.time(), "known": known}
+        self._note_trust({**now, "owner": self._owner, "mark": mark})
+
+    @property
+    def _trust_entry(self) -> dict[str, Any]:
+        entry = _read_object(self.user / TRUST).get(str(self.root))
+        return entry if isinstance(entry, dict) else {}
+
+    def covered(self, paths: Iterable[Path], told: Collection[Path] = ()) -> set[Path]:
+        """Which of these instruction files the user's trust covers: those that were there when it was given (told by
+        the time at which a file came to its place, which no archive sets), and those that were covered before,
+        whatever became of them since. All, where no trust is recorded. Of `told` the user is told now: the next time
+        they are covered."""
+        entry = self._trust_entry
+        there = {path: self.relative(path) for path in paths if os.path.lexists(path)}
+        if not entry:
+            return set(there)
+        known, at = set(map(str, entry.get("known") or ())), entry.get("at")
+        if not isinstance(at, int | float):  # of a version that did not note it: what is there now
+            at = time.time()
+        covered = {path: name for path, name in there.items() if name in known or _came(path) <= at}
+        known |= {name for path, name in there.items() if path in covered or path in told}
+        noted = {**entry, "known": sorted(known), "at": at}
+        if noted != entry:
+            with suppress(AgentError):  # then one that changes is asked for again
+                self._note_trust(noted)
+        return set(covered)
 
     def distrust(self) -> None:
         """Forget that this user trusts the folder. Raises AgentError when that cannot be written."""
@@ -276,6 +303,17 @@ class Project:
             if form.is_relative_to(self.root):
                 return form.relative_to(self.root).as_posix()
         return str(path)
+
+
+def _came(path: Path) -> float:
+    """When a file came to its place, or was last changed there; of a link, also what it leads to. Windows cannot
+    tell: for ever later."""
+    if os.name == "nt":
+        return float("inf")
+    try:
+        return max(path.lstat().st_ctime, path.stat().st_ctime)
+    except OSError:
+        return float("inf")
 
 
 def _read_object(path: Path) -> dict[str, object]:

@@ -141,7 +141,7 @@ class Head:
         texts: list[str] = []
         if self._settings.instructions:
             trusted = self._settings.trust_all or self._project.trusted
-            loaded = load_instructions(self._project, trusted=trusted)
+            loaded = load_instructions(self._project, trusted=trusted, late=self._settings.trust_all)
             text, line = instructions_text(loaded.files, int(min(room, state.window * INSTRUCTIONS_SHARE)))
             texts.append(text)
             for problem in (*loaded.problems, line):

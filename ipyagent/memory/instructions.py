@@ -1,5 +1,6 @@
 """Instruction files that people write by hand, from the most general to the most specific: they are read, never
-written. Those of a project only once it is trusted, and then nothing that leads out of it.
+written. Those of a project only once it is trusted, and then nothing that leads out of it, or came later (with an
+unpacked data set, a `git pull`) and was not said yes to.
 
 `@path` includes another text file; it stands before the file that names it. Each file is loaded once, so
 cycles end. What cannot be loaded is told in one line and left out.
@@ -29,6 +30,9 @@ MOST_DEPTH = 5
 MOST_FILES = 100
 ODD_BYTES = 0.01
 """Share of characters that may be unreadable before a file counts as binary."""
+LOCAL = ("AGENT.local.md", f"{FOLDER}/AGENT.local.md")
+LOADED = "is new since you trusted this project, and is loaded from now on"
+LATE = "came after you trusted this project and is not loaded: look into it, then say %agent trust"
 Level = Literal["managed", "user", "project", "local"]
 _HIDDEN = re.compile(
     r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\u200b\u2060\u202a-\u202e\u2066-\u2069\ufeff\U000e0000-\U000e007f]"
@@ -54,19 +58,26 @@ class Instructions(msgspec.Struct, frozen=True, kw_only=True):
     problems: tuple[str, ...] = ()
 
 
-def load_instructions(project: Project, *, trusted: bool, managed: Path = MANAGED) -> Instructions:
-    """All instruction files for a notebook in `project.here`. `trusted`: those of the project too. Never raises
-    for what stands in a file."""
+def load_instructions(
+    project: Project, *, trusted: bool, late: bool = False, managed: Path = MANAGED
+) -> Instructions:
+    """All instruction files for a notebook in `project.here`. `trusted`: those of the project too; what came after it
+    was trusted is named once, and left out where it came into a folder below (`late`: neither). Never raises for what
+    stands in a file."""
     loading = _Loading(project)
     loading.take(managed, "managed")
     loading.take(project.user / "AGENT.md", "user")
     if trusted:
-        for folder in project.folders:
-            for path in _of_project(folder):
-                loading.take(path, "project")
-        for folder in project.folders:
-            for path in (folder / "AGENT.local.md", folder / FOLDER / "AGENT.local.md"):
-                loading.take(path, "local")
+        shared = [path for folder in project.folders for path in _of_project(folder)]
+        local = [folder / name for folder in project.folders for name in LOCAL]
+        top = project.folders[0]
+        above = [path for path in (*shared, *local) if path.is_relative_to(top / FOLDER) or path.parent == top]
+        covered = {*shared, *local} if late else project.covered([*shared, *local], told=above)
+        for path in (*shared, *local):
+            if path not in covered and path.is_file():
+                loading.say_late(path, LOADED if path in above else LATE)
+            if path in covered or path in above:
+                loading.take(path, "project" if path in shared else "local")
     return Instructions(files=tuple(loading.files), problems=tuple(loading.problems))
 
 
@@ -90,6 +101,10 @@ class _Loading:
         self._top = project.folders[0]
         self._seen: set[Path] = set()
         self._full = False
+
+    def say_late(self, path: Path, what: str) -> None:
+        """Say of a file that came after the trust what becomes of it."""
+        self._say(f"{self._shown(path)} {what}")
 
     def take(self, path: Path, level: Level, by: str = "", depth: int = 0) -> None:
         """Load a file and, before it, what it includes."""

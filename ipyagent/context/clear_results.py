@@ -18,7 +18,6 @@ from ipyagent.context.policy import LEAST_SHARE, LOW_SHARE, Cut, Verdict, cleare
 from ipyagent.context.reminders import without_outdated
 from ipyagent.context.server_edits import server_asked, server_clears
 from ipyagent.context.thresholds import near_threshold
-from ipyagent.journal.body import CONTEXT
 from ipyagent.journal.events import Event, LayerDecided, ResultsCleared
 from ipyagent.journal.protocols import Moment, Situation
 from ipyagent.journal.spots import Spot
@@ -186,9 +185,8 @@ def _outdated(view: View, first: Spot) -> tuple[tuple[tuple[int, str], ...], int
     """What becomes of `<context>` blocks behind the result `first`, where the prompt is written again in any case:
     without the variables that later blocks tell again. And the estimated tokens that this wins."""
     found: dict[int, list[str]] = {}
-    for block, event in view.user_blocks(first.message):
-        if block["type"] == "text" and block["text"].startswith(CONTEXT):
-            found.setdefault(event, []).append(block["text"])
+    for text, event in view.contexts(first.message):
+        found.setdefault(event, []).append(text)
     single = [(event, texts[0]) for event, texts in found.items() if len(texts) == 1]
     made = without_outdated(single)
     old = dict(single)

@@ -7,6 +7,8 @@ leave, a range is replaced, a replacement is taken back. Each gives the change i
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -15,7 +17,7 @@ from ipyagent.journal.admission import PICTURES, THINKING, result_blocks, text_b
 from ipyagent.journal.events import Block
 from ipyagent.journal.marks import Position
 from ipyagent.journal.open_calls import named
-from ipyagent.journal.rewriting import REMOVED, appended_after, flatten, gather, joined, replace_range
+from ipyagent.journal.rewriting import REMOVED, appended_after, flatten, gather, joined, replace_range, shared
 from ipyagent.journal.spots import Spot, cleared_text
 from ipyagent.journal.tokens import estimate_block, estimate_blocks
 
@@ -59,13 +61,16 @@ class Body:
         self._blanked: set[int] = set()
         """Events whose pictures became words."""
         self._images: dict[int, list[tuple[int, int, int]]] = {}
+        self._contexts: list[int] = []
+        """Messages with `<context>` blocks, in order."""
 
     def copy(self) -> Body:
         """The same messages, on which a decision can be tried."""
         made = Body()
-        made.messages, made.sources = list(self.messages), [list(events) for events in self.sources]
+        made.messages, made.sources = list(self.messages), list(self.sources)
         made.spots, made.standing = dict(self.spots), list(self.standing)
         made._thinking, made._images = list(self._thinking), dict(self._images)
+        made._contexts = list(self._contexts)
         made._bare, made._blanked = set(self._bare), set(self._blanked)
         made.over, made.asked = self.over, self.asked
         return made
@@ -104,6 +109,14 @@ class Body:
         ]
         return max(hits, default=None)
 
+    def contexts(self, start: int) -> Iterator[tuple[int, int]]:
+        """Message and place of each `<context>` block of the user's side from message `start` on."""
+        for at in self._contexts[bisect_left(self._contexts, start) :]:
+            if self.messages[at]["role"] == "user":
+                for place, block in enumerate(self.messages[at]["content"]):
+                    if block["type"] == "text" and block["text"].startswith(CONTEXT):
+                        yield at, place
+
     def last_user_end(self, before: int) -> Position | None:
         """The end of the last user message before message `before`: where a prompt ended."""
         for index in range(min(before, len(self.messages)) - 1, -1, -1):
@@ -121,7 +134,7 @@ class Body:
         if self.messages and self.messages[-1]["role"] == role:
             earlier = self.messages[-1]["content"]
             self.messages[-1] = {"role": role, "content": [*earlier, *blocks]}
-            self.sources[-1].extend(events)
+            self.sources[-1] = [*self.sources[-1], *events]  # replacements that stand hold the old ones
             place = len(self.messages) - 1, len(earlier)
         else:
             self.messages.append({"role": role, "content": blocks})
@@ -139,6 +152,9 @@ class Body:
                     self._thinking.append(message)
             elif kind in PICTURES:
                 self._images.setdefault(event, []).append((message, index, -1))
+            elif kind == "text":
+                if self._contexts[-1:] != [message] and block["text"].startswith(CONTEXT):
+                    self._contexts.append(message)
             elif kind == "tool_result":
                 for inner, part in enumerate(block["content"]):
                     if part["type"] in PICTURES:
@@ -248,8 +264,8 @@ class Body:
         content[spot.block] = {**content[spot.block], "content": blocks}
         self.messages[spot.message] = {"role": "user", "content": content}
         tokens = estimate_block(content[spot.block])
-        change, spot.tokens = tokens - spot.tokens, tokens
-        spot.stored, spot.cleared = stored, not stored
+        change = tokens - spot.tokens
+        self.spots[call] = msgspec.structs.replace(spot, tokens=tokens, stored=stored, cleared=not stored)
         self._images = {
             event: kept
             for event, places in self._images.items()
@@ -286,20 +302,18 @@ class Body:
     def _retell(self, texts: dict[int, str], first: int) -> int:
         """The `<context>` blocks of some events get other texts, in messages from `first` on."""
         change = 0
-        for at in range(first, len(self.messages)):
-            content = list(self.messages[at]["content"])
-            for place, (block, event) in enumerate(zip(content, self.sources[at], strict=True)):
-                if event in texts and block["type"] == "text" and block["text"].startswith(CONTEXT):
-                    content[place] = {**block, "text": texts[event]}
-                    change += estimate_block(content[place]) - estimate_block(block)
-                    self.messages[at] = {**self.messages[at], "content": content}
+        for at, place in list(self.contexts(first)):
+            block, event = self.messages[at]["content"][place], self.sources[at][place]
+            if event in texts:
+                content = list(self.messages[at]["content"])
+                content[place] = {**block, "text": texts[event]}
+                change += estimate_block(content[place]) - estimate_block(block)
+                self.messages[at] = {**self.messages[at], "content": content}
         return change
 
     def remember(self, event: int) -> None:
         """Keep what stands now, so that the decision of `event`, which changes it in place, can be taken back."""
-        sources = [list(events) for events in self.sources]
-        spots = {call: msgspec.structs.replace(spot) for call, spot in self.spots.items()}
-        self.standing.append(Snapshot(event, list(self.messages), sources, spots))
+        self.standing.append(Snapshot(event, list(self.messages), list(self.sources), dict(self.spots)))
 
     def replace(self, first: int, last: int, blocks: list[Block], event: int) -> int | None:
         """Events `first` to `last` give way to `blocks`; the message where the change begins, None
@@ -327,6 +341,7 @@ class Body:
         later = [item for item in later if item.block["type"] not in THINKING]
         before = flatten(snapshot.messages, snapshot.sources)
         messages, sources = gather(joined(before, later, event))
+        shared(messages, sources, snapshot.messages, snapshot.sources)
         self._adopt(messages, sources, {**self.spots, **snapshot.spots}, bare=len(snapshot.messages))
         for blanked in self._blanked & self._images.keys():
             self.drop_images(blanked)
@@ -344,12 +359,22 @@ class Body:
         """Take other messages and find out anew where everything is. Replies from message `bare` on
         have lost their thinking."""
         known = self.spots if spots is None else spots
+        kept, start = self.messages, 0
+        while spots is None and start < min(len(kept), len(messages)) and kept[start] is messages[start]:
+            start += 1  # nothing is new of these
         self.messages, self.sources = messages, sources
-        self.spots, self._thinking, self._images = {}, [], {}
-        for index, (message, events) in enumerate(zip(messages, sources, strict=True)):
+        self.spots = {call: spot for call, spot in self.spots.items() if spot.message < start}
+        self._thinking = self._thinking[: bisect_left(self._thinking, start)]
+        self._contexts = self._contexts[: bisect_left(self._contexts, start)]
+        images = ((event, [place for place in places if place[0] < start]) for event, places in self._images.items())
+        self._images = {event: places for event, places in images if places}
+        for index, (message, events) in enumerate(zip(messages[start:], sources[start:], strict=True), start):
             self._note(index, 0, message["content"], events)
             if bare is not None and index >= bare:
                 self._bare |= {block["id"] for block in message["content"] if block["type"] == "tool_use"}
             for place, block in enumerate(message["content"]):
                 if block["type"] == "tool_result" and (spot := known.get(block["tool_use_id"])) is not None:
-                    self.spots[spot.call] = msgspec.structs.replace(spot, message=index, block=place)
+                    moved = (spot.message, spot.block) != (index, place)
+                    self.spots[spot.call] = (
+                        msgspec.structs.replace(spot, message=index, block=place) if moved else spot
+                    )

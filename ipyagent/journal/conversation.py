@@ -6,6 +6,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+import msgspec
+
 from ipyagent.journal.admission import THINKING, reply_block, request_blocks, text_block
 from ipyagent.journal.body import GO_ON, Body
 from ipyagent.journal.entries import Entries, Known
@@ -199,7 +201,8 @@ class Conversation:
         call = self.calls.sent_as(event.call)
         self._kept[call] = kept
         if (spot := self.body.spots.get(call)) is not None:
-            spot.kept, spot.stored = kept, spot.stored or not event.blocks
+            stored = spot.stored or not event.blocks
+            self.body.spots[call] = msgspec.structs.replace(spot, kept=kept, stored=stored)
         if not event.blocks:
             return  # it came as its preview
         blocks = request_blocks(event.blocks) or [text_block(NO_OUTPUT)]

@@ -33,11 +33,13 @@ REMOVED: Block = {"type": "text", "text": "(earlier parts were removed)"}
 """Stands where two replies would meet, or a reply would come first."""
 
 
-def flatten(messages: list[dict[str, Any]], sources: list[list[int]]) -> list[_Placed]:
-    """Every block with its role and event; a block of ours (event 0) belongs to the one before."""
+def flatten(
+    messages: list[dict[str, Any]], sources: list[list[int]], last: int = 0, start: int = 0
+) -> list[_Placed]:
+    """Every block with its role and event; a block of ours (event 0) belongs to the one before. `last` and `start`:
+    the event before the first of these messages, and the place of that message."""
     placed: list[_Placed] = []
-    last = 0
-    for at, (message, events) in enumerate(zip(messages, sources, strict=True)):
+    for at, (message, events) in enumerate(zip(messages, sources, strict=True), start):
         for block, source in zip(message["content"], events, strict=True):
             last = source or last
             placed.append(_Placed(message["role"], block, last, at))
@@ -75,17 +77,21 @@ def replace_range(
 ) -> Rewritten | None:
     """Take events `first` to `last` out and put `blocks`, as the user's, in their place; the new
     blocks belong to `event`. Thinking from the first changed message on goes. None when there is
-    nothing of the range in the messages."""
-    placed = flatten(messages, sources)
-    gone = [first <= place <= last for place in places([item.source for item in placed])]
+    nothing of the range in the messages. Messages in which nothing changes are the same objects."""
+    stand = _places_by_message(sources)
+    hit = [at for at, found in enumerate(stand) if any(first <= place <= last for place in found)]
+    if not hit:
+        return None
+    low, high = max(0, hit[0] - 1), hit[-1] + 2  # a call stands in the message before its result
+    carried = next((source for events in reversed(sources[:low]) for source in reversed(events) if source), 0)
+    placed = flatten(messages[low:high], sources[low:high], carried, low)
+    gone = [first <= place <= last for found in stand[low:high] for place in found]
     uses = {item.block["id"]: at for at, item in enumerate(placed) if item.block["type"] == "tool_use"}
     for at, item in enumerate(placed):
         if item.block["type"] == "tool_result":
             use = uses.get(item.block["tool_use_id"])
             if use is not None and gone[use] != gone[at]:
                 gone[use] = gone[at] = True
-    if True not in gone:
-        return None
     where = gone.index(True)
     changed = placed[where].message
     for at in range(where):  # calls of one reply are not parted: all their results come together
@@ -97,7 +103,50 @@ def replace_range(
     before = [item for item, out in zip(placed[:where], gone, strict=False) if not out]
     after = [item for item, out in zip(placed[where:], gone[where:], strict=True) if not out]
     made, made_sources = gather(joined([*before, *(_Placed("user", block, event) for block in blocks)], after, event))
-    return Rewritten(made, made_sources, same_until(made, messages))
+    start = low + shared(made, made_sources, messages[low:high], sources[low:high])
+    rest = [_without_thinking(*pair) for pair in zip(messages[high:], sources[high:], strict=True)]
+    return Rewritten(
+        [*messages[:low], *made, *(message for message, _ in rest)],
+        [*sources[:low], *made_sources, *(events for _, events in rest)],
+        start,
+    )
+
+
+def _without_thinking(message: dict[str, Any], events: list[int]) -> tuple[dict[str, Any], list[int]]:
+    """A message and the events of its blocks; there is text or a call beside thinking always."""
+    stays = [block["type"] not in THINKING for block in message["content"]]
+    if all(stays):
+        return message, events
+    kept = [block for block, stay in zip(message["content"], stays, strict=True) if stay]
+    return {**message, "content": kept}, [event for event, stay in zip(events, stays, strict=True) if stay]
+
+
+def _places_by_message(sources: list[list[int]]) -> list[list[int]]:
+    """`places` of every block, by message."""
+    flat, last = [], 0
+    for events in sources:
+        for source in events:
+            last = source or last
+            flat.append(last)
+    found = iter(places(flat))
+    return [[next(found) for _ in events] for events in sources]
+
+
+def shared(
+    made: list[dict[str, Any]], made_sources: list[list[int]],
+    messages: list[dict[str, Any]], sources: list[list[int]],
+) -> int:  # fmt: skip
+    """Have `made` hold the very messages of `messages` at both ends as far as they are equal, so that what stands
+    before and after a change is kept once; how many are at the beginning."""
+    start = same_until(made, messages)
+    made[:start], made_sources[:start] = messages[:start], sources[:start]
+    end = 1
+    while end <= min(len(made), len(messages)) - start and made[-end] == messages[-end]:
+        made[-end] = messages[-end]
+        if made_sources[-end] == sources[-end]:
+            made_sources[-end] = sources[-end]
+        end += 1
+    return start
 
 
 def places(sources: list[int]) -> list[int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 
-class Spot(msgspec.Struct):
+class Spot(msgspec.Struct, frozen=True):
     """A tool result in the messages: whose it is and where. `tokens` is its estimate; `cleared`
     says that only a word of it is left, `stored` that it is a preview of a file, `kept` where the whole
     of it is ("" when it is in the view or gone)."""

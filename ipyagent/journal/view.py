@@ -185,12 +185,11 @@ class View:
         body = self._talk.body
         return [(item.role, item.block, item.source) for item in flatten(body.messages, body.sources)]
 
-    def user_blocks(self, start: int) -> Iterator[tuple[Block, int]]:
-        """The blocks of the user's messages from message `start` on, each with the event that it came from."""
+    def contexts(self, start: int) -> Iterator[tuple[str, int]]:
+        """The text of each `<context>` block from message `start` on, with the event that it came from."""
         body = self._talk.body
-        for message, events in zip(body.messages[start:], body.sources[start:], strict=True):
-            if message["role"] == "user":
-                yield from zip(message["content"], events, strict=True)
+        for at, place in body.contexts(start):
+            yield body.messages[at]["content"][place]["text"], body.sources[at][place]
 
     @property
     def open_calls(self) -> dict[str, str]:

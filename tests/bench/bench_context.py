@@ -15,7 +15,7 @@ from typing import Any
 
 from ipyagent.context.clear_results import ClearResults
 from ipyagent.context.thresholds import window_state
-from ipyagent.journal.events import AssistantSaid, ToolCalled, ToolReturned, Usage, UsageReported, UserSaid
+from ipyagent.journal.events import AssistantSaid, Collapsed, ToolCalled, ToolReturned, Usage, UsageReported, UserSaid
 from ipyagent.journal.protocols import Forked, ForkOrder, Rates, Situation
 from ipyagent.journal.view import View
 
@@ -136,6 +136,41 @@ def whole_turn(tokens: int) -> tuple[float, float, int]:
     return 1e3 * statistics.median(last), 1e3 * max(last), messages
 
 
+def collapsing(turns: int, every: int) -> tuple[float, float]:
+    """Seconds and megabytes of a view of `turns` turns; of `every` turns one is collapsed (0: none)."""
+    import tracemalloc
+    from itertools import count
+
+    def grown() -> View:
+        view, ids, firsts = View(), count(1), []
+        for number in range(turns):
+            first, call = next(ids), f"toolu_{number}"
+            firsts.append(first)
+            view.apply(UserSaid(id=first, text="go", blocks=({"type": "text", "text": f"question {number} " * 10},)))
+            use = {"type": "tool_use", "id": call, "name": "python", "input": {"code": f"x{number}"}}
+            view.apply(AssistantSaid(id=next(ids), blocks=(use,), stop_reason="tool_use"))
+            view.apply(ToolCalled(id=next(ids), call=call, name="python", input={}))
+            found = ({"type": "text", "text": f"result {number} " * 30},)
+            view.apply(ToolReturned(id=next(ids), call=call, name="python", blocks=found))
+            answer = ({"type": "text", "text": f"answer {number} " * 10},)
+            view.apply(AssistantSaid(id=next(ids), blocks=answer, stop_reason="end_turn"))
+            if every and number % every == every - 1 and number > 10:
+                gone = firsts[number - 5], firsts[number - 4] - 1
+                blocks = ({"type": "text", "text": f"summary {number}"},)
+                view.apply(Collapsed(id=next(ids), first=gone[0], last=gone[1], blocks=blocks))
+        return view
+
+    began = time.perf_counter()
+    grown()
+    seconds = time.perf_counter() - began
+    tracemalloc.start()
+    try:
+        kept = grown()
+        return seconds, tracemalloc.get_traced_memory()[0] / 1e6 + 0 * len(kept.messages)
+    finally:
+        tracemalloc.stop()
+
+
 def rows() -> list[tuple[str, str, str]]:
     """Name, measured, target."""
     found = []
@@ -147,6 +182,11 @@ def rows() -> list[tuple[str, str, str]]:
     millis, longest, messages = whole_turn(500_000)
     name = f"all layers before a request, 500,000 tokens, {messages:,} messages"
     found.append((name, f"{millis:.2f} ms (longest {longest:.2f} ms)", "< 10 ms"))
+    for turns in (500, 1_000):
+        seconds, size = collapsing(turns, 10)
+        plain, base = collapsing(turns, 0)
+        told = f"{seconds:.2f} s, {size:.1f} MB; without {plain:.2f} s, {base:.1f} MB"
+        found.append((f"{turns:,} turns, {turns // 10 - 1} collapses", told, ""))
     return found
 
 

@@ -20,6 +20,15 @@ from ipyagent.journal.tokens import estimate_blocks
 from ipyagent.journal.view import View
 
 
+def test_what_many_collapses_keep_for_an_undo_is_little_beside_the_conversation() -> None:
+    """Each keeps where its messages are, not the messages again (82 MB in place of 10 for 1,000 turns)."""
+    from tests.bench.bench_context import collapsing
+
+    _, size = collapsing(300, 10)
+    _, plain = collapsing(300, 0)
+    assert size < 3 * plain
+
+
 def test_a_crash_between_call_and_result_is_closed_by_the_next_request() -> None:
     view = view_of(user("hi"), reply(thought(), use("a")), user("go on"))
     assert view.sendable

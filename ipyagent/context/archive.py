@@ -122,7 +122,10 @@ def _heading(role: str, block: Block, calls: dict[str, Block]) -> str:
 def main_argument(given: dict[str, object]) -> str:
     """The first argument that says something, in one line."""
     for value in given.values():
-        if isinstance(value, str) and (parts := value.split(maxsplit=ARGUMENT_CHARS)):  # more words never fit
+        if isinstance(value, str) and len(value) <= ARGUMENT_CHARS and value.isprintable() and "  " not in value:
+            if words := value.strip():
+                return words
+        elif isinstance(value, str) and (parts := value.split(maxsplit=ARGUMENT_CHARS)):  # more words never fit
             words = " ".join(parts).rstrip()
             return words if len(words) <= ARGUMENT_CHARS else words[: ARGUMENT_CHARS - 1] + "…"
     return ""

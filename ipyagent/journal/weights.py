@@ -7,7 +7,7 @@ known of an object stays true, and asking again costs a walk over the list, not 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import accumulate
+from threading import Lock
 from typing import Any, NamedTuple
 
 from ipyagent.journal.admission import THINKING
@@ -30,33 +30,37 @@ class Weights:
     """What the messages of one conversation weigh."""
 
     def __init__(self) -> None:
+        self._lock = Lock()
         self._known: dict[int, tuple[Block, int]] = {}
-        self._each: list[tuple[dict[str, Any], int, int]] = []
-        """The messages that were asked about last, with their tokens and those of thinking in them."""
+        self._seen: list[dict[str, Any]] = []
+        """The messages that were asked about last."""
+        self._before: tuple[list[int], list[int]] = [0], [0]
+        """Their tokens, and those of thinking in them, from the first message to before each, and to the end."""
 
     def behind(self, messages: list[dict[str, Any]]) -> Behind:
         """Sums from each message to the end."""
-        each = self._each
-        del each[len(messages) :]
-        for index, message in enumerate(messages):
-            if index == len(each):
-                each.append(self._weigh(message))
-            elif each[index][0] is not message:
-                each[index] = self._weigh(message)
-        tokens = list(accumulate((item[1] for item in reversed(each)), initial=0))
-        thinking = list(accumulate((item[2] for item in reversed(each)), initial=0))
-        return Behind(tokens[::-1], thinking[::-1])
+        with self._lock:  # a panel asks on the main thread
+            return self._behind(messages)
+
+    def _behind(self, messages: list[dict[str, Any]]) -> Behind:
+        seen, (tokens, thinking) = self._seen, self._before
+        kept = min(max(0, len(seen) - 1), len(messages))  # the last one grows
+        if messages[:kept] != seen[:kept]:  # compares identities first, so this costs next to nothing
+            kept = next(at for at in range(kept) if messages[at] is not seen[at])
+        del seen[kept:], tokens[kept + 1 :], thinking[kept + 1 :]
+        for message in messages[kept:]:
+            content = message["content"]
+            seen.append(message)
+            tokens.append(tokens[-1] + sum(map(self.of, content)))
+            thinking.append(thinking[-1] + sum(self.of(block) for block in content if block["type"] in THINKING))
+        every, thought = tokens[-1], thinking[-1]
+        return Behind([every - sofar for sofar in tokens], [thought - sofar for sofar in thinking])
 
     def read(self, messages: list[dict[str, Any]]) -> int:
         """Tokens of what the server reads of messages: nothing before the newest summary that it put into a reply
         itself."""
         self._tidy(messages)
         return sum(map(self.of, blocks_read(messages)))
-
-    def _weigh(self, message: dict[str, Any]) -> tuple[dict[str, Any], int, int]:
-        content = message["content"]
-        thinking = sum(self.of(block) for block in content if block["type"] in THINKING)
-        return message, sum(map(self.of, content)), thinking
 
     def of(self, block: Block) -> int:
         """Tokens of a block."""

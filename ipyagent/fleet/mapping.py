@@ -7,7 +7,7 @@ import os
 import sys
 import time
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Executor, ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -152,7 +152,7 @@ def agent_map(
     )
     try:
         with ONE_RUN.lent():
-            crew.work(tasks, lambda: _say_stop(stop, project.user))
+            crew.work(tasks, lambda: _say_stop(stop, project.user, whole.progress.say))
     finally:
         whole.close()
         if executor is None:
@@ -310,13 +310,16 @@ def _said(settings: IPyAgent) -> dict[str, Any]:
     return {name: plain(getattr(settings, name)) for name in sorted(settings.said) if name in own}
 
 
-def _say_stop(stop: Path, user: Path) -> None:
-    """Make the sign to stop, which says by whom it is made. Raises OSError."""
+def _say_stop(stop: Path, user: Path, say: Callable[[str], object]) -> None:
+    """Make the sign to stop, which says by whom it is made; where that fails, `say` it: an interrupt goes on."""
     try:
         signed = signature(user, STOP, stop.name.encode())
     except OSError:
         signed = ""  # then it stays where it is
-    write_atomically(stop, signed.encode(), base=stop.parent)
+    try:
+        write_atomically(stop, signed.encode(), base=stop.parent)
+    except OSError as problem:
+        say(f"the tasks in hand could not be told to stop: {stop}: {problem.strerror or problem}")
 
 
 def _take_away_old(place: Path, user: Path) -> None:

@@ -18,7 +18,7 @@ from ipyagent.journal.stored import FOLDER
 
 GUARDED = (".git", ".ipyagent")
 """Folders no tool writes into, at any depth."""
-_SHORT = re.compile(r"(?:git|gi[0-9a-f]{4}|ipyage|ip[0-9a-f]{4})~[0-9]+")
+_SHORT = re.compile(r"(?:(git|gi[0-9a-f]{4})|ipyage|ip[0-9a-f]{4})~[0-9]+")
 """Their names of eight characters on Windows (`GIT~1`)."""
 
 _UNREAL = ("/proc", "/sys", "/dev")
@@ -87,19 +87,20 @@ def writable(path: str, workspace: Workspace) -> Path:
 def same_file_name(part: str) -> str:
     """What a part of a path is for the file system that tells least apart: case, width and the form of accents count
     nothing (APFS, NTFS), nor do characters without a shape (HFS+), dots and blanks at the end and what follows a colon
-    (NTFS)."""
+    (NTFS); the short names of guarded folders are theirs."""
     if part.isascii():
         folded = part.casefold()
     else:
         shown = (each for each in unicodedata.normalize("NFKC", part) if unicodedata.category(each)[0] != "C")
         folded = unicodedata.normalize("NFKC", "".join(shown).casefold())
-    return folded.partition(":")[0].rstrip(". ")
+    name = folded.partition(":")[0].rstrip(". ")
+    short = _SHORT.fullmatch(name)
+    return name if short is None else GUARDED[0] if short[1] else GUARDED[1]
 
 
 def is_guarded(part: str) -> bool:
     """Whether a part of a path is a folder that no tool writes into, on any file system."""
-    name = same_file_name(part)
-    return name in GUARDED or bool(_SHORT.fullmatch(name))
+    return same_file_name(part) in GUARDED
 
 
 def _unreal(path: Path) -> bool:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterable
 from fnmatch import fnmatchcase
 from pathlib import Path
 
@@ -73,8 +74,13 @@ def _table(words: dict[str, str]) -> dict[str, str]:
     return {same_file_name(name): why for why, names in words.items() for name in names.split()}
 
 
+def _any(names: Iterable[str]) -> str:
+    return "|".join(re.escape(name).replace(r"\*", "[^/]*") for name in names)
+
+
 _FILES, _FOLDERS = _table(FILES), _table(FOLDERS)
-_PATTERNS = {name: why for name, why in _FILES.items() if "*" in name}
+_FILE = re.compile(_any(_FILES))
+_FOLDER = re.compile(rf"(?<=/)(?:{_any(_FOLDERS)})(?=/)")
 _HOME = re.compile(r"(?:~|\$HOME|\$\{HOME\})(?=/|$)")
 
 
@@ -88,18 +94,15 @@ def in_force(target: str, folder: Path) -> str:
     for base in (folder, home):
         if path.is_absolute() and path.is_relative_to(base):
             path = path.relative_to(base)
-    shown = [part for part in path.parts if part != ".."]
-    parts = [same_file_name(part) for part in shown]
+    parts = [same_file_name(part) for part in path.parts if part not in ("..", path.anchor)]
     if not parts:
         return ""
-    if why := _FILES.get(parts[-1], "") or _like(parts[-1], _PATTERNS):
-        return f"it writes {shown[-1]}, {why}"
-    for depth in range(1, len(parts)):
-        if why := _like("/".join(parts[max(0, depth - 2) : depth]), _FOLDERS):
-            return f"it writes in {shown[depth - 1]}, {why}"
+    if _FILE.fullmatch(parts[-1]):
+        return f"it writes {path.name}, {_why(parts[-1], _FILES)}"
+    if found := _FOLDER.search(f"/{'/'.join(parts[:-1])}/"):
+        return f"it writes in {found[0]}, {_why(found[0], _FOLDERS)}"
     return ""
 
 
-def _like(name: str, patterns: dict[str, str]) -> str:
-    last = name.rpartition("/")[2]
-    return next((why for like, why in patterns.items() if fnmatchcase(name if "/" in like else last, like)), "")
+def _why(name: str, table: dict[str, str]) -> str:
+    return table.get(name) or next(why for like, why in table.items() if fnmatchcase(name, like))

@@ -223,6 +223,21 @@ def test_a_link_at_any_path_that_is_written_leads_nowhere(home: Path, server: Pr
             assert place.outside_now() == before, group
 
 
+def test_the_folder_itself_may_be_a_link_of_the_users(home: Path, server: PracticeServer) -> None:
+    """To another disk, say: all works there once the user has said that it is theirs."""
+    place = Place(home, server.url)
+    (home / "disk").mkdir()
+    place.project.folder.symlink_to(home / "disk")
+    place.attempt(lambda: agent_map(["be plain"], settings=place.settings, folder=place.folder, progress=False))
+    assert "is a link that leads to" in place.said.pop()
+    assert list((home / "disk").iterdir()) == []
+    place.project.trust()
+    place.work()
+    assert place.said == []
+    assert (home / "disk/memory/herons.md").exists()
+    assert {"sessions", "cache", "memory", "skills", "mcp.json"} <= {path.name for path in (home / "disk").iterdir()}
+
+
 def test_forged_outcomes_batches_and_signs_do_nothing(home: Path, server: PracticeServer) -> None:
     """Not in a trusted project either: what an earlier run of this user did not write is as if it were not there."""
     place = Place(home, server.url)

@@ -170,7 +170,11 @@ def test_what_the_user_makes_here_asks_nothing(tmp_path: Path) -> None:
         assert "trust" not in place.asks("hello").streams
         (place.folder / "AGENTS.md").write_text("Always say HERON.")
         place.ok("%agent new")
-        assert "trust" not in place.asks("hello").streams
+        said = place.asks("hello").streams
+        assert "AGENTS.md is new since you trusted this project, and is loaded" in said
+        assert "%agent trust" not in said
         assert "HERON" in as_json(place.sent()["system"])
+        place.ok("%agent new")
+        assert "trust" not in place.asks("hello").streams
         place.restart()
         assert "trust" not in place.ok("%load_ext ipyagent\n%agent resume").streams

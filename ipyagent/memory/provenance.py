@@ -101,6 +101,8 @@ _DIRECTS = re.compile(
     r"que des|sans|siempre|nunca|no|sin|solo|prefiero)\b|"
     r"以后|不要|别|用|总是|一律|都|每|保留|先|必须|ないで|いつも|必ず"
 )
+_WEAK = frozenset(("=before", "after", "=keep", "=check", "=show", "=first", "=use", "=make"))
+"""Words that stand in orders of any kind: alone they tell nothing of where a clause comes from."""
 OLD_LABEL = "*Inferred by the agent, not said by the user; it seems to hold, check it before relying on it.*"
 """A sentence of ours that earlier versions wrote into bodies."""
 
@@ -422,14 +424,16 @@ class Ground:
             return False
         if len(left) < len(words):
             carried, more = same.intersection(words), set(left)
-            if any(more <= order and len(carried & order) >= enough for order, enough in self._ordered):
+            if any(
+                more <= order and (len(more) > 1 or len(carried & order) >= enough) for order, enough in self._ordered
+            ):
                 return True
             return user.says_no_not and is_negated(clause) and closest(left, self._told) == len(left)
         if len(left) in (closest(left, self._told) if len(left) > 1 else 0, closest(left, self._orders)):
             return True
         if not part or user.abroad:
             return False
-        if any(not order.isdisjoint(left) for order, _ in self._ordered):
+        if any(not order.isdisjoint(set(left) - _WEAK) for order, _ in self._ordered):
             return True
         return len(left) == 1 and not is_idea(left[0]) and left[0] in self._prose
 

@@ -54,6 +54,8 @@ RESTATED = 0.6
 """Share of a sentence's words that another has which says the same."""
 ORDER_CHARS = 300
 """Characters before and after a word such as "always" that belong to what it orders."""
+MOST_SENTENCES = 5_000
+"""Sentences of tool results compared, newest first."""
 MOST_CHARS = 4_000_000
 """Characters of tool results compared, newest first."""
 REPEATED = 5
@@ -201,8 +203,8 @@ class Ground:
         self._memories = False
         self._names: set[str] = set()
         """Numbers and names of results."""
-        self._prose: set[str] = set()
-        """Words of what reads as sentences in them."""
+        self._sentences: deque[tuple[str, ...]] = deque(maxlen=MOST_SENTENCES)
+        """What reads as sentences in them, newest last."""
         self._new: deque[tuple[int, str]] = deque()
         """Results that were not looked at yet."""
         self._new_chars = 0
@@ -297,7 +299,10 @@ class Ground:
                 self._ordered += [(words, CHANCE) for words in sentences]
                 prose = "\n".join(filter(_SENTENCE.search, text.split("\n")))
                 self._names |= particulars(prose, prose=True)
-                self._prose.update(*map(weighty, filter(_SENTENCE.search, _CELLS.split(prose))))
+                for sentence in filter(_SENTENCE.search, (each for each in _CELLS.split(prose) if each)):
+                    self._sentences.extend(
+                        tuple(map(sys.intern, weighty(each))) for each in _ENDS.split(sentence) if each
+                    )
                 self._told.append([sys.intern(word) for word in weighty(text)])
                 self._told_at.append(at)
                 self._chars += len(text)
@@ -369,7 +374,8 @@ class Ground:
                 same = set()  # a task says nothing of what is not to be
             if not foreign.isdisjoint(named) or self._is_told(sentence, words, same, user):
                 return Origin("quoted", sentence.strip())
-            unknown = unknown or (sentence.strip() if _addresses(sentence) - user.named else "")
+            if _addresses(sentence) - user.named or self._speaks_of(words, same):
+                unknown = unknown or sentence.strip()
             every.update(words)
             related |= same
             if not same:
@@ -384,9 +390,12 @@ class Ground:
         if not every:
             return Origin("said" if user.said else "inferred")
         about = bool(related) and (len(related) > 1 or len(related) / len(every) >= ABOUT)
+        if about and len(related) == 1:  # not when a result orders what is to be done with it
+            more = every - related - _WEAK
+            about = all(order.isdisjoint(more) for order, _ in self._ordered)
         if about and not unknown and not (apart and (suspect or (not user.abroad and 2 * apart > len(every)))):
             return Origin("said")
-        return Origin("quoted", near) if near and not about else Origin("inferred", unknown or weak)
+        return Origin("quoted", near) if near and not about and not user.abroad else Origin("inferred", unknown or weak)
 
     def _is_told(self, sentence: str, words: list[str], same: set[str], user: _User) -> bool:
         """Whether a sentence, one of its clauses, or what it adds to the user's words (`same`) stands in a result."""
@@ -435,12 +444,19 @@ class Ground:
             return False
         if any(not order.isdisjoint(set(left) - _WEAK) for order, _ in self._ordered):
             return True
-        return len(left) == 1 and not is_idea(left[0]) and left[0] in self._prose
+        return len(left) == 1 and not is_idea(left[0]) and any(left[0] in each for each in self._sentences)
 
     def _has_address(self, sentence: str, said: set[str]) -> bool:
         """Whether a sentence names a host or an address that a result has and the user's words have not."""
         found = [set(weighty(match.group())) for match in _ADDRESS.finditer(sentence)]
         return any(each and not each <= said and closest(list(each), self._told) == len(each) for each in found)
+
+    def _speaks_of(self, words: list[str], same: set[str]) -> bool:
+        """Whether a sentence of a result is about the same of the user's words, of which a sentence says more: then
+        words cannot tell whose it is."""
+        if len(same) < CHANCE or same.union(_WEAK).issuperset(words):
+            return False
+        return any(same.issubset(sentence) for sentence in self._sentences)
 
     def _orders_aside(self, aside: str, said: set[str]) -> bool:
         """Whether a Why or How says what a result orders."""

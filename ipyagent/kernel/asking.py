@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import builtins
 import os
-import select
 import sys
 from types import BuiltinFunctionType
+
+from ipyagent.kernel.output_streams import readable
 
 TICK = 0.05
 """Seconds that one wait for the terminal takes at most."""
@@ -22,7 +23,7 @@ def read_line(prompt: str) -> str:
         return str(builtins.input(prompt))
     sys.stdout.write(prompt)
     sys.stdout.flush()
-    while not select.select([sys.stdin], [], [], TICK)[0]:
+    while not readable(sys.stdin, TICK):
         pass
     line = sys.stdin.readline()  # of a terminal one line at a time: nothing of the next is taken
     if not line:

@@ -57,13 +57,11 @@ class Capture:
         self._log = log
         self._forward_all = forward_all
         self._max_chars = max_chars
-        self._undo: list[tuple[Any, str, Any]] = []
+        self._leave = contextlib.ExitStack()
         self._displayed: list[tuple[str, str | None, Image | None]] = []  # display id, text, picture
         self._shown: list[BaseException] = []
         self._pid = os.getpid()
         self._before: frozenset[threading.Thread] = frozenset()
-        self._figures: frozenset[int] = frozenset()
-        self._watched: list[Any] = []
         self.result: str | None = None
         self.live: Live | None = None
 
@@ -84,22 +82,37 @@ class Capture:
     # ------------------------------------------------------------------ in and out
 
     def __enter__(self) -> Capture:
-        shell = self._shell
-        self._streams = (sys.stdout, sys.stderr)
-        self._hook = sys.displayhook
-        self._folder = _folder()
-        self._excepthook = sys.excepthook
-        self._get_ipython = (
-            builtins.__dict__.get("get_ipython", _MISSING),
-            shell.user_ns.get("get_ipython", _MISSING),
-        )
-        self._exec_result = getattr(shell.displayhook, "exec_result", None)
-        self._levels = [(trap, trap._nested_level) for trap in (shell.builtin_trap, shell.display_trap)]
-        watchers = {getattr(stream, "watch_fd_thread", None) for stream in self._streams}
+        with contextlib.ExitStack() as leave:  # whatever raises on the way in or out, all is put back
+            self._leave = leave
+            self._begin()
+            self._leave = leave.pop_all()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if os.getpid() != self._pid:  # a forked child that ran to the end of the code: it must not go on as a kernel
+            os._exit(0 if error is None else 1)
+        self._leave.close()
+
+    def _begin(self) -> None:
+        """Each way back is registered before its way in; the last registered is gone first."""
+        shell, later = self._shell, self._leave.callback
+        later(self._tell_folder, _folder())
+        if hasattr(shell.displayhook, "exec_result"):
+            later(setattr, shell.displayhook, "exec_result", shell.displayhook.exec_result)
+        for namespace in (builtins.__dict__, shell.user_ns):
+            later(_put_back, namespace, "get_ipython", namespace.get("get_ipython", _MISSING))
+        for name in ("excepthook", "displayhook", "stdout", "stderr"):
+            later(setattr, sys, name, getattr(sys, name))
+        later(setattr, shell.display_trap, "hook", shell.display_trap.hook)
+        for trap in (shell.builtin_trap, shell.display_trap):
+            later(_unwind, trap, trap._nested_level)
+        watchers = {getattr(stream, "watch_fd_thread", None) for stream in (sys.stdout, sys.stderr)}
         self._before = frozenset(threading.enumerate()) - {threading.current_thread()} - watchers
-        self._figures = open_figures()
+        one = sys.stdout is sys.stderr
         sys.stdout = self._tap(sys.stdout)
-        sys.stderr = self._tap(sys.stderr)
+        sys.stderr = sys.stdout if one else self._tap(sys.stderr)
         self._set(shell, "showtraceback", self._showtraceback)
         self._set(shell, "_showtraceback", lambda etype, value, lines: self._shown.append(value))
         self._set(shell, "ask_exit", self._ask_exit)
@@ -113,55 +126,26 @@ class Capture:
         self._original_publish = publisher.publish
         self._set(publisher, "publish", self._publish(publisher.publish))
         self._set(publisher, "clear_output", self._clear)
-        self._trap_hook = shell.display_trap.hook
         shell.display_trap.hook = sys.displayhook = self._displayhook
         formatters = shell.display_formatter.formatters
-        self._asked = [(found, found.enabled) for kind in TEXTUAL if (found := formatters.get(kind)) is not None]
-        for formatter, _ in self._asked:
+        for formatter in [found for kind in TEXTUAL if (found := formatters.get(kind)) is not None]:
+            later(setattr, formatter, "enabled", formatter.enabled)
             formatter.enabled = True
-        self._options = own_display_options()
-        self._options.__enter__()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        shell = self._shell
-        if os.getpid() != self._pid:  # a forked child that ran to the end of the code: it must not go on as a kernel
-            os._exit(0 if error is None else 1)
-        for text, picture in take_figures(open_figures() - self._figures):
-            self._add("", text, picture)
-        self._options.__exit__(None, None, None)
-        for formatter, enabled in self._asked:
-            formatter.enabled = enabled
-        for stream in self._watched:
-            drain(stream)
-        for trap, level in self._levels:  # an interrupt between two bytecodes can skip an exit
-            while trap._nested_level > level:
-                trap.__exit__(None, None, None)
-        shell.display_trap.hook = self._trap_hook
-        sys.displayhook = self._hook
-        sys.excepthook = self._excepthook
-        sys.stdout, sys.stderr = self._streams
-        for owner, name, old in reversed(self._undo):
-            if old is _MISSING:
-                vars(owner).pop(name, None)
-            else:
-                vars(owner)[name] = old
-        for namespace, old in zip((builtins.__dict__, shell.user_ns), self._get_ipython, strict=True):
-            if old is _MISSING:
-                namespace.pop("get_ipython", None)
-            else:
-                namespace["get_ipython"] = old
-        if hasattr(shell.displayhook, "exec_result"):
-            shell.displayhook.exec_result = self._exec_result
-        folder = _folder()
-        if folder != self._folder:
-            self._log.write(f"(the working directory is now {folder or 'a folder that no longer exists'})\n")
+        self._leave.enter_context(own_display_options())
+        later(self._take_figures, open_figures())
 
     def _set(self, owner: Any, name: str, value: Any) -> None:
-        self._undo.append((owner, name, vars(owner).get(name, _MISSING)))
+        self._leave.callback(_put_back, vars(owner), name, vars(owner).get(name, _MISSING))
         vars(owner)[name] = value
+
+    def _take_figures(self, before: frozenset[int]) -> None:
+        for text, picture in take_figures(open_figures() - before):
+            self._add("", text, picture)
+
+    def _tell_folder(self, before: str) -> None:
+        folder = _folder()
+        if folder != before:
+            self._log.write(f"(the working directory is now {folder or 'a folder that no longer exists'})\n")
 
     # ------------------------------------------------------------------ streams
 
@@ -171,14 +155,10 @@ class Capture:
             attributes = vars(stream)
         except TypeError:
             return Tapped(self._log)
-        if any(owner is stream for owner, _, _ in self._undo):  # stdout and stderr are one
-            return stream
         original = stream.write
         log, pid, before = self._log, self._pid, self._before
         watched = getattr(stream, "_should_watch", False)
         descriptor: int | None = getattr(stream, "_original_stdstream_fd", None) if watched else None
-        if descriptor is not None:
-            self._watched.append(stream)
         forward = self._forward_all
 
         def write(text: str) -> int | None:
@@ -201,6 +181,8 @@ class Capture:
         if "writelines" in attributes or isinstance(stream, io.TextIOWrapper):
             self._set(stream, "writelines", lambda lines: [write(line) for line in lines] and None)
         self._set(stream, "close", lambda: None)  # a closed stdout would stay closed for every later cell
+        if descriptor is not None:
+            self._leave.callback(drain, stream)
         return stream
 
     # ------------------------------------------------------------------ commands
@@ -334,6 +316,19 @@ class Capture:
 
 def _is_live(data: dict[str, Any]) -> bool:
     return any(kind not in _SHOWN_BY_PANEL and not kind.startswith("image/") for kind in data)
+
+
+def _put_back(attributes: dict[str, Any], name: str, old: Any) -> None:
+    if old is _MISSING:
+        attributes.pop(name, None)
+    else:
+        attributes[name] = old
+
+
+def _unwind(trap: Any, level: int) -> None:
+    """An interrupt between two bytecodes can skip the exit of one of IPython's traps."""
+    while trap._nested_level > level:
+        trap.__exit__(None, None, None)
 
 
 def _folder() -> str:

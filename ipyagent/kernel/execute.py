@@ -135,10 +135,12 @@ class _Run:
 
     def __exit__(self, *error: Any) -> None:
         self._seconds = time.monotonic() - self._began
-        self._capture.__exit__(*error)
-        for name in _LAST:  # `for _ in …` binds it, and IPython would never set it again
-            self._shell.user_ns.pop(name, None)
-        self._shell.user_ns.update(self._last)
+        try:
+            self._capture.__exit__(*error)
+        finally:
+            for name in _LAST:  # `for _ in …` binds it, and IPython would never set it again
+                self._shell.user_ns.pop(name, None)
+            self._shell.user_ns.update(self._last)
 
     def execution(self) -> Execution:
         outcome = self.outcome

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-import select
+import selectors
 import time
 from typing import Any
 
@@ -33,8 +33,14 @@ def drain(stream: Any) -> None:
     if descriptor is None:
         return
     deadline = time.monotonic() + 0.1
-    while time.monotonic() < deadline:
-        if not select.select([descriptor], [], [], 0)[0]:
-            break
+    while time.monotonic() < deadline and readable(descriptor):
         time.sleep(0.001)
     time.sleep(0.002)
+
+
+def readable(source: Any, seconds: float = 0.0) -> bool:
+    """Whether a descriptor, or something with one, can be read within so long; `select.select` knows none above
+    1023."""
+    with selectors.DefaultSelector() as waiting:
+        waiting.register(source, selectors.EVENT_READ)
+        return bool(waiting.select(seconds))

@@ -83,7 +83,10 @@ def take_figures(numbers: frozenset[int]) -> list[tuple[str, Image | None]]:
             taken.append((f"<Figure {number}: cannot be drawn: {problem!r}>", None))
         else:
             taken.append((f"<Figure {number}>", fit_picture("image/png", out.getvalue())))
-        pyplot.close(number)
+        try:
+            pyplot.close(number)
+        except Exception as problem:  # noqa: BLE001 - closing runs the user's own handlers; the reason is told
+            taken.append((f"<Figure {number}: cannot be closed: {problem!r}>", None))
     return taken
 
 

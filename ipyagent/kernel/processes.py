@@ -167,9 +167,11 @@ class Brood:
             _adopt_orphans(False)
         with self._looking:
             self._entered = False
-            self._take_reports()
-            os.close(self._reader)
-            os.close(self._writer)
+            try:
+                self._take_reports()
+            finally:
+                os.close(self._reader)
+                os.close(self._writer)
         self._reap()
 
     def gather(self) -> list[psutil.Process]:

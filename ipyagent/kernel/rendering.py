@@ -80,10 +80,14 @@ def _swap(wanted: Mapping[str, Any], get: Callable[[str], Any], put: Callable[[s
     """Put the wanted values; what is given puts the old ones back where ours still stand."""
     changed: dict[str, tuple[Any, Any]] = {}
 
+    def put_back(name: str, old: Any, ours: Any) -> None:
+        if get(name) == ours:
+            put(name, old)
+
     def restore() -> None:
-        for name, (old, ours) in changed.items():
-            if get(name) == ours:
-                put(name, old)
+        with contextlib.ExitStack() as all_of_them:  # one that cannot be put back keeps none of the others
+            for name, (old, ours) in changed.items():
+                all_of_them.callback(put_back, name, old, ours)
 
     try:
         for name, value in wanted.items():

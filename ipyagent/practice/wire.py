@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import select
+import selectors
 import socket
 import struct
 import time
@@ -273,7 +273,9 @@ class Wire(BaseHTTPRequestHandler):
         while (left := until - time.monotonic()) > 0:
             if self.app.stopping.is_set():
                 raise _ClientGone("the server was stopped")
-            readable, _, _ = select.select([self.connection], [], [], min(left, _TICK))
+            with selectors.DefaultSelector() as waiting:  # select.select knows no descriptor above 1023
+                waiting.register(self.connection, selectors.EVENT_READ)
+                readable = waiting.select(min(left, _TICK))
             if readable:
                 if not self.connection.recv(1, socket.MSG_PEEK):
                     raise _ClientGone("closed by the client")

@@ -17,6 +17,7 @@ import pytest
 from ipyagent.journal.protocols import Execution
 from ipyagent.kernel.execute import run_async, run_sync
 from ipyagent.kernel.output import OutputLog
+from ipyagent.kernel.output_streams import drain, readable
 from ipyagent.kernel.shell import make_shell
 
 
@@ -243,6 +244,69 @@ def test_figures_are_pictures_and_are_closed(shell: Any) -> None:
 
     assert max(PIL.Image.open(io.BytesIO(picture.data)).size) <= 1568
     assert run(shell, "plt.get_fignums()").result == "[]"
+
+
+FIGURE_THAT_CANNOT_BE_CLOSED = """
+import matplotlib
+matplotlib.use('agg')
+import matplotlib.pyplot as plt
+figure = plt.figure()
+def refuse():
+    raise RuntimeError('stays open')
+figure.canvas.manager.destroy = refuse
+print('drawn')
+"""
+
+
+def test_a_figure_that_cannot_be_closed_leaves_the_shell_as_it_was(shell: Any) -> None:
+    before = state(shell)
+    got = run(shell, FIGURE_THAT_CANNOT_BE_CLOSED)
+    assert got.output == "drawn\n"
+    assert any("cannot be closed: RuntimeError('stays open')" in text for text in got.displays)
+    assert state(shell) == before
+
+
+OPTION_THAT_CANNOT_BE_PUT_BACK = """
+class Stuck(type(get_ipython().display_formatter.formatters['text/plain'])):
+    def __setattr__(self, name, value):
+        if name == 'enabled' and value is not stuck:
+            raise RuntimeError('no way back')
+        super().__setattr__(name, value)
+stuck = object()
+get_ipython().display_formatter.formatters['text/latex'].__class__ = Stuck
+"""
+
+
+def test_whatever_cannot_be_put_back_keeps_nothing_else_from_it(shell: Any) -> None:
+    before = state(shell)
+    latex = shell.display_formatter.formatters["text/latex"]
+    kind = type(latex)
+    try:
+        with pytest.raises(RuntimeError, match="no way back"):
+            run(shell, OPTION_THAT_CANNOT_BE_PUT_BACK)
+    finally:
+        latex.__class__ = kind
+    assert state(shell) == before
+    assert run(shell, "print('as ever')").output == "as ever\n"
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="select knows sockets only there")
+def test_descriptors_above_1023_can_be_waited_for() -> None:
+    import resource
+
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(most[0], min(2_100, most[1])), most[1]))
+    reader, writer = os.pipe()
+    high = os.dup2(reader, 2_000)
+    try:
+        assert not readable(high)
+        os.write(writer, b"x")
+        assert readable(high, 1.0)
+        drain(type("Stream", (), {"_fid": high})())
+    finally:
+        for descriptor in (high, reader, writer):
+            os.close(descriptor)
+        resource.setrlimit(resource.RLIMIT_NOFILE, most)
 
 
 def test_tracebacks_that_the_code_shows_itself_are_output(shell: Any) -> None:

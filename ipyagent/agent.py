@@ -67,8 +67,11 @@ class Agent:
     ) -> None:
         self.shell = make_shell() if shell is None else shell
         self.settings = settings or IPyAgent()
-        self.folder = (folder or Path.cwd()).resolve()
-        self.project = Project(find_root(self.folder, notebook), user_folder(), self.folder)
+        given = Path(self.settings.project).expanduser() if self.settings.project else None
+        self.folder = (given or folder or Path.cwd()).resolve()
+        self.project = Project(
+            self.folder if given is not None else find_root(self.folder, notebook), user_folder(), self.folder
+        )
         self.settings_files = SettingsFiles(self.settings, self.project)
         self.notices: list[str] = self.settings_files.apply()
         """Lines that the user should see before the next turn; the caller takes them."""

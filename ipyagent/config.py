@@ -30,6 +30,9 @@ class IPyAgent(Configurable):
         help="Model id, `practice`, or `local:PATH.gguf`; empty: ANTHROPIC_MODEL, a server's only model, or "
         f"{DEFAULT_MODEL}.",
     ).tag(config=True)
+    project = Unicode(
+        "", help="Folder that holds the project's state in `.ipyagent/`; empty: found from the notebook's folder."
+    ).tag(config=True)
     small_model = Unicode("", help="Model for small jobs; empty: the cheapest of the family.").tag(config=True)
     base_url = Unicode("", help="Messages API server without /v1; empty: ANTHROPIC_BASE_URL.").tag(config=True)
     provider = Enum(("anthropic", "bedrock", "vertex"), "anthropic", help="Which of the SDK's clients to use.").tag(

@@ -26,7 +26,7 @@ def execute(name: str, place: Path) -> tuple[Any, float]:
     (place / "project").mkdir()
     notebook = source(name)
     with pytest.MonkeyPatch.context() as patch:
-        for variable, value in environ(place).items():
+        for variable, value in environ(place, IPYAGENT_PROJECT=str(place / "project")).items():
             patch.setenv(variable, value)
         for variable in ("ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL", "IPYAGENT_MODEL", "IPYAGENT_MODE"):
             patch.delenv(variable, raising=False)

@@ -30,7 +30,7 @@ def test_a_lesson_begins_a_session_of_its_own(name: str) -> None:
 def test_the_class_does_not_begin_in_the_rehearsal(tmp_path: Path) -> None:
     name = "08_teaching.ipynb"
     notebook = tmp_path / "project" / name
-    with room(tmp_path, JPY_SESSION_NAME=str(notebook)) as place:
+    with room(tmp_path, JPY_SESSION_NAME=str(notebook), IPYAGENT_PROJECT=str(notebook.parent)) as place:
         notebook.write_bytes((ROOT / "notebooks" / name).read_bytes())
         said = []
         for _ in ("rehearsal", "class"):

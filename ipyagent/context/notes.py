@@ -18,7 +18,7 @@ from ipyagent.context.notes_file import NOTES, Desk, Notes, read_notes
 from ipyagent.context.policy import LOW_SHARE
 from ipyagent.context.ranges import Range
 from ipyagent.context.store_results import text_of
-from ipyagent.context.thresholds import notes_limit
+from ipyagent.context.thresholds import near_threshold, notes_limit
 from ipyagent.errors import AgentError
 from ipyagent.journal.admission import THINKING, text_block
 from ipyagent.journal.events import Block, Compacted, Event, LayerDecided, NotesWritten
@@ -190,7 +190,8 @@ def _due(now: Situation, placed: Placed, since: int) -> bool:
         calm = calm and not (called and source > asked)
         if added < need and source != now.view.undoable:  # a summary is nothing new
             added += estimate_block(block) if block["type"] not in THINKING else 0
-    return added >= need and (not since or calls >= now.setting("notes_calls") or calm)
+    soon = near_threshold(now.state, now.setting("store_chars"))  # the next turn may begin with a compaction
+    return added >= need and (not since or calls >= now.setting("notes_calls") or calm or soon)
 
 
 # ---------------------------------------------------------------------- what the fork is told
@@ -287,8 +288,10 @@ def _cut(now: Situation, placed: Placed) -> int | None:
     while latest > 0 and placed[latest - 1][0] == placed[latest][0]:
         latest -= 1
     least, most = _limit(now, "keep_tokens") / factor, _limit(now, "keep_most_tokens") / factor
-    notes_tokens = now.view.head_tokens + _limit(now, "notes_tokens") // 2
-    unnoted = max(most, LOW_SHARE * now.state.auto_mark / factor - notes_tokens)  # it has no other place to stand
+    unnoted = most
+    if now.moment != "near":  # it has no other place to stand; near the threshold, notes of it may still come
+        notes_tokens = now.view.head_tokens + _limit(now, "notes_tokens") // 2
+        unnoted = max(most, LOW_SHARE * now.state.auto_mark / factor - notes_tokens)
     tokens = messages = 0
     worded = False
     best: int | None = None

@@ -195,8 +195,8 @@ async def _ask(now: Situation, words: str) -> Forked:
 
 
 def _shorter(now: Situation, order: ForkOrder, need: int) -> ForkOrder:
-    """The order with less of the conversation, by `need` tokens (0: not known): without pictures, then with shorter
-    results, both of which can be had again, then without the oldest rounds, then with shorter texts."""
+    """The order with less of the conversation, by `need` tokens (0: not known): without pictures, if that is enough, or
+    with shorter results, both of which can be had again, then without the oldest rounds, then with shorter texts."""
     factor, messages, replace = now.view.calibration.factor, now.view.messages, msgspec.structs.replace
     most = _size(shortened(messages, order)) - need / factor
 
@@ -204,10 +204,10 @@ def _shorter(now: Situation, order: ForkOrder, need: int) -> ForkOrder:
         """Estimated tokens that are too many still; 0 also where it is not known how many are."""
         return max(0.0, _size(shortened(messages, order)) - most) if need else 0.0
 
-    if not order.without_pictures and _pictures(now):
-        order = replace(order, without_pictures=True)
-        if not over(order):
-            return order  # also when the need is not known: pictures are the first suspects
+    bare = replace(order, without_pictures=True)
+    pictures = not order.without_pictures and _pictures(now) > 0
+    if pictures and not over(bare):
+        return bare  # also when the need is not known: pictures are the first suspects
     spots = [spot for spot in now.view.results if spot.tool in now.recreatable or spot.kept]
     for _ in range(3):  # how much goes is measured each time
         keep = results_to_shorten(spots, order.shorten, over(order))
@@ -215,7 +215,8 @@ def _shorter(now: Situation, order: ForkOrder, need: int) -> ForkOrder:
             break
         order = replace(order, shorten=keep)
         if not over(order):
-            return order
+            return order  # with its pictures: the first of them may stand far before these, and the cache ends there
+    order = replace(order, without_pictures=order.without_pictures or pictures)
     dropped, lacks = order.drop_first, over(order)
     for _ in range(2):  # what is carried in their place takes room too
         drop = rounds_to_drop(messages, dropped, round(factor * lacks), factor)

@@ -25,11 +25,11 @@ NOTES_SHARES = {
     "notes_section_tokens": 1 / 16,
     "notes_tokens": 1 / 4,
     "keep_tokens": 1 / 8,
-    "keep_most_tokens": 1 / 4,
+    "keep_most_tokens": 1 / 8,
     "keep_user_tokens": 1 / 10,
 }
-"""What the session's notes, and the conversation kept behind them, may have of the window at most: together half
-of it, so that a compaction by notes leaves room to go on."""
+"""What the session's notes, and the conversation kept behind them, may have of the window at most: together three
+eighths of it: a compaction by notes leaves room to go on, and what it keeps is written to the cache again."""
 
 
 def notes_limit(name: str, tokens: int, window: int) -> int:

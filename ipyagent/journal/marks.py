@@ -17,11 +17,16 @@ Position: TypeAlias = tuple[int, int]
 UNMARKED = ("thinking", "redacted_thinking")
 
 
+def mark_for(ttl: str) -> Block:
+    """A mark that asks for a prefix to be kept for `ttl`, "5m" or "1h"."""
+    return {"type": "ephemeral"} if ttl == "5m" else {"type": "ephemeral", "ttl": ttl}
+
+
 def marked(
     system: list[Block], tools: list[Block], messages: list[dict[str, Any]], *, anchor: Position | None, ttl: str
 ) -> tuple[list[Block], list[Block], list[dict[str, Any]]]:
     """The three parts with marks; what carries no mark is shared with the arguments."""
-    mark = {"type": "ephemeral"} if ttl == "5m" else {"type": "ephemeral", "ttl": ttl}
+    mark = mark_for(ttl)
     system, tools, messages = list(system), list(tools), list(messages)
     for blocks in (tools, system):
         if blocks:

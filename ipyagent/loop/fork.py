@@ -20,8 +20,10 @@ from ipyagent.context.gaps import shortened
 from ipyagent.errors import ModelError, PromptTooLong, ToolFailure
 from ipyagent.journal.admission import text_block
 from ipyagent.journal.events import Block, ForkEnded, Usage
+from ipyagent.journal.marks import mark_for
 from ipyagent.journal.protocols import REPLY, Forked, ForkOrder, Model, Reply, Request, Waiting, Workspace
 from ipyagent.journal.tokens import estimate_blocks
+from ipyagent.loop.cache_watch import SECONDS
 from ipyagent.loop.metering import Meter
 from ipyagent.loop.session import Session
 from ipyagent.model.prices import cost_of
@@ -127,8 +129,11 @@ async def _work(
     room = _room(session, order, tokens, window)
     if order.by_server:
         return await _compacted(session, order, system, tools, messages, spent, room)
-    if reader is None:
-        messages = _with_directive(messages, said) if limits.prompt_cache else _with_user(messages, said)
+    if reader is None and limits.prompt_cache:
+        held = None if messages is whole else _held(session, whole, messages)
+        messages = _with_user(_marked(order, messages, held, limits.cache_ttl), _directive(order, limits.cache_ttl))
+    elif reader is None:
+        messages = _with_user(messages, said)
     request = Request(
         model=info.model if reader is None else reader.name,
         system=system,
@@ -274,22 +279,43 @@ async def _call(
     return {**result, "is_error": True} if failed else result
 
 
-def _with_directive(messages: list[dict[str, Any]], said: Block) -> list[dict[str, Any]]:
-    """The messages with the directive, which carries the last mark. Of the others only the anchor
-    stays (two of the four belong to system and tools): it is where the parent's prefix was written."""
-    messages = list(messages)
+def _held(session: Session, whole: list[dict[str, Any]], copy: list[dict[str, Any]]) -> int:
+    """How many of the messages that the shorter copy has in common with the conversation the provider holds."""
+    same = next((at for at, (one, other) in enumerate(zip(whole, copy, strict=False)) if one is not other), len(copy))
+    return session.view.held(same, SECONDS[session.limits.cache_ttl])
+
+
+def _marked(order: ForkOrder, messages: list[dict[str, Any]], held: int | None, ttl: str) -> list[dict[str, Any]]:
+    """The messages with the marks that such work needs. Where a summary takes the place of the newest part, and where
+    several requests read all of it with the directive, only the anchor stays (two of the four marks belong to system
+    and tools): the parent's prefix was written up to there; for a shorter copy, the end of the `held` messages. Else
+    all stay: what is written of the newest part the parent will read."""
+    if held is None and order.permit is not None and order.enough is not None:
+        return messages
     places = [
         (at, place)
         for at, message in enumerate(messages)
         for place, block in enumerate(message["content"])
         if "cache_control" in block
     ]
-    mark = messages[places[-1][0]]["content"][places[-1][1]]["cache_control"] if places else {"type": "ephemeral"}
-    for at, place in places[1:]:
+    stays = set(places[:1])
+    if held is not None:
+        stays = {(held - 1, len(messages[held - 1]["content"]) - 1)} if held else set()
+    messages = list(messages)
+    for at, place in {*places, *stays}:
         content = list(messages[at]["content"])
         content[place] = {key: value for key, value in content[place].items() if key != "cache_control"}
+        if (at, place) in stays:
+            content[place]["cache_control"] = mark_for(ttl)
         messages[at] = {**messages[at], "content": content}
-    return _with_user(messages, {**said, "cache_control": mark})
+    return messages
+
+
+def _directive(order: ForkOrder, ttl: str) -> Block:
+    """The order's words, with a mark where further requests are to read them: not where one is enough, as a rule."""
+    said = text_block(order.directive)
+    once = order.permit is None or order.enough is not None
+    return said if once else {**said, "cache_control": mark_for(ttl)}
 
 
 def _with_user(messages: list[dict[str, Any]], block: Block) -> list[dict[str, Any]]:

@@ -454,6 +454,30 @@ def test_a_turn_that_begins_near_the_mark_is_compacted_by_notes_before_it_thinks
     assert room.refused() == []
 
 
+def test_near_the_threshold_notes_are_brought_up_to_date_and_a_compaction_waits_for_them(room: NotesRoom) -> None:
+    agent = grown(room, 3, keep_most_tokens=1_500)
+    session = agent.session
+    agent.settings.notes_calls = 9  # a turn with one call waits for more, as a rule
+    room.updates = [noting((LOG, f"Later, heron {number}.")) for number in range(9)]
+
+    def near(number: int, size: int = 1_500) -> list[Compacted]:
+        agent.settings.auto_compact_percent = (session.view.count().tokens + size + 4_000) * 100 // 32_000
+        room.turn(agent, f"later {number}: " + words(number, size), PYTHON, text("fine", thinking="hm"))
+        made: list[Compacted] = room.events(agent, Compacted)
+        return made
+
+    agent.settings.notes_step = 1_000_000  # as if an update had failed
+    noted = session.history.notes.upto
+    assert near(1) == []
+    assert near(2) == [], "notes of the turn before may still come, and it would be written to the cache again"
+    assert session.history.notes.upto == noted
+    agent.settings.notes_step = 1_000
+    assert near(3) == []
+    assert session.history.notes.upto > noted, "the next turn may begin with a compaction"
+    [made] = near(4, 100)
+    assert (made.method, made.last > noted) == ("notes", True)
+
+
 def test_in_a_long_open_turn_the_request_itself_is_kept_word_for_word(room: NotesRoom) -> None:
     agent = grown(room, 6, keep_tokens=200, keep_messages=0)
     agent.settings.auto_compact_percent = 35

@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 from any_order import Walk
 from compact_room import CompactRoom, compact_room, directive_in, plain, words
+from PIL import Image
 
+from ipyagent import tool as make_tool
 from ipyagent.journal.events import (
     Compacted,
     MessageReceived,
@@ -100,6 +102,12 @@ def test_a_turn_that_the_user_took_out_is_not_said_again(room: CompactRoom) -> N
 # ---------------------------------------------------------------------- a summary's call that does not fit
 
 
+@make_tool(permission="none", writes=False)
+def page() -> Any:
+    """A small picture."""
+    return Image.new("RGB", (300, 300), (9, 40, 90))
+
+
 def dropped(room: CompactRoom, agent: Any, gap: int) -> str:
     """What stands first in a call for a summary that was too long by so many tokens, after a compaction."""
     room.summaries = [ZEBRA]
@@ -144,17 +152,25 @@ def test_notes_stand_for_the_rounds_that_they_cover(room: CompactRoom) -> None:
     assert "The OWL weighs 7 kg." not in plain(room.calls[-2]["messages"][0]["content"])
 
 
-def test_results_are_shortened_before_any_round_is_left_out_the_newest_first(room: CompactRoom) -> None:
-    agent = room.agent(reserve_tokens=1_000)
+@pytest.mark.parametrize("picture", [False, True])
+def test_results_are_shortened_before_any_round_is_left_out_the_newest_first(room: CompactRoom, picture: bool) -> None:
+    agent = room.agent(reserve_tokens=1_000, layer_clear_results=False)
+    agent.shell.user_ns.update(page=page)
+    room.turn(agent, "look", tool("page", {}) if picture else text("ok"), text("ok"))
     for number in (1, 2):
         call = tool("python", {"code": f"print({words(number, 1_000 * number)!r})"}, thinking="I look.")
         room.turn(agent, f"weigh {number}", call, text("ok", thinking="So."))
     room.summaries = [Fault(400, "invalid_request_error", "prompt is too long: 200100 tokens > 200000 maximum")]
     agent.compact()
     whole, short = room.calls[-2:]
+    first = len(whole["messages"]) - 3
     assert len(short["messages"]) == len(whole["messages"])
-    assert bare(short["messages"][:6]) == bare(whole["messages"][:6]), "what the provider has of it stays"
-    assert "are left out of this copy; the tool can give them again" in plain(short["messages"][6]["content"])
+    assert bare(short["messages"][:first]) == bare(whole["messages"][:first]), "what the provider has of it stays"
+    assert "are left out of this copy; the tool can give them again" in plain(short["messages"][first]["content"])
+    usage = room.server.messages[-1].usage
+    parent = next(each for each in reversed(room.server.messages) if len(each.body["messages"]) == first - 1)
+    assert usage["cache_read_input_tokens"] >= 0.99 * parent.prompt_tokens, "and is read, up to what is shortened"
+    assert usage["cache_creation_input_tokens"] == 0, "what a summary takes the place of is read no more"
     assert [e.error for e in room.server.refused if "too long" not in str(e.error)] == []
 
 

@@ -63,6 +63,23 @@ def test_after_a_turn_the_parents_prefix_is_read_from_the_cache(room: NotesRoom)
     assert str(sent).count("cache_control") <= 4
 
 
+@pytest.mark.parametrize("work", ["a summary", "one round of calls", "several"])
+def test_of_a_fork_only_what_will_be_read_is_written_to_the_cache(room: NotesRoom, work: str) -> None:
+    agent = talked(room)
+    permit = None if work == "a summary" else lambda name, given: "not here"
+    enough = (lambda: True) if work == "one round of calls" else None
+    room.replies = [text("weights")]
+    fork(agent, permit=permit, enough=enough)
+    aside = room.server.messages[-1]
+    assert aside.body is not None
+    assert ("cache_control" in aside.body["messages"][-1]["content"][-1]) == (work == "several")
+    if work == "a summary":
+        assert aside.usage["cache_creation_input_tokens"] == 0, "what it takes the place of is read no more"
+    room.turn(agent, "go on", text("fine"))
+    written = [exchange.usage["cache_creation_input_tokens"] for exchange in (aside, room.server.messages[-1])]
+    assert sum(written) < 200
+
+
 def test_in_the_middle_of_a_turn_too(room: NotesRoom) -> None:
     agent = talked(room)
     made: list[Exchange] = []

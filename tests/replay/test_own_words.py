@@ -101,7 +101,8 @@ def test_the_long_session_with_a_strong_model_keeps_its_facts_for_nothing() -> N
     made = replay(read_recording(LONG), settings_for(layers=None, window=40_000), facts, own_words=True)
     print(made.table())
     assert (made.refused, made.finished) == (0, 25)
-    assert sum(each.at_start for each in made.compactions) >= 2
+    assert 1 <= sum(each.at_start for each in made.compactions) <= len(made.compactions) <= 2, "4 of them before"
     held_to(made, facts)
-    assert made.read_share > 0.88
-    assert made.spent["conversation"] < 0.65, "0.80 at the commit at which it was recorded"
+    assert made.read_share > 0.905, "with hindsight for each compaction 0.922 could be had"
+    assert made.spent["conversation"] < 0.53, "0.80 at the commit at which it was recorded"
+    assert made.dollars < 0.75

@@ -41,7 +41,10 @@ class IPyAgent(Configurable):
     effort = Enum(
         ("", "low", "medium", "high", "xhigh", "max"), "", help="Reasoning effort; empty: the model's default."
     ).tag(config=True)
-    mode = Enum(MODES, "ask", help="Permissions: ask, auto (all but destructive) or read_only.").tag(config=True)
+    mode = Enum(
+        MODES, "ask",
+        help="Permissions: ask, auto (all but what destroys, or writes files that others run or obey) or read_only.",
+    ).tag(config=True)  # fmt: skip
     max_turns = Int(50, min=1, help="Model calls in one request of the user before it ends as `limit`.").tag(
         config=True
     )

@@ -80,7 +80,7 @@ def spot(
                 raise _told(problem, base.joinpath(*folders[:depth])) from None
             os.close(at)
             at = deeper
-            if new:
+            if new and hasattr(os, "fchmod"):
                 os.fchmod(at, mode)  # whatever the umask
         yield Spot(leaf, at)
     finally:

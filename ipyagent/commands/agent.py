@@ -156,7 +156,7 @@ def _mode(extension: Extension, rest: str) -> str:
         extension.settings.mode = rest
     told = {
         "ask": "you are asked before code runs or files change",
-        "auto": "all but destructive calls run without a question, in this kernel only",
+        "auto": "in this kernel all runs unasked but what destroys, or writes files that others run or obey",
         "read_only": "nothing that writes or runs is allowed",
     }
     return f"mode {extension.settings.mode}: {told[extension.settings.mode]}"

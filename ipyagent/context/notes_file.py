@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from ipyagent.errors import AgentError, ToolFailure
 from ipyagent.journal.protocols import ToolOutput
 from ipyagent.journal.tokens import estimate_text
+from ipyagent.nofollow import reading
 
 NOTES = "notes.md"
 EDITORS = ("edit_file", "write_file")
@@ -189,7 +190,8 @@ class Desk:
 def read_notes(path: Path) -> str | None:
     """The file's text; None when there is none. Raises AgentError when it cannot be read."""
     try:
-        return path.read_text(encoding="utf-8", errors="replace")
+        with reading(path) as file:
+            return file.read().decode("utf-8", "replace").replace("\r\n", "\n")
     except FileNotFoundError:
         return None
     except OSError as problem:

@@ -7,8 +7,11 @@ digits; any other word is its stem. Words that every memory is written with tell
 from __future__ import annotations
 
 import re
+import sys
 import unicodedata
-from collections.abc import Iterable, Sequence
+from array import array
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from datetime import date
 from functools import cache, lru_cache
@@ -48,6 +51,9 @@ _SCRIPTS = {
     "he": "\u0590-\u05ff", "ar": "\u0600-\u06ff", "hi": "\u0900-\u097f", "th": "\u0e00-\u0e7f",
 }  # fmt: skip
 """The letters that tell a language, or one that is written with them."""
+_APART = 1 << 24
+"""Between two texts, so that no stretch of words goes across; more than any text has words."""
+_NOWHERE = array("Q")
 
 
 class _Known(NamedTuple):
@@ -203,27 +209,73 @@ def bare(sentence: str) -> str:
     return " ".join(words(sentence))
 
 
-def closest(wanted: Sequence[str], texts: Iterable[list[str]]) -> int:
-    """How many of the wanted words (each counts once) stand together at most, in a stretch of any of the texts
-    that is about twice as long as the sentence."""
-    goal = set(wanted)
-    span = max(2 * len(wanted), 8)
-    best = 0
-    for text in texts:
-        if len(goal) <= best:
-            break
-        if not goal.intersection(text):
-            continue
+class Passages:
+    """Texts by their words: in which of them words are, and how many stand together. Linear in what is found."""
+
+    def __init__(self) -> None:
+        self._places: dict[str, array[int]] = {}
+        self._begins = array("Q")
+        self._end = self._first = 0
+
+    def __len__(self) -> int:
+        return len(self._begins) - self._first
+
+    def __contains__(self, word: str) -> bool:
+        return bool(self._of(word))
+
+    def _of(self, word: str) -> Sequence[int]:
+        places = self._places.get(word, _NOWHERE)
+        return places[bisect_left(places, self._begins[self._first]) :] if self._first else places
+
+    def add(self, words: Sequence[str]) -> None:
+        """Take in a text's words."""
+        self._begins.append(self._end)
+        for at, word in enumerate(words, self._end):
+            self._places.setdefault(sys.intern(word), array("Q")).append(at)
+        self._end += len(words) + _APART
+
+    def drop(self) -> None:
+        """Let go of the oldest text."""
+        self._first += 1
+        if self._first > len(self):
+            self._places = {word: array("Q", left) for word in self._places if (left := self._of(word))}
+            self._begins, self._first = self._begins[self._first :], 0
+
+    def closest(self, wanted: Sequence[str]) -> int:
+        """How many of the wanted words (each counts once) stand together at most, in a stretch of any of the texts
+        that is about twice as long as the sentence."""
+        there = [(word, places) for word in dict.fromkeys(wanted) if (places := self._of(word))]
+        if len(there) < 2:
+            return len(there)
+        span, best, start = max(2 * len(dict.fromkeys(wanted)), 8), 1, 0
+        found = sorted((at, word) for word, places in there for at in places)
         counts: dict[str, int] = {}
-        places = [(at, word) for at, word in enumerate(text) if word in goal]
-        start = 0
-        for at, word in places:
+        for at, word in found:
             counts[word] = counts.get(word, 0) + 1
-            while at - places[start][0] >= span:
-                left = places[start][1]
+            while at - found[start][0] >= span:
+                left = found[start][1]
                 counts[left] -= 1
                 if not counts[left]:
                     del counts[left]
                 start += 1
             best = max(best, len(counts))
-    return best
+            if best == len(there):
+                break
+        return best
+
+    def having(self, words: Iterable[str]) -> Iterator[int]:
+        """The numbers of the texts that have all of these words."""
+        goal = sorted(set(words), key=lambda word: len(self._places.get(word, _NOWHERE)))
+        last = -1
+        for at in self._of(goal[0]) if goal else ():
+            number = bisect_right(self._begins, at) - 1
+            if number != last and self.count(number, goal) == len(goal):
+                yield number
+            last = number
+
+    def count(self, number: int, words: Iterable[str]) -> int:
+        """How many of these words a text has."""
+        begin = self._begins[number]
+        places = (self._places.get(word, _NOWHERE) for word in words)
+        nexts = ((each, bisect_left(each, begin)) for each in places)
+        return sum(at < len(each) and each[at] < begin + _APART for each, at in nexts)

@@ -27,7 +27,7 @@ from ipyagent.journal.events import (
     ToolReturned,
     UserSaid,
 )
-from ipyagent.memory.concepts import bare, closest, dates, is_idea, shared, tongue, weighty
+from ipyagent.memory.concepts import Passages, bare, dates, is_idea, shared, tongue, weighty
 from ipyagent.memory.quotation import NEGATIONS, Evidence, Quote, Typed, Words, is_negated, tokens
 from ipyagent.memory.texts import described
 from ipyagent.memory.words import RUN, folded
@@ -54,7 +54,7 @@ RESTATED = 0.6
 """Share of a sentence's words that another has which says the same."""
 ORDER_CHARS = 300
 """Characters before and after a word such as "always" that belong to what it orders."""
-MOST_SENTENCES = 5_000
+MOST_SENTENCES = 100_000
 """Sentences of tool results compared, newest first."""
 MOST_CHARS = 4_000_000
 """Characters of tool results compared, newest first."""
@@ -191,19 +191,21 @@ class Ground:
         self.session = ""
         self.words = Words()
         """What the user typed."""
-        self._told: list[list[str]] = []
+        self._told = Passages()
+        self._texts: deque[list[str]] = deque()
         self._told_at: list[int] = []
         self._chars = 0
         self._upto = 0
         self._turns = 0
         self._count = 0
-        self._orders: list[list[str]] = []
-        self._ordered: list[tuple[set[str], int]] = []
+        self._orders = Passages()
+        self._ordered = Passages()
+        self._enough: list[int] = []
         """Words of sentences that order something, and how many of the user's in one are too many to be chance."""
         self._memories = False
         self._names: set[str] = set()
         """Numbers and names of results."""
-        self._sentences: deque[tuple[str, ...]] = deque(maxlen=MOST_SENTENCES)
+        self._sentences = Passages()
         """What reads as sentences in them, newest last."""
         self._new: deque[tuple[int, str]] = deque()
         """Results that were not looked at yet."""
@@ -275,8 +277,12 @@ class Ground:
         for sentence in sentences:
             self.tell(sentence)
             words = weighty(sentence)
-            self._orders.append(words)
-            self._ordered.append((set(words), enough))
+            self._orders.add(words)
+            self._order(words, enough)
+
+    def _order(self, words: Sequence[str], enough: int) -> None:
+        self._ordered.add(words)
+        self._enough.append(enough)
 
     def _forget(self) -> None:
         """Let go of the oldest of what was told and not looked at."""
@@ -295,19 +301,24 @@ class Ground:
             new, self._new, self._new_chars = self._new, deque(), 0
             for at, text in new:
                 around, sentences = _orders_in(text)
-                self._orders += around
-                self._ordered += [(words, CHANCE) for words in sentences]
+                for words in around:
+                    self._orders.add(words)
+                for words in sentences:
+                    self._order(words, CHANCE)
                 prose = "\n".join(filter(_SENTENCE.search, text.split("\n")))
                 self._names |= particulars(prose, prose=True)
                 for sentence in filter(_SENTENCE.search, (each for each in _CELLS.split(prose) if each)):
-                    self._sentences.extend(
-                        tuple(map(sys.intern, weighty(each))) for each in _ENDS.split(sentence) if each
-                    )
-                self._told.append([sys.intern(word) for word in weighty(text)])
+                    for each in filter(None, _ENDS.split(sentence)):
+                        self._sentences.add(weighty(each))
+                while len(self._sentences) > MOST_SENTENCES:
+                    self._sentences.drop()
+                self._texts.append([sys.intern(word) for word in weighty(text)])
+                self._told.add(self._texts[-1])
                 self._told_at.append(at)
                 self._chars += len(text)
-            while self._chars > MOST_CHARS and len(self._told) > 1:
-                self._chars -= 6 * len(self._told.pop(0))
+            while self._chars > MOST_CHARS and len(self._texts) > 1:
+                self._chars -= 6 * len(self._texts.popleft())
+                self._told.drop()
                 self._told_at.pop(0)
 
     def evidence(self, pieces: Iterable[str], *, more: Sequence[Typed] = ()) -> Evidence:
@@ -335,7 +346,7 @@ class Ground:
             return set()
         there = set(words)
         found: set[str] = set()
-        for at, told in zip(self._told_at, self._told, strict=True):
+        for at, told in zip(self._told_at, self._texts, strict=True):
             if at < message.at and len(there.intersection(told)) >= min(REPEATED, len(there)):
                 for run in zip(*(told[skip:] for skip in range(REPEATED)), strict=False):
                     if run in runs:
@@ -370,7 +381,7 @@ class Ground:
             typed_too = {part for name in named & user.named if name[0].isdigit() for part in weighty(name)}
             same = shared(words, user.said) | typed_too.intersection(words)
             denied = user.is_task and user.says_no_not and is_negated(sentence)
-            if denied and 2 * closest(words, self._orders) >= len(words):
+            if denied and 2 * self._orders.closest(words) >= len(words):
                 same = set()  # a task says nothing of what is not to be
             if not foreign.isdisjoint(named) or self._is_told(sentence, words, same, user):
                 return Origin("quoted", sentence.strip())
@@ -381,7 +392,7 @@ class Ground:
             if not same:
                 apart += len(words)
                 weak = weak or sentence.strip()
-                ordered = closest(words, self._orders)
+                ordered = self._orders.closest(words)
                 suspect = suspect or ordered > 1 or ordered / len(words) >= FEW
                 near = near or (sentence.strip() if ordered / len(words) >= FEW else "")
         for aside in asides:
@@ -392,7 +403,7 @@ class Ground:
         about = bool(related) and (len(related) > 1 or len(related) / len(every) >= ABOUT)
         if about and len(related) == 1:  # not when a result orders what is to be done with it
             more = every - related - _WEAK
-            about = all(order.isdisjoint(more) for order, _ in self._ordered)
+            about = not any(word in self._ordered for word in more)
         if about and not unknown and not (apart and (suspect or (not user.abroad and 2 * apart > len(every)))):
             return Origin("said")
         return Origin("quoted", near) if near and not about and not user.abroad else Origin("inferred", unknown or weak)
@@ -403,7 +414,7 @@ class Ground:
         if any(self._is_added(clause, same, user, part=bool(same) and len(clauses) > 1) for clause in clauses):
             return True
         size = len(words)
-        ordered = closest(words, self._orders)
+        ordered = self._orders.closest(words)
         if not user.directs and not self._memories and ordered >= ENOUGH and ordered / size >= WHOLE:
             return True  # the user spoke of it and ordered nothing
         left = [word for word in words if word not in same]
@@ -412,16 +423,16 @@ class Ground:
         if self._has_address(sentence, user.said):
             return True
         share = len(same) / size
-        ordered = closest(left, self._orders)
+        ordered = self._orders.closest(left)
         few = share < FEW or user.is_task or self._memories
         if ordered >= (2 if few else ENOUGH) and ordered / len(left) >= NEAR:
             return True
         if not same and ordered == len(left):
             return True
-        whole = closest(words, self._told)
+        whole = self._told.closest(words)
         if whole >= ENOUGH and whole / size >= WHOLE and whole / size - share > MARGIN:
             return True
-        there = closest(left, self._told)
+        there = self._told.closest(left)
         return there >= ENOUGH and there / len(left) >= QUOTED and there / size - share > MARGIN
 
     def _is_added(self, clause: str, same: set[str], user: _User, *, part: bool) -> bool:
@@ -433,41 +444,40 @@ class Ground:
             return False
         if len(left) < len(words):
             carried, more = same.intersection(words), set(left)
-            if any(
-                more <= order and (len(more) > 1 or len(carried & order) >= enough) for order, enough in self._ordered
-            ):
-                return True
-            return user.says_no_not and is_negated(clause) and closest(left, self._told) == len(left)
-        if len(left) in (closest(left, self._told) if len(left) > 1 else 0, closest(left, self._orders)):
+            for number in self._ordered.having(more):
+                if len(more) > 1 or self._ordered.count(number, carried) >= self._enough[number]:
+                    return True
+            return user.says_no_not and is_negated(clause) and self._told.closest(left) == len(left)
+        if len(left) in (self._told.closest(left) if len(left) > 1 else 0, self._orders.closest(left)):
             return True
         if not part or user.abroad:
             return False
-        if any(not order.isdisjoint(set(left) - _WEAK) for order, _ in self._ordered):
+        if any(word in self._ordered for word in left if word not in _WEAK):
             return True
-        return len(left) == 1 and not is_idea(left[0]) and any(left[0] in each for each in self._sentences)
+        return len(left) == 1 and not is_idea(left[0]) and left[0] in self._sentences
 
     def _has_address(self, sentence: str, said: set[str]) -> bool:
         """Whether a sentence names a host or an address that a result has and the user's words have not."""
         found = [set(weighty(match.group())) for match in _ADDRESS.finditer(sentence)]
-        return any(each and not each <= said and closest(list(each), self._told) == len(each) for each in found)
+        return any(each and not each <= said and self._told.closest(list(each)) == len(each) for each in found)
 
     def _speaks_of(self, words: list[str], same: set[str]) -> bool:
         """Whether a sentence of a result is about the same of the user's words, of which a sentence says more: then
         words cannot tell whose it is."""
         if len(same) < CHANCE or same.union(_WEAK).issuperset(words):
             return False
-        return any(same.issubset(sentence) for sentence in self._sentences)
+        return any(True for _ in self._sentences.having(same))
 
     def _orders_aside(self, aside: str, said: set[str]) -> bool:
         """Whether a Why or How says what a result orders."""
         words = list(dict.fromkeys(weighty(aside)))
         same = shared(words, said)
         left = [word for word in words if word not in same]
-        ordered = closest(left, self._orders) if len(left) > ENOUGH else 0
+        ordered = self._orders.closest(left) if len(left) > ENOUGH else 0
         if (ordered > ENOUGH and ordered / len(words) >= RESTATED) or self._has_address(aside, said):
             return True
         clauses = (set(weighty(part)) for each in sentences(aside) for part in _CLAUSE.split(each))
-        return any(len(part) > 1 and said.isdisjoint(part) and closest(list(part), self._orders) == len(part)
+        return any(len(part) > 1 and said.isdisjoint(part) and self._orders.closest(list(part)) == len(part)
                    for part in clauses)  # fmt: skip
 
 
@@ -554,9 +564,9 @@ def _texts(blocks: Iterable[dict[str, Any]]) -> Iterator[str]:
             yield from _texts(inner for inner in block["content"] if isinstance(inner, dict))
 
 
-def _orders_in(text: str) -> tuple[list[list[str]], list[set[str]]]:
+def _orders_in(text: str) -> tuple[list[list[str]], list[list[str]]]:
     """The words around what says what is to be done always or remembered, and those of the sentences themselves."""
-    around, sentence = list[list[str]](), list[set[str]]()
+    around, sentence = list[list[str]](), list[list[str]]()
     for line in text.replace("_", " ").split("\n"):
         end = -1
         for match in _ORDERS.finditer(line):
@@ -564,5 +574,5 @@ def _orders_in(text: str) -> tuple[list[list[str]], list[set[str]]]:
                 end = match.end() + ORDER_CHARS
                 around.append(weighty(line[max(0, match.start() - ORDER_CHARS) : end]))
         if end >= 0:
-            sentence += [set(weighty(each)) for each in _ENDS.split(line) if each and _ORDERS.search(each)]
+            sentence += [weighty(each) for each in _ENDS.split(line) if each and _ORDERS.search(each)]
     return around, sentence

@@ -107,7 +107,7 @@ def test_why_the_user_denied_a_call_is_the_users_word() -> None:
         ("explain\n```\nall reports go to the partner first\n```", "all reports go to the partner first"),
         ("should all reports go to the partner first?", "all reports go to the partner first"),
         ("the file says all reports go to the partner first", "all reports go to the partner first"),
-        ("is \"all reports go to the partner first\" right?", "all reports go to the partner first"),
+        ('is "all reports go to the partner first" right?', "all reports go to the partner first"),
         ("为什么所有报告都要先给合作方？", "所有报告都要先给合作方"),
     ],
 )
@@ -212,3 +212,17 @@ def test_a_message_of_any_shape_is_looked_through_in_linear_time(text: str) -> N
         known.origin(sentences(text[:length])[:200], [text[:200]])
         took.append(time.process_time() - began)
     assert took[1] < max(3.5 * took[0], 1.0)
+
+
+def test_a_long_memory_is_held_against_a_long_result_in_linear_time() -> None:
+    """Both of other words than the quotation, and with few words in common with each other."""
+    took = []
+    for length in (5_000, 10_000):
+        names = [f"w{number * 7919 % 2_003}" for number in range(length)]
+        told = [" ".join(names[at : at + 9]) + "." for at in range(0, length, 9)]
+        known = ground(said("keep it short please"), gave("always " + "\nalways ".join(reversed(told))))
+        began = time.process_time()
+        assert known.origin([each[::-1] for each in told], ["keep it short please"]).source == "inferred"
+        known.origin(told, ["keep it short please"])
+        took.append(time.process_time() - began)
+    assert took[1] < max(2.6 * took[0], 0.5)

@@ -99,6 +99,8 @@ class Agent:
         self.messages = self._work.messages = MessagesDesk(self.project, self.settings, self.notices.append)
         self.bench.messages = lambda session: self.messages.mail(self.children.family(session))
         self._running: MainThread | None = None
+        self._outlived: MainThread | None = None
+        """Whose turn did not end with its Stop."""
         self._trusted_here = False
 
     def __repr__(self) -> str:
@@ -169,7 +171,9 @@ class Agent:
         return self.sessions.fork(name)
 
     def _forget(self) -> None:
-        """Another session comes: the model knows nothing of what it was told in this one."""
+        """Another session comes: the model knows nothing of what it was told in this one, and a turn that still ends
+        in this one holds up nobody."""
+        self._outlived = None
         self._work.forget()
         self._lookout.forget()
 
@@ -219,13 +223,12 @@ class Agent:
 
         async def work(main: MainThread) -> TurnResult:
             own = self.sessions.aside(with_history=options.fork) if options.aside else session
-            own.surface = surface
             try:
-                return await self._work.turn(own, asked, main, model)
+                with own.shown_on(surface):
+                    return await self._work.turn(own, asked, main, model)
             finally:
-                own.surface = None
                 if options.aside:
-                    own.journal.close()
+                    own.close()
 
         return PreparedTurn(self.occupied, surface, work)
 
@@ -278,21 +281,23 @@ class Agent:
         """The main thread's dispatcher for one turn; while it is held no other turn begins."""
         self.check_free()  # another request may have been taken in since this one was
         settings = self.settings
-        self._running = MainThread(
+        main = self._running = MainThread(
             self.shell,
             self._thread,
             max_chars=limit_of(settings, "tool_output_chars"),
             live_chars=settings.live_output_chars,
         )
         try:
-            yield self._running
+            yield main
         finally:
-            self._running = None
+            self._running, self._outlived = None, None if main.ended else main
 
     def check_free(self) -> None:
         """Raise UsageError while a turn runs."""
         if self._running is not None:
             raise UsageError("a turn is running in this kernel already; wait for it, or %agent stop")
+        if self._outlived is not None and not self._outlived.ended:
+            raise UsageError("the stopped turn has not ended yet; wait for it, or begin another session: %agent new")
 
     @property
     def busy(self) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -12,8 +13,9 @@ from typing import Any
 import pytest
 from rooms import KEY, MODEL, results
 
-from ipyagent import Agent, IPyAgent, Options, TurnResult, tool
-from ipyagent.errors import NoCredentials, UsageError
+from ipyagent import Agent, IPyAgent, Options, TurnResult, hooks, tool
+from ipyagent.assembly.listening import Unseen
+from ipyagent.errors import AgentError, NoCredentials, UsageError
 from ipyagent.journal.events import Streamed, ToolReturned, TurnEnded, UserSaid
 from ipyagent.journal.journal import TRANSCRIPT, read_events
 from ipyagent.practice.replies import fault, text
@@ -281,3 +283,100 @@ def test_close_ends_the_thread_and_lets_the_session_go(make: Make, server: Pract
     assert other.notices[-1].startswith("resumed session")
     assert not any("copy" in notice for notice in other.notices)
     assert other.run_sync("still?").text == "hi again"
+
+
+class Seen(Unseen):
+    """A surface that keeps what it was shown."""
+
+    def __init__(self) -> None:
+        self.events: list[Any] = []
+
+    def show(self, event: Any) -> None:
+        self.events.append(event)
+
+
+def plainly(facts: dict[str, Any]) -> None:
+    time.sleep(1.5)
+
+
+async def awaited(facts: dict[str, Any]) -> None:
+    await asyncio.sleep(1.5)
+
+
+@pytest.mark.parametrize("kind", ["function", "async function", "command"])
+def test_slow_stop_hooks_hold_up_neither_a_stop_nor_the_request_after_it(
+    make: Make, server: PracticeServer, tmp_path: Path, kind: str
+) -> None:
+    agent = make()
+    agent.shell.user_ns["started"] = started = threading.Event()
+    if kind == "command":
+        (tmp_path / "home").mkdir()
+        (tmp_path / "home" / "hooks.json").write_text('{"stop": ["sleep 1.5"]}')
+        (tmp_path / "home" / "hooks.json").chmod(0o600)
+    else:
+        hooks.stop(plainly if kind == "function" else awaited)
+    stopped: list[float] = []
+
+    def stop() -> None:
+        started.wait(10)
+        stopped.append(time.monotonic())
+        agent.stop()
+
+    try:
+        server.script(calls("python", {"code": "import time\nstarted.set()\ntime.sleep(60)"}))
+        threading.Thread(target=stop).start()
+        assert agent.run_sync("wait").status == "stopped"
+        assert time.monotonic() - stopped[0] < 1.0
+        seen = Seen()
+        server.script(text("one two three four five six seven eight", delay=0.3))
+        result = agent.prepare("count", Options(), seen).run_blocking()  # longer than the hook of the turn before
+        assert result.status == "finished"
+        assert isinstance(seen.events[-1], TurnEnded)
+    finally:
+        hooks.clear()
+    assert not [line for line in agent.notices if line.startswith("hook ")]
+
+
+async def stubborn(seconds: float) -> str:
+    """Goes on however often it is cancelled."""
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.sleep(0.05)
+    return "at last"
+
+
+def test_a_turn_that_outlives_its_stop_keeps_its_session_and_takes_no_other_turns_panel(
+    make: Make, server: PracticeServer
+) -> None:
+    agent = make(tools=(tool(stubborn),))
+    for number in range(2):
+        server.script(calls("stubborn", {"seconds": 5}))
+        threading.Timer(0.7, agent.stop).start()
+        with pytest.raises(AgentError, match="did not close"):
+            agent.run_sync(f"wait {number}")
+        with pytest.raises(UsageError, match="has not ended yet"):
+            agent.run_sync("and now?")
+        if number == 0:
+            began = time.monotonic()
+            while not free(agent):
+                assert time.monotonic() - began < 10
+                time.sleep(0.05)
+            server.script(text("free again"))
+            assert agent.run_sync("and now?").text == "free again"
+    agent.new()  # another session has nothing to wait for
+    seen = Seen()
+    server.script(calls("python", {"code": "import time; time.sleep(4)"}), text("mine"))
+    assert agent.prepare("mine?", Options(), seen).run_blocking().text == "mine"
+    assert isinstance(seen.events[-1], TurnEnded)
+    server.script(calls("python", {"code": "served = 1"}), text("served"))
+    assert agent.run_sync("is the main thread served?").text == "served"
+    assert agent.shell.user_ns["served"] == 1
+
+
+def free(agent: Agent) -> bool:
+    try:
+        agent.check_free()
+    except UsageError:
+        return False
+    return True

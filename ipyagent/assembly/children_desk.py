@@ -98,20 +98,15 @@ class ChildrenDesk:
     @contextmanager
     def turn(self, session: Session, main: MainThread) -> Iterator[None]:
         """The session's turn: sub-agents get the main thread, and the model what those in the background said."""
-        family, recall = self.family(session), session.before_request
+        family = self.family(session)
         family.close_lost()
-
-        async def before_request() -> None:
-            await family.before_request()
-            await recall()
-
-        before, self._at_work = self._at_work, session
-        session.before_request = before_request
+        self._at_work = session
         try:
-            with self.mains.serving(main):
+            with session.first(family.before_request), self.mains.serving(main):
                 yield
         finally:
-            session.before_request, self._at_work = recall, before
+            if self._at_work is session:  # else a later turn is at work, which this one has outlived a Stop into
+                self._at_work = None
 
     def stop(self, why: str = "the user stopped it", name: str = "") -> None:
         """Stop one, or all, of every session. On the agent thread."""

@@ -131,20 +131,19 @@ class _Watcher(Unseen):
 
 async def _compact(agent: Agent, session: Session, wanted: Wanted, main: MainThread) -> str:
     seen = _Watcher()
-    session.surface = seen
     session.turn_cost = 0.0
     try:
-        engine = await _engine(agent, session, main)
-        first, last = _events(session, wanted.start, wanted.upto)
-        if line := _over_limit(agent):
-            ahead = await foreseen(engine, instructions=wanted.instructions, first=first, last=last)
-            if isinstance(ahead, ForkOrder):
-                raise CompactionFailed(line)
-        made = await engine.compact("manual", instructions=wanted.instructions, first=first, last=last)
+        with session.shown_on(seen):
+            engine = await _engine(agent, session, main)
+            first, last = _events(session, wanted.start, wanted.upto)
+            if line := _over_limit(agent):
+                ahead = await foreseen(engine, instructions=wanted.instructions, first=first, last=last)
+                if isinstance(ahead, ForkOrder):
+                    raise CompactionFailed(line)
+            made = await engine.compact("manual", instructions=wanted.instructions, first=first, last=last)
     except asyncio.CancelledError:
         return STOPPED + paid_words(session)
     finally:
-        session.surface = None
         agent.note_spent(session.turn_cost or 0.0)
     if made is None:
         words = list(dict.fromkeys(seen.words()))

@@ -66,17 +66,12 @@ class MessagesDesk:
     @contextmanager
     def turn(self, session: Session) -> Iterator[None]:
         """The session's turn: before each request, what came is journalled."""
-        before = session.before_request
 
         async def before_request() -> None:
             self.deliver(session)
-            await before()
 
-        session.before_request = before_request
-        try:
+        with session.first(before_request):
             yield
-        finally:
-            session.before_request = before
 
     def deliver(self, session: Session) -> int:
         """Journal the oldest messages that wait; how many. Raises JournalError."""

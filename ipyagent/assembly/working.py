@@ -36,6 +36,9 @@ from ipyagent.remembering.extracting import Extracting
 from ipyagent.remembering.recalling import Recalling
 from ipyagent.skills.changes import changed
 
+AFTER_STOP = 0.4
+"""Seconds that a stopped turn waits for the user's `stop` hooks."""
+
 
 class Work:
     """Turns asked for at one workbench; remembers what the model was told last. `notice` takes lines that
@@ -45,6 +48,7 @@ class Work:
         self.bench = bench
         self._notice = notice
         self._told: Seen | None = None
+        self._telling: set[asyncio.Future[list[Any]]] = set()
         self._greeted: set[str] = set()
         self.recalling = Recalling(bench, connections, self.note_spent)
         """What is shown of the memories beside each turn."""
@@ -94,10 +98,22 @@ class Work:
         session.show_phase("")
         answer = session.history.turns[-1].answer if session.history.turns else ""
         facts = {"status": ended.status, "message": ended.message, "text": answer}
-        await hooks.call("stop", facts, self._notice)
+        await self._tell_end(facts)
         return TurnResult(
             status=ended.status, message=ended.message, text=answer, cost=session.turn_cost, seconds=ended.seconds
         )
+
+    async def _tell_end(self, facts: dict[str, Any]) -> None:
+        """Call the user's `stop` hooks. A stopped turn waits a moment only, one that is stopped now not at all: they
+        go on behind it, each within its own time."""
+        calls = asyncio.ensure_future(hooks.call("stop", facts, self._notice))
+        self._telling.add(calls)
+        calls.add_done_callback(self._telling.discard)
+        try:
+            await asyncio.wait({calls}, timeout=AFTER_STOP if facts["status"] == "stopped" else None)
+        except asyncio.CancelledError:  # the turn has ended: how it ended stays
+            if (task := asyncio.current_task()) is not None:
+                task.uncancel()
 
     async def _behind(self, session: Session, workspace: KernelWorkspace) -> None:
         """What follows a turn in the background: notes, and what is worth remembering with them or after them; shown

@@ -186,10 +186,10 @@ class Family:
                 session = child.session = self._session(child, point, fresh=fresh)
                 await self._nursery.connect(child, session, self.session, fresh=fresh)
                 session.surface = ChildSurface(child, self.session, self._asking, self._paid)
-                session.before_request = child.deliver
                 own = self._nursery.workspace(child, session, self.session, workspace, call)
                 minder = asyncio.create_task(self._mind(child), name=f"ipyagent progress of {child.name}")
-                ended = await run_turn(session, self._said(child, prompt, context, fresh=fresh), own)
+                with session.first(child.deliver):
+                    ended = await run_turn(session, self._said(child, prompt, context, fresh=fresh), own)
                 status, message = ended.status, without_advice(ended.message)
                 child.answer = session.history.turns[-1].answer
                 if status in ("finished", "limit") and child.hands.values:

@@ -107,6 +107,11 @@ class MainThread:
             self._end()
         return self._outcome(turn)
 
+    @property
+    def ended(self) -> bool:
+        """Whether no turn of it runs any more; one that did not close after a Stop still does."""
+        return self._turn is None or self._turn.done()
+
     def stop(self, why: Literal["button", "interrupt"]) -> None:
         """End the turn: cancel it, interrupt what runs, drop what waits. From any thread, any number
         of times; an interrupt after a Stop counts as interrupt."""

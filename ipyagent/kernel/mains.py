@@ -34,14 +34,15 @@ class Mains:
     @contextmanager
     def serving(self, main: MainThread) -> Iterator[None]:
         """A turn runs, and its main thread serves."""
-        before, self._main = self._main, main
+        self._main = main
         for waiter in self._waiting:
             if not waiter.done():
                 waiter.set_result(None)
         try:
             yield
         finally:
-            self._main = before
+            if self._main is main:  # else a later turn serves already
+                self._main = None
 
     async def run_code(
         self,

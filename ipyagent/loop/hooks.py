@@ -12,7 +12,7 @@ Commands in the user's `hooks.json` come after the functions (`shell_hooks`). A 
 | pre_tool | tool, input, call | {"deny": reason} or {"input": other arguments} |
 | post_tool | tool, input, call, output, is_error | text added to the result |
 | pre_compact, post_compact | trigger, method | text for the summary, text after it |
-| stop | status, message, text | nothing |
+| stop | status, message, text | nothing (a stopped turn waits for it a moment only) |
 | session_end | session | nothing (at the end of the process too, for `AT_EXIT` seconds at most) |
 """
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from threading import Lock
 from typing import Any, TypeVar
@@ -80,8 +81,6 @@ class Session:
         """Takes what looks like a secret out of a text that is on its way to the model."""
         self.hold: Callable[[str, Any], str] | None = None
         """Keep a call's object alive; its handle."""
-        self.before_request: Callable[[], Awaitable[None]] = _nothing_first
-        """Awaited before each request of a turn: what came in beside it may be journalled now."""
         self.compacted: Callable[[], None] = _nothing_then
         """Called when all messages gave way to a compaction: what was read from disk may be read again."""
         self.compacting: Callable[[], None] = _nothing_then
@@ -90,6 +89,7 @@ class Session:
         """Work that goes on after the turn, on the agent thread."""
         self.watch = watch or CacheWatch()
         self._lock = Lock()
+        self._firsts: list[Callable[[], Awaitable[None]]] = []
         self._model: Model | None = None
         self._permissions: Permissions | None = None
         self._state: Callable[[int], WindowState] | None = None
@@ -218,6 +218,35 @@ class Session:
             edits.append(edit)
         return {"edits": edits} if edits else None
 
+    @contextmanager
+    def shown_on(self, surface: Surface) -> Iterator[None]:
+        """Events go to `surface` within, unless another one has taken its place."""
+        self.surface = surface
+        try:
+            yield
+        finally:
+            self.hide(surface)
+
+    def hide(self, surface: Surface | None) -> None:
+        """Show nothing on `surface` any more; another one that events go to stays."""
+        if self.surface is surface:
+            self.surface = None
+
+    @contextmanager
+    def first(self, function: Callable[[], Awaitable[None]]) -> Iterator[None]:
+        """Within, `function` is awaited before each request of a turn, the newest first: what came in beside the
+        turn may be journalled then."""
+        self._firsts.insert(0, function)
+        try:
+            yield
+        finally:
+            self._firsts.remove(function)
+
+    async def before_request(self) -> None:
+        """What comes before a request, see `first`."""
+        for function in tuple(self._firsts):
+            await function()
+
     def record(self, event: E) -> E:
         """Journal an event, let the view take it in, then show it; returns it with its id."""
         if isinstance(event, Compacted):
@@ -286,7 +315,8 @@ class Session:
     def close(self) -> None:
         """End background work and let go of the journal."""
         self.background.close()
-        self.journal.close()
+        with self._lock:  # nobody is in the middle of an event
+            self.journal.close()
 
 
 def _as_it_is(text: str) -> str:
@@ -299,10 +329,6 @@ def _nothing_then() -> None:
 
 def _no_setting(name: str) -> Any:
     raise ModelError("no model is connected to this session: run a %%agent cell")
-
-
-async def _nothing_first() -> None:
-    return None
 
 
 async def _nothing(workspace: Workspace) -> list[tuple[str, str]]:

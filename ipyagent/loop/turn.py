@@ -44,7 +44,7 @@ async def run_turn(
     so far. Cancelling the task is the way to stop: the turn then ends as "stopped".
     """
     began = time.monotonic()
-    session.turn_cost = 0.0
+    session.turn_cost, surface = 0.0, session.surface
     status: Ending
     try:
         session.record(said)
@@ -63,11 +63,11 @@ async def run_turn(
         return _close(session, ended, began)
     except JournalError as problem:  # the disk is full: the end is shown although it cannot be kept
         ended = msgspec.structs.replace(ended, status="failed", message=str(problem))
-        if session.surface is not None:
-            session.surface.show(ended)
+        if surface is not None and session.surface is surface:
+            surface.show(ended)
         return ended
     except Exception:  # noqa: BLE001 - what shows the turn is broken: the turn ends on the disk all the same
-        session.surface = None
+        session.hide(surface)
         return _close(session, ended, began)
 
 

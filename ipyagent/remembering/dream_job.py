@@ -187,15 +187,14 @@ class DreamJob:
         access = await whole(partial(self._access, session, staging))
         workspace = replace(self._bench.workspace(session, main), read_stamps={}, memory=access)
         said = await whole(partial(self._order, staging))
-        session.surface = _Watching(self._see)
         before = spent_today(project.spend) if settings.max_cost_per_day else 0.0
         timer, began, status = asyncio.timeout(MOST_SECONDS), time.monotonic(), "stopped"
         try:
-            async with timer:
-                ended = await run_turn(session, said, workspace, spent_before=before)
-                status = ended.status
+            with session.shown_on(_Watching(self._see)):
+                async with timer:
+                    ended = await run_turn(session, said, workspace, spent_before=before)
+                    status = ended.status
         finally:
-            session.surface = None
             self._pay(session, status, time.monotonic() - began)
         match ended.status:
             case "finished":

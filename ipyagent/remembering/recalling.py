@@ -71,11 +71,10 @@ class Recalling:
     def turn(self, session: Session, request: str, workspace: Workspace, model: Model) -> Iterator[None]:
         """Look at a request while the session works on it."""
         recall = TurnRecall(self, session, request, workspace, model)
-        before, session.before_request = session.before_request, recall.before_request
         try:
-            yield
+            with session.first(recall.before_request):
+                yield
         finally:
-            session.before_request = before
             recall.end()
 
     # ------------------------------------------------------------------ what came late

@@ -59,7 +59,8 @@ class ChildSurface:
                         parent=0,
                         at=0.0,
                         call=f"{child.id}:{asked.call}",
-                        title=f"{child.name}: {asked.title}",
+                        title=f"A sub-agent asks: {asked.title}",
+                        said=f"{child.name}: {asked.said}".removesuffix(": "),  # the model gave it its name
                     )
                 )
                 try:

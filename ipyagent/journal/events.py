@@ -194,7 +194,8 @@ class ToolReturned(_Event, frozen=True, tag=True):
 class PermissionAsked(_Event, frozen=True, tag=True):
     """A question to the user, with the exact code, command or diff. `language` is the lexer's
     name for `text`; `pattern` is the rule that "always" would store; `digest` binds the answer
-    to exactly this question."""
+    to exactly this question. `title` and `danger` (why mode auto asks, too) are our words, `said` is
+    what the model says of its call."""
 
     call: str
     tool: str
@@ -203,6 +204,8 @@ class PermissionAsked(_Event, frozen=True, tag=True):
     language: str = ""
     pattern: str = ""
     digest: str = ""
+    danger: str = ""
+    said: str = ""
 
 
 class PermissionAnswered(_Event, frozen=True, tag=True):

@@ -17,8 +17,16 @@ from typing import Any
 
 import msgspec
 
-from ipyagent.errors import AgentError, JournalError, ToolFailure
-from ipyagent.journal.events import Block, PermissionAnswered, PermissionAsked, Streamed, ToolCalled, ToolReturned
+from ipyagent.errors import AgentError, JournalError, SettingError, ToolFailure, UsageError
+from ipyagent.journal.events import (
+    Block,
+    LayerFailed,
+    PermissionAnswered,
+    PermissionAsked,
+    Streamed,
+    ToolCalled,
+    ToolReturned,
+)
 from ipyagent.journal.journal import clean, clean_json
 from ipyagent.journal.protocols import REPLY, Answer, Reply, Tool, ToolOutput, Workspace
 from ipyagent.journal.tokens import estimate_blocks
@@ -203,6 +211,8 @@ async def _allow(session: Session, call: str, tool: Tool, given: dict[str, Any],
             language=question.language,
             pattern=decision.pattern,
             digest=decision.digest,
+            danger=clean(decision.danger),
+            said=clean(question.said),
         )
     )
     session.journal.sync()
@@ -212,11 +222,32 @@ async def _allow(session: Session, call: str, tool: Tool, given: dict[str, Any],
     except asyncio.CancelledError:
         session.record(PermissionAnswered(call=call, answer="deny", by="stop"))
         raise
+    changed = _changed(tool, given, workspace, decision.digest) if answer.answer != "deny" else None
+    if answer.answer == "always" and (changed or not _saved(session, decision.pattern)):
+        answer = Answer("once", answer.reason, answer.by)
     session.record(PermissionAnswered(call=call, answer=answer.answer, by=answer.by, reason=clean(answer.reason)))
     if answer.answer == "deny":
         reason = f" Reason: {answer.reason}" if answer.reason else ""
         raise ToolFailure(f"The user denied this call.{reason} Do not try it again in another way; ask or go on.")
-    if digest_of(tool, given, tool.question(given, workspace)) != decision.digest:
-        raise ToolFailure("What this call would do has changed since the user allowed it, so it was not run.")
-    if answer.answer == "always":
-        session.permissions.remember(decision.pattern)
+    if changed is not None:
+        raise changed
+
+
+def _changed(tool: Tool, given: dict[str, Any], workspace: Workspace, digest: str) -> ToolFailure | None:
+    """What the model is told when the call is no longer the one that the user allowed."""
+    try:
+        if digest_of(tool, given, tool.question(given, workspace)) == digest:
+            return None
+    except ToolFailure as failure:
+        return failure
+    return ToolFailure("What this call would do has changed since the user allowed it, so it was not run.")
+
+
+def _saved(session: Session, pattern: str) -> bool:
+    """Store the rule that "always" gave; where that fails the user is told why."""
+    try:
+        session.permissions.remember(pattern)
+    except (SettingError, UsageError) as problem:
+        session.record(LayerFailed(layer="permissions", why=f"Allowed this once, not always: {problem}"))
+        return False
+    return True

@@ -59,11 +59,12 @@ class Deny:
 @dataclass(frozen=True)
 class Ask:
     """The user is asked `question`; a yes holds only while `digest_of` gives `digest`, and "always"
-    stores `pattern`."""
+    stores `pattern`. `danger`: why it is asked in mode "auto", too ("": only in mode "ask")."""
 
     question: Question
     pattern: str
     digest: str
+    danger: str = ""
 
 
 Decision: TypeAlias = Allow | Deny | Ask
@@ -186,9 +187,7 @@ class Permissions:
             why = f"{tool.name} was not run: {danger}. " if danger else ""
             return Deny(why + HEADLESS.format(tool=tool.name, pattern=pattern), "headless")
         question = tool.question(input, workspace)
-        title = f"{question.title} ({danger})" if danger else question.title
-        shown = Question(title=title, text=question.text, language=question.language)
-        return Ask(shown, pattern, digest_of(tool, input, question))
+        return Ask(question, pattern, digest_of(tool, input, question), danger)
 
     def remember(self, pattern: str, *, session: bool = False) -> Rule:
         """Allow from now on what `pattern` covers: in this project, or in this session only.
@@ -202,12 +201,12 @@ class Permissions:
         return rule
 
     def forget(self, pattern: str) -> bool:
-        """Take a rule back; whether there was one."""
+        """Take a rule back; whether there was one. Raises SettingError when the file cannot be written."""
         rule = parse_rule(pattern)
         if rule not in self.rules:
             return False
-        self._session[:] = [kept for kept in self._session if kept != rule]
         self._change(lambda rules: [kept for kept in rules if kept != str(rule)])
+        self._session[:] = [kept for kept in self._session if kept != rule]
         return True
 
     def _stored(self) -> list[Rule]:
@@ -247,7 +246,8 @@ class Permissions:
                 os.replace(temporary, self._store)
         except (OSError, Timeout) as problem:
             raise SettingError(
-                f"the rule holds in this session only, {self._store} cannot be written: {problem}"
+                f"the permission rules stay as they are, {self._store} cannot be written ({problem}): "
+                "free some space or fix the permissions"
             ) from None
         finally:
             temporary.unlink(missing_ok=True)

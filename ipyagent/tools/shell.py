@@ -48,8 +48,8 @@ def _destructive(arguments: dict[str, Any], workspace: Workspace) -> str:
 
 
 def _question(arguments: dict[str, Any], workspace: Workspace) -> Question:
-    title = arguments["description"].strip() or "Run this command?"
-    return Question(title=title.partition("\n")[0][:200], text=arguments["command"], language="bash")
+    said = " ".join(arguments["description"].split())[:200]
+    return Question(title="Run this command?", text=arguments["command"], language="bash", said=said)
 
 
 def _pattern(arguments: dict[str, Any], workspace: Workspace) -> str:

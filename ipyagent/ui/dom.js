@@ -6,10 +6,11 @@ function element(tag, kind, text) {
   return node;
 }
 
+// A press that a script of the page made does nothing.
 function button(text, act, kind = "") {
   const node = element("button", kind, text);
   node.type = "button";
-  node.addEventListener("click", act);
+  node.addEventListener("click", (event) => event.isTrusted && act(event));
   return node;
 }
 

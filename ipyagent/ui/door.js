@@ -43,7 +43,7 @@ function initialize({ model }) {
   document.head.append(style);
   const press = (event) => {
     const button = event.target.closest?.(own);
-    if (!button || button.disabled) return;
+    if (!event.isTrusted || !button || button.disabled) return;
     button.disabled = true;
     const again = button.hasAttribute("data-again");
     model.send({ button: button.dataset.ipyagentDoor, ...(again ? { press: `${page}.${++presses}` } : {}) });

@@ -11,6 +11,8 @@ from __future__ import annotations
 import html
 import re
 import unicodedata
+from collections.abc import Iterator
+from itertools import groupby
 
 # Payloads are dropped only when their end is there: an unfinished sequence must not hide what follows.
 _SEQUENCE = re.compile(
@@ -32,6 +34,18 @@ _UNSEEN = re.compile(
 shape (fillers, the empty Braille pattern, the null note head), and lone surrogates."""
 
 
+TAB = 4
+"""Columns of a tab in a question."""
+
+WIDE = 64
+"""Columns of blanks in a row above which `exact` counts them."""
+
+REPEATED = 6
+"""Rows without a word, or equal ones, above which `exact` counts them."""
+
+_BLANKS = re.compile(r"[ \t]{9,}")
+
+
 def plain(text: str) -> str:
     """The text for reading: newlines and tabs stay, other control characters and terminal escapes
     go, bidirectional overrides become `⟨U+202E⟩`, lone surrogates U+FFFD."""
@@ -49,9 +63,11 @@ def output(text: str) -> str:
 
 
 def exact(text: str) -> str:
-    """Every character of `text`, the unseen ones spelled out (`␛`, `⟨U+200B⟩`): for code and diffs
-    that a person is about to approve."""
-    return _UNSEEN.sub(_spelled, text.replace("\r\n", "\n"))
+    """Every character of `text`, the unseen ones spelled out (`␛`, `⟨U+200B⟩`), and in words what would push
+    the rest out of sight (`⟨600 spaces⟩`, `⟨400 empty lines⟩`): for code and diffs that a person is about to
+    approve."""
+    spelled = _UNSEEN.sub(_spelled, text.replace("\r\n", "\n"))
+    return "\n".join(_counted_rows(_BLANKS.sub(_counted_blanks, spelled).split("\n")))
 
 
 def line(text: str, width: int = 0) -> str:
@@ -63,6 +79,27 @@ def line(text: str, width: int = 0) -> str:
 def escape(text: str) -> str:
     """`plain`, ready to stand in HTML text or in a quoted attribute."""
     return html.escape(plain(text))
+
+
+def _counted_blanks(match: re.Match[str]) -> str:
+    tabs = match[0].count("\t")
+    spaces = len(match[0]) - tabs
+    if spaces + TAB * tabs <= WIDE:
+        return match[0]
+    parts = [f"{count} {word}{'s' * (count != 1)}" for count, word in ((spaces, "space"), (tabs, "tab")) if count]
+    return f"⟨{' and '.join(parts)}⟩"
+
+
+def _counted_rows(rows: list[str]) -> Iterator[str]:
+    """Rows that say nothing, or the same again and again, as one that tells how many they are."""
+    for row, group in groupby(rows, key=lambda row: row if row.strip("+- \t") else row.strip()):
+        same = list(group)
+        if len(same) <= REPEATED:
+            yield from same
+        elif not row:
+            yield f"⟨{len(same):,} empty lines⟩"
+        else:
+            yield from (row, f"⟨the same line {len(same) - 1:,} times more⟩")
 
 
 def _last_written(line: str) -> str:

@@ -30,11 +30,20 @@ from ipyagent.ui.items import (
     ThinkingItem,
     ToolItem,
     ToolState,
+    heading,
 )
 from ipyagent.ui.memory_chips import Deed, recalled_html, saved_html
 from ipyagent.ui.messages import message_html
 from ipyagent.ui.meter import duration, thousands
 from ipyagent.ui.plan import plan_html
+
+PATTERN_CHARS = 60
+"""Characters of a rule that a question's button shows."""
+
+FULL = (
+    "margin:4px 0;padding:6px 10px;background:rgba(128,128,128,.06);"
+    "white-space:pre-wrap;overflow-wrap:anywhere;tab-size:4"
+)
 
 SHORT_THOUGHT = 100
 """Characters below which a thought is shown as it is."""
@@ -108,7 +117,9 @@ def item_html(item: Item, look: Look) -> str:
         case NoticeItem():
             return notice(item, look)
         case QuestionItem():
-            return answered(item, look) if look.static or item.answer is not None else question(item)
+            if item.answer is not None:
+                return answered(item, look)
+            return question_in_full(item) if look.static else question(item)
         case MemoriesItem():
             return recalled_html(item, look)
         case SavedItem():
@@ -193,23 +204,47 @@ def figures(item: ToolItem, look: Look) -> str:
 
 
 def question(item: QuestionItem) -> str:
-    """The card: the code in full, and three buttons of which none has the focus by itself."""
+    """The card: the danger, our title, the code in full, and three buttons of which none has the focus by itself.
+    The page lets nobody allow what was not in sight to its end."""
     asked = item.asked
+    danger, title, said = heading(asked)
     always = (
-        f'<button type="button" data-act="always">Always for <code>{escape(asked.pattern)}</code></button>'
+        f'<button type="button" data-act="always" title="{html.escape(exact(asked.pattern)[:2_000])}">'
+        f"<span>Always for <code>{html.escape(line(asked.pattern, PATTERN_CHARS))}</code></span></button>"
         if asked.pattern
         else ""
     )
+    warned = f'<div class="ia-danger">{_icon("!", "ia-error", "")} <b>{html.escape(danger)}</b></div>' if danger else ""
+    words = f'<div class="ia-said">{html.escape(said)}</div>' if said else ""
     return (
         f'<section class="ia-card" role="group" aria-label="Permission needed" tabindex="-1" '
         f'data-call="{escape(asked.call)}" data-digest="{escape(asked.digest)}">'
-        f'<div class="ia-ask">{_icon("?", "ia-warning", "")} <b>{escape(asked.title or f"Run {asked.tool}?")}</b></div>'
+        f'{warned}<div class="ia-ask">{_icon("?", "ia-warning", "")} <b>{html.escape(title)}</b></div>{words}'
         f'<pre class="ia-code ia-full" tabindex="0" role="region" aria-label="What would run"><code>'
         f"{highlight(exact(asked.text), asked.language)}</code></pre>"
-        f'<div class="ia-buttons"><button type="button" data-act="once" class="ia-primary">Allow once</button>{always}'
-        f'<button type="button" data-act="deny">Deny</button>'
+        f'<div class="ia-decide"><div class="ia-rest" hidden><span class="ia-count" role="status"></span>'
+        f'<button type="button" class="ia-low" data-unfold>Show all</button></div>'
+        f'<div class="ia-buttons"><button type="button" data-act="once" class="ia-primary">Allow once</button>'
+        f'<button type="button" data-act="deny">Deny</button>{always}'
         f'<input type="text" class="ia-input ia-reason" maxlength="2000" placeholder="Reason (optional, for Deny)" '
-        f'aria-label="Reason for denying, optional"></div></section>'
+        f'aria-label="Reason for denying, optional"></div></div></section>'
+    )
+
+
+def question_in_full(item: QuestionItem) -> str:
+    """An open question where there are no buttons: nothing folded, cut or scrolled away."""
+    danger, title, said = heading(item.asked)
+    text = exact(item.asked.text)
+    rows = text.count("\n") + 1
+    warned = f'<div style="color:{_BAD}"><strong>! {html.escape(danger)}</strong></div>' if danger else ""
+    words = f'<div style="color:{_DIM}"><small>{html.escape(said)}</small></div>' if said else ""
+    count = f'<div style="color:{_DIM}"><small>{rows:,} lines, all of them above</small></div>' if rows > 20 else ""
+    inner = highlight(text, item.asked.language, inline=True)
+    return (
+        f'<div style="margin:6px 0;padding:8px 12px;border:1px solid {_LINE};border-left:3px solid {_WARN}">'
+        f"{warned}<div><strong>{html.escape(title)}</strong></div>{words}"
+        f'<pre style="{FULL}"><code style="background:none;padding:0;color:inherit;white-space:inherit">{inner}</code>'
+        f"</pre>{count}</div>"
     )
 
 
@@ -221,14 +256,19 @@ def answered(item: QuestionItem, look: Look) -> str:
         symbol, level, word = "✗", "ia-stopped", "Denied" + by.get(item.by, "")
     elif item.answer in ("once", "always"):
         symbol, level, word = "✓", "ia-done", "Allowed once" if item.answer == "once" else "Always allowed"
+        if item.unrun:
+            symbol, level, word = "■", "ia-stopped", f"{word}, but not run"
     else:
         symbol, level, word = "■", "ia-stopped", "Not answered"
     reason = f" · {escape(item.reason)}" if item.reason else ""
+    danger, title, said = heading(asked)
+    warned = f"<div><small>! {html.escape(danger)}</small></div>" if danger else ""
+    words = f"<div><small>{html.escape(said)}</small></div>" if said else ""
     return (
         f'<details class="ia-fold"><summary {look.kind("ia-line")}>{_icon(symbol, level, "", look)} '
-        f"<b>{escape(asked.title or asked.tool)}</b> "
+        f"<b>{html.escape(title)}</b> "
         f'<small {look.kind("ia-meta")}>{word}{reason}</small></summary>'
-        f"<div {look.kind('ia-body')}>"
+        f"<div {look.kind('ia-body')}>{warned}{words}"
         f"{code_block(_cut(exact(asked.text), look.output_chars), asked.language, '', look)}</div></details>"
     )
 

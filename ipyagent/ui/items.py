@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 from ipyagent.journal.events import Block, MemorySaved, MessageKind, PermissionAsked, Recalled, Step, TurnEnded
+from ipyagent.ui.escape import line
 
 PICTURES = ("image/png", "image/jpeg", "image/gif", "image/webp")
 """Media types that are shown as pictures; SVG may carry scripts and is not among them."""
@@ -66,13 +67,23 @@ class NoticeItem:
 
 @dataclass(frozen=True, slots=True)
 class QuestionItem:
-    """A question that is open (`answer` None), was refused, or ended unanswered (`by` "stop")."""
+    """A question that is open (`answer` None), was refused, or ended unanswered (`by` "stop"). `unrun`: its call was
+    allowed and yet did not run, for `reason`."""
 
     key: str
     asked: PermissionAsked
     answer: Literal["once", "always", "deny"] | None = None
     by: str = ""
     reason: str = ""
+    unrun: bool = False
+
+
+def heading(asked: PermissionAsked) -> tuple[str, str, str]:
+    """Of a question each on one line: the danger, our title, and what the model says of its call ("": nothing)."""
+    title = line(asked.title or f"Run {asked.tool}?")
+    danger = line(asked.danger)
+    said = line(asked.said, 240)
+    return danger[:1].upper() + danger[1:], title, f"The model says: “{said}”" if said else ""
 
 
 @dataclass(frozen=True, slots=True)

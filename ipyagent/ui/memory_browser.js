@@ -264,7 +264,7 @@ function render({ model, el }) {
     editor.setAttribute("aria-label", `Text of ${shown.name}, with its header`);
     const save = () => ask({ kind: "save", path: shown.path, text: editor.value, digest: shown.digest }, (message) => (message.failed ? editor?.focus() : changed(message)));
     editor.addEventListener("keydown", (event) => {
-      if (event.key === "s" && (event.ctrlKey || event.metaKey)) {
+      if (event.isTrusted && event.key === "s" && (event.ctrlKey || event.metaKey)) {
         event.preventDefault();
         save();
       }
@@ -372,7 +372,7 @@ function render({ model, el }) {
   const attempt = () => {
     if (query.value.trim()) ask({ kind: "recall", query: query.value }, (message) => message.tried && tried(message.tried, message.why));
   };
-  query.addEventListener("keydown", (event) => event.key === "Enter" && !event.isComposing && attempt());
+  query.addEventListener("keydown", (event) => event.isTrusted && event.key === "Enter" && !event.isComposing && attempt());
   const asking = element("div", "im-actions");
   asking.append(query, button("Try", attempt, "ia-primary"));
   tester.append(asking, found);

@@ -103,7 +103,8 @@ function makeBar(model) {
   const stop = element("button", "ia-stop", "Stop");
   stop.type = "button";
   stop.title = "Stop the agent; what already ran stays";
-  stop.addEventListener("click", () => {
+  stop.addEventListener("click", (event) => {
+    if (!event.isTrusted) return;
     stop.disabled = true;
     model.send({ kind: "stop" });
   });
@@ -154,6 +155,64 @@ function fillPiece(node, piece) {
   if (live) live.scrollTop = live.scrollHeight;
 }
 
+const nameOf = (card) => `${card.dataset.call} ${card.dataset.digest}`;
+
+// Allow stays shut until all of what would run was in sight: it fits its box, was scrolled to its end or unfolded.
+function watch(card, seen) {
+  const box = card.querySelector(".ia-full");
+  const rest = card.querySelector(".ia-rest");
+  const total = box.textContent.replace(/\n$/, "").split("\n").length;
+  const look = () => {
+    const room = box.clientHeight;
+    if (room && box.scrollTop + room >= box.scrollHeight - 2) seen.add(nameOf(card));
+    const done = seen.has(nameOf(card));
+    rest.hidden = done && (total < 2 || card.dataset.long === undefined);
+    if (!done) card.dataset.long = "";
+    card.querySelector("[data-unfold]").hidden = done;
+    card.querySelector(".ia-count").textContent = done ? lines(total) : `${lines(total)}, ${linesInSight(box)} shown`;
+    if (card.classList.contains("ia-answered")) return;
+    for (const button of card.querySelectorAll("[data-act]:not([data-act=deny])")) {
+      button.disabled = !done;
+      if (button.dataset.act === "once") button.title = done ? "" : "First look at all of it";
+    }
+  };
+  box.addEventListener("scroll", look, { passive: true });
+  new ResizeObserver(look).observe(box);
+  look();
+}
+
+const lines = (count) => `${count.toLocaleString("en")} line${count === 1 ? "" : "s"}`;
+
+function unfold(card, seen) {
+  seen.add(nameOf(card));
+  const box = card.querySelector(".ia-full");
+  box.classList.add("ia-unfolded");
+  box.dispatchEvent(new Event("scroll"));
+  box.focus({ preventScroll: true });
+}
+
+// How many lines of the box's text end within its frame, by halving.
+function linesInSight(box) {
+  const texts = [];
+  const walker = document.createTreeWalker(box, NodeFilter.SHOW_TEXT);
+  while (walker.nextNode()) texts.push(walker.currentNode);
+  const ends = [];
+  for (const node of texts)
+    for (let at = node.data.indexOf("\n"); at >= 0; at = node.data.indexOf("\n", at + 1)) ends.push([node, at]);
+  const bottom = box.getBoundingClientRect().top + box.clientTop + box.clientHeight;
+  const range = document.createRange();
+  let low = 0;
+  let high = ends.length;
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    range.setStart(...ends[middle]);
+    range.setEnd(ends[middle][0], ends[middle][1] + 1);
+    if (range.getBoundingClientRect().bottom <= bottom) low = middle + 1;
+    else high = middle;
+  }
+  return low;
+}
+
 function render({ model, el }) {
   const store = storeOf(model);
   const root = element("section", "ipyagent ia-look ia-panel tex2jax_ignore mathjax_ignore");
@@ -166,6 +225,7 @@ function render({ model, el }) {
   root.append(log, alert, bar);
   el.append(root);
   const nodes = new Map();
+  const seen = new Set(); // questions whose whole text was in sight in this view
 
   const view = (op) => {
     const [kind, id] = op;
@@ -183,7 +243,9 @@ function render({ model, el }) {
       const card = node.querySelector(".ia-card");
       node.classList.toggle("ia-asking", Boolean(card));
       if (card) {
-        alert.textContent = "Permission needed: " + card.querySelector(".ia-ask").textContent;
+        watch(card, seen);
+        const told = [".ia-danger", ".ia-ask"].map((part) => card.querySelector(part)?.querySelector("b").textContent);
+        alert.textContent = "Permission needed: " + told.filter(Boolean).join(". ");
         card.scrollIntoView({ block: "nearest" });
       }
     } else if (kind === "tail") {
@@ -199,7 +261,9 @@ function render({ model, el }) {
     }
   };
 
+  // An event that a script of the page made is nobody's answer.
   const answer = (card, choice) => {
+    if (choice !== "deny" && !seen.has(nameOf(card))) return;
     for (const control of card.querySelectorAll("button, input")) control.disabled = true;
     card.classList.add("ia-answered");
     model.send({
@@ -208,6 +272,8 @@ function render({ model, el }) {
     });
   };
   root.addEventListener("click", (event) => {
+    if (!event.isTrusted) return;
+    if (event.target.closest("[data-unfold]")) return unfold(event.target.closest(".ia-card"), seen);
     const button = event.target.closest("button[data-act]");
     const card = button?.closest(".ia-card");
     if (card && !button.disabled) answer(card, button.dataset.act);
@@ -218,6 +284,7 @@ function render({ model, el }) {
   });
   root.addEventListener("keydown", (event) => {
     event.stopPropagation();
+    if (!event.isTrusted) return;
     const fold = event.key === "Escape" && event.target.closest("details[open]");
     if (fold) {
       fold.open = false;

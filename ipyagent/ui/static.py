@@ -14,7 +14,7 @@ from ipyagent.journal.protocols import Status
 from ipyagent.ui import markdown
 from ipyagent.ui.calls import main_argument, sources
 from ipyagent.ui.children import child_line, child_markdown
-from ipyagent.ui.escape import escape, line, output, plain
+from ipyagent.ui.escape import escape, exact, line, output, plain
 from ipyagent.ui.fragments import Look, item_html
 from ipyagent.ui.items import (
     ChildItem,
@@ -28,6 +28,7 @@ from ipyagent.ui.items import (
     TextItem,
     ThinkingItem,
     ToolItem,
+    heading,
 )
 from ipyagent.ui.memory_chips import Deed, recalled_lines, saved_text
 from ipyagent.ui.messages import message_line, message_markdown
@@ -88,13 +89,15 @@ def _html(items: Sequence[Item], footer: str, doors: Mapping[Deed, str], cells: 
         if sum(map(len, parts)) <= BUNDLE_CHARS:
             break
     kept: list[str] = []
-    room = BUNDLE_CHARS
-    for part in parts:
-        room -= len(part)
-        if room < 0:
-            kept.append("<p><em>The rest is left out of the notebook; the session's transcript has it.</em></p>")
-            break
-        kept.append(part)
+    asking = [isinstance(item, QuestionItem) and item.answer is None for item in items]
+    room = BUNDLE_CHARS - sum(len(part) for part, open_one in zip(parts, asking, strict=True) if open_one)
+    for part, open_one in zip(parts, asking, strict=True):
+        if open_one:  # what is asked about is never left out
+            kept.append(part)
+        elif room >= 0:
+            room -= len(part)
+            rest = "<p><em>The rest is left out of the notebook; the session's transcript has it.</em></p>"
+            kept.append(part if room >= 0 else rest)
     small = f'<div style="margin-top:4px;opacity:.75"><small>{escape(footer)}</small></div>' if footer else ""
     small += _as_cells(cells) if cells else ""
     return _FRAME + "\n".join(kept) + small + "</div>"
@@ -139,7 +142,7 @@ def _markdown(items: Sequence[Item], footer: str) -> str:
             case NoticeItem():
                 parts.append(f"**{_words(item.text)}**" if item.level == "error" else f"*{_words(item.text)}*")
             case QuestionItem():
-                parts += [f"*{_words(question_words(item))}*", _fence(_short(plain(item.asked.text), 4_000), "text")]
+                parts += [f"*{_words(question_words(item))}*", _fence(_asked_text(item), "text")]
             case MemoriesItem():
                 head, *rows = recalled_lines(item)
                 parts.append("\n".join([f"*{_words(head)}*", "", *(f"- {_words(row)}" for row in rows)]))
@@ -176,7 +179,7 @@ def plain_text(items: Sequence[Item], footer: str, output_chars: int = 2_000) ->
             case NoticeItem():
                 parts.append(f"[{plain(item.text)}]")
             case QuestionItem():
-                parts.append(f"[{line(question_words(item))}]\n{_indented(_short(plain(item.asked.text), 4_000))}")
+                parts.append(f"[{line(question_words(item))}]\n{_indented(_asked_text(item))}")
             case MemoriesItem():
                 parts.append("[" + "\n".join(recalled_lines(item)) + "]")
             case SavedItem():
@@ -201,8 +204,15 @@ def question_words(item: QuestionItem) -> str:
     elif item.answer is None or item.answer == "deny":
         end = "not answered"
     else:
-        end = "allowed"
-    return f"{item.asked.title or item.asked.tool} ({end})"
+        end = f"allowed, but not run: {item.reason}" if item.unrun else "allowed"
+    danger, title, said = heading(item.asked)
+    return " · ".join(part for part in (danger, f"{title} ({end})", said) if part)
+
+
+def _asked_text(item: QuestionItem) -> str:
+    """Of an open question all."""
+    text = exact(item.asked.text)
+    return text if item.answer is None else _short(text, 4_000)
 
 
 def _tool_words(item: ToolItem) -> str:

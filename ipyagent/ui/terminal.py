@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TextIO, assert_never
 from ipyagent.journal.events import Event, PermissionAnswered, PermissionAsked, Streamed
 from ipyagent.journal.protocols import Answer, Status
 from ipyagent.ui import markdown
-from ipyagent.ui.asking import ReadLine, ask_on_a_line
+from ipyagent.ui.asking import COLUMNS, ROWS, ReadLine, ask_on_a_line, pages_of
 from ipyagent.ui.calls import main_argument, sources
 from ipyagent.ui.children import child_line
 from ipyagent.ui.escape import exact, line, output, plain
@@ -29,6 +29,7 @@ from ipyagent.ui.items import (
     ThinkingItem,
     ToolItem,
     call_key,
+    heading,
 )
 from ipyagent.ui.memory_chips import recalled_lines, saved_text
 from ipyagent.ui.messages import message_line
@@ -84,7 +85,12 @@ class TerminalSurface:
     async def ask(self, asked: PermissionAsked) -> Answer:
         if self._transcript.item(call_key(asked.call)) is None:
             self.show(asked)
-        return await ask_on_a_line(self._read_line, asked)
+        size = self._console.size if self._console is not None else None
+        rows, columns = (max(size.height - 6, 8), max(size.width - 4, 20)) if size else (ROWS, COLUMNS)
+        pages = pages_of(exact(asked.text), rows, columns)
+        return await ask_on_a_line(
+            self._read_line, asked, pages=pages, show=lambda page: self._source(page, asked.language, 0)
+        )
 
     def close(self) -> None:
         if self._closed or self._console is None:
@@ -199,8 +205,12 @@ class TerminalSurface:
         self._print(f"{symbol} {line(item.name, 60)}" + (f"  {' · '.join(extra)}" if extra else ""), style)
 
     def _question(self, asked: PermissionAsked) -> None:
-        self._print("? " + line(asked.title or f"Run {asked.tool}?"), "bold yellow")
-        self._source(exact(asked.text), asked.language, 0)
+        danger, title, said = heading(asked)
+        if danger:
+            self._print(f"! {danger}", "bold red")
+        self._print(f"? {title}", "bold yellow")
+        if said:
+            self._print(said, "dim")
 
     # ------------------------------------------------------------------ printing
 

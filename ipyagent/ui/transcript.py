@@ -35,6 +35,7 @@ from ipyagent.journal.events import (
     UsageReported,
 )
 from ipyagent.ui.children import child_item, child_key
+from ipyagent.ui.escape import line
 from ipyagent.ui.items import (
     Item,
     Level,
@@ -238,6 +239,8 @@ class Transcript:
         if isinstance(before, QuestionItem):
             if before.answer is None and event.is_error:
                 return self._put(replace(before, answer="deny", by="stop"))
+            if before.answer != "deny" and event.is_error:
+                return self._put(replace(before, unrun=True, reason=line(content(event.blocks)[0], 200)))
             return key  # the refusal is shown; the result only tells the model the same
         if isinstance(before, PlanItem | MessageItem):
             return key  # the plan, or the message, itself is shown

@@ -89,6 +89,28 @@ def question() -> list[Event]:
     ]  # fmt: skip
 
 
+HERE = "cat > /tmp/plan.txt <<'EOF'\n" + "\n".join(f"step {n}: look at the table again" for n in range(1, 81)) + "\nEOF"
+DISTANT = {
+    "blanks": "ls data" + " " * 600 + "; rm -rf ~/work",
+    "tabs": "ls data" + "\t" * 200 + "; rm -rf ~/work",
+    "empty": "ls data" + "\n" * 401 + "rm -rf ~/work",
+    "here": HERE,
+}
+
+
+def far(name: str) -> list[Event]:
+    """A shell command that ends where nobody looks, under words that calm."""
+    command = DISTANT[name]
+    danger = "" if name == "here" else "it deletes files (rm)"
+    return [
+        said("I look at what is there."),
+        PermissionAsked(
+            call="t8", tool="shell", title="Run this command?", text=command, language="bash", danger=danger,
+            pattern=f"shell({command})", digest=name, said="Verified safe by ipyagent",
+        ),
+    ]  # fmt: skip
+
+
 def ended(status: Literal["finished", "stopped", "failed", "limit", "refused"], message: str = "") -> list[Event]:
     return [TurnEnded(status=status, message=message, seconds=6.2)]
 
@@ -120,6 +142,7 @@ def state(name: str) -> tuple[list[Event], Status]:
         "thinking": ("thinking", [Streamed(channel="thinking", text=THOUGHT * 3)]),
         "streaming": ("writing", [*memories()[:1], Streamed(channel="text", text=ANSWER[:240])]),
         "running": ("running python", [*running, *streamed]),
+        **{f"far_{name}": ("waiting for your answer", far(name)) for name in DISTANT},
         "asking": ("waiting", [said("I drop the rows with missing values."), *question()]),
         "aside": ("waiting for the model", aside()),
         "finished": ("finished", [*memories(), *work(), said(ANSWER), *ended("finished")]),

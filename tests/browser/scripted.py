@@ -175,6 +175,18 @@ async def refuse(turn: Turn) -> str:
     return f"{answer.answer}: {answer.reason}"
 
 
+async def far(turn: Turn) -> str:
+    """More rows than its box shows."""
+    turn.phase("waiting for your answer")
+    text = "\n".join(f"echo {n}" for n in range(200))
+    asked = PermissionAsked(call="t6", tool="shell", title="Run this command?", text=text, language="bash",
+                            pattern=f"shell({text})", digest="d6")  # fmt: skip
+    answer = await turn.surface.ask(asked)
+    turn.show(PermissionAnswered(call="t6", answer=answer.answer, by=answer.by, reason=answer.reason))
+    turn.show(TurnEnded(status="finished", seconds=1.0))
+    return answer.answer
+
+
 async def idle(turn: Turn) -> str:
     """Works until it is stopped."""
     turn.phase("waiting for the model")
@@ -214,7 +226,7 @@ async def flood(turn: Turn) -> str:
 
 
 TURNS: dict[str, Callable[[Turn], Awaitable[str]]] = {
-    "whole": whole, "refuse": refuse, "idle": idle, "flood": flood, "block": block,
+    "whole": whole, "refuse": refuse, "idle": idle, "flood": flood, "block": block, "far": far,
 }  # fmt: skip
 
 

@@ -280,9 +280,10 @@ def test_a_childs_question_is_asked_under_its_name(make_rig: Make) -> None:
     rig.rules["go"] = asks(order("first job", "one job"), order("second job", "two job"))
     rig.rules["one job"] = works("hand_back(one=1)")
     rig.rules["two job"] = works("hand_back(two=2)")
-    person = Person(lambda asked: Answer("once" if asked.title.startswith("first") else "deny", "not that"))
+    person = Person(lambda asked: Answer("once" if asked.said.startswith("first") else "deny", "not that"))
     rig.turn("go", person)
-    assert sorted(asked.title.partition(":")[0] for asked in person.asked) == ["first-job", "second-job"]
+    assert sorted(asked.said for asked in person.asked) == ["first-job", "second-job"]
+    assert {asked.title for asked in person.asked} == {"A sub-agent asks: Run this code?"}
     assert "one" in rig.names
     assert "two" not in rig.names
     assert len(rig.of(PermissionAsked)) == 2

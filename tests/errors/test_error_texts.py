@@ -57,7 +57,6 @@ NOTHING_TO_DO = {
         "cut off: the kernel stopped", "The reply broke off here; what arrived is kept",
         "{…}: the results of this message stay whole", "a result could not be kept in a file ({…}): it is cut",
         "{…}; recall goes by words alone, or without", "what is worth remembering was not saved: {…}",
-        "the rule holds in this session only",
         "session {…} is open in another kernel: going on in a copy of it", "MCP servers did not stop by themselves",
         "ipyagent: saving what is worth remembering (Ctrl-C", "{…}, {…} failures in a row;", "{…};",
     ),

@@ -15,7 +15,7 @@ from nbformat.v4 import new_code_cell, new_notebook
 
 import ipyagent
 from ipyagent.errors import ToolFailure
-from ipyagent.journal.events import PermissionAnswered, PermissionAsked, ToolCalled, ToolReturned
+from ipyagent.journal.events import LayerFailed, PermissionAnswered, PermissionAsked, ToolCalled, ToolReturned
 from ipyagent.journal.protocols import Answer, ToolOutput, Workspace
 from ipyagent.practice.replies import calls, text, tool
 
@@ -257,6 +257,43 @@ def test_allowed_always_the_like_is_not_asked_again(make_rig: Callable[..., Rig]
     assert len(person.asked) == 1
     answers = [event.answer for event in rig.events() if isinstance(event, PermissionAnswered)]
     assert answers == ["always"]
+
+
+def test_always_that_cannot_be_stored_is_allowed_once_and_says_why(make_rig: Callable[..., Rig]) -> None:
+    rig = asking(make_rig)
+    store = rig.agent.permissions._store
+
+    def block(asked: PermissionAsked) -> Answer:
+        store.parent.mkdir(parents=True, exist_ok=True)
+        store.mkdir()
+        return Answer("always")
+
+    rig.server.script(tool("python", {"code": "n = 1"}), text("ok"))
+    assert rig.fault_turn(person=Person(block)).status == "finished"
+    assert rig.agent.shell.user_ns["n"] == 1
+    events = rig.events()
+    assert [event.answer for event in events if isinstance(event, PermissionAnswered)] == ["once"]
+    (told,) = [event.why for event in events if isinstance(event, LayerFailed)]
+    assert told.startswith("Allowed this once, not always: ")
+    assert str(store) in told
+    assert "directory" in told
+
+
+def test_always_for_what_changed_meanwhile_stores_no_rule(make_rig: Callable[..., Rig]) -> None:
+    rig = asking(make_rig)
+    (rig.agent.project.root / "a.py").write_text("one\n")
+
+    def change(asked: PermissionAsked) -> Answer:
+        (rig.agent.project.root / "a.py").write_text("two\n")
+        return Answer("always")
+
+    rig.server.script(
+        tool("read_file", {"path": "a.py"}), tool("edit_file", {"path": "a.py", "old": "one", "new": "1"}), text("ok")
+    )
+    assert rig.fault_turn(person=Person(change)).status == "finished"
+    assert "changed since" in result_text(rig.results()[-1])
+    assert [event.answer for event in rig.events() if isinstance(event, PermissionAnswered)] == ["once"]
+    assert rig.agent.permissions.rules == ()
 
 
 def test_a_question_is_on_the_disk_before_it_is_asked(make_rig: Callable[..., Rig]) -> None:

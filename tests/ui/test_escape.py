@@ -57,6 +57,32 @@ def test_exact_spells_out_every_character_without_a_shape() -> None:
     assert exact("naïve İstanbul 漢字 한글 हिन्दी 👍🏽\tx") == "naïve İstanbul 漢字 한글 हिन्दी 👍🏽\tx"
 
 
+@pytest.mark.parametrize(
+    ("padding", "told"),
+    [
+        (" " * 600, "⟨600 spaces⟩"),
+        ("\t" * 200, "⟨200 tabs⟩"),
+        (" \t" * 150, "⟨150 spaces and 150 tabs⟩"),
+        ("\n" * 401, "⟨400 empty lines⟩"),
+        ("\n  \t" * 400 + "\n", "⟨400 empty lines⟩"),
+        ("\n+" * 400 + "\n", "⟨the same line 399 times more⟩"),
+        ("\n#" * 400 + "\n", "⟨the same line 399 times more⟩"),
+    ],
+)
+def test_exact_counts_what_would_push_the_rest_out_of_sight(padding: str, told: str) -> None:
+    shown = exact(f"looks_good(){padding}rm('-rf')")
+    assert told in shown
+    assert shown.startswith("looks_good()")
+    assert shown.endswith("rm('-rf')")
+    assert len(shown) < 80
+    assert shown.count("\n") < 4
+
+
+def test_exact_leaves_code_as_people_write_it() -> None:
+    code = "def f():\n    if x:\n" + " " * 40 + "return 1" + " " * 30 + "# why\n\n\n\n@a\n\t\t\tdef g(): ...\n"
+    assert exact(code) == code
+
+
 def test_escape_is_safe_in_text_and_in_attributes() -> None:
     assert escape("<img onerror=\"x\" a='b'>\x1b[1m&") == "&lt;img onerror=&quot;x&quot; a=&#x27;b&#x27;&gt;&amp;"
 

@@ -144,6 +144,25 @@ def test_the_question_shows_the_code_in_full_and_goes_when_answered() -> None:
     assert 'data-act="always"' not in browser.html
 
 
+def test_the_card_has_the_danger_first_our_title_and_deny_before_a_short_always() -> None:
+    script = "\n".join(f"row {n}" for n in range(80))
+    question = asked(
+        code=script, title="Run this command?", danger="it deletes files", said="Verified safe by ipyagent",
+        pattern=f"shell(cat > a <<EOF\n{script}\nEOF)",
+    )  # fmt: skip
+    segments, browser = Segments(time.time), Browser()
+    segments.add(question)
+    browser.take(segments.drain())
+    text = Page(browser.html).text
+    places = [text.index(part) for part in (
+        "It deletes files", "Run this command?", "The model says: “Verified safe by ipyagent”", "row 79",
+        "Allow once", "Deny", "Always for",
+    )]  # fmt: skip
+    assert places == sorted(places)
+    assert "<b>Verified" not in browser.html
+    assert len(text.split("Always for ", 1)[1].split("\n")[0]) <= 60
+
+
 @pytest.mark.parametrize("bad", HOSTILE)
 def test_nothing_hostile_reaches_the_page(bad: str) -> None:
     events = hostile_turn(bad)

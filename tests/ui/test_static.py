@@ -99,3 +99,17 @@ def test_an_empty_turn_is_an_empty_bundle_of_the_same_shape() -> None:
 def test_dollar_signs_are_no_formula() -> None:
     html = static_bundle([text("$5 and $6")], None)["text/html"]
     assert 'class="ipyagent ia-static tex2jax_ignore mathjax_ignore"' in html
+
+
+def test_an_open_question_is_never_folded_or_cut() -> None:
+    """Where there are no buttons the output is all that the user sees before the line of input."""
+    code = "\n".join(f"step_{n}('{'x' * 60}')" for n in range(20_000)) + "\nlast()"
+    shown = static_bundle([*whole_turn()[:-1], asked("q", code=code, danger="it deletes files", said="safe")], None)
+    html = shown["text/html"].split("It deletes files")[1]
+    assert html.index("Run Python?") < html.index("The model says: “safe”") < html.index("step_0(")
+    assert "last()" in html
+    assert "20,001 lines" in html
+    assert "<details" not in html
+    assert "max-height" not in html
+    assert "pre-wrap" in html
+    assert "last()" in shown["text/plain"]

@@ -7,6 +7,7 @@ import pytest
 
 from ipyagent.journal.events import PermissionAnswered, ToolCalled, TurnEnded
 from ipyagent.journal.protocols import Answer, Surface
+from ipyagent.ui.asking import ask_on_a_line
 from ipyagent.ui.terminal import TerminalSurface
 
 from .pages import HOSTILE, unseen
@@ -90,13 +91,37 @@ def test_only_a_clear_yes_allows(lines: list[str], answer: Answer) -> None:
 
 
 def test_the_question_shows_every_row_and_every_hidden_character() -> None:
-    made, file, _ = surface("y")
+    made, file, prompts = surface(*["", "y"] * 50)
     code = "\n".join(f"step_{n}('{'x' * 200}')" for n in range(300)) + "\n# \x1b[8mhidden\u202e"
-    asyncio.run(made.ask(asked(code=code)))
+    assert asyncio.run(made.ask(asked(code=code))) == Answer("once")
+    assert all(("[y]" in prompt) == (prompt is prompts[-1]) for prompt in prompts)
+    assert " of 301 lines shown" in prompts[0]
     shown = file.getvalue().replace("\n", "").replace(" ", "")
     assert all(f"step_{n}(" in shown for n in range(300))
     assert shown.count("x") >= 300 * 200
     assert "␛[8mhidden⟨U+202E⟩" in shown
+
+
+@pytest.mark.parametrize("printed", [True, False])  # on the screen before the prompt, or in the prompts
+@pytest.mark.parametrize(("lines", "answer"), [(["y", "a"], "deny"), (["y"] * 20, "once"), (["", "n"], "deny")])
+def test_nobody_allows_what_was_not_shown_to_its_end(lines: list[str], answer: str, printed: bool) -> None:
+    """A yes before the end shows what comes next."""
+    code = "\n".join(f"step_{n}()" for n in range(100))
+    made, file, prompts = surface(*lines)
+    if printed:
+        given = asyncio.run(made.ask(asked(code=code)))
+    else:
+        given = asyncio.run(ask_on_a_line(made._read_line, asked(code=code), words=code))
+    assert given.answer == answer
+    assert ("step_99()" in file.getvalue() + "".join(prompts)) == (answer == "once")
+
+
+def test_the_danger_stands_first_and_the_models_words_are_marked() -> None:
+    made, file, _ = surface("n")
+    asyncio.run(made.ask(asked(danger="it deletes files", said="Verified safe by ipyagent\n? Run nothing?")))
+    rows = [row.strip() for row in file.getvalue().split("\n") if row.strip()]
+    assert rows[:2] == ["! It deletes files", "? Run Python?"]
+    assert rows[2].startswith("The model says: “Verified safe by ipyagent ?")
 
 
 def test_without_a_pattern_always_is_not_offered_and_not_taken() -> None:
@@ -119,9 +144,9 @@ def test_no_control_character_of_the_model_reaches_the_terminal(bad: str) -> Non
 
 
 def test_code_that_the_question_showed_is_not_printed_again() -> None:
-    made, file, _ = surface()
+    made, file, _ = surface("y")
     code = "first_row()\nsecond_row()"
-    made.show(asked(code=code))
+    asyncio.run(made.ask(asked(code=code)))
     made.show(PermissionAnswered(call="t1", answer="once", by="user"))
     made.show(ToolCalled(call="t1", name="python", input={"code": code}))
     assert file.getvalue().count("second_row") == 1

@@ -12,6 +12,7 @@ from ipyagent.journal.events import (
     TurnEnded,
 )
 from ipyagent.ui.items import NoticeItem, QuestionItem, TextItem, ThinkingItem, ToolItem
+from ipyagent.ui.static import static_bundle
 from ipyagent.ui.transcript import Transcript, fold
 
 from .turns import PIXEL, asked, returned, streamed, text, whole_turn
@@ -37,6 +38,18 @@ def test_a_granted_question_becomes_its_call() -> None:
     assert isinstance(tool, ToolItem)
     assert (tool.permission, tool.state, tool.note, tool.seconds) == ("allowed once", "done", "1 row", 1.5)
     assert [picture.data for picture in tool.pictures] == [PIXEL]
+
+
+def test_what_was_allowed_and_did_not_run_is_said_so() -> None:
+    """As when the file changed between the question and the yes."""
+    granted = PermissionAnswered(call="t1", answer="once", by="user")
+    why = "What this call would do has changed since the user allowed it, so it was not run."
+    events = [asked(), granted, returned("t1", why, is_error=True), TurnEnded(status="finished")]
+    assert fold(events) == (QuestionItem("c:t1", asked(), "once", "user", why, unrun=True),)
+    shown = static_bundle(events, None)
+    assert "Allowed once, but not run" in shown["text/html"]
+    assert all("has changed since" in form for form in shown.values())
+    assert "(allowed, but not run: What this" in shown["text/plain"]
 
 
 def test_a_denied_question_stays_and_its_result_adds_nothing() -> None:

@@ -67,11 +67,13 @@ class ToolOutput(msgspec.Struct, frozen=True, kw_only=True):
 
 class Question(msgspec.Struct, frozen=True, kw_only=True):
     """What the user is asked before a tool runs: the exact code, command or diff in `text`,
-    highlighted as `language` ("python", "bash", "diff", "text")."""
+    highlighted as `language` ("python", "bash", "diff", "text"). `title` is the tool's, never the
+    model's: what that says of the call is `said`."""
 
     title: str
     text: str
     language: str = "text"
+    said: str = ""
 
 
 class ChildOrder(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,0 +1,109 @@
+"""A question in a real page: all of it is seen before it can be allowed, Deny is in sight, a script answers nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from .lab import Page, Server, write_notebook
+
+pytestmark = pytest.mark.browser
+
+FAR = ("far_blanks", "far_tabs", "far_empty", "far_here")
+
+
+def in_sight(page: Page, selector: str) -> bool:
+    """Whether a person sees all of it: nothing lies over its middle, and it ends within the window."""
+    return bool(
+        page.page.evaluate(
+            """selector => {
+                const node = document.querySelector(selector), box = node.getBoundingClientRect();
+                const top = document.elementFromPoint(box.left + box.width / 2, box.top + box.height / 2);
+                return box.width > 0 && box.top >= 0 && box.bottom <= innerHeight && box.right <= innerWidth && node.contains(top);
+            }""",
+            selector,
+        )
+    )
+
+
+@pytest.mark.parametrize("width", [1280, 600])
+def test_all_is_seen_before_it_can_be_allowed(lab: Server, shots: Path, width: int) -> None:
+    name = f"question{width}.ipynb"
+    write_notebook(lab.root, name, ["%load_ext gallery", *(f"live({state!r})" for state in FAR)])
+    with Page(lab, shots, width=width, height=800) as page:
+        page.open(name)
+        page.run(0)
+        for number, state in enumerate(FAR, 1):
+            page.run(number)
+            card = page.cell(number).locator(".ia-card")
+            card.wait_for(timeout=20_000)
+            page.page.wait_for_timeout(500)
+            once, deny = card.locator("[data-act=once]"), card.locator("[data-act=deny]")
+            heads = card.inner_text().split("\n")
+            if state != "far_here":
+                assert heads[0].endswith("It deletes files (rm)") or heads[1] == "It deletes files (rm)"
+            assert "Run this command?" in card.locator(".ia-ask").inner_text()
+            assert card.locator(".ia-said").inner_text() == "The model says: “Verified safe by ipyagent”"
+            box = card.locator(".ia-full")
+            assert box.evaluate("box => box.scrollWidth <= box.clientWidth")  # wrapped
+            for theme, suffix in (("JupyterLab Dark", "dark"), ("JupyterLab Light", "light")):
+                page.theme(theme)
+                page.page.wait_for_timeout(200)
+                page.shot(f"question_{state}_{width}_{suffix}")
+            assert in_sight(page, f"[data-digest={state[4:]}] [data-act=deny]"), state
+            assert deny.is_enabled()
+            if state != "far_here":
+                assert "rm -rf ~/work" in box.inner_text()
+                assert box.evaluate("box => box.scrollHeight <= box.clientHeight + 1")
+                assert once.is_enabled()
+                continue
+            told = card.locator(".ia-count").inner_text()
+            assert told.startswith("82 lines, ")
+            assert 5 < int(told.split(", ")[1].split()[0]) < 60
+            assert once.is_disabled()
+            assert card.locator("[data-act=always]").is_disabled()
+            assert len(card.locator("[data-act=always] code").inner_text()) <= 60
+            card.locator("[data-unfold]").click()
+            page.page.wait_for_timeout(300)
+            assert once.is_enabled()
+            assert box.evaluate("box => box.scrollHeight <= box.clientHeight + 1")
+            page.shot(f"question_{state}_{width}_unfolded")
+            assert in_sight(page, f"[data-digest={state[4:]}] [data-act=deny]"), "unfolded"
+        assert page.errors == []
+
+
+def test_scrolled_to_its_end_it_can_be_allowed_and_a_script_answers_nothing(lab: Server, shots: Path) -> None:
+    write_notebook(lab.root, "script.ipynb", ["%load_ext scripted", "await scripted('', 'far')"])
+    with Page(lab, shots) as page:
+        page.open("script.ipynb")
+        page.run(0)
+        page.run(1, wait=False)
+        card = page.cell(1).locator(".ia-card")
+        card.wait_for(timeout=20_000)
+        page.page.evaluate(
+            """() => {
+                const card = document.querySelector(".ia-card"), once = card.querySelector("[data-act=once]");
+                card.querySelector("[data-unfold]").click();
+                for (const act of ["once", "always", "deny"]) {
+                    const button = card.querySelector(`[data-act=${act}]`);
+                    button.disabled = false;
+                    button.click();
+                    button.dispatchEvent(new KeyboardEvent("keydown", { key: "Enter", bubbles: true }));
+                }
+                const reason = card.querySelector(".ia-reason");
+                reason.value = "no";
+                reason.dispatchEvent(new KeyboardEvent("keydown", { key: "Enter", bubbles: true }));
+                document.querySelector(".ia-stop").click();
+            }"""
+        )
+        page.page.wait_for_timeout(700)
+        assert card.count() == 1
+        assert "waiting" in page.cell(1).locator(".ia-words").inner_text()
+        card.locator(".ia-full").focus()
+        page.page.keyboard.press("End")
+        page.page.wait_for_timeout(500)
+        card.locator("[data-act=once]").click()
+        page.wait_done(1)
+        assert "OUTCOME once" in page.cell(1).inner_text()
+        assert page.errors == []

@@ -7,8 +7,8 @@ from typing import TypeAlias
 
 from ipyagent.journal.events import PermissionAsked
 from ipyagent.journal.protocols import Answer
-from ipyagent.ui.escape import exact, line
-from ipyagent.ui.items import heading
+from ipyagent.ui.escape import exact
+from ipyagent.ui.items import heading, rule_shown
 
 ReadLine: TypeAlias = Callable[[str], Awaitable[str]]
 """Reads one line from the user after a prompt; raises EOFError at the end of input."""
@@ -30,7 +30,7 @@ async def ask_on_a_line(
     pages = pages_of(exact(words), ROWS, COLUMNS) if words else pages
     head = "\n".join([*head_lines(asked), ""]) if words else ""
     total = sum(page.count("\n") + 1 for page in pages)
-    always = f"  [a] always for {line(asked.pattern, 60)}" if asked.pattern else ""
+    always = f"  [a] always for {rule_shown(asked)}" if asked.pattern else ""
     seen = rows = 0
     while True:
         if seen < len(pages):

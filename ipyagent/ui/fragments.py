@@ -31,14 +31,12 @@ from ipyagent.ui.items import (
     ToolItem,
     ToolState,
     heading,
+    rule_shown,
 )
 from ipyagent.ui.memory_chips import Deed, recalled_html, saved_html
 from ipyagent.ui.messages import message_html
 from ipyagent.ui.meter import duration, thousands
 from ipyagent.ui.plan import plan_html
-
-PATTERN_CHARS = 60
-"""Characters of a rule that a question's button shows."""
 
 FULL = (
     "margin:4px 0;padding:6px 10px;background:rgba(128,128,128,.06);"
@@ -210,7 +208,7 @@ def question(item: QuestionItem) -> str:
     danger, title, said = heading(asked)
     always = (
         f'<button type="button" data-act="always" title="{html.escape(exact(asked.pattern)[:2_000])}">'
-        f"<span>Always for <code>{html.escape(line(asked.pattern, PATTERN_CHARS))}</code></span></button>"
+        f"<span>Always for <code>{html.escape(rule_shown(asked))}</code></span></button>"
         if asked.pattern
         else ""
     )
@@ -222,12 +220,12 @@ def question(item: QuestionItem) -> str:
         f'{warned}<div class="ia-ask">{_icon("?", "ia-warning", "")} <b>{html.escape(title)}</b></div>{words}'
         f'<pre class="ia-code ia-full" tabindex="0" role="region" aria-label="What would run"><code>'
         f"{highlight(exact(asked.text), asked.language)}</code></pre>"
-        f'<div class="ia-decide"><div class="ia-rest" hidden><span class="ia-count" role="status"></span>'
-        f'<button type="button" class="ia-low" data-unfold>Show all</button></div>'
+        f'<div class="ia-rest" hidden><span class="ia-count" role="status"></span>'
+        f'<button type="button" class="ia-low" data-next>Show the next</button></div>'
         f'<div class="ia-buttons"><button type="button" data-act="once" class="ia-primary">Allow once</button>'
         f'<button type="button" data-act="deny">Deny</button>{always}'
         f'<input type="text" class="ia-input ia-reason" maxlength="2000" placeholder="Reason (optional, for Deny)" '
-        f'aria-label="Reason for denying, optional"></div></div></section>'
+        f'aria-label="Reason for denying, optional"></div></section>'
     )
 
 

@@ -7,10 +7,13 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 from ipyagent.journal.events import Block, MemorySaved, MessageKind, PermissionAsked, Recalled, Step, TurnEnded
-from ipyagent.ui.escape import line
+from ipyagent.ui.escape import exact, line
 
 PICTURES = ("image/png", "image/jpeg", "image/gif", "image/webp")
 """Media types that are shown as pictures; SVG may carry scripts and is not among them."""
+
+RULE_CHARS = 60
+"""Characters of a rule that a question shows beside "always"."""
 
 _BASE64 = re.compile(r"[A-Za-z0-9+/=\s]+")
 
@@ -84,6 +87,11 @@ def heading(asked: PermissionAsked) -> tuple[str, str, str]:
     danger = line(asked.danger)
     said = line(asked.said, 240)
     return danger[:1].upper() + danger[1:], title, f"The model says: “{said}”" if said else ""
+
+
+def rule_shown(asked: PermissionAsked) -> str:
+    """The beginning of the rule that "always" would store, on one line."""
+    return line(exact(asked.pattern).replace("\n", " ⏎ "), RULE_CHARS)
 
 
 @dataclass(frozen=True, slots=True)

@@ -157,19 +157,20 @@ function fillPiece(node, piece) {
 
 const nameOf = (card) => `${card.dataset.call} ${card.dataset.digest}`;
 
-// Allow stays shut until all of what would run was in sight: it fits its box, was scrolled to its end or unfolded.
+// Allow stays shut until all of what would run was in sight: it fits its box or was scrolled to its end.
 function watch(card, seen) {
   const box = card.querySelector(".ia-full");
   const rest = card.querySelector(".ia-rest");
   const total = box.textContent.replace(/\n$/, "").split("\n").length;
+  let most = 0;
   const look = () => {
     const room = box.clientHeight;
     if (room && box.scrollTop + room >= box.scrollHeight - 2) seen.add(nameOf(card));
     const done = seen.has(nameOf(card));
-    rest.hidden = done && (total < 2 || card.dataset.long === undefined);
-    if (!done) card.dataset.long = "";
-    card.querySelector("[data-unfold]").hidden = done;
-    card.querySelector(".ia-count").textContent = done ? lines(total) : `${lines(total)}, ${linesInSight(box)} shown`;
+    if (!done) most = Math.max(most, linesInSight(box));
+    rest.hidden = done && !most; // it fitted
+    card.querySelector("[data-next]").hidden = done;
+    card.querySelector(".ia-count").textContent = `${lines(total)}, ${done ? "all" : most} shown`;
     if (card.classList.contains("ia-answered")) return;
     for (const button of card.querySelectorAll("[data-act]:not([data-act=deny])")) {
       button.disabled = !done;
@@ -182,14 +183,6 @@ function watch(card, seen) {
 }
 
 const lines = (count) => `${count.toLocaleString("en")} line${count === 1 ? "" : "s"}`;
-
-function unfold(card, seen) {
-  seen.add(nameOf(card));
-  const box = card.querySelector(".ia-full");
-  box.classList.add("ia-unfolded");
-  box.dispatchEvent(new Event("scroll"));
-  box.focus({ preventScroll: true });
-}
 
 // How many lines of the box's text end within its frame, by halving.
 function linesInSight(box) {
@@ -273,7 +266,8 @@ function render({ model, el }) {
   };
   root.addEventListener("click", (event) => {
     if (!event.isTrusted) return;
-    if (event.target.closest("[data-unfold]")) return unfold(event.target.closest(".ia-card"), seen);
+    const box = event.target.closest("[data-next]")?.closest(".ia-card").querySelector(".ia-full");
+    if (box) return box.scrollBy(0, box.clientHeight - 20);
     const button = event.target.closest("button[data-act]");
     const card = button?.closest(".ia-card");
     if (card && !button.disabled) answer(card, button.dataset.act);

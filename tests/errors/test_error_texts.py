@@ -63,7 +63,7 @@ NOTHING_TO_DO = {
     "a bug of ours: the report's place follows, or the reason there is none": ("internal error {…}: {…}; ",),
     "a name that cannot be: the second hole is what to use instead": ("a memory cannot be called {…}: it {…}; {…}",),
     "the deed's own error follows, and says what to do": (
-        "not undone: {…}", "dream, {…}: {…}", "dream of your memories",
+        "not undone: {…}", "Allowed this once, not always: {…}", "dream, {…}: {…}", "dream of your memories",
     ),
     "a part of a line that goes on with what may be saved instead": ("not changed: ",),
     "says what a right one is": ("{…} names a folder; a memory is a file in", "{…} is not an http or https address",

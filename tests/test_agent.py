@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,7 @@ from ipyagent.assembly.listening import Unseen
 from ipyagent.errors import AgentError, NoCredentials, UsageError
 from ipyagent.journal.events import Streamed, ToolReturned, TurnEnded, UserSaid
 from ipyagent.journal.journal import TRANSCRIPT, read_events
+from ipyagent.loop.session import Session
 from ipyagent.practice.replies import fault, text
 from ipyagent.practice.replies import tool as calls
 from ipyagent.practice.server import PracticeServer
@@ -380,3 +383,31 @@ def free(agent: Agent) -> bool:
     except UsageError:
         return False
     return True
+
+
+def test_a_session_that_was_let_go_leaves_memory(make: Make, server: PracticeServer) -> None:
+    agent = make()
+    known: list[weakref.ref[Session]] = []
+
+    def ask(**options: Any) -> None:
+        server.script(calls("python", {"code": "n = 1"}), text("ok"))
+        assert agent.run_sync("once more", **options).status == "finished"
+        gc.collect()
+        alive = [each for each in gc.get_objects() if isinstance(each, Session)]
+        known.extend(weakref.ref(each) for each in alive if weakref.ref(each) not in known)
+
+    ask()
+    ask(fresh=True)
+    ask(fresh=True)
+    ask(fork=True)
+    first = agent.session
+    agent.new()
+    ask()
+    agent.fork()
+    ask()
+    assert first is not None
+    agent.resume(first.journal.session)
+    del first
+    ask()
+    gc.collect()
+    assert [ref() for ref in known if ref() is not None] == [agent.session]

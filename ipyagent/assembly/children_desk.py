@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
+from weakref import WeakSet
 
 import msgspec
 
@@ -64,7 +65,7 @@ class ChildrenDesk:
         self._spent = spent
         self._notice = notice
         self._told: set[str] = set()
-        self._families: dict[str, Family] = {}
+        self._families: WeakSet[Family] = WeakSet()
         self._at_work: Session | None = None
         self.mains = Mains()
 
@@ -85,15 +86,15 @@ class ChildrenDesk:
 
     def family(self, session: Session) -> Family:
         """The sub-agents of a session."""
-        name = session.journal.session
-        known = self._families.get(name)
-        if known is None or known.session is not session:
-            known = self._families[name] = Family(session, self)
-        return known
+        if not isinstance(session.children, Family):
+            family = session.children = Family(session, self)
+            self._families.add(family)
+        assert isinstance(session.children, Family)
+        return session.children
 
     def running(self) -> tuple[Child, ...]:
         """Those of every session that have not ended."""
-        return tuple(child for family in self._families.values() for child in family.running())
+        return tuple(child for family in tuple(self._families) for child in family.running())
 
     @contextmanager
     def turn(self, session: Session, main: MainThread) -> Iterator[None]:
@@ -110,13 +111,12 @@ class ChildrenDesk:
 
     def stop(self, why: str = "the user stopped it", name: str = "") -> None:
         """Stop one, or all, of every session. On the agent thread."""
-        for family in self._families.values():
+        for family in tuple(self._families):
             family.stop(why, name)
 
     async def close(self, why: str = "the session was let go of") -> None:
         """Stop all and wait for it, a short time."""
-        await asyncio.gather(*(family.stopped(why) for family in self._families.values()))
-        self._families.clear()
+        await asyncio.gather(*(family.stopped(why) for family in tuple(self._families)))
 
     # ------------------------------------------------------------------ a nursery
 

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from weakref import WeakKeyDictionary
 
 import msgspec
 
@@ -36,7 +37,7 @@ class MessagesDesk:
 
     def __init__(self, project: Project, settings: IPyAgent, notice: Callable[[str], None]) -> None:
         self._project, self._settings, self._notice = project, settings, notice
-        self._boxes: dict[Path, Mailbox] = {}
+        self._boxes: WeakKeyDictionary[Session, Mailbox] = WeakKeyDictionary()
         self._told: set[str] = set()
 
     def __repr__(self) -> str:
@@ -77,8 +78,7 @@ class MessagesDesk:
         """Journal the oldest messages that wait; how many. Raises JournalError."""
         if not self.on:
             return 0
-        folder = session.journal.folder
-        box = self._boxes.setdefault(folder, Mailbox(folder))
+        box = self._boxes.setdefault(session, Mailbox(session.journal.folder))
         count = chars = 0
         for letter in box.waiting(session.history.mail.received):
             if not self._may(session, letter):

@@ -85,6 +85,8 @@ class Session:
         """Called when all messages gave way to a compaction: what was read from disk may be read again."""
         self.compacting: Callable[[], None] = _nothing_then
         """Called before messages give way to a compaction: the last moment to look at them."""
+        self.children: object = None
+        """The `Family` of sub-agents of this session, once it was asked for: let go of with it."""
         self.background = Background()
         """Work that goes on after the turn, on the agent thread."""
         self.watch = watch or CacheWatch()

@@ -1,7 +1,9 @@
-"""Two hundred turns of a real analysis with the practice model: refusals, cache, cost."""
+"""Two hundred turns of a real analysis with the practice model: refusals, cache, cost; what long use keeps in
+memory."""
 
 from __future__ import annotations
 
+import gc
 import os
 import tempfile
 import time
@@ -54,10 +56,58 @@ def rows() -> list[tuple[str, str, str]]:
         agent.close()
     finished = ends.count("finished")
     return [
+        *_kept_rows(),
         (f"{TURNS} turns of an analysis: finished", f"{finished}", f"{TURNS}"),
         (f"requests refused of {requests}", f"{refused}", "0"),
         ("cache-read share of all prompt tokens", f"{100 * totals.read / totals.prompt:.2f} %", "at least 95 %"),
         ("window at the end", f"{tokens:,} tokens, {seconds:.0f} s in all, ${totals.cost or 0:.2f}", ""),
+    ]
+
+
+def _kept_rows() -> list[tuple[str, str, str]]:
+    """Memory of the process over 300 turns and 200 requests without history, with a server that keeps nothing."""
+    import psutil
+
+    from ipyagent import Agent, IPyAgent
+    from ipyagent.loop.session import Session
+    from ipyagent.practice.replies import text, tool
+    from ipyagent.practice.server import PracticeServer
+
+    def megabytes() -> float:
+        gc.collect()
+        return float(psutil.Process().memory_info().rss / 1e6)
+
+    def ask(agent: Agent, server: PracticeServer, *, fresh: bool) -> None:
+        server.script(tool("python", {"code": "print('a line of output ' * 40)"}), text("Done, as you asked."))
+        assert agent.run_sync("once more", fresh=fresh).status == "finished"
+        server.log.clear()
+
+    with tempfile.TemporaryDirectory() as folder, PracticeServer(window=1_000_000, keep_bodies=False) as server:
+        os.environ["IPYAGENT_HOME"] = str(Path(folder) / "home")
+        settings = IPyAgent(base_url=server.url, mode="auto", window=1_000_000, model="claude-sonnet-5-5")
+        settings.extraction = settings.layer_notes = False
+        agent = Agent(settings=settings, folder=Path(folder))
+        for _ in range(20):
+            ask(agent, server, fresh=False)
+        turns = [megabytes()]
+        for _ in range(3):
+            for _ in range(100):
+                ask(agent, server, fresh=False)
+            turns.append(megabytes())
+        fresh = [megabytes()]
+        for _ in range(2):
+            for _ in range(100):
+                ask(agent, server, fresh=True)
+            fresh.append(megabytes())
+        gc.collect()
+        sessions = sum(isinstance(each, Session) for each in gc.get_objects())
+        agent.close()
+    grown = [f"{after - before:.1f}" for before, after in zip(turns, turns[1:], strict=False)]
+    aside = [f"{after - before:.1f}" for before, after in zip(fresh, fresh[1:], strict=False)]
+    return [
+        ("memory of turns 21-120, 121-220, 221-320", f"{', '.join(grown)} MB", "no hundred more than the first"),
+        ("memory of 100 requests without history, 100 more", f"{', '.join(aside)} MB", "under 1 MB in the second"),
+        ("sessions in memory after that", f"{sessions}", "1"),
     ]
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import traceback
 from collections.abc import AsyncIterator, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from ipyagent.assembly.workbench import Workbench
 from ipyagent.assembly.working import Work
 from ipyagent.config import IPyAgent
 from ipyagent.context.reminders import standing
-from ipyagent.errors import UsageError
+from ipyagent.errors import AgentError, UsageError
 from ipyagent.journal.events import Event
 from ipyagent.journal.journal import clean
 from ipyagent.journal.protocols import ModelInfo, Surface, Tool, WindowState
@@ -34,6 +35,7 @@ from ipyagent.kernel.dispatcher import MainThread
 from ipyagent.kernel.shell import make_shell
 from ipyagent.kernel.thread import AgentThread
 from ipyagent.kernel.workspace import KernelWorkspace
+from ipyagent.loop.bug_report import write_report
 from ipyagent.loop.permissions import Permissions
 from ipyagent.loop.session import Session
 from ipyagent.model.client import AnthropicModel
@@ -90,7 +92,7 @@ class Agent:
         """Which cells are hidden from the agent, which pinned."""
         self.marks.notebook = notebook
         self._lookout = Lookout(self.shell, self.marks)
-        self._thread = AgentThread()
+        self._thread = AgentThread(report=self.report)
         self.mcp = McpDesk(self.project, self.settings, self._thread, self.notices.append)
         self.bench.outside, self.bench.outside_now = self.mcp.offered, self.mcp.tools
         self.children = ChildrenDesk(self.bench, self.connections, self._work.note_spent, self.notices.append)
@@ -102,6 +104,7 @@ class Agent:
         self._outlived: MainThread | None = None
         """Whose turn did not end with its Stop."""
         self._trusted_here = False
+        self._reported: set[str] = set()
 
     def __repr__(self) -> str:
         session = self.session.journal.session if self.session is not None else "no session yet"
@@ -311,13 +314,43 @@ class Agent:
 
     def stop_child(self, name: str) -> None:
         """Stop one sub-agent by its name or id, from any thread; its parent goes on."""
-        self._thread.loop.call_soon_threadsafe(lambda: self.children.stop(name=name))
+        if (loop := self._thread.running) is not None:
+            with suppress(RuntimeError):  # the loop is closed: nobody runs on it any more
+                loop.call_soon_threadsafe(lambda: self.children.stop(name=name))
 
     def stop(self) -> None:
         """Stop the running turn, from any thread; nothing more happens after it."""
         main = self._running
         if main is not None:
             main.stop("button")
+
+    # ------------------------------------------------------------------ what nobody waits for
+
+    def report(self, problem: Exception) -> None:
+        """Tell the user, once a place, what failed in work that nobody waits for; from any thread. What is no
+        AgentError is a fault of ours or of a library and leaves a bug report."""
+        text = " ".join(str(problem).split())[:300]
+        frames = traceback.extract_tb(problem.__traceback__)
+        place = f"{type(problem).__name__} {f'{frames[-1].filename} {frames[-1].lineno}' if frames else text}"
+        if place in self._reported:
+            return
+        self._reported.add(place)
+        if isinstance(problem, AgentError):
+            self.notices.append(f"in the background: {text}")
+            return
+        session = self.session
+        own = session is not None and session.journal.folder.is_dir()
+        folder = session.journal.folder if session is not None and own else self.project.user
+        number = session.journal.last if session is not None and own else 0
+        where = write_report(folder, number, "".join(traceback.format_exception(problem)))
+        self.notices.append(f"internal error in the background, {type(problem).__name__}: {text}; {where}")
+
+    def take_notices(self) -> list[str]:
+        """The lines that the user should see, each once; others may add some meanwhile."""
+        lines: list[str] = []
+        while self.notices:
+            lines.append(self.notices.pop(0))
+        return lines
 
     # ------------------------------------------------------------------ what a turn works with
 

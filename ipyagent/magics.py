@@ -295,9 +295,8 @@ class Extension:
     def _show_notices(self, agent: Agent) -> None:
         from ipyagent.ui.escape import line
 
-        for notice in agent.notices:
+        for notice in agent.take_notices():
             _say(line(notice))
-        agent.notices.clear()
 
     def _after(self, result: TurnResult, chosen: CellOptions) -> None:
         """Show a quiet turn's answer; raise when whoever runs the notebook must not go on."""

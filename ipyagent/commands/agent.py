@@ -56,9 +56,7 @@ def _resume(extension: Extension, rest: str) -> str:
     """Take up the newest session if none is current, or the one with that label, or whose id begins with ID."""
     agent = extension.agent_now
     agent.resume(rest)
-    lines = list(agent.notices)
-    agent.notices.clear()
-    return "\n".join(lines)
+    return "\n".join(agent.take_notices())
 
 
 def _sessions(extension: Extension, rest: str) -> str:
@@ -276,7 +274,7 @@ def _trust(extension: Extension, rest: str) -> str:
         raise UsageError("%agent trust takes nothing after it, or --off")
     agent = extension.agent_now
     agent.trust(off=rest == "--off")
-    lines, agent.notices[:] = list(agent.notices), []
+    lines = agent.take_notices()
     if rest:
         return "\n".join([f"{agent.project.root} is not trusted any more: nothing of it is loaded from now on", *lines])
     loaded = ", ".join(agent.project.carried()) or "nothing yet"

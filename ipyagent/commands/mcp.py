@@ -138,7 +138,7 @@ def _brought_up(agent: Agent, name: str) -> list[str]:
     wait = agent.settings.mcp_startup_timeout
     desk.wait(lambda: desk.servers.ready(wait), wait + 10)
     server = desk.servers.running.get(name)
-    notices, agent.notices[:] = list(agent.notices), []
+    notices = agent.take_notices()
     if server is None or server.state != "ready":
         return notices or [f"{name} did not start; see %agent mcp doctor"]
     shown = ", ".join(tool.name for tool in server.tools[:12]) + (" …" if len(server.tools) > 12 else "")

@@ -19,8 +19,10 @@ T = TypeVar("T")
 class AgentThread:
     """Owns the loop on which turns, models and tools run. Its methods may be called from any thread."""
 
-    def __init__(self, name: str = "ipyagent") -> None:
+    def __init__(self, name: str = "ipyagent", report: Callable[[Exception], None] | None = None) -> None:
+        """`report` is told of what is raised in work that nobody waits for, on whatever thread notices it."""
         self._name = name
+        self._report = report
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
@@ -39,6 +41,7 @@ class AgentThread:
             alive = self._thread is not None and self._thread.is_alive() and self._pid == os.getpid()
             if self._loop is None or not alive:
                 self._loop = asyncio.new_event_loop()
+                self._loop.set_exception_handler(self._unwaited)
                 self._jobs = {}
                 self._pid = os.getpid()
                 self._thread = threading.Thread(target=self._serve, args=(self._loop,), name=self._name, daemon=True)
@@ -99,6 +102,13 @@ class AgentThread:
         finally:
             loop.run_until_complete(loop.shutdown_asyncgens())
             loop.close()
+
+    def _unwaited(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        problem = context.get("exception")
+        if self._report is not None and isinstance(problem, Exception) and ("task" in context or "future" in context):
+            self._report(problem)
+        else:
+            loop.default_exception_handler(context)
 
     def _begin(
         self,

@@ -85,7 +85,7 @@ class Board:
         self._session: Session | None = None
         self._last = 0
         self._dirty = True
-        self._settle_at = 0.0
+        self._settle_at = self._told_at = 0.0
         self._thread: threading.Thread | None = None
         self._closed = False
         try:
@@ -120,6 +120,7 @@ class Board:
             self._widget.on_msg(lambda _widget, content, _buffers: self.hear(content))
             if self._route is not None and self._widget.comm is not None:
                 self._route(self._widget.comm, self.hear)
+        if self._thread is None or not self._thread.is_alive():
             context = contextvars.copy_context()  # output from this thread belongs to the cell that opened the board
             self._thread = threading.Thread(target=context.run, args=(self._serve,), name="ipyagent-board", daemon=True)
             self._thread.start()
@@ -178,26 +179,33 @@ class Board:
     # ------------------------------------------------------------------ the board's thread
 
     def _serve(self) -> None:
-        told = 0.0
         while not self._closed:
-            busy = self._loading is not None
-            wait = 0.0 if busy else max(0.0, told + TICK - time.monotonic()) if self._dirty else IDLE
             try:
-                content = self._inbox.get(timeout=wait) if wait else self._inbox.get_nowait()
-            except queue.Empty:
+                self._round()
+            except Exception as problem:  # noqa: BLE001 - a session whose folder is gone, a bug: told, and the board goes on
+                self._loading = None  # what could not be read is not tried again
+                self._agent.report(problem)
+
+    def _round(self) -> None:
+        """Wait for a question or for what is new, and tell it."""
+        busy = self._loading is not None
+        wait = 0.0 if busy else max(0.0, self._told_at + TICK - time.monotonic()) if self._dirty else IDLE
+        try:
+            content = self._inbox.get(timeout=wait) if wait else self._inbox.get_nowait()
+        except queue.Empty:
+            self._dirty = True
+        else:
+            if content is None:
                 self._dirty = True
             else:
-                if content is None:
-                    self._dirty = True
-                else:
-                    self.answer(content)
-            self._follow()
-            if self._dirty and time.monotonic() - told >= TICK and not self._closed:
-                self._dirty, told = False, time.monotonic()
-                self._tell()
-            if self._settle_at and time.monotonic() >= self._settle_at and self._loading is None and not self._closed:
-                self._settle_at = 0.0
-                self._settle()
+                self.answer(content)
+        self._follow()
+        if self._dirty and time.monotonic() - self._told_at >= TICK and not self._closed:
+            self._dirty, self._told_at = False, time.monotonic()
+            self._tell()
+        if self._settle_at and time.monotonic() >= self._settle_at and self._loading is None and not self._closed:
+            self._settle_at = 0.0
+            self._settle()
 
     def _follow(self) -> None:
         """Take in what the session has journalled; begin anew when there is another."""

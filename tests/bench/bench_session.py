@@ -7,6 +7,7 @@ import gc
 import os
 import tempfile
 import time
+from itertools import pairwise
 from pathlib import Path
 
 TURNS = 200
@@ -102,8 +103,8 @@ def _kept_rows() -> list[tuple[str, str, str]]:
         gc.collect()
         sessions = sum(isinstance(each, Session) for each in gc.get_objects())
         agent.close()
-    grown = [f"{after - before:.1f}" for before, after in zip(turns, turns[1:], strict=False)]
-    aside = [f"{after - before:.1f}" for before, after in zip(fresh, fresh[1:], strict=False)]
+    grown = [f"{after - before:.1f}" for before, after in pairwise(turns)]
+    aside = [f"{after - before:.1f}" for before, after in pairwise(fresh)]
     return [
         ("memory of turns 21-120, 121-220, 221-320", f"{', '.join(grown)} MB", "no hundred more than the first"),
         ("memory of 100 requests without history, 100 more", f"{', '.join(aside)} MB", "under 1 MB in the second"),

@@ -323,3 +323,31 @@ def test_records_from_the_main_thread_keep_their_own_ids(room: NotesRoom) -> Non
     future.result(10)
     ids = [event.id for event in room.events(agent)]
     assert ids == list(range(1, len(ids) + 1))
+
+
+def test_a_fault_in_the_background_is_told_once_with_a_report_and_the_next_piece_is_done(room: NotesRoom) -> None:
+    agent = room.agent()
+    agent.run_sync("hello")
+    session, done = agent.session, threading.Event()
+    assert session is not None
+    loop = agent._thread.running
+    assert loop is not None
+    assert session.background.wait(10)
+    agent.notices.clear()
+
+    async def broken() -> None:
+        await asyncio.sleep(0.05)
+        raise ZeroDivisionError("heron")
+
+    async def whole() -> None:
+        done.set()
+
+    for _ in range(2):
+        done.clear()
+        assert session.background.ask_from_outside(loop, broken)
+        assert session.background.ask_from_outside(loop, whole)
+        assert done.wait(10)
+        assert session.background.wait(10)
+    (line,) = agent.notices
+    assert "internal error in the background, ZeroDivisionError: heron" in line
+    assert "ZeroDivisionError" in Path(line.rpartition(": ")[2]).read_text()

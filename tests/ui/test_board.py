@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import shutil
+import threading
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -168,3 +171,54 @@ def test_scripts_joined_keep_their_names_apart() -> None:
     assert joined.count("export default") == 1
     assert "const timelinePart = (() => {" in joined
     assert TABS == ("context", "memory", "skills", "children", "sessions")
+
+
+def wait_for(what: Callable[[], Any]) -> Any:
+    until = time.monotonic() + 10
+    while not (found := what()):
+        assert time.monotonic() < until
+        time.sleep(0.02)
+    return found
+
+
+def test_a_session_folder_that_is_gone_is_told_once_and_the_board_goes_on(board: Board) -> None:
+    agent, before = board.agent, set(threading.enumerate())
+    agent.new()
+    agent.run_sync("hello")
+    assert agent.session is not None
+    agent.notices.clear()
+    shutil.rmtree(agent.session.journal.folder)
+    board.open()
+    (thread,) = (each for each in set(threading.enumerate()) - before if each.name == "ipyagent-board")
+    wait_for(lambda: agent.notices)
+    board._session = None  # it is looked at once more, and fails again
+    board.wake()
+    wait_for(lambda: board._session is not None)
+    assert len(agent.notices) == 1
+    assert "cannot read" in agent.notices[0]
+    agent.new()
+    agent.run_sync("hello again")
+    count = len(board._widget.sent)
+    board.hear({"part": "sessions", "kind": "rows", "from": 0, "count": 10, "seq": "w.1"})
+    wait_for(lambda: any(message.get("seq") == "w.1" for message in board._widget.sent[count:]))
+    assert thread.is_alive()
+
+
+def test_a_fault_in_the_board_leaves_a_line_and_a_report_and_a_dead_thread_is_started_anew(board: Board) -> None:
+    agent = board.agent
+    agent.notices.clear()
+    broken = board.skills.fresh
+    vars(board.skills)["fresh"] = lambda: [][1]
+    board.open()
+    (line,) = wait_for(lambda: list(agent.notices))
+    assert "internal error in the background, IndexError" in line
+    report = Path(line.rpartition(": ")[2])
+    assert "IndexError" in report.read_text()
+    vars(board.skills)["fresh"] = broken
+    assert board._thread is not None
+    board._closed = True
+    board.wake()
+    board._thread.join(5)
+    board._closed = False
+    board.open()
+    assert board._thread.is_alive()

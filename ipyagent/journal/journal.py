@@ -11,6 +11,7 @@ import secrets
 import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +56,7 @@ class Journal:
         self._lock = lock
         self._fd = opened(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
         self._size = os.fstat(self._fd).st_size
+        """Bytes up to which every line is a whole event that has its number."""
         self._ragged = self._size > 0 and not _ends_with_newline(self.path)
 
     def __repr__(self) -> str:
@@ -164,10 +166,10 @@ class Journal:
             size += len(line)
             self._last = copied.id
             if size > COPY_BYTES:
-                self._write(b"".join(lines))
+                self._write(b"".join(lines), 0)
                 lines.clear()
                 size = 0
-        self._write(b"".join(lines))
+        self._write(b"".join(lines), 0)
 
     def append(self, event: E) -> E:
         """Write an event and return it with id, parent and time set, exactly as it will be read again.
@@ -175,39 +177,49 @@ class Journal:
         An event that has a time keeps it. Raises JournalError when it could not be written whole;
         the transcript is then as it was before.
         """
+        self._settle()
         at = event.at or time.time()
         event = msgspec.structs.replace(event, id=self._last + 1, parent=self._last, at=at)
         line, event = encode(event)
-        self._write(line)
-        self._last += 1
+        self._write(line, 1)
         return event
 
-    def _write(self, line: bytes) -> None:
+    def _settle(self) -> None:
+        """See what the file is now: an interrupt within a write may have left a whole event there, which has its
+        number and is never taken back, or a part of one, after which a line begins afresh."""
         if self._fd < 0:
             raise JournalError(f"session {self.session} was closed; go on with %agent resume")
-        ragged = self._ragged
-        if ragged:
+        try:
+            size = os.fstat(self._fd).st_size
+            if size != self._size:
+                whole = size == 0 or _ends_with_newline(self.path)
+                grown = int(whole and size > self._size + self._ragged)
+                self._last, self._size, self._ragged = self._last + grown, size, not whole
+        except OSError as problem:
+            raise self._refused(problem) from None
+
+    def _write(self, line: bytes, events: int) -> None:
+        """Write so many events whole, or leave the file as it was. Raises JournalError."""
+        if self._ragged:
             line = b"\n" + line
-        self._ragged = True  # until the line is whole, whatever interrupts us
         try:
             written = os.write(self._fd, line)
             while written < len(line):
                 written += os.write(self._fd, line[written:])
         except OSError as problem:
-            self._take_back(ragged)
-            raise JournalError(
-                f"cannot write {self.path}: {problem.strerror}; free some space or move the project, then run again"
-            ) from None
-        self._size += len(line)
-        self._ragged = False
+            self._take_back()
+            raise self._refused(problem) from None
+        self._last, self._size, self._ragged = self._last + events, self._size + len(line), False
 
-    def _take_back(self, ragged: bool) -> None:
-        """Remove our own half-written line, or have the next line start afresh after it."""
-        try:
+    def _refused(self, problem: OSError) -> JournalError:
+        return JournalError(
+            f"cannot write {self.path}: {problem.strerror}; free some space or move the project, then run again"
+        )
+
+    def _take_back(self) -> None:
+        """Remove our own half-written line; where that fails the next one begins afresh after it, see `_settle`."""
+        with suppress(OSError):
             os.ftruncate(self._fd, self._size)
-        except OSError:
-            return
-        self._ragged = ragged
 
     def sync(self) -> None:
         """Have everything on the disk itself (fsync): at turn ends and before tools run."""

@@ -56,6 +56,69 @@ def test_a_full_disk_is_one_line_and_the_transcript_goes_on_afterwards(tmp_path:
     assert last.strip() == "space again"
 
 
+CUT = """
+    import resource, signal, sys
+    from pathlib import Path
+    from ipyagent.errors import JournalError
+    from ipyagent.journal import journal as module
+    from ipyagent.journal.journal import Journal, read_events
+    from ipyagent.journal.events import SessionStarted, UserSaid
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    ALL = resource.RLIM_INFINITY
+
+    def interrupted_at(number):
+        seen = 0
+        def trace(frame, what, arg):
+            nonlocal seen
+            if frame.f_code.co_filename != module.__file__:
+                return None
+            seen += what == "line"
+            if seen == number:
+                sys.settrace(None)
+                raise KeyboardInterrupt
+            return trace
+        return trace
+
+    number = cut = 0
+    while True:
+        number += 1
+        journal = Journal.create(Path(sys.argv[1]), SessionStarted(session=f"s{number}", version="0"))
+        sys.settrace(interrupted_at(number))
+        try:
+            journal.append(UserSaid(text="cut", blocks=()))
+        except KeyboardInterrupt:
+            cut += 1
+        else:
+            break
+        finally:
+            sys.settrace(None)
+        there = journal.path.read_bytes()
+        resource.setrlimit(resource.RLIMIT_FSIZE, (len(there) + 20, ALL))
+        try:
+            journal.append(UserSaid(text="too long" * 100, blocks=()))
+        except JournalError:
+            pass
+        else:
+            raise AssertionError("the disk is full")
+        resource.setrlimit(resource.RLIMIT_FSIZE, (ALL, ALL))
+        assert journal.path.read_bytes() == there, (number, "what was whole stays")
+        journal.append(UserSaid(text="after", blocks=()))
+        problems = []
+        events = list(read_events(journal.path, problems))
+        assert not problems, (number, problems)
+        assert [e.id for e in events] == list(range(1, len(events) + 1)), number
+        assert [e.text for e in events[1:]] == ["cut"] * (b'"cut"' in there) + ["after"], number
+        journal.close()
+    print(cut)
+"""
+
+
+def test_an_interrupt_within_an_append_costs_no_whole_event_when_the_disk_is_full_next(tmp_path: Path) -> None:
+    done = run(CUT, tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) > 5
+
+
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Any:
     """A real file system of 64 KB."""

@@ -21,7 +21,7 @@ from ipyagent.assembly.wiring import endpoint_of, limits_of, model_of
 from ipyagent.config import IPyAgent
 from ipyagent.errors import AgentError, Busy, ModelError, Unreachable
 from ipyagent.fleet.answers import EMPTY, outcome_of, system
-from ipyagent.fleet.handed_in import HandedIn, Shelf, match, new
+from ipyagent.fleet.handed_in import HandedIn, Shelf, candidates, new
 from ipyagent.fleet.outcomes import Outcome, keep, kept, sealing
 from ipyagent.journal.events import Usage
 from ipyagent.journal.protocols import Request
@@ -162,15 +162,35 @@ class Clerk:
             if (batch.server, batch.model) != (self._server, self._name) or self._wanted.isdisjoint(batch.prompts):
                 continue
             if not batch.id:
-                taken = {one.id for one in (*known, *self._way)}
-                found = match(batch, await batches.newest(), taken)
-                if found is None:
+                found = await self._recognised(batches, batch, {one.id for one in (*known, *self._way)})
+                if not found:
                     self._shelf.take_away(batch)
                     continue
-                batch = self._shelf.put(msgspec.structs.replace(batch, id=found.id))
+                batch = self._shelf.put(msgspec.structs.replace(batch, id=found))
             self._way.append(batch)
         under_way = {key for batch in self._way for key in batch.prompts}
         self._waiting = deque(job for job in self._waiting if job.key not in under_way)
+
+    async def _recognised(self, batches: Batches, batch: HandedIn, known: set[str]) -> str:
+        """The server's id of a batch that it may have taken; "" when it has not. Others with the same key for the
+        server hand batches in too: ours is the one whose results name our keys, and before a batch has ended the
+        server does not tell what is in it."""
+        left, wait = candidates(batch, await batches.newest(), known), FIRST_WAIT
+        while left:
+            for one in list(left):
+                status = await batches.look(one.id)
+                if status is None:
+                    left.remove(one)
+                elif status.ended:
+                    if {answer.key for answer in await batches.answers(one.id)} == set(batch.prompts):
+                        return one.id
+                    left.remove(one)
+            if left:
+                count = f"{len(batch.prompts):,} question{'s' * (len(batch.prompts) != 1)}"
+                self.line = f"waiting for {left[0].id} to end: it may be the batch of {count} that got no answer"
+                await asyncio.sleep(wait)
+                wait = min(LONGEST_WAIT, wait * 1.5)
+        return ""
 
     async def _hand_in(self, batches: Batches) -> None:
         """Send what waits, as far as the money reaches; what is under way is taken at the most that it can cost."""

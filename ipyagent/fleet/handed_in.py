@@ -88,12 +88,12 @@ def new(server: str, model: str, prompts: dict[str, str], tries: int) -> HandedI
     return HandedIn(uuid.uuid4().hex[:12], server, model, prompts, tries, time.time())
 
 
-def match(batch: HandedIn, listed: Iterable[Status], known: Collection[str]) -> Status | None:
-    """The server's batch that this one became when nobody saw the answer: of its size, made no earlier, not `known`
-    as another one; the oldest of them. None when there is none: it was not taken."""
+def candidates(batch: HandedIn, listed: Iterable[Status], known: Collection[str]) -> list[Status]:
+    """The server's batches that this one may have become when nobody saw the answer, oldest first: of its size, made no
+    earlier, not `known` as another one. Only the keys in a batch's results tell whose it is."""
     fits = [
         one
         for one in listed
         if one.id not in known and one.size == len(batch.prompts) and one.created >= batch.at - SKEW
     ]
-    return min(fits, key=lambda one: one.created, default=None)
+    return sorted(fits, key=lambda one: one.created)

@@ -23,7 +23,7 @@ from ipyagent import IPyAgent, agent_map
 from ipyagent.errors import Busy, ModelError, UsageError
 from ipyagent.fleet.answers import system
 from ipyagent.fleet.batch import Clerk, Job
-from ipyagent.fleet.handed_in import SKEW, HandedIn, Shelf, match
+from ipyagent.fleet.handed_in import SKEW, HandedIn, Shelf, candidates
 from ipyagent.journal.events import TurnEnded, UsageReported, UserSaid
 from ipyagent.journal.journal import TRANSCRIPT, read_events
 from ipyagent.journal.tokens import estimate_text
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from conftest import Office
 
 ROOT = Path(__file__).parents[2]
+THEIRS = {"model": MODEL, "max_tokens": 100, "messages": [{"role": "user", "content": [{"type": "text", "text": "x"}]}]}
 
 
 class Gateway:
@@ -314,13 +315,13 @@ def test_a_batch_that_the_server_does_not_know_is_given_up_only_when_told_to(
     assert on_disk(project) == [elsewhere], "of a server that was not asked"
 
 
-def test_the_batch_nobody_saw_the_answer_for_is_known_by_size_and_time() -> None:
+def test_the_batches_that_may_be_one_nobody_saw_the_answer_for_have_its_size_and_time() -> None:
     mine = HandedIn("a", "s", MODEL, {"x": "1", "y": "2"}, 1, 10_000.0)
     old, small = Status("old", False, 2, 10_000.0 - SKEW - 1), Status("small", False, 1, 10_001.0)
     other, right = Status("other", False, 2, 10_000.5), Status("right", True, 2, 10_001.0)
     later = Status("later", False, 2, 10_500.0)
-    assert match(mine, [later, right, other, small, old], {"other"}) == right
-    assert match(mine, [small, old], set()) is None
+    assert candidates(mine, [later, right, other, small, old], {"other"}) == [right, later]
+    assert candidates(mine, [small, old], set()) == []
 
 
 def test_no_more_is_handed_in_than_the_money_could_have_to_pay_for(office: Office) -> None:
@@ -398,6 +399,39 @@ def test_after_an_answer_that_says_nothing_certain_the_next_call_looks(
         (row,) = agent_map(["one"], batch=True, settings=settings)
         assert row["text"] == "about one"
         assert created(server) == 1
+    assert on_disk(project) == []
+
+
+def test_a_foreign_batch_of_the_same_size_is_never_taken_for_ours(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A colleague with the same key hands one in at the same time; only the keys in the results tell them apart."""
+    monkeypatch.setenv("ANTHROPIC_API_KEY", KEY)
+    with PracticeServer(echo) as server, Gateway(server) as gateway:
+        settings = {"base_url": gateway.url, "model": MODEL, "max_retries": 0}
+        theirs = server.batches.create({"requests": [{"custom_id": "theirs", "params": THEIRS}]}, frozenset())
+        server.batches.begin(theirs)
+        with pytest.raises(Busy):
+            agent_map(["one"], batch=True, settings=settings)
+        (row,) = agent_map(["one"], batch=True, retries=0, settings=settings)
+        assert (row["status"], row["text"]) == ("finished", "about one")
+        assert created(server) == 2, "ours was found, nothing was handed in again"
+    assert on_disk(project) == []
+
+
+def test_when_no_batch_is_ours_the_questions_are_handed_in(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Foreign ones are waited for to their end, for only then is it known what is in them."""
+    monkeypatch.setenv("ANTHROPIC_API_KEY", KEY)
+    with PracticeServer(echo) as server, Gateway(server) as gateway:
+        settings = {"base_url": gateway.url, "model": MODEL, "max_retries": 0}
+        with pytest.raises(Busy):
+            agent_map(["one"], batch=True, settings=settings)
+        server.batches._kept.clear()  # as if the gateway had not passed it on
+        theirs = server.batches.create({"requests": [{"custom_id": "theirs", "params": THEIRS}]}, frozenset())
+        threading.Timer(0.5, server.batches.begin, (theirs,)).start()
+        (row,) = agent_map(["one"], batch=True, retries=0, settings=settings)
+        assert (row["status"], row["text"]) == ("finished", "about one")
+        assert created(server) == 2
     assert on_disk(project) == []
 
 

@@ -246,12 +246,12 @@ class ChildrenDesk:
         except AgentError:
             return None, ""
 
-    def paid(self, parent: Session, cost: float | None) -> None:
+    def paid(self, parent: Session, cost: float | None, most: float) -> None:
         if parent is self._at_work:
             known = parent.turn_cost is not None and cost is not None
             parent.turn_cost = (parent.turn_cost or 0.0) + (cost or 0.0) if known else None
-        elif cost:
-            self._spent(cost)
+        elif most:
+            self._spent(most)
 
     # ------------------------------------------------------------------ parts
 
@@ -298,7 +298,7 @@ class ChildrenDesk:
     def _within(self, parent: Session, limits: Limits) -> Limits:
         """The limits with what is left of the parent's money."""
         most = parent.limits.max_cost
-        left = max(LEAST_BUDGET, most - (parent.turn_cost or 0.0)) if most else 0.0
+        left = max(LEAST_BUDGET, most - parent.turn_at_most) if most else 0.0
         turns = int(self._bench.settings.child_turns)
         return msgspec.structs.replace(limits, max_turns=turns, max_cost=left, max_cost_per_day=0.0)
 

@@ -81,13 +81,13 @@ def run_step(agent: Agent, *, dry: bool = False) -> Stepped:
     session = _session(agent)
 
     async def run(main: MainThread) -> Stepped | None:
-        session.turn_cost = 0.0
+        session.begin_costs()
         try:
             return await stepped(await _engine(agent, session, main), dry=dry, refused=_over_limit(agent))
         except asyncio.CancelledError:
             return None
         finally:
-            agent.note_spent(session.turn_cost or 0.0)
+            agent.note_spent(session.turn_at_most)
             session.journal.sync()
 
     with agent.occupied() as main:
@@ -131,7 +131,7 @@ class _Watcher(Unseen):
 
 async def _compact(agent: Agent, session: Session, wanted: Wanted, main: MainThread) -> str:
     seen = _Watcher()
-    session.turn_cost = 0.0
+    session.begin_costs()
     try:
         with session.shown_on(seen):
             engine = await _engine(agent, session, main)
@@ -144,7 +144,7 @@ async def _compact(agent: Agent, session: Session, wanted: Wanted, main: MainThr
     except asyncio.CancelledError:
         return STOPPED + paid_words(session)
     finally:
-        agent.note_spent(session.turn_cost or 0.0)
+        agent.note_spent(session.turn_at_most)
     if made is None:
         words = list(dict.fromkeys(seen.words()))
         said = [word for word in words if not any(word != other and other.startswith(word) for other in words)]

@@ -90,7 +90,7 @@ class Work:
                 ended = await run_turn(session, said, workspace, variables=lambda: names.types, spent_before=before)
             if children is not None and (ended.status == "stopped" or asked.options.aside):
                 await children.family(session).stopped("the turn was stopped")
-        self.note_spent(session.turn_cost or 0.0)
+        self.note_spent(session.turn_at_most)
         if not asked.options.aside and ended.status in ("finished", "limit"):
             self.extracting.ended(session, workspace, session.surface)
             session.background.ask(lambda: self._behind(session, workspace))

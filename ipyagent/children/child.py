@@ -107,20 +107,18 @@ class Child:
 
     # ------------------------------------------------------------------ what it does
 
-    def saw(self, event: Event) -> float | None:
-        """Take in an event of its own; the dollars that it cost, 0.0 for none, None when no price is known."""
+    def saw(self, event: Event) -> None:
+        """Take in an event of its own."""
         self.touched = time.monotonic()
         match event:
             case UsageReported() | ForkEnded():
                 self.requests += event.requests if isinstance(event, ForkEnded) else 1
                 self.usage += event.usage if isinstance(event, ForkEnded) else event.paid
                 self.cost = None if self.cost is None or event.cost is None else self.cost + event.cost
-                return event.cost
             case ToolCalled() | AssistantSaid():
                 self.last = event
             case _:
                 pass
-        return 0.0
 
     def doing(self) -> str:
         """Its newest call or words, cut to a few hundred characters."""

@@ -38,6 +38,7 @@ from ipyagent.journal.events import (
     ChildProgress,
     ChildStarted,
     Event,
+    ForkEnded,
     Reminded,
     SessionStarted,
     UserSaid,
@@ -48,6 +49,7 @@ from ipyagent.journal.tokens import estimate_blocks, estimate_text
 from ipyagent.loop.bug_report import write_report
 from ipyagent.loop.session import Session
 from ipyagent.loop.turn import run_turn
+from ipyagent.model.prices import at_most
 from ipyagent.version import __version__
 
 PATIENCE = 1.5
@@ -275,10 +277,11 @@ class Family:
     def _note(self, spent: Event) -> None:
         """What a progress line cost is its parent's."""
         self._record(spent)
-        self._paid(getattr(spent, "cost", None))
+        if isinstance(spent, ForkEnded):
+            self._paid(spent.cost, at_most(spent.cost, spent.usage))
 
-    def _paid(self, cost: float | None) -> None:
-        self._nursery.paid(self.session, cost)
+    def _paid(self, cost: float | None, most: float) -> None:
+        self._nursery.paid(self.session, cost, most)
 
     def _record(self, event: Event) -> None:
         with suppress(JournalError):  # the parent was let go: nobody is there to be told

@@ -36,5 +36,5 @@ class Nursery(Protocol):
     def small(self, parent: Session) -> Awaitable[tuple[Model | None, str]]:
         """The model for progress lines and its name; None: there is none."""
 
-    def paid(self, parent: Session, cost: float | None) -> None:
-        """Count dollars into the parent's turn, or the day."""
+    def paid(self, parent: Session, cost: float | None, most: float) -> None:
+        """Count dollars (None: no price known; `most` for limits) into the parent's turn, or the day."""

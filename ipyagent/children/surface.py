@@ -8,9 +8,10 @@ from collections.abc import Callable
 import msgspec
 
 from ipyagent.children.child import Child
-from ipyagent.journal.events import Event, PermissionAnswered, PermissionAsked
+from ipyagent.journal.events import Event, ForkEnded, PermissionAnswered, PermissionAsked, UsageReported
 from ipyagent.journal.protocols import Answer, Status
 from ipyagent.loop.session import Session
+from ipyagent.model.prices import at_most
 
 NOBODY = "the turn is over and nobody can be asked; do without it, or say so in your answer"
 
@@ -19,7 +20,7 @@ class ChildSurface:
     """`asking` lets one question of all sub-agents stand at a time; `paid` is told of every cost."""
 
     def __init__(
-        self, child: Child, parent: Session, asking: asyncio.Lock, paid: Callable[[float | None], None]
+        self, child: Child, parent: Session, asking: asyncio.Lock, paid: Callable[[float | None, float], None]
     ) -> None:
         self._child, self._parent, self._asking, self._paid = child, parent, asking, paid
 
@@ -38,9 +39,10 @@ class ChildSurface:
         """Nothing stays."""
 
     def show(self, event: Event) -> None:
-        cost = self._child.saw(event)
-        if cost is None or cost:
-            self._paid(cost)
+        self._child.saw(event)
+        if isinstance(event, UsageReported | ForkEnded):
+            usage = event.usage if isinstance(event, ForkEnded) else event.paid
+            self._paid(event.cost, at_most(event.cost, usage))
 
     def status(self, status: Status) -> None:
         self._child.phase = status.phase

@@ -22,7 +22,7 @@ from ipyagent.config import IPyAgent
 from ipyagent.errors import AgentError, Busy, ModelError, Unreachable
 from ipyagent.fleet.answers import EMPTY, outcome_of, system
 from ipyagent.fleet.handed_in import HandedIn, Shelf, candidates, new
-from ipyagent.fleet.outcomes import Outcome, keep, kept, sealing
+from ipyagent.fleet.outcomes import Outcome, keep, kept, most_of, sealing
 from ipyagent.journal.events import Usage
 from ipyagent.journal.protocols import Request
 from ipyagent.journal.tokens import estimate_text
@@ -31,7 +31,7 @@ from ipyagent.loop.budget import add_spent, spent_today
 from ipyagent.loop.redacting import redacted
 from ipyagent.model.batches import HALF, KEPT, MOST_BYTES, MOST_REQUESTS, Answer, Batches, size_of
 from ipyagent.model.connect import Connections
-from ipyagent.model.prices import cost_of
+from ipyagent.model.prices import at_most, cost_of
 from ipyagent.nofollow import checked
 from ipyagent.project import Project
 
@@ -278,13 +278,16 @@ class Clerk:
         return min(limits) if limits else None
 
     def _most(self, prompt: str) -> float:
-        """What a job can cost at most; 0.0 where no price is known."""
+        """What a job can cost at most; where no price is known, at the dearest known one."""
         tokens = int(MARGIN * (estimate_text(system()) + estimate_text(prompt)))
-        return HALF * (cost_of(self._name, Usage(input=tokens, output=self._max_tokens)) or 0.0)
+        usage = Usage(input=tokens, output=self._max_tokens)
+        return HALF * at_most(cost_of(self._name, usage), usage)
 
     def _end_waiting(self, left: float) -> None:
         for job in self._waiting:
             most = f"it could cost ${self._most(job.prompt):.4f} and ${max(0.0, left):.4f} is left"
+            if cost_of(self._name, Usage()) is None:
+                most += f" (no price is known for {self._name}: the dearest known one counts)"
             error = f"not sent: {most}; raise max_cost, or lower IPyAgent.max_output"
             self._end(Outcome(job.key, "limit", tries=job.tries, error=error))
         self._waiting.clear()
@@ -302,7 +305,7 @@ class Clerk:
                 continue  # taken in before an earlier call ended
             outcome = outcome_of(answer, prompt, self._name, self._project, self._into)
             outcome = msgspec.structs.replace(outcome, tries=batch.tries, seconds=round(seconds, 3))
-            spent += outcome.cost or 0.0
+            spent += most_of(outcome)
             self._judge(prompt, outcome, again=answer.again or outcome.error == EMPTY)
         for key, prompt in missing.items():
             error = f"the server's results of {batch.id} do not name it"

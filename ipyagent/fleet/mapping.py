@@ -18,7 +18,7 @@ from ipyagent.config import IPyAgent
 from ipyagent.errors import AgentError, UsageError
 from ipyagent.fleet.asking import Prompt, Question, questions
 from ipyagent.fleet.crew import Crew
-from ipyagent.fleet.outcomes import Outcome, kept, sealing
+from ipyagent.fleet.outcomes import Outcome, kept, most_of, sealing
 from ipyagent.fleet.place import here
 from ipyagent.fleet.progress import Progress, progress_for
 from ipyagent.fleet.task import Task
@@ -204,7 +204,7 @@ class Whole:
     def pay(self, outcome: Outcome) -> None:
         """A try of a task has ended."""
         self._held.pop(outcome.key, None)
-        cost = outcome.cost or 0.0
+        cost = most_of(outcome)
         self._spent += cost - self._paid.get(outcome.key, 0.0)
         if cost or outcome.status == "finished":  # one that failed before it was paid for tells no price
             self._paid[outcome.key] = cost

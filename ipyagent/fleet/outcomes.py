@@ -13,7 +13,8 @@ from typing import Any
 
 import msgspec
 
-from ipyagent.journal.events import Ending
+from ipyagent.journal.events import Ending, Usage
+from ipyagent.model.prices import at_most
 from ipyagent.nofollow import reading, write_atomically
 from ipyagent.trust import signature
 
@@ -35,6 +36,11 @@ class Outcome(msgspec.Struct, frozen=True):
     session: str = ""
     tries: int = 0
     error: str = ""
+
+
+def most_of(outcome: Outcome) -> float:
+    """Dollars of an outcome for a limit: its cost, or where no price is known all its tokens at the dearest one."""
+    return at_most(outcome.cost, Usage(output=outcome.tokens))
 
 
 class _Sealed(msgspec.Struct, frozen=True):

@@ -10,8 +10,9 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from ipyagent.journal.events import PermissionAnswered, PermissionAsked
+from ipyagent.journal.events import LayerFailed, PermissionAnswered, PermissionAsked
 from ipyagent.loop.session import Session
+from ipyagent.model.prices import DEAREST, price_of
 from ipyagent.project import update_object
 
 DEAR = 10
@@ -58,19 +59,36 @@ class Budget:
 
     async def check(self) -> str:
         """Ask the user when a limit is reached; the line that ends the turn, "" to go on."""
-        cost = self._session.turn_cost or 0.0
+        if not (self._turn or self._day):
+            return ""
+        cost = self._session.turn_at_most
         day = self._before + cost
+        about = self._unpriced()
         if self._turn and cost >= self._turn:
-            line = f"this request has cost ${cost:.2f}, its limit is ${self._turn:.2f} (max_cost)"
+            line = f"this request has cost {about}${cost:.2f}, its limit is ${self._turn:.2f} (max_cost)"
             if not await self._ask(line):
                 return f"{line}; say `go on`, or raise IPyAgent.max_cost"
             self._turn = 2 * cost
         if self._day and day >= self._day:
-            line = f"today's cost is ${day:.2f}, the limit is ${self._day:.2f} (max_cost_per_day)"
+            line = f"today's cost is {about}${day:.2f}, the limit is ${self._day:.2f} (max_cost_per_day)"
             if not await self._ask(line):
                 return f"{line}; raise IPyAgent.max_cost_per_day to go on today"
             self._day = 2 * day
         return ""
+
+    def _unpriced(self) -> str:
+        """ "up to " when a price is not known, which is said once a session."""
+        session = self._session
+        if session.turn_cost is not None:
+            return ""
+        if "price" not in session.told:
+            session.told.add("price")
+            name = session.info.model
+            of = name if price_of(name) is None else f"a model that works for {name}"
+            dearest = f"${DEAREST.input:g} a million in, ${DEAREST.output:g} out"
+            why = f"No price is known for {of}: for limits its tokens cost what the dearest known ones do ({dearest})"
+            session.record(LayerFailed(layer="budget", why=why))
+        return "up to "
 
     async def _ask(self, line: str) -> bool:
         surface = self._session.surface

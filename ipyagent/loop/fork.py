@@ -26,7 +26,7 @@ from ipyagent.journal.tokens import estimate_blocks
 from ipyagent.loop.cache_watch import SECONDS
 from ipyagent.loop.metering import Meter
 from ipyagent.loop.session import Session
-from ipyagent.model.prices import cost_of
+from ipyagent.model.prices import at_most, cost_of
 
 
 class Reader(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,12 +54,13 @@ async def run_fork(
     order: ForkOrder,
     workspace: Workspace | None = None,
     *,
-    paid: Callable[[float | None], None] = lambda cost: None,
+    paid: Callable[[float | None, float], None] = lambda cost, most: None,
     wire: Wire | None = None,
     reader: Reader | None = None,
 ) -> Forked:
     """Do the order on a copy of the session's view, or have a `reader` do it, and journal what it cost; `paid` is told
-    the dollars (None: no price known); `wire` is the view as it was at an earlier time (`View.wire`).
+    the dollars (None: no price known) and what they are at most; `wire` is the view as it was at an earlier time
+    (`View.wire`).
 
     Raises ModelError when the model does not answer; cancelling stops it, and what was spent until
     then is journalled all the same.
@@ -75,7 +76,7 @@ async def run_fork(
         status, message = "failed", str(problem)
         raise
     finally:
-        paid(spent.cost)
+        paid(spent.cost, at_most(spent.cost, spent.usage))
         session.record(
             ForkEnded(
                 purpose=order.purpose,

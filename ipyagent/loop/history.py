@@ -45,7 +45,7 @@ from ipyagent.loop.messages import Correspondence
 from ipyagent.memory.extract import Progress
 from ipyagent.memory.provenance import Ground
 from ipyagent.memory.recall import Known
-from ipyagent.model.prices import LESSON_MODEL, cost_of, rates_of
+from ipyagent.model.prices import LESSON_MODEL, at_most, cost_of, rates_of
 from ipyagent.skills.loaded import Loaded
 
 CONVERSATION, SUB_AGENTS = "conversation", "sub-agents"
@@ -138,6 +138,8 @@ class History:
         self.started: SessionStarted | None = None
         self.turns: list[Turn] = []
         self.totals = Totals()
+        self.at_most = 0.0
+        """Dollars of all so far for limits: what has no known price counts at the dearest known one."""
         self.spent: dict[str, Totals] = {}
         """The same by what it was for: CONVERSATION, SUB_AGENTS, or the purpose of background work."""
         self.turn_costs: list[float] = []
@@ -384,6 +386,7 @@ class History:
     def _add(self, usage: Usage, cost: float | None, requests: int, kind: str) -> None:
         before = self.totals.cost
         self.totals.add(usage, cost, requests)
+        self.at_most += at_most(cost, usage)
         self.spent.setdefault(kind, Totals()).add(usage, cost, requests)
         if before is not None and cost is not None:
             self._cost += cost

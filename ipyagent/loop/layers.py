@@ -330,10 +330,10 @@ class Engine:
         done(forked)
         return forked
 
-    def _paid(self, cost: float | None) -> None:
+    def _paid(self, cost: float | None, most: float) -> None:
         session = self.session
         if self._behind:
-            self.spent += cost or 0.0
+            self.spent += most
         elif session.turn_cost is not None:
             session.turn_cost = None if cost is None else session.turn_cost + cost
 

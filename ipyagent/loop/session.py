@@ -73,6 +73,8 @@ class Session:
         self.told: set[str] = set()
         """What is said to the user once only."""
         self.turn_cost: float | None = 0.0
+        """Dollars since `begin_costs`; None once a price was not known."""
+        self._paid_before = 0.0
         self.info = ModelInfo(model="", window=0, max_output=0)
         """The model that is connected; before that what the journal tells of its newest one."""
         self.setting: Callable[[str], Any] = _no_setting
@@ -281,6 +283,15 @@ class Session:
             tokens_read=totals.read,
             tokens_prompt=totals.prompt,
         )
+
+    def begin_costs(self) -> None:
+        """Count what is paid from here on as one request's."""
+        self.turn_cost, self._paid_before = 0.0, self.history.at_most
+
+    @property
+    def turn_at_most(self) -> float:
+        """Dollars since `begin_costs` for a limit; where no price is known, at the dearest of the price table."""
+        return self.turn_cost if self.turn_cost is not None else self.history.at_most - self._paid_before
 
     def report_hook(self, why: str) -> None:
         """A hook of the user's raised: say so, and go on."""

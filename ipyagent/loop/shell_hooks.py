@@ -166,11 +166,9 @@ class HooksFile:
         """The point's commands in order; one that fails where the file cannot be read."""
         try:
             path = user_folder() / FILE
-        except AgentError:
-            return []
-        try:
             stat = path.stat()
-        except OSError:
+        except (AgentError, OSError):  # what was there, and what was wrong with it, is gone
+            self._stamp, self._found, self._problem = None, {}, ""
             return []
         stamp = str(path), stat.st_mtime_ns, stat.st_size
         if stamp != self._stamp:

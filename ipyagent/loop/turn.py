@@ -44,7 +44,8 @@ async def run_turn(
     so far. Cancelling the task is the way to stop: the turn then ends as "stopped".
     """
     began = time.monotonic()
-    session.turn_cost, surface = 0.0, session.surface
+    session.begin_costs()
+    surface = session.surface
     status: Ending
     try:
         session.record(said)

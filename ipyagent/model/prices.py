@@ -34,6 +34,12 @@ PRICES: tuple[tuple[str, Price], ...] = (
     (r"opus-4-[5-9]", Price(5.0, 25.0)),
 )
 
+DEAREST = Price(
+    max(max(price.input, price.large_input) for _, price in PRICES),
+    max(max(price.output, price.large_output) for _, price in PRICES),
+)
+"""Counts against limits for a model whose price is not known: no limit may be off for want of a price."""
+
 CACHE_READ, CACHE_WRITE_5M, CACHE_WRITE_1H = 0.1, 1.25, 2.0
 
 LESSON_MODEL = "claude-sonnet-5-5"
@@ -66,6 +72,11 @@ def cost_of(model: str, *responses: Usage) -> float | None:
     if price is None:
         return None
     return sum(_dollars(price, usage) for usage in responses)
+
+
+def at_most(cost: float | None, *responses: Usage) -> float:
+    """Dollars for a limit: the cost, or where no price is known what the responses cost at the dearest of the table."""
+    return cost if cost is not None else sum(_dollars(DEAREST, usage) for usage in responses)
 
 
 def _dollars(price: Price, usage: Usage) -> float:

@@ -29,7 +29,7 @@ from ipyagent.memory.recall import Known
 from ipyagent.memory.scan import Memory
 from ipyagent.memory.selector import MOST_TOKENS, SCHEMA, chosen, directive
 from ipyagent.model.connect import LOCAL, PRACTICE, Connections
-from ipyagent.model.prices import cost_of
+from ipyagent.model.prices import at_most, cost_of
 
 NAME = "recall"
 PATIENCE = 3.0
@@ -213,7 +213,7 @@ class Choosing:
         finally:
             usage = usage or meter.usage or Usage()
             cost = cost_of(small, usage)
-            self._spent(cost or 0.0)
+            self._spent(at_most(cost, usage))
             seconds = round(time.monotonic() - began, 3)
             if session is not None:
                 ended = ForkEnded(

@@ -28,6 +28,7 @@ from ipyagent.memory.files import Store
 from ipyagent.memory.names import SCOPES
 from ipyagent.model.client import AnthropicModel
 from ipyagent.model.connect import PRACTICE
+from ipyagent.model.prices import at_most
 from ipyagent.remembering.browsing import Dreaming as Shown
 from ipyagent.remembering.choosing import record_if_open
 from ipyagent.remembering.dream_job import DreamJob
@@ -225,7 +226,7 @@ class Dreaming:
 
     def _paid(self, ended: ForkEnded) -> None:
         """Count a dream for the day and for the session behind whose turn it ran."""
-        self._spent(ended.cost or 0.0)
+        self._spent(at_most(ended.cost, ended.usage))
         if self._session is not None:
             record_if_open(self._session, ended)
 

@@ -401,8 +401,8 @@ class Extracting:
         order = self.order(session, desk, known, told.upto)
         _checked(await run_fork(session, order, paid=self._pay, reader=reader))
 
-    def _pay(self, cost: float | None) -> None:
-        self._spent(cost or 0.0)
+    def _pay(self, cost: float | None, most: float) -> None:
+        self._spent(most)
 
     # ------------------------------------------------------------------ what it reads
 

@@ -341,6 +341,17 @@ def test_no_more_is_handed_in_than_the_money_could_have_to_pay_for(office: Offic
     assert rows[0]["status"] == "limit"
 
 
+def test_a_limit_holds_where_no_price_is_known(office: Office) -> None:
+    office.server.brain = echo
+    settings = {**office.settings, "model": "claude-opus-5", "max_output": 1_000}
+    (row,) = agent_map(["unknown"], batch=True, max_cost=0.001, settings=settings)
+    assert row["status"] == "limit"
+    assert "no price is known for claude-opus-5" in row["error"]
+    rows = agent_map(["unknown", "and more", "yet more"], max_cost=0.001, at_once=1, retries=0, settings=settings)
+    assert [row["status"] for row in rows] == ["finished", "limit", "limit"]
+    assert [row["cost"] for row in rows] == [None, 0.0, 0.0]
+
+
 def test_what_looks_like_a_secret_does_not_leave(office: Office, project: Path) -> None:
     secret = "ghp_" + "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"
     office.server.brain = echo

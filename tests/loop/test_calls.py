@@ -17,6 +17,7 @@ import ipyagent
 from ipyagent.errors import ToolFailure
 from ipyagent.journal.events import LayerFailed, PermissionAnswered, PermissionAsked, ToolCalled, ToolReturned
 from ipyagent.journal.protocols import Answer, ToolOutput, Workspace
+from ipyagent.model.prices import PRICES, price_of
 from ipyagent.practice.replies import calls, text, tool
 
 
@@ -379,6 +380,27 @@ def test_the_cost_of_the_day_counts_over_all_sessions(make_rig: Callable[..., Ri
     other = make_rig(folder=home / "other", max_cost_per_day=first.cost / 2)
     result = other.turn()
     assert (result.status, "max_cost_per_day" in result.message) == ("limit", True)
+
+
+def test_a_limit_holds_where_no_price_is_known_and_the_dearest_known_one_counts(
+    make_rig: Callable[..., Rig], home: Path
+) -> None:
+    unknown = "claude-opus-5"
+    assert price_of(unknown) is None
+    rig = make_rig(max_cost=0.001, model=unknown)
+    rig.server.script(tool("python", {"code": "1"}))
+    result = rig.fault_turn()
+    assert (result.status, result.cost) == ("limit", None)
+    assert "up to $" in result.message
+    assert "IPyAgent.max_cost" in result.message
+    rig.server.script(tool("python", {"code": "1"}))
+    assert rig.fault_turn().status == "limit"
+    told = [event.why for event in rig.events() if isinstance(event, LayerFailed)]
+    assert len(told) == 1
+    assert unknown in told[0]
+    assert f"${max(price.input for _, price in PRICES):g} a million in" in told[0]
+    other = make_rig(folder=home / "other", max_cost_per_day=0.001)
+    assert "max_cost_per_day" in other.turn().message, "the day counts them too"
 
 
 def test_inserts_of_one_message_keep_their_order_and_those_of_the_next_stand_on_their_own(

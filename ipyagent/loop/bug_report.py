@@ -7,6 +7,7 @@ import os
 import platform
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -15,12 +16,15 @@ import msgspec
 
 from ipyagent.journal.protocols import Request
 from ipyagent.kernel.masking import mask, mask_named
-from ipyagent.nofollow import write_atomically
+from ipyagent.nofollow import names, remove, write_atomically
 from ipyagent.version import __version__
 
 PACKAGES = ("anthropic", "httpx2", "ipykernel", "ipython", "ipywidgets", "jupyterlab", "msgspec")
 LONGEST_DATA = 200
 """Characters of base64 that are kept of a picture or document."""
+MOST_REPORTS = 5
+"""Of a session: what fails again and again fails in the same way, and a report has a whole request."""
+_NAME = re.compile(r"bug-report-(\d{1,12})\.json")
 _SECRET_NAME = re.compile(r"KEY|TOKEN|SECRET|PASSW|CREDENTIAL", re.IGNORECASE)
 
 
@@ -41,7 +45,16 @@ def write_report(
         write_atomically(path, f"{text}\n".encode("utf-8", "replace"), make=False)
     except OSError as problem:
         return f"no bug report could be written to {path}: {problem.strerror}"
+    for old in _reports(folder)[:-MOST_REPORTS]:
+        with suppress(OSError):
+            remove(folder / old)
     return f"for a bug report, without secrets: {path}"
+
+
+def _reports(folder: Path) -> list[str]:
+    """Their names in a folder, oldest first."""
+    found = {name: int(match[1]) for name in names(folder) if (match := _NAME.fullmatch(name))}
+    return sorted(found, key=lambda name: found[name])
 
 
 def _versions() -> dict[str, str]:

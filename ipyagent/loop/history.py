@@ -53,6 +53,10 @@ IN_FRONT = frozenset((CONVERSATION, SUB_AGENTS, "compaction", "server compaction
 """What the user waits for; all else is work in the background."""
 
 
+MOST_TAKEN = 1_000
+"""Decisions that can be taken back with all that hangs on them: nobody takes back a thousand, one by one."""
+
+
 class Turn(msgspec.Struct, kw_only=True):
     """One request of the user and how it ended (None: not yet). `first` and `last` are event ids."""
 
@@ -346,10 +350,14 @@ class History:
         savings.tokens += max(0, tokens)
         savings.times += times
         savings.chars += chars
+        if isinstance(event, ResultStored | ServerEdited):
+            return  # never taken back
         saved = Savings(max(0, tokens), times, chars)
         self._taken[event.id] = _Taken(
             layer=layer, saved=saved, server_edits=dict(self.server_edits), notes=self.notes
         )
+        if len(self._taken) > MOST_TAKEN:
+            del self._taken[next(iter(self._taken))]
 
     def _give_back(self, taken: _Taken, decided: int) -> None:
         """The decision of event `decided` was taken back: what it took away is there again, and what it saved is not

@@ -241,6 +241,11 @@ class Passages:
             self._places = {word: array("Q", left) for word in self._places if (left := self._of(word))}
             self._begins, self._first = self._begins[self._first :], 0
 
+    @property
+    def numbers(self) -> int:
+        """How many numbers stand for texts: those that were let go of last may still have one."""
+        return len(self._begins)
+
     def closest(self, wanted: Sequence[str]) -> int:
         """How many of the wanted words (each counts once) stand together at most, in a stretch of any of the texts
         that is about twice as long as the sentence."""

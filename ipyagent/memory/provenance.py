@@ -11,6 +11,7 @@ import re
 import sys
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from threading import Lock
 from typing import Any, Literal, NamedTuple, TypeAlias
@@ -58,6 +59,10 @@ MOST_SENTENCES = 100_000
 """Sentences of tool results compared, newest first."""
 MOST_CHARS = 4_000_000
 """Characters of tool results compared, newest first."""
+MOST_WORDS = MOST_CHARS // 20
+"""Different numbers and names of them: a new one in every twenty characters is more than any text has."""
+MOST_ORDERS = MOST_CHARS // ORDER_CHARS
+"""What is ordered in so many characters, each with its surroundings."""
 REPEATED = 5
 """Telling words in a row that a message has in common with an earlier result: they were pasted."""
 
@@ -203,7 +208,7 @@ class Ground:
         self._enough: list[int] = []
         """Words of sentences that order something, and how many of the user's in one are too many to be chance."""
         self._memories = False
-        self._names: set[str] = set()
+        self._names: dict[str, None] = {}
         """Numbers and names of results."""
         self._sentences = Passages()
         """What reads as sentences in them, newest last."""
@@ -277,12 +282,20 @@ class Ground:
         for sentence in sentences:
             self.tell(sentence)
             words = weighty(sentence)
-            self._orders.add(words)
+            self._surroundings(words)
             self._order(words, enough)
 
     def _order(self, words: Sequence[str], enough: int) -> None:
         self._ordered.add(words)
         self._enough.append(enough)
+        if len(self._ordered) > MOST_SENTENCES:
+            self._ordered.drop()
+            del self._enough[: len(self._enough) - self._ordered.numbers]
+
+    def _surroundings(self, words: Sequence[str]) -> None:
+        self._orders.add(words)
+        if len(self._orders) > MOST_ORDERS:
+            self._orders.drop()
 
     def _forget(self) -> None:
         """Let go of the oldest of what was told and not looked at."""
@@ -302,11 +315,11 @@ class Ground:
             for at, text in new:
                 around, sentences = _orders_in(text)
                 for words in around:
-                    self._orders.add(words)
+                    self._surroundings(words)
                 for words in sentences:
                     self._order(words, CHANCE)
                 prose = "\n".join(filter(_SENTENCE.search, text.split("\n")))
-                self._names |= particulars(prose, prose=True)
+                _add(self._names, particulars(prose, prose=True))
                 for sentence in filter(_SENTENCE.search, (each for each in _CELLS.split(prose) if each)):
                     for each in filter(None, _ENDS.split(sentence)):
                         self._sentences.add(weighty(each))
@@ -370,7 +383,7 @@ class Ground:
         user typed with the words, `asides` are the agent's Why and How."""
         self.settle()
         user = _User.of(told, quotes, beside, typed or self.words)
-        foreign = self._names - user.named
+        foreign = self._names.keys() - user.named
         related, every = set[str](), set[str]()
         apart, suspect, weak, near, unknown = 0, False, "", "", ""
         for sentence in told:
@@ -562,6 +575,15 @@ def _texts(blocks: Iterable[dict[str, Any]]) -> Iterator[str]:
             yield str(source.get("data", ""))
         if isinstance(block.get("content"), list):
             yield from _texts(inner for inner in block["content"] if isinstance(inner, dict))
+
+
+def _add(known: dict[str, None], words: Iterable[str]) -> None:
+    """Take words in as the newest; the oldest of too many go."""
+    for word in words:
+        known.pop(word, None)
+        known[word] = None
+    for word in list(islice(known, max(0, len(known) - MOST_WORDS))):
+        del known[word]
 
 
 def _orders_in(text: str) -> tuple[list[list[str]], list[list[str]]]:

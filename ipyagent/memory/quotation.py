@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from bisect import bisect_left, bisect_right
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from difflib import SequenceMatcher
 from functools import cached_property
@@ -22,6 +23,8 @@ FEWEST_WORDS = 3
 """Words of a quotation, unless it is a whole message."""
 MOST_TYPED = 100_000
 """Characters of one message that are searched for a quotation."""
+MOST_SAID = 4_000_000
+"""Characters of all messages of a session: weeks of typing, and as much as is compared of what tools gave."""
 MOST_QUOTED = 400
 """Words of a quotation that are looked for with slips."""
 MOST_KEPT = 400
@@ -262,14 +265,18 @@ class Words:
     """All that the user typed in a session."""
 
     def __init__(self) -> None:
-        self._typed: list[Typed] = []
+        self._typed: deque[Typed] = deque()
+        self._chars = 0
 
     def __len__(self) -> int:
         return len(self._typed)
 
     def add(self, message: Typed) -> None:
-        """The user typed this."""
+        """The user typed this; the oldest of too much is forgotten, so that it can no longer be quoted."""
         self._typed.append(message)
+        self._chars += len(message.text)
+        while self._chars > MOST_SAID and len(self._typed) > 1:
+            self._chars -= len(self._typed.popleft().text)
 
     def own(self) -> str:
         """All that the user wrote of themselves."""

@@ -6,7 +6,7 @@ from __future__ import annotations
 import secrets
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 from ipyagent.journal.events import Event
@@ -82,10 +82,10 @@ class AsCells:
     def __repr__(self) -> str:
         return f"<AsCells below {self._below or 'nothing'}>"
 
-    def button(self, events: Sequence[Event]) -> str:
+    def button(self, events: Iterable[Event]) -> str:
         """The button's mark; "" when the turn left nothing to insert, or nobody knows where."""
-        if not self._button and self._below and self._cells(events):
-            kept = tuple(events)
+        kept = tuple(events)
+        if not self._button and self._below and self._cells(kept):
             self._button = self._door.button(
                 lambda: self._inserting.offer(self._cells(kept), self._below, lambda count: None)
             )

@@ -15,6 +15,7 @@ from ipyagent.journal.events import Event, PermissionAsked
 from ipyagent.journal.protocols import Answer, Status
 from ipyagent.ui.asking import ReadLine, ask_on_a_line
 from ipyagent.ui.static import static_bundle
+from ipyagent.ui.transcript import Shown
 
 TICK = 1.0
 """Seconds between two states of the output, at least."""
@@ -31,7 +32,7 @@ class MirrorSurface:
     def __init__(self, read_line: ReadLine) -> None:
         self._read_line = read_line
         self._display = uuid.uuid4().hex
-        self._events: list[Event] = []
+        self._events = Shown()
         self._status: Status | None = None
         self._publisher: Any = None
         self._timer: asyncio.TimerHandle | None = None
@@ -49,12 +50,12 @@ class MirrorSurface:
         self._publish(update=False)
 
     def show(self, event: Event) -> None:
-        self._events.append(event)
+        self._events.add(event)
         self._schedule()
 
     def later(self, event: Event) -> None:
         """What came of the turn once it was over joins the output."""
-        self._events.append(event)
+        self._events.add(event)
         if self._closed:
             self._publish()
 
@@ -63,7 +64,7 @@ class MirrorSurface:
 
     async def ask(self, asked: PermissionAsked) -> Answer:
         if not any(isinstance(event, PermissionAsked) and event.digest == asked.digest for event in self._events):
-            self._events.append(asked)
+            self._events.add(asked)
         self._publish()  # what is asked about stands there before the line does
         return await ask_on_a_line(self._read_line, asked)
 

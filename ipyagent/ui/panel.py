@@ -26,6 +26,7 @@ from ipyagent.ui.joined import script
 from ipyagent.ui.segments import Segments
 from ipyagent.ui.static import static_bundle
 from ipyagent.ui.take_back import Deeds, TakeBack
+from ipyagent.ui.transcript import Shown
 
 TICK = 0.04
 """Seconds between two messages to the front-end."""
@@ -89,7 +90,7 @@ class PanelSurface:
         self._on_stop = on_stop
         self._route = route
         self._display = uuid.uuid4().hex
-        self._events: list[Event] = []
+        self._events = Shown()
         self._last: Status | None = None
         self._segments = Segments(time.time)
         self._settling = threading.Lock()
@@ -159,7 +160,7 @@ class PanelSurface:
 
     def later(self, event: Event) -> None:
         """What came of the turn once it was over joins the output that stays."""
-        self._events.append(event)
+        self._events.add(event)
         if not self._closed:
             return  # `close` shows it
         bundle = self._settle()
@@ -176,7 +177,7 @@ class PanelSurface:
             (self.later if self._closed else self.show)(event)
 
     def show(self, event: Event) -> None:
-        self._events.append(event)
+        self._events.add(event)
         with self._lock:
             self._segments.add(event)
         self._schedule()

@@ -6,7 +6,7 @@ size; a turn that did not finish says so.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import assert_never
 
 from ipyagent.journal.events import Event
@@ -50,7 +50,7 @@ _FRAME = '<div class="ipyagent ia-static tex2jax_ignore mathjax_ignore">'
 
 
 def static_bundle(
-    events: Sequence[Event], status: Status | None, doors: Mapping[Deed, str] | None = None, cells: str = ""
+    events: Iterable[Event], status: Status | None, doors: Mapping[Deed, str] | None = None, cells: str = ""
 ) -> dict[str, str]:
     """`text/html`, `text/markdown` and `text/plain` of a turn; `doors` as in `Look`, `cells` the mark of the
     button that inserts its code as cells."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from ipyagent.errors import AgentError
@@ -30,7 +30,7 @@ class TakeBack:
     deed on the agent's loop."""
 
     def __init__(
-        self, deeds: Deeds, door: Door | None, events: Callable[[], Sequence[Event]], done: Callable[[Event], None]
+        self, deeds: Deeds, door: Door | None, events: Callable[[], Iterable[Event]], done: Callable[[Event], None]
     ) -> None:
         self._deeds = deeds
         self._door = door
@@ -46,7 +46,7 @@ class TakeBack:
         """The marks of the buttons that the turn's static form has."""
         if self._door is None or loop is None:
             return {}
-        for deed in deeds_of(fold(tuple(self._events()))):
+        for deed in deeds_of(fold(self._events())):
             if deed not in self._doors:
                 self._doors[deed] = self._door.button(lambda deed=deed: self.ask(deed, loop))  # type: ignore[misc]
         return dict(self._doors)
@@ -62,7 +62,7 @@ class TakeBack:
 
     async def _work(self, deed: Deed) -> None:
         kind, of = deed
-        items = fold(tuple(self._events()))
+        items = fold(self._events())
         if deed not in deeds_of(items):
             return  # not of this turn, or done already
         saved = next((item.saved for item in items if isinstance(item, SavedItem) and item.key == of), None)

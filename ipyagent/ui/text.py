@@ -10,7 +10,7 @@ from ipyagent.journal.protocols import Answer, Status
 from ipyagent.ui.escape import plain
 from ipyagent.ui.items import TextItem, ThinkingItem
 from ipyagent.ui.static import footer_line, plain_text, static_bundle
-from ipyagent.ui.transcript import Transcript
+from ipyagent.ui.transcript import Shown, Transcript
 
 
 class TextSurface:
@@ -22,7 +22,7 @@ class TextSurface:
     def __init__(self, *, stream: bool = False, file: TextIO | None = None) -> None:
         self._stream = stream
         self._file = file
-        self._events: list[Event] = []
+        self._events = Shown()
         self._status: Status | None = None
         self._transcript = Transcript()
         self._written: dict[str, int] = {}  # text items: characters on paper; others: 1
@@ -35,7 +35,7 @@ class TextSurface:
         self._file = self._file or sys.stdout
 
     def show(self, event: Event) -> None:
-        self._events.append(event)
+        self._events.add(event)
         keys = self._transcript.add(event)
         if self._stream:
             for key in keys:

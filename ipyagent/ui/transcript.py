@@ -6,8 +6,11 @@ supersedes it arrives (`AssistantSaid`, `ToolReturned`); a granted question beco
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any
+
+import msgspec
 
 from ipyagent.journal.events import (
     STOPPED,
@@ -57,6 +60,9 @@ from ipyagent.ui.items import (
 from ipyagent.ui.memory_chips import dismissed, taken_back
 from ipyagent.ui.messages import message_item
 from ipyagent.ui.notices import notice_of
+
+PIECE_CHARS = 4_000
+"""Pieces of a stream are joined up to this length: long enough to be few, short enough that joining stays cheap."""
 
 
 class Transcript:
@@ -307,7 +313,54 @@ class Transcript:
         return f"{kind}{self._count}"
 
 
-def fold(events: list[Event] | tuple[Event, ...]) -> tuple[Item, ...]:
+class Shown:
+    """The events of a turn from which it can be shown again: what was streamed gives way to the whole when that
+    comes, so that they grow with what stands there and not with the number of pieces it came in."""
+
+    def __init__(self) -> None:
+        self._events: list[Event] = []
+        self._live: dict[tuple[str, str], list[int]] = {}
+
+    def __len__(self) -> int:
+        return len(self._events)
+
+    def __iter__(self) -> Iterator[Event]:
+        return iter(tuple(self._events))
+
+    def add(self, event: Event) -> None:
+        """Take in the next event."""
+        match event:
+            case Streamed():
+                self._stream(event)
+                return
+            case AssistantSaid() | Retrying():
+                self._whole("text", "")
+                self._whole("thinking", "")
+            case ToolReturned():
+                self._whole("tool", event.call)
+            case _:
+                pass
+        self._events.append(event)
+
+    def _stream(self, event: Streamed) -> None:
+        last = self._events[-1] if self._events else None
+        same = isinstance(last, Streamed) and (last.channel, last.ref) == (event.channel, event.ref)
+        if isinstance(last, Streamed) and same and len(last.text) < PIECE_CHARS:
+            self._events[-1] = msgspec.structs.replace(last, text=last.text + event.text)
+            return
+        places = self._live.setdefault((event.channel, event.ref if event.channel == "tool" else ""), [])
+        places.append(len(self._events))
+        self._events.append(event)
+
+    def _whole(self, channel: str, ref: str) -> None:
+        """Nothing but the places of its pieces is left, for what came after them stays after them."""
+        for place in self._live.pop((channel, ref), ()):
+            event = self._events[place]
+            if isinstance(event, Streamed):
+                self._events[place] = msgspec.structs.replace(event, text="")
+
+
+def fold(events: Iterable[Event]) -> tuple[Item, ...]:
     """The items of `events`."""
     transcript = Transcript()
     for event in events:

@@ -54,3 +54,11 @@ def test_secrets_are_masked_and_pictures_shortened(tmp_path: Path) -> None:
 def test_a_folder_that_cannot_be_written_is_said(tmp_path: Path) -> None:
     line = write_report(tmp_path / "missing", 1, "x", None, {})
     assert "no bug report could be written" in line
+
+
+def test_a_session_keeps_its_newest_reports_only(tmp_path: Path) -> None:
+    (tmp_path / "bug-report-x.json").write_text("not ours")
+    for number in (3, 20, 100, 7, 1_000, 9, 11):
+        write_report(tmp_path, number, "again")
+    kept = sorted(path.name for path in tmp_path.iterdir())
+    assert kept == sorted([*(f"bug-report-{n}.json" for n in (1_000, 100, 20, 11, 9)), "bug-report-x.json"])

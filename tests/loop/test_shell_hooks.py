@@ -14,6 +14,8 @@ import pytest
 from loop_rig import Rig
 
 from ipyagent.journal.events import LayerFailed, ToolCalled
+from ipyagent.loop.hooks import NAMES
+from ipyagent.loop.shell_hooks import HooksFile
 from ipyagent.practice.replies import text, tool
 from ipyagent.project import user_folder
 
@@ -156,3 +158,14 @@ def test_a_project_has_no_hooks_and_a_changed_file_is_read_again(home: Path, mak
     said = [str(exchange.body) for exchange in rig.server.messages]
     assert not any("from the project" in each for each in said)
     assert ["hooked by the person" in each for each in said] == [False, True]
+
+
+def test_what_was_wrong_with_a_file_ends_with_the_file(home: Path) -> None:
+    found = HooksFile(NAMES)
+    for content in ("{", json.dumps({"stop": ["true"]}), '{"no_point": []}'):
+        (home / "hooks.json").write_text(content)
+        (home / "hooks.json").chmod(0o600)
+        assert bool(found.problem) == ("stop" not in content)
+        assert len(found.of("stop")) == 1, "a command, or what fails in its place"
+        (home / "hooks.json").unlink()
+        assert (found.problem, found.of("stop")) == ("", [])

@@ -14,9 +14,18 @@ from notes_room import NotesRoom, notes_room, until, words
 from ipyagent.assembly.compacting import run_compact
 from ipyagent.assembly.rolling_back import roll_back
 from ipyagent.commands.context import report
-from ipyagent.journal.events import CacheBroken, Compacted, ForkEnded, ResultStored, UsageReported
+from ipyagent.journal.events import (
+    CacheBroken,
+    Compacted,
+    DecisionUndone,
+    ForkEnded,
+    ResultsCleared,
+    ResultStored,
+    UsageReported,
+)
 from ipyagent.journal.protocols import ForkOrder
 from ipyagent.loop.fork import run_fork
+from ipyagent.loop.history import MOST_TAKEN, History
 from ipyagent.model.prices import cost_of, rates_of
 from ipyagent.practice.exchange import Exchange
 from ipyagent.practice.replies import Reply, calls, text, tool
@@ -203,3 +212,17 @@ def test_what_the_turns_cost_adds_up_to_the_session(room: NotesRoom) -> None:
     assert room.events(agent, ForkEnded), "there was work behind the turns"
     assert summed("cost") == pytest.approx(totals.cost)
     assert summed("requests") == totals.requests
+
+
+def test_what_can_be_taken_back_is_kept_and_not_every_result(tmp_path: Path) -> None:
+    history = History()
+    for number in range(1, 5_001):
+        history.apply(ResultStored(id=number, call=f"c{number}", chars=10, path="x", tokens=3))
+    assert len(history._taken) == 0
+    for number in range(5_001, 8_001):
+        history.apply(ResultsCleared(id=number, layer="clearing", calls=("c",), saved=5, text=""))
+    assert len(history._taken) == MOST_TAKEN
+    history.apply(DecisionUndone(id=8_001, event=8_000))
+    assert history.savings["clearing"].tokens == 5 * 2_999
+    history.apply(DecisionUndone(id=8_002, event=5_001))
+    assert history.savings["clearing"].tokens == 5 * 2_999, "too long ago: what it saved stays saved"

@@ -4,16 +4,19 @@ import random
 
 from ipyagent.journal.events import (
     AssistantSaid,
+    Event,
     FileChanged,
+    LayerFailed,
     PermissionAnswered,
     Retrying,
     Streamed,
     ToolCalled,
+    ToolReturned,
     TurnEnded,
 )
 from ipyagent.ui.items import NoticeItem, QuestionItem, TextItem, ThinkingItem, ToolItem
 from ipyagent.ui.static import static_bundle
-from ipyagent.ui.transcript import Transcript, fold
+from ipyagent.ui.transcript import Shown, Transcript, fold
 
 from .turns import PIXEL, asked, returned, streamed, text, whole_turn
 
@@ -153,3 +156,20 @@ def test_added_keys_name_every_item_that_changed() -> None:
             for key in transcript.add(event):
                 seen[key] = transcript.item(key)
         assert {key: item for key, item in seen.items() if item is not None} == {i.key: i for i in transcript.items}
+
+
+def test_what_is_kept_to_show_a_turn_again_grows_with_the_text_and_not_with_its_pieces() -> None:
+    whole: Event = AssistantSaid(blocks=({"type": "text", "text": "x" * 20_000},))
+    events: list[Event] = [Streamed(channel="text", text="x") for _ in range(20_000)]
+    events[10_000:10_000] = [LayerFailed(layer="hooks", why="something went wrong")]
+    events += [whole, ToolCalled(call="a", name="python", input={"code": "1"})]
+    events += [Streamed(channel="tool", text="out\n", ref="a") for _ in range(5_000)]
+    shown = Shown()
+    for event in events:
+        shown.add(event)
+    assert static_bundle(shown, None) == static_bundle(events, None), "while the tool runs"
+    events.append(ToolReturned(call="a", name="python", blocks=({"type": "text", "text": "done"},)))
+    shown.add(events[-1])
+    assert static_bundle(shown, None) == static_bundle(events, None)
+    assert len(shown) < 20
+    assert sum(len(event.text) for event in shown if isinstance(event, Streamed)) == 0

@@ -11,11 +11,14 @@ import sys
 import unicodedata
 from array import array
 from bisect import bisect_left, bisect_right
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from datetime import date
 from functools import cache, lru_cache
+from heapq import merge
 from importlib.resources import files
+from itertools import repeat
 from typing import NamedTuple
 
 from ipyagent.memory.words import LONG, RUN, STOP, STOP_PAIRS, folded, words
@@ -54,6 +57,8 @@ _SCRIPTS = {
 _APART = 1 << 24
 """Between two texts, so that no stretch of words goes across; more than any text has words."""
 _NOWHERE = array("Q")
+_MOST_PLACES = 300
+"""Places of one word that are looked at, newest first: a word that is so common tells little."""
 
 
 class _Known(NamedTuple):
@@ -252,17 +257,18 @@ class Passages:
         there = [(word, places) for word in dict.fromkeys(wanted) if (places := self._of(word))]
         if len(there) < 2:
             return len(there)
-        span, best, start = max(2 * len(dict.fromkeys(wanted)), 8), 1, 0
-        found = sorted((at, word) for word, places in there for at in places)
+        span, best = max(2 * len(dict.fromkeys(wanted)), 8), 1
+        found = merge(*(zip(places[-_MOST_PLACES:], repeat(word), strict=False) for word, places in there))
         counts: dict[str, int] = {}
+        stretch: deque[tuple[int, str]] = deque()
         for at, word in found:
             counts[word] = counts.get(word, 0) + 1
-            while at - found[start][0] >= span:
-                left = found[start][1]
+            stretch.append((at, word))
+            while at - stretch[0][0] >= span:
+                _, left = stretch.popleft()
                 counts[left] -= 1
                 if not counts[left]:
                     del counts[left]
-                start += 1
             best = max(best, len(counts))
             if best == len(there):
                 break
@@ -272,7 +278,7 @@ class Passages:
         """The numbers of the texts that have all of these words."""
         goal = sorted(set(words), key=lambda word: len(self._places.get(word, _NOWHERE)))
         last = -1
-        for at in self._of(goal[0]) if goal else ():
+        for at in self._of(goal[0])[-_MOST_PLACES:] if goal else ():
             number = bisect_right(self._begins, at) - 1
             if number != last and self.count(number, goal) == len(goal):
                 yield number

@@ -386,7 +386,7 @@ class Ground:
         foreign = self._names.keys() - user.named
         related, every = set[str](), set[str]()
         apart, suspect, weak, near, unknown = 0, False, "", "", ""
-        for sentence in told:
+        for sentence in dict.fromkeys(told):
             words = list(dict.fromkeys([*weighty(sentence), *(dates(sentence) & user.said)]))
             if not words:
                 continue

@@ -28,13 +28,19 @@ NOTES_SHARES = {
     "keep_most_tokens": 1 / 8,
     "keep_user_tokens": 1 / 10,
 }
-"""What the session's notes, and the conversation kept behind them, may have of the window at most: together three
-eighths of it: a compaction by notes leaves room to go on, and what it keeps is written to the cache again."""
+"""What the session's notes, and the conversation kept behind them, may have of the window at most: a compaction by
+notes leaves room to go on, and what it keeps is written to the cache again."""
+TIGHT_WINDOW = 40_000
+"""Of what a window has more than that, a quarter may be kept behind notes, so that 200,000 tokens leave the setting as it
+is; below twice that, a window is soon full again, and an eighth of it is enough."""
 
 
 def notes_limit(name: str, tokens: int, window: int) -> int:
     """The setting `name` of the notes, `tokens`, cut down to its share of a window of `window` tokens."""
-    return min(tokens, max(1, int(NOTES_SHARES[name] * window)))
+    most = NOTES_SHARES[name] * window
+    if name == "keep_most_tokens":
+        most = max(most, (window - TIGHT_WINDOW) / 4)
+    return min(tokens, max(1, int(most)))
 
 
 def result_chars(chars: int, window: int) -> int:

@@ -17,7 +17,17 @@ from ipyagent.journal.admission import PICTURES, THINKING, result_blocks, text_b
 from ipyagent.journal.events import Block
 from ipyagent.journal.marks import Position
 from ipyagent.journal.open_calls import named
-from ipyagent.journal.rewriting import REMOVED, appended_after, flatten, gather, joined, replace_range, shared
+from ipyagent.journal.rewriting import (
+    REMOVED,
+    Rewritten,
+    appended_after,
+    flatten,
+    gather,
+    joined,
+    replace_range,
+    same_until,
+    shared,
+)
 from ipyagent.journal.spots import Spot, cleared_text
 from ipyagent.journal.tokens import estimate_block, estimate_blocks
 
@@ -29,16 +39,28 @@ CONTEXT = "<context>\n"
 """How a block begins that tells the model what is so around the conversation."""
 
 
-class Snapshot(msgspec.Struct, frozen=True):
-    """The messages as they were before a decision, for taking it back."""
+class _Change(msgspec.Struct):
+    """Messages that other ones took the place of, from message `at` on: `now` of them stand there since."""
 
-    event: int
+    at: int
     messages: list[dict[str, Any]]
     sources: list[list[int]]
-    spots: dict[str, Spot]
+    now: int = 1
+
+
+class Standing(msgspec.Struct):
+    """A decision that can be taken back: what it changed, and what was changed since, of the messages that stood then.
+    No more than that, so that all decisions together hold what has gone once."""
+
+    event: int
+    size: int
+    """How many messages there are now for those that stood then; what came later stands behind them."""
     first: int = 0
     last: int = 0
     """The range of events that was replaced; 0 when none was."""
+    changes: list[_Change] = []
+    spots: dict[str, Spot] = {}
+    """Results as they were then, where they have left or changed."""
 
 
 class Body:
@@ -49,8 +71,8 @@ class Body:
         self.sources: list[list[int]] = []
         self.spots: dict[str, Spot] = {}
         """Results by the id on the wire, oldest first."""
-        self.standing: list[Snapshot] = []
-        """Replacements that can be taken back, newest last."""
+        self.standing: list[Standing] = []
+        """Decisions that can be taken back, newest last."""
         self.over = False
         """Whether the newest turn has ended, so that nothing of it is open."""
         self.asked = 0
@@ -92,7 +114,8 @@ class Body:
     @property
     def has_thinking(self) -> bool:
         """Whether thinking is in the messages, or may come back with some."""
-        back = (block for each in self.standing for message in each.messages for block in message["content"])
+        gone = (message for each in self.standing for change in each.changes for message in change.messages)
+        back = (block for message in gone for block in message["content"])
         return bool(self._thinking) or any(block["type"] in THINKING for block in back)
 
     @property
@@ -133,8 +156,9 @@ class Body:
             self.push("user", [REMOVED if self.standing else text_block(NO_REQUEST)], [0])
         if self.messages and self.messages[-1]["role"] == role:
             earlier = self.messages[-1]["content"]
+            self._keep(len(self.messages) - 1)
             self.messages[-1] = {"role": role, "content": [*earlier, *blocks]}
-            self.sources[-1] = [*self.sources[-1], *events]  # replacements that stand hold the old ones
+            self.sources[-1] = [*self.sources[-1], *events]  # what can be taken back holds the old ones
             place = len(self.messages) - 1, len(earlier)
         else:
             self.messages.append({"role": role, "content": blocks})
@@ -162,6 +186,20 @@ class Body:
 
     # -------------------------------------------------------------- decisions
 
+    def _keep(self, at: int, now: int = 1) -> None:
+        """Message `at` is going to be another, or `now` of them: it is kept for taking the newest decision back."""
+        newest = self.standing[-1] if self.standing else None
+        if newest is not None and at < newest.size:
+            newest.changes.append(_Change(at, [self.messages[at]], [self.sources[at]], now))
+            newest.size += now - 1
+
+    def set_spot(self, call: str, **changes: Any) -> None:
+        """What is known of a result has changed."""
+        spot = self.spots[call]
+        if self.standing and spot.message < self.standing[-1].size:  # it stood then
+            self.standing[-1].spots.setdefault(call, spot)
+        self.spots[call] = msgspec.structs.replace(spot, **changes)
+
     def drop_thinking(self, *, start: int = 0, upto: int | None = None) -> int:
         """Thinking of events up to `upto` (None: of all) leaves the messages from `start` on; there
         is text or a call beside it always. The change in tokens."""
@@ -178,26 +216,28 @@ class Body:
                 left.append(message)
             if len(kept) < len(content):
                 gone.extend(block for block, stay in zip(content, stays, strict=True) if not stay)
+                self._keep(message)
                 self.messages[message] = {"role": "assistant", "content": kept}
                 self.sources[message] = [source for source, stay in zip(sources, stays, strict=True) if stay]
                 self._bare |= {block["id"] for block in kept if block["type"] == "tool_use"}
         self._thinking = left
         if not start:
-            self._forget_in_snapshots(upto)
+            self._forget_in_standing(upto)
         return self.part_turn() - estimate_blocks(gone)
 
-    def _forget_in_snapshots(self, upto: int | None) -> None:
+    def _forget_in_standing(self, upto: int | None) -> None:
         """What may come back comes without thinking of events up to `upto` (None: without any)."""
-        for number, snapshot in enumerate(self.standing):
-            placed = flatten(snapshot.messages, snapshot.sources)
-            gone = [item.block["type"] in THINKING and (upto is None or item.source <= upto) for item in placed]
-            bare = {item.message for item, out in zip(placed, gone, strict=True) if out}
-            self._bare |= {
-                item.block["id"] for item in placed if item.message in bare and item.block["type"] == "tool_use"
-            }
-            if bare:
-                messages, sources = gather([item for item, out in zip(placed, gone, strict=True) if not out])
-                self.standing[number] = msgspec.structs.replace(snapshot, messages=messages, sources=sources)
+        for change in (change for decision in self.standing for change in decision.changes):
+            for at, (message, sources) in enumerate(zip(change.messages, change.sources, strict=True)):
+                stays = [
+                    block["type"] not in THINKING or (upto is not None and source > upto)
+                    for block, source in zip(message["content"], sources, strict=True)
+                ]
+                if not all(stays):
+                    kept = [block for block, stay in zip(message["content"], stays, strict=True) if stay]
+                    change.messages[at] = {**message, "content": kept}
+                    change.sources[at] = [source for source, stay in zip(sources, stays, strict=True) if stay]
+                    self._bare |= {block["id"] for block in kept if block["type"] == "tool_use"}
 
     def part_turn(self) -> int:
         """The newest reply may not go out without its thinking as long as its calls are the open
@@ -223,6 +263,7 @@ class Body:
         if later:
             messages.append({"role": "user", "content": later})
             sources.append(later_events)
+        self._keep(len(self.messages) - 1, len(messages) - len(self.messages) + 1)
         self._adopt(messages, sources)
         return estimate_blocks(added)
 
@@ -240,6 +281,7 @@ class Body:
             change += estimate_block(parts[at])
             if inner >= 0:
                 content[block] = {**content[block], "content": parts}
+            self._keep(message)
             self.messages[message] = {"role": "user", "content": content}
         if places:
             change += self.drop_thinking(start=min(place[0] for place in places))
@@ -262,10 +304,11 @@ class Body:
             return None
         content = list(self.messages[spot.message]["content"])
         content[spot.block] = {**content[spot.block], "content": blocks}
+        self._keep(spot.message)
         self.messages[spot.message] = {"role": "user", "content": content}
         tokens = estimate_block(content[spot.block])
         change = tokens - spot.tokens
-        self.spots[call] = msgspec.structs.replace(spot, tokens=tokens, stored=stored, cleared=not stored)
+        self.set_spot(call, tokens=tokens, stored=stored, cleared=not stored)
         self._images = {
             event: kept
             for event, places in self._images.items()
@@ -308,12 +351,13 @@ class Body:
                 content = list(self.messages[at]["content"])
                 content[place] = {**block, "text": texts[event]}
                 change += estimate_block(content[place]) - estimate_block(block)
+                self._keep(at)
                 self.messages[at] = {**self.messages[at], "content": content}
         return change
 
     def remember(self, event: int) -> None:
-        """Keep what stands now, so that the decision of `event`, which changes it in place, can be taken back."""
-        self.standing.append(Snapshot(event, list(self.messages), list(self.sources), dict(self.spots)))
+        """The decision of `event`, which changes messages in place, can be taken back."""
+        self.standing.append(Standing(event, len(self.messages)))
 
     def replace(self, first: int, last: int, blocks: list[Block], event: int) -> int | None:
         """Events `first` to `last` give way to `blocks`; the message where the change begins, None
@@ -321,8 +365,11 @@ class Body:
         made = replace_range(self.messages, self.sources, first, last, blocks, event)
         if made is None or not (self.closed or self._swallowed(made.messages)):
             return None
-        self.standing.append(Snapshot(event, self.messages, self.sources, self.spots, first, last))
+        changes = _changes(self.messages, self.sources, made)
+        self.standing.append(Standing(event, len(made.messages), first, last, changes))
+        spots = self.spots
         self._adopt(made.messages, made.sources, bare=made.start)
+        self.standing[-1].spots.update((call, spot) for call, spot in spots.items() if call not in self.spots)
         self.part_turn()
         return made.start
 
@@ -332,21 +379,27 @@ class Body:
         calls = {block["id"] for block in reply if block["type"] == "tool_use"}
         return not any(block.get("id") in calls for message in messages[-2:] for block in message["content"])
 
-    def restore(self, event: int) -> bool:
-        """Take the newest replacement back, if it is the one of `event`."""
+    def restore(self, event: int) -> int | None:
+        """Take the newest decision back, if it is the one of `event`; how many messages are what they were before it,
+        None when it may not be."""
         if not self.standing or self.standing[-1].event != event or not self.closed:
-            return False
-        snapshot = self.standing.pop()
+            return None
         later = appended_after(self.messages, self.sources, event)
         later = [item for item in later if item.block["type"] not in THINKING]
-        before = flatten(snapshot.messages, snapshot.sources)
-        messages, sources = gather(joined(before, later, event))
-        shared(messages, sources, snapshot.messages, snapshot.sources)
-        self._adopt(messages, sources, {**self.spots, **snapshot.spots}, bare=len(snapshot.messages))
+        decision = self.standing.pop()
+        stood, origins = self.messages[: decision.size], self.sources[: decision.size]
+        for change in reversed(decision.changes):
+            stood[change.at : change.at + change.now] = change.messages
+            origins[change.at : change.at + change.now] = change.sources
+        messages, sources = gather(joined(flatten(stood, origins), later, event))
+        self.messages, self.sources = stood, origins
+        for at in range(shared(messages, sources, stood, origins), len(stood)):
+            self._keep(at)
+        self._adopt(messages, sources, {**self.spots, **decision.spots}, bare=len(stood))
         for blanked in self._blanked & self._images.keys():
             self.drop_images(blanked)
         self.part_turn()
-        return True
+        return same_until(stood, self.messages)
 
     def _adopt(
         self,
@@ -378,3 +431,19 @@ class Body:
                     self.spots[spot.call] = (
                         msgspec.structs.replace(spot, message=index, block=place) if moved else spot
                     )
+
+
+def _changes(messages: list[dict[str, Any]], sources: list[list[int]], made: Rewritten) -> list[_Change]:
+    """What a replacement changes: a range, and the messages behind it that lose their thinking."""
+    start, behind = made.start, 0
+    while behind < min(len(messages), len(made.messages)) - start:
+        old, new = messages[-1 - behind], made.messages[-1 - behind]
+        if new is not old and new["content"] != [block for block in old["content"] if block["type"] not in THINKING]:
+            break
+        behind += 1
+    end, now = len(messages) - behind, len(made.messages) - behind
+    found = [_Change(start, messages[start:end], sources[start:end], now - start)]
+    for at in range(behind):
+        if made.messages[now + at] is not messages[end + at] or made.sources[now + at] != sources[end + at]:
+            found.append(_Change(now + at, [messages[end + at]], [sources[end + at]]))
+    return found

@@ -6,8 +6,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-import msgspec
-
 from ipyagent.journal.admission import THINKING, reply_block, request_blocks, text_block
 from ipyagent.journal.body import GO_ON, Body
 from ipyagent.journal.entries import Entries, Known
@@ -24,7 +22,6 @@ from ipyagent.journal.events import (
 from ipyagent.journal.left_out import LeftOut
 from ipyagent.journal.marks import Position
 from ipyagent.journal.open_calls import NO_OUTPUT, OpenCalls
-from ipyagent.journal.rewriting import same_until
 from ipyagent.journal.spots import Spot
 from ipyagent.journal.tally import Tally, Weighed
 from ipyagent.journal.tokens import estimate_block, estimate_blocks
@@ -201,8 +198,7 @@ class Conversation:
         call = self.calls.sent_as(event.call)
         self._kept[call] = kept
         if (spot := self.body.spots.get(call)) is not None:
-            stored = spot.stored or not event.blocks
-            self.body.spots[call] = msgspec.structs.replace(spot, kept=kept, stored=stored)
+            self.body.set_spot(call, kept=kept, stored=spot.stored or not event.blocks)
         if not event.blocks:
             return  # it came as its preview
         blocks = request_blocks(event.blocks) or [text_block(NO_OUTPUT)]
@@ -244,12 +240,13 @@ class Conversation:
 
     def undo(self, event: int) -> bool:
         """Take the replacement of `event` back; whether that was possible."""
-        stood, read = self.body.standing[-1].messages if self.body.standing else [], self._read
-        if self.calls or not self.body.restore(event):
+        read = self._read
+        same = None if self.calls else self.body.restore(event)
+        if same is None:
             return False
         weighed, known, left_out = self._before.pop(event, (None, Known(), self.left_out))
         self.left_out = self.left_out.and_again(left_out)
-        self.entries.bring_back(known, same_until(stood, self.messages))
+        self.entries.bring_back(known, same)
         self._go_on()
         self.tally.change(read, self._read, weighed)
         return True

@@ -20,13 +20,13 @@ from ipyagent.journal.tokens import estimate_blocks
 from ipyagent.journal.view import View
 
 
-def test_what_many_collapses_keep_for_an_undo_is_little_beside_the_conversation() -> None:
-    """Each keeps where its messages are, not the messages again (82 MB in place of 10 for 1,000 turns)."""
+def test_what_collapses_keep_for_an_undo_grows_with_what_has_gone() -> None:
+    """Not with the conversation around it: each keeps what it took out, not where all messages are."""
     from tests.bench.bench_context import collapsing
 
-    _, size = collapsing(300, 10)
-    _, plain = collapsing(300, 0)
-    assert size < 3 * plain
+    kept = {turns: collapsing(turns, 10)[1] - collapsing(turns, 0)[1] for turns in (300, 600)}
+    assert kept[600] < 2.6 * kept[300], kept
+    assert kept[600] < 0.2 * collapsing(600, 0)[1]
 
 
 def test_a_crash_between_call_and_result_is_closed_by_the_next_request() -> None:

@@ -31,8 +31,8 @@ NOTES_SHARES = {
 """What the session's notes, and the conversation kept behind them, may have of the window at most: a compaction by
 notes leaves room to go on, and what it keeps is written to the cache again."""
 TIGHT_WINDOW = 40_000
-"""Of what a window has more than that, a quarter may be kept behind notes, so that 200,000 tokens leave the setting as it
-is; below twice that, a window is soon full again, and an eighth of it is enough."""
+"""Of what a window has more than that, a quarter may be kept behind notes, so that 200,000 tokens leave the setting as
+it is; below twice that, a window is soon full again, and an eighth of it is enough."""
 
 
 def notes_limit(name: str, tokens: int, window: int) -> int:

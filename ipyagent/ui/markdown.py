@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import html
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -26,9 +26,13 @@ _SCHEME = re.compile(r"[a-zA-Z][a-zA-Z0-9+.\-]*:")
 _UNWRITTEN = re.compile(r"[\x00-\x20\x7f-\xa0\u200b-\u200f\u2028-\u202f\u2060-\u206f\ufeff]")
 _DEFINITION = re.compile(r"^ {0,3}\[[^\]]+\]:", re.MULTILINE)
 _LINE = re.compile(r"[^\r\n]*(?:\r\n?|\n)|[^\r\n]+")
-_SPAN = re.compile(r"(?<!`)(`+)(?!`)(?:.|\n)*?(?<!`)\1(?!`)")
+_TICKS = re.compile(r"`+")
+ADDRESS = 300
+"""Characters of an address that are looked at: one that has not said by then where it leads is not a link."""
 # Looked at, not consumed: one address may end in the next link. `>` may be the quote's mark on a new row.
-_TARGET = re.compile(r"\](?=[(:][\s>]*<?([^)\s>]*))")
+_TARGET = re.compile(rf"\](?=[(:][\s>]{{0,{ADDRESS}}}<?([^)\s>]{{0,{ADDRESS}}}))")
+_ESCAPED = re.compile(r"\\(.)")
+_CUT_ENTITY = re.compile(r"&[^&;]{0,40}\Z|\\\Z")
 
 
 FENCE = (
@@ -164,8 +168,9 @@ def _disarmed(text: str, spare_spans: bool) -> str:
             code_rows.update(range(*token.map))
     parts: list[str] = []
     prose: list[str] = []
-    for number, row in enumerate([*text.split("\n"), ""]):
-        if number in code_rows or number > text.count("\n"):
+    rows = text.split("\n")
+    for number, row in enumerate([*rows, ""]):
+        if number in code_rows or number == len(rows):
             parts.append(_disarmed_prose("".join(prose), spare_spans))
             prose.clear()
             parts.append(row + "\n")
@@ -177,14 +182,38 @@ def _disarmed(text: str, spare_spans: bool) -> str:
 def _disarmed_prose(text: str, spare_spans: bool) -> str:
     parts: list[str] = []
     at = 0
-    for span in _SPAN.finditer(text) if spare_spans else ():
-        parts += (_disarmed_words(text[at : span.start()]), span[0])
-        at = span.end()
+    for start, end in _spans(text) if spare_spans else ():
+        parts += (_disarmed_words(text[at:start]), text[start:end])
+        at = end
     return "".join(parts) + _disarmed_words(text[at:])
+
+
+def _spans(text: str) -> Iterator[tuple[int, int]]:
+    """The code spans of `text`: a run of backticks up to the next run of the same length."""
+    runs = [match.span() for match in _TICKS.finditer(text)]
+    following: dict[int, int] = {}
+    closing: list[int | None] = []
+    for number in reversed(range(len(runs))):
+        length = runs[number][1] - runs[number][0]
+        closing.append(following.get(length))
+        following[length] = number
+    closing.reverse()
+    number = 0
+    while number < len(runs):
+        end = closing[number]
+        if end is not None:
+            yield runs[number][0], runs[end][1]
+            number = end
+        number += 1
 
 
 def _disarmed_words(text: str) -> str:
     def target(match: re.Match[str]) -> str:
-        return "]" if safe_link(re.sub(r"\\(.)", r"\1", match[1])) else "\\]"
+        start = match[1]
+        if len(start) == ADDRESS:  # there may be more: what says where it leads must stand in this part
+            start = _CUT_ENTITY.sub("", start)
+            if not any(mark in start for mark in "/?#:"):
+                return "\\]"
+        return "]" if safe_link(_ESCAPED.sub(r"\1", start)) else "\\]"
 
     return _TARGET.sub(target, text).replace("![", "!\\[").replace("<", "&lt;")

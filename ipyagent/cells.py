@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
-_OUTER = re.compile(r"%%(time|timeit|capture|prun)(?:[ \t]+(.*?))?\s*$")
+_OUTER = re.compile(r"%%(time|timeit|capture|prun)(?:[ \t]+(.*))?$")
 """Magics whose cell is code: they may stand above ours. They try to parse it, so they get a call."""
 _QUESTION = re.compile(r"^\s*%(?P<name>\w+)[ \t]+(?P<rest>\S.*\?)\s*$")
 
@@ -28,7 +28,7 @@ class CellTransformer:
         self._names = tuple(names)
         self._lines = tuple(lines)
         cells = (*names, *(name for name in lines if name == "memory"))
-        self._cell = re.compile(r"%%(" + "|".join(cells) + r")(?:[ \t]+(.*?))?[ \t]*\r?\n?$")
+        self._cell = re.compile(r"%%(" + "|".join(cells) + r")(?:[ \t]+(.*))?$")
 
     def __call__(self, lines: list[str]) -> list[str]:
         start = next((number for number, line in enumerate(lines) if line.strip()), None)
@@ -41,7 +41,7 @@ class CellTransformer:
 
     def _made(self, lines: list[str], *, awaitable: bool) -> str | None:
         """The call for a cell that begins with one of our magics, also below `%%time` and the like."""
-        first = lines[0].lstrip()
+        first = lines[0].strip()
         if match := self._cell.match(first):
             return self._call(match.group(1), match.group(2) or "", "".join(lines[1:]), awaitable)
         outer = _OUTER.match(first)

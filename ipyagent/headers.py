@@ -21,7 +21,7 @@ MOST_NODES = 2_000
 MOST_DEPTH = 20
 _QUICK = re.compile(
     r"([A-Za-z_][A-Za-z0-9_-]*):[ ]+"
-    r"(?:\"([^\"\\\n]*)\"|'([^'\n]*)'|([^\W\d_](?:[^\n:#]|:(?=\S)|(?<=\S)#)*))[ ]*"
+    r"(?:\"([^\"\\\n]*)\"|'([^'\n]*)'|([^\W\d_](?:[^\n:#]|:(?=\S)|(?<=\S)#)*+))[ ]*"
 )
 """One `key: text` line; the text begins with a letter, so it can be no number, date or sign of YAML."""
 _WORDS = {"true": True, "false": False, "null": None}

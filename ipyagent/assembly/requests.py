@@ -16,8 +16,8 @@ from ipyagent.journal.events import Ending, Mode
 from ipyagent.journal.protocols import Surface, Tool
 from ipyagent.kernel.dispatcher import MainThread
 
-_OUR_CELL = re.compile(r"(?:\s*%%(?:time|timeit|capture|prun)\b.*\n)*\s*%%(?:ipyagent|agent|memory)\b")
-_OUR_LINES = re.compile(r"(?:\s*%(?:ipyagent|agent|context|compact|memory|skills|load_ext|reload_ext)\b.*(?:\n|$))+")
+_OUR_CELL = re.compile(r"(?:\s*+%%(?:time|timeit|capture|prun)\b.*\n)*+\s*+%%(?:ipyagent|agent|memory)\b")
+_OUR_LINES = re.compile(r"(?:\s*+%(?:ipyagent|agent|context|compact|memory|skills|load_ext|reload_ext)\b.*+(?:\n|$))++")
 
 
 def is_ours(source: str) -> bool:

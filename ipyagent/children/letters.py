@@ -14,7 +14,9 @@ from ipyagent.tools.answers import plain
 MOST_CHARS = 20_000
 """Characters of one message."""
 SUMMARY_CHARS = 120
-_TAGS = re.compile(r"<(?=\s*/?\s*(?:message|context|variable|file|cell|fork-task|summary|notes|request|skill)\b)", re.I)
+_TAGS = re.compile(
+    r"<(?=\s*+(?:/\s*+)?(?:message|context|variable|file|cell|fork-task|summary|notes|request|skill)\b)", re.I
+)
 _CONTROL = re.compile("[\x01-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 
 

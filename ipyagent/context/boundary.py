@@ -52,7 +52,9 @@ NOT_NOW = (
     "the newest turn was stopped between a tool call and its answer, and the model's thinking there must stay: "
     "compact everything, or say something to the agent first"
 )
-_STORED = re.compile(r"<persisted-output ([^>\n]*)>|^- (path=[^\n]*)$|The whole result is kept: ([^\n]*)", re.MULTILINE)
+_STORED = re.compile(
+    r"<persisted-output ([^>\n]{0,2000})>|^- (path=[^\n]*)$|The whole result is kept: ([^\n]*)", re.MULTILINE
+)
 
 
 def request_blocks_of(now: Situation) -> list[Block]:

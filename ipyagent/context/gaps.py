@@ -27,7 +27,7 @@ SHORT = 300
 """Tokens that are left of a tool result where it must be shortened most."""
 UNREAD_SHARE = 0.2
 """Share of the rounds that goes when the server does not say by how much the prompt is too long."""
-_NUMBERS = re.compile(r"(\d[\d,]*)\D+(?:>|of|exceeds?)\D*?(\d[\d,]*)")
+_NUMBERS = re.compile(r"(?<!\d)(\d[\d,]{0,19})(?>\D{1,200}?(?:>|of|exceeds?))\D{0,200}+(\d[\d,]{0,19})")
 
 
 def stated_gap(message: str) -> int:

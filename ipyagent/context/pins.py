@@ -15,7 +15,8 @@ CELL_CHARS = 4_000
 ALL_CHARS = 12_000
 """Characters of one pinned cell, and of all."""
 _INTRO = "Cells that the user pinned for you, as they stand now:"
-_ELEMENT = re.compile(r'<pinned-cell id="([^"\n]*)">\n(.*?)\n</pinned-cell>', re.DOTALL)
+_FIRST = re.compile(r'<pinned-cell id="([^"\n]*)">\n')
+_LAST = "\n</pinned-cell>"
 _GONE = re.compile(r"^No longer pinned: (.*)$", re.MULTILINE)
 _TAG = re.compile(r"<(?=/?pinned-cell)")
 
@@ -71,8 +72,10 @@ class Pins:
                 pass
 
     def _take(self, text: str, at: int) -> None:
-        for ident, source in _ELEMENT.findall(text):
-            self._standing[ident] = (source, at)
+        first = _FIRST.search(text)
+        while first and (end := text.find(_LAST, first.end())) >= 0:
+            self._standing[first[1]] = (text[first.end() : end], at)
+            first = _FIRST.search(text, end)
         for names in _GONE.findall(text):
             for ident in names.split(", "):
                 self._standing.pop(ident, None)

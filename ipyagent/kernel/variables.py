@@ -25,7 +25,7 @@ _TAIL = 160
 """Bytes kept for the names of what did not fit."""
 _FUNCTIONS = 300
 """Bytes for the line of the helper functions."""
-_FROM = re.compile(r"^[ \t]*from[ \t]+([\w.]+)[ \t]+import[ \t]*(\([^)]*\)|[^\n#;(]+)", re.M)
+_FROM = re.compile(r"^[ \t]*from[ \t]+([\w.]+)[ \t]+import[ \t]*(\([^)]{0,2000}\)|[^\n#;(]+)", re.M)
 
 
 class Told(NamedTuple):

@@ -32,7 +32,7 @@ KEYS = ("type", "command", "args", "env", "cwd", "url", "headers", "disabled", "
 
 Source: TypeAlias = Literal["project", "user"]
 
-_VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
+_VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]{0,2000}))?\}")
 
 
 _SECRET = re.compile(r"key|token|secret|passw|pwd|pat\b|credential|auth", re.I)

@@ -26,7 +26,7 @@ DAY = 86_400
 
 _CODE = re.compile(r"(?<!`)`([^`\n]{1,120})`(?!`)")
 _PATH = re.compile(
-    r"(?<![\w/.~:-])((?:[.~]{0,2}/)?(?:[\w.@+-]+/)*[\w.@+-]+\.(?:csv|tsv|parquet|feather|json|jsonl|xlsx?|txt|md|py|ipynb|sql|"
+    r"(?<![\w/.~:-])((?:[.~]{0,2}/)?(?:[\w.@+-]{1,255}/){0,40}[\w.@+-]{1,255}\.(?:csv|tsv|parquet|feather|json|jsonl|xlsx?|txt|md|py|ipynb|sql|"
     r"db|sqlite|ya?ml|toml|pkl|pickle|npy|npz|h5|hdf5|png|zip|gz|html|ini|cfg|log|sh|r))(?![\w/])",
     re.I,
 )

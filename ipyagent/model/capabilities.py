@@ -36,7 +36,7 @@ _ALSO_NAMED = {
 _LACKS = re.compile(
     r"extra inputs|unknown|unrecogni[sz]ed|unexpected|unsupported|not (?:be )?(?:permitted|supported|allowed)"
 )
-_OUTPUT_LIMIT = re.compile(r"max_tokens[^0-9]*[\d,]+\s*>\s*([\d,]+)")
+_OUTPUT_LIMIT = re.compile(r"max_tokens[^0-9]{0,200}+\d[\d,]{0,19}\s{0,9}>\s{0,9}(\d[\d,]{0,19})")
 
 FALLBACK: tuple[tuple[str, int, int], ...] = (
     (r"claude-(fable|mythos|opus|sonnet|haiku)-5", ONE_MILLION, 128_000),

@@ -11,9 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 _EARLIER: Final = re.compile(
-    r"\s*(?:The conversation before this point|Turns? \d+(?: to \d+)? of the conversation)\b"
-    r".*<(summary|notes)>\n?(.*)\n?</\1>",
-    re.S,
+    r"\s*(?:The conversation before this point|Turns? \d{1,9}(?: to \d{1,9})? of the conversation)\b"
 )
 _OURS: Final = re.compile(
     r"\s*(?:The user's newest request[^\n]*:\s*$|Results of it that are kept whole;"
@@ -24,32 +22,34 @@ _OURS: Final = re.compile(
     r"|This is not the user speaking)",
     re.S,
 )
-_AGAIN: Final = re.compile(r"\s*<request>\n(.*)\n</request>\nThis is the user's newest request[^\n]*\s*", re.S)
-_QUOTED: Final = re.compile(r"The last request was: “(.*?)”\s*$", re.M)
-_NOTES: Final = re.compile(
-    r"\s*(?:Two orders follow[^\n]*\n)?<update-notes file=\"([^\"\n]+)\">\n(.*?)\n</update-notes>\s*"
-    r"(?:<extract-memories>\n.*\n</extract-memories>\s*)?",
-    re.S,
-)
-
-_FORK: Final = re.compile(r"\s*<fork-task>\n.*\nThe work:\n(.*)\n</fork-task>\s*", re.S)
-_DREAM: Final = re.compile(r"\s*<dream>\n(.*)\n</dream>\s*", re.S)
-_EXTRACT: Final = re.compile(
-    r"\s*(?:Two orders follow[^\n]*\n<update-notes.*</update-notes>\s*)?"
-    r"<extract-memories>\n(.*)\n</extract-memories>\s*",
-    re.S,
-)
+_AGAIN: Final = re.compile(r"\s*<request>\n(.*)\n</request>\nThis is the user's newest request[^\n]*+\s*+", re.S)
+_QUOTED: Final = "The last request was: “"
+_TWO: Final = re.compile(r"Two orders follow[^\n]*+\n")
+_UPDATE: Final = re.compile(r"<update-notes file=\"([^\"\n]+)\">\n")
+_BETWEEN: Final = re.compile(r"\n</update-notes>\s*+<extract-memories>\n")
 
 
 def earlier(text: str) -> str:
     """The summary or the notes in a block that stands for earlier turns; "" for other blocks."""
+    return (_earlier(text) or "").strip()
+
+
+def _earlier(text: str) -> str | None:
     found = _EARLIER.match(text)
-    return found[2].strip() if found else ""
+    if found is None:
+        return None
+    last, inside = -1, None
+    for tag in ("summary", "notes"):
+        end = text.rfind(f"</{tag}>")
+        start = text.rfind(f"<{tag}>", found.end(), max(end, 0))
+        if start > last:
+            last, inside = start, text[start + len(tag) + 2 : end]
+    return inside
 
 
 def is_ours(text: str) -> bool:
     """Whether the session speaks here, not the user."""
-    return bool(_OURS.match(text) or _EARLIER.match(text))
+    return _OURS.match(text) is not None or _earlier(text) is not None
 
 
 def words(text: str) -> str:
@@ -58,16 +58,23 @@ def words(text: str) -> str:
     return found[1] if found else text
 
 
+def _inside(text: str, tag: str) -> str | None:
+    """What stands in a block that is wrapped whole in `tag`, each mark on a line of its own."""
+    text = text.strip()
+    first, last = f"<{tag}>\n", f"\n</{tag}>"
+    whole = len(text) >= len(first) + len(last) and text.startswith(first) and text.endswith(last)
+    return text[len(first) : -len(last)] if whole else None
+
+
 def fork_work(text: str) -> str:
     """The work in the directive that makes a conversation a fork's; "" for other blocks."""
-    found = _FORK.fullmatch(text)
-    return found[1] if found else ""
+    return "".join((_inside(text, "fork-task") or "").rpartition("\nThe work:\n")[1:]).removeprefix("\nThe work:\n")
 
 
 def request_in(summary: str) -> str:
     """The newest request that a summary of this model names; "" when it names none."""
-    found = _QUOTED.findall(summary)
-    return str(found[-1]) if found else ""
+    rows = [line.partition(_QUOTED)[2].rstrip() for line in summary.split("\n") if _QUOTED in line]
+    return next((row[:-1] for row in reversed(rows) if row.endswith("”")), "")
 
 
 def asks_for_summary(text: str) -> bool:
@@ -77,18 +84,32 @@ def asks_for_summary(text: str) -> bool:
 
 def notes_asked(text: str) -> tuple[str, str] | None:
     """The file and the words of a directive to bring the notes up to date; None for other texts."""
-    found = _NOTES.fullmatch(text)
-    return (found[1], found[2]) if found else None
+    text = text.strip()
+    start = found.end() if (found := _TWO.match(text)) else 0
+    named = _UPDATE.match(text, start)
+    if named is None:
+        return None
+    if text.endswith("\n</update-notes>"):
+        return named[1], text[named.end() : -len("\n</update-notes>")]
+    between = _BETWEEN.search(text, named.end() - 1)
+    if between is None or not text.endswith("\n</extract-memories>"):
+        return None
+    return named[1], text[named.end() : between.start()]
 
 
 def asks_to_extract(text: str) -> bool:
     """Whether this asks to save what is worth remembering of the conversation."""
-    return bool(_EXTRACT.fullmatch(text))
+    if _inside(text, "extract-memories") is not None:
+        return True
+    text = text.strip()
+    start = found.end() if (found := _TWO.match(text)) else 0
+    both = start and text.startswith("<update-notes", start) and text.endswith("\n</extract-memories>")
+    return bool(both) and _BETWEEN.search(text, start) is not None
 
 
 def asks_to_dream(text: str) -> bool:
     """Whether this asks to tidy the memories."""
-    return bool(_DREAM.fullmatch(text))
+    return _inside(text, "dream") is not None
 
 
 def texts_of(message: Mapping[str, Any]) -> list[str]:

@@ -25,6 +25,10 @@ _FURTHER = re.compile(r"^- ([\w-]+): ", re.M)
 """How a search of tools tells of one, and what it is for."""
 
 
+WORDS = 2_000
+"""Characters of a request that the rules look at: a longer one is a text, not a sentence."""
+
+
 @dataclass(frozen=True, slots=True)
 class Step:
     """One tool call and what came back, without the session's own notes; `failed` is the result's `is_error`."""
@@ -48,6 +52,11 @@ class Turn:
     extras: tuple[str, ...] = ()
     rounds: tuple[tuple[Step, ...], ...] = ()
     said: str = ""
+
+    @property
+    def words(self) -> str:
+        """What of it is read as language: its first WORDS characters."""
+        return self.asked[:WORDS]
 
     @property
     def chinese(self) -> bool:

@@ -38,7 +38,7 @@ def parts(task: Task, ask: Ask) -> list[str]:
     """The files or tables that a request wants looked at at once, each by its own sub-agent; else nothing."""
     if not task.has("agent") or not (_TOGETHER.search(ask.text) or ask.kind == "delegate"):
         return []
-    text = task.conversation.turn.asked
+    text = task.conversation.turn.words
     files = [next(group for group in found.groups() if group) for found in FILE.finditer(text)]
     known = {*task.known.tables, *task.known.sizes, *task.known.untold}
     tables = [name for name in re.findall(r"[A-Za-z_]\w*", text) if name in known]
@@ -48,7 +48,7 @@ def parts(task: Task, ask: Ask) -> list[str]:
 
 def spread(task: Task, ask: Ask, names: list[str]) -> Recipe:
     """Starts a sub-agent for each and puts their answers together."""
-    asked = task.conversation.turn.asked
+    asked = task.conversation.turn.words
     kind = "fork" if re.search(r"\bforks?\b", asked, re.I) else "explore" if _LOOKS.search(asked) else "general"
     plain = " ".join(_TOGETHER.sub("", asked).split())
     first, last = plain.find(names[0]), max(plain.rfind(name) + len(name) for name in names)
@@ -84,11 +84,11 @@ def handing(conversation: Conversation) -> tuple[Conversation, str | None]:
     """The conversation without the order to hand the table back, and the name that the order says ("": the one it
     has; None: there is no such order, or nobody to hand anything to)."""
     turn = conversation.turn
-    found = _HAND.search(turn.asked)
+    found = _HAND.search(turn.words)
     may = "hand_back(" in conversation.system or any(boundaries.fork_work(extra) for extra in turn.extras)
     if found is None or not may:
         return conversation, None
-    plain = replace(turn, asked=_HAND.sub("", turn.asked).strip())
+    plain = replace(turn, asked=(_HAND.sub("", turn.words) + turn.asked[len(turn.words) :]).strip())
     return replace(conversation, turns=(*conversation.turns[:-1], plain)), found[1] or ""
 
 

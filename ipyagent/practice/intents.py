@@ -229,7 +229,7 @@ def ask(turns: Sequence[Turn]) -> Ask:
 
 
 def _next(previous: Ask | None, turn: Turn) -> Ask:
-    text = normal(turn.asked)
+    text = normal(turn.words)
     bare = re.sub(r"^(?:(?:and|now|then|also|ok|那么?|现在|然后|接着|再)\s*[,，]?\s*)+", "", text, flags=re.I)
     found = kind(bare)
     if _YES.search(text) and found in ("out", "rebuild"):

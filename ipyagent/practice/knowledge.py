@@ -170,7 +170,7 @@ def known(conversation: Conversation) -> Knowledge:
             elif attached := _ATTACHED.search(extra):
                 found.described(attached[1], attached[2])
         if turn is not conversation.turn:
-            own = not turn.steps or kind(normal(turn.asked)) != "run"
+            own = not turn.steps or kind(normal(turn.words)) != "run"
             for step in turn.steps:
                 found.result(step, own=own)
     return found

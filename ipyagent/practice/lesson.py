@@ -66,7 +66,7 @@ def is_lesson(asked: str) -> bool:
 
 def teach(task: Task, known: Callable[[], Iterable[Lesson]]) -> Recipe | str:
     """What the newest request asks of the lessons."""
-    found = _ASKED.fullmatch(task.conversation.turn.asked)
+    found = _ASKED.fullmatch(task.conversation.turn.words)
     lessons = {lesson.name: lesson for lesson in known()}
     lesson = lessons.get((found["name"] or "").lower()) if found else None
     if lesson is None:

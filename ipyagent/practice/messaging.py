@@ -42,7 +42,7 @@ _PEOPLE = ("me", "us", "him", "her", "them", "you")
 
 def wanted(task: Task) -> tuple[str, str, str] | None:
     """Whom a request wants written to, what, and its kind; None for other requests."""
-    asked = task.conversation.turn.asked.strip()
+    asked = task.conversation.turn.words.strip()
     for pattern in (*_ENGLISH, *_CHINESE):
         found = pattern.match(asked)
         if found is not None and (to := "*" if found["all"] else found["to"]).lower() not in _PEOPLE:
@@ -71,7 +71,7 @@ def came(task: Task) -> str:
     extras = task.conversation.turn.extras
     if any(_END.match(extra) for extra in extras):
         return task.say("I end my work here, as asked.", "应要求就此结束。")
-    if not _CAME.search(task.conversation.turn.asked):
+    if not _CAME.search(task.conversation.turn.words):
         return ""
     found = [re.match(r"<message from=\"([^\"\n]*)\"[^>\n]*>\n(.*)\n</message>$", extra, re.S) for extra in extras]
     lines = [f"> **{each[1]}**: {' '.join(each[2].split())[:400]}" for each in found if each is not None]

@@ -26,7 +26,7 @@ _SHOWN = 1_500
 def named(task: Task) -> str:
     """The tool that the request names; "" for none. A name of one plain word counts in backticks or after "use"
     and its like only."""
-    asked = task.conversation.turn.asked
+    asked = task.conversation.turn.words
     for name in task.conversation.tools:
         if name in _OURS:
             continue
@@ -41,7 +41,7 @@ def named(task: Task) -> str:
 def use(task: Task, name: str) -> Recipe:
     """Calls the tool once and says what it answered."""
     schema = task.conversation.tools[name].get("input_schema") or {}
-    given = arguments(task.conversation.turn.asked, name, schema)
+    given = arguments(task.conversation.turn.words, name, schema)
     missing = [f"`{key}`" for key in schema.get("required") or () if key not in given]
     if missing:
         listed = ", ".join(missing)

@@ -118,7 +118,7 @@ def load(task: Task, name: str, why: str) -> Recipe:
 def follow(task: Task, work: Work) -> Recipe:
     """Runs the code of a skill's body; its points when it has none."""
     folder = _FOLDER.search(work.text)
-    yield from look_at_named(task, task.conversation.turn.asked)
+    yield from look_at_named(task, task.conversation.turn.words)
     table = _table(task)
     known = {"folder": folder[1].strip() if folder else "", "file": _file(task), "table": table}
     known |= {"target": _target(task, table)}
@@ -183,7 +183,7 @@ def _standing(task: Task, name: str) -> re.Match[str] | None:
 
 
 def _file(task: Task) -> str:
-    asked = task.conversation.turn.asked
+    asked = task.conversation.turn.words
     found = _NOTEBOOK.search(asked) or FILE.search(asked)
     named = next((group for group in found.groups() if group), "") if found else ""
     return named or next(iter(task.conversation.turn.attached("file")), "")
@@ -192,7 +192,7 @@ def _file(task: Task) -> str:
 def _table(task: Task) -> str:
     """The DataFrame that the request names or attaches; else the one whose columns it names; else the one that was
     used last. One that the agent computed comes after those that it was computed from."""
-    known, asked = task.known, task.conversation.turn.asked
+    known, asked = task.known, task.conversation.turn.words
     frames = list(dict.fromkeys([*known.tables, *known.sizes]))
     words: list[str] = re.findall(r"[A-Za-z_]\w*", asked)
     named = [name for name in words if name in frames]
@@ -215,7 +215,7 @@ def _table(task: Task) -> str:
 def _target(task: Task, table: str) -> str:
     """The column that the request wants predicted; "" when it names none."""
     told = task.known.tables.get(table)
-    words = english(task.conversation.turn.asked)
+    words = english(task.conversation.turn.words)
     verb = _TARGET.search(words)
     named = find(words[verb.end() :], list(told.dtypes)) if told and verb else []
     return named[0].column if named else ""

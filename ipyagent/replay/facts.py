@@ -25,7 +25,7 @@ from ipyagent.replay.recording import RecordedTurn, Recording, Result, Round
 Place: TypeAlias = Literal["user", "answer", "result"]
 PLACES: tuple[Place, ...] = ("user", "answer", "result")
 
-_RARE = re.compile(r"(?=[\w.-]*\d)(?=[\w.-]*[A-Za-z])[A-Za-z0-9][\w.-]{7,40}(?<![.-])|\d[\d.]{6,20}\d")
+_RARE = re.compile(r"(?=[\w.-]{0,200}\d)(?=[\w.-]{0,200}[A-Za-z])[A-Za-z0-9][\w.-]{7,40}(?<![.-])|\d[\d.]{6,20}\d")
 
 
 class Fact(msgspec.Struct, frozen=True):

@@ -3,8 +3,8 @@ summaries and notes that the model wrote, for a replay in which it is to write t
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
+from typing import Literal
 
 import msgspec
 
@@ -22,8 +22,6 @@ from ipyagent.journal.events import (
     UserSaid,
 )
 from ipyagent.replay.recording import Collector, Recording, Written
-
-_WRITTEN = re.compile(r"<(summary|notes)>\n?(.*?)\n?</\1>", re.DOTALL)
 
 
 def read_own(events: Iterable[Event]) -> Recording:
@@ -57,9 +55,12 @@ def read_own(events: Iterable[Event]) -> Recording:
 def _written(event: Compacted, turn: int, noted: int) -> Written | None:
     """What the model wrote that a compaction put in the conversation's place."""
     for block in event.blocks:
-        found = _WRITTEN.search(str(block.get("text", "")))
-        if found and found[1] == "notes":
-            return Written("notes", noted or turn, found[2])
-        if found and found[1] == "summary":
-            return Written("summary", turn, found[2])
+        text = str(block.get("text", ""))
+        kinds: list[Literal["summary", "notes"]] = ["summary", "notes"]
+        for kind in sorted(kinds, key=lambda kind: text.find(f"<{kind}>")):
+            _, opened, rest = text.partition(f"<{kind}>")
+            words, closed, _ = rest.partition(f"</{kind}>")
+            if opened and closed:
+                words = words.removeprefix("\n").removesuffix("\n")
+                return Written(kind, turn if kind == "summary" else noted or turn, words)
     return None

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 _SCHEME = re.compile(r"[a-zA-Z][a-zA-Z0-9+.\-]*:")
 _UNWRITTEN = re.compile(r"[\x00-\x20\x7f-\xa0\u200b-\u200f\u2028-\u202f\u2060-\u206f\ufeff]")
-_DEFINITION = re.compile(r"^ {0,3}\[[^\]]+\]:", re.MULTILINE)
+_DEFINITION = re.compile(r"^ {0,3}\[[^\]]{1,999}\]:", re.MULTILINE)
 _LINE = re.compile(r"[^\r\n]*(?:\r\n?|\n)|[^\r\n]+")
 _TICKS = re.compile(r"`+")
 ADDRESS = 300

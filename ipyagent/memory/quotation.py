@@ -35,7 +35,7 @@ MOST_BESIDE = 2_000
 """Characters of a message of which the sentences beside a quotation tell what it is about."""
 
 _TOKEN = re.compile(rf"{RUN}|(?:(?!{RUN})[^\W_])+(?:['’´`](?:(?!{RUN})[^\W_])+)*")
-_ELLIPSIS = re.compile(r"\s*(?:\[?(?:\.\.\.|…)\]?)\s*")
+_ELLIPSIS = re.compile(r"\[?(?:\.\.\.|…)\]?")
 _PASTED = (
     re.compile(r"(?s)```.*?(?:```|\Z)"),
     re.compile(r"(?m)^[ \t]*>.*$"),

@@ -20,22 +20,24 @@ MODEL = "claude-sonnet-5-5"
 
 # Measured in the page: from the click to the moment the cell has its number, in milliseconds.
 _TIMED = (
-    f"async ([i, kind, late]) => {{ {PANEL}"
+    f"([i, kind]) => {{ {PANEL}"
     """
   const widget = p.content.widgets[i];
-  const stop = widget.node.querySelector(".ia-stop"), allow = widget.node.querySelector("[data-act=once]");
-  const began = performance.now();
+  const end = (began) => new Promise(async (told) => {
+    while (!/^\\d+$/.test(widget.prompt ?? "")) {
+      if (performance.now() - began > 15000) return told(-1);
+      await new Promise((go) => setTimeout(go, 2));
+    }
+    told(performance.now() - began);
+  });
   if (kind === "stop") {
-    stop.click();
-    if (late) allow.click();
-  } else {  // a request of its own, which a click on the kernel's socket could overtake
-    p.context.sessionContext.session.kernel.interrupt().then(() => { if (late) allow.click(); });
+    const stop = widget.node.querySelector(".ia-stop");
+    window.timed = new Promise((told) =>
+      stop.addEventListener("click", () => told(end(performance.now())), { capture: true, once: true }));
+  } else {
+    window.timed = end(performance.now());
+    return p.context.sessionContext.session.kernel.interrupt(); // a request of its own, which a click could overtake
   }
-  while (!/^\\d+$/.test(widget.prompt ?? "")) {
-    if (performance.now() - began > 15000) return -1;
-    await new Promise((go) => setTimeout(go, 2));
-  }
-  return performance.now() - began;
 }"""
 )
 
@@ -93,7 +95,17 @@ class Product:
 def timed_end(page: Page, cell: int, kind: str, *, late_approval: bool = False) -> float:
     """Milliseconds from a click on Stop (`kind` "stop") or an interrupt to the finished cell. With
     `late_approval` "Allow once" is clicked as soon as that was sent."""
-    took: float = page.page.evaluate(_TIMED, [cell, kind, late_approval])
+    places = []
+    for part in [".ia-stop"] * (kind == "stop") + ["[data-act=once]"] * late_approval:
+        page.cell(cell).locator(part).scroll_into_view_if_needed()
+    for part in [".ia-stop"] * (kind == "stop") + ["[data-act=once]"] * late_approval:
+        box = page.cell(cell).locator(part).bounding_box()
+        assert box is not None
+        places.append((box["x"] + box["width"] / 2, box["y"] + box["height"] / 2))
+    page.page.evaluate(_TIMED, [cell, kind])
+    for place in places:  # of the mouse itself: what a script clicks does not count
+        page.page.mouse.click(*place)
+    took: float = page.page.evaluate("() => window.timed")
     assert took >= 0, f"cell {cell} did not end after {kind}"
     return took
 

@@ -279,7 +279,7 @@ def test_close_ends_the_thread_and_lets_the_session_go(make: Make, server: Pract
     agent.run_sync("hello")
     agent.close()
     agent.close()
-    left = [t.name for t in threading.enumerate() if t.ident not in before and t.name == "ipyagent"]
+    left = [t.name for t in threading.enumerate() if t.ident not in before and t.name.startswith("ipyagent")]
     assert left == []
     other = make()
     other.resume()

@@ -131,7 +131,7 @@ def _unreachable(address: str) -> str:
             said.append(getattr(problem, "strerror", None) or str(problem) or type(problem).__name__)
 
     # looking up a name has no time limit of its own
-    knocking = threading.Thread(target=knock, name="doctor-knocks", daemon=True)
+    knocking = threading.Thread(target=knock, name="ipyagent-doctor", daemon=True)
     knocking.start()
     knocking.join(PATIENCE)
     return said[0] if said else f"no answer within {PATIENCE:g} s"

@@ -9,17 +9,21 @@ import contextvars
 import os
 import threading
 from collections.abc import Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 from ipyagent.errors import AgentError
 
 T = TypeVar("T")
 
+BESIDE = min(32, (os.cpu_count() or 1) + 4)
+"""Threads for what would block the loop, as many as the standard library's own pool has."""
+
 
 class AgentThread:
     """Owns the loop on which turns, models and tools run. Its methods may be called from any thread."""
 
-    def __init__(self, name: str = "ipyagent", report: Callable[[Exception], None] | None = None) -> None:
+    def __init__(self, name: str = "ipyagent-agent", report: Callable[[Exception], None] | None = None) -> None:
         """`report` is told of what is raised in work that nobody waits for, on whatever thread notices it."""
         self._name = name
         self._report = report
@@ -41,6 +45,7 @@ class AgentThread:
             alive = self._thread is not None and self._thread.is_alive() and self._pid == os.getpid()
             if self._loop is None or not alive:
                 self._loop = asyncio.new_event_loop()
+                self._loop.set_default_executor(ThreadPoolExecutor(BESIDE, f"{self._name}-beside"))
                 self._loop.set_exception_handler(self._unwaited)
                 self._jobs = {}
                 self._pid = os.getpid()
@@ -101,7 +106,7 @@ class AgentThread:
                     break
         finally:
             loop.run_until_complete(loop.shutdown_asyncgens())
-            loop.close()
+            loop.close()  # ends the threads beside it, each when its call has returned
 
     def _unwaited(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         problem = context.get("exception")

@@ -97,7 +97,7 @@ class Batches:
 
     def begin(self, batch: Batch) -> None:
         """Work on it, on a thread of its own."""
-        threading.Thread(target=self._work, args=(batch,), name=f"practice-{batch.id}", daemon=True).start()
+        threading.Thread(target=self._work, args=(batch,), name=f"ipyagent-practice-{batch.id}", daemon=True).start()
 
     def get(self, name: str) -> Batch:
         """The batch of that id."""

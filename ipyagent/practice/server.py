@@ -52,6 +52,10 @@ class _Http(ThreadingHTTPServer):
         self.connections.add(request)
         super().process_request(request, client_address)
 
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        threading.current_thread().name = "ipyagent-practice-request"
+        super().process_request_thread(request, client_address)
+
     def shutdown_request(self, request: Any) -> None:
         self.connections.discard(request)
         super().shutdown_request(request)
@@ -190,7 +194,7 @@ class PracticeServer:
             self._http = _Http(self, port)
             self._port = self._http.server_port
             self._thread = threading.Thread(
-                target=self._http.serve_forever, args=(0.05,), name="practice-server", daemon=True
+                target=self._http.serve_forever, args=(0.05,), name="ipyagent-practice", daemon=True
             )
             self._thread.start()
         return self

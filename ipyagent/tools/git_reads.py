@@ -53,7 +53,7 @@ _GITLINK = b"\x00\x00\xe0\x00"
 _HEAD = re.compile(rb"(?:ref: refs/[!-~]{1,200}|[0-9a-f]{40}|[0-9a-f]{64})\n?")
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f]|\r(?!\n)")
 """Not plain text: a carriage return alone ends a line for some readers and does not for git."""
-_SECTION = re.compile(r'\[\s*([a-zA-Z0-9.-]+)\s*(?:"[^"\\]*")?\s*\]\s*')
+_SECTION = re.compile(r'\[\s*+([a-zA-Z0-9.-]+)\s*+(?:"[^"\\]*"\s*+)?\]\s*+')
 _ENTRY = re.compile(r"([a-zA-Z][a-zA-Z0-9-]*)\s*(?:=\s*(.*))?")
 _HARMLESS = frozenset(("branch", "user", "pull", "push", "init", "color", "gc", "advice"))
 _HARMLESS_KEYS = {

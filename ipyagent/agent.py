@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import traceback
-from collections.abc import AsyncIterator, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +46,8 @@ from ipyagent.skills.desk import Skills
 from ipyagent.skills.slash import read_slash
 
 TRUSTED = "the project is trusted"
+ENDING = 3.0
+"""Seconds that sub-agents, or connections, have to end."""
 
 
 class Agent:
@@ -182,17 +184,25 @@ class Agent:
 
     def close(self) -> None:
         """Let go of the session, the models and the agent thread."""
-        self.stop()
-        self._end_children()
-        self.dreaming.close()
-        self.extracting.close()
-        if self.session is not None:
-            self.session.background.close()
-        self.mcp.close()
-        self._thread.start(self.connections.close).result(timeout=3)
-        self._thread.close()
-        self.recalling.close()
-        self.sessions.leave()
+        with ExitStack() as steps:  # the last comes first; one that fails or takes too long skips none
+            steps.callback(self.sessions.leave)
+            steps.callback(self.recalling.close)
+            steps.callback(self._thread.close)
+            steps.callback(self._ended, self.connections.close, "connections to the model")
+            steps.callback(self.mcp.close)
+            if self.session is not None:
+                steps.callback(self.session.background.close)
+            steps.callback(self.extracting.close)
+            steps.callback(self.dreaming.close)
+            steps.callback(self._end_children)
+            steps.callback(self.stop)
+
+    def _ended(self, end: Callable[[], Coroutine[Any, Any, None]], what: str) -> None:
+        """Run the end of something on the agent thread, and wait for it a short time."""
+        try:
+            self._thread.start(end).result(timeout=ENDING)
+        except TimeoutError:
+            self.notices.append(f"{what} did not end within {ENDING:g} s; they end with the kernel")
 
     # ------------------------------------------------------------------ turns
 
@@ -310,7 +320,7 @@ class Agent:
     def _end_children(self) -> None:
         """Sub-agents end with their session."""
         if self.children.running():
-            self._thread.start(self.children.close).result(timeout=3)
+            self._ended(self.children.close, "sub-agents")
 
     def stop_child(self, name: str) -> None:
         """Stop one sub-agent by its name or id, from any thread; its parent goes on."""

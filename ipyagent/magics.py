@@ -8,6 +8,7 @@ import os
 import threading
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 from traitlets import TraitError
@@ -97,21 +98,31 @@ class Extension:
 
     def unload(self) -> None:
         """Take everything back and let go of the session."""
-        self.shell.input_transformers_cleanup.remove(self._transformer)
-        self.shell.configurables.remove(self.settings)
-        self._completions.unregister()
-        self.shell.events.unregister("pre_run_cell", self._runs.note)
-        self.shell.events.unregister("post_run_cell", self._runs.note_end)
-        if self._warm_up in self.shell.events.callbacks["post_run_cell"]:  # unloaded in the cell that loaded
-            self.shell.events.unregister("post_run_cell", self._warm_up)
-        magics = self.shell.magics_manager.magics
-        for kind, name in self._registered:
-            magics[kind].pop(name, None)
+        from ipyagent.kernel.comms import forget_clicks
+
+        events = self.shell.events
+        with ExitStack() as steps:  # the last comes first; what somebody else took away already skips none
+            if (kernel := getattr(self.shell, "kernel", None)) is not None:
+                steps.callback(forget_clicks, kernel)
+            if self._agent is not None:
+                steps.callback(self._agent.close)
+            if self.board is not None:
+                steps.callback(self.board.close)
+            for kind, name in self._registered:
+                steps.callback(self.shell.magics_manager.magics[kind].pop, name, None)
+            for event, function in (
+                ("post_run_cell", self._warm_up),  # unloaded in the cell that loaded
+                ("post_run_cell", self._runs.note_end),
+                ("pre_run_cell", self._runs.note),
+            ):
+                if function in events.callbacks[event]:
+                    steps.callback(events.unregister, event, function)
+            steps.callback(self._completions.unregister)
+            transformers = self.shell.input_transformers_cleanup
+            for held, own in ((self.shell.configurables, self.settings), (transformers, self._transformer)):
+                if own in held:
+                    steps.callback(held.remove, own)
         self._registered.clear()
-        if self.board is not None:
-            self.board.close()
-        if self._agent is not None:
-            self._agent.close()
 
     def _register(self, kind: str, name: str, function: Callable[..., Any], doc: str | None) -> None:
         """Register a magic whose line is taken as it is; `doc` is what `%name?` shows."""

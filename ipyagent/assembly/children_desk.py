@@ -7,6 +7,7 @@ import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from threading import Lock
 from typing import Any
 from weakref import WeakSet
 
@@ -66,6 +67,7 @@ class ChildrenDesk:
         self._notice = notice
         self._told: set[str] = set()
         self._families: WeakSet[Family] = WeakSet()
+        self._lock = Lock()
         self._at_work: Session | None = None
         self.mains = Mains()
 
@@ -88,13 +90,18 @@ class ChildrenDesk:
         """The sub-agents of a session."""
         if not isinstance(session.children, Family):
             family = session.children = Family(session, self)
-            self._families.add(family)
+            with self._lock:
+                self._families.add(family)
         assert isinstance(session.children, Family)
         return session.children
 
     def running(self) -> tuple[Child, ...]:
         """Those of every session that have not ended."""
-        return tuple(child for family in tuple(self._families) for child in family.running())
+        return tuple(child for family in self._all() for child in family.running())
+
+    def _all(self) -> tuple[Family, ...]:
+        with self._lock:  # the main thread asks, too
+            return tuple(self._families)
 
     @contextmanager
     def turn(self, session: Session, main: MainThread) -> Iterator[None]:
@@ -111,12 +118,12 @@ class ChildrenDesk:
 
     def stop(self, why: str = "the user stopped it", name: str = "") -> None:
         """Stop one, or all, of every session. On the agent thread."""
-        for family in tuple(self._families):
+        for family in self._all():
             family.stop(why, name)
 
     async def close(self, why: str = "the session was let go of") -> None:
         """Stop all and wait for it, a short time."""
-        await asyncio.gather(*(family.stopped(why) for family in tuple(self._families)))
+        await asyncio.gather(*(family.stopped(why) for family in self._all()))
 
     # ------------------------------------------------------------------ a nursery
 

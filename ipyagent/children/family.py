@@ -127,6 +127,7 @@ class Family:
             self._live(child, order.prompt, workspace, call, point, context, fresh=fresh),
             name=f"ipyagent sub-agent {child.name}",
         )
+        child.work.add_done_callback(lambda _: self._never_began(child))
         if child.background:
             return started_words(child)
         try:
@@ -210,6 +211,11 @@ class Family:
             if minder is not None:
                 minder.cancel()
         self._end(child, status, child.why if status == "stopped" and child.why else message)
+
+    def _never_began(self, child: Child) -> None:
+        """A task that is cancelled before its first step runs none of its code."""
+        if child.running:
+            self._end(child, "stopped", child.why)
 
     def _session(self, child: Child, point: int, *, fresh: bool) -> Session:
         folder, parent = folder_of(self.session), self.session.journal.session

@@ -73,7 +73,7 @@ class Weights:
         """Forget what is asked about no more."""
         if len(self._known) > SPARE + 2 * sum(len(message["content"]) for message in messages):
             stand = {id(block) for message in messages for block in message["content"]}
-            self._known = {key: known for key, known in self._known.items() if key in stand}
+            self._known = {key: known for key, known in list(self._known.items()) if key in stand}
 
 
 def blocks_read(messages: list[dict[str, Any]]) -> Iterator[Block]:

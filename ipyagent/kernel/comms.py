@@ -18,6 +18,7 @@ from collections.abc import Callable
 from typing import Any
 
 Click = Callable[[dict[str, Any]], None]
+_PEEK = "_ipyagent_peek"
 
 
 def route_clicks(kernel: Any, comm: Any, callback: Click) -> Callable[[], None]:
@@ -41,12 +42,25 @@ def route_clicks(kernel: Any, comm: Any, callback: Click) -> Callable[[], None]:
     return undo
 
 
+def forget_clicks(kernel: Any) -> None:
+    """Take off what looks at the kernel's messages, if anything does."""
+    if isinstance(peek := vars(kernel).get(_PEEK), _Peek):
+        peek.remove()
+
+
 class _Peek:
     """One a kernel: looks at shell messages before they are dispatched."""
 
     def __init__(self, kernel: Any) -> None:
         self._kernel = kernel
         self.callbacks: dict[str, Click] = {}
+        self._take_off: Callable[[], None] = lambda: None
+
+    def remove(self) -> None:
+        """Look at nothing any more: messages go where they went without us."""
+        self.callbacks.clear()
+        self._take_off()
+        vars(self._kernel).pop(_PEEK, None)
 
     def install(self) -> bool:
         """Whether this kernel can be looked into."""
@@ -63,6 +77,7 @@ class _Peek:
                 await forward(message)
 
             channel.io_loop.add_callback(lambda: stream.on_recv(receive, copy=False))
+            self._take_off = lambda: channel.io_loop.add_callback(lambda: stream.on_recv(forward, copy=False))
             return True
         if channel is None and hasattr(kernel, "schedule_dispatch") and hasattr(kernel, "dispatch_shell"):
             dispatch = functools.partial(kernel.schedule_dispatch, kernel.dispatch_shell)
@@ -72,6 +87,7 @@ class _Peek:
                 return dispatch(message)
 
             stream.on_recv(receive_6, copy=False)
+            self._take_off = lambda: stream.on_recv(dispatch, copy=False)
             return True
         return False
 
@@ -101,10 +117,10 @@ class _Peek:
 
 
 def _peek_of(kernel: Any) -> _Peek | None:
-    peek = vars(kernel).get("_ipyagent_peek")
+    peek = vars(kernel).get(_PEEK)
     if peek is None:
         peek = _Peek(kernel)
         if not peek.install():
             return None
-        vars(kernel)["_ipyagent_peek"] = peek
+        vars(kernel)[_PEEK] = peek
     return peek if isinstance(peek, _Peek) else None

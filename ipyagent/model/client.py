@@ -10,6 +10,7 @@ import asyncio
 import os
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import aclosing, asynccontextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
@@ -39,6 +40,8 @@ class AnthropicModel:
         self.endpoint = endpoint
         self.capabilities = capabilities or Capabilities()
         self._client: anthropic.AsyncAnthropic | None = None
+        self._replaced: list[anthropic.AsyncAnthropic] = []
+        self._requests = 0
         self._made_with: tuple[str | None, ...] = ()
         self._infos: dict[str, ModelInfo] = {}
         self._models_api = ModelsApi(lambda: self.client, self.capabilities)
@@ -54,7 +57,10 @@ class AnthropicModel:
         address in the environment. Raises NoCredentials, SettingError."""
         now = tuple(os.environ.get(name) for name in READ_ONCE)
         if self._client is None or now != self._made_with:
-            self._client, self._made_with = _make_client(self.endpoint), now
+            made = _make_client(self.endpoint)
+            if self._client is not None:  # closed once no request that it carries is under way
+                self._replaced.append(self._client)
+            self._client, self._made_with = made, now
         return self._client
 
     @property
@@ -73,8 +79,23 @@ class AnthropicModel:
     async def close(self) -> None:
         """Close the connections."""
         if self._client is not None:
-            await self._client.close()
+            self._replaced.append(self._client)
             self._client = None
+        await self._close_replaced()
+
+    async def _close_replaced(self) -> None:
+        while self._replaced:
+            await self._replaced.pop().close()
+
+    @asynccontextmanager
+    async def _request(self) -> AsyncIterator[None]:
+        self._requests += 1
+        try:
+            yield
+        finally:
+            self._requests -= 1
+            if not self._requests:
+                await self._close_replaced()
 
     async def info(self, model: str) -> ModelInfo:
         """Window and abilities of a model, asked once; never raises for a server that is silent."""
@@ -112,8 +133,10 @@ class AnthropicModel:
         attempt = 0
         while True:
             try:
-                async for event in self._once(request):
-                    yield event
+                # closed here: what is left to the garbage collector holds its connection until then
+                async with self._request(), aclosing(self._once(request)) as events:  # type: ignore[type-var] # a generator
+                    async for event in events:
+                        yield event
                 return
             except _TryAgain as again:
                 attempt += 1
@@ -200,7 +223,8 @@ class AnthropicModel:
         attempt = 0
         while True:
             try:
-                return await send(self.client)
+                async with self._request():
+                    return await send(self.client)
             except (anthropic.AnthropicError, httpx2.HTTPError, TypeError, ValueError) as problem:
                 told = self._told(problem, model)
             attempt += 1

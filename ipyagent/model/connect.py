@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Protocol
 
@@ -81,12 +82,11 @@ class Connections:
 
     async def close(self) -> None:
         """Close every connection and stop our own servers."""
-        for model in self._models.values():
-            await model.close()
-        self._models.clear()
-        for server in self._servers.values():
-            server.stop()
-        self._servers.clear()
+        async with AsyncExitStack() as steps:  # one that cannot be closed keeps none of the others
+            while self._servers:
+                steps.callback(self._servers.popitem()[1].stop)
+            while self._models:
+                steps.push_async_callback(self._models.popitem()[1].close)
 
 
 def _start(name: str, window: int) -> OwnServer:

@@ -6,7 +6,7 @@ import asyncio
 import sqlite3
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import aclosing, suppress
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -200,13 +200,14 @@ class Choosing:
         began, meter, status, answer = time.monotonic(), Meter(), "stopped", ""
         usage: Usage | None = None
         try:
-            async for event in model.stream(request):
-                meter.take(event)
-                if isinstance(event, Reply):
-                    usage = event.usage
-                    status = "failed" if event.broken else "finished"
-                    texts = [str(block["text"]) for block in event.said.blocks if block["type"] == "text"]
-                    answer = "\n".join(texts)
+            async with aclosing(model.stream(request)) as events:  # type: ignore[type-var] # an async generator
+                async for event in events:
+                    meter.take(event)
+                    if isinstance(event, Reply):
+                        usage = event.usage
+                        status = "failed" if event.broken else "finished"
+                        texts = [str(block["text"]) for block in event.said.blocks if block["type"] == "text"]
+                        answer = "\n".join(texts)
         except ModelError:
             status = "failed"
             raise

@@ -19,7 +19,7 @@ from ipyagent import Agent, IPyAgent, Options, TurnResult, hooks, tool
 from ipyagent.assembly.listening import Unseen
 from ipyagent.errors import AgentError, NoCredentials, UsageError
 from ipyagent.journal.events import Streamed, ToolReturned, TurnEnded, UserSaid
-from ipyagent.journal.journal import TRANSCRIPT, read_events
+from ipyagent.journal.journal import TRANSCRIPT, in_use, read_events
 from ipyagent.loop.session import Session
 from ipyagent.practice.replies import fault, text
 from ipyagent.practice.replies import tool as calls
@@ -411,3 +411,29 @@ def test_a_session_that_was_let_go_leaves_memory(make: Make, server: PracticeSer
     ask()
     gc.collect()
     assert [ref() for ref in known if ref() is not None] == [agent.session]
+
+
+class Stuck:
+    """A server of ours that does not stop."""
+
+    url, window, api_key = "http://127.0.0.1:9", 0, None
+
+    def stop(self) -> None:
+        time.sleep(3.5)
+        raise RuntimeError("it does not stop")
+
+
+def test_what_does_not_end_keeps_nothing_else_from_ending(make: Make, server: PracticeServer, tmp_path: Path) -> None:
+    agent = make()
+    agent.run_sync("hello")
+    session = agent.session
+    assert session is not None
+    agent.connections._servers["stuck"] = Stuck()  # of a local model, say
+    agent.close()
+    assert agent.session is None
+    assert not in_use(session.journal.folder)
+    assert [line for line in agent.notices if "did not end within 3 s" in line]
+    until = time.monotonic() + 5
+    while "ipyagent" in [thread.name for thread in threading.enumerate()]:
+        assert time.monotonic() < until
+        time.sleep(0.05)

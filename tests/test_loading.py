@@ -51,7 +51,8 @@ def _state():
         'settings': [type(c).__name__ for c in ip.configurables],
         'matchers': [repr(m) for m in ip.Completer.custom_matchers],
         'events': {k: [repr(c) for c in v] for k, v in ip.events.callbacks.items()},
-        'attributes': sorted(k for k in vars(ip) if 'ipyagent' in k),
+        'attributes': sorted(k for each in (ip, ip.kernel) for k in vars(each) if 'ipyagent' in k),
+        'reads': getattr(ip.kernel.shell_stream._recv_callback, '__module__', 'partial'),
     })
 """
 
@@ -122,7 +123,8 @@ def test_unloading_restores_everything(used: Room) -> None:
     before = used.kernel.eval("_state()")
     used.ok("%load_ext ipyagent")
     assert used.kernel.eval("_state()") != before
-    used.asks("hello")
+    used.asks("hello", headless=False)
+    assert used.kernel.eval("'_ipyagent_peek' in vars(get_ipython().kernel)")
     used.ok("%unload_ext ipyagent")
     assert json.loads(used.kernel.eval("_state()")) == json.loads(before)
     used.ok("%load_ext ipyagent\n%unload_ext ipyagent")

@@ -55,6 +55,29 @@ def raising_sigint() -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
 
 
+_held: list[Any] = []
+"""The handler that SIGINT has when `held_sigint` is left, while it is within; one at most."""
+
+
+@contextlib.contextmanager
+def held_sigint() -> Iterator[None]:
+    """On the main thread, what SIGINT does waits until this is left: what is done within is done whole."""
+    before = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or not callable(before) or _held:
+        yield
+        return
+    came: list[FrameType | None] = []
+    try:
+        _held.append(before)
+        signal.signal(signal.SIGINT, lambda signum, frame: came.append(frame))
+        yield
+    finally:
+        _held.clear()
+        signal.signal(signal.SIGINT, before)
+        if came:
+            before(signal.SIGINT, came[-1])
+
+
 class Interrupts:
     """The interrupts of one turn, for the thread that makes it.
 
@@ -105,6 +128,7 @@ class Interrupts:
     def reclaim(self) -> None:
         """Own SIGINT again where user code took it, within `own_sigint` only."""
         if _owners and _owners[-1] is self and signal.getsignal(signal.SIGINT) != self._on_sigint:
+            self._own_signal = False  # one of ours that is not here yet went to the user's handler
             signal.signal(signal.SIGINT, self._on_sigint)
 
     def kick(self) -> None:
@@ -214,7 +238,9 @@ class Interrupts:
             if job.task is None:  # a subshell's thread gets no signals; this reaches Python code, not time.sleep
                 _raise_in(self._ident, KeyboardInterrupt)
             return
-        self._own_signal = True
+        # a signal that the code's own handler gets, or nobody, must not make the next one ours
+        handler = _held[-1] if _held else signal.getsignal(signal.SIGINT)
+        self._own_signal = any(handler == owner._on_sigint for owner in _owners)
         if hasattr(signal, "pthread_kill"):
             signal.pthread_kill(self._ident, signal.SIGINT)
         else:  # Windows

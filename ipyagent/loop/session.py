@@ -30,6 +30,7 @@ from ipyagent.journal.open_calls import CUT_OFF, NOT_RUN
 from ipyagent.journal.protocols import Model, ModelInfo, Rates, Status, Surface, Tool, WindowState, Workspace
 from ipyagent.journal.tokens import estimate_blocks, estimate_text
 from ipyagent.journal.view import View
+from ipyagent.kernel.interrupts import held_sigint
 from ipyagent.loop.background import Background
 from ipyagent.loop.cache_watch import CacheWatch
 from ipyagent.loop.history import History
@@ -255,6 +256,10 @@ class Session:
         """Journal an event, let the view take it in, then show it; returns it with its id."""
         if isinstance(event, Compacted):
             self.compacting()
+        with held_sigint():  # between turns the main thread records too: journalled, applied and shown, or not at all
+            return self._record(event)
+
+    def _record(self, event: E) -> E:
         with self._lock:  # between turns the main thread records too, while background work goes on
             made = self.journal.append(event)
             self.view.apply(made)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import threading
@@ -16,9 +17,14 @@ from family_rig import Brain, FamilyRig, newest, until
 from rooms import room
 from test_children import asks, last_results, order, works
 
+from ipyagent.children.child import Child
+from ipyagent.children.family import Family
+from ipyagent.children.kinds import Kind, built_in
 from ipyagent.config import IPyAgent
-from ipyagent.journal.events import ChildEnded, ChildStarted, ToolCalled, ToolReturned, TurnEnded
+from ipyagent.journal.events import ChildEnded, ChildStarted, SessionStarted, ToolCalled, ToolReturned, TurnEnded
 from ipyagent.journal.journal import CHILDREN, TRANSCRIPT, read_events
+from ipyagent.journal.protocols import ChildOrder
+from ipyagent.loop.session import Session
 from ipyagent.practice.replies import Fault, Reply, calls, cut, text, tool
 from ipyagent.practice.server import PracticeServer
 
@@ -138,3 +144,34 @@ def test_a_killed_kernels_children_are_told_as_cut_off(tmp_path: Path) -> None:
         assert server.refused == []
         further = next(e.body for e in server.messages if e.body and newest(e.body)[0] == "go further")
         assert "work behind" in str(further)
+
+
+class Bare:
+    """As much of a nursery as a sub-agent needs that never begins."""
+
+    def kinds(self) -> dict[str, Kind]:
+        return built_in()
+
+    def number(self, name: str) -> float:
+        return 1.0
+
+    async def scope(self, child: Child) -> tuple[None, str]:
+        return None, ""
+
+
+def test_a_sub_agent_that_is_stopped_before_its_first_step_ends_too(tmp_path: Path) -> None:
+    session = Session.create(tmp_path, SessionStarted(session="20260101-000000-0000", version="0"))
+    nobody: Any = None
+
+    async def start_and_stop() -> Family:
+        family = Family(session, Bare())  # type: ignore[arg-type] # no more is asked for
+        await family.start(ChildOrder(task="count", prompt="count", background=True), nobody, "call")
+        family.stop("nobody wants it")
+        await asyncio.sleep(0.05)
+        return family
+
+    family = asyncio.run(start_and_stop())
+    (ended,) = (event for event in session.journal.read() if isinstance(event, ChildEnded))
+    assert (ended.status, ended.message) == ("stopped", "nobody wants it")
+    assert family.running() == ()
+    session.close()

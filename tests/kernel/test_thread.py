@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import contextvars
 import signal
 import threading
@@ -12,7 +13,9 @@ from collections.abc import Iterator
 import pytest
 
 from ipyagent.errors import AgentError
+from ipyagent.kernel.dispatcher import MainThread
 from ipyagent.kernel.interrupts import Interrupts
+from ipyagent.kernel.shell import make_shell
 from ipyagent.kernel.thread import AgentThread
 
 
@@ -140,3 +143,37 @@ def test_an_interrupt_while_the_loop_is_being_started_waits_for_no_lock(agent: A
         with agent._lock:  # the main thread was interrupted while it held it
             signal.raise_signal(signal.SIGINT)
     assert stopped == ["stopped"]
+
+
+def test_after_its_end_nothing_is_started_again_by_what_comes_late(agent: AgentThread) -> None:
+    interrupts = Interrupts(agent, lambda: True, lambda: None)
+    assert agent.loop.is_running()
+    agent.close()
+    interrupts.kick()
+    agent.cancel(concurrent.futures.Future())
+    assert agent.running is None
+    assert "test-agent" not in [thread.name for thread in threading.enumerate()]
+
+
+@pytest.mark.skipif(not hasattr(signal, "pthread_kill"), reason="POSIX signals")
+def test_an_interrupt_of_ours_that_code_ignores_does_not_take_the_next_real_one(agent: AgentThread) -> None:
+    main = MainThread(make_shell(), agent)
+    code = "import signal, time\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\ntime.sleep(0.8)"
+
+    async def turn() -> str:
+        try:
+            async with asyncio.timeout(0.3):
+                await main.run_code(code, lambda text: None)
+        except TimeoutError:
+            pass
+        threading.Timer(0.3, lambda: signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)).start()
+        try:
+            await main.run_code("import time\nuntil = time.monotonic() + 5\nwhile time.monotonic() < until: pass", print)
+            await asyncio.sleep(0.1)
+        except asyncio.CancelledError:
+            return "stopped"
+        return "went on"
+
+    with pytest.raises(KeyboardInterrupt):
+        main.blocking_door(turn)
+    assert main.value == "stopped"

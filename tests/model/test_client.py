@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import email.utils
 import socket
+import sys
 import time
+from contextlib import aclosing
 from typing import Any
 
 import pytest
@@ -316,6 +318,45 @@ def test_a_key_set_later_is_used(server: PracticeServer, monkeypatch: pytest.Mon
             await model.close()
 
         asyncio.run(twice())
+
+
+def test_a_client_that_another_took_the_place_of_is_closed_once_its_requests_have_ended(
+    server: PracticeServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def both() -> None:
+        monkeypatch.setenv("ANTHROPIC_API_KEY", "first-key-123456")
+        model = AnthropicModel(Endpoint(base_url=server.url))
+        server.script(text("one two three four five six", delay=0.05), text("later"))
+        first = asyncio.ensure_future(answers(model))
+        while not server.open_streams:
+            await asyncio.sleep(0.01)
+        old = model.client
+        monkeypatch.setenv("ANTHROPIC_API_KEY", "second-key-123456")
+        assert said(await answers(model)) == "later"
+        assert model.client is not old
+        assert said(await first) == "one two three four five six"
+        assert old.is_closed()
+        newest = model.client
+        await model.close()
+        assert newest.is_closed()
+
+    asyncio.run(both())
+
+
+def test_a_stream_that_is_left_is_closed_at_once_and_not_by_the_garbage_collector(server: PracticeServer) -> None:
+    server.script(text("word " * 200, delay=0.05))
+
+    async def leave() -> None:
+        left: list[Any] = []
+        sys.set_asyncgen_hooks(finalizer=left.append)
+        model = model_at(server.url)
+        async with aclosing(model.stream(request())) as events:  # type: ignore[type-var] # an async generator
+            async for _ in events:
+                break
+        assert [each for each in left if "ipyagent" in each.ag_code.co_filename] == []
+        await model.close()
+
+    asyncio.run(leave())
 
 
 # ------------------------------------------------------------------ what a server can do

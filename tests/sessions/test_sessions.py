@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import shutil
+import signal
+import sys
 from pathlib import Path
+from types import FrameType
 
 import pytest
 from sessions_room import Kernel, text
@@ -22,6 +25,7 @@ from ipyagent.journal.events import (
     UserSaid,
 )
 from ipyagent.journal.journal import TRANSCRIPT, read_events
+from ipyagent.journal.view import View
 from ipyagent.loop.session import Session
 from ipyagent.project import FOLDER, Project
 
@@ -433,3 +437,25 @@ def test_the_stored_prompt_is_used_by_the_agent_after_a_restart(
         assert sum(isinstance(event, PromptRendered) for event in read_events(path)) == 1
     assert Project(tmp_path / "work", tmp_path / "home").trusted
     assert (tmp_path / "work" / FOLDER).is_dir()
+
+
+def test_an_interrupt_between_journal_and_view_leaves_them_alike(tmp_path: Path) -> None:
+    session = Kernel(tmp_path).turn("one")
+    before = len(session.view.messages)
+
+    def at_the_worst_moment(frame: FrameType, event: str, arg: object) -> None:
+        if event == "call" and frame.f_code is View.apply.__code__:
+            sys.setprofile(None)
+            signal.raise_signal(signal.SIGINT)
+
+    said = UserSaid(text="two", blocks=(text("two"),))
+    sys.setprofile(at_the_worst_moment)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            session.record(said)
+    finally:
+        sys.setprofile(None)
+    *_, last = session.journal.read()
+    assert isinstance(last, UserSaid)
+    assert len(session.view.messages) == before + 1
+    assert [turn.text for turn in session.history.turns] == ["one", "two"]

@@ -33,7 +33,9 @@ ADDRESS = 300
 _TARGET = re.compile(rf"\](?=[(:][\s>]{{0,{ADDRESS}}}<?([^)\s>]{{0,{ADDRESS}}}))")
 _ESCAPED = re.compile(r"\\(.)")
 _CUT_ENTITY = re.compile(r"&[^&;]{0,40}\Z|\\\Z")
-
+LAID_OUT = 100_000
+"""Characters of one text that are laid out; more would stop the kernel for seconds and freeze the page."""
+_AS_TEXT = "The remaining {:,} characters are too many to lay out; they stand as they were written:"
 
 FENCE = (
     "margin:4px 0 10px;padding:6px 10px;border:1px solid rgba(128,128,128,.28);border-radius:4px;"
@@ -94,8 +96,21 @@ def _parser(inline: bool) -> MarkdownIt:
 
 def render(text: str, *, inline: bool = False) -> str:
     """Safe HTML of Markdown `text`; `inline`: code colours as styles, for static output."""
-    rendered: str = _parser(inline).render(plain(text))
+    text, rest = _laid_out(plain(text))
+    rendered: str = _parser(inline).render(text)
+    if rest:
+        style = f' style="{FENCE}"' if inline else ""
+        rendered += f"<p><em>{_AS_TEXT.format(len(rest))}</em></p>\n"
+        rendered += f'<pre tabindex="0"{style}>{html.escape(rest)}</pre>\n'
     return rendered
+
+
+def _laid_out(text: str) -> tuple[str, str]:
+    """What is laid out of a text, up to the end of a line, and the rest."""
+    if len(text) <= LAID_OUT:
+        return text, ""
+    end = text.rfind("\n", LAID_OUT // 2, LAID_OUT) + 1 or LAID_OUT
+    return text[:end], text[end:]
 
 
 def has_definitions(text: str) -> bool:
@@ -105,7 +120,9 @@ def has_definitions(text: str) -> bool:
 
 def split(text: str) -> tuple[list[str], str]:
     """Blocks that no further text can change, and the rest: the last block and what follows it.
-    The parts join to `text`."""
+    The parts join to `text`; one of more than LAID_OUT characters is a rest as a whole."""
+    if len(text) > LAID_OUT:
+        return [], text
     starts = [
         token.map[0] for token in _parser(False).parse(text) if token.level == 0 and token.map and token.nesting >= 0
     ]
@@ -120,16 +137,24 @@ def split(text: str) -> tuple[list[str], str]:
 def harmless(text: str) -> str:
     """The same Markdown for readers that render raw HTML: tags, pictures and unsafe links outside
     code are turned into text, and no open fence swallows what is written after it."""
-    text = plain(text)
+    text, rest = _laid_out(plain(text))
+    told = f"\n\n*{_AS_TEXT.format(len(rest))}*\n\n{fenced(rest)}" if rest else ""
+    return _harmless(text) + told
+
+
+def _harmless(text: str) -> str:
     for spare_spans in (True, False):
         candidate = _disarmed(text, spare_spans)
         for closing in ("", *_open_fence(candidate)):
             if not _acts(candidate + closing):
                 return candidate + closing
-    marks = "```"  # too clever to be disarmed: all of it is shown as code
-    while marks in text:
-        marks += "`"
-    return f"{marks}\n{text}\n{marks}"
+    return fenced(text)  # too clever to be disarmed: all of it is shown as code
+
+
+def fenced(text: str, language: str = "") -> str:
+    """A fence around `text` that nothing in it ends."""
+    marks = "`" * max(3, 1 + max(map(len, _TICKS.findall(text)), default=0))
+    return f"{marks}{language}\n{text}\n{marks}"
 
 
 @cache

@@ -234,10 +234,7 @@ def _words(text: str) -> str:
 
 
 def _fence(text: str, language: str) -> str:
-    marks = "```"
-    while marks in text:
-        marks += "`"
-    return f"{marks}{language if language.isalnum() else ''}\n{text}\n{marks}"
+    return markdown.fenced(text, language if language.isalnum() else "")
 
 
 def _indented(text: str) -> str:

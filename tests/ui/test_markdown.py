@@ -134,3 +134,22 @@ def test_finished_blocks_do_not_depend_on_what_comes_after(ends: str) -> None:
 def test_split_loses_nothing(text: str) -> None:
     blocks, rest = markdown.split(text)
     assert "".join(blocks) + rest == text
+
+
+def test_a_text_too_long_to_lay_out_loses_nothing_and_says_so() -> None:
+    rows = [f"| {number} | <b>x</b> |" for number in range(20_000)]
+    text = "\n".join(["| a | b |", "|---|---|", *rows])
+    page = Page(markdown.render(text))
+    assert all(f"{number}" in page.text for number in (0, 9_999, 19_999))
+    assert "characters are too many to lay out" in page.text
+    assert page.dangers == []
+    mirror = markdown.harmless(text)
+    assert "characters are too many to lay out" in mirror
+    assert rows[-1] in mirror
+    assert Page(Careless("commonmark", {"html": True}).enable(["table", "strikethrough"]).render(mirror)).dangers == []
+
+
+@pytest.mark.parametrize("text", ["a", "```", "a ```` b ``", "`" * 40])
+def test_nothing_in_a_fence_ends_it(text: str) -> None:
+    tokens = [token for token in Careless().parse(markdown.fenced(text)) if token.type == "fence"]
+    assert [token.content for token in tokens] == [text + "\n"]

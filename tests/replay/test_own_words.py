@@ -42,9 +42,9 @@ def session(turns: int = 14, lines: int = 50) -> tuple[Recording, tuple[Fact, ..
 
 
 def test_every_compaction_at_a_turns_start_is_free_and_keeps_the_facts_and_every_clearing_pays() -> None:
-    recording, facts = session()
+    recording, facts = session(24)
     made = replay(recording, settings_for(layers=None, window=16_000), facts, own_words=True)
-    assert (made.refused, made.finished) == (0, 14)
+    assert (made.refused, made.finished) == (0, 24)
     assert len(made.compactions) >= 2
     held_to(made, facts)
     table = made.table()

@@ -43,7 +43,7 @@ BOUNDED = {
     "tools.changes._COMMENT": "lines of at most 120 characters",
     "tools.changes._REST": "lines of at most 120 characters",
     "tools.changes._REST_ALONE": "lines of at most 120 characters",
-    "memory.secrets._STANDS_FOR": "one value, of bounded length",
+    "redaction._STANDS_FOR": "one value, cut to 4,000 characters",
 }
 """Patterns whose callers hand them no longer text, and why."""
 

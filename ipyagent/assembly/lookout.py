@@ -9,8 +9,8 @@ from typing import Any
 from ipyagent.assembly.requests import is_ours
 from ipyagent.context.reminders import Seen
 from ipyagent.kernel.cell_marks import CellMarks
-from ipyagent.kernel.masking import mask
 from ipyagent.kernel.variables import Told, short_types, survey
+from ipyagent.redaction import mask
 
 
 class Lookout:

@@ -17,8 +17,8 @@ from ipyagent.errors import ToolFailure
 from ipyagent.journal.events import Block
 from ipyagent.journal.protocols import Workspace
 from ipyagent.kernel.cell_marks import HIDDEN
-from ipyagent.kernel.masking import mask
 from ipyagent.kernel.variables import describe
+from ipyagent.redaction import mask
 
 MENTION = re.compile(r"(?<![\w@.])@(?:(cell|out):(\d+)|\"([^\"\n]+)\"|([^\s@,;:!?()\[\]{}'\"`]+))")
 NAME = re.compile(r"[^\W\d]\w*(?:[./]\w+)*")

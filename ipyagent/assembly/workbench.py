@@ -29,13 +29,14 @@ from ipyagent.kernel.handles import Handles
 from ipyagent.kernel.workspace import BACKUPS, KernelWorkspace, Names
 from ipyagent.loop.keeping import place_of
 from ipyagent.loop.permissions import Permissions
-from ipyagent.loop.redacting import Redactor, redacted
 from ipyagent.loop.session import Session
 from ipyagent.mcp.tool import OutsideTool
 from ipyagent.memory.access import Memories, MemoryAccess
 from ipyagent.memory.transcripts import CACHE, PastSessions
 from ipyagent.model.client import AnthropicModel
+from ipyagent.model.endpoint import own_keys
 from ipyagent.project import Project
+from ipyagent.redaction import Redactor, redacted
 from ipyagent.reports.shares import measure_of
 from ipyagent.skills.desk import SkillAccess, Skills
 from ipyagent.skills.restore import restorable
@@ -58,7 +59,7 @@ class Workbench:
         self.names = Names()
         self.marks: CellMarks | None = None
         """Which cells are hidden or pinned."""
-        self.redactor = Redactor(lambda: settings.redact_secrets, toolbox.notice)
+        self.redactor = Redactor(lambda: settings.redact_secrets, toolbox.notice, own_keys)
         """Takes secrets out of what the model is to get."""
         self.outside: Callable[[Session, int], Awaitable[dict[str, Tool]]] = _nothing_outside
         """The tools of outside (MCP) servers for a session, given the model's window."""

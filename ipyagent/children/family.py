@@ -225,7 +225,8 @@ class Family:
         return forked(self.session, started) if child.kind.fork else Session.create(folder, started)
 
     def _said(self, child: Child, prompt: str, context: str, *, fresh: bool) -> UserSaid:
-        prompt = clean(prompt)
+        redact = self.session.redact  # another agent wrote it, not the user
+        prompt, context = redact(clean(prompt)), redact(context)
         blocks: list[Block] = []
         if child.kind.fork and fresh:
             blocks = [directive(child.name, prompt)]

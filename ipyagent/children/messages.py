@@ -23,7 +23,7 @@ from ipyagent.errors import AgentError, ToolFailure
 from ipyagent.journal.events import MessageSent
 from ipyagent.journal.protocols import MessageOrder, ToolOutput
 from ipyagent.loop.session import Session
-from ipyagent.memory.secrets import find_secrets
+from ipyagent.redaction import find_secrets
 from ipyagent.tools.answers import text_output
 
 if TYPE_CHECKING:

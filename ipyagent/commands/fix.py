@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ipyagent.errors import AgentError, UsageError
 from ipyagent.kernel.cell_marks import HIDE
 from ipyagent.kernel.failures import cells_of, render_failure
-from ipyagent.kernel.masking import mask
+from ipyagent.redaction import mask
 
 if TYPE_CHECKING:
     from ipyagent.magics import Extension

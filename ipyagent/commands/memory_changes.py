@@ -13,9 +13,9 @@ from ipyagent.journal.events import MemorySaved
 from ipyagent.memory.access import Address, MemoryAccess, Saved, address
 from ipyagent.memory.names import ROOT, SCOPES
 from ipyagent.memory.scan import Memory
-from ipyagent.memory.secrets import find_secrets, refusal
 from ipyagent.memory.words import STOP, folded
 from ipyagent.options import nearest
+from ipyagent.redaction import find_secrets, refusal
 
 if TYPE_CHECKING:
     from ipyagent.agent import Agent

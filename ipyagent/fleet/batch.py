@@ -28,12 +28,12 @@ from ipyagent.journal.protocols import Request
 from ipyagent.journal.tokens import estimate_text
 from ipyagent.kernel.thread import AgentThread
 from ipyagent.loop.budget import add_spent, spent_today
-from ipyagent.loop.redacting import redacted
 from ipyagent.model.batches import HALF, KEPT, MOST_BYTES, MOST_REQUESTS, Answer, Batches, size_of
 from ipyagent.model.connect import Connections
 from ipyagent.model.prices import at_most, cost_of
 from ipyagent.nofollow import checked
 from ipyagent.project import Project
+from ipyagent.redaction import Redactor
 
 LOOK = 0.1
 """Seconds that one wait of the main thread takes at most: Ctrl-C is seen in between."""
@@ -95,8 +95,8 @@ class Clerk:
     def work(self, jobs: Iterable[Job], done: Callable[[Outcome], None], show: Callable[[str], None]) -> None:
         """Until each has an outcome. An interrupt goes through within a moment; batches that were handed in go on
         at the server, and the next call with the same `into` fetches them."""
-        clean = redacted if self._settings.redact_secrets else lambda text: (text, [])
-        self._waiting.extend(msgspec.structs.replace(job, prompt=clean(job.prompt)[0]) for job in jobs)
+        redact = Redactor(lambda: self._settings.redact_secrets)
+        self._waiting.extend(msgspec.structs.replace(job, prompt=redact(job.prompt)) for job in jobs)
         self._wanted = {job.key for job in self._waiting}
         if not self._wanted:
             return

@@ -12,10 +12,10 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from ipyagent.kernel.fingerprints import fingerprint
-from ipyagent.kernel.masking import mask
 from ipyagent.kernel.previews import Group, Kind, Look, clip, find, one_line, open_look
 from ipyagent.kernel.previews._kind import class_module, instance_dict, loaded
 from ipyagent.kernel.previews.callables import signature
+from ipyagent.redaction import mask
 
 _OWN = re.compile(r"_{1,3}|_i{1,3}|_i?\d+|_[iod]h|__\w*__|_exit_code|_agent|In|Out|exit|quit|get_ipython")
 _SHARE = {Group.SCALARS: 1, Group.FRAMES: 4, Group.ARRAYS: 2, Group.CONTAINERS: 2, Group.OBJECTS: 2}

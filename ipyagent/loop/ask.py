@@ -32,6 +32,7 @@ from ipyagent.loop.bug_report import write_report
 from ipyagent.loop.metering import Meter
 from ipyagent.loop.session import Session
 from ipyagent.model.prices import cost_of
+from ipyagent.redaction import Stream
 
 BATCH_SECONDS = 0.04
 """25 pieces a second: front-ends keep up with 20-30 updates a second, not with one a token."""
@@ -105,7 +106,7 @@ async def _receive(session: Session, request: Request, count: Count) -> Reply:
                     case ThinkingDelta():
                         pieces.add("thinking", event.text)
                     case ToolDelta():
-                        pieces.flush()
+                        pieces.flush(last=True)
                         session.show_phase(f"writing a {event.name} call ({event.chars:,} characters)")
                     case Waiting():
                         session.record(Retrying(reason=event.reason, seconds=event.seconds, attempt=event.attempt))
@@ -115,7 +116,7 @@ async def _receive(session: Session, request: Request, count: Count) -> Reply:
                     case Reply():
                         reply = event
     finally:
-        pieces.flush()
+        pieces.flush(last=True)
         if reply is None:
             _paid_for_nothing(session, meter, count)
     if reply is None:
@@ -135,7 +136,8 @@ def _keep(session: Session, reply: Reply, *, predicted: int, raw: int) -> Reply:
         _report(session, UsageReported(usage=reply.usage, cost=cost, predicted=predicted, raw=raw, billed=billed))
         if (broken := session.watch.answered(reply.usage, reply.miss, compacted=bool(reply.parts))) is not None:
             session.record(broken)
-    return msgspec.structs.replace(reply, said=made, invalid=invalid)
+    # what was said is what is done: calls run as they were given, secrets and all
+    return msgspec.structs.replace(reply, said=msgspec.structs.replace(made, blocks=blocks), invalid=invalid)
 
 
 def _paid_for_nothing(session: Session, meter: Meter, count: Count) -> None:
@@ -224,17 +226,18 @@ def _reported(session: Session, problem: BadRequest, request: Request) -> BadReq
 
 
 class _Pieces:
-    """Streamed text in batches: one event at most every BATCH_SECONDS, none kept back on the way out."""
+    """Streamed text in batches: one event at most every BATCH_SECONDS, nothing lost on the way out."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
         self._channel: Channel = "text"
         self._texts: list[str] = []
+        self._stream = Stream(session.redact)
         self._timer: asyncio.TimerHandle | None = None
 
     def add(self, channel: Channel, text: str) -> None:
         if channel != self._channel:
-            self.flush()
+            self.flush(last=True)
             self._channel = channel
         self._texts.append(text)
         if self._timer is None:
@@ -246,10 +249,13 @@ class _Pieces:
         except JournalError:
             return  # nobody waits here; the next piece or the end of the reply meets it again
 
-    def flush(self) -> None:
+    def flush(self, *, last: bool = False) -> None:
+        """Journal what came, but for the beginning of what may be a secret; `last`: that as well."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        if self._texts:
-            self._session.record(Streamed(channel=self._channel, text=clean("".join(self._texts))))
-            self._texts.clear()
+        text = self._stream.feed(clean("".join(self._texts))) if self._texts else ""
+        self._texts.clear()
+        text += self._stream.end() if last else ""
+        if text:
+            self._session.record(Streamed(channel=self._channel, text=text))

@@ -15,8 +15,8 @@ from typing import Any
 import msgspec
 
 from ipyagent.journal.protocols import Request
-from ipyagent.kernel.masking import mask, mask_named
 from ipyagent.nofollow import names, remove, write_atomically
+from ipyagent.redaction import mask, mask_named
 from ipyagent.version import __version__
 
 PACKAGES = ("anthropic", "httpx2", "ipykernel", "ipython", "ipywidgets", "jupyterlab", "msgspec")

@@ -35,6 +35,7 @@ from ipyagent.loop.keeping import hidden, kept
 from ipyagent.loop.missteps import Missteps
 from ipyagent.loop.permissions import Ask, Deny, digest_of
 from ipyagent.loop.session import Session
+from ipyagent.redaction import Stream
 from ipyagent.tools.answers import capped
 
 RESULT_BLOCKS = ("text", "image", "document")
@@ -82,7 +83,8 @@ async def _call(
 ) -> None:
     """One call, from its arguments to its journalled result."""
     began = time.monotonic()
-    own = workspace.for_call(call["id"], lambda text: _stream(session, call["id"], text))
+    live = Stream(session.redact)
+    own = workspace.for_call(call["id"], lambda text: _stream(session, call["id"], live.feed(clean(text))))
     try:
         if call["id"] in invalid:
             raise ToolFailure(invalid[call["id"]])
@@ -98,6 +100,8 @@ async def _call(
         output = _failed("The tool cancelled itself.", own)
     except BaseException as problem:  # noqa: BLE001 - a tool is foreign code: whatever it raises is its result
         output = _failed("The tool failed: " + "".join(traceback.format_exception(problem, limit=-3)), own)
+    finally:
+        _stream(session, call["id"], live.end())
     blocks = await kept(session, call, output, own)
     if note := missteps.returned(call, output.blocks, is_error=output.is_error):
         blocks = (*blocks, {"type": "text", "text": note})
@@ -109,7 +113,7 @@ async def _call(
             is_error=output.is_error,
             seconds=round(time.monotonic() - began, 3),
             tokens=estimate_blocks(blocks),
-            note=session.redact(hidden(output.note)),
+            note=hidden(output.note),
         )
     )
     await asyncio.sleep(0)  # a stop that waited for this result comes before the next question, call or request
@@ -142,8 +146,10 @@ def _sound(output: Any, workspace: Workspace) -> ToolOutput:
 
 
 def _stream(session: Session, call: str, text: str) -> None:
+    if not text:
+        return
     try:
-        session.record(Streamed(channel="tool", text=session.redact(hidden(clean(text))), ref=call))
+        session.record(Streamed(channel="tool", text=hidden(text), ref=call))
     except JournalError:
         return  # running code is not left behind for it; the call's result meets the full disk again
 

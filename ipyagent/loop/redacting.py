@@ -1,58 +1,108 @@
-"""What looks like a secret is taken out of a text before the transcript knows it and the model can read it. The
-same text always gives the same, and what was taken out once stays as it is."""
+"""Secrets leave an event as it enters a session: whatever model, tools, files or servers said is journalled, shown and
+sent without them. The user's own words stay as they were typed, signed thinking and base64 as they came.
+"""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
+from typing import Any, TypeVar
 
-from ipyagent.journal.events import Block
-from ipyagent.kernel.masking import secret_mark
-from ipyagent.memory.secret_places import secrets_in
+import msgspec
 
-_ARTICLE = re.compile(r"^(?:an?|the) ")
+from ipyagent.journal.events import (
+    AssistantSaid,
+    Block,
+    Collapsed,
+    Compacted,
+    Event,
+    MessageReceived,
+    PermissionAnswered,
+    PlanWritten,
+    PromptRendered,
+    ResultsCleared,
+    ResultStored,
+    SessionStarted,
+    Snipped,
+    Streamed,
+    ToolCalled,
+    ToolReturned,
+    UserSaid,
+)
+from ipyagent.journal.tokens import estimate_blocks, estimate_text
+from ipyagent.redaction import Redactor
+
+E = TypeVar("E", bound=Event)
+
+_WORDS = ("text", "why", "message", "title", "pattern", "note", "words", "reason", "task", "said", "summary")
+"""Fields of events that hold somebody's words."""
+_AS_THEY_ARE = (UserSaid, PermissionAnswered, PromptRendered, SessionStarted, Streamed, MessageReceived)
+"""The user's own words, a head that is compared with the bytes that were sent, and what is redacted before it is put
+together (`redaction.Stream`, `children.letters`)."""
 
 
-class Redactor:
-    """Calling it gives the text without its secrets. `on` tells whether the user wants that, `notice` takes the
-    one line that says that it was done."""
-
-    def __init__(self, on: Callable[[], bool], notice: Callable[[str], None]) -> None:
-        self._on, self._notice = on, notice
-        self._told = False
-
-    def __repr__(self) -> str:
-        return f"<Redactor {'on' if self._on() else 'off'}>"
-
-    def __call__(self, text: str) -> str:
-        if not self._on():
-            return text
-        made, kinds = redacted(text)
-        if kinds and not self._told:
-            self._told = True
-            self._notice(
-                f"what looks like a secret ({kinds[0]}) was left out of what the model gets: "
-                f"[secret: …] stands in its place; IPyAgent.redact_secrets = False sends it"
+def entering(event: E, redact: Redactor) -> E:
+    """The event as it is journalled."""
+    if isinstance(event, _AS_THEY_ARE):
+        return event
+    changed: dict[str, Any] = {}
+    for name in _WORDS:
+        value = getattr(event, name, "")
+        if isinstance(value, str) and value and (made := redact(value)) != value:
+            changed[name] = made
+    match event:
+        case AssistantSaid() | ToolReturned() | ResultStored() | Snipped() | Collapsed():
+            changed["blocks"] = without_secrets(event.blocks, redact)
+        case Compacted():
+            first, last = event.asked  # the user's own words
+            changed["blocks"] = tuple(
+                block if first <= at < last else _block(block, redact) for at, block in enumerate(event.blocks)
             )
-        return made
+        case ToolCalled():
+            changed["input"] = _given(event.input, redact)
+        case ResultsCleared():
+            changed["contexts"] = tuple((at, redact(text)) for at, text in event.contexts)
+        case PlanWritten():
+            changed["steps"] = tuple(msgspec.structs.replace(step, text=redact(step.text)) for step in event.steps)
+        case _:
+            pass
+    changed = {name: value for name, value in changed.items() if value != getattr(event, name)}
+    if not changed:
+        return event
+    if getattr(event, "tokens", 0) and not isinstance(event, ResultStored):
+        if "blocks" in changed:
+            changed["tokens"] = estimate_blocks(changed["blocks"])
+        elif "text" in changed:
+            changed["tokens"] = estimate_text(changed["text"])
+    return msgspec.structs.replace(event, **changed)
 
 
-def redacted(text: str) -> tuple[str, list[str]]:
-    """The text with a mark for each secret, and their kinds in order."""
-    found = secrets_in(text)
-    if not found:
-        return text, []
-    parts: list[str] = []
-    kinds: list[str] = []
-    at = 0
-    for kind, start, end in found:
-        kind = _ARTICLE.sub("", kind)
-        parts += [text[at:start], secret_mark(kind, end - start)]
-        kinds.append(kind)
-        at = end
-    return "".join([*parts, text[at:]]), kinds
+def without_secrets(blocks: Iterable[Block], redact: Redactor) -> tuple[Block, ...]:
+    """The blocks with their texts redacted, and what calls are given."""
+    return tuple(_block(block, redact) for block in blocks)
 
 
-def without_secrets(blocks: Iterable[Block], redact: Callable[[str], str]) -> tuple[Block, ...]:
-    """The blocks with their texts redacted."""
-    return tuple({**block, "text": redact(block["text"])} if block["type"] == "text" else block for block in blocks)
+def _block(block: Block, redact: Redactor) -> Block:
+    match block.get("type"):
+        case "text" if isinstance(block.get("text"), str):
+            return {**block, "text": redact(block["text"])}
+        case "tool_use":
+            return {**block, "input": _given(block.get("input"), redact)}
+        case "tool_result" if isinstance(block.get("content"), str):
+            return {**block, "content": redact(block["content"])}
+        case "tool_result" if isinstance(block.get("content"), list):
+            return {**block, "content": [_block(each, redact) for each in block["content"]]}
+        case _:
+            return block
+
+
+def _given(value: Any, redact: Redactor, name: str = "") -> Any:
+    """What a call is given; `name` is the argument's."""
+    match value:
+        case str():
+            return redact.named(name, value)
+        case dict():
+            return {key: _given(inner, redact, str(key)) for key, inner in value.items()}
+        case list() | tuple():
+            return [_given(inner, redact, name) for inner in value]
+        case _:
+            return value

@@ -20,6 +20,7 @@ from ipyagent.journal.events import (
     Event,
     LayerFailed,
     ModelChosen,
+    PermissionAsked,
     SessionStarted,
     ThinkingDropped,
     ToolReturned,
@@ -35,7 +36,10 @@ from ipyagent.loop.background import Background
 from ipyagent.loop.cache_watch import CacheWatch
 from ipyagent.loop.history import History
 from ipyagent.loop.permissions import Permissions
+from ipyagent.loop.redacting import entering
+from ipyagent.model.endpoint import own_keys
 from ipyagent.model.prices import rates_of
+from ipyagent.redaction import Redactor
 from ipyagent.tools.answers import capped
 
 E = TypeVar("E", bound=Event)
@@ -80,8 +84,8 @@ class Session:
         """The model that is connected; before that what the journal tells of its newest one."""
         self.setting: Callable[[str], Any] = _no_setting
         self.restoring: Callable[[Workspace], Awaitable[list[tuple[str, str]]]] = _nothing
-        self.redact: Callable[[str], str] = _as_it_is
-        """Takes what looks like a secret out of a text that is on its way to the model."""
+        self.redact = Redactor(known=own_keys)
+        """Takes what looks like a secret out of what enters the session."""
         self.hold: Callable[[str, Any], str] | None = None
         """Keep a call's object alive; its handle."""
         self.compacted: Callable[[], None] = _nothing_then
@@ -253,7 +257,8 @@ class Session:
             await function()
 
     def record(self, event: E) -> E:
-        """Journal an event, let the view take it in, then show it; returns it with its id."""
+        """Journal an event without its secrets, let the view take it in, then show it; returns it with its id. A
+        question to the user is shown and returned as it was put: it says exactly what would run."""
         if isinstance(event, Compacted):
             self.compacting()
         with held_sigint():  # between turns the main thread records too: journalled, applied and shown, or not at all
@@ -261,10 +266,12 @@ class Session:
 
     def _record(self, event: E) -> E:
         with self._lock:  # between turns the main thread records too, while background work goes on
-            made = self.journal.append(event)
+            made = self.journal.append(entering(event, self.redact))
             self.view.apply(made)
             self.history.apply(made)
             self.watch.apply(made)
+        if isinstance(event, PermissionAsked) and isinstance(made, PermissionAsked):
+            made = msgspec.structs.replace(made, title=event.title, text=event.text, pattern=event.pattern)
         if self.surface is not None:
             self.surface.show(made)
         for tell in tuple(self.heard):
@@ -306,7 +313,7 @@ class Session:
         """Close every open call with an error result that says `why`, then a half-said reply."""
         for call, name in self.view.open_calls.items():
             running = self.view.was_called(call)
-            output = capped(self.redact(self.view.partial_output(call)).strip(), CUT_CHARS)
+            output = capped(self.view.partial_output(call).strip(), CUT_CHARS)
             body = f"{CUT_OFF if running else NOT_RUN} {why}" + (f"\nOutput until then:\n{output}" if output else "")
             self.record(
                 ToolReturned(
@@ -335,10 +342,6 @@ class Session:
         self.background.close()
         with self._lock:  # nobody is in the middle of an event
             self.journal.close()
-
-
-def _as_it_is(text: str) -> str:
-    return text
 
 
 def _nothing_then() -> None:

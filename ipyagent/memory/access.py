@@ -42,8 +42,8 @@ from ipyagent.memory.provenance import (
 )
 from ipyagent.memory.quotation import MOST_KEPT, Evidence, Quote, Typed
 from ipyagent.memory.scan import CLAIMED, Memory
-from ipyagent.memory.secrets import find_secrets, refusal
 from ipyagent.memory.texts import KEPT, described
+from ipyagent.redaction import find_secrets, refusal
 
 KINDS = ("user", "feedback", "project", "reference")
 KEPT_QUOTES = 8

@@ -14,9 +14,9 @@ from typing import Any
 from ipyagent.errors import ToolFailure
 from ipyagent.journal.journal import TRANSCRIPT
 from ipyagent.journal.protocols import Permission, Question, Tool, ToolOutput, Workspace
-from ipyagent.loop.redacting import redacted
 from ipyagent.memory.transcripts import PastSessions
 from ipyagent.project import Project
+from ipyagent.redaction import redacted
 from ipyagent.remembering.extraction_desk import MEMORY, READERS
 from ipyagent.tools.schema import FunctionTool, tool
 

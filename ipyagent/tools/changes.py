@@ -18,7 +18,7 @@ from pathlib import Path
 
 from ipyagent.errors import ToolFailure
 from ipyagent.journal.protocols import Question, Workspace
-from ipyagent.kernel.masking import stand_ins
+from ipyagent.redaction import stand_ins
 from ipyagent.tools.encodings import decode
 from ipyagent.tools.paths import digest, read_bytes, shown
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ipyagent.kernel.masking import mask, mask_named, name_strength
+from ipyagent.redaction import mask, mask_named, name_strength
 
 SECRETS = [
     "sk-ant-" + "api03-" + "aB3dE6gH9jK2mN5pQ8",

@@ -14,10 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import ipyagent
-from ipyagent.kernel.masking import mask, stand_ins
-from ipyagent.loop.redacting import Redactor, redacted
-from ipyagent.memory.secret_places import secrets_in
-from ipyagent.memory.secrets import find_secrets
+from ipyagent.redaction import Redactor, find_secrets, mask, redacted, secrets_in, stand_ins
 
 ANTHROPIC = "sk-ant-" + "api03-" + "Qm4NcYh3Jd6Gs1Pu5EZq7XkV2m9TfLw4Rb8aZ9"
 GITHUB = "ghp_" + "aB3dE6gH9jK2mN5pQ8sT1vW4yZ7aB3dE6gH9"

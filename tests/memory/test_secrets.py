@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ipyagent.memory.secrets import Secret, find_secrets, refusal
+from ipyagent.redaction import Secret, find_secrets, refusal
 
 # Put together here, so that no scanner takes this file for a leak.
 TAIL = "Zq7XkV2m9TfLw4Rb8NcYh3Jd6Gs1Pu5E"

@@ -11,9 +11,9 @@ import pytest
 
 from ipyagent.journal.events import AssistantSaid, Compacted, Event, SessionStarted, ToolCalled, ToolReturned, UserSaid
 from ipyagent.journal.journal import TRANSCRIPT, Journal
-from ipyagent.loop.redacting import redacted
 from ipyagent.memory.transcripts import PastSessions, excerpt, search_sessions
 from ipyagent.memory.words import content_words
+from ipyagent.redaction import redacted
 
 
 def text(words: str) -> tuple[dict[str, str], ...]:

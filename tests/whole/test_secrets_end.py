@@ -12,8 +12,8 @@ from rooms import as_json, results
 from ipyagent.children.letters import received
 from ipyagent.children.mailbox import Letter
 from ipyagent.journal.journal import TRANSCRIPT
-from ipyagent.loop.redacting import redacted
 from ipyagent.practice.replies import text, tool
+from ipyagent.redaction import redacted
 
 GITHUB = "ghp_" + "aB3dE6gH9jK2mN5pQ8sT1vW4yZ7aB3dE6gH9"
 MARK = "[secret: GitHub token, 40 characters]"

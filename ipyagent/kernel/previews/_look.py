@@ -9,8 +9,8 @@ from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from ipyagent.kernel.masking import mask, mask_named, name_strength
 from ipyagent.kernel.previews._kind import Kind
+from ipyagent.redaction import mask, mask_named, name_strength
 
 DEPTH = 4
 """Levels of containers that are entered."""

@@ -8,9 +8,9 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from ipyagent.kernel.masking import mask
 from ipyagent.kernel.previews._kind import Kind
 from ipyagent.kernel.previews._look import CONTEXT, Family, Group, Look, clip, one_line, quoted
+from ipyagent.redaction import mask
 
 WHOLE = 100_000
 """Longest text that is masked as a whole, so that its end may be shown."""

@@ -74,7 +74,10 @@ class Shelf:
             signed = _Signed(signature(self._user, FOLDER, raw), msgspec.Raw(raw))
             write_atomically(self._folder / f"{batch.name}.json", msgspec.json.encode(signed), base=self._into)
         except OSError as problem:
-            told = f"cannot note a batch that is handed in ({problem.strerror or problem}), so none is: {self._folder}"
+            told = (
+                f"cannot note a batch that is handed in ({problem.strerror or problem}), so none is: make "
+                f"{self._folder} writable"
+            )
             raise AgentError(told) from None
         return batch
 

@@ -106,7 +106,7 @@ def agent_map(
     try:
         private_folder(place)
     except OSError as problem:
-        raise AgentError(f"cannot write in {place}: {problem.strerror or problem}") from None
+        raise AgentError(f"cannot write ({problem.strerror or problem}): make {place} writable") from None
     run = uuid.uuid4().hex[:8]
     stop = place / f"stop-{run}"
     _take_away_old(place, project.user)

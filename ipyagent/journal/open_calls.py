@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from ipyagent.journal.admission import PICTURES, result_blocks, text_block
+from ipyagent.journal.admission import PICTURES, known_block, result_blocks, text_block
 from ipyagent.journal.events import Block, ToolReturned
 from ipyagent.journal.tokens import estimate_blocks
 
@@ -68,8 +68,7 @@ class OpenCalls:
         self._seen |= {call, sent}
         self._names[call] = name
         self._wire_ids[call] = sent
-        kept = {key: value for key, value in block.items() if key != "cache_control"}
-        return kept | {
+        return (known_block(block) or {}) | {
             "id": sent,
             "name": _BAD_NAME.sub("_", name)[:128],
             "input": given if isinstance(given, dict) else {},

@@ -11,7 +11,7 @@ import msgspec
 
 from ipyagent.context.archive import left_ranges
 from ipyagent.context.gaps import stated_gap
-from ipyagent.errors import PromptTooLong, TooLarge
+from ipyagent.errors import BadRequest, PromptTooLong, TooLarge
 from ipyagent.journal.admission import text_block
 from ipyagent.journal.events import Block, Collapsed, Compacted, MessageReceived, Reminded, Snipped
 from ipyagent.journal.protocols import Reply
@@ -21,6 +21,8 @@ from ipyagent.loop.layers import Engine
 from ipyagent.loop.session import Session
 
 COMPACT_TOOL = "compact"
+NEAR_WINDOW = 0.8
+"""A refusal without a known reason is taken for one of size from this share of the window on."""
 LEFT_OUT = (
     "(A request of the user was too large and was taken out of the conversation here{more}. It was not answered; the "
     "user knows.{kept})"
@@ -33,6 +35,13 @@ async def ask_or_compact(session: Session, engine: Engine) -> Reply:
     after a compaction. Raises ModelError as `ask` does."""
     try:
         reply = await ask(session)
+    except BadRequest as problem:
+        # a wording that nobody knew: near the window it is tried once with less
+        tokens = session.view.count().tokens
+        near = tokens >= NEAR_WINDOW * session.state(tokens).window
+        if not near or not session.setting("layer_reactive") or await engine.compact("reactive") is None:
+            raise problem from None
+        return await _ask_again(session)
     except (PromptTooLong, TooLarge) as problem:
         if not session.setting("layer_reactive"):
             raise

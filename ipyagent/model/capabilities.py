@@ -36,7 +36,22 @@ _ALSO_NAMED = {
 _LACKS = re.compile(
     r"extra inputs|unknown|unrecogni[sz]ed|unexpected|unsupported|not (?:be )?(?:permitted|supported|allowed)"
 )
-_OUTPUT_LIMIT = re.compile(r"max_tokens[^0-9]{0,200}+\d[\d,]{0,19}\s{0,9}>\s{0,9}(\d[\d,]{0,19})")
+_OUTPUT_LIMIT = re.compile(
+    r"max_tokens[^0-9>]{0,80}[\d,]{1,12}\s{0,9}>\s{0,9}([\d,]{1,12})(?! -)"
+    r"|supports at most ([\d,]{1,12}) (?:completion|output)|maximum tokens value that is lower than ([\d,]{1,12})"
+)
+"""The largest reply, as Anthropic, OpenAI and Bedrock tell it."""
+_WINDOW = re.compile(
+    r"(?:maximum (?:context|prompt) length(?: is| of)?|context limit: [\d,]{1,12} \+ [\d,]{1,12} >"
+    r"|available context size \(|context length(?: of only| is only)? ?\(?|n_ctx[:=]|model token limit:"
+    r"|tokens allowed \()\s{0,4}([\d,]{3,12})"
+)
+_PROMPT = re.compile(
+    r"\(([\d,]{1,12}) (?:in the messages|in your prompt|of text input)|request has ([\d,]{1,12}) input tokens"
+    r"|context limit: ([\d,]{1,12}) \+|passed ([\d,]{1,12}) input tokens"
+)
+"""The window and the size of the prompt in a refusal (vLLM, OpenAI, Anthropic, OpenRouter, llama.cpp, LM Studio)."""
+LEAST_WINDOW, LEAST_OUTPUT = 1_024, 256
 
 FALLBACK: tuple[tuple[str, int, int], ...] = (
     (r"claude-(fable|mythos|opus|sonnet|haiku)-5", ONE_MILLION, 128_000),
@@ -52,6 +67,7 @@ class Capabilities:
     def __init__(self) -> None:
         self._lacking: dict[tuple[str, str], set[str]] = {}
         self._output: dict[tuple[str, str], int] = {}
+        self._window: dict[tuple[str, str], int] = {}
 
     def lacking(self, endpoint: str, model: str = "") -> frozenset[str]:
         """Names from OPTIONAL_FIELDS (and "models", "count_tokens") that the endpoint lacks, for
@@ -67,14 +83,26 @@ class Capabilities:
         """The largest `max_tokens` that the endpoint said it takes for the model."""
         return self._output.get((endpoint, model))
 
+    def window(self, endpoint: str, model: str) -> int:
+        """The window that the endpoint named in a refusal; 0 when it has named none."""
+        return self._window.get((endpoint, model), 0)
+
     def learn(self, endpoint: str, model: str, message: str, sent: Mapping[str, Any]) -> bool:
         """Read a 400's message; whether the request is worth sending again, changed."""
         lowered = message.lower()
-        if match := _OUTPUT_LIMIT.search(lowered):
-            limit = int(match.group(1).replace(",", ""))
-            if 0 < limit < int(sent.get("max_tokens", 0)):
+        asked, window, prompt = int(sent.get("max_tokens", 0)), _number(_WINDOW, lowered), _number(_PROMPT, lowered)
+        if window >= LEAST_WINDOW:
+            self._window[endpoint, model] = window
+        if window and prompt:  # prompt and reply together are too much
+            limit = window - prompt - LEAST_OUTPUT // 4
+            if LEAST_OUTPUT <= limit < asked:
                 self._output[endpoint, model] = limit
                 return True
+            return False
+        limit = _number(_OUTPUT_LIMIT, lowered)
+        if 0 < limit < asked:
+            self._output[endpoint, model] = limit
+            return True
         if "signature" in lowered or ("messages." in lowered.split(":")[0] and "cache_control" not in lowered):
             return False  # about the conversation, not about the server
         if not _LACKS.search(lowered):
@@ -85,6 +113,13 @@ class Capabilities:
                 self.lacks(endpoint, feature, model if feature in OF_THE_MODEL else "")
                 return True
         return False
+
+
+def _number(pattern: re.Pattern[str], text: str) -> int:
+    """The number that a pattern finds; 0 for none."""
+    match = pattern.search(text)
+    found = next((group for group in match.groups() if group), "") if match else ""
+    return int(found.replace(",", "") or 0)
 
 
 def without_marks(request: Request) -> Request:
@@ -113,15 +148,18 @@ def resolve(
     told: ModelInfo | None,
     *,
     setting: int = 0,
+    refused: int = 0,
     betas: tuple[str, ...] = (),
     environ: Mapping[str, str] | None = None,
 ) -> ModelInfo:
-    """Window and abilities of a model, first that answers: setting, `[1m]` suffix, the Models
-    API (`told`), the 1M beta header, IPYAGENT_DEFAULT_WINDOW, our table of figures, 200,000."""
+    """Window and abilities of a model, first that answers: setting, the server's own refusal (`refused`), `[1m]`
+    suffix, the Models API (`told`), the 1M beta header, IPYAGENT_DEFAULT_WINDOW, our table of figures, 200,000."""
     name, long = split_suffix(model)
     window, output, source = 0, 0, ""
     if setting:
         window, source = setting, "setting"
+    elif refused:
+        window, source = refused, "the server's refusal"
     elif long:
         window, source = ONE_MILLION, "[1m] suffix"
     elif told is not None and told.window:
@@ -135,6 +173,8 @@ def resolve(
         if re.match(pattern, name):
             window, source = (window, source) if window else (table_window, "table")
             output = output or table_output
+    if refused and not setting:
+        output = min(output or DEFAULT_OUTPUT, max(LEAST_OUTPUT, window // 4))
     known = told is not None and bool(told.source)
     return ModelInfo(
         model=name,

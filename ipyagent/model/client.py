@@ -7,6 +7,7 @@ retries are off): busy, failing and unreachable servers, as long as nothing of a
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
-from ipyagent.errors import AuthenticationFailed, ModelError, NoCredentials, SettingError, Unreachable
+from ipyagent.errors import AuthenticationFailed, ModelError, NoCredentials, PromptTooLong, SettingError, Unreachable
 from ipyagent.journal.protocols import ModelEvent, ModelInfo, Reply, Request, Waiting
 from ipyagent.model.capabilities import LONG_BETA, Capabilities, resolve, split_suffix
 from ipyagent.model.endpoint import BAD_KEY, HINT, READ_ONCE, Endpoint, is_loopback, keyring_key
@@ -107,6 +108,7 @@ class AnthropicModel:
                 model,
                 told,
                 setting=self.endpoint.window,
+                refused=self.capabilities.window(self._address, model),
                 betas=(LONG_BETA,) if LONG_BETA in betas else (),
                 environ=os.environ,
             )
@@ -157,8 +159,11 @@ class AnthropicModel:
         broken = "" if _is_stream(stream) else f"{self.shown} does not answer as a Messages API server"
         async with stream:
             try:
-                async for raw in stream:
-                    for event in reading.take(raw.to_dict(mode="python", warnings=False)):
+                async for raw in self._raw(stream):
+                    if "error" in raw and raw.get("type", "error") == "error":
+                        broken = self._broken_off(raw["error"], reading, request.model)
+                        break
+                    for event in reading.take(raw):
                         yield event
             except anthropic.APIStatusError as problem:
                 broken = f"the server broke off: {' '.join(redact(problem.message, *self._secrets).split())[:300]}"
@@ -168,6 +173,8 @@ class AnthropicModel:
                 broken = f"the server sent a malformed stream ({type(problem).__name__})"
         if not broken and not reading.finished:
             broken = "the reply ended before it was complete"
+        elif not broken and not (reading.has_content or reading.stop_reason):
+            broken = "the reply is empty"
         reply = reading.reply(broken=broken, seconds=time.monotonic() - began)
         if broken and all(block["type"] in ("thinking", "redacted_thinking") for block in reply.said.blocks):
             hint = "run the cell again" if _is_stream(stream) else "check ANTHROPIC_BASE_URL"
@@ -182,6 +189,37 @@ class AnthropicModel:
             applied=reply.applied,
             miss=reply.miss,
         )
+
+    async def _raw(self, stream: Any) -> AsyncIterator[dict[str, Any]]:
+        """The events of a stream as JSON objects; also where the server writes no `event:` lines."""
+        if self.endpoint.provider == "bedrock":  # frames of its own, which the SDK reads
+            async for known in stream:
+                yield known.to_dict(mode="python", warnings=False)
+            return
+        async for sse in type(stream).raw_events(stream.response):
+            data = sse.data.strip()
+            if not data or data == "[DONE]":
+                continue
+            try:
+                event = json.loads(data)
+            except ValueError:
+                if sse.event != "error":
+                    raise
+                event = {"error": data}
+            if isinstance(event, dict):
+                yield event if isinstance(event.get("type"), str) else {**event, "type": sse.event or "error"}
+
+    def _broken_off(self, told: Any, reading: Reading, model: str) -> str:
+        """Why a stream ended with an error; raises what is no accident of the line while nothing of a reply has come
+        (LM Studio refuses a prompt that is too long in the stream)."""
+        error = told if isinstance(told, dict) else {"message": told}
+        words = error.get("message") if isinstance(error.get("message"), str) else json.dumps(told, ensure_ascii=False)
+        text = " ".join(redact(str(words), *self._secrets).split())[:300]
+        refusal = Refusal(status=400, type=str(error.get("type") or ""), message=text)
+        problem = failure(refusal, model=model, base_url=self.shown)
+        if isinstance(problem, PromptTooLong) and not reading.has_content:
+            raise problem
+        return f"the server broke off: {text}"
 
     async def _open(self, request: Request) -> Any:
         """The open stream; leaves out what the endpoint lacks, finding it out on the way."""
@@ -206,6 +244,8 @@ class AnthropicModel:
                 if refusal.status in (400, 422) and self.capabilities.learn(
                     self._address, request.model, refusal.message, sent
                 ):
+                    if self.capabilities.window(self._address, request.model):
+                        self._infos.pop(request.model, None)  # told anew, with the window that it has
                     continue
                 raise self._told(problem, request.model) from None
             except (anthropic.AnthropicError, TypeError, ValueError) as problem:

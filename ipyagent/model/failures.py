@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import email.utils
+import os
 import random
 import re
 import time
@@ -25,9 +26,20 @@ from ipyagent.errors import (
 SPENT = ("enforced_spend_limit_reached", "contract_spend_limit_reached", "credit_balance_too_low")
 RETRIED = (408, 409, 429)
 _TOO_LONG = re.compile(
-    r"prompt is too long|context_length_exceeded|maximum context length|exceeds? (?:the )?(?:available )?context"
+    r"prompt is too long|prompt exceeds max|context[_ ]length[_ ]exceeded|contextwindowexceeded|maximum context length"
+    r"|exceeds? (?:the )?(?:model's )?(?:available |maximum )?context|context size has been exceeded"
+    r"|exceed context limit|context window exceeds limit|input is too long|longer than the model's context"
+    r"|greater than the context length|context the overflows|input token count[^.]{0,60}exceeds the maximum"
+    r"|maximum prompt length is|reduce the length of the (?:messages|input|prompt)|prompt token count of"
+    r"|exceeded model token limit|range of input length|`inputs` tokens \+ `max_new_tokens` must|too many tokens"
+    r"|token limit exceeded|requested token count exceeds"
 )
-"""How the API, vLLM, LiteLLM and llama.cpp say that a prompt does not fit."""
+"""How servers say that a prompt does not fit: Anthropic, Bedrock, OpenAI, Gemini, Groq, xAI, OpenRouter, LiteLLM, Kimi,
+GLM, MiniMax, Qwen, llama.cpp, LM Studio, vLLM, SGLang, TGI (their sources and issues, 2025 and 2026)."""
+_SPENT = re.compile(r"credit balance|budget has been exceeded|budget_exceeded|insufficient (?:credits|quota|balance)")
+_NO_TOOLS = re.compile(r"does not support (?:tools|function)|tool (?:use|calling) is not support|enable-auto-tool-choice")
+_NOT_LOADED = re.compile(r"no models? loaded|model (?:is )?not loaded|failed to load model|load a model")
+"""Refusals that a new session does not cure (Ollama, vLLM, LM Studio)."""
 _KEY = re.compile(r"sk-[A-Za-z0-9_-]{8,}|(?i:bearer)\s+[^\s'\"]{8,}|(?<=://)[^\s/@]+(?=@)")
 
 
@@ -60,13 +72,16 @@ def failure(refusal: Refusal, *, model: str, base_url: str) -> ModelError:
         return error(message, kind=kind, request_id=refusal.request_id)
 
     if status == 401:
-        return made(AuthenticationFailed, f"{base_url} refused the key: set ANTHROPIC_API_KEY to a valid one{at}")
+        token = not os.environ.get("ANTHROPIC_API_KEY") and bool(os.environ.get("ANTHROPIC_AUTH_TOKEN"))
+        name = "ANTHROPIC_AUTH_TOKEN" if token else "ANTHROPIC_API_KEY"
+        told = f" ({text})" if refusal.message and refusal.type != "authentication_error" else ""
+        return made(AuthenticationFailed, f"{base_url} refused the key{told}: set {name} to a valid one{at}")
     if status == 403:
         return made(
             AuthenticationFailed,
             f"the key may not do this ({text}): check the rights of ANTHROPIC_API_KEY or choose another model{at}",
         )
-    if status == 402 or refusal.code in SPENT or "credit balance" in lowered:
+    if status == 402 or refusal.code in SPENT or _SPENT.search(lowered):
         return made(QuotaSpent, f"the account's limit is reached ({text}): raise it, then run the cell again{at}")
     if status == 413:
         return made(
@@ -88,6 +103,14 @@ def failure(refusal: Refusal, *, model: str, base_url: str) -> ModelError:
         )
     if status in (400, 422) and re.search(r"image|document|pdf", lowered) and "tool_use" not in lowered:
         return made(ImageRefused, f"the server refused an image or document: {text}{at}; send it smaller")
+    if status < 500 and _NO_TOOLS.search(lowered):
+        return made(
+            BadRequest,
+            f"the agent works with tools, and the server says: {text}; choose a model that can call them with "
+            f"%agent model NAME{at}",
+        )
+    if status < 500 and _NOT_LOADED.search(lowered):
+        return made(BadRequest, f"{text}; load a model in the server, then run the cell again{at}")
     if status in RETRIED or status >= 500:
         return made(Busy, f"{_busy(status)} ({text}): run the cell again in a while{at}")
     return made(

@@ -1,7 +1,8 @@
-"""A reply put together from the stream's raw events.
+"""A reply put together from the stream's raw events, whatever server sends them.
 
-A block counts only when its end was seen: half a tool call is never kept, half a text is. Broken
-JSON of a call is kept as text for the model and the call is marked as not to be run.
+A block counts only when its end was seen, or the whole reply's: half a tool call is never kept, half a text is.
+Broken JSON of a call is kept as text for the model and the call is marked as not to be run. What is null or absent is
+empty; a piece that fits no open block begins one of its own kind; of what is kept only the API's own kinds and keys.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+from ipyagent.journal.admission import known_block
 from ipyagent.journal.events import AssistantSaid, Block, Usage
 from ipyagent.journal.protocols import Began, ModelEvent, Reply, TextDelta, ThinkingDelta, ToolDelta
 
@@ -26,7 +28,21 @@ MAX_DEPTH = 64
 """Nesting of a call's arguments; the transcript's reader and the server's have limits of their own."""
 MOST_TOKENS = 1_000_000_000
 """A count above this is a server's mistake."""
-ORDER = ("type", "id", "name", "input", "text", "thinking", "signature")
+CUT_OFF = "The call was cut off before it was complete, so it was not run. Make the call again."
+KINDS = {
+    "text_delta": "text",
+    "thinking_delta": "thinking",
+    "signature_delta": "thinking",
+    "input_json_delta": "tool_use",
+    "citations_delta": "text",
+    "compaction_delta": "compaction",
+}
+"""The kind of block that a piece belongs to."""
+CALLS = ("tool_use", "server_tool_use", "mcp_tool_use")
+REASONS = {"stop": "end_turn", "length": "max_tokens", "tool_calls": "tool_use"}
+"""Stop reasons of another API that gateways leave as they are."""
+ENCODED = 2
+"""How often a call's arguments may be JSON in a string of JSON."""
 
 _BAD_ID = re.compile(r"[^a-zA-Z0-9_-]")
 
@@ -46,6 +62,11 @@ class Reading:
         self._usage: dict[str, Any] = {}
         self._iterations: list[dict[str, Any]] = []
         self._blocks: dict[int, Block] = {}
+        """By a number of our own, in the order in which they began."""
+        self._index: dict[int, int] = {}
+        """The index that the server gave each."""
+        self._open: dict[int, int] = {}
+        """The newest block of each index of the server."""
         self._parts: dict[tuple[int, str], list[str]] = {}
         self._json: dict[int, list[str]] = {}
         self._json_chars: dict[int, int] = {}
@@ -56,26 +77,28 @@ class Reading:
         """The next raw event, as a JSON object; yields what a user may see of it."""
         kind = event.get("type")
         if kind == "message_start":
-            message = event.get("message") or {}
+            message = event.get("message")
             self.began = True
-            self.message_id, self.model = str(message.get("id") or ""), str(message.get("model") or "")
+            message = message if isinstance(message, dict) else {}
+            self.message_id, self.model = _text(message.get("id")), _text(message.get("model"))
             self._usage.update(_counts(message.get("usage")))
             self.miss = _miss(message.get("diagnostics"))
             yield Began(self.usage() or Usage())
         elif kind == "content_block_start":
-            block = dict(event.get("content_block") or {})
-            self._blocks[event["index"]] = block
-            if block.get("type") == "tool_use":
-                block["name"] = str(block.get("name") or "unnamed")
-                self._json[event["index"]] = []
-                yield ToolDelta(str(block.get("name") or ""), 0)
+            block = event.get("content_block")
+            key = self._begin(self._index_of(event, new=True), dict(block) if isinstance(block, dict) else {})
+            if self._blocks[key].get("type") in CALLS:
+                yield ToolDelta(self._blocks[key]["name"], 0)
         elif kind == "content_block_delta":
-            yield from self._delta(event["index"], event.get("delta") or {})
+            delta = event.get("delta")
+            yield from self._delta(self._index_of(event), delta if isinstance(delta, dict) else {})
         elif kind == "content_block_stop":
-            self._close(event["index"])
+            self._close(self._open.get(self._index_of(event), -1))
         elif kind == "message_delta":
-            delta = event.get("delta") or {}
-            self.stop_reason = str(delta.get("stop_reason") or self.stop_reason)
+            delta = event.get("delta")
+            delta = delta if isinstance(delta, dict) else {}
+            reason = _text(delta.get("stop_reason"))
+            self.stop_reason = REASONS.get(reason, reason) or self.stop_reason
             details = delta.get("stop_details")
             if isinstance(details, dict):
                 self.details = str(details.get("explanation") or details.get("category") or "")
@@ -84,29 +107,81 @@ class Reading:
                 self._applied = tuple(edit for edit in managed.get("applied_edits") or () if isinstance(edit, dict))
             self._usage.update(_counts(event.get("usage")))
             self._note_iterations(event.get("usage"))
+            self.finished = self.finished or bool(self.stop_reason)  # nothing of the reply follows
         elif kind == "message_stop":
             self.finished = True
 
+    def _index_of(self, event: dict[str, Any], *, new: bool = False) -> int:
+        """The server's index; where it gives none, the next (`new`) or the newest one."""
+        index = event.get("index")
+        if isinstance(index, str) and index.isdecimal() and len(index) < 10:
+            index = int(index)
+        if type(index) is int:
+            return index
+        newest = max(self._index.values(), default=-1)
+        return newest + 1 if new else newest
+
+    def _begin(self, index: int, block: Block) -> int:
+        """A block begins at an index of the server; our number of it."""
+        last = self._open.get(index)
+        if last is not None and last not in self._done and self._empty(last):
+            key = last  # it begins twice
+        else:
+            if last is not None and last not in self._done:
+                self._close(last)
+            key = len(self._blocks)
+        self._blocks[key], self._index[key], self._open[index] = block, index, key
+        if block.get("type") in CALLS:
+            block["name"] = _text(block.get("name")) or "unnamed"
+            self._json[key] = []
+        return key
+
+    def _empty(self, key: int) -> bool:
+        """Whether nothing has come into an open block yet."""
+        texts = (parts for (at, _), parts in self._parts.items() if at == key)
+        return not any(any(parts) for parts in (self._json.get(key, ()), *texts))
+
+    def _fitting(self, index: int, kind: str) -> int | None:
+        """The open block that a piece of this kind belongs to, a new one where none fits; None for a piece that is
+        nothing by itself."""
+        key = self._open.get(index)
+        block = self._blocks.get(-1 if key is None else key, {})
+        if key is not None and key not in self._done:
+            if block.get("type") == KINDS[kind] or (kind == "input_json_delta" and block.get("type") in CALLS):
+                return key
+            if not block.get("type"):
+                block["type"] = KINDS[kind]
+                return key
+        if kind in ("signature_delta", "citations_delta", "compaction_delta"):
+            same = [at for at, one in self._blocks.items() if one.get("type") == KINDS[kind]]
+            return same[-1] if same and kind == "signature_delta" else None
+        return self._begin(index, {"type": KINDS[kind]})
+
     def _delta(self, index: int, delta: dict[str, Any]) -> Iterator[ModelEvent]:
-        block = self._blocks.get(index)
-        if block is None:
+        kind = delta.get("type")
+        key = self._fitting(index, kind) if isinstance(kind, str) and kind in KINDS else None
+        if key is None:
             return
-        match delta.get("type"):
+        block = self._blocks[key]
+        match kind:
             case "text_delta":
-                self._grow(index, "text", delta["text"])
-                yield TextDelta(delta["text"])
+                self._grow(key, "text", _text(delta.get("text")))
+                yield TextDelta(_text(delta.get("text")))
             case "thinking_delta":
-                self._grow(index, "thinking", delta["thinking"])
-                yield ThinkingDelta(delta["thinking"])
+                self._grow(key, "thinking", _text(delta.get("thinking")))
+                yield ThinkingDelta(_text(delta.get("thinking")))
             case "signature_delta":
-                self._grow(index, "signature", delta["signature"])
+                self._grow(key, "signature", _text(delta.get("signature")))
             case "input_json_delta":
-                piece = str(delta.get("partial_json") or "")
-                self._json.setdefault(index, []).append(piece)
-                self._json_chars[index] = self._json_chars.get(index, 0) + len(piece)
-                yield ToolDelta(str(block.get("name") or ""), self._json_chars[index])
+                given = delta.get("partial_json")
+                piece = json.dumps(given) if isinstance(given, dict) else _text(given)
+                self._json.setdefault(key, []).append(piece)
+                self._json_chars[key] = self._json_chars.get(key, 0) + len(piece)
+                yield ToolDelta(_text(block.get("name")), self._json_chars[key])
             case "citations_delta":
-                block.setdefault("citations", []).append(delta.get("citation"))
+                cited = block.get("citations")
+                if isinstance(delta.get("citation"), dict):
+                    block["citations"] = [*(cited if isinstance(cited, list) else ()), delta["citation"]]
             case "compaction_delta":
                 block.update({k: delta[k] for k in ("content", "encrypted_content") if delta.get(k) is not None})
 
@@ -117,28 +192,37 @@ class Reading:
         """Put the pieces of texts into their blocks."""
         for (index, key), parts in self._parts.items():
             block = self._blocks[index]
-            block[key] = str(block.get(key) or "") + "".join(parts)
+            block[key] = _text(block.get(key)) + "".join(parts)
         self._parts.clear()
 
-    def _close(self, index: int) -> None:
-        block = self._blocks.get(index)
-        if block is None:
+    def _close(self, key: int) -> None:
+        """A block is whole: its arguments are read."""
+        block = self._blocks.get(key)
+        if block is None or key in self._done:
             return
-        self._done.add(index)
-        text = "".join(self._json.pop(index, ()))
-        if block.get("type") == "tool_use" and text.strip():
-            try:
-                value = json.loads(text, parse_constant=_no_number, parse_float=_number, parse_int=_integer)
-                if not isinstance(value, dict):
-                    self._refuse(index, text, f"The arguments must be a JSON object, got: {text[:300]}")
-                elif _depth(value) > MAX_DEPTH:
-                    self._refuse(index, text, f"The arguments are nested more than {MAX_DEPTH} deep")
-                else:
-                    block["input"] = value
-            except ValueError as problem:
-                self._refuse(index, text, f"The arguments are not valid JSON ({problem}): {text[:300]}")
-            except RecursionError:
-                self._refuse(index, text, f"The arguments are nested more than {MAX_DEPTH} deep")
+        self._done.add(key)
+        pieces, given = "".join(self._json.pop(key, ())), block.get("input")
+        if block.get("type") not in CALLS:
+            return
+        text = pieces if pieces.strip() else given if isinstance(given, str) else ""
+        if not text.strip():
+            block["input"] = given if isinstance(given, dict) else {}
+            return
+        try:
+            value: Any = text
+            for _ in range(1 + ENCODED):
+                if isinstance(value, str):
+                    value = json.loads(value, parse_constant=_no_number, parse_float=_number, parse_int=_integer)
+            if not isinstance(value, dict):
+                self._refuse(key, text, f"The arguments must be a JSON object, got: {text[:300]}")
+            elif _depth(value) > MAX_DEPTH:
+                self._refuse(key, text, f"The arguments are nested more than {MAX_DEPTH} deep")
+            else:
+                block["input"] = value
+        except ValueError as problem:
+            self._refuse(key, text, f"The arguments are not valid JSON ({problem}): {text[:300]}")
+        except RecursionError:
+            self._refuse(key, text, f"The arguments are nested more than {MAX_DEPTH} deep")
 
     def _refuse(self, index: int, text: str, problem: str) -> None:
         self._blocks[index]["input"] = {"invalid_json": text[:4000]}
@@ -156,6 +240,11 @@ class Reading:
             return ()
         return tuple(_usage(_counts(part)) for part in self._iterations)
 
+    @property
+    def has_content(self) -> bool:
+        """Whether anything of a reply has come."""
+        return bool(self._blocks)
+
     def usage(self) -> Usage | None:
         """What the server counted so far; None when it said nothing."""
         return _usage(self._usage) if self._usage else None
@@ -164,24 +253,29 @@ class Reading:
         """The reply as far as it came; `broken` says why the stream ended early ("" when not)."""
         self._whole()
         kept: dict[int, Block] = {}
-        for index, block in sorted(self._blocks.items()):
-            kind = block.get("type")
-            if index in self._done or kind == "text":
-                if kind == "text" and not str(block.get("text") or "").strip():
+        for key in sorted(self._blocks, key=lambda key: (self._index[key], key)):
+            block, open_text = self._blocks[key], "".join(self._json.get(key, ()))
+            kind, ended = block.get("type"), key in self._done
+            if not ended and self.finished:  # no end of the block, but the reply's: what is whole is whole
+                self._close(key)
+                if key in self._invalid:
+                    self._refuse(key, open_text, CUT_BY_LIMIT if self.stop_reason in CUTTING else CUT_OFF)
+            if not (ended or self.finished or kind == "text"):
+                continue
+            if kind in ("text", "thinking"):
+                block[kind] = _text(block.get(kind))
+                if not (block[kind].strip() or block.get("signature")):
                     continue
-                kept[index] = block
-            elif kind == "tool_use" and self.finished:
-                self._refuse(index, "".join(self._json.pop(index, ())), CUT_BY_LIMIT)
-                kept[index] = block
-        calls = [index for index, block in kept.items() if block.get("type") == "tool_use"]
-        if self.stop_reason in CUTTING and calls and calls[-1] == max(kept):
+            if (known := known_block(block)) is not None:
+                kept[key] = known
+        calls = [key for key, block in kept.items() if block["type"] == "tool_use"]
+        if self.stop_reason in CUTTING and calls and calls[-1] == list(kept)[-1]:
             self._invalid[calls[-1]] = CUT_BY_LIMIT
         if self.stop_reason == "refusal":
             self._invalid.update(dict.fromkeys(calls, NOT_AFTER_REFUSAL))
         _name_apart([kept[index] for index in calls])
-        blocks = [_in_order(block) for block in kept.values()]
         said = AssistantSaid(
-            blocks=tuple(blocks),
+            blocks=tuple(kept.values()),
             stop_reason="" if broken else self.stop_reason,
             model=self.model,
             message_id=self.message_id,
@@ -201,9 +295,9 @@ class Reading:
         )
 
 
-def _in_order(block: Block) -> Block:
-    """The block with its keys in the API's order; the SDK's models have one of their own."""
-    return {key: block[key] for key in (*(name for name in ORDER if name in block), *block)}
+def _text(value: Any) -> str:
+    """A piece of text; what is null or no text is empty."""
+    return value if isinstance(value, str) else ""
 
 
 def _name_apart(calls: list[Block]) -> None:

@@ -228,7 +228,7 @@ def _reply_block(block: dict[str, Any], used: set[str]) -> dict[str, Any] | None
         return copy.deepcopy(block) if ok else None
     if kind == "redacted_thinking":
         return copy.deepcopy(block) if isinstance(block.get("data"), str) and block["data"] else None
-    if kind in ("image", "document", "search_result"):
+    if kind not in ("text", "tool_use", "server_tool_use"):
         return None
     if kind != "tool_use":
         return _user_block(block)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from ipyagent.errors import PromptTooLong
 from ipyagent.journal.events import Usage
 from ipyagent.journal.protocols import ModelInfo
-from ipyagent.model.capabilities import LONG_BETA, resolve
+from ipyagent.model.capabilities import LONG_BETA, Capabilities, resolve
+from ipyagent.model.failures import Refusal, failure
 from ipyagent.model.prices import cost_of
 
 TOLD = ModelInfo(model="m", window=300_000, max_output=9_000, source="Models API")
@@ -54,3 +56,92 @@ def test_cost(model: str, usage: Usage, dollars: float) -> None:
 
 def test_an_unknown_model_has_no_price() -> None:
     assert cost_of("llama3", Usage(input=5)) is None
+
+
+# ------------------------------------------------------------------ what a refusal tells
+
+TOO_LONG = {  # product: how it says so, its window, the prompt that it counted
+    "Anthropic": ("prompt is too long: 213462 tokens > 200000 maximum", 0),
+    "Bedrock": ("Input is too long for requested model.", 0),
+    "OpenAI": ("Your input exceeds the context window of this model. Please adjust your input and try again.", 0),
+    "OpenAI chat": (
+        "This model's maximum context length is 128000 tokens. However, your messages resulted in 167630 tokens. "
+        "Please reduce the length of the messages.", 128_000,
+    ),
+    "vLLM": (
+        "This model's maximum context length is 16384 tokens. However, you requested 122946 tokens (112946 in the "
+        "messages, 10000 in the completion). Please reduce the length of the messages or completion.", 16_384,
+    ),
+    "llama.cpp": (
+        "request (14429 tokens) exceeds the available context size (8192 tokens), try increasing it", 8_192,
+    ),
+    "LM Studio": (
+        "The number of tokens to keep from the initial prompt is greater than the context length (n_keep: 13055>= "
+        "n_ctx: 4096). Try to load the model with a larger context length, or provide a shorter input.", 4_096,
+    ),
+    "LM Studio 0.3": (
+        "Trying to keep the first 111490 tokens when context the overflows. However, the model is loaded with context "
+        "length of only 32768 tokens, which is not enough.", 32_768,
+    ),
+    "Gemini": ("The input token count (1196265) exceeds the maximum number of tokens allowed (1048575).", 1_048_575),
+    "xAI": ("This model's maximum prompt length is 131072 but the request contains 537812 tokens.", 131_072),
+    "Groq": ("Please reduce the length of the messages or completion.", 0),
+    "OpenRouter": (
+        "This endpoint's maximum context length is 65536 tokens. However, you requested about 70001 tokens (69001 of "
+        "text input, 1000 in the output).", 65_536,
+    ),
+    "LiteLLM": ("litellm.ContextWindowExceededError: litellm.BadRequestError: too much", 0),
+    "Kimi": ("Invalid request: Your request exceeded model token limit: 131072 (requested: 140000)", 131_072),
+    "GLM": ("Prompt exceeds max length", 0),
+    "MiniMax": ("invalid params, context window exceeds limit (2013)", 0),
+    "Qwen": ("<400> InternalError.Algo.InvalidParameter: Range of input length should be [1, 30720]", 0),
+    "SGLang": ("The input (40000 tokens) is longer than the model's context length (32768 tokens).", 32_768),
+    "SGLang total": (
+        "Requested token count exceeds the model's maximum context length of 32768 tokens. You requested a total of "
+        "41000 tokens", 32_768,
+    ),
+    "TGI": ("`inputs` tokens + `max_new_tokens` must be <= 4096. Given: 5000 `inputs` tokens", 0),
+    "Copilot": ("prompt token count of 130000 exceeds the limit of 128000", 0),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("product", TOO_LONG)
+def test_a_prompt_that_does_not_fit_is_known_in_every_wording_and_the_window_learned(product: str) -> None:
+    words, window = TOO_LONG[product]
+    told = failure(Refusal(status=400, message=words), model="m", base_url="http://a")
+    assert isinstance(told, PromptTooLong)
+    capabilities = Capabilities()
+    assert not capabilities.learn("http://a", "m", words, {"max_tokens": 1_000})
+    assert capabilities.window("http://a", "m") == window
+    assert resolve("m", None, refused=window).window == (window or 200_000)
+
+
+@pytest.mark.parametrize(
+    ("words", "limit", "window"),
+    [
+        (
+            "max_tokens or max_completion_tokens is too large: 32000. This model's maximum context length is 32768 "
+            "tokens and your request has 900 input tokens (32000 > 32768 - 900).", 31_804, 32_768,
+        ),
+        (
+            "input length and `max_tokens` exceed context limit: 178959 + 64000 > 200000, decrease input length or "
+            "`max_tokens` and try again", 20_977, 200_000,
+        ),
+        (
+            "This model's maximum context length is 32768 tokens. However, you requested 34000 tokens (2000 in the "
+            "messages, 32000 in the completion).", 30_704, 32_768,
+        ),
+        ("max_tokens: 64000 > 8192, which is the maximum allowed number of output tokens for claude-x", 8_192, 0),
+        ("max_tokens is too large: 32000. This model supports at most 16384 completion tokens", 16_384, 0),
+        (
+            "The maximum tokens you requested exceeds the model limit of 4096. Try again with a maximum tokens value "
+            "that is lower than 4096.", 4_096, 0,
+        ),
+    ],
+)  # fmt: skip
+def test_a_reply_that_does_not_fit_beside_the_prompt_is_asked_for_smaller(words: str, limit: int, window: int) -> None:
+    capabilities = Capabilities()
+    assert capabilities.learn("http://a", "m", words, {"max_tokens": 64_000})
+    assert capabilities.largest_output("http://a", "m") == limit
+    assert capabilities.window("http://a", "m") == window
+    assert not capabilities.learn("http://a", "m", words, {"max_tokens": limit}), "the same again helps nothing"

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ipyagent.journal.events import Usage
+from ipyagent.journal.admission import REPLY_KEYS
+from ipyagent.journal.events import ToolReturned, Usage, UserSaid
 from ipyagent.journal.protocols import Reply
+from ipyagent.journal.view import View
 from ipyagent.model.reading import CUT_BY_LIMIT, Reading
+from ipyagent.practice.history import check_conversation
+from ipyagent.practice.models import catalogue
 
 
 def start(index: int, **block: Any) -> dict[str, Any]:
@@ -114,3 +119,107 @@ def test_no_event_is_worse_than_a_malformed_stream(events: list[Any]) -> None:
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             break  # the client takes these for a malformed stream
     reading.reply(broken="cut")
+
+
+# ------------------------------------------------------------------ what other servers send
+
+
+def test_null_and_absent_are_empty_and_extra_is_left_out() -> None:
+    reply = read(
+        {"type": "message_start", "message": None},
+        start(0, type="thinking", thinking=None, provider_specific_fields={"a": 1}),
+        delta(0, "thinking_delta", thinking="so"),
+        delta(0, "thinking_delta", thinking=None),
+        delta(0, "signature_delta"),
+        stop(0),
+        start(1, type="text", text=None, citations=None, provider_specific_fields=None),
+        delta(1, "text_delta", text="Hello"),
+        delta(1, "text_delta"),
+        stop(1),
+        start(2, type="reasoning_summary", text="of another API"),
+        stop(2),
+        start(3, type="tool_use", id="c", name="python", input=None, at=0),
+        stop(3),
+        ended("tool_calls", input_tokens=None),
+    )
+    assert reply.said.blocks == (
+        {"type": "thinking", "thinking": "so", "signature": ""},
+        {"type": "text", "text": "Hello"},
+        {"type": "tool_use", "id": "c", "name": "python", "input": {}},
+    )
+    assert reply.said.stop_reason == "tool_use"
+    assert not reply.invalid
+
+
+def test_a_piece_that_fits_no_open_block_begins_one_of_its_kind() -> None:
+    reply = read(
+        delta(0, "text_delta", text="no start"),
+        start(1, type="text", text=""),
+        delta(1, "thinking_delta", thinking="thought in a text"),
+        delta(1, "text_delta", text="text again"),
+        {"type": "content_block_delta", "delta": {"type": "text_delta", "text": ", no index"}},
+        ended("end_turn"),
+    )
+    assert [(block["type"], block.get("text") or block.get("thinking")) for block in reply.said.blocks] == [
+        ("text", "no start"), ("thinking", "thought in a text"), ("text", "text again, no index")
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "events",
+    [
+        [start(0, type="tool_use", id="a", name="python", input='{"code": "1"}'), stop(0)],
+        [start(0, type="tool_use", id="a", name="python", input={"code": "1"}), stop(0)],
+        [start(0, type="tool_use", id="a", name="python"), delta(0, "input_json_delta", partial_json={"code": "1"})],
+        [*call(0, '{"code": "1"}')],  # no stop
+        [*call(0, '"{\\"code\\": \\"1\\"}"'), stop(0)],
+        [*call(0, '"\\"{\\\\\\"code\\\\\\": \\\\\\"1\\\\\\"}\\""'), stop(0)],
+        [*call(0, ""), *call(0, '{"code": "1"}'), stop(0)],  # begun twice
+    ],
+)
+def test_arguments_are_read_however_they_are_wrapped(events: list[Any]) -> None:
+    reply = read(*events, ended("tool_use"))
+    assert [block["input"] for block in reply.said.blocks] == [{"code": "1"}]
+    assert not reply.invalid
+
+
+CARD = catalogue(200_000, 64_000, None)["practice"]
+_odd = st.sampled_from([None, 0, 1, -1, 2.5, "", "0", "x", True, [], {}, {"type": "text"}, "tool_use", "text_delta"])
+_kinds = ["message_start", "content_block_start", "content_block_delta", "content_block_stop", "message_delta"]
+_pieces = ["text_delta", "thinking_delta", "signature_delta", "input_json_delta", "citations_delta", "new_delta"]
+_block = st.fixed_dictionaries(
+    {"type": st.sampled_from(["text", "thinking", "tool_use", "redacted_thinking", "of_2029", None])},
+    optional=dict.fromkeys(("text", "thinking", "signature", "id", "name", "input", "data", "extra", "index"), _odd),
+)
+_delta = st.fixed_dictionaries(
+    {"type": st.one_of(st.sampled_from(_pieces), _odd)},
+    optional=dict.fromkeys(("text", "thinking", "signature", "partial_json", "citation", "stop_reason"), _odd),
+)
+_event = st.fixed_dictionaries(
+    {"type": st.sampled_from([*_kinds, *_kinds[1:4], "message_stop", "ping", "of_2029"])},
+    optional={
+        "index": st.one_of(st.integers(0, 3), _odd),
+        "content_block": st.one_of(_block, _odd),
+        "delta": st.one_of(_delta, _odd),
+        "message": _odd,
+        "usage": st.one_of(_odd, st.dictionaries(st.sampled_from(["input_tokens", "output_tokens"]), _odd)),
+        "context_management": _odd,
+    },
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(_event, max_size=25))
+def test_no_stream_is_an_error_of_ours_and_what_it_leaves_may_be_sent(events: list[dict[str, Any]]) -> None:
+    reply = read(*events, ended("end_turn"))
+    view = View()
+    view.apply(UserSaid(id=1, text="q", blocks=({"type": "text", "text": "q"},)))
+    view.apply(msgspec.structs.replace(reply.said, id=2))
+    calls = [block["id"] for block in reply.said.blocks if block["type"] == "tool_use"]
+    for at, given_id in enumerate(calls, 3):
+        view.apply(ToolReturned(id=at, call=given_id, name="x", blocks=({"type": "text", "text": "ok"},)))
+    view.apply(UserSaid(id=99, text="next", blocks=({"type": "text", "text": "next"},)))
+    for message in view.messages:
+        for block in message["content"]:
+            assert set(block) <= {"type", *REPLY_KEYS.get(block["type"], ("tool_use_id", "content", "is_error"))}
+    check_conversation(view.messages, CARD)

@@ -86,7 +86,7 @@ class Budget:
             name = session.info.model
             of = name if price_of(name) is None else f"a model that works for {name}"
             dearest = f"${DEAREST.input:g} a million in, ${DEAREST.output:g} out"
-            why = f"No price is known for {of}: for limits its tokens cost what the dearest known ones do ({dearest})"
+            why = f"No price is known for {of}: limits count its tokens like the most expensive known ones ({dearest})"
             session.record(LayerFailed(layer="budget", why=why))
         return "up to "
 

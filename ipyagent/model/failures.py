@@ -37,7 +37,9 @@ _TOO_LONG = re.compile(
 """How servers say that a prompt does not fit: Anthropic, Bedrock, OpenAI, Gemini, Groq, xAI, OpenRouter, LiteLLM, Kimi,
 GLM, MiniMax, Qwen, llama.cpp, LM Studio, vLLM, SGLang, TGI (their sources and issues, 2025 and 2026)."""
 _SPENT = re.compile(r"credit balance|budget has been exceeded|budget_exceeded|insufficient (?:credits|quota|balance)")
-_NO_TOOLS = re.compile(r"does not support (?:tools|function)|tool (?:use|calling) is not support|enable-auto-tool-choice")
+_NO_TOOLS = re.compile(
+    r"does not support (?:tools|function)|tool (?:use|calling) is not support|enable-auto-tool-choice"
+)
 _NOT_LOADED = re.compile(r"no models? loaded|model (?:is )?not loaded|failed to load model|load a model")
 """Refusals that a new session does not cure (Ollama, vLLM, LM Studio)."""
 _KEY = re.compile(r"sk-[A-Za-z0-9_-]{8,}|(?i:bearer)\s+[^\s'\"]{8,}|(?<=://)[^\s/@]+(?=@)")

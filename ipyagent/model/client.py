@@ -10,7 +10,7 @@ import asyncio
 import json
 import os
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import aclosing, asynccontextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -157,9 +157,9 @@ class AnthropicModel:
         began, reading = time.monotonic(), Reading()
         stream = await self._open(request)
         broken = "" if _is_stream(stream) else f"{self.shown} does not answer as a Messages API server"
-        async with stream:
+        async with stream, aclosing(self._raw(stream)) as raws:
             try:
-                async for raw in self._raw(stream):
+                async for raw in raws:
                     if "error" in raw and raw.get("type", "error") == "error":
                         broken = self._broken_off(raw["error"], reading, request.model)
                         break
@@ -190,24 +190,25 @@ class AnthropicModel:
             miss=reply.miss,
         )
 
-    async def _raw(self, stream: Any) -> AsyncIterator[dict[str, Any]]:
+    async def _raw(self, stream: Any) -> AsyncGenerator[dict[str, Any]]:
         """The events of a stream as JSON objects; also where the server writes no `event:` lines."""
         if self.endpoint.provider == "bedrock":  # frames of its own, which the SDK reads
             async for known in stream:
                 yield known.to_dict(mode="python", warnings=False)
             return
-        async for sse in type(stream).raw_events(stream.response):
-            data = sse.data.strip()
-            if not data or data == "[DONE]":
-                continue
-            try:
-                event = json.loads(data)
-            except ValueError:
-                if sse.event != "error":
-                    raise
-                event = {"error": data}
-            if isinstance(event, dict):
-                yield event if isinstance(event.get("type"), str) else {**event, "type": sse.event or "error"}
+        async with aclosing(type(stream).raw_events(stream.response)) as lines:
+            async for sse in lines:
+                data = sse.data.strip()
+                if not data or data == "[DONE]":
+                    continue
+                try:
+                    event = json.loads(data)
+                except ValueError:
+                    if sse.event != "error":
+                        raise
+                    event = {"error": data}
+                if isinstance(event, dict):
+                    yield event if isinstance(event.get("type"), str) else {**event, "type": sse.event or "error"}
 
     def _broken_off(self, told: Any, reading: Reading, model: str) -> str:
         """Why a stream ended with an error; raises what is no accident of the line while nothing of a reply has come

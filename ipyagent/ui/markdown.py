@@ -33,6 +33,8 @@ ADDRESS = 300
 _TARGET = re.compile(rf"\](?=[(:][\s>]{{0,{ADDRESS}}}<?([^)\s>]{{0,{ADDRESS}}}))")
 _ESCAPED = re.compile(r"\\(.)")
 _CUT_ENTITY = re.compile(r"&[^&;]{0,40}\Z|\\\Z")
+LONG_BLOCK = 4_000
+"""Characters above which the unfinished block of a text that streams in is not parsed anew with each piece."""
 LAID_OUT = 100_000
 """Characters of one text that are laid out; more would stop the kernel for seconds and freeze the page."""
 _AS_TEXT = "The remaining {:,} characters are too many to lay out; they stand as they were written:"

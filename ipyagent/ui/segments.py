@@ -21,9 +21,6 @@ from ipyagent.ui.items import Item, TextItem, ToolItem, ending
 from ipyagent.ui.meter import dollars, meter, percent
 from ipyagent.ui.transcript import Transcript
 
-LONG_BLOCK = 4_000
-"""Characters above which the unfinished Markdown block is no longer rendered at every tick."""
-
 LIVE_TAIL = 16_000
 """Characters of live tool output after which the browser drops the older part of it."""
 
@@ -119,7 +116,7 @@ class Segments:
                 return [*extra, *self._put(item.key, first, markdown.render(item.text))]
             return self._put(item.key, f"{item.key}.{len(at.blocks)}", markdown.render(item.text[at.settled :]))
         rest = item.text[at.settled :]
-        if len(rest) > LONG_BLOCK and at.rendered and len(rest) < at.rendered * 1.25:
+        if len(rest) > markdown.LONG_BLOCK and at.rendered and len(rest) < at.rendered * 1.25:
             fresh = plain(item.text[at.shown :])
             at.shown = len(item.text)
             return self._tail(f"{item.key}.{len(at.blocks)}", fresh)

@@ -60,6 +60,7 @@ class TerminalSurface:
         self._transcript = Transcript()
         self._status: Status | None = None
         self._printed: dict[str, str] = {}  # text items: what of them is on the screen
+        self._looked: dict[str, int] = {}  # text items: length of the unfinished block when it was last parsed
         self._rows: dict[str, int] = {}  # tool items: rows of live output on the screen
         self._open_row: dict[str, str] = {}  # tool items: the row that has not ended yet
         self._closed = False
@@ -150,7 +151,12 @@ class TerminalSurface:
         if not item.text.startswith(printed):
             printed = ""  # the whole differs from what was streamed: it is printed anew
         if item.live:
-            blocks, _rest = markdown.split(item.text[len(printed) :]) if "\n" in item.text[len(printed) :] else ([], "")
+            rest = item.text[len(printed) :]
+            again = max(markdown.LONG_BLOCK, 1.25 * self._looked.get(item.key, 0))
+            if "\n" not in rest or markdown.LONG_BLOCK < len(rest) < again:
+                return
+            blocks, rest = markdown.split(rest)
+            self._looked[item.key] = len(rest)
             ready = "".join(blocks)
         else:
             ready = item.text[len(printed) :]

@@ -4,8 +4,9 @@ import asyncio
 import io
 
 import pytest
+from test_linear import grows
 
-from ipyagent.journal.events import PermissionAnswered, ToolCalled, TurnEnded
+from ipyagent.journal.events import PermissionAnswered, Streamed, ToolCalled, TurnEnded
 from ipyagent.journal.protocols import Answer, Surface
 from ipyagent.ui.asking import ask_on_a_line
 from ipyagent.ui.terminal import TerminalSurface
@@ -55,6 +56,15 @@ def test_finished_blocks_appear_before_the_reply_is_complete() -> None:
     made.show(text("First paragraph.\n\nSecond paragraph."))
     assert file.getvalue().count("First paragraph.") == 1
     assert "Second paragraph." in file.getvalue()
+
+
+def test_a_long_block_that_streams_in_is_not_parsed_anew_at_each_piece() -> None:
+    def stream(text: str) -> None:
+        made, _, _ = surface()
+        for at in range(0, len(text), 20):
+            made.show(Streamed(channel="text", text=text[at : at + 20], ref=""))
+
+    assert grows(stream, lambda size: "- a row of a long list\n" * (size // 23)) == ""
 
 
 def test_output_is_shown_live_and_capped() -> None:

@@ -82,7 +82,8 @@ def replace_range(
     hit = [at for at, found in enumerate(stand) if any(first <= place <= last for place in found)]
     if not hit:
         return None
-    low, high = max(0, hit[0] - 1), hit[-1] + 2  # a call stands in the message before its result
+    # a call stands in the message before its result, and may be all that is in it; so one more on either side stays
+    low, high = max(0, hit[0] - 2), hit[-1] + 3
     carried = next((source for events in reversed(sources[:low]) for source in reversed(events) if source), 0)
     placed = flatten(messages[low:high], sources[low:high], carried, low)
     gone = [first <= place <= last for found in stand[low:high] for place in found]

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from any_order import STEPS, Step, Walk, bytes_of, replayed, told
+from any_order import STEPS, Step, Walk, bytes_of, replayed, told, words
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
+from ipyagent.journal.events import Snipped
 from ipyagent.practice.refusal import Refused
 
 _numbers = st.integers(0, 30)
@@ -49,3 +50,20 @@ def test_what_comes_back_under_another_head_comes_without_its_thinking() -> None
     """All was snipped, so that no message stood when the head was rendered anew (found by the ten thousand)."""
     says = [Step("say", 0, 0, 0)] * 6
     hold([*says, Step("reply", 0, 0, 0), Step("snip", 0, 27, 0), Step("render", 0, 0, 0), Step("undo", 0, 0, 1)])
+
+
+def test_what_leaves_with_a_range_although_it_is_outside_leaves_no_gap_either() -> None:
+    """The range ends with a call, whose result is all that follows before the next reply, or begins with a result."""
+    talk = [Step("say", 0, 0, 0), Step("reply", 2, 2, 1), Step("return", 0, 0, 0), Step("reply", 2, 2, 1)]
+    talk += [Step("return", 0, 0, 0), Step("reply", 2, 0, 0)]
+    for first in range(1, 14):
+        for last in range(first, 14):
+            for blocks in ((), (words("[snipped]"),)):
+                walk = Walk()
+                for step in talk:
+                    getattr(walk, step.what)(*step[1:])
+                walk.add(Snipped(first=first, last=last, blocks=blocks))
+                walk.run([])
+                roles = [message["role"] for message in walk.view.messages]
+                assert roles == [("user", "assistant")[at % 2] for at in range(len(roles))], (first, last, blocks)
+                assert replayed(walk.events) == bytes_of(walk.view)

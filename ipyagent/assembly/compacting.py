@@ -25,7 +25,6 @@ from ipyagent.errors import CompactionFailed, UsageError
 from ipyagent.journal.admission import text_block
 from ipyagent.journal.events import Compacted, DecisionUndone, Event, ForkEnded, LayerDecided, LayerFailed, Snipped
 from ipyagent.journal.protocols import ForkOrder
-from ipyagent.loop.budget import spent_today
 from ipyagent.model.prices import LESSON_MODEL, cost_of, rates_of
 from ipyagent.reports.steps import step_text
 
@@ -62,7 +61,7 @@ def run_compact(agent: Agent, line: str) -> str:
         except asyncio.CancelledError:
             return STOPPED
         finally:
-            session.journal.sync()
+            await session.synced()
 
     with agent.occupied() as main:
         return main.blocking_door(lambda: run(main))
@@ -88,7 +87,7 @@ def run_step(agent: Agent, *, dry: bool = False) -> Stepped:
             return None
         finally:
             agent.note_spent(session.turn_at_most)
-            session.journal.sync()
+            await session.synced()
 
     with agent.occupied() as main:
         made = main.blocking_door(lambda: run(main))
@@ -156,7 +155,7 @@ async def _compact(agent: Agent, session: Session, wanted: Wanted, main: MainThr
 def _over_limit(agent: Agent) -> str:
     """Why no call may be paid for today; "" when it may."""
     most = agent.settings.max_cost_per_day
-    spent = spent_today(agent.project.spend) if most else 0.0
+    spent = agent.bench.spending.today() if most else 0.0
     if not most or spent < most:
         return ""
     return f"today's cost is ${spent:.2f}, the limit is ${most:.2f}: raise IPyAgent.max_cost_per_day to go on today"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -69,12 +70,12 @@ class MessagesDesk:
         """The session's turn: before each request, what came is journalled."""
 
         async def before_request() -> None:
-            self.deliver(session)
+            await self.deliver(session)
 
         with session.first(before_request):
             yield
 
-    def deliver(self, session: Session) -> int:
+    async def deliver(self, session: Session) -> int:
         """Journal the oldest messages that wait; how many. Raises JournalError."""
         if not self.on:
             return 0
@@ -91,9 +92,9 @@ class MessagesDesk:
             session.record(event)
             count, chars = count + 1, chars + len(event.text)
         if count:
-            session.journal.sync()
+            await session.synced()
             if not box.waiting(session.history.mail.received):
-                box.put_aside()
+                await asyncio.to_thread(box.put_aside)  # a writer may hold its lock
         for line in box.problems:
             self._tell(line)
         box.problems.clear()

@@ -12,6 +12,7 @@ from weakref import WeakKeyDictionary
 
 import msgspec
 
+from ipyagent.assembly.at_exit import at_exit
 from ipyagent.assembly.fitting import fitted
 from ipyagent.assembly.head import MEMORY, Head
 from ipyagent.assembly.requests import Options
@@ -27,6 +28,7 @@ from ipyagent.kernel.cell_marks import PIN, CellMarks
 from ipyagent.kernel.dispatcher import MainThread
 from ipyagent.kernel.handles import Handles
 from ipyagent.kernel.workspace import BACKUPS, KernelWorkspace, Names
+from ipyagent.loop.budget import Spending
 from ipyagent.loop.keeping import place_of
 from ipyagent.loop.permissions import Permissions
 from ipyagent.loop.session import Session
@@ -56,6 +58,9 @@ class Workbench:
         self.memories = Memories(project, settings, folder)
         self.skills = toolbox.skills or Skills(project, settings, folder)
         self.head = Head(project, settings, self.memories, toolbox.notice, self.skills)
+        self.spending = Spending(project.spend, toolbox.notice)
+        """What all sessions of this user cost today."""
+        at_exit(self.spending, Spending.end)
         self.names = Names()
         self.marks: CellMarks | None = None
         """Which cells are hidden or pinned."""

@@ -21,12 +21,11 @@ from ipyagent.journal.journal import clean
 from ipyagent.journal.tokens import estimate_blocks
 from ipyagent.kernel.dispatcher import MainThread
 from ipyagent.kernel.workspace import KernelWorkspace
-from ipyagent.loop.budget import add_spent, spent_today
 from ipyagent.loop.hooks import hooks
 from ipyagent.loop.layers import Engine
 from ipyagent.loop.redacting import without_secrets
 from ipyagent.loop.session import Session
-from ipyagent.loop.turn import run_turn
+from ipyagent.loop.turn import end_turn, run_turn
 from ipyagent.memory.recall import ignores_memory
 from ipyagent.memory.section import IGNORED
 from ipyagent.model.client import AnthropicModel
@@ -38,6 +37,9 @@ from ipyagent.skills.changes import changed
 
 AFTER_STOP = 0.4
 """Seconds that a stopped turn waits for the user's `stop` hooks."""
+
+NOTED = 0.2
+"""Seconds that a turn's end waits for its cost to be in the file of the day, which another process may hold."""
 
 
 class Work:
@@ -77,9 +79,9 @@ class Work:
         except asyncio.CancelledError:  # stopped before it began: the words are kept all the same
             plain = ({"type": "text", "text": asked.text},)
             session.record(UserSaid(text=asked.text, blocks=plain, cell=asked.cell, tokens=estimate_blocks(plain)))
-            ended = session.end(TurnEnded(status="stopped", message="stopped"))
+            ended = await end_turn(session, TurnEnded(status="stopped", message="stopped"))
         else:
-            before = spent_today(self.bench.project.spend) if settings.max_cost_per_day else 0.0
+            before = self.bench.spending.today() if settings.max_cost_per_day else 0.0
             names, children = self.bench.names, self.children
             with ExitStack() as around:
                 around.enter_context(self.recalling.turn(session, asked.text, workspace, model))
@@ -104,13 +106,14 @@ class Work:
         )
 
     async def _tell_end(self, facts: dict[str, Any]) -> None:
-        """Call the user's `stop` hooks. A stopped turn waits a moment only, one that is stopped now not at all: they
-        go on behind it, each within its own time."""
+        """Call the user's `stop` hooks, while what the turn cost is noted. A stopped turn waits a moment only, one that
+        is stopped now not at all: they go on behind it, each within its own time."""
+        noted = asyncio.ensure_future(asyncio.to_thread(self.bench.spending.written, NOTED))
         calls = asyncio.ensure_future(hooks.call("stop", facts, self._notice))
         self._telling.add(calls)
         calls.add_done_callback(self._telling.discard)
         try:
-            await asyncio.wait({calls}, timeout=AFTER_STOP if facts["status"] == "stopped" else None)
+            await asyncio.wait({calls, noted}, timeout=AFTER_STOP if facts["status"] == "stopped" else None)
         except asyncio.CancelledError:  # the turn has ended: how it ended stays
             if (task := asyncio.current_task()) is not None:
                 task.uncancel()
@@ -119,7 +122,7 @@ class Work:
         """What follows a turn in the background: notes, and what is worth remembering with them or after them; shown
         nowhere, for the next turn may be under way. Nothing past the limit of the day: nobody is there to be asked."""
         most = self.bench.settings.max_cost_per_day
-        if most and spent_today(self.bench.project.spend) >= most:
+        if most and self.bench.spending.today() >= most:
             return
         engine = Engine(session, workspace, behind=True, beside=await self.extracting.beside(session))
         try:
@@ -131,8 +134,7 @@ class Work:
 
     def note_spent(self, dollars: float) -> None:
         """Add to what was spent today."""
-        if not add_spent(self.bench.project.spend, dollars):
-            self._notice(f"today's cost could not be noted: make {self.bench.project.spend} writable")
+        self.bench.spending.add(dollars)
 
     async def _ready(
         self, session: Session, asked: Asked, workspace: KernelWorkspace, model: AnthropicModel

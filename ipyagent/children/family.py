@@ -210,12 +210,12 @@ class Family:
         finally:
             if minder is not None:
                 minder.cancel()
-        self._end(child, status, child.why if status == "stopped" and child.why else message)
+        await self._end(child, status, child.why if status == "stopped" and child.why else message)
 
     def _never_began(self, child: Child) -> None:
         """A task that is cancelled before its first step runs none of its code."""
         if child.running:
-            self._end(child, "stopped", child.why)
+            child.work = asyncio.ensure_future(self._end(child, "stopped", child.why))
 
     def _session(self, child: Child, point: int, *, fresh: bool) -> Session:
         folder, parent = folder_of(self.session), self.session.journal.session
@@ -235,7 +235,7 @@ class Family:
             blocks.append(text_block(prompt))
         return UserSaid(text=prompt, blocks=tuple(blocks), tokens=estimate_blocks(blocks))
 
-    def _end(self, child: Child, status: Any, message: str) -> None:
+    async def _end(self, child: Child, status: Any, message: str) -> None:
         child.message = message
         session = child.session
         if session is not None:
@@ -245,22 +245,24 @@ class Family:
         child.scope = None
         child.hands.values.clear()
         child.status = status
-        with suppress(AgentError):  # its mailbox cannot be written: how it ended stands in the child's own event
-            farewell(child, self.session)
-        self._running.pop(child.id, None)
-        self._record(
-            ChildEnded(
-                child=child.id,
-                status=status,
-                message=message,
-                usage=child.usage,
-                cost=child.cost,
-                requests=child.requests,
-                seconds=child.seconds,
-                handed=child.handed,
-                text=background_words(child) if child.background else "",
+        try:
+            with suppress(AgentError):  # its mailbox cannot be written: how it ended stands in the child's own event
+                await asyncio.to_thread(farewell, child, self.session)
+        finally:
+            self._running.pop(child.id, None)
+            self._record(
+                ChildEnded(
+                    child=child.id,
+                    status=status,
+                    message=message,
+                    usage=child.usage,
+                    cost=child.cost,
+                    requests=child.requests,
+                    seconds=child.seconds,
+                    handed=child.handed,
+                    text=background_words(child) if child.background else "",
+                )
             )
-        )
 
     # ------------------------------------------------------------------ minding
 

@@ -33,7 +33,7 @@ def extract_now(agent: Agent) -> str:
         except asyncio.CancelledError:
             return None
         finally:
-            session.journal.sync()
+            await session.synced()
 
     with agent.occupied() as main:
         saved = main.blocking_door(lambda: run(main))

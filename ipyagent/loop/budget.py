@@ -6,8 +6,9 @@ import asyncio
 import hashlib
 import json
 import statistics
+import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from ipyagent.journal.events import LayerFailed, PermissionAnswered, PermissionAsked
@@ -17,6 +18,10 @@ from ipyagent.project import update_object
 
 DEAR = 10
 """A turn is dear when it costs more than this many median turns of the session."""
+
+
+AT_EXIT = 2.0
+"""Seconds that the end of the process waits for what was spent to be noted."""
 
 
 def today() -> str:
@@ -46,6 +51,59 @@ def add_spent(path: Path, dollars: float) -> bool:
     except OSError:  # filelock's Timeout is one
         return False
     return True
+
+
+class Spending:
+    """What the user spends today, in a file that all kernels add to. Adding waits for nobody: a thread of its own waits
+    for the file's lock; what it could not note counts all the same, and is tried again with the next.
+    `notice` takes a line for the user."""
+
+    def __init__(self, path: Path, notice: Callable[[str], None]) -> None:
+        self._path, self._notice = path, notice
+        self._waiting: list[float] = []
+        self._lock = threading.Lock()
+        self._written = threading.Event()
+        self._written.set()
+
+    def __repr__(self) -> str:
+        return f"<Spending in {self._path}, {len(self._waiting)} sums wait>"
+
+    def today(self) -> float:
+        """Dollars of today, with those that wait."""
+        return spent_today(self._path) + sum(self._waiting)
+
+    def add(self, dollars: float) -> None:
+        """Add to today's sum."""
+        if dollars <= 0:
+            return
+        with self._lock:
+            self._waiting.append(dollars)
+            if not self._written.is_set():
+                return
+            self._written.clear()
+        threading.Thread(target=self._write, name="ipyagent-spending", daemon=True).start()
+
+    def written(self, seconds: float) -> bool:
+        """Wait until all is in the file, or could not be, `seconds` at most; whether that is so."""
+        return self._written.wait(seconds)
+
+    def end(self) -> None:
+        """The process ends: wait a little for what is still to be written."""
+        self.written(AT_EXIT)
+
+    def _write(self) -> None:
+        while True:
+            with self._lock:
+                sums = list(self._waiting)
+                if not sums:
+                    self._written.set()
+                    return
+            if not add_spent(self._path, sum(sums)):
+                self._notice(f"today's cost could not be noted: make {self._path} writable")
+                self._written.set()
+                return
+            with self._lock:
+                del self._waiting[: len(sums)]
 
 
 class Budget:

@@ -179,7 +179,7 @@ async def _run(session: Session, call: Block, workspace: Workspace) -> ToolOutpu
     await _allow(session, call["id"], tool, given, workspace)
     await asyncio.sleep(0)  # a stop that waits for the next await comes before the call is said to run
     session.record(ToolCalled(call=call["id"], name=tool.name, input=clean_json(given)))
-    session.journal.sync()
+    await session.synced()
     session.show_phase(f"running {tool.name}")
     try:
         output = await tool.run(given, workspace)
@@ -221,16 +221,16 @@ async def _allow(session: Session, call: str, tool: Tool, given: dict[str, Any],
             said=clean(question.said),
         )
     )
-    session.journal.sync()
+    await session.synced()
     session.show_phase("waiting for your answer")
     try:
         answer: Answer = await surface.ask(asked)
+        changed = _changed(tool, given, workspace, decision.digest) if answer.answer != "deny" else None
+        if answer.answer == "always" and (changed or not await _saved(session, decision.pattern)):
+            answer = Answer("once", answer.reason, answer.by)
     except asyncio.CancelledError:
         session.record(PermissionAnswered(call=call, answer="deny", by="stop"))
         raise
-    changed = _changed(tool, given, workspace, decision.digest) if answer.answer != "deny" else None
-    if answer.answer == "always" and (changed or not _saved(session, decision.pattern)):
-        answer = Answer("once", answer.reason, answer.by)
     session.record(PermissionAnswered(call=call, answer=answer.answer, by=answer.by, reason=clean(answer.reason)))
     if answer.answer == "deny":
         reason = f" Reason: {answer.reason}" if answer.reason else ""
@@ -249,10 +249,11 @@ def _changed(tool: Tool, given: dict[str, Any], workspace: Workspace, digest: st
     return ToolFailure("What this call would do has changed since the user allowed it, so it was not run.")
 
 
-def _saved(session: Session, pattern: str) -> bool:
-    """Store the rule that "always" gave; where that fails the user is told why."""
+async def _saved(session: Session, pattern: str) -> bool:
+    """Store the rule that "always" gave; where that fails the user is told why. Off the loop: another process may
+    hold the file."""
     try:
-        session.permissions.remember(pattern)
+        await asyncio.to_thread(session.permissions.remember, pattern)
     except (SettingError, UsageError) as problem:
         session.record(LayerFailed(layer="permissions", why=f"Allowed this once, not always: {problem}"))
         return False

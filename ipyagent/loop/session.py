@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -330,6 +331,11 @@ class Session:
             blocks = ({"type": "text", "text": f"{clean(text)}\n{CUT_MARK}"},)
             cut = AssistantSaid(blocks=blocks, stop_reason=stop_reason, partial=True, tokens=estimate_blocks(blocks))
             self.record(cut)
+
+    async def synced(self) -> None:
+        """Have the journal on the disk itself, while the agent thread goes on: nobody knows how long a disk takes.
+        Raises JournalError."""
+        await asyncio.to_thread(self.journal.sync)
 
     def end(self, ended: TurnEnded) -> TurnEnded:
         """Journal the end of a turn and have it on the disk."""

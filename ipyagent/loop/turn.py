@@ -26,6 +26,8 @@ from ipyagent.loop.session import Session
 from ipyagent.model.reading import CUTTING
 
 EMPTY_REPLY = "Your last reply was empty. Say in a sentence what the results show, or what you need."
+SLOW_DISK = 0.2
+"""Seconds that a stopped turn waits for the disk; what the disk says later is told as a fault in the background."""
 MAX_CUT_CALLS = 3
 """Replies in a row whose last call was cut off by the output limit before the turn gives up."""
 
@@ -61,7 +63,7 @@ async def run_turn(
         status, message = "failed", f"internal error {type(problem).__name__}: {str(problem)[:200]}; {where}"
     ended = TurnEnded(status=status, message=" ".join(message.splitlines()), variables=variables())
     try:
-        return _close(session, ended, began)
+        return await _close(session, ended, began)
     except JournalError as problem:  # the disk is full: the end is shown although it cannot be kept
         ended = msgspec.structs.replace(ended, status="failed", message=str(problem))
         if surface is not None and session.surface is surface:
@@ -69,14 +71,29 @@ async def run_turn(
         return ended
     except Exception:  # noqa: BLE001 - what shows the turn is broken: the turn ends on the disk all the same
         session.hide(surface)
-        return _close(session, ended, began)
+        return await _close(session, ended, began)
 
 
-def _close(session: Session, ended: TurnEnded, began: float) -> TurnEnded:
+async def _close(session: Session, ended: TurnEnded, began: float) -> TurnEnded:
     stopped = ended.status == "stopped"
     session.close_open("The user stopped the turn." if stopped else "The turn ended.", STOPPED if stopped else "")
     worked = max(0.0, time.monotonic() - began - session.history.waited)  # not while it waited for the user
-    return session.end(msgspec.structs.replace(ended, seconds=round(worked, 3)))
+    return await end_turn(session, msgspec.structs.replace(ended, seconds=round(worked, 3)))
+
+
+async def end_turn(session: Session, ended: TurnEnded) -> TurnEnded:
+    """Journal the end of a turn and have it on the disk itself; after a Stop, and when one comes now, a slow disk is
+    waited for a moment only. Raises JournalError."""
+    made = session.record(ended)
+    syncing = asyncio.ensure_future(session.synced())
+    try:
+        await asyncio.wait({syncing}, timeout=SLOW_DISK if ended.status == "stopped" else None)
+    except asyncio.CancelledError:  # the turn has ended: how it ended stays
+        if (task := asyncio.current_task()) is not None:
+            task.uncancel()
+    if syncing.done():
+        syncing.result()
+    return made
 
 
 async def _rounds(session: Session, workspace: Workspace, budget: Budget, engine: Engine) -> tuple[Ending, str]:

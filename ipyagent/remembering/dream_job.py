@@ -34,7 +34,6 @@ from ipyagent.journal.journal import new_session_id
 from ipyagent.journal.protocols import Tool, Workspace
 from ipyagent.journal.tokens import estimate_blocks, estimate_text
 from ipyagent.kernel.dispatcher import MainThread
-from ipyagent.loop.budget import spent_today
 from ipyagent.loop.permissions import Permissions
 from ipyagent.loop.session import Session
 from ipyagent.loop.turn import run_turn
@@ -187,7 +186,7 @@ class DreamJob:
         access = await whole(partial(self._access, session, staging))
         workspace = replace(self._bench.workspace(session, main), read_stamps={}, memory=access)
         said = await whole(partial(self._order, staging))
-        before = spent_today(project.spend) if settings.max_cost_per_day else 0.0
+        before = self._bench.spending.today() if settings.max_cost_per_day else 0.0
         timer, began, status = asyncio.timeout(MOST_SECONDS), time.monotonic(), "stopped"
         try:
             with session.shown_on(_Watching(self._see)):

@@ -19,7 +19,6 @@ from ipyagent.assembly.wiring import model_of
 from ipyagent.errors import AgentError, UsageError
 from ipyagent.journal.events import ForkEnded
 from ipyagent.kernel.dispatcher import MainThread
-from ipyagent.loop.budget import spent_today
 from ipyagent.loop.session import Session
 from ipyagent.memory.dream import DreamProgress, Gates
 from ipyagent.memory.dream_lock import DreamLock
@@ -232,7 +231,7 @@ class Dreaming:
 
     def _affordable(self) -> bool:
         most = self._bench.settings.max_cost_per_day
-        return not most or spent_today(self._bench.project.spend) < most
+        return not most or self._bench.spending.today() < most
 
     def _touched(self, since: float) -> int:
         """Sessions written since a Unix time."""

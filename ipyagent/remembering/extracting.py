@@ -29,7 +29,6 @@ from ipyagent.journal.protocols import Forked, ForkOrder, Rates, Surface
 from ipyagent.journal.tokens import estimate_blocks, estimate_text
 from ipyagent.kernel.workspace import KernelWorkspace
 from ipyagent.loop.background import Background
-from ipyagent.loop.budget import spent_today
 from ipyagent.loop.fork import Reader, Wire, replaced, run_fork
 from ipyagent.loop.session import Session
 from ipyagent.memory.extract import (
@@ -315,7 +314,7 @@ class Extracting:
         its share as well."""
         settings = self._bench.settings
         most = settings.max_cost_per_day
-        if most and spent_today(self._bench.project.spend) >= most:
+        if most and self._bench.spending.today() >= most:
             return False
         return due or not session.dear
 

@@ -8,6 +8,7 @@ everything or nothing.
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 import secrets
@@ -82,13 +83,13 @@ class Change:
         added = sum(line.startswith("+") for line in lines)
         return f"+{added} -{sum(line.startswith('-') for line in lines)}"
 
-    def write(self, workspace: Workspace) -> None:
+    async def write(self, workspace: Workspace) -> None:
         """Journal the change and make it. Raises ToolFailure when the file has changed since
         `before` was read, or cannot be written."""
         try:
             made = _missing(self.path.parent)
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            temporary = written_beside(self.path, self.after)
+            temporary = await _written_off_the_loop(self.path, self.after)
         except OSError as problem:
             raise ToolFailure(f"{self.path}: {problem.strerror or problem}") from None
         try:
@@ -185,6 +186,21 @@ def written_beside(path: Path, data: bytes) -> Path:
         temporary.unlink(missing_ok=True)
         raise
     return temporary
+
+
+async def _written_off_the_loop(path: Path, data: bytes) -> Path:
+    """`written_beside`, on a thread: nobody knows how long a disk takes. A stop leaves no file behind."""
+    writing = asyncio.ensure_future(asyncio.to_thread(written_beside, path, data))
+
+    def remove(done: asyncio.Future[Path]) -> None:
+        if not done.cancelled() and done.exception() is None:
+            done.result().unlink(missing_ok=True)
+
+    try:
+        return await asyncio.shield(writing)
+    except asyncio.CancelledError:
+        writing.add_done_callback(remove)
+        raise
 
 
 def _missing(folder: Path) -> list[Path]:

@@ -90,5 +90,5 @@ async def edit_file(path: str, old: str, new: str, replace_all: bool = False, *,
         old: The exact text, without line numbers; it must occur once.
     """
     change = planned(path, old, new, replace_all, workspace)
-    change.write(workspace)
+    await change.write(workspace)
     return text_output(f"edited {shown(change.path, workspace)} ({change.counts()} lines)", note=change.counts())

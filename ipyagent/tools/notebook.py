@@ -134,7 +134,7 @@ async def notebook(
         case _:
             edit = planned(asked, workspace)
             where = workspace.opened(target)
-            edit.write(workspace)
+            await edit.write(workspace)
             remember_place(asked, edit, workspace)
             return _told(edit, where, len(asked.new) if action == "insert" else 1)
 
@@ -227,7 +227,7 @@ async def _run(asked: Asked, path: Path, workspace: Workspace) -> ToolOutput:
     where = workspace.opened(path)
     ran = await run_cells(found.completed(), cells[-1].number, path.parent, workspace.stream)
     edit = Edit(path, shown(path, workspace), found, ran.notebook, f"run {len(ran.numbers)} cells of", "", "")
-    edit.write(workspace)
+    await edit.write(workspace)
     last = ran.notebook.cells[ran.numbers[-1]] if ran.numbers else None
     count = f"{len(ran.numbers)} of {len(cells)} code cells"
     lines = [f"ran {count} of {edit.name} in a new kernel; their outputs are saved in it"]

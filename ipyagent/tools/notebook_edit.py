@@ -85,11 +85,11 @@ class Edit:
     def question(self) -> Question:
         return Question(title=f"{self.title}?", text=self.diff, language="diff")
 
-    def write(self, workspace: Workspace) -> None:
+    async def write(self, workspace: Workspace) -> None:
         """Check what comes out, journal the change and make it. Raises ToolFailure."""
         if problem := self.after.problem():
             raise ToolFailure(f"the edit would leave {self.name} invalid ({problem}); nothing was written")
-        Change(self.path, None if self.before is None else self.before.data, self.after.data).write(workspace)
+        await Change(self.path, None if self.before is None else self.before.data, self.after.data).write(workspace)
         workspace.cell_ids[self.path] = self.after.known
 
 

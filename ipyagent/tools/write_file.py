@@ -79,6 +79,6 @@ async def write_file(path: str, content: str, *, workspace: Workspace) -> ToolOu
     name = shown(change.path, workspace)
     if change.before == change.after:
         return text_output(f"{name} has this content already", note="no change")
-    change.write(workspace)
+    await change.write(workspace)
     verb = "created" if change.before is None else "written"
     return text_output(f"{verb} {name} ({len(change.after):,} bytes)", note=change.counts())

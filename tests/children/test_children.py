@@ -383,6 +383,7 @@ def test_what_is_spent_between_turns_is_the_days(rig: FamilyRig) -> None:
     rig.rules["start it"] = asks(order("late work", "be late", background=True))
     rig.rules["be late"] = later
     turn = rig.turn("start it").cost
+    assert rig.agent.bench.spending.written(5)
     before = spent_today(rig.agent.project.spend)
     assert turn is not None
     assert abs(before - turn) < 1e-5
@@ -390,6 +391,7 @@ def test_what_is_spent_between_turns_is_the_days(rig: FamilyRig) -> None:
     until(lambda: not rig.agent.children.running())
     (ended,) = rig.of(ChildEnded)
     assert ended.cost > 0
+    assert rig.agent.bench.spending.written(5)
     assert abs(spent_today(rig.agent.project.spend) - before - ended.cost) < 1e-5
 
 

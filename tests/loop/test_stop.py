@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
+import subprocess
+import sys
 import threading
 import time
-from collections.abc import Callable
-from contextlib import aclosing
+from collections.abc import Callable, Iterator
+from contextlib import aclosing, contextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -25,6 +29,8 @@ from ipyagent.journal.events import (
     TurnEnded,
     UserSaid,
 )
+from ipyagent.journal.protocols import Answer
+from ipyagent.loop.budget import spent_today
 from ipyagent.practice.replies import Reply, calls, fault, text, tool
 
 LONG = text("word " * 400, delay=0.02)
@@ -235,3 +241,119 @@ def test_a_stop_at_any_moment_leaves_a_valid_session(rig: Rig, after: float) -> 
     assert rig.turn().text == "fine"
     whole = [exchange for exchange in rig.server.refused if exchange.body is not None]  # not cut off in mid-sending
     assert [exchange.error for exchange in whole] == []
+
+
+HOLDS = """
+import sys
+from filelock import FileLock
+with FileLock(sys.argv[1], mode=0o600):
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
+@contextmanager
+def held(path: Path) -> Iterator[None]:
+    """Another process holds the lock of a file."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLDS, f"{path}.lock"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"held\n"
+        yield
+        process.kill()
+
+
+class Beats:
+    """Looks a hundred times a second whether the agent's loop still turns; `longest`: seconds that it stood still."""
+
+    def __init__(self, rig: Rig) -> None:
+        self.longest = 0.0
+        self._task = rig.agent._thread.start(self._beat)
+        self._rig = rig
+
+    async def _beat(self) -> None:
+        last = time.monotonic()
+        while True:
+            await asyncio.sleep(0.01)
+            now = time.monotonic()
+            self.longest, last = max(self.longest, now - last), now
+
+    def end(self) -> float:
+        self._rig.agent._thread.cancel(self._task)
+        return self.longest
+
+
+def test_a_held_file_of_rules_holds_up_neither_the_stop_nor_the_panel(make_rig: Callable[..., Rig]) -> None:
+    rig = make_rig(mode="ask")
+    rig.turn("begin")
+    beats, person = Beats(rig), Person(Answer("always"))
+    stops: list[float] = []
+
+    def stop() -> None:
+        while not person.asked:
+            time.sleep(0.01)
+        time.sleep(0.3)
+        stops.append(time.monotonic())
+        rig.agent.stop()
+
+    with held(rig.agent.project.rules):
+        rig.server.script(tool("python", {"code": "ran = 1"}))
+        threading.Thread(target=stop).start()
+        assert rig.turn("go", person).status == "stopped"
+        assert time.monotonic() - stops[0] < 1.0  # a few hundredths on an idle machine
+        assert beats.end() < 1.0
+    assert "ran" not in rig.agent.shell.user_ns
+    (answered,) = (event for event in rig.events() if isinstance(event, PermissionAnswered))
+    assert (answered.answer, answered.by) == ("deny", "stop")
+
+
+def test_a_held_file_of_costs_holds_up_nothing_and_what_was_spent_is_noted_later(rig: Rig) -> None:
+    rig.turn("begin")
+    spending = rig.agent.bench.spending
+    assert spending.written(5)
+    before, beats = spent_today(rig.agent.project.spend), Beats(rig)
+    with held(rig.agent.project.spend):
+        began = time.monotonic()
+        result = rig.turn("go")
+        assert time.monotonic() - began < 3.0  # the lock is waited for five seconds
+        assert beats.end() < 1.0
+        assert result.cost
+        assert spending.today() == pytest.approx(before + result.cost)  # it counts for the limit of the day
+        assert spent_today(rig.agent.project.spend) == before
+    assert spending.written(5)
+    assert spent_today(rig.agent.project.spend) == pytest.approx(before + result.cost, abs=2e-6)
+
+
+@pytest.mark.parametrize("when", ["before a call", "at the end"])
+def test_a_slow_disk_holds_up_neither_the_stop_nor_the_panel(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    rig.turn("begin")
+    waited = threading.Event()
+
+    def slow(descriptor: int) -> None:  # the system's own, not ours
+        waited.set()
+        time.sleep(3)
+
+    beats, stops = Beats(rig), []
+    monkeypatch.setattr(os, "fsync", slow)
+
+    def stop() -> None:
+        waited.wait(10)
+        time.sleep(0.1)
+        stops.append(time.monotonic())
+        rig.agent.stop()
+
+    rig.server.script(tool("python", {"code": "ran = 1"}) if when == "before a call" else text("done"))
+    threading.Thread(target=stop).start()
+    status = rig.turn("go").status
+    assert time.monotonic() - stops[0] < 1.5
+    assert beats.end() < 1.0
+    monkeypatch.undo()
+    assert status == ("stopped" if when == "before a call" else "finished")
+    assert "ran" not in rig.agent.shell.user_ns
+    assert [type(event) for event in rig.events()].count(TurnEnded) == 2
+    rig.server.script(text("fine"))
+    assert rig.turn().text == "fine"

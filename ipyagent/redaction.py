@@ -717,6 +717,18 @@ def _replaced(
     return "".join([*parts, text[at:]])
 
 
+_SENT = re.compile(r"\bsk-[\w-]{8,}+|(?i:\bbearer)\s{1,9}[^\s'\"]{8,}+|(?<=://)[^\s/@]++(?=@)")
+"""What may be a key where a server speaks of one: cut, of no known form, or the user of an address."""
+
+
+def without_keys(text: str, *known: str | None) -> str:
+    """What a server or its client says, without the keys that it was given (`known`) and whatever may be one."""
+    for value in known:
+        if value and len(value) >= 6:
+            text = text.replace(value, "[key]")
+    return _SENT.sub("[key]", _replaced(text, secrets_in(text), mark=lambda kind, value: "[key]"))
+
+
 class Redactor:
     """Calling it gives the text without its secrets. `on` tells whether the user wants that, `notice` takes the
     one line that says that it was done, `known` names values that are secrets whatever they look like."""
@@ -746,6 +758,19 @@ class Redactor:
             self.found(["password or key"])
             return secret_mark("a password or key", len(value))
         return self(value)
+
+    def raw(self, data: bytes) -> bytes:
+        """Bytes without their secrets. What is no text keeps its length: every place in it stays where it is."""
+        if not self._on():
+            return data
+        try:
+            return self(data.decode()).encode()
+        except UnicodeDecodeError:
+            pass
+        text = data.decode("latin-1")
+        found = secrets_in(text)
+        self.found([_ARTICLE.sub("", kind) for kind, _, _ in found])
+        return _replaced(text, found, mark=lambda kind, value: "*" * len(value)).encode("latin-1")
 
     @property
     def on(self) -> bool:

@@ -146,7 +146,7 @@ class Family:
     def _made(self, order: ChildOrder) -> tuple[Child, bool]:
         """The child of an order, and whether it begins afresh."""
         kinds = self._nursery.kinds()
-        task = " ".join(clean(order.task).split())[:80] or "work"
+        task = self.session.redact(" ".join(clean(order.task).split()))[:80] or "work"  # a folder is named after it
         if order.resume:
             before = self.session.history.children.get(order.resume)
             if before is None or not (folder_of(self.session) / order.resume).is_dir():

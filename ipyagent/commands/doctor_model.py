@@ -101,9 +101,9 @@ def _knocked(address: str, *, usual: bool) -> Finding:
 
 
 def _shown(address: str) -> str:
-    from ipyagent.model.failures import redact
+    from ipyagent.redaction import without_keys
 
-    return redact(address, os.environ.get("ANTHROPIC_API_KEY"), os.environ.get("ANTHROPIC_AUTH_TOKEN"))
+    return without_keys(address, os.environ.get("ANTHROPIC_API_KEY"), os.environ.get("ANTHROPIC_AUTH_TOKEN"))
 
 
 def _through_proxy(address: str) -> bool:

@@ -95,11 +95,12 @@ class NotesLayer:
         if read_notes(path) != before:
             raise AgentError(f"{path.name} was changed by somebody else and stays; a later turn tries again")
         kept = desk.notes.limited(_limit(now, "notes_section_tokens"), _limit(now, "notes_tokens"))
+        written = now.redact(str(kept))
         try:
-            write_atomically(path, str(kept).encode("utf-8", "replace"))
+            write_atomically(path, written.encode("utf-8", "replace"))
         except OSError as problem:
             raise AgentError(f"cannot write {path} ({problem.strerror or problem}): free some space") from None
-        return (NotesWritten(upto=upto, tokens=estimate_text(str(kept)), calls=desk.edits),)
+        return (NotesWritten(upto=upto, tokens=estimate_text(written), calls=desk.edits),)
 
     # ------------------------------------------------------------------ compacting
 

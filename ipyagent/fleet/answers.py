@@ -18,9 +18,11 @@ from ipyagent.journal.events import (
 )
 from ipyagent.journal.journal import Journal, new_session_id
 from ipyagent.journal.protocols import Reply
+from ipyagent.loop.redacting import entering
 from ipyagent.model.batches import Answer, cost
 from ipyagent.model.reading import CUTTING
 from ipyagent.project import Project
+from ipyagent.redaction import Redactor
 from ipyagent.version import __version__
 
 EMPTY = "the answer was empty: say in the prompt what an answer looks like"
@@ -32,13 +34,14 @@ def system() -> str:
     return (files("ipyagent.fleet") / "batch.md").read_text("utf-8")
 
 
-def outcome_of(answer: Answer, prompt: str, model: str, project: Project, into: Path) -> Outcome:
+def outcome_of(answer: Answer, prompt: str, model: str, project: Project, into: Path, redact: Redactor) -> Outcome:
     """The outcome, with a transcript in `into` where the model has replied; `tries` and `seconds` are for the caller
     to say. Raises JournalError where nothing can be written."""
     reply = answer.reply
     if reply is None:
         return Outcome(answer.key, "stopped" if answer.outcome == "canceled" else "failed", error=answer.problem)
-    text = "\n".join(block["text"] for block in reply.said.blocks if block["type"] == "text")
+    said = entering(reply.said, redact)
+    text = "\n".join(block["text"] for block in said.blocks if block["type"] == "text")
     status, error = _ending(reply, text)
     dollars = cost(model, reply)
     # many are written in one second: the key tells them apart
@@ -48,7 +51,7 @@ def outcome_of(answer: Answer, prompt: str, model: str, project: Project, into: 
         journal.append(ModelChosen(model=model))
         journal.append(PromptRendered(system=({"type": "text", "text": system()},), tools=()))
         journal.append(UserSaid(text=prompt, blocks=({"type": "text", "text": prompt},)))
-        journal.append(reply.said)
+        journal.append(said)
         if reply.usage is not None:
             journal.append(UsageReported(usage=reply.usage, cost=dollars))
         journal.append(TurnEnded(status=status, message=error))

@@ -69,6 +69,7 @@ class Clerk:
         most: int = MOST_REQUESTS,
     ) -> None:
         self._project, self._into, self._settings = project, into, settings
+        self._redact = Redactor(lambda: settings.redact_secrets)
         self._retries, self._max_cost, self._again, self._batch = retries, max_cost, again, most
         self._name = model_of(settings)
         self._shelf = Shelf(into, project.user)
@@ -95,8 +96,7 @@ class Clerk:
     def work(self, jobs: Iterable[Job], done: Callable[[Outcome], None], show: Callable[[str], None]) -> None:
         """Until each has an outcome. An interrupt goes through within a moment; batches that were handed in go on
         at the server, and the next call with the same `into` fetches them."""
-        redact = Redactor(lambda: self._settings.redact_secrets)
-        self._waiting.extend(msgspec.structs.replace(job, prompt=redact(job.prompt)) for job in jobs)
+        self._waiting.extend(msgspec.structs.replace(job, prompt=self._redact(job.prompt)) for job in jobs)
         self._wanted = {job.key for job in self._waiting}
         if not self._wanted:
             return
@@ -303,7 +303,7 @@ class Clerk:
             prompt = missing.pop(answer.key)
             if answer.key not in self._wanted and self._kept(answer.key) is not None:
                 continue  # taken in before an earlier call ended
-            outcome = outcome_of(answer, prompt, self._name, self._project, self._into)
+            outcome = outcome_of(answer, prompt, self._name, self._project, self._into, self._redact)
             outcome = msgspec.structs.replace(outcome, tries=batch.tries, seconds=round(seconds, 3))
             spent += most_of(outcome)
             self._judge(prompt, outcome, again=answer.again or outcome.error == EMPTY)

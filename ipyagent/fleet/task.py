@@ -76,6 +76,7 @@ def _run(task: Task) -> Outcome:
     from ipyagent.agent import Agent
     from ipyagent.config import IPyAgent
     from ipyagent.kernel.shell import make_shell
+    from ipyagent.loop.redacting import values_without
 
     shell = make_shell()
     agent = Agent(shell=shell, settings=IPyAgent(**task.settings), folder=Path(task.folder))
@@ -90,7 +91,7 @@ def _run(task: Task) -> Outcome:
             task.key,
             "failed" if remark else result.status,
             text=result.text,
-            data=data,
+            data=values_without(data, session.redact),
             cost=result.cost,
             tokens=_tokens(session.journal.folder),
             seconds=round(result.seconds, 3),

@@ -25,6 +25,7 @@ from ipyagent.journal.protocols import REPLY, Forked, ForkOrder, Model, Reply, R
 from ipyagent.journal.tokens import estimate_blocks
 from ipyagent.loop.cache_watch import SECONDS
 from ipyagent.loop.metering import Meter
+from ipyagent.loop.redacting import without_secrets
 from ipyagent.loop.session import Session
 from ipyagent.model.prices import at_most, cost_of
 
@@ -167,6 +168,7 @@ async def _work(
         results = [await _call(session, order, call, reply.invalid.get(call["id"], ""), workspace) for call in calls]
         if order.enough is not None and order.enough():
             return Forked(status="finished", text=text, stop_reason=stop, called=True)
+        blocks, results = (list(without_secrets(each, session.redact)) for each in (blocks, results))
         messages = [*messages, {"role": "assistant", "content": blocks}, {"role": "user", "content": results}]
         tokens += round(session.view.calibration.factor * estimate_blocks([*blocks, *results]))
     return Forked(status="limit", message=f"{order.max_turns} model calls", called=True)

@@ -53,6 +53,7 @@ async def kept(session: Session, call: Block, output: ToolOutput, workspace: Wor
     limit = int(own) if own is not None else workspace.limit("store_chars")
     live = output.live
     raw = _raw(live)
+    raw = None if raw is None else session.redact.raw(raw)
     if not is_large(blocks, limit) and (raw is None or len(raw) <= limit):
         return blocks
     if live is not None and live.alone and type(live.value) is str:  # its text, not its repr

@@ -318,6 +318,7 @@ class Engine:
             open_turn=session.history.unfinished,
             noted=session.history.notes.upto if session.history.notes is not None else 0,
             tried=session.history.notes_failed,
+            redact=session.redact,
             setting=session.setting,
             fork=self._fork,
             restore=self._restore,

@@ -58,7 +58,7 @@ def entering(event: E, redact: Redactor) -> E:
                 block if first <= at < last else _block(block, redact) for at, block in enumerate(event.blocks)
             )
         case ToolCalled():
-            changed["input"] = _given(event.input, redact)
+            changed["input"] = values_without(event.input, redact)
         case ResultsCleared():
             changed["contexts"] = tuple((at, redact(text)) for at, text in event.contexts)
         case PlanWritten():
@@ -86,7 +86,7 @@ def _block(block: Block, redact: Redactor) -> Block:
         case "text" if isinstance(block.get("text"), str):
             return {**block, "text": redact(block["text"])}
         case "tool_use":
-            return {**block, "input": _given(block.get("input"), redact)}
+            return {**block, "input": values_without(block.get("input"), redact)}
         case "tool_result" if isinstance(block.get("content"), str):
             return {**block, "content": redact(block["content"])}
         case "tool_result" if isinstance(block.get("content"), list):
@@ -95,14 +95,14 @@ def _block(block: Block, redact: Redactor) -> Block:
             return block
 
 
-def _given(value: Any, redact: Redactor, name: str = "") -> Any:
-    """What a call is given; `name` is the argument's."""
+def values_without(value: Any, redact: Redactor, name: str = "") -> Any:
+    """Plain data (what a call is given, what a task gave) with its texts redacted; `name` is what it is called."""
     match value:
         case str():
             return redact.named(name, value)
         case dict():
-            return {key: _given(inner, redact, str(key)) for key, inner in value.items()}
+            return {key: values_without(inner, redact, str(key)) for key, inner in value.items()}
         case list() | tuple():
-            return [_given(inner, redact, name) for inner in value]
+            return [values_without(inner, redact, name) for inner in value]
         case _:
             return value

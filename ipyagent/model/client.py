@@ -20,10 +20,11 @@ from ipyagent.errors import AuthenticationFailed, ModelError, NoCredentials, Pro
 from ipyagent.journal.protocols import ModelEvent, ModelInfo, Reply, Request, Waiting
 from ipyagent.model.capabilities import LONG_BETA, Capabilities, resolve, split_suffix
 from ipyagent.model.endpoint import BAD_KEY, HINT, READ_ONCE, Endpoint, is_loopback, keyring_key
-from ipyagent.model.failures import Refusal, asked_wait, back_off, failure, is_transient, reason_of, redact
+from ipyagent.model.failures import Refusal, asked_wait, back_off, failure, is_transient, reason_of
 from ipyagent.model.models_api import ModelsApi
 from ipyagent.model.reading import Reading
 from ipyagent.model.request_body import body_of, has_marks
+from ipyagent.redaction import without_keys
 
 if TYPE_CHECKING:
     import anthropic
@@ -71,7 +72,7 @@ class AnthropicModel:
     @property
     def shown(self) -> str:
         """The address without a password that may stand in it."""
-        return redact(self._address, *self._secrets)
+        return without_keys(self._address, *self._secrets)
 
     @property
     def _secrets(self) -> tuple[str | None, ...]:
@@ -166,7 +167,8 @@ class AnthropicModel:
                     for event in reading.take(raw):
                         yield event
             except anthropic.APIStatusError as problem:
-                broken = f"the server broke off: {' '.join(redact(problem.message, *self._secrets).split())[:300]}"
+                told = " ".join(without_keys(problem.message, *self._secrets).split())[:300]
+                broken = f"the server broke off: {told}"
             except (anthropic.APIError, httpx2.HTTPError) as problem:
                 broken = f"the connection broke ({type(problem).__name__})"
             except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as problem:
@@ -215,7 +217,7 @@ class AnthropicModel:
         (LM Studio refuses a prompt that is too long in the stream)."""
         error = told if isinstance(told, dict) else {"message": told}
         words = error.get("message") if isinstance(error.get("message"), str) else json.dumps(told, ensure_ascii=False)
-        text = " ".join(redact(str(words), *self._secrets).split())[:300]
+        text = " ".join(without_keys(str(words), *self._secrets).split())[:300]
         refusal = Refusal(status=400, type=str(error.get("type") or ""), message=text)
         problem = failure(refusal, model=model, base_url=self.shown)
         if isinstance(problem, PromptTooLong) and not reading.has_content:
@@ -288,7 +290,7 @@ class AnthropicModel:
                 return _TryAgain(error, reason_of(refusal), wait, refused=refused)
             return error
         if isinstance(problem, anthropic.APIConnectionError | httpx2.HTTPError):
-            cause = redact(_cause(problem), *self._secrets)
+            cause = without_keys(_cause(problem), *self._secrets)
             if "header value" in cause.lower():
                 return AuthenticationFailed(BAD_KEY, kind="key")
             reason = f"cannot reach {self.shown} ({cause})"
@@ -296,7 +298,7 @@ class AnthropicModel:
             return _TryAgain(Unreachable(f"{reason}: {hint}", kind="connection"), reason)
         if isinstance(problem, UnicodeEncodeError):
             return AuthenticationFailed(BAD_KEY, kind="key")
-        text = " ".join(redact(str(problem), *self._secrets).split())
+        text = " ".join(without_keys(str(problem), *self._secrets).split())
         if "authentication" in text.lower() or "credential" in text.lower():
             return NoCredentials(HINT, kind="credentials")
         return ModelError(
@@ -308,7 +310,7 @@ class AnthropicModel:
             status=problem.status_code,
             type=str(getattr(problem, "type", "") or ""),
             code=str(getattr(problem, "error_code", "") or ""),
-            message=redact(str(getattr(problem, "api_message", "") or problem.message), *self._secrets),
+            message=without_keys(str(getattr(problem, "api_message", "") or problem.message), *self._secrets),
             request_id=str(problem.request_id or ""),
             headers={str(k).lower(): str(v) for k, v in problem.response.headers.items()},
         )
@@ -364,10 +366,10 @@ def _make_client(endpoint: Endpoint) -> anthropic.AsyncAnthropic:
     try:
         return anthropic.AsyncAnthropic(**common)
     except httpx2.InvalidURL as problem:
-        address = redact(common.get("base_url") or os.environ.get("ANTHROPIC_BASE_URL", ""), key)
+        address = without_keys(common.get("base_url") or os.environ.get("ANTHROPIC_BASE_URL", ""), key)
         raise SettingError(f"{address!r} is no address of a server ({problem}): check ANTHROPIC_BASE_URL") from None
     except (anthropic.AnthropicError, ValueError, OSError) as problem:
-        text = " ".join(redact(str(problem), key).split())
+        text = " ".join(without_keys(str(problem), key).split())
         raise NoCredentials(f"the stored credentials cannot be used ({text}), nor is ANTHROPIC_API_KEY set") from None
 
 

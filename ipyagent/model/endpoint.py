@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from ipyagent.model.failures import redact
+from ipyagent.redaction import without_keys
 
 HINT = (
     "No model is connected yet. Set one of these, then run the cell again:\n"
@@ -41,7 +41,7 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
     window: int = 0
 
     def __repr__(self) -> str:
-        return f"<Endpoint {self.provider} {redact(self.base_url) or 'default'}>"
+        return f"<Endpoint {self.provider} {without_keys(self.base_url) or 'default'}>"
 
 
 def keyring_key() -> str:

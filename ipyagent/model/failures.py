@@ -42,7 +42,6 @@ _NO_TOOLS = re.compile(
 )
 _NOT_LOADED = re.compile(r"no models? loaded|model (?:is )?not loaded|failed to load model|load a model")
 """Refusals that a new session does not cure (Ollama, vLLM, LM Studio)."""
-_KEY = re.compile(r"sk-[A-Za-z0-9_-]{8,}|(?i:bearer)\s+[^\s'\"]{8,}|(?<=://)[^\s/@]+(?=@)")
 
 
 class Refusal(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,14 +53,6 @@ class Refusal(msgspec.Struct, frozen=True, kw_only=True):
     message: str = ""
     request_id: str = ""
     headers: Mapping[str, str] = {}
-
-
-def redact(text: str, *secrets: str | None) -> str:
-    """The text without keys: the ones given and whatever looks like one."""
-    for secret in secrets:
-        if secret and len(secret) >= 6:
-            text = text.replace(secret, "[key]")
-    return _KEY.sub("[key]", text)
 
 
 def failure(refusal: Refusal, *, model: str, base_url: str) -> ModelError:

@@ -30,7 +30,7 @@ from ipyagent.journal.tokens import estimate_text
 from ipyagent.loop.budget import spent_today
 from ipyagent.model.batches import Status
 from ipyagent.model.prices import cost_of
-from ipyagent.practice.replies import Reply, fault, text
+from ipyagent.practice.replies import Reply, fault, text, tool
 from ipyagent.practice.server import PracticeServer
 from ipyagent.project import Project, user_folder
 
@@ -493,3 +493,20 @@ def test_what_makes_no_sense_in_a_batch_is_said(project: Path) -> None:
         with pytest.raises(UsageError, match=f"leave out {next(iter(given))}"):
             agent_map(["a"], batch=True, **given)  # type: ignore[arg-type]
     assert agent_map([], batch=True, settings={"model": "practice"}) == []
+
+
+def test_what_a_batch_answers_is_kept_without_its_secrets(office: Office, project: Path) -> None:
+    secret = "xai-" + "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"
+    office.server.brain = lambda body: text(f"the key is {secret}")
+    (row,) = agent_map(["one"], batch=True, settings={**office.settings, "redact_secrets": True})
+    assert row["text"] == "the key is [secret: API key, 40 characters]"
+    assert all(secret not in path.read_text() for path in project.rglob("*") if path.is_file())
+
+
+def test_the_data_of_a_task_is_kept_without_its_secrets(office: Office, project: Path) -> None:
+    secret = "xai-" + "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"
+    code = f"found = {{'key': 'xai-' + '{secret[4:]}', 'rows': 3, 'x': [1.5, 'ok']}}"
+    office.server.brain = lambda body: text("ok") if len(body["messages"]) > 1 else tool("python", {"code": code})
+    (row,) = agent_map(["one"], data="found", settings={**office.settings, "redact_secrets": True})
+    assert row["data"] == {"key": "[secret: API key, 40 characters]", "rows": 3, "x": [1.5, "ok"]}
+    assert all(secret not in path.read_text() for path in project.rglob("*.json"))

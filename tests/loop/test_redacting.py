@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import ipyagent
-from ipyagent.redaction import Redactor, find_secrets, mask, redacted, secrets_in, stand_ins
+from ipyagent.redaction import Redactor, find_secrets, mask, redacted, secrets_in, stand_ins, without_keys
 
 ANTHROPIC = "sk-ant-" + "api03-" + "Qm4NcYh3Jd6Gs1Pu5EZq7XkV2m9TfLw4Rb8aZ9"
 GITHUB = "ghp_" + "aB3dE6gH9jK2mN5pQ8sT1vW4yZ7aB3dE6gH9"
@@ -134,3 +134,19 @@ def test_the_folder_that_a_shell_is_in_is_no_password() -> None:
         assert find_secrets(text, environ=environ) == [], text
     assert len(secrets_in("x Zq7XkV2m9TfLw4Rb8NcY", environ={"MY_TOKEN": "Zq7XkV2m9TfLw4Rb8NcY"})) == 1
     assert len(secrets_in("pwd=Zq7XkV2m9Tf", environ={})) == 1
+
+
+def test_bytes_that_are_no_text_keep_their_length() -> None:
+    redact = Redactor()
+    assert redact.raw(f"GH={GITHUB}\n".encode()) == b"GH=[secret: GitHub token, 40 characters]\n"
+    picture = b"\x89PNG\xff\x00" + bytes(range(256)) * 20
+    assert redact.raw(picture) == picture
+    made = redact.raw(picture + f" {GITHUB} ".encode() + picture)
+    assert made == picture + b" " + b"*" * 40 + b" " + picture
+
+
+@pytest.mark.parametrize("key", [ANTHROPIC, GITHUB, STRIPE, "xai-" + "Qm4NcYh3Jd6Gs1Pu5EZq7XkV2m9T", "sk-1234abcd"])
+def test_what_a_server_says_is_shown_without_keys_of_any_kind(key: str) -> None:
+    assert without_keys(f"invalid key {key} (request 7)") == "invalid key [key] (request 7)"
+    assert without_keys(f"https://{key}@host/v1: no such host") == "https://[key]@host/v1: no such host"
+    assert without_keys("own-value-1 is wrong", "own-value-1") == "[key] is wrong"

@@ -119,6 +119,8 @@ class Situation(msgspec.Struct, frozen=True, kw_only=True):
     """The event of the newest update of the notes, if it came to nothing; else 0."""
     dry: bool = False
     """Whether only to say what would be decided: no file is written."""
+    redact: Callable[[str], str] = str
+    """Takes out what looks like a secret, for what a layer writes by itself."""
     setting: Callable[[str], Any]
     """A setting by its name."""
     fork: Callable[[ForkOrder], Awaitable[Forked]]

@@ -471,7 +471,7 @@ _HEAD_CHARS = 4_000
 """A longer line is no head of a table."""
 _STRAY = 8
 """Lines in a row that do not fit a table and do not end it yet."""
-_BEFORE_ROW = re.compile(r"[ \t]{0,12}\d{1,9}\t|(?:[^\s:,|]{1,300}[:-])?\d{1,9}[:-](?=\S)|[+\- ](?=\S)")
+_BEFORE_ROW = re.compile(r" {1,12}\d{0,9}\t|(?:[^\s:,|]{1,300}[:-])?\d{1,9}[:-]|[+\- ](?=\S)")
 """What read_file, `cat -n`, `grep -n` and `diff` put before a line."""
 _NAME_CELL = re.compile(r"[^\W\d][\w .\-]{0,40}")
 _HEAD_CELL = re.compile(r"[\w .\-/#%°€$£&]{0,60}(?:\([\w /%]{0,20}\))?")
@@ -837,16 +837,26 @@ class Stream:
         self._size += len(piece)
         if self._size < self._due and not any(map(str.isspace, piece)):
             return before
-        text = self._context + "".join(self._pending)
+        pending = "".join(self._pending)
+        lines = pending.rfind("\n") + 1  # the whole lines first: they tell what the rest stands below
+        made, left = self._taken(pending[:lines])
+        rest = left + pending[lines:]
+        if not left:
+            more, rest = self._taken(rest)
+            made += more
+        self._pending = [rest]
+        self._size = len(rest)
+        self._due = self._size + max(1, self._size // 4) if rest else 0
+        return before + made
+
+    def _taken(self, pending: str) -> tuple[str, str]:
+        """What may be given on of the text, and what may not."""
+        text = self._context + pending
         begin = len(self._context)
-        cut = max(begin, self._settled(text, begin))
+        cut = max(begin, self._settled(text))
         if len(text) - cut > HELD:
             cut = len(text)
-        made = before + self._given(text, begin, cut)
-        self._pending = [text[cut:]]
-        self._size = len(text) - cut
-        self._due = self._size + max(1, self._size // 4) if self._size else 0
-        return made
+        return self._given(text, begin, cut), text[cut:]
 
     def end(self) -> str:
         """The rest."""
@@ -878,7 +888,7 @@ class Stream:
             self._context = f"-----BEGIN PRIVATE KEY-----\n{self._context}"
         return _replaced(text, found, begin)
 
-    def _settled(self, text: str, begin: int) -> int:
+    def _settled(self, text: str) -> int:
         """Up to where the text says the same whatever follows."""
         line = max(text.rfind("\n") + 1, 0)
         held = line if self._table else self._open(text, line)
@@ -903,7 +913,7 @@ class Stream:
                 break
         for size in range(min(_LONGEST - 1, len(tail)), 0, -1):
             part = tail[-size:]
-            inner = part[0] in ":/" or any(begin.startswith(part) for begin in _ANYWHERE)
+            inner = part[0] in ":/" or (size > 3 and any(begin.startswith(part) for begin in _ANYWHERE))
             if part in _PREFIXES and (inner or _begins(tail, len(tail) - size)):
                 held = min(held, len(tail) - size)
                 break

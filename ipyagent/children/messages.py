@@ -99,14 +99,13 @@ class SessionMail:
         if neighbour is None:
             names = [*(each.name for each in family.running()), *await asyncio.to_thread(self._neighbours.names)]
             raise ToolFailure(_nobody(to, names))
+        if found := find_secrets(f"{order.summary}\n{said}"):
+            raise ToolFailure(f"the message holds {found[0].kind}; secrets are not sent: say where it stands instead")
         return await self._abroad(neighbour, letter, call)
 
     async def _abroad(self, neighbour: Neighbour, letter: Letter, call: str) -> ToolOutput:
         """To another session's mailbox."""
         session = self._family.session
-        if found := find_secrets(f"{letter.summary}\n{letter.text}"):
-            kind = found[0].kind
-            raise ToolFailure(f"the message holds {kind}; secrets are not sent: say where it stands instead")
         letter = msgspec.structs.replace(letter, sender=self._neighbours.me)
         try:
             await asyncio.to_thread(self._neighbours.send, neighbour, letter)
@@ -216,9 +215,9 @@ def _letter(session: Session, order: MessageOrder, said: str, call: str, sender:
         id=f"{own}/{place}",
         sender=sender,
         session=own,
-        text=said,
+        text=session.redact(said),
         kind=order.kind,
-        summary=summed(order.summary, said),
+        summary=session.redact(summed(order.summary, said)),
         at=time.time(),
     )
 

@@ -15,7 +15,17 @@ from typing import Any
 
 from ipyagent.errors import ToolFailure
 from ipyagent.tools.answers import clean
-from ipyagent.tools.tables import MISSING, MOST_COLUMNS, NO_NAME, ROWS, Pages, kind_of, of_the_first, short
+from ipyagent.tools.tables import (
+    MISSING,
+    MOST_COLUMNS,
+    NO_NAME,
+    ROWS,
+    Pages,
+    kind_of,
+    of_the_first,
+    short,
+    without_values,
+)
 from ipyagent.tools.worker import Stop
 
 MOST_SHEETS = 20
@@ -95,7 +105,8 @@ def _sheet_text(sheet: Any, formulas: Any, pages: Pages, stop: Stop) -> str:
     for number in range(min(width, MOST_COLUMNS)):
         stop.check()
         kind = _kind([row[number] if number < len(row) else None for row in filled])
-        lines.append(f"  {_cell(header[number] if number < len(header) else None) or NO_NAME}: {kind}")
+        name = _cell(header[number] if number < len(header) else None) or NO_NAME
+        lines.append(f"  {name}: {without_values(name, kind)}")
     lines += ["", f"first {min(ROWS, len(filled))} rows:", heading]
     lines += ["\t".join(_cell(value) for value in row[:MOST_COLUMNS]) for row in filled[:ROWS]]
     if len(filled) > ROWS or rest:

@@ -15,6 +15,7 @@ from typing import Any
 from ipyagent.errors import ToolFailure
 from ipyagent.journal.stored import LONGEST_LINE
 from ipyagent.kernel.previews import numbers_in_text
+from ipyagent.redaction import mask, mask_named, name_strength
 from ipyagent.tools.answers import clean, fitting
 from ipyagent.tools.worker import Stop
 
@@ -36,6 +37,7 @@ MISSING = frozenset(
 _CELL = 80
 _INTEGER = re.compile(r"[+-]?[0-9]{1,400}")
 _NUMBER = re.compile(r"[+-]?(?:(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:e[+-]?[0-9]+)?|inf(?:inity)?)", re.I)
+_QUOTED = re.compile(r"'([^']+)'")
 _SEPARATORS = "\t;|,"
 
 
@@ -116,7 +118,7 @@ def delimited_text(
     for number, column in enumerate(header[:MOST_COLUMNS]):
         stop.check()
         values = [row[number] if number < len(row) else "" for row in taken]
-        lines.append(f"  {short(column) or NO_NAME}: {kind_of(values)}")
+        lines.append(f"  {short(column) or NO_NAME}: {without_values(column, kind_of(values))}")
     if len(header) > MOST_COLUMNS:
         lines.append(f"  [… {len(header) - MOST_COLUMNS:,} more columns]")
     lines += ["", f"first {min(ROWS, len(taken))} rows:"]
@@ -223,8 +225,16 @@ def kind_of(values: Sequence[str]) -> str:
     return f"text, {len(different):,} different in {len(filled):,}{tail}"
 
 
+def without_values(name: str, said: str) -> str:
+    """What is said of a column, without values where its name says that they are secrets."""
+    if name_strength(name) == 2:
+        return f"{said.partition(',')[0]}, values […masked]"
+    return _QUOTED.sub(lambda found: f"'{mask_named(name, found[1])}'", said) if name_strength(name) else said
+
+
 def short(value: str, most: int = _CELL) -> str:
-    """A cell on one line of at most `most` characters."""
+    """A cell on one line of at most `most` characters; no half of a secret is left."""
+    value = mask(value) if len(value) > most else value
     value = value.replace("\n", "\\n").replace("\r", "\\r")
     return value if len(value) <= most else value[: most - 1] + "…"
 
@@ -256,7 +266,8 @@ def parquet_text(path: Path, name: str, pages: Pages, stop: Stop) -> str:
     except (pyarrow.ArrowException, OSError) as problem:
         raise ToolFailure(f"{name} cannot be read as Parquet: {problem}") from None
     lines = [title, "", "columns:"]
-    lines += [f"  {short(field.name)}: {field.type}{said}" for field, said in zip(fields, words, strict=True)]
+    told = [without_values(field.name, f"{field.type}{said}") for field, said in zip(fields, words, strict=True)]
+    lines += [f"  {short(field.name)}: {said}" for field, said in zip(fields, told, strict=True)]
     if len(schema) > len(fields):
         lines.append(f"  [… {len(schema) - len(fields):,} more columns]")
     lines += ["", f"first {len(head)} rows:", heading, *head]

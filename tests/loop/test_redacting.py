@@ -7,14 +7,25 @@ import json
 import random
 import time
 import uuid
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from test_secrets_everywhere import CELLS, KINDS, TABLES
 
 import ipyagent
-from ipyagent.redaction import Redactor, find_secrets, mask, redacted, secrets_in, stand_ins, without_keys
+from ipyagent.redaction import (
+    Redactor,
+    Stream,
+    find_secrets,
+    mask,
+    redacted,
+    secrets_in,
+    stand_ins,
+    without_keys,
+)
 
 ANTHROPIC = "sk-ant-" + "api03-" + "Qm4NcYh3Jd6Gs1Pu5EZq7XkV2m9TfLw4Rb8aZ9"
 GITHUB = "ghp_" + "aB3dE6gH9jK2mN5pQ8sT1vW4yZ7aB3dE6gH9"
@@ -150,3 +161,92 @@ def test_what_a_server_says_is_shown_without_keys_of_any_kind(key: str) -> None:
     assert without_keys(f"invalid key {key} (request 7)") == "invalid key [key] (request 7)"
     assert without_keys(f"https://{key}@host/v1: no such host") == "https://[key]@host/v1: no such host"
     assert without_keys("own-value-1 is wrong", "own-value-1") == "[key] is wrong"
+
+
+HARMLESS = (
+    "commit 9f8e7d6c5b4a39281706f5e4d3c2b1a0deadbeef\nAuthor: Ann\n",
+    "sha256,file\ne3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855,a.csv\n",
+    "id,md5,password_hash,tokens,key\n1,d41d8cd98f00b204e9800998ecf8427e,bcrypt,512,region\n",
+    "123e4567-e89b-12d3-a456-426614174000 is the id of the run",
+    "model  tokens  cost\nopus   51234   0.25\nhaiku  8123    0.01\n",
+    "data:image/png;base64," + base64.b64encode(random.Random(5).randbytes(3_000)).decode(),
+    "The password and the secret token are kept in the vault, ask Kim.\nNext line of prose, with words, and more\n",
+    "key,value\nregion,eu-west-1\nrun,123e4567-e89b-12d3-a456-426614174000\n",
+    "from secrets import token_hex\nimport sqlite3\ntoken = token_hex(16)\npassword = request.form['password']\n",
+    "user  password_set  secret_count\nann   True          3\nbob   False         12\n",
+    '{"password": "string", "token": null, "max_tokens": 32000, "secretName": "prod-db"}',
+    "def login(user, password, token):\n    return call(user, password, token)\n",
+    "Loading… 50%\rLoading… 100%\nThe key idea is simple: sort by key=len.\n",
+)
+
+
+@pytest.mark.parametrize("said", HARMLESS)
+def test_what_is_no_secret_stays_as_it_is_whole_or_in_pieces(said: str) -> None:
+    assert redacted(said, environ={}) == (said, [])
+    stream = Stream(Redactor())
+    assert "".join(map(stream.feed, said)) + stream.end() == said
+
+
+@pytest.mark.parametrize("size", [1, 3, 16, 1_000])
+@pytest.mark.parametrize("name", [*KINDS, *TABLES])
+def test_pieces_give_away_no_more_than_the_whole(name: str, size: int) -> None:
+    said, secret = KINDS.get(name, (TABLES.get(name, "").format(*CELLS), ""))
+    said = f"begin {said} and, then\nmore of it" if secret else f"begin \n{said}\nmore of it"
+    stream = Stream(Redactor())
+    pieces = [stream.feed(said[at : at + size]) for at in range(0, len(said), size)]
+    made = "".join(pieces) + stream.end()
+    assert "[secret: " in made
+    assert made.startswith("begin ")
+    assert made.endswith("more of it")
+    for each in [secret] if secret else [cell for cell in CELLS if cell in said]:
+        assert each not in made
+        assert each not in mask(said)
+
+
+def test_a_stream_holds_back_no_ordinary_word() -> None:
+    stream = Stream(Redactor())
+    for piece in ("Working", "…", " on", " it: 50%", "\n", "done", " (3 files)"):
+        assert stream.feed(piece) == piece
+    assert stream.end() == ""
+
+
+UNITS = (
+    "xoxb-", "eyJ", "eyJa.", "eyJ-", "SG.", "sk-", "sk-ant-", "sk-a1", ":AA", "12345678:AA", "/api/webhooks/1", "AIza",
+    "ghp_",
+    "://a:", "://", "a@", "bearer ", "bearer", "authorization: basic ", " -u a:", "cookie: ", "cookie", "a=b; ",
+    "password",
+    "password='", "password is ", "key: ", "token=", "secret,", "password,a\n", "password\n", "| password | a |\n",
+    "token\t",
+    "-----BEGIN ", "-----BEGIN PRIVATE KEY-----", "-----BEGIN PRIVATE KEY-----\nab", "a.b-", "Ab1+/", "M" * 24 + ".",
+    "MNO",
+    " ", "\t", '"', '"a",', "[secret: ", "…[", "密码:", "password  a\n", "apikey ", "pass", "_key", "a", "1", "a1-",
+)  # fmt: skip
+
+
+def seconds(work: Callable[[str], object], said: str) -> float:
+    best = 9.0
+    for _ in range(3):
+        began = time.process_time()
+        work(said)
+        best = min(best, time.process_time() - began)
+    return best
+
+
+def streamed(said: str) -> None:
+    stream = Stream(Redactor())
+    for at in range(0, len(said), 500):
+        stream.feed(said[at : at + 500])
+    stream.end()
+
+
+@pytest.mark.parametrize("work", [secrets_in, mask, streamed])
+def test_finding_secrets_is_linear_in_hostile_text(work: Callable[[str], object]) -> None:
+    slow = []
+    for unit in UNITS:
+        for _ in range(3):  # other work on the machine
+            half, whole = (seconds(work, unit * (size // len(unit))) for size in (50_000, 100_000))
+            if whole < 0.02 or whole <= 2.6 * half:
+                break
+        else:
+            slow.append(f"{unit!r}: {half:.3f} s, {whole:.3f} s")
+    assert slow == []

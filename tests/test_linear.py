@@ -25,6 +25,7 @@ from ipyagent.assembly import requests
 from ipyagent.context import gaps, pins
 from ipyagent.memory import freshness, stems
 from ipyagent.practice import boundaries
+from ipyagent.practice.understanding import answer
 from ipyagent.ui import escape, markdown
 
 pytestmark = pytest.mark.skipif(not hasattr(signal, "SIGVTALRM"), reason="guarded by a Unix signal")
@@ -61,12 +62,14 @@ def cost(work: Callable[[str], object], text: str, patience: float = PATIENCE) -
     before = signal.signal(signal.SIGVTALRM, late)
     began = time.thread_time()
     try:
-        signal.setitimer(signal.ITIMER_VIRTUAL, patience)
-        work(text)
+        try:
+            signal.setitimer(signal.ITIMER_VIRTUAL, patience)
+            work(text)
+        finally:
+            signal.setitimer(signal.ITIMER_VIRTUAL, 0)
     except Slow:
         return max(patience, time.thread_time() - began)
     finally:
-        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
         signal.signal(signal.SIGVTALRM, before)
     return time.thread_time() - began
 
@@ -332,4 +335,44 @@ READERS: dict[str, Callable[[str], object]] = {
 def test_what_reads_or_renders_a_hostile_text_is_linear_in_it(name: str) -> None:
     work = READERS[name]
     slow = [(unit, why) for unit in UNITS if (why := grows(work, lambda size, unit=unit: unit * (size // len(unit))))]
+    assert slow == []
+
+
+# ---------------------------------------------------------------------- the practice model
+
+
+def _asked(text: str) -> dict[str, Any]:
+    return {"model": "practice", "tools": TOOLS, "messages": [{"role": "user", "content": text}]}
+
+
+def _told(text: str) -> dict[str, Any]:
+    blocks = [{"type": "text", "text": f"<context>\n{text}\n</context>"}, {"type": "text", "text": "mean of a in df"}]
+    return {"model": "practice", "tools": TOOLS, "messages": [{"role": "user", "content": blocks}]}
+
+
+def _returned(text: str) -> dict[str, Any]:
+    call = {"type": "tool_use", "id": "call", "name": "python", "input": {"code": "df.head()"}}
+    result = {"type": "tool_result", "tool_use_id": "call", "content": text}
+    talk = [("user", "show the mean of a in df by b"), ("assistant", [call]), ("user", [result])]
+    return {"model": "practice", "tools": TOOLS, "messages": [{"role": role, "content": said} for role, said in talk]}
+
+
+TOOLS = [{"name": name, "description": "", "input_schema": {"type": "object"}} for name in ("python", "memory")]
+SAID = (
+    "thank ", " ", "谁 ", "a", "_", "7 ", "(777)", "[", "{", "- [a]", "_ = data.a( ", "a is gone", "gone: a\n",
+    "aa[column].",
+    "<select-memories>", "<select-memories><tools-in-use></tools-in-use><memory-list>\n",
+    "<file path=\"a", "```python\n",
+    "The last request was: “", "<fork-task>\n.\nThe work:\n", "- [a] a",
+    "Turn 7 of the conversation<summary></summary>",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("body", [_asked, _told, _returned])
+def test_the_practice_model_answers_a_hostile_text_in_linear_time(body: Callable[[str], dict[str, Any]]) -> None:
+    slow = [
+        (unit, why)
+        for unit in SAID
+        if (why := grows(lambda text: answer(body(text)), lambda size, unit=unit: unit * (size // len(unit))))
+    ]
     assert slow == []

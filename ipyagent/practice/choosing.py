@@ -151,7 +151,8 @@ def choose(task: Task, text: str, without: str = "", unbound: bool = False) -> G
     else:
         step = yield from task.python(_SEARCH, "Which DataFrames does the user have? I look before I compute.")
         found = reading.literal(step.text)
-        listed, lost = {str(name): (0, 0) for name in found or []}, gone(task.conversation)
+        found = found if isinstance(found, list | tuple) else ()
+        listed, lost = {str(name): (0, 0) for name in found}, gone(task.conversation)
     columns = columns_of(task.known)
     told = bool(names_in(text, listed, columns)) if task.known.cut else any(name not in own for name in listed)
     if task.has("variables") and not told and re.search(r"\bmore: ", step.text):

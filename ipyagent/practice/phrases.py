@@ -25,7 +25,9 @@ _POLITE = re.compile(
     re.I,
 )
 _POLITE_ZH = re.compile(r"^(?:请问|请你|请|麻烦你?|帮我|帮忙|能不能|能否|可以|可不可以|你能|给我|我想要?|我要|替我)+")
-_TAIL = re.compile(r"(?:\s*(?:,?\s*please|,?\s*thanks?(?: you)?|for me|谢谢|好吗|可以吗|行吗))+[\s.!?。！？]*$", re.I)
+_TAIL = re.compile(
+    r"(?:\s*+(?:(?:,\s*+)?(?:please|thanks?(?: you)?)|for me|谢谢|好吗|可以吗|行吗))++[\s.!?。！？]*$", re.I
+)
 
 
 def normal(text: str) -> str:

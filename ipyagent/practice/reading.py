@@ -11,15 +11,17 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
+TRIES = 10
+"""First and last brackets of a result from which a literal is tried to be read."""
 Rows = list[list[str]]
 
 _DENIED = re.compile(r"\bdenied\b|\bwas not run\b|not (?:allowed|permitted)|permission|read[_ -]only mode|拒绝", re.I)
 _ERROR = re.compile(r"^(?:[\w.]+\.)?([A-Z]\w*(?:Error|Exception|Interrupt|Exit|Warning|Failure))(?::\s*(.*))?$")
 _FRAME = re.compile(
-    r"^[\W_]*(?P<name>[^\W\d]\w*)\W.*?\b(?:DataFrame"
-    r"|frame)\b(?:\D*(?P<rows>\d[\d,]*)\s*(?:rows)?\s*[x×,*]\s*(?P<columns>\d+))?"
+    r"^[\W_]*+(?P<name>[^\W\d]\w*)\W.*?\b(?:DataFrame"
+    r"|frame)\b(?:\D*(?P<rows>\d[\d,]{0,14})\s*+(?:rows\s*+)?[x×,*]\s*(?P<columns>\d{1,9}))?"
 )
-_GONE = re.compile(r"\bgone\s*[:：]\s*(?P<listed>.*)|(?P<name>\w+)`? is gone", re.I)
+_GONE = re.compile(r"\bgone\s*[:：]\s*(?P<listed>.*)|(?<!\w)(?P<name>\w+)`? is gone", re.I)
 
 
 def denied(text: str) -> bool:
@@ -39,15 +41,18 @@ def error(text: str) -> tuple[str, str]:
 
 def literal(text: str) -> Any:
     """The Python literal a result ends with (dict, list, tuple, number, text), or None."""
-    for first in ("{", "[", "("):
-        start = text.find(first)
-        while start != -1:
+    text = text.strip()
+    for first, last in ("{}", "[]", "()"):
+        if not text.endswith(last):
+            continue
+        starts = [match.start() for match in re.finditer(re.escape(first), text)]
+        for start in starts if len(starts) <= 2 * TRIES else [*starts[:TRIES], *starts[-TRIES:]]:
             try:
-                return ast.literal_eval(text[start:].strip())
+                return ast.literal_eval(text[start:])
             except (ValueError, SyntaxError, MemoryError, RecursionError):
-                start = text.find(first, start + 1)
+                continue
     try:
-        return ast.literal_eval(text.strip().removeprefix("Out:").strip())
+        return ast.literal_eval(text.removeprefix("Out:").strip())
     except (ValueError, SyntaxError, MemoryError, RecursionError):
         return None
 

@@ -9,12 +9,8 @@ from typing import Any, Final
 
 from . import boundaries
 
-_PARTS: Final = re.compile(
-    r"\s*<select-memories>.*?<tools-in-use>(.*?)</tools-in-use>.*?<memory-list>\n(.*?)\n</memory-list>\s*"
-    r"<user-request>\n(.*)\n</user-request>\s*</select-memories>\s*",
-    re.S,
-)
-_MOST: Final = re.compile(r"(\d+) is the most")
+_REQUEST: Final = re.compile(r"\n</memory-list>\s*+<user-request>\n")
+_MOST: Final = re.compile(r"(?<!\d)(\d{1,9}) is the most")
 _LINE: Final = re.compile(r"- \[([\w-]+)\] (\S.*?) \(([\d:T+-]+)\): (.*)")
 _WORD: Final = re.compile(r"[a-z0-9]+|[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]+")
 _UNSPACED: Final = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")
@@ -35,15 +31,29 @@ def asked(body: Mapping[str, Any]) -> str:
     """The directive to choose among memories in a request body; "" when it is another request."""
     messages = body.get("messages") or []
     texts = boundaries.texts_of(messages[-1]) if messages else []
-    return next((text for text in texts if _PARTS.fullmatch(text)), "")
+    return next((text for text in texts if _parts(text)), "")
+
+
+def _parts(text: str) -> tuple[str, str, str] | None:
+    """The tools in use, the list of memories and the request in a directive; None for other texts."""
+    text = text.strip()
+    if not text.startswith("<select-memories>") or not text.endswith("</select-memories>"):
+        return None
+    tools, closed, rest = text.partition("<tools-in-use>")[2].partition("</tools-in-use>")
+    rest = rest.removesuffix("</select-memories>").rstrip().partition("<memory-list>\n")[2]
+    between = _REQUEST.search(rest)
+    request = rest[between.end() :] if between else ""
+    if not closed or between is None or not request.endswith("\n</user-request>"):
+        return None
+    return tools, rest[: between.start()], request.removesuffix("\n</user-request>")
 
 
 def selected(directive: str) -> str:
     """The answer to the directive: JSON in the format that it asks for."""
-    parts = _PARTS.fullmatch(directive)
+    parts = _parts(directive)
     if parts is None:
         return json.dumps({"memories": []})
-    tools, listed, request = parts.groups()
+    tools, listed, request = parts
     wanted = _words(request)
     most = int(said[1]) if (said := _MOST.search(directive)) else 5
     in_use = {tool.strip() for tool in tools.split(",")}

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ast
 import builtins
+import gc
 import importlib
 import importlib.util
 import pkgutil
@@ -60,6 +61,8 @@ def cost(work: Callable[[str], object], text: str, patience: float = PATIENCE) -
         raise Slow
 
     before = signal.signal(signal.SIGVTALRM, late)
+    gc.collect(0)
+    gc.disable()  # its time depends on all that the process holds
     began = time.thread_time()
     try:
         try:
@@ -70,6 +73,7 @@ def cost(work: Callable[[str], object], text: str, patience: float = PATIENCE) -
     except Slow:
         return max(patience, time.thread_time() - began)
     finally:
+        gc.enable()
         signal.signal(signal.SIGVTALRM, before)
     return time.thread_time() - began
 
@@ -78,7 +82,7 @@ def grows(work: Callable[[str], object], make: Callable[[int], str], patience: f
     """How much longer twice the text takes, "" when that is within GROWTH. Small texts are tried first, and only
     what looks suspicious on them is tried on long ones; of noisy measurements the best counts."""
     large = cost(work, make(12_000), patience)
-    if large < FLOOR / 12 or (large < patience and large < 5.4 * min(cost(work, make(3_000)) for _ in range(2))):
+    if large < FLOOR / 12 or (large < patience and large < 6 * min(cost(work, make(3_000)) for _ in range(2))):
         return ""
     half = whole = 9 * patience
     for _ in range(5):

@@ -21,6 +21,9 @@ from ipyagent.kernel.output import OutputLog
 
 T = TypeVar("T")
 
+INTERRUPTED = 200_000
+"""Characters kept of the output of a run that was interrupted, mostly of an endless loop: each is read several times
+before the turn has ended."""
 _LAST = ("_", "__", "___")
 """The user's last results."""
 
@@ -149,13 +152,14 @@ class _Run:
             error = outcome.error_before_exec or outcome.error_in_exec
         self._capture.report(error)
         added, rebound = _changes(self._names, self._shell)
+        interrupted = self._guard.interrupted or isinstance(error, KeyboardInterrupt)
         return Execution(
-            output=self._log.text(),
+            output=self._log.text(INTERRUPTED if interrupted else None),
             result=self._capture.result,
             displays=self._capture.displays,
             images=self._capture.images,
             error=None if error is None else render_failure(error),
-            interrupted=self._guard.interrupted or isinstance(error, KeyboardInterrupt),
+            interrupted=interrupted,
             seconds=self._seconds,
             added=added,
             rebound=rebound,

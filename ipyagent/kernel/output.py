@@ -129,17 +129,21 @@ class OutputLog:
             self._pending_size = 0
             return f"{text}\n… live output ends here: more than {self._live_limit:,} characters; the run continues …\n"
 
-    def text(self) -> str:
-        """Head and tail of all that was written, the cut named between them."""
+    def text(self, most: int | None = None) -> str:
+        """Head and tail of all that was written, `most` characters of them at most, the cut named between them."""
         with self._lock:
-            tail = "".join(self._tail) + _last_state(self._line)
+            head, tail = "".join(self._head), "".join(self._tail) + _last_state(self._line)
             dropped = self._dropped
-            if self._head_room > 0:
-                return "".join(self._head) + tail
-            if len(tail) > self._tail_room:
+            if self._head_room <= 0 and len(tail) > self._tail_room:
                 dropped += len(tail) - self._tail_room
                 tail = tail[len(tail) - self._tail_room :]
-            return "".join(self._head) + (_cut(dropped) if dropped else "") + tail
+            if most is not None and len(head) + len(tail) > most:
+                written = dropped + len(head) + len(tail)
+                both = head + tail if not dropped else ""
+                head = (both or head)[: most // 2]
+                tail = (both or tail)[-(most - len(head)) :]
+                dropped = written - len(head) - len(tail)
+            return head + (_cut(dropped) if dropped else "") + tail
 
     def _keep(self, text: str) -> None:
         text = self._line + text

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import concurrent.futures
 import queue
+import threading
 from collections import deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExecutor
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -70,8 +72,8 @@ class Crew:
                 self._take_one()
         except BaseException:
             stop()
-            for future in list(self._hand):
-                future.cancel()
+            # some executors ask their scheduler about each and wait for it: nobody waits for that
+            threading.Thread(target=_cancel, args=(list(self._hand),), name="ipyagent-cancel", daemon=True).start()
             raise
         finally:
             if self._executor is not self._given:
@@ -187,6 +189,12 @@ def width_of(executor: Executor) -> int:
     """How many tasks to have in hand at once."""
     told = getattr(executor, "_max_workers", None)  # threads, processes, ipyparallel
     return told if isinstance(told, int) and told > 0 else MANY
+
+
+def _cancel(futures: list[Future[Outcome]]) -> None:
+    with suppress(Exception):  # the executor was closed meanwhile, in whatever way it has of saying so
+        for future in futures:
+            future.cancel()
 
 
 def lost(task: Task, why: str) -> Outcome:

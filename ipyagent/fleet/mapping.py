@@ -23,6 +23,7 @@ from ipyagent.fleet.place import here
 from ipyagent.fleet.progress import Progress, progress_for
 from ipyagent.fleet.task import Task
 from ipyagent.journal.events import Mode
+from ipyagent.kernel.dispatcher import interruption
 from ipyagent.nofollow import names, private_folder, reading, remove, write_atomically
 from ipyagent.trust import is_signed, signature
 
@@ -38,6 +39,9 @@ STOP = "stop"
 """What is signed of a sign to stop: its name."""
 OLD = 3_600.0
 """Seconds after which the sign to stop of an earlier run is taken away."""
+
+
+INTERRUPTED = "agent_map was interrupted; what is done is kept, and the same call goes on from there"
 
 
 def agent_map(
@@ -153,6 +157,8 @@ def agent_map(
     try:
         with ONE_RUN.lent():
             crew.work(tasks, lambda: _say_stop(stop, project.user, whole.progress.say))
+    except KeyboardInterrupt:  # in one line: where it met us, and the executor's own frames, help nobody
+        raise interruption(INTERRUPTED) from None
     finally:
         whole.close()
         if executor is None:
@@ -166,7 +172,7 @@ def _in_batches(clerk: Clerk, jobs: list[Job], whole: Whole) -> list[dict[str, A
     except KeyboardInterrupt:
         if clerk.on_its_way:
             whole.progress.say("the batch continues at the server: the same call again fetches its answers")
-        raise
+        raise interruption(INTERRUPTED) from None
     finally:
         whole.close()
     return whole.rows()

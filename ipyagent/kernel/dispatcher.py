@@ -336,9 +336,8 @@ class MainThread:
         return turn.result()
 
 
-def interruption() -> KeyboardInterrupt:
+def interruption(words: str = "the agent was interrupted") -> KeyboardInterrupt:
     """KeyboardInterrupt as IPython shows it in one line: where our own frames stood helps nobody."""
-    words = "the agent was interrupted"
     interruption = KeyboardInterrupt(words)
     interruption._render_traceback_ = lambda: [f"KeyboardInterrupt: {words}"]  # type: ignore[attr-defined] # IPython's
     return interruption

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import _thread
 import json
+import os
+import signal
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -268,3 +270,34 @@ def test_without_a_key_each_row_says_what_to_set(project: Path) -> None:
     (row,) = agent_map(["hello"], model="claude-sonnet-5-5", retries=0)
     assert row["status"] == "failed"
     assert "ANTHROPIC_API_KEY" in row["error"]
+
+
+class Slow(Future[Any]):
+    """Its scheduler is asked for each that is to be cancelled, as Dask's is."""
+
+    def cancel(self) -> bool:
+        time.sleep(0.01)
+        return super().cancel()
+
+
+class Scheduler(Executor):
+    """Takes everything and does nothing."""
+
+    def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> Future[Any]:
+        return Slow()
+
+
+def test_an_interrupt_is_one_line_and_waits_for_no_scheduler(project: Path) -> None:
+    hit: list[float] = []
+
+    def interrupt() -> None:
+        time.sleep(1.0)
+        hit.append(time.monotonic())
+        os.kill(os.getpid(), signal.SIGINT)
+
+    threading.Thread(target=interrupt).start()
+    with pytest.raises(KeyboardInterrupt) as caught:
+        agent_map([f"prompt {n}" for n in range(300)], Scheduler(), model="practice", progress=False)
+    assert time.monotonic() - hit[0] < 1.0  # it takes three seconds to cancel them all
+    (line,) = caught.value._render_traceback_()  # type: ignore[attr-defined] # IPython's
+    assert "the same call goes on from there" in line

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -30,6 +31,7 @@ from ipyagent.journal.events import (
     UserSaid,
 )
 from ipyagent.journal.protocols import Answer
+from ipyagent.kernel.output import OutputLog
 from ipyagent.loop.budget import spent_today
 from ipyagent.practice.replies import Reply, calls, fault, text, tool
 
@@ -357,3 +359,39 @@ def test_a_slow_disk_holds_up_neither_the_stop_nor_the_panel(
     assert [type(event) for event in rig.events()].count(TurnEnded) == 2
     rig.server.script(text("fine"))
     assert rig.turn().text == "fine"
+
+
+def test_an_endless_loop_that_prints_keeps_200_000_characters_and_names_the_rest(rig: Rig) -> None:
+    rig.server.script(tool("python", {"code": "started.set()\nwhile True:\n    print('a line of output ' * 50)"}))
+    rig.agent.shell.user_ns["started"] = started = threading.Event()
+
+    def stop() -> None:
+        assert started.wait(10)
+        time.sleep(1.5)  # megabytes
+        rig.agent.stop()
+
+    threading.Thread(target=stop).start()
+    assert rig.turn("go").status == "stopped"
+    (folder,) = rig.folder.glob(".ipyagent/sessions/*/tool-results")
+    (file,) = folder.iterdir()
+    assert 190_000 < file.stat().st_size < 210_000
+    assert "characters of output left out here" in file.read_text()
+
+
+def test_what_is_kept_of_an_interrupted_run_is_its_head_and_its_tail_with_the_cut_counted() -> None:
+    for bound, lines in ((100, 5), (100, 50), (1_000, 50), (1_000, 500)):
+        log = OutputLog(bound)
+        for number in range(lines):
+            log.write(f"line {number}\n")
+        written = "".join(f"line {number}\n" for number in range(lines))
+        for most in (None, 40, 200, 5_000):
+            got = log.text(most)
+            cut = re.search(r"\n… ([\d,]+) characters of output left out here …\n", got)
+            if cut is None:
+                assert got == written
+                continue
+            head, tail = got[: cut.start()], got[cut.end() :]
+            assert written.startswith(head)
+            assert written.endswith(tail)
+            assert len(head) + len(tail) + int(cut[1].replace(",", "")) == len(written)
+            assert most is None or len(head) + len(tail) <= most

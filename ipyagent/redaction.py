@@ -377,12 +377,17 @@ def _known(text: str, data: bytes) -> Iterator[tuple[str, int, int]]:
                 yield "a Discord token", *found.span()
 
 
+_COLOUR = re.compile(r"\[[0-9;:]{0,16}[A-Za-z]\Z")
+
+
 def _begins(text: str, at: int) -> bool:
-    """Whether a key may begin here: not in the middle of a word, unless that is an escape (`\\n`, `%3D`)."""
+    """Whether a key may begin here: not in the middle of a word, unless that is an escape (`\\n`, `%3D`, a colour)."""
     before = text[max(0, at - 3) : at]
     if not before or not before[-1].isalnum() or not before[-1].isascii():
         return True
-    return before[-2:] in ("\\n", "\\t", "\\r") or re.fullmatch(r"%[0-9A-Fa-f]{2}", before) is not None
+    if before[-2:] in ("\\n", "\\t", "\\r") or re.fullmatch(r"%[0-9A-Fa-f]{2}", before) is not None:
+        return True
+    return _COLOUR.search(text, max(0, at - 18), at) is not None
 
 
 _BEARER = re.compile(r"(?i)bearer[ :=]{1,20}['\"]?(?P<value>[\w.~+/=-]{12,4000})")
@@ -801,7 +806,7 @@ _STARTS = tuple(sorted({begin for _, begin, _ in _FORMATS} | {"://", "/api/webho
 _BEGUN = re.compile("|".join(re.escape(begin) for begin in reversed(_STARTS)) + r"|\d{8,10}:AA")
 _PREFIXES = frozenset(begin[:size] for begin in _STARTS for size in range(1, len(begin)))
 _LONGEST = max(map(len, _STARTS))
-_BOT = re.compile(r"(?<![A-Za-z0-9])\d{1,10}(?::A?)?\Z")
+_BOT = re.compile(r"(?<!\d)\d{1,10}(?::A?)?\Z")
 _OPEN_VALUE = re.compile(
     r"[\w.\-]{0,34}['\"`*\\]{0,3}[ \t]{0,200}(?:(?:[:：]=?|==?>?|is|ist|i|是|は|→)\*{0,2}[ \t]{0,200}"
     r"(?:\\?['\"`]+[^'\"`\n]*|[^\s'\"`,;]*))?\Z"

@@ -250,3 +250,12 @@ def test_finding_secrets_is_linear_in_hostile_text(work: Callable[[str], object]
         else:
             slow.append(f"{unit!r}: {half:.3f} s, {whole:.3f} s")
     assert slow == []
+
+
+@pytest.mark.parametrize("key", [ANTHROPIC, GITHUB, STRIPE, TELEGRAM])
+@pytest.mark.parametrize("before", ["\x1b[31m", "\x1b[1;38;5;9m", "\\u001b[0m", "\\n", "%3D"])
+def test_a_colour_or_an_escape_before_a_key_does_not_hide_it(key: str, before: str) -> None:
+    text = f"error: {before}{key}\x1b[0m\n"
+    assert key not in redacted(text)[0]
+    stream = Stream(Redactor())
+    assert key not in "".join([*map(stream.feed, text), stream.end()])

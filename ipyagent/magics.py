@@ -205,7 +205,8 @@ class Extension:
             turn = self._prepared(chosen, cell)
             if turn is not None:
                 self._after(await turn.run(), chosen)
-        except asyncio.CancelledError:  # an interrupt came before SIGINT was ours: ipykernel cancels what awaits
+        except (asyncio.CancelledError, KeyboardInterrupt):
+            # the first: it came before SIGINT was ours, and ipykernel cancels what awaits
             raise interruption() from None
 
     def context(self, line: str) -> None:
@@ -325,8 +326,18 @@ class Extension:
 
 
 def _called(method: Callable[..., Any]) -> Callable[..., Any]:
-    """A function of its own around a method, which takes a docstring."""
-    return lambda line, cell=None: method(line) if cell is None else method(line, cell)
+    """A function of its own around a method, which takes a docstring. An interrupt, wherever it meets us, is one line:
+    IPython takes seconds to colour our frames, and the cell is not idle before that."""
+
+    def call(line: str, cell: str | None = None) -> Any:
+        try:
+            return method(line) if cell is None else method(line, cell)
+        except KeyboardInterrupt:
+            from ipyagent.kernel.dispatcher import interruption
+
+            raise interruption() from None
+
+    return call
 
 
 def _say(line: str) -> None:

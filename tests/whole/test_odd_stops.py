@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import os
 import queue
+import signal
+import statistics
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from random import Random
 
 import pytest
 from kernels import Kernel
@@ -203,3 +207,55 @@ def test_an_interrupt_of_the_very_first_cell_is_one_line(tmp_path: Path, wait: f
         server.script(text("all is well"))
         assert kernel.run("%%agent\nand now?").errors == []
         assert server.refused == []
+
+
+SIGNALS = int(os.environ.get("IPYAGENT_SIGNALS", "300"))
+"""The whole measurement is 2,000."""
+IDLE = 1.0
+"""Seconds to idle on a machine that does nothing else; the test allows a loaded one twice that."""
+NOT_OURS = {"KeyboardInterrupt", "CancelledError"}
+"""Between our handler and the cell's end ipykernel's own one cancels the awaiting cell."""
+
+
+def test_an_interrupt_at_any_instruction_of_a_turns_start_never_hangs_the_kernel(tmp_path: Path) -> None:
+    random, waits, ends = Random(16), [], Counter[str]()
+    with PracticeServer() as server, kernel_on(server, tmp_path) as kernel:
+        pid = kernel.eval("__import__('os').getpid()")
+        took = min(kernel.run(f"%%agent\nhello {number}").seconds for number in range(4))
+        for number in range(SIGNALS):
+            moment = random.uniform(0.0, took * (0.5 if number % 4 else 1.2))  # three of four in the first half
+            sent: list[float] = []
+
+            def act(kernel: Kernel, moment: float = moment, sent: list[float] = sent) -> None:
+                time.sleep(moment)
+                sent.append(time.monotonic())
+                os.kill(pid, signal.SIGINT)
+
+            if number % 3:
+                code = f"%%agent\nhello {number}"
+            else:  # the blocking door
+                code = f"get_ipython().run_cell_magic('agent', '', 'hello {number}')"
+            try:
+                cell = kernel.run(code, act=act, timeout=20.0)
+            except queue.Empty:  # ipykernel's, see above; the cell is idle
+                ends["reply lost"] += 1
+                continue
+            assert cell.latency is not None
+            waits.append(cell.latency - moment)
+            assert set(cell.errors) <= NOT_OURS, cell.errors
+            ends["interrupted" if cell.errors else "whole"] += 1
+            # colouring frames of ours takes IPython seconds; one may be hit on its way out
+            ends["shown with our frames"] += any("ipyagent/" in line for line in cell.reply.get("traceback", ()))
+        try:
+            kernel.run("pass")
+        except ValueError as broken:
+            if "Invalid Signature" not in str(broken):
+                raise
+        server.script(text("all is well"))
+        assert kernel.run("%%agent\nand now?").errors == []
+        assert kernel.eval("get_ipython()._ipyagent_extension.agent_now.busy") is False
+    print(f"{SIGNALS} signals: {dict(ends)}, idle after {statistics.median(waits):.3f} s, at most {max(waits):.3f} s")
+    assert ends["interrupted"] > SIGNALS / 4
+    assert ends["reply lost"] < SIGNALS / 20
+    assert ends["shown with our frames"] <= SIGNALS / 100
+    assert max(waits) < 2 * IDLE

@@ -480,6 +480,7 @@ _BEFORE_ROW = re.compile(r" {1,12}\d{0,9}\t|(?:[^\s:,|]{1,300}[:-])?\d{1,9}[:-]|
 """What read_file, `cat -n`, `grep -n` and `diff` put before a line."""
 _NAME_CELL = re.compile(r"[^\W\d][\w .\-]{0,40}")
 _HEAD_CELL = re.compile(r"[\w .\-/#%°€$£&]{0,60}(?:\([\w /%]{0,20}\))?")
+_NO_HEAD = re.compile(r"[=:{}<>\[\]!?\\@]")
 _RULE = re.compile(r"[\s|+:=\-─━═┄╌│┆┃║┌┐└┘├┤┬┴┼╞╡╪╭╮╰╯╒╕╘╛┏┓┗┛┡┩╇]*")
 _BARS = re.compile(r"[|│┆┃║]")
 _GAPS = re.compile(r"\S+(?: \S+)*")
@@ -540,6 +541,8 @@ def _columns(text: str, low: bytes, places: list[tuple[int, int]]) -> tuple[list
 def _head(line: str) -> _Table | None:
     """The line as the head of a table with a secret's column; None when it is none."""
     line, shift = _bare(line)
+    if _NO_HEAD.search(line):
+        return None
     for separator in ("\t", "|", ",", ";", " "):
         if separator == "|" and not _BARS.search(line):
             continue
@@ -672,6 +675,8 @@ def _is_value(value: str, strength: int, *, sure: bool) -> bool:
 def _beside(line: str) -> tuple[int, int] | None:
     """The secret in a line of two cells whose first one names it, as in a printed Series."""
     bare, shift = _bare(line)
+    if len(bare) > 600:
+        return None
     for separator in ("\t", "|", " "):
         if separator not in bare or (separator == " " and "  " not in bare.strip()):
             continue

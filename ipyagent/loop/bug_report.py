@@ -16,7 +16,7 @@ import msgspec
 
 from ipyagent.journal.protocols import Request
 from ipyagent.nofollow import names, remove, write_atomically
-from ipyagent.redaction import mask, mask_named
+from ipyagent.redaction import mask, mask_named, name_strength
 from ipyagent.version import __version__
 
 PACKAGES = ("anthropic", "httpx2", "ipykernel", "ipython", "ipywidgets", "jupyterlab", "msgspec")
@@ -25,14 +25,13 @@ LONGEST_DATA = 200
 MOST_REPORTS = 5
 """Of a session: what fails again and again fails in the same way, and a report has a whole request."""
 _NAME = re.compile(r"bug-report-(\d{1,12})\.json")
-_SECRET_NAME = re.compile(r"KEY|TOKEN|SECRET|PASSW|CREDENTIAL", re.IGNORECASE)
 
 
 def write_report(
     folder: Path, number: int, what: str, request: Request | None = None, environ: Mapping[str, str] = os.environ
 ) -> str:
     """Write `bug-report-<number>.json` beside the transcript; the half sentence that names it."""
-    held = [value for name, value in environ.items() if _SECRET_NAME.search(name) and len(value) >= 8]
+    held = [value for name, value in environ.items() if name_strength(name) and len(value) >= 8]
     report = {
         "what": what,
         "versions": {"ipyagent": __version__, "python": platform.python_version(), **_versions()},

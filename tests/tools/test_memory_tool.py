@@ -16,7 +16,7 @@ from filelock import FileLock
 from tools_workspace import ShellWorkspace
 
 from ipyagent.config import IPyAgent
-from ipyagent.errors import AgentError, ToolFailure
+from ipyagent.errors import AgentError, MemoryRefused, ToolFailure
 from ipyagent.headers import read_headed
 from ipyagent.journal.events import Event, MemorySaved, ToolReturned, UserSaid
 from ipyagent.journal.protocols import REPLY
@@ -577,6 +577,25 @@ def test_moving_a_memory_to_another_scope_loses_nothing_that_stands_there(desk: 
     assert one(desk, "b.md", "user") == ("feedback", "said")
     desk.do(command="rename", old_path="/memories/user/b.md", new_path="/memories/project/b.md")
     assert one(desk, "b.md") == ("feedback", "said"), "the record goes along"
+
+
+def test_moving_a_memory_to_another_scope_never_deletes_what_was_written_meanwhile(desk: Desk) -> None:
+    here, later, noticed = address("/memories/project/a.md"), header("feedback", "Written meanwhile."), []
+    store = desk.memories.store("project")
+    store.write("a.md", header("feedback", SAID), expected=None, by="user")
+
+    def another_writes(line: str) -> None:
+        """The move has read the memory by now and has not deleted it yet."""
+        noticed.append(line)
+        store.change("a.md", lambda _: later, by="user")
+
+    access = MemoryAccess(desk.memories, by="user", record=desk.saved.append, notice=another_writes)
+    with pytest.raises(MemoryRefused, match="changed meanwhile"):
+        access.rename(here, address("/memories/user/a.md"))
+    assert len(noticed) == 1
+    assert store.read("a.md").text == later
+    assert desk.memories.store("user").list() == [], "half a move is none"
+    assert desk.saved == []
 
 
 def test_a_forged_memory_is_not_moved_to_the_users_folder_by_the_agent(desk: Desk) -> None:

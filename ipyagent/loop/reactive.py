@@ -35,13 +35,6 @@ async def ask_or_compact(session: Session, engine: Engine) -> Reply:
     after a compaction. Raises ModelError as `ask` does."""
     try:
         reply = await ask(session)
-    except BadRequest as problem:
-        # a wording that nobody knew: near the window it is tried once with less
-        tokens = session.view.count().tokens
-        near = tokens >= NEAR_WINDOW * session.state(tokens).window
-        if not near or not session.setting("layer_reactive") or await engine.compact("reactive") is None:
-            raise problem from None
-        return await _ask_again(session)
     except (PromptTooLong, TooLarge) as problem:
         if not session.setting("layer_reactive"):
             raise
@@ -50,6 +43,13 @@ async def ask_or_compact(session: Session, engine: Engine) -> Reply:
         made = await engine.compact("reactive", gap=gap)
         if made is None and session.view.count().tokens >= before:
             raise _set_aside(session, problem) from None
+        return await _ask_again(session)
+    except BadRequest as problem:
+        # a wording that nobody knew: near the window it is tried once with less
+        tokens = session.view.count().tokens
+        near = tokens >= NEAR_WINDOW * session.state(tokens).window
+        if not near or not session.setting("layer_reactive") or await engine.compact("reactive") is None:
+            raise problem from None
         return await _ask_again(session)
     if reply.said.stop_reason == "model_context_window_exceeded" and session.setting("layer_reactive"):
         calls = any(block["type"] == "tool_use" for block in reply.said.blocks)

@@ -27,6 +27,7 @@ from ipyagent.context import gaps, pins
 from ipyagent.memory import freshness, stems
 from ipyagent.practice import boundaries
 from ipyagent.practice.understanding import answer
+from ipyagent.tools import shell_deletes
 from ipyagent.ui import escape, markdown
 
 pytestmark = pytest.mark.skipif(not hasattr(signal, "SIGVTALRM"), reason="guarded by a Unix signal")
@@ -42,6 +43,8 @@ MOST = 120
 METHODS = ("search", "match", "fullmatch", "finditer", "findall", "sub", "subn", "split")
 
 BOUNDED = {
+    "ui.joined._EXPORT": "our own scripts",
+    "ui.look:24": "our own style sheet",
     "tools.changes._COMMENT": "lines of at most 120 characters",
     "tools.changes._REST": "lines of at most 120 characters",
     "tools.changes._REST_ALONE": "lines of at most 120 characters",
@@ -309,6 +312,7 @@ def test_every_pattern_is_linear_in_the_text_it_is_used_on() -> None:
 # ---------------------------------------------------------------------- renderers and readers
 
 UNITS = (
+    "drop/*a*/\n", "drop/*", "drop--", "truncate/*a*/", "update a set b=",
     "[a](", "[a](<b", "![a](", "[a]:", "](", "](:", "[a](\\", "[a](b ", "[", "]", "![", "<", "<a ", "<!--", "&", "&#58",
     "`a", "``a`", "*a", "**a*", "_a_", "~~a", "\\", "| a | b |\n", "> ", "- ", "- a\n", "# a\n", "\n", "[a]: b\n",
     "[\n",
@@ -326,6 +330,7 @@ def _headers(text: str) -> None:
 
 
 READERS: dict[str, Callable[[str], object]] = {
+    "shell_deletes.sql_danger": shell_deletes.sql_danger,
     "markdown.render": markdown.render, "markdown.harmless": markdown.harmless, "markdown.split": markdown.split,
     "escape.exact": escape.exact, "escape.output": escape.output, "freshness.named_in": freshness.named_in,
     "gaps.stated_gap": gaps.stated_gap, "stems.stem": stems.stem, "headers": _headers,

@@ -59,22 +59,29 @@ _VERBS: dict[str, tuple[str, str]] = {
 }  # fmt: skip
 """Words behind a command's name with which it deletes, and why that is told."""
 _RECURSIVE = frozenset("chmod chown chgrp setfacl chattr".split())
-_GAP = r"(?:\s|/\*.*?\*/|--[^\n]*\n)+"
+_COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
+_GAP = r"(?:\s|--[^\n]{0,4000}\n)++"
 _NAME = r"[\w.\"`]{1,80}"
 SQL = re.compile(
     rf"\b(?:drop{_GAP}(?:table|database|schema|view|materialized|index|user|role|column|keyspace|collection)"
     rf"|delete{_GAP}from|truncate{_GAP}table)\b"
-    rf"|\bupdate{_GAP}{_NAME}{_GAP}set{_GAP}{_NAME}\s*=(?![^;]*\bwhere\b)",
+    rf"|\bupdate{_GAP}{_NAME}{_GAP}set{_GAP}{_NAME}\s*=(?![^;]{{0,4000}}\bwhere\b)",
     re.IGNORECASE | re.DOTALL,
 )
 _TRUNCATE = rf"truncate{_GAP}{_NAME}(?:\s+(?:cascade|restrict))?"
 _TRUNCATES = re.compile(rf"\b{_TRUNCATE}", re.IGNORECASE | re.DOTALL)
-_ONLY_TRUNCATES = re.compile(rf"\s*{_TRUNCATE}\s*;?\s*", re.IGNORECASE | re.DOTALL)
+_ONLY_TRUNCATES = re.compile(rf"\s*{_TRUNCATE}\s*+(?:;\s*+)?", re.IGNORECASE | re.DOTALL)
 _CLIENTS = re.compile(r"\b(?:psql|mysql|mariadb|duckdb|cqlsh|sqlcmd|clickhouse|clickhouse-client|bq|usql|snowsql)\b")
 
 
 def sql_danger(text: str) -> str:
     """Why SQL in a command or a string of code destroys; "" when it does not."""
+    end = text.rfind("*/") + 2 if "*/" in text else 0  # beyond it no comment ends
+    without = _COMMENT.sub(" ", text[:end]) + text[end:]
+    return _sql_danger(text) or (_sql_danger(without) if without != text else "")
+
+
+def _sql_danger(text: str) -> str:
     found = SQL.search(text) or _ONLY_TRUNCATES.fullmatch(text)
     if found is None and _CLIENTS.search(text):
         found = _TRUNCATES.search(text)

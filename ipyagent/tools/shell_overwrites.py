@@ -177,7 +177,7 @@ def _edited(arguments: Sequence[str], folder: Path) -> str:
     """`sed`: files changed in place without a copy, and those that `w` writes."""
     in_place = any(re.fullmatch(r"-[nErsuz]*i|--in-p[lace]*", word) for word in arguments)
     words = arguments if in_place else ()
-    written = [tail.strip() for word in arguments for tail in re.findall(r"(?=[wW][ \t]+([^\n;}]+))", word)]
+    written = [tail.strip() for word in arguments for tail in re.findall(r"(?=[wW][ \t]+([^\n;}]{1,4096}))", word)]
     return next((word for word in (*words, *written) if not word.startswith("-") and has_content(word, folder)), "")
 
 

@@ -31,7 +31,7 @@ _ANYWHERE = frozenset("docker podman fd fdfind direnv tmux screen bwrap proot fi
 """Those whose command may stand behind any number of words of their own."""
 _FROM_INPUT = frozenset("xargs parallel sem rush".split())
 _SETTING = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=")
-_SED_RUNS = re.compile(r"(?:^|[;{}\d$/])\s*e(?:\s|$)|^s(.).*\1.*\1[gpimIM\d]*e")
+_SED_RUNS = re.compile(r"(?:^|[;{}\d$/])\s*e(?:\s|$)|^s(.)(?:(?!\1).)*+\1.*\1[gpimIM\d]{0,20}e")
 _STRINGS = {
     "env": ("-S", "--split-string"), "script": ("-c", "--command"), "flock": ("-c", "--command"), "trap": ("",),
     "alias": ("",), "watch": ("",), "ssh": ("",), "parallel": ("",), "coproc": ("",), "hyperfine": ("",),

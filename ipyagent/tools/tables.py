@@ -36,7 +36,7 @@ MISSING = frozenset(
 """Texts that pandas reads as missing."""
 _CELL = 80
 _INTEGER = re.compile(r"[+-]?[0-9]{1,400}")
-_NUMBER = re.compile(r"[+-]?(?:(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:e[+-]?[0-9]+)?|inf(?:inity)?)", re.I)
+_NUMBER = re.compile(r"[+-]?(?:(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:e[+-]?[0-9]+)?|inf(?:inity)?)", re.I)
 _QUOTED = re.compile(r"'([^']+)'")
 _SEPARATORS = "\t;|,"
 

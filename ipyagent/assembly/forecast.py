@@ -80,6 +80,7 @@ def _price(session: Session, usage: Usage) -> str:
     if not cost:
         return ""
     how = f"{usage.cache_read:,} tokens read from the cache, {usage.cache_write:,} written to it"
+    how += f", {usage.input:,} beside it" if usage.input else ""
     how = how if session.setting("prompt_cache") else "the cache is off"
     if practice:
         return f", which costs nothing (on {LESSON_MODEL} it would be about ${cost:.4f}: {how}; and its answer)"
@@ -106,8 +107,12 @@ def usage_of(session: Session, order: ForkOrder) -> Usage:
     said = estimate_text(order.directive)
     if not session.setting("prompt_cache"):
         return Usage(input=prompt + said)
-    written = min(rest, prompt) + said
-    return Usage(cache_read=prompt + said - written, cache_write=written, cache_write_1h=written if ttl == "1h" else 0)
+    new, once = min(rest, prompt), order.permit is None or order.enough is not None
+    written = new + said if order.by_server or not once else 0  # one request marks nothing for others to read
+    return Usage(
+        input=0 if written else new + said, cache_read=prompt - new, cache_write=written,
+        cache_write_1h=written if ttl == "1h" else 0,
+    )
 
 
 def _tokens(message: dict[str, Any]) -> int:

@@ -34,6 +34,7 @@ NOT_FOR_PROJECTS: Mapping[str, str] = {
     "allowed_folders": _RIGHTS,
     "trust_all": _RIGHTS,
     "redact_secrets": "a project cannot have your secrets sent",
+    "project": "a project cannot say where it is",
     "memory_dir": _MEMORY,
     "memory_per_worktree": _MEMORY,
     "max_cost": _MONEY,

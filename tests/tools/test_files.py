@@ -434,7 +434,7 @@ def test_a_file_cut_short_by_a_line_that_stands_for_the_rest_is_asked_about(work
     permissions.remember("write_file(a.py)", session=True)
     asked = permissions.decide(write_file, short, workspace, can_ask=True)
     assert isinstance(asked, Ask)
-    assert asked.question.title == f"Overwrite a.py? ({why})"
+    assert (asked.question.title, asked.danger) == ("Overwrite a.py?", why)
     assert "-line_39 = 39" in asked.question.text
     for mode in ("auto", "ask"):
         permissions.mode = mode

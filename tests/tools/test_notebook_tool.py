@@ -321,7 +321,7 @@ def test_an_edit_under_an_open_page_is_asked_for_in_every_mode(workspace: ShellW
         workspace.pages[path] = where
         asked = permissions.decide(notebook, edit, workspace, can_ask=True)
         assert isinstance(asked, Ask)
-        assert words in asked.question.title
+        assert words in asked.danger
         assert asked.pattern == "notebook(n.ipynb while open in a page)"
         refused = permissions.decide(notebook, edit, workspace, can_ask=False)
         assert isinstance(refused, Deny)

@@ -173,7 +173,8 @@ def test_no_descriptor_is_left_open(workspace: ShellWorkspace) -> None:
 def test_the_question_is_the_command_in_full(workspace: ShellWorkspace) -> None:
     command = "echo " + "x" * 5_000
     asked = shell.question({"command": command, "description": "Build it"}, workspace)
-    assert (asked.title, asked.text, asked.language) == ("Build it", command, "bash")
+    assert (asked.title, asked.text, asked.language) == ("Run this command?", command, "bash")
+    assert asked.said == "Build it"
 
 
 def test_a_repositorys_fsmonitor_does_not_run(workspace: ShellWorkspace) -> None:

@@ -194,19 +194,19 @@ class Extension:
         """`%%agent` at top level: the same, awaited."""
         from ipyagent.kernel.interrupts import raising_sigint
 
-        if not cell.strip():
-            line, cell = one_line(line)
-        chosen = parse(line)
-        with raising_sigint():
-            self._imported()
-        from ipyagent.kernel.dispatcher import interruption
-
         try:
+            if not cell.strip():
+                line, cell = one_line(line)
+            chosen = parse(line)
+            with raising_sigint():
+                self._imported()
             turn = self._prepared(chosen, cell)
             if turn is not None:
                 self._after(await turn.run(), chosen)
         except (asyncio.CancelledError, KeyboardInterrupt):
             # the first: it came before SIGINT was ours, and ipykernel cancels what awaits
+            from ipyagent.kernel.dispatcher import interruption
+
             raise interruption() from None
 
     def context(self, line: str) -> None:

@@ -167,7 +167,7 @@ def test_eight_at_once_one_stopped_one_failing_one_hung(make_rig: Make) -> None:
     until(lambda: not rig.server.open_streams)
     ended = {one for one in psutil.Process().children() if one.status() == psutil.STATUS_ZOMBIE}
     assert set(psutil.Process().children()) - ended <= processes, "a process is left"
-    served = "process_request_thread"  # of the test's own server: they end with their connections
+    served = "ipyagent-practice"  # of the test's own server: they end with their connections
     left = [thread.name for thread in set(threading.enumerate()) - threads if served not in thread.name]
     known = ("-beside_", "ipyagent-practice")
     assert [name for name in left if not any(part in name for part in known)] == [], "a thread is left"

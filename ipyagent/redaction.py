@@ -285,6 +285,7 @@ def _all(text: str, environ: Mapping[str, str], *, strict: bool = False) -> Iter
         for found in _PRIVATE.finditer(text):
             if runs := list(_BODY.finditer(found["value"])):
                 yield "a private key", found.start("value"), found.start("value") + runs[-1].end()
+        yield from _ends_of_keys(text)
     yield from _known(text, data)
     for name, value in secret_variables(environ):
         for at in _places(text, value):
@@ -303,6 +304,20 @@ def _all(text: str, environ: Mapping[str, str], *, strict: bool = False) -> Iter
         yield from _random(text)
 
 
+def _ends_of_keys(text: str) -> Iterator[tuple[str, int, int]]:
+    """The lines of a private key whose beginning is not there."""
+    for at in _places(text, "-----END"):
+        stop = text.rfind("\n", 0, at)
+        while stop > 0 and "PRIVATE KEY" in text[at : at + 60]:
+            start = text.rfind("\n", max(0, stop - 400), stop) + 1
+            line, shift = _bare(text[start:stop])
+            if not _KEY_LINE.fullmatch(line) or _marked(line):
+                break
+            yield "a private key", start + shift, start + shift + len(line)
+            stop = start - 1
+
+
+_KEY_LINE = re.compile(r"[A-Za-z0-9+/]{4,100}={0,2}")
 _URL_PASSWORD = re.compile(r"://[^\s/:@\"'<>]{0,200}:(?P<value>[^\s/@\"'<>]{1,500})@(?=[\w\[])")
 
 
@@ -700,6 +715,22 @@ _STANDS_IN = re.compile(r"\[secret: [^\]\n]{1,80}, \d[\d,]* characters\]|[^\s…
 def secret_mark(kind: str, length: int) -> str:
     """What stands in the place of a secret that was taken out of a text: `[secret: API key, 51 characters]`."""
     return f"[secret: {_ARTICLE.sub('', kind)}, {length:,} characters]"
+
+
+EDGE = 400
+"""Characters at a cut that are left out as well when no blank is nearer: half a secret is one that nobody knows."""
+
+
+def before_cut(text: str) -> str:
+    """The head of a text that was cut, up to its last whole word."""
+    at = max(map(text.rfind, " \n\t", (max(0, len(text) - EDGE),) * 3))
+    return text[: at + 1] if at >= 0 else text
+
+
+def after_cut(text: str) -> str:
+    """The tail of a text that was cut, from its first whole word."""
+    found = [at for at in (text.find(blank, 0, EDGE) for blank in " \n\t") if at >= 0]
+    return text[min(found) :] if found else text
 
 
 def stand_ins(text: str) -> list[str]:

@@ -11,6 +11,8 @@ import threading
 import time
 from collections import deque
 
+from ipyagent.redaction import after_cut, before_cut
+
 _ESCAPE = re.compile(
     r"\x1b(?:"
     r"\[[0-?]*[ -/]*[@-~]"  # CSI: colours, cursor
@@ -143,7 +145,11 @@ class OutputLog:
                 head = (both or head)[: most // 2]
                 tail = (both or tail)[-(most - len(head)) :]
                 dropped = written - len(head) - len(tail)
-            return head + (_cut(dropped) if dropped else "") + tail
+            if not dropped:
+                return head + tail
+            written = dropped + len(head) + len(tail)
+            head, tail = before_cut(head), after_cut(tail)
+            return head + _cut(written - len(head) - len(tail)) + tail
 
     def _keep(self, text: str) -> None:
         text = self._line + text

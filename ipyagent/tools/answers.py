@@ -16,6 +16,7 @@ from ipyagent.errors import ToolFailure
 from ipyagent.journal.events import Block
 from ipyagent.journal.protocols import Live, ToolOutput
 from ipyagent.journal.tokens import prose_chars
+from ipyagent.redaction import after_cut, before_cut
 
 LONG_EDGE = 1_568
 """Pixels: larger pictures are scaled down by the server anyway (Messages API documentation)."""
@@ -48,11 +49,11 @@ def capped(text: str, limit: int) -> str:
     """`text` in at most `limit` characters and a note: head and tail, what was cut in between."""
     if len(text) <= limit:
         return text
-    head = limit * 2 // 3
-    tail = limit - head
-    cut = len(text) - head - tail
-    lines = text.count("\n", head, len(text) - tail)
-    return f"{text[:head]}\n[… {cut:,} characters ({lines:,} lines) cut here …]\n{text[-tail:]}"
+    first = limit * 2 // 3
+    head, tail = before_cut(text[:first]), after_cut(text[len(text) - limit + first :])
+    cut = len(text) - len(head) - len(tail)
+    lines = text.count("\n", len(head), len(text) - len(tail))
+    return f"{head}\n[… {cut:,} characters ({lines:,} lines) cut here …]\n{tail}"
 
 
 def fitting(lines: Sequence[str], most: int) -> int:

@@ -8,6 +8,8 @@ import os
 import threading
 from collections import deque
 
+from ipyagent.redaction import after_cut, before_cut
+
 
 class Capture:
     """Reads a pipe's `descriptor` to its end and closes it. Keeps the first two thirds of `keep`
@@ -67,5 +69,7 @@ class Capture:
         with self._lock:
             tail = "".join(self._tail)[-self._tail_most :]
             head = "".join(self._head)
-            cut = self._total - len(head) - len(tail)
-            return f"{head}\n[… {cut:,} characters cut here …]\n{tail}" if cut > 0 else head + tail
+            if self._total <= len(head) + len(tail):
+                return head + tail
+            head, tail = before_cut(head), after_cut(tail)
+            return f"{head}\n[… {self._total - len(head) - len(tail):,} characters cut here …]\n{tail}"

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from test_secrets_everywhere import CELLS, KINDS, TABLES
 
 import ipyagent
+from ipyagent.kernel.output import OutputLog
 from ipyagent.redaction import (
     Redactor,
     Stream,
@@ -26,6 +27,7 @@ from ipyagent.redaction import (
     stand_ins,
     without_keys,
 )
+from ipyagent.tools.answers import capped
 
 ANTHROPIC = "sk-ant-" + "api03-" + "Qm4NcYh3Jd6Gs1Pu5EZq7XkV2m9TfLw4Rb8aZ9"
 GITHUB = "ghp_" + "aB3dE6gH9jK2mN5pQ8sT1vW4yZ7aB3dE6gH9"
@@ -259,3 +261,25 @@ def test_a_colour_or_an_escape_before_a_key_does_not_hide_it(key: str, before: s
     assert key not in redacted(text)[0]
     stream = Stream(Redactor())
     assert key not in "".join([*map(stream.feed, text), stream.end()])
+
+
+def test_no_half_of_a_secret_is_left_at_a_cut() -> None:
+    for room in range(30, 150):
+        for made in (capped(f"begin {'word ' * 4}{GITHUB} {'word ' * 30}{STRIPE} end", room), _logged(room)):
+            for key in (GITHUB, STRIPE):
+                assert not any(key[at : at + 6] in redacted(made)[0] for at in range(4, len(key) - 6)), made
+
+
+def _logged(room: int) -> str:
+    log = OutputLog(room)
+    for word in f"begin {'word ' * 4}{GITHUB} {'word ' * 30}{STRIPE} end".split():
+        log.write(f"{word} ")
+    return log.text()
+
+
+def test_the_end_of_a_private_key_is_one_without_its_beginning() -> None:
+    said = f"    7\t{BODY}    8\t{BODY}    9\tMIIE9a==\n   10\t-----END EC PRIVATE KEY-----\nafter"
+    made, kinds = redacted(said)
+    assert len(kinds) == 3
+    assert BODY.strip() not in made
+    assert made.endswith("-----END EC PRIVATE KEY-----\nafter")

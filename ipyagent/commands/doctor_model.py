@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 from ipyagent.agent import Agent
 from ipyagent.assembly.wiring import address_of
 from ipyagent.commands.finding import Finding
-from ipyagent.errors import ModelError
+from ipyagent.errors import ModelError, SettingError
 
 PATIENCE = 1.0
 """Seconds that finding a server and its taking a connection may last together."""
@@ -27,7 +27,7 @@ USUAL = "https://api.anthropic.com"
 
 def connection(agent: Agent, shell: Any) -> Iterator[Finding]:
     """Whether there are credentials, and whether somebody listens where requests go."""
-    from ipyagent.model.client import has_credentials
+    from ipyagent.model.client import AnthropicModel, has_credentials
     from ipyagent.model.connect import LOCAL, PRACTICE
 
     if agent.model == PRACTICE:
@@ -42,7 +42,8 @@ def connection(agent: Agent, shell: Any) -> Iterator[Finding]:
             mend = "set ANTHROPIC_API_KEY or ANTHROPIC_BASE_URL, or try it offline: %agent model practice"
             yield Finding("bad", "connection", "no key and no server", mend)
             return
-    except ModelError as problem:
+        _ = AnthropicModel(endpoint).client  # as a turn makes it
+    except (ModelError, SettingError) as problem:
         yield Finding("bad", "connection", str(problem))
         return
     if endpoint.provider != "anthropic":

@@ -19,7 +19,7 @@ import msgspec
 from ipyagent.errors import AuthenticationFailed, ModelError, NoCredentials, PromptTooLong, SettingError, Unreachable
 from ipyagent.journal.protocols import ModelEvent, ModelInfo, Reply, Request, Waiting
 from ipyagent.model.capabilities import LONG_BETA, Capabilities, resolve, split_suffix
-from ipyagent.model.endpoint import BAD_KEY, HINT, READ_ONCE, Endpoint, is_loopback, keyring_key
+from ipyagent.model.endpoint import BAD_KEY, HINT, READ_ONCE, Endpoint, is_loopback, keyring_key, unusable_variable
 from ipyagent.model.failures import Refusal, asked_wait, back_off, failure, is_transient, reason_of
 from ipyagent.model.models_api import ModelsApi
 from ipyagent.model.reading import Reading
@@ -344,6 +344,10 @@ def _make_client(endpoint: Endpoint) -> anthropic.AsyncAnthropic:
     import httpx2
 
     common: dict[str, Any] = {"max_retries": 0, "timeout": anthropic.Timeout(endpoint.timeout, connect=5.0)}
+    address = endpoint.base_url or os.environ.get("ANTHROPIC_BASE_URL", "") if endpoint.provider == "anthropic" else ""
+    near = is_loopback(address)
+    if not near and (wrong := unusable_variable(address)):
+        raise SettingError(wrong)
     if endpoint.provider != "anthropic":
         name = {"bedrock": "AsyncAnthropicBedrock", "vertex": "AsyncAnthropicVertex"}[endpoint.provider]
         try:
@@ -355,7 +359,7 @@ def _make_client(endpoint: Endpoint) -> anthropic.AsyncAnthropic:
         return made  # type: ignore[no-any-return] # the clouds' clients have the same methods
     if endpoint.base_url:
         common["base_url"] = endpoint.base_url.rstrip("/").removesuffix("/v1")
-    if is_loopback(common.get("base_url") or os.environ.get("ANTHROPIC_BASE_URL", "")):
+    if near:
         # a proxy of the environment is for the world outside, it could not reach this machine
         common["http_client"] = anthropic.DefaultAsyncHttpxClient(trust_env=False)
     key = endpoint.api_key

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from importlib.util import find_spec
 from ipaddress import ip_address
 from urllib.parse import urlsplit
 
@@ -61,5 +62,69 @@ def is_loopback(address: str) -> bool:
     try:
         host = urlsplit(address).hostname or ""
         return host == "localhost" or ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def unusable_variable(address: str) -> str:
+    """One line that names the proxy or certificate variable with which no client for `address` can be made, and what
+    to do; "" when there is none. No value that may hold a password is shown."""
+    return _unusable_proxy() or _unusable_certificates(address)
+
+
+def _unusable_proxy() -> str:
+    from urllib.request import getproxies
+
+    import httpx2
+
+    proxies = getproxies()
+    passed_by = [entry.strip() for entry in proxies.get("no", "").split(",") if entry.strip()]
+    if "*" in passed_by:
+        return ""
+    for scheme in ("http", "https", "all"):
+        value, name = proxies.get(scheme, ""), _variable(f"{scheme}_proxy")
+        if not value:
+            continue
+        try:
+            socks = httpx2.Proxy(value if "://" in value else f"http://{value}").url.scheme.startswith("socks")
+        except (httpx2.InvalidURL, ValueError):
+            return f"{name} is no address of a proxy: set it like http://HOST:PORT, or unset it"
+        if socks and find_spec("socksio") is None:
+            return f"{name} names a SOCKS proxy, which needs one more package: pip install socksio, or unset {name}"
+    for entry in passed_by:
+        try:
+            httpx2.URL(entry if "://" in entry else f"all://[{entry}]" if _is_ipv6(entry) else f"all://*{entry}")
+        except httpx2.InvalidURL:
+            name = _variable("no_proxy")
+            mend = "write IPv6 addresses without brackets and leave out IPv6 ranges, as in localhost,::1"
+            return f"{name} has an entry that cannot be used, {without_keys(entry)!r}: {mend}"
+    return ""
+
+
+def _unusable_certificates(address: str) -> str:
+    import ssl
+
+    if file := os.environ.get("SSL_CERT_FILE"):
+        try:
+            ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(cafile=file)
+        except OSError as problem:
+            reason = "it holds no certificates" if isinstance(problem, ssl.SSLError) else problem.strerror
+            return f"SSL_CERT_FILE={file} cannot be used ({reason}): set it to a PEM file of certificates, or unset it"
+        return ""
+    folders = os.environ.get("SSL_CERT_DIR")
+    if not folders or address.startswith("http://") or any(map(os.path.isdir, folders.split(os.pathsep))):
+        return ""
+    # nothing complains of it when a client is made: each request would fail
+    return f"SSL_CERT_DIR={folders} is no folder: set it to a folder of certificates, or unset it"
+
+
+def _variable(name: str) -> str:
+    """How a proxy variable is spelt here; the lower case counts first."""
+    return next((each for each in (name, name.upper()) if os.environ.get(each)), f"the system's setting {name}")
+
+
+def _is_ipv6(entry: str) -> bool:
+    try:
+        return ip_address(entry.split("/")[0]).version == 6
     except ValueError:
         return False

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -21,14 +22,20 @@ from ipyagent.practice.server import PracticeServer
 LINE = re.compile(r"[✓!✗] [a-z ]{1,12} +\S")
 
 
-def told(folder: Path, **environ: str) -> tuple[int, list[str]]:
-    """Exit status and lines of the command."""
-    without = {name: value for name, value in os.environ.items() if not name.startswith(("ANTHROPIC_", "IPYAGENT_"))}
-    home = {"IPYAGENT_HOME": str(folder / ".home"), "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(
-        [sys.executable, "-m", "ipyagent", "doctor"], cwd=folder, env={**without, **home, **environ},
+def run(folder: Path, *words: str, **environ: str) -> subprocess.CompletedProcess[str]:
+    """A Python of its own in `folder`, of whose environment only `environ` concerns models and the network."""
+    ours = re.compile(r"ANTHROPIC_|IPYAGENT_|SSL_CERT_|\w+_proxy$", re.IGNORECASE)
+    without = {name: value for name, value in os.environ.items() if not ours.match(name)}
+    homes = {"IPYAGENT_HOME": str(folder / ".home"), "IPYTHONDIR": str(folder / ".ipython"), "PYTHONPATH": str(ROOT)}
+    return subprocess.run(
+        [sys.executable, "-m", *words], cwd=folder, env={**without, **homes, **environ},
         capture_output=True, text=True, timeout=60, check=False,
     )  # fmt: skip
+
+
+def told(folder: Path, **environ: str) -> tuple[int, list[str]]:
+    """Exit status and lines of the command."""
+    done = run(folder, "ipyagent", "doctor", **environ)
     assert done.stderr == ""
     return done.returncode, done.stdout.splitlines()
 
@@ -118,6 +125,54 @@ def test_a_server_that_is_not_there_and_an_address_with_v1_are_named(
     monkeypatch.setenv("ANTHROPIC_BASE_URL", f"{gone}/v1")
     mark, words = checks(tmp_path, model="claude-sonnet-5-5")["connection"]
     assert (mark, "without /v1" in words) == ("bad", True)
+
+
+UNUSABLE = [
+    ("ALL_PROXY", "socks5://user:hidden-word@localhost:1", "pip install socksio"),
+    ("https_proxy", "http://user:hidden-word@host:port", "like http://HOST:PORT"),
+    ("HTTP_PROXY", "gopher://user:hidden-word@host", "like http://HOST:PORT"),
+    ("NO_PROXY", "localhost,[::1]", "'[::1]': write IPv6 addresses without brackets"),
+    ("no_proxy", "10.0.0.0/8,::1,fe80::/10", "'fe80::/10': write IPv6"),
+    ("SSL_CERT_FILE", "/not/there.pem", "No such file"),
+    ("SSL_CERT_FILE", __file__, "it holds no certificates"),
+    ("SSL_CERT_DIR", "/not/there", "is no folder"),
+]
+
+
+@pytest.mark.parametrize(("name", "value", "mend"), UNUSABLE)
+def test_a_proxy_or_certificate_variable_that_cannot_be_used_is_named_alike_by_doctor_and_a_turn(
+    name: str, value: str, mend: str, tmp_path: Path
+) -> None:
+    if "socks" in value and find_spec("socksio"):
+        pytest.skip("SOCKS works here")
+    environ = {name: value, "ANTHROPIC_API_KEY": KEY}
+    status, lines = told(tmp_path, **environ)
+    line = named(lines, "connection")
+    assert (status, line[0]) == (1, "✗")
+    words = line.split(maxsplit=2)[2]
+    assert words.startswith(name)
+    assert mend in words
+    asked = "get_ipython().run_line_magic('load_ext', 'ipyagent'); get_ipython().run_cell_magic('agent', '', 'hello')"
+    done = run(tmp_path, "IPython", "--no-banner", "--colors=NoColor", "-c", asked, **environ)
+    shown = done.stdout + done.stderr
+    assert words in shown
+    assert "Traceback" not in shown
+    assert "Exception ignored" not in shown
+    assert "hidden-word" not in shown + "".join(lines)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"NO_PROXY": "localhost,127.0.0.1,::1,10.0.0.0/8,*.example.org,.example.com,http://example.net"},
+        {"NO_PROXY": "*", "ALL_PROXY": "socks5://localhost:1"},
+        {"HTTPS_PROXY": "localhost:3128", "ALL_PROXY": ""},
+        {"SSL_CERT_DIR": f"/not/there{os.pathsep}{os.path.dirname(__file__)}"},
+    ],
+)
+def test_variables_with_which_a_client_can_be_made_are_not_complained_of(said: dict[str, str], tmp_path: Path) -> None:
+    _, lines = told(tmp_path, ANTHROPIC_API_KEY=KEY, **said)
+    assert named(lines, "connection")[0] != "✗"
 
 
 @pytest.mark.parametrize("address", ["localhost:11434", "http://127.0.0.1:99999", "http://[::1", "file:///etc"])

@@ -85,7 +85,7 @@ def test_what_the_server_refuses_is_one_line_with_what_to_do(place: Room, name: 
     line = only(place, "%%agent\nhello", replies)
     assert line.startswith("TurnFailed: ")
     assert happened in line
-    assert do in line
+    assert do in line or "was set aside: " in line  # with a long <context> it is larger than the line in its place
 
 
 LINES = {

@@ -99,7 +99,6 @@ class Session:
         """Work that goes on after the turn, on the agent thread."""
         self.watch = watch or CacheWatch()
         self._lock = Lock()
-        self._syncing = asyncio.Lock()
         self._firsts: list[Callable[[], Awaitable[None]]] = []
         self._model: Model | None = None
         self._permissions: Permissions | None = None
@@ -336,8 +335,7 @@ class Session:
     async def synced(self) -> None:
         """Have the journal on the disk itself, while the agent thread goes on: nobody knows how long a disk takes.
         Raises JournalError."""
-        async with self._syncing:  # in the order in which they asked: calls side by side begin in theirs
-            await asyncio.to_thread(self.journal.sync)
+        await asyncio.to_thread(self.journal.sync)
 
     def end(self, ended: TurnEnded) -> TurnEnded:
         """Journal the end of a turn and have it on the disk."""

@@ -100,7 +100,9 @@ def test_only_a_clear_yes_allows(lines: list[str], answer: Answer) -> None:
     assert "always for python" in prompts[0]
 
 
-def test_the_question_shows_every_row_and_every_hidden_character() -> None:
+def test_the_question_shows_every_row_and_every_hidden_character(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "100")  # whatever the tests run in
+    monkeypatch.setenv("LINES", "40")
     made, file, prompts = surface(*["", "y"] * 50)
     code = "\n".join(f"step_{n}('{'x' * 200}')" for n in range(300)) + "\n# \x1b[8mhidden\u202e"
     assert asyncio.run(made.ask(asked(code=code))) == Answer("once")

@@ -76,9 +76,10 @@ class Child:
 
     def stop(self, why: str) -> None:
         """End it; its calls are closed. `why` is for its parent. On the agent thread."""
-        if self.running and self.work is not None and not self.why:
+        if self.running and not self.why:
             self.why = why
-            self.work.cancel()
+            if self.work is not None:
+                self.work.cancel()
 
     def tell(self, letter: Letter) -> bool:
         """Have a letter delivered before its next request; whether it still runs."""

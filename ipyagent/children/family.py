@@ -114,20 +114,26 @@ class Family:
         if not order.prompt.strip():
             raise ToolFailure("`prompt` is empty: say what the sub-agent is to do")
         child, fresh = self._made(order)
-        point = self._points.point(call) if child.kind.fork and fresh else 0
-        child.scope, context = await self._nursery.scope(child)
-        self.session.record(
-            ChildStarted(
-                child=child.id, name=child.name, kind=child.kind.name, task=child.task, call=call,
-                model=child.kind.model, background=child.background, resumed=not fresh,
+        self._running[child.id] = child  # before anything is awaited: its name is taken
+        try:
+            point = self._points.point(call) if child.kind.fork and fresh else 0
+            child.scope, context = await self._nursery.scope(child)
+            self.session.record(
+                ChildStarted(
+                    child=child.id, name=child.name, kind=child.kind.name, task=child.task, call=call,
+                    model=child.kind.model, background=child.background, resumed=not fresh,
+                )
             )
-        )
-        self._running[child.id] = child
+        except BaseException:
+            del self._running[child.id]
+            raise
         child.work = asyncio.create_task(
             self._live(child, order.prompt, workspace, call, point, context, fresh=fresh),
             name=f"ipyagent sub-agent {child.name}",
         )
         child.work.add_done_callback(lambda _: self._never_began(child))
+        if child.why:  # it was stopped while it was being made
+            child.work.cancel()
         if child.background:
             return started_words(child)
         try:

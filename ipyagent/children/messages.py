@@ -97,7 +97,7 @@ class SessionMail:
             raise ToolFailure(f"no sub-agent {to!r} is running; running: {known}")
         neighbour = await asyncio.to_thread(self._neighbours.find, to)
         if neighbour is None:
-            names = [*(each.name for each in family.running()), *await asyncio.to_thread(self._neighbours.names)]
+            names = [*sorted(each.name for each in family.running()), *await asyncio.to_thread(self._neighbours.names)]
             raise ToolFailure(_nobody(to, names))
         if found := find_secrets(f"{order.summary}\n{said}"):
             raise ToolFailure(f"the message holds {found[0].kind}; secrets are not sent: say where it stands instead")
@@ -150,7 +150,7 @@ class ChildMail:
         siblings = [each for each in family.running() if each is not child]
         chosen = [each for each in siblings if to in ALL or to in (each.name, each.id)]
         if not chosen and to not in ALL:
-            raise ToolFailure(_nobody(to, [PARENT, *(each.name for each in siblings)]))
+            raise ToolFailure(_nobody(to, [PARENT, *sorted(each.name for each in siblings)]))
         return _told(session, chosen, letter, call, "no other sub-agent is running; your parent is `parent`")
 
     def _home(self, letter: Letter) -> None:

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     import psutil
 
 MARK = "IPYAGENT_COMMAND"
-"""Environment variable with the random mark of the command or run that started a process."""
+"""Environment variable with the random mark of the command or run that started a process. Once set here it is never
+taken out but emptied: whoever goes through `os.environ` on another thread would stumble over a name that is gone."""
 PATIENCE = 0.1
 """Seconds between asking a process to end and ending it."""
 _GRAIN = 1.0
@@ -123,7 +124,7 @@ class Brood:
     may be called from any thread while it is entered, and do nothing otherwise.
 
     A process is the run's when it carries the run's mark (set in `os.environ` while the run's own threads start
-    something, taken out while another thread does), when it reported its fork, when it is in a session that one of
+    something, emptied while another thread does), when it reported its fork, when it is in a session that one of
     these led, or descends from one of these. While no other thread has started a process, every new child is. On
     Linux the orphans of the run become our children (PR_SET_CHILD_SUBREAPER) and so stay findable.
     """
@@ -150,7 +151,7 @@ class Brood:
         self._reader, self._writer = os.pipe()
         os.set_blocking(self._reader, False)
         os.set_blocking(self._writer, False)
-        self._environ = os.environ.get(MARK)
+        self._environ = os.environ.get(MARK, "")
         self._entered = True
         _running.append(self)
         os.environ[MARK] = self._own
@@ -159,10 +160,7 @@ class Brood:
 
     def __exit__(self, *error: object) -> None:
         _running.remove(self)
-        if self._environ is None:
-            os.environ.pop(MARK, None)
-        else:
-            os.environ[MARK] = self._environ
+        os.environ[MARK] = self._environ
         if not _running:
             _adopt_orphans(False)
         with self._looking:
@@ -235,7 +233,7 @@ class Brood:
         """A thread is about to start a process: whether it will carry the run's mark."""
         if self._is_stranger():
             self._foreign += 1
-            os.environ.pop(MARK, None)
+            os.environ[MARK] = ""
             return
         if os.environ.get(MARK) != self._own:
             os.environ[MARK] = self._own

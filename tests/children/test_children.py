@@ -112,6 +112,14 @@ def test_a_name_that_is_none_is_refused_in_the_childs_code(rig: FamilyRig) -> No
     assert "choose another name" in returned.blocks[0]["text"]
 
 
+def test_those_started_at_once_for_the_same_task_have_names_of_their_own(rig: FamilyRig) -> None:
+    rig.rules["begin"] = asks(*(order("count rows", f"part {n}") for n in range(4)))
+    for n in range(4):
+        rig.rules[f"part {n}"] = lambda body, made: text("done")
+    rig.turn("begin")
+    assert {event.name for event in rig.of(ChildStarted)} == {f"count-rows{end}" for end in ("", "-2", "-3", "-4")}
+
+
 def test_eight_at_once_one_stopped_one_failing_one_hung(make_rig: Make) -> None:
     rig = make_rig(child_silence=1.5, request_timeout=15.0)
     rig.turn("hello")  # what is there for good is there now

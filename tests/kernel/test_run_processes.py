@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import threading
 import time
 from collections.abc import Iterator
 
 import psutil
 import pytest
 from kernels import Kernel
+
+from ipyagent.kernel.processes import Brood
 
 # ruff: noqa: E501 - one shape a line
 TIME = 20_000 + os.getpid()
@@ -184,3 +188,31 @@ def test_a_run_that_ends_by_itself_leaves_its_server_running_and_no_zombies(kern
     assert len(sleeping(TIME)) == 1
     assert kernel.eval(f"str({zombies})") == before
     kernel.run("server.kill(); server.wait()")
+
+
+def test_other_threads_go_through_the_environment_while_code_starts_processes() -> None:
+    over, faults = threading.Event(), list[Exception]()
+
+    def reads() -> None:
+        while not over.is_set():
+            try:
+                dict(os.environ)
+            except Exception as problem:  # noqa: BLE001 - what it met is what the test is about
+                faults.append(problem)
+
+    def starts() -> None:
+        while not over.is_set():
+            subprocess.run(["true"], check=True)
+
+    threads = [threading.Thread(target=work) for work in (reads, starts)]
+    for thread in threads:
+        thread.start()
+    try:
+        for _ in range(8):
+            with Brood():
+                subprocess.run(["true"], check=True)
+    finally:
+        over.set()
+        for thread in threads:
+            thread.join()
+    assert faults == []

@@ -165,23 +165,24 @@ def _polars_options() -> Callable[[], None]:
     if not least and not direct:
         return _nothing
 
-    def get(name: str) -> Any:
-        return config.state().get(name)
+    # what is not set is set behind `os.environ`: a name that comes and goes there makes other threads stumble who go
+    # through it, and the tables in HTML, which read it there, stay as wide as they are
+    unset = {name: value for name, value in least.items() if name not in os.environ}
+    restore = _swap(
+        {name: least[name] for name in least if name not in unset} | direct,
+        lambda name: config.state().get(name),
+        lambda name, value: getattr(config, name)(value) if name in direct else os.environ.__setitem__(name, value),
+    )
+    for name, text in unset.items():
+        os.putenv(name, text)
 
-    def put(name: str, value: Any) -> None:
-        if name.startswith("set_"):
-            getattr(config, name)(value)
-        else:
-            _environment(name, value)
+    def undo() -> None:
+        restore()
+        for name in unset:
+            if name not in os.environ:  # else the code has set it
+                os.unsetenv(name)
 
-    return _swap({**least, **direct}, get, put)
-
-
-def _environment(name: str, value: str | None) -> None:
-    if value is None:
-        os.environ.pop(name, None)
-    else:
-        os.environ[name] = value
+    return undo
 
 
 def _whole(text: Any) -> int | None:

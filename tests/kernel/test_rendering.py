@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -79,6 +80,21 @@ def test_display_options_of_the_user_hide_no_figures_and_stay_as_they_were(shell
         pd.reset_option("display")
         np.set_printoptions(precision=8, threshold=1000, formatter=None)
         pl.Config.restore_defaults()
+
+
+def test_options_nobody_set_widen_a_table_without_a_name_that_comes_and_goes_in_the_environment(shell: Any) -> None:
+    shell.user_ns["many"] = pl.DataFrame({f"c{n}": [n + 0.5] for n in range(12)})
+    before, look = set(os.environ), "import os\nprint('names', sorted(os.environ))\nmany"
+    text = told(shell, look)
+    assert "4.5" in text
+    assert "POLARS_" not in text
+    assert (set(os.environ), "4.5" in str(shell.user_ns["many"])) == (before, False)
+    told(shell, "pl.Config.set_tbl_cols(39)")
+    try:
+        assert "4.5" in str(shell.user_ns["many"]), "the code's own setting stays"
+    finally:
+        pl.Config.restore_defaults()
+    assert "4.5" not in str(shell.user_ns["many"])
 
 
 def test_options_that_the_code_sets_stay_and_wider_ones_are_kept(shell: Any) -> None:

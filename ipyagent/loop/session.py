@@ -99,6 +99,8 @@ class Session:
         """Work that goes on after the turn, on the agent thread."""
         self.watch = watch or CacheWatch()
         self._lock = Lock()
+        self._syncing: asyncio.Task[None] | None = None
+        """A pass to the disk that has not begun: whatever is journalled by now will be in it."""
         self._firsts: list[Callable[[], Awaitable[None]]] = []
         self._model: Model | None = None
         self._permissions: Permissions | None = None
@@ -334,7 +336,13 @@ class Session:
 
     async def synced(self) -> None:
         """Have the journal on the disk itself, while the agent thread goes on: nobody knows how long a disk takes.
-        Raises JournalError."""
+        Those that ask at once share one pass and go on in the order in which they asked. Raises JournalError."""
+        if self._syncing is None or self._syncing.get_loop() is not asyncio.get_running_loop():
+            self._syncing = asyncio.ensure_future(self._sync())
+        await asyncio.shield(self._syncing)
+
+    async def _sync(self) -> None:
+        self._syncing = None
         await asyncio.to_thread(self.journal.sync)
 
     def end(self, ended: TurnEnded) -> TurnEnded:

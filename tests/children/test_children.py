@@ -367,12 +367,14 @@ def test_a_running_child_has_a_progress_line_of_the_cheapest_model(make_rig: Mak
 def test_a_progress_line_out_of_form_is_made_of_the_call(make_rig: Make) -> None:
     rig = make_rig(child_progress=0.3)
     rig.rules["go"] = asks(order("sum up", "slow job"))
-    rig.rules["slow job"] = works("import time\ntime.sleep(1.2)")
+    rig.shell.user_ns["wait"] = lambda: until(lambda: "Running code" in [line.text for line in rig.of(ChildProgress)])
+    rig.rules["slow job"] = works("wait()")  # the call runs until a look has fallen into it
     rig.rules["<doing>"] = lambda body, made: text("I cannot tell you anything about that, but it is going well.")
-    rig.turn("go")
-    lines = [line.text for line in rig.of(ChildProgress)]
-    # on a busy machine the first look comes before the call
-    assert lines in (["Running code"], ["Waiting for the model", "Running code"])
+    assert rig.turn("go").status == "finished"
+    (started,) = rig.of(ChildStarted)
+    (returned,) = (event for event in rig.child_events(started.child) if isinstance(event, ToolReturned))
+    assert not returned.is_error
+    assert [line.text for line in rig.of(ChildProgress) if line.at <= returned.at][-1] == "Running code"
 
 
 def test_newest_words_skip_context() -> None:

@@ -78,9 +78,11 @@ def test_what_the_user_said_is_saved_and_told_with_its_undo(room: ExtractRoom) -
 
 def test_what_it_took_is_told_in_full_also_what_was_written_to_the_cache(room: ExtractRoom) -> None:
     agent = room.agent()
-    room.turn(agent, "I am a surgeon. We always report medians, never means. Hello!")
+    long = text("Medians are robust. " * 300)  # the fork is the first that sends it, and the next turn reads it
+    room.turn(agent, "I am a surgeon. We always report medians, never means. Hello!", long)
     usages = [event.usage for event in room.events(agent, ForkEnded)]
     assert sum(usage.cache_read for usage in usages) > 500
+    assert sum(usage.cache_write for usage in usages) > 500
     said = next(line for line in run_memory(agent, "stats").splitlines() if "extraction: " in line)
     assert re.findall(r"([\d,]+) (input|read from cache|written to it|output)\b", said) == [
         (f"{sum(getattr(usage, name) for usage in usages):,}", word)

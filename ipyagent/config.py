@@ -13,7 +13,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from traitlets import Bool, Enum, Float, Int, List, TraitError, TraitType, Unicode
+from traitlets import Bool, Dict, Enum, Float, Int, List, TraitError, TraitType, Unicode
 from traitlets.config import Configurable
 
 from ipyagent.errors import SettingError
@@ -55,6 +55,11 @@ class IPyAgent(Configurable):
         0.0, min=0.0, help="US dollars for one request before it pauses with a question; 0: no limit."
     ).tag(config=True)
     max_cost_per_day = Float(0.0, min=0.0, help="US dollars a day over all sessions; 0: no limit.").tag(config=True)
+    price = Dict(
+        value_trait=List(Float(min=0.0), minlen=2, maxlen=4), key_trait=Unicode(),
+        help="US dollars a million tokens, by a model's name: in and out, and of cache reads and writes where they "
+        "are known, as in {\"qwen3\": [0.5, 2.0]}; before what a server tells and what is known.",
+    ).tag(config=True)  # fmt: skip
     rerun = Enum(
         ("ask", "always", "never"),
         "ask",
@@ -383,6 +388,8 @@ def _wanted(trait: TraitType[Any, Any]) -> str:
             return f"one of {', '.join(value for value in trait.values or () if value)}"
         case List():
             return 'a list like ["one", "two"]'
+        case Dict():
+            return 'an object like {"name": [0.5, 2.0]}'
         case Int(min=least, max=most):
             return f"a whole number of at least {least}" if most is None else f"a whole number from {least} to {most}"
         case Float(min=least):

@@ -39,6 +39,7 @@ NOT_FOR_PROJECTS: Mapping[str, str] = {
     "memory_per_worktree": _MEMORY,
     "max_cost": _MONEY,
     "max_cost_per_day": _MONEY,
+    "price": "a project cannot say what you pay",
     "max_turns": _MONEY,
     "rerun": _MONEY,
     "children_at_once": _MONEY,

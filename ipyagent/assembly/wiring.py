@@ -13,7 +13,7 @@ from ipyagent.model.capabilities import resolve
 from ipyagent.model.client import AnthropicModel
 from ipyagent.model.connect import Connections
 from ipyagent.model.endpoint import Endpoint
-from ipyagent.model.prices import cheapest_of
+from ipyagent.model.prices import cheapest_of, told_prices
 
 USUAL_OUTPUT = 32_000
 """Largest reply in tokens that is asked for unless the setting says otherwise."""
@@ -79,7 +79,8 @@ def endpoint_of(settings: IPyAgent) -> Endpoint:
 
 
 def limits_of(settings: IPyAgent, options: Options, info: ModelInfo) -> Limits:
-    """The numbers one turn keeps to."""
+    """The numbers one turn keeps to, and from here on the prices that the user sets."""
+    told_prices.set(settings.price)
     return Limits(
         max_turns=options.max_turns or settings.max_turns,
         max_tokens=settings.max_output or min(info.max_output, USUAL_OUTPUT),

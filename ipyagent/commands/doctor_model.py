@@ -140,8 +140,9 @@ def _unreachable(address: str) -> str:
 
 def model(agent: Agent, shell: Any) -> Iterator[Finding]:
     """Window and price, as far as they are known without asking the server."""
-    from ipyagent.model.prices import price_of
+    from ipyagent.model.prices import price_of, told_prices
 
+    told_prices.set(agent.settings.price)
     settings, known = agent.settings, agent.info
     chosen = settings.model or os.environ.get("ANTHROPIC_MODEL") or settings.served
     if address_of(settings) and not chosen and known.source != "Models API":
@@ -155,7 +156,8 @@ def model(agent: Agent, shell: Any) -> Iterator[Finding]:
     if agent.model == "practice" or agent.model.startswith("local:"):
         words += "; costs nothing"
     elif price is None:
-        words += "; no price known: costs are not shown"
+        words += "; no price known: costs are not shown, limits count the most expensive known (IPyAgent.price sets it)"
     else:
         words += f", ${price.input:g} and ${price.output:g} a million tokens in and out"
+        words += f" ({price.source})" if price.source else ""
     yield Finding("ok", "model", words)

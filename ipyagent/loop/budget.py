@@ -13,7 +13,7 @@ from pathlib import Path
 
 from ipyagent.journal.events import LayerFailed, PermissionAnswered, PermissionAsked
 from ipyagent.loop.session import Session
-from ipyagent.model.prices import DEAREST, price_of
+from ipyagent.model.prices import DEAREST, cost_of
 from ipyagent.project import update_object
 
 DEAR = 10
@@ -119,6 +119,8 @@ class Budget:
         """Ask the user when a limit is reached; the line that ends the turn, "" to go on."""
         if not (self._turn or self._day):
             return ""
+        if cost_of(self._session.info.model) is None:  # before the first dollar, not after it
+            self._tell_unpriced(self._session.info.model)
         cost = self._session.turn_at_most
         day = self._before + cost
         about = self._unpriced()
@@ -139,14 +141,20 @@ class Budget:
         session = self._session
         if session.turn_cost is not None:
             return ""
-        if "price" not in session.told:
-            session.told.add("price")
-            name = session.info.model
-            of = name if price_of(name) is None else f"a model that works for {name}"
-            dearest = f"${DEAREST.input:g} a million in, ${DEAREST.output:g} out"
-            why = f"No price is known for {of}: limits count its tokens like the most expensive known ones ({dearest})"
-            session.record(LayerFailed(layer="budget", why=why))
+        name = session.info.model
+        self._tell_unpriced(name if cost_of(name) is None else f"a model that works for {name}")
         return "up to "
+
+    def _tell_unpriced(self, name: str) -> None:
+        if "price" in self._session.told:
+            return
+        self._session.told.add("price")
+        dearest = f"${DEAREST.input:g} a million in, ${DEAREST.output:g} out"
+        why = (
+            f"No price is known for {name}: limits count its tokens like the most expensive known ones ({dearest}); "
+            "IPyAgent.price sets it"
+        )
+        self._session.record(LayerFailed(layer="budget", why=why))
 
     async def _ask(self, line: str) -> bool:
         surface = self._session.surface

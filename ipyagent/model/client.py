@@ -20,9 +20,18 @@ from ipyagent.errors import AuthenticationFailed, ModelError, NoCredentials, Pro
 from ipyagent.journal.protocols import ModelEvent, ModelInfo, Reply, Request, Waiting
 from ipyagent.model.capabilities import LONG_BETA, Capabilities, resolve, split_suffix
 from ipyagent.model.endpoint import BAD_KEY, HINT, READ_ONCE, Endpoint, is_loopback, keyring_key, unusable_variable
-from ipyagent.model.failures import Refusal, asked_wait, back_off, failure, is_transient, reason_of
+from ipyagent.model.failures import (
+    Refusal,
+    asked_wait,
+    back_off,
+    failure,
+    is_lasting,
+    is_transient,
+    reason_of,
+    told_within,
+)
 from ipyagent.model.models_api import ModelsApi
-from ipyagent.model.reading import Reading
+from ipyagent.model.reading import Reading, events_of
 from ipyagent.model.request_body import body_of, has_marks
 from ipyagent.redaction import without_keys
 
@@ -157,12 +166,13 @@ class AnthropicModel:
 
         began, reading = time.monotonic(), Reading()
         stream = await self._open(request)
-        broken = "" if _is_stream(stream) else f"{self.shown} does not answer as a Messages API server"
+        broken = "" if _may_answer(stream) else f"{self.shown} does not answer as a Messages API server"
         async with stream, aclosing(self._raw(stream)) as raws:
             try:
                 async for raw in raws:
                     if "error" in raw and raw.get("type", "error") == "error":
-                        broken = self._broken_off(raw["error"], reading, request.model)
+                        whole = not _is_stream(stream)
+                        broken = self._broken_off(raw["error"], reading, request.model, whole=whole)
                         break
                     for event in reading.take(raw):
                         yield event
@@ -179,7 +189,7 @@ class AnthropicModel:
             broken = "the reply is empty"
         reply = reading.reply(broken=broken, seconds=time.monotonic() - began)
         if broken and all(block["type"] in ("thinking", "redacted_thinking") for block in reply.said.blocks):
-            hint = "run the cell again" if _is_stream(stream) else "check ANTHROPIC_BASE_URL"
+            hint = "run the cell again" if _may_answer(stream) else "check ANTHROPIC_BASE_URL"
             raise _TryAgain(Unreachable(f"{broken}, and nothing of the reply had come: {hint}", kind="stream"), broken)
         yield Reply(
             said=reply.said,
@@ -193,10 +203,15 @@ class AnthropicModel:
         )
 
     async def _raw(self, stream: Any) -> AsyncGenerator[dict[str, Any]]:
-        """The events of a stream as JSON objects; also where the server writes no `event:` lines."""
+        """The events of a stream as JSON objects; also where the server writes no `event:` lines, or answers with the
+        whole message or with an error in one piece."""
         if self.endpoint.provider == "bedrock":  # frames of its own, which the SDK reads
             async for known in stream:
                 yield known.to_dict(mode="python", warnings=False)
+            return
+        if _is_json(stream):
+            for event in events_of(json.loads(await stream.response.aread())):
+                yield event
             return
         async with aclosing(type(stream).raw_events(stream.response)) as lines:
             async for sse in lines:
@@ -212,15 +227,20 @@ class AnthropicModel:
                 if isinstance(event, dict):
                     yield event if isinstance(event.get("type"), str) else {**event, "type": sse.event or "error"}
 
-    def _broken_off(self, told: Any, reading: Reading, model: str) -> str:
-        """Why a stream ended with an error; raises what is no accident of the line while nothing of a reply has come
-        (LM Studio refuses a prompt that is too long in the stream)."""
-        error = told if isinstance(told, dict) else {"message": told}
-        words = error.get("message") if isinstance(error.get("message"), str) else json.dumps(told, ensure_ascii=False)
-        text = " ".join(without_keys(str(words), *self._secrets).split())[:300]
-        refusal = Refusal(status=400, type=str(error.get("type") or ""), message=text)
-        problem = failure(refusal, model=model, base_url=self.shown)
-        if isinstance(problem, PromptTooLong) and not reading.has_content:
+    def _broken_off(self, told: Any, reading: Reading, model: str, *, whole: bool) -> str:
+        """Why a stream ended with an error. While nothing of a reply has come, what is no accident of the line is
+        raised as if the status had said it: some servers refuse a request in the stream (LM Studio), or with status
+        200 (`whole`: the error is all that came)."""
+        found = told_within(told)
+        text = " ".join(without_keys(found.message, *self._secrets).split())[:300]
+        refusal = msgspec.structs.replace(found, status=found.status or 400, message=text)
+        if not reading.has_content and (found.status or whole or is_lasting(refusal)):
+            problem = failure(refusal, model=model, base_url=self.shown)
+            if isinstance(problem, PromptTooLong):
+                self.capabilities.learn(self._address, model, text, {})
+                self._infos.pop(model, None)
+            if is_transient(refusal):
+                raise _TryAgain(problem, reason_of(refusal))
             raise problem
         return f"the server broke off: {text}"
 
@@ -379,8 +399,19 @@ def _make_client(endpoint: Endpoint) -> anthropic.AsyncAnthropic:
 
 def _is_stream(stream: Any) -> bool:
     """Whether the answer claims to be an event stream; a proxy's or a login page does not."""
-    kind = str(stream.response.headers.get("content-type", ""))
-    return not kind.startswith(("text/html", "application/json", "text/plain"))
+    return not _kind(stream).startswith(("text/html", "application/json", "text/plain"))
+
+
+def _is_json(stream: Any) -> bool:
+    return _kind(stream).startswith("application/json")
+
+
+def _may_answer(stream: Any) -> bool:
+    return _is_stream(stream) or _is_json(stream)
+
+
+def _kind(stream: Any) -> str:
+    return str(stream.response.headers.get("content-type", ""))
 
 
 def _cause(problem: BaseException) -> str:

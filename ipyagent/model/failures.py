@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import email.utils
+import json
 import os
 import random
 import re
@@ -36,12 +37,34 @@ _TOO_LONG = re.compile(
 )
 """How servers say that a prompt does not fit: Anthropic, Bedrock, OpenAI, Gemini, Groq, xAI, OpenRouter, LiteLLM, Kimi,
 GLM, MiniMax, Qwen, llama.cpp, LM Studio, vLLM, SGLang, TGI (their sources and issues, 2025 and 2026)."""
-_SPENT = re.compile(r"credit balance|budget has been exceeded|budget_exceeded|insufficient (?:credits|quota|balance)")
+_SPENT = re.compile(
+    r"credit balance|budget has been exceeded|budget_?exceeded|over budget|insufficient[_ ](?:credits|quota|balance)"
+    r"|exceeded your current quota|requires more credits"
+)
+"""Money that is used up, which a status of "too many requests" says too (OpenAI, OpenRouter, LiteLLM, GLM)."""
 _NO_TOOLS = re.compile(
     r"does not support (?:tools|function)|tool (?:use|calling) is not support|enable-auto-tool-choice"
 )
+_NO_MODEL = re.compile(
+    r"(?:^|[^a-z])model:? [\"'`]?[^\"'` ]{1,200}[\"'`]? (?:was |is )?(?:not found|does not exist)|not a valid model"
+    r"|invalid model (?:name|id)|unknown model|no such model|model_not_found|model does not exist|model not found"
+    r"|model identifier is invalid|no endpoints found for|allowed to access model|no healthy deployments for this model"
+    r"|no available channel for model|deployment for this resource does not exist|publisher model .{1,300} not found"
+)
+"""A model that is not there, or not for this key, with whatever status (Ollama, vLLM, OpenAI, LiteLLM, OpenRouter,
+Bedrock, Vertex, Azure, One API)."""
 _NOT_LOADED = re.compile(r"no models? loaded|model (?:is )?not loaded|failed to load model|load a model")
 """Refusals that a new session does not cure (Ollama, vLLM, LM Studio)."""
+
+
+TYPES = {
+    "invalid_request_error": 400, "authentication_error": 401, "billing_error": 402, "permission_error": 403,
+    "not_found_error": 404, "request_too_large": 413, "rate_limit_error": 429, "api_error": 500, "timeout_error": 504,
+    "overloaded_error": 529,
+}  # fmt: skip
+"""The API's own names of errors, with the status that each has."""
+LASTING = (_TOO_LONG, _SPENT, _NO_MODEL, _NO_TOOLS)
+"""What the same request will meet again, although some servers say it with a status of passing trouble."""
 
 
 class Refusal(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,17 +87,21 @@ def failure(refusal: Refusal, *, model: str, base_url: str) -> ModelError:
     def made(error: type[ModelError], message: str) -> ModelError:
         return error(message, kind=kind, request_id=refusal.request_id)
 
+    if status < 500 and _SPENT.search(lowered):  # a gateway may say so with any status
+        return made(QuotaSpent, f"the account's limit is reached ({text}): raise it, then run the cell again{at}")
+    if _NO_MODEL.search(lowered):
+        return made(UnknownModel, f"{base_url} does not know {model!r} ({text}): choose one with %agent model NAME{at}")
+    token = not os.environ.get("ANTHROPIC_API_KEY") and bool(os.environ.get("ANTHROPIC_AUTH_TOKEN"))
+    name = "ANTHROPIC_AUTH_TOKEN" if token else "ANTHROPIC_API_KEY"
     if status == 401:
-        token = not os.environ.get("ANTHROPIC_API_KEY") and bool(os.environ.get("ANTHROPIC_AUTH_TOKEN"))
-        name = "ANTHROPIC_AUTH_TOKEN" if token else "ANTHROPIC_API_KEY"
         told = f" ({text})" if refusal.message and refusal.type != "authentication_error" else ""
         return made(AuthenticationFailed, f"{base_url} refused the key{told}: set {name} to a valid one{at}")
     if status == 403:
         return made(
             AuthenticationFailed,
-            f"the key may not do this ({text}): check the rights of ANTHROPIC_API_KEY or choose another model{at}",
+            f"the key may not do this ({text}): check the rights of {name} or choose another model{at}",
         )
-    if status == 402 or refusal.code in SPENT or _SPENT.search(lowered):
+    if status == 402 or refusal.code in SPENT:
         return made(QuotaSpent, f"the account's limit is reached ({text}): raise it, then run the cell again{at}")
     if status == 413:
         return made(
@@ -125,6 +152,24 @@ def _busy(status: int) -> str:
     return known.get(status, f"the server fails ({status})")
 
 
+def told_within(told: object) -> Refusal:
+    """The refusal in an error that came where a reply should have: with status 200, or in mid-stream (`status` 0 where
+    nothing tells whether it will pass)."""
+    error = told if isinstance(told, dict) else {"message": told}
+    words = error.get("message") if isinstance(error.get("message"), str) else json.dumps(told, ensure_ascii=False)
+    kind, code = error.get("type"), error.get("code")
+    kind = kind if isinstance(kind, str) else ""
+    status = int(code) if isinstance(code, int | str) and re.fullmatch(r"[45]\d\d", str(code)) else TYPES.get(kind, 0)
+    if "unexpected endpoint" in str(words).lower():  # LM Studio knows no such path, and answers 200
+        status = 404
+    return Refusal(status=status, type=kind, message=str(words))
+
+
+def is_lasting(refusal: Refusal) -> bool:
+    """Whether a refusal says, whatever its status, what the same request would meet again."""
+    return any(each.search(_said(refusal).lower()) for each in (*LASTING, _NOT_LOADED))
+
+
 def is_transient(refusal: Refusal) -> bool:
     """Whether the same request may succeed later."""
     told = refusal.headers.get("x-should-retry", "")
@@ -132,6 +177,8 @@ def is_transient(refusal: Refusal) -> bool:
         return False
     if told in ("true", "false"):
         return told == "true"
+    if refusal.status != 529 and any(each.search(_said(refusal).lower()) for each in LASTING):
+        return False
     return refusal.status in RETRIED or refusal.status >= 500
 
 

@@ -1,46 +1,61 @@
 """What tokens cost, in US dollars a million tokens: the one price table.
 
-Figures: the providers' published prices as of November 2026; write 1.25x (5 minutes) or 2x (one
-hour) and read 0.1x of the input price. A model that is not here has no known price (None), which
-is shown as such.
+Figures: the providers' published prices as of November 2026 (of older families their last ones); write 1.25x
+(5 minutes) or 2x (one hour) and read 0.1x of the input price. What the user's `price` setting or a server tells of a
+model comes before the table. A model that is in neither has no known price (None), which is shown as such.
 """
 
 from __future__ import annotations
 
+import math
 import re
+from collections.abc import Sequence
 
 import msgspec
 
 from ipyagent.journal.events import Usage
 from ipyagent.journal.protocols import Rates
 
+CACHE_READ, CACHE_WRITE_5M, CACHE_WRITE_1H = 0.1, 1.25, 2.0
+
 
 class Price(msgspec.Struct, frozen=True):
-    """Dollars a million tokens; above `tier` prompt tokens the `large_*` prices hold."""
+    """Dollars a million tokens; above `tier` prompt tokens the `large_*` prices hold. `read` and `write` of the cache
+    where they are no fixed part of the input's; `source` is who told it ("": the table)."""
 
     input: float
     output: float
     tier: int = 0
     large_input: float = 0.0
     large_output: float = 0.0
+    read: float | None = None
+    write: float | None = None
+    source: str = ""
 
 
 PRICES: tuple[tuple[str, Price], ...] = (
-    (r"haiku-5-5", Price(0.10, 0.50, 100_000, 0.50, 2.50)),
-    (r"sonnet-5-5", Price(2.0, 10.0)),
-    (r"opus-5-5", Price(4.0, 20.0)),
+    (r"haiku-5-5(?!\d)", Price(0.10, 0.50, 100_000, 0.50, 2.50)),
+    (r"sonnet-5-5(?!\d)", Price(2.0, 10.0)),
+    (r"opus-5-5(?!\d)", Price(4.0, 20.0)),
     (r"haiku-4-5", Price(1.0, 5.0)),
-    (r"sonnet-4", Price(3.0, 15.0)),
-    (r"opus-4-[5-9]", Price(5.0, 25.0)),
+    (r"opus-4-[5-9](?!\d)", Price(5.0, 25.0)),
+    (r"opus-4(?!-\d{1,2}(?!\d))|opus-4-[01](?!\d)|3-opus", Price(15.0, 75.0)),
+    (r"sonnet-4(?!\d)|3-[57]-sonnet|3-sonnet", Price(3.0, 15.0)),
+    (r"3-5-haiku", Price(0.80, 4.0)),
+    (r"3-haiku", Price(0.25, 1.25)),
+    (r"instant", Price(0.80, 2.40)),
+    (r"2(?:-[01])?(?![\w-])|v2", Price(8.0, 24.0)),
 )
+"""By what a name of the Claude families says behind `claude-`."""
+_CLAUDE = re.compile(r"(?:^|[/.:~])claude-(.+)")
+"""A name as Anthropic writes it, or behind the prefix of a gateway or a cloud (`anthropic/`, `us.anthropic.`,
+`bedrock/converse/…`); what was only made with such a model has the word elsewhere in its name."""
 
 DEAREST = Price(
     max(max(price.input, price.large_input) for _, price in PRICES),
     max(max(price.output, price.large_output) for _, price in PRICES),
 )
 """Counts against limits for a model whose price is not known: no limit may be off for want of a price."""
-
-CACHE_READ, CACHE_WRITE_5M, CACHE_WRITE_1H = 0.1, 1.25, 2.0
 
 LESSON_MODEL = "claude-sonnet-5-5"
 """The practice model costs nothing; lessons say what this one would have cost."""
@@ -55,12 +70,59 @@ def cheapest_of(model: str) -> str:
     return next((cheap for begins, cheap in CHEAPEST if model.startswith(begins)), "")
 
 
+class Told:
+    """Prices that the table does not have, by a model's name: of the `price` setting, which counts first, and of
+    servers."""
+
+    def __init__(self) -> None:
+        self._set: dict[str, Price] = {}
+        self._servers: dict[str, Price] = {}
+
+    def __repr__(self) -> str:
+        return f"<Told {len(self._set)} set, {len(self._servers)} by servers>"
+
+    def set(self, prices: dict[str, Sequence[float]]) -> None:
+        """What the user says: dollars a million tokens in and out, and of the cache's reads and writes."""
+        self._set = {name: _made(tuple(map(float, each)), "IPyAgent.price") for name, each in prices.items()}
+
+    def hear(self, model: str, dollars: Sequence[float | None], source: str) -> None:
+        """What a server says of a model, in dollars a token: in, out, read and written. Of what makes no sense
+        nothing is taken."""
+        known = [each * 1e6 if each is not None else None for each in dollars]
+        first, second, *cache = known
+        if first is None or second is None or not all(math.isfinite(each) and each >= 0 for each in known if each):
+            return
+        if min(first, second) >= 0 and max(first, second) < MOST_DOLLARS:
+            self._servers[model] = _made((first, second, *cache), source)
+
+    def of(self, model: str) -> Price | None:
+        """The price that was told of a model; None for no such."""
+        return self._set.get(model) or self._servers.get(model)
+
+
+MOST_DOLLARS = 100_000.0
+"""A million tokens for more than that is a server's mistake."""
+told_prices = Told()
+"""One a process: what a model costs does not depend on who asks it."""
+
+
+def _made(given: Sequence[float | None], source: str) -> Price:
+    """Where a cache's price is not told, a read costs as much as any input, a write as much as the API's."""
+    first, second = given[0] or 0.0, given[1] or 0.0
+    read = given[2] if len(given) > 2 and given[2] is not None else first
+    write = given[3] if len(given) > 3 and given[3] is not None else CACHE_WRITE_5M * first
+    return Price(first, second, read=read, write=write, source=source)
+
+
 def price_of(model: str) -> Price | None:
     """The price of a model by its id; None when it is not known."""
-    for pattern, price in PRICES:
-        if re.search(pattern, model):
-            return price
-    return None
+    if (price := told_prices.of(model)) is not None:
+        return price
+    name = _CLAUDE.search(model.lower().replace("_", "-"))
+    if name is None:
+        return None
+    version = name.group(1).replace(".", "-")
+    return next((price for pattern, price in PRICES if re.match(rf"(?:{pattern})", version)), None)
 
 
 def cost_of(model: str, *responses: Usage) -> float | None:
@@ -83,14 +145,18 @@ def _dollars(price: Price, usage: Usage) -> float:
     large = bool(price.tier) and usage.prompt > price.tier
     per_input = price.large_input if large else price.input
     per_output = price.large_output if large else price.output
-    written_5m = usage.cache_write - usage.cache_write_1h
-    prompt = (
-        usage.input
-        + CACHE_READ * usage.cache_read
-        + CACHE_WRITE_5M * written_5m
-        + CACHE_WRITE_1H * usage.cache_write_1h
-    )
-    return (prompt * per_input + usage.output * per_output) / 1e6
+    read = CACHE_READ * per_input if price.read is None else price.read
+    write_5m, write_1h = _writes(price, per_input)
+    cached = read * usage.cache_read + write_5m * (usage.cache_write - usage.cache_write_1h)
+    cached += write_1h * usage.cache_write_1h
+    return (usage.input * per_input + cached + usage.output * per_output) / 1e6
+
+
+def _writes(price: Price, unit: float) -> tuple[float, float]:
+    """What writing to the cache costs, for five minutes and for an hour."""
+    if price.write is None:
+        return CACHE_WRITE_5M * unit, CACHE_WRITE_1H * unit
+    return price.write, price.write * CACHE_WRITE_1H / CACHE_WRITE_5M
 
 
 def rates_of(model: str, ttl: str = "5m", prompt: int = 0) -> Rates:
@@ -101,6 +167,6 @@ def rates_of(model: str, ttl: str = "5m", prompt: int = 0) -> Rates:
         return Rates()
     large = bool(price.tier) and prompt > price.tier
     unit, output = (price.large_input, price.large_output) if large else (price.input, price.output)
-    unit /= 1e6
-    write = CACHE_WRITE_5M if ttl == "5m" else CACHE_WRITE_1H
-    return Rates(input=unit, read=CACHE_READ * unit, write=write * unit, output=output / 1e6)
+    write = _writes(price, unit)[ttl != "5m"]
+    read = CACHE_READ * unit if price.read is None else price.read
+    return Rates(input=unit / 1e6, read=read / 1e6, write=write / 1e6, output=output / 1e6)

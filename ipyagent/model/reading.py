@@ -295,6 +295,27 @@ class Reading:
         )
 
 
+def events_of(body: Any) -> Iterator[dict[str, Any]]:
+    """An answer in one piece as the events that a stream would have had: a whole message, or an error. Raises
+    ValueError for what is neither."""
+    if isinstance(body, dict) and (error := body.get("error")):
+        yield {"type": "error", "error": error}
+        return
+    blocks = body.get("content") if isinstance(body, dict) else None
+    if not isinstance(blocks, list):
+        raise ValueError("no message")
+    usage = body.get("usage")
+    yield {"type": "message_start", "message": body}
+    for index, block in enumerate(each for each in blocks if isinstance(each, dict)):
+        text = block.get("text") if block.get("type") == "text" else None
+        yield {"type": "content_block_start", "index": index, "content_block": {**block, "text": ""} if text else block}
+        if text:
+            yield {"type": "content_block_delta", "index": index, "delta": {"type": "text_delta", "text": text}}
+        yield {"type": "content_block_stop", "index": index}
+    yield {"type": "message_delta", "delta": {"stop_reason": body.get("stop_reason")}, "usage": usage}
+    yield {"type": "message_stop"}
+
+
 def _text(value: Any) -> str:
     """A piece of text; what is null or no text is empty."""
     return value if isinstance(value, str) else ""

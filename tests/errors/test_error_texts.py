@@ -50,7 +50,7 @@ NOTHING_TO_DO = {
     "a part of a line that names the file of the skill": ("line 1: ",),
     "said to know, nothing is wrong": (
         "{…} was not changed: the edit leaves it as it is",
-        "already in session", "resumed session", "No price is known for", "sessions of this project are kept in",
+        "already in session", "resumed session", "sessions of this project are kept in",
         "the skill {…} is in the context", "stopped", "refused", "lost", "Prompt cache missed: ",
     ),
     "what was left undone, and what stands instead; the next turn goes its way": (

@@ -15,7 +15,14 @@ from nbformat.v4 import new_code_cell, new_notebook
 
 import ipyagent
 from ipyagent.errors import ToolFailure
-from ipyagent.journal.events import LayerFailed, PermissionAnswered, PermissionAsked, ToolCalled, ToolReturned
+from ipyagent.journal.events import (
+    AssistantSaid,
+    LayerFailed,
+    PermissionAnswered,
+    PermissionAsked,
+    ToolCalled,
+    ToolReturned,
+)
 from ipyagent.journal.protocols import Answer, ToolOutput, Workspace
 from ipyagent.model.prices import PRICES, price_of
 from ipyagent.practice.replies import calls, text, tool
@@ -398,6 +405,13 @@ def test_a_limit_holds_where_no_price_is_known_and_the_dearest_known_one_counts(
     told = [event.why for event in rig.events() if isinstance(event, LayerFailed)]
     assert len(told) == 1
     assert unknown in told[0]
+    kinds = [type(event) for event in rig.events()]
+    assert kinds.index(LayerFailed) < kinds.index(AssistantSaid), "said before the first dollar"
+    rig = make_rig(max_cost=0.1, model=unknown, price={unknown: [0.1, 0.2]}, folder=home / "priced")
+    rig.server.script(text("ok"))
+    result = rig.fault_turn()
+    assert (result.status, result.cost is not None) == ("finished", True)
+    assert not [event for event in rig.events() if isinstance(event, LayerFailed)]
     assert f"${max(price.input for _, price in PRICES):g} a million in" in told[0]
     other = make_rig(folder=home / "other", max_cost_per_day=0.001)
     assert "max_cost_per_day" in other.turn().message, "the day counts them too"

@@ -67,7 +67,7 @@ def test_what_waiting_does_not_help_ends_the_turn_at_once(rig: Rig, scripted: ob
         (fault(400, should_retry=True), "(400)"),
         (cut(text(STORY), "eof", after_events=0), "ended before"),
         (cut(text(STORY), "reset", after_events=1), "broke"),
-        (cut(text(STORY), "error", after_events=2), "broke off"),
+        (cut(text(STORY), "error", after_events=2), "overloaded"),
     ],
 )
 def test_a_passing_failure_is_one_status_line_and_then_the_answer(rig: Rig, scripted: object, says: str) -> None:

@@ -9,7 +9,7 @@ from ipyagent.journal.events import Usage
 from ipyagent.journal.protocols import ModelInfo
 from ipyagent.model.capabilities import LONG_BETA, Capabilities, resolve
 from ipyagent.model.failures import Refusal, failure
-from ipyagent.model.prices import cost_of
+from ipyagent.model.prices import DEAREST, Told, at_most, cost_of, price_of
 
 TOLD = ModelInfo(model="m", window=300_000, max_output=9_000, source="Models API")
 ENVIRON = {"IPYAGENT_DEFAULT_WINDOW": "50000"}
@@ -56,6 +56,49 @@ def test_cost(model: str, usage: Usage, dollars: float) -> None:
 
 def test_an_unknown_model_has_no_price() -> None:
     assert cost_of("llama3", Usage(input=5)) is None
+
+
+@pytest.mark.parametrize(
+    ("names", "dollars"),
+    [
+        ("anthropic/claude-sonnet-4.5 openrouter/anthropic/claude-sonnet-4-6:beta claude-sonnet-4@20250514", (3, 15)),
+        ("us.anthropic.claude-haiku-4-5-20251001-v1:0 bedrock/converse/eu.anthropic.claude-haiku-4-5-v1:0", (1, 5)),
+        ("claude-opus-4-20250514 claude-opus-4-1@20250805 anthropic/claude-opus-4.1 claude-3-opus-latest", (15, 75)),
+        ("vertex_ai/claude-opus-4-6@default claude-opus-4-8", (5, 25)),
+        ("claude-3-7-sonnet-20250219 anthropic/claude-3.5-sonnet", (3, 15)),
+        ("claude-3-5-haiku@20241022", (0.8, 4)),
+        ("anthropic.claude-3-haiku-20240307-v1:0", (0.25, 1.25)),
+        ("claude-2.1 anthropic.claude-v2:1", (8, 24)),
+    ],
+)
+def test_prefixes_and_older_families_have_their_price(names: str, dollars: tuple[float, float]) -> None:
+    for name in names.split():
+        price = price_of(name)
+        assert price is not None, name
+        assert (price.input, price.output) == dollars, name
+
+
+@pytest.mark.parametrize("name", ["Qwen3-14B-Claude-4.5-Opus-Distill", "claude-opus-7", "qwen-haiku-4-5", "gpt-9"])
+def test_what_only_has_a_familys_word_in_its_name_has_no_price_and_counts_as_the_dearest(name: str) -> None:
+    assert price_of(name) is None
+    assert at_most(cost_of(name, Usage(output=1_000_000)), Usage(output=1_000_000)) == DEAREST.output == 75.0
+
+
+def test_a_price_that_was_told_is_taken_but_for_nonsense_and_the_users_own_comes_first() -> None:
+    told = Told()
+    told.hear("m", (0.5e-6, 2e-6, None, None), "OpenRouter")
+    price = told.of("m")
+    assert price is not None
+    assert (price.input, price.output, price.read, price.source) == (0.5, 2.0, 0.5, "OpenRouter")
+    for nonsense in ((-1.0, -1.0), (float("nan"), 1.0), (None, 1.0), (1.0, float("inf")), (5.0, 5.0)):
+        told.hear("n", nonsense, "OpenRouter")
+        assert told.of("n") is None
+    told.set({"m": [1, 3, 0.1]})
+    price = told.of("m")
+    assert price is not None
+    assert (price.input, price.output, price.read, price.write) == (1.0, 3.0, 0.1, 1.25)
+    told.set({})
+    assert told.of("m") is not None
 
 
 # ------------------------------------------------------------------ what a refusal tells

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import email.utils
+import json
 import socket
 import sys
 import time
@@ -267,6 +268,77 @@ def test_a_login_page_is_told_from_an_answer() -> None:
         ask(url, retries=0)
     assert "does not answer as a Messages API server" in str(caught.value)
     assert "ANTHROPIC_BASE_URL" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("body", "error", "says"),
+    [
+        ({"error": {"code": 402, "message": "Insufficient credits"}}, QuotaSpent, "Insufficient credits"),
+        ({"error": {"code": 429, "message": "Provider returned error"}}, Busy, "Provider returned error"),
+        ({"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}, Busy, "overloaded"),
+        ({"error": "No models loaded. Please load a model in the developer page."}, BadRequest, "load a model in the"),
+        ({"error": "Unexpected endpoint or method. (POST /v1/messages)"}, UnknownModel, "no Messages API"),
+        ({"error": {"message": "llama does not support tools"}}, BadRequest, "choose a model that can call them"),
+        ({"error": {"message": "prompt is too long: 9 tokens > 8 maximum"}}, PromptTooLong, "%agent new"),
+        ({"error": {"message": "something else"}}, BadRequest, "something else"),
+    ],
+)
+@pytest.mark.parametrize("form", ["application/json", "text/event-stream"])
+def test_an_error_behind_status_200_is_what_it_says(body: Any, error: type[ModelError], says: str, form: str) -> None:
+    data = json.dumps(body).encode()
+    answer = page(form, data if form == "application/json" else b"data: " + data + b"\n\n")
+    if says == "something else" and form == "text/event-stream":
+        error = Unreachable  # it may be an accident of the line: it was asked again
+    with odd_server(answer) as url, pytest.raises(ModelError) as caught:
+        ask(url, retries=1)
+    assert type(caught.value) is error
+    assert says in str(caught.value)
+
+
+def test_a_message_in_one_piece_is_a_reply() -> None:
+    call = {"type": "tool_use", "id": "t1", "name": "python", "input": {"code": "1"}}
+    body = {"type": "message", "role": "assistant", "content": [{"type": "text", "text": "so"}, call],
+            "stop_reason": "tool_use", "usage": {"input_tokens": 7, "output_tokens": 3}}  # fmt: skip
+    with odd_server(page("application/json", json.dumps(body).encode())) as url:
+        events = ask(url)
+    assert (texts(events), events[-1].broken, events[-1].said.stop_reason) == ("so", "", "tool_use")
+    assert events[-1].said.blocks[1] == call
+    assert (events[-1].usage.input, events[-1].usage.output) == (7, 3)
+
+
+NO_MODEL = {  # product: status and how it says that it has no such model
+    "Anthropic": (404, "model: claude-x"),
+    "Ollama": (404, "model 'claude-x' not found"),
+    "Ollama 0.3": (404, 'model "claude-x" not found, try pulling it first'),
+    "vLLM": (404, "The model `claude-x` does not exist."),
+    "OpenAI": (404, "The model `claude-x` does not exist or you do not have access to it."),
+    "LiteLLM": (400, "/chat/completions: Invalid model name passed in model=claude-x. Call `/v1/models` to view"),
+    "LiteLLM key": (401, "key not allowed to access model. This key can only access models=['qwen']. Tried claude-x"),
+    "LiteLLM router": (400, "There are no healthy deployments for this model. Received Model Group=claude-x"),
+    "OpenRouter": (400, "claude-x is not a valid model ID"),
+    "OpenRouter 404": (404, "No endpoints found for claude-x."),
+    "Bedrock": (400, "The provided model identifier is invalid."),
+    "llama.cpp": (400, "model name=claude-x is not found"),
+    "One API": (503, "no available channel for model claude-x under group default"),
+}
+
+
+@pytest.mark.parametrize("product", NO_MODEL)
+def test_a_model_that_is_not_there_is_known_in_every_wording_and_asked_for_once(product: str) -> None:
+    status, words = NO_MODEL[product]
+    count = [0]
+    body = json.dumps({"type": "error", "error": {"type": "some_error", "message": words}}).encode()
+    whole = page("application/json", body, status=status)
+
+    def answer(handler: Any) -> None:
+        count[0] += handler.path == "/v1/messages"
+        whole(handler)
+
+    with odd_server(answer) as url, pytest.raises(UnknownModel) as caught:
+        ask(url, retries=2)
+    assert "%agent model NAME" in str(caught.value)
+    assert words[:30] in str(caught.value)
+    assert count == [1]
 
 
 # ------------------------------------------------------------------ keys

@@ -152,7 +152,7 @@ class ChildrenDesk:
                 tools=parent.tools,
                 permissions=parent.permissions,
                 limits=self._within(parent, parent.limits),
-                state=parent.state,
+                state=lambda _, tokens: parent.state(tokens),
                 setting=parent.setting,
                 restoring=parent.restoring,
             )
@@ -166,7 +166,7 @@ class ChildrenDesk:
             tools=tools,
             permissions=parent.permissions.with_mode("read_only") if kind.looks else parent.permissions,
             limits=self._within(parent, limits_of(settings, Options(), info)),
-            state=lambda tokens: state_of(settings, info, tokens),
+            state=lambda info, tokens: state_of(settings, info, tokens),
             setting=parent.setting,
             restoring=_nothing,
         )

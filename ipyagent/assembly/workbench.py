@@ -195,7 +195,7 @@ class Workbench:
             tools=tools,
             permissions=self.permissions if options.mode is None else self.permissions.with_mode(options.mode),
             limits=limits_of(self.settings, options, info),
-            state=lambda tokens: state_of(self.settings, info, tokens),
+            state=lambda info, tokens: state_of(self.settings, info, tokens),
             setting=lambda name: getattr(self.settings, name),
             restoring=lambda workspace: self.restored(session, workspace, window),
         )

@@ -18,6 +18,7 @@ from ipyagent.journal.events import SessionStarted, UserSaid
 from ipyagent.journal.journal import TRANSCRIPT, read_events
 from ipyagent.journal.protocols import WindowState
 from ipyagent.journal.view import View
+from ipyagent.model.capabilities import COUNTED
 from ipyagent.model.prices import LESSON_MODEL, cost_of
 from ipyagent.reports.shares import Shares
 from ipyagent.reports.timeline import timeline
@@ -50,7 +51,7 @@ def report(agent: Agent, words: Sequence[str]) -> str:
     if asked.raw:
         return raw_request(session, session.view)
     state = agent.state_of(session)
-    lines = [_headline(state), _bar(state), ""]
+    lines = [_headline(state), _bar(state), f"window: {_told_by(agent)}", ""]
     sources = by_source(session)
     total = sum(sources.values()) or 1
     lines += [f"  {name:<22}{tokens:>10,}  {100 * tokens / total:5.1f} %" for name, tokens in sources.items() if tokens]
@@ -66,6 +67,24 @@ def _headline(state: WindowState) -> str:
         f"{state.tokens:,} of {state.window:,} tokens ({100 * state.tokens / state.window:.1f} %), {word}; "
         f"thresholds: warning {state.warning_mark:,}, auto-compact {state.auto_mark:,}, hard limit {state.block_mark:,}"
     )
+
+
+TELLERS = {
+    "": "assumed (IPyAgent.window sets it)",
+    "default": "assumed (IPyAgent.window sets it)",
+    "table": "as published for the model, the server does not say (IPyAgent.window sets it)",
+    "setting": "set by IPyAgent.window",
+    "environment": "set by IPYAGENT_DEFAULT_WINDOW",
+    "[1m] suffix": "as the model's name says",
+    "beta header": "as ANTHROPIC_CUSTOM_HEADERS says",
+    COUNTED: "told by what the server counts, it cuts longer prompts silently (IPyAgent.window sets it)",
+}
+
+
+def _told_by(agent: Agent) -> str:
+    """Where the window's size is from."""
+    info = agent.info
+    return f"{info.window:,} tokens, {TELLERS.get(info.source, f'told by {info.source}')}"
 
 
 def _bar(state: WindowState) -> str:

@@ -140,18 +140,21 @@ def _unreachable(address: str) -> str:
 
 def model(agent: Agent, shell: Any) -> Iterator[Finding]:
     """Window and price, as far as they are known without asking the server."""
+    from ipyagent.model.capabilities import GUESSED
     from ipyagent.model.prices import price_of, told_prices
 
     told_prices.set(agent.settings.price)
     settings, known = agent.settings, agent.info
     chosen = settings.model or os.environ.get("ANTHROPIC_MODEL") or settings.served
-    if address_of(settings) and not chosen and known.source != "Models API":
+    if address_of(settings) and not chosen and known.source in GUESSED:
         words = f"none chosen: the server's only one answers, else {agent.model}; window and price are known then"
         yield Finding("ok", "model", f"{words} (%agent model NAME chooses)")
         return
     words = f"{agent.model}, window {known.window:,} tokens"
     if known.source == "default" and agent.model != "practice":
         words += " is assumed until the server says (IPyAgent.window sets it)"
+    elif known.source not in (*GUESSED, "setting"):
+        words += f" (told by {known.source})"
     price = price_of(agent.model)
     if agent.model == "practice" or agent.model.startswith("local:"):
         words += "; costs nothing"

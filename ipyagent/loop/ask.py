@@ -63,6 +63,7 @@ async def ask(session: Session) -> Reply:
 
 def _request(session: Session) -> tuple[Request, Count]:
     """What goes out next, and how many tokens it is. Raises PromptTooLong above the hard limit."""
+    session.heed()
     count = session.view.count()
     state = session.state(count.tokens)
     if state.blocked:

@@ -104,7 +104,7 @@ class Session:
         self._firsts: list[Callable[[], Awaitable[None]]] = []
         self._model: Model | None = None
         self._permissions: Permissions | None = None
-        self._state: Callable[[int], WindowState] | None = None
+        self._state: Callable[[ModelInfo, int], WindowState] | None = None
 
     @classmethod
     def create(cls, sessions: Path, started: SessionStarted) -> Session:
@@ -136,7 +136,9 @@ class Session:
 
         journal, problems = Journal.open(folder, replay, problems)
         session = cls(journal, view, history, watch)
-        session.info = ModelInfo(model=chosen.model, window=chosen.window, max_output=chosen.max_output)
+        session.info = ModelInfo(
+            model=chosen.model, window=chosen.window, max_output=chosen.max_output, source="the transcript"
+        )
         ended = TurnEnded(status="stopped", message="cut off: the kernel stopped", variables=history.variables)
         try:
             if damaged and view.has_thinking:
@@ -172,11 +174,11 @@ class Session:
         tools: dict[str, Tool],
         permissions: Permissions,
         limits: Limits,
-        state: Callable[[int], WindowState],
+        state: Callable[[ModelInfo, int], WindowState],
         setting: Callable[[str], Any],
         restoring: Callable[[Workspace], Awaitable[list[tuple[str, str]]]],
     ) -> None:
-        """Give the session what its next turn works with. `state` tells where the window stands
+        """Give the session what its next turn works with. `state` tells where a model's window stands
         at a number of tokens, `setting` a setting by its name, `restoring` what should stand after
         a summary."""
         self._model, self.info, self.tools = model, info, tools
@@ -204,7 +206,16 @@ class Session:
         """Where the window stands at `tokens` tokens of prompt."""
         if self._state is None:
             raise ModelError("no model is connected to this session: run a %%agent cell")
-        return self._state(tokens)
+        return self._state(self.info, tokens)
+
+    def heed(self) -> None:
+        """Take in what has come to be known of the model's window and largest reply since the session was connected:
+        from a refusal, from an answer that took its time, from what the server counts."""
+        known, mine = self.model.known(self.info.model), self.info
+        if known is not None and (known.window, known.max_output) != (mine.window, mine.max_output):
+            self.info = msgspec.structs.replace(
+                mine, window=known.window, max_output=known.max_output, source=known.source
+            )
 
     def rates(self) -> Rates:
         """Dollars a token of the session's model; zeros when no price is known."""
@@ -292,7 +303,7 @@ class Session:
         return Status(
             phase=phase,
             model=self.info.model,
-            window=self._state(self.view.count().tokens) if self._state is not None else None,
+            window=self.state(self.view.count().tokens) if self._state is not None else None,
             cost=totals.cost,
             turn_cost=self.turn_cost,
             tokens_read=totals.read,

@@ -16,6 +16,10 @@ from ipyagent.journal.protocols import ModelInfo, Request
 DEFAULT_WINDOW = 200_000
 DEFAULT_OUTPUT = 32_000
 ONE_MILLION = 1_000_000
+MODELS_API, REFUSED, COUNTED = "Models API", "the server's refusal", "what the server counts"
+"""Who tells a window, and with the first what a model can do."""
+GUESSED = ("", "default", "table", "environment")
+"""Sources of a window that no server has to do with."""
 LONG_BETA = "context-1m-2025-08-07"
 """Beta header by which older models serve a window of a million tokens."""
 
@@ -67,7 +71,7 @@ class Capabilities:
     def __init__(self) -> None:
         self._lacking: dict[tuple[str, str], set[str]] = {}
         self._output: dict[tuple[str, str], int] = {}
-        self._window: dict[tuple[str, str], int] = {}
+        self._window: dict[tuple[str, str], tuple[int, str]] = {}
 
     def lacking(self, endpoint: str, model: str = "") -> frozenset[str]:
         """Names from OPTIONAL_FIELDS (and "models", "count_tokens") that the endpoint lacks, for
@@ -83,16 +87,22 @@ class Capabilities:
         """The largest `max_tokens` that the endpoint said it takes for the model."""
         return self._output.get((endpoint, model))
 
-    def window(self, endpoint: str, model: str) -> int:
-        """The window that the endpoint named in a refusal; 0 when it has named none."""
-        return self._window.get((endpoint, model), 0)
+    def window(self, endpoint: str, model: str) -> tuple[int, str]:
+        """The window that the endpoint named in a refusal, or was seen to cut prompts to, and which of both; 0 when
+        it was neither."""
+        return self._window.get((endpoint, model), (0, ""))
+
+    def cuts(self, endpoint: str, model: str, window: int) -> None:
+        """Remember that the endpoint reads no more than so many tokens of a prompt and says nothing of it."""
+        if self.window(endpoint, model)[1] != REFUSED:
+            self._window[endpoint, model] = window, COUNTED
 
     def learn(self, endpoint: str, model: str, message: str, sent: Mapping[str, Any]) -> bool:
         """Read a 400's message; whether the request is worth sending again, changed."""
         lowered = message.lower()
         asked, window, prompt = int(sent.get("max_tokens", 0)), _number(_WINDOW, lowered), _number(_PROMPT, lowered)
         if window >= LEAST_WINDOW:
-            self._window[endpoint, model] = window
+            self._window[endpoint, model] = window, REFUSED
         if window and prompt:  # prompt and reply together are too much
             limit = window - prompt - LEAST_OUTPUT // 4
             if LEAST_OUTPUT <= limit < asked:
@@ -148,18 +158,19 @@ def resolve(
     told: ModelInfo | None,
     *,
     setting: int = 0,
-    refused: int = 0,
+    refused: tuple[int, str] = (0, ""),
     betas: tuple[str, ...] = (),
     environ: Mapping[str, str] | None = None,
 ) -> ModelInfo:
-    """Window and abilities of a model, first that answers: setting, the server's own refusal (`refused`), `[1m]`
-    suffix, the Models API (`told`), the 1M beta header, IPYAGENT_DEFAULT_WINDOW, our table of figures, 200,000."""
+    """Window and abilities of a model, first that answers: setting, the server's own refusal or counts (`refused`, see
+    `Capabilities.window`), `[1m]` suffix, the server's word of it (`told`), the 1M beta header,
+    IPYAGENT_DEFAULT_WINDOW, our table of figures, 200,000."""
     name, long = split_suffix(model)
     window, output, source = 0, 0, ""
     if setting:
         window, source = setting, "setting"
-    elif refused:
-        window, source = refused, "the server's refusal"
+    elif refused[0]:
+        window, source = refused
     elif long:
         window, source = ONE_MILLION, "[1m] suffix"
     elif told is not None and told.window:
@@ -173,9 +184,9 @@ def resolve(
         if re.match(pattern, name):
             window, source = (window, source) if window else (table_window, "table")
             output = output or table_output
-    if refused and not setting:
+    if refused[0] and not setting:
         output = min(output or DEFAULT_OUTPUT, max(LEAST_OUTPUT, window // 4))
-    known = told is not None and bool(told.source)
+    known = told is not None and told.source == MODELS_API
     return ModelInfo(
         model=name,
         window=window or DEFAULT_WINDOW,

@@ -40,6 +40,12 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+ANSWER = 1.5
+"""Seconds that a turn's beginning waits for what a server says of its model."""
+AGAIN = 0.3
+"""The same where it was asked before."""
+MOST_ASKED = 3
+"""Times that a server is asked again behind a reply."""
 REFUSED = (429, 503, 529)
 """Statuses by which a server says that it has not begun; behind 500, 502 and 504 it may have."""
 
@@ -55,9 +61,14 @@ class AnthropicModel:
         self._requests = 0
         self._made_with: tuple[str | None, ...] = ()
         self._infos: dict[str, ModelInfo] = {}
+        self._told_of: dict[str, ModelInfo | None] = {}
+        """What the server has said of each model."""
+        self._asking: dict[str, asyncio.Task[None]] = {}
+        """Questions about models that are under way."""
         self._models_api = ModelsApi(lambda: self.client, self.capabilities)
         self._guessed: set[str] = set()
-        """Models whose figures the server could not be asked for yet: asked again with the next turn."""
+        """Models whose figures the server did not tell yet: asked again after a reply and with the next turn."""
+        self._asked_behind: dict[str, int] = {}
 
     def __repr__(self) -> str:
         return f"<AnthropicModel {self.endpoint!r}>"
@@ -89,6 +100,9 @@ class AnthropicModel:
 
     async def close(self) -> None:
         """Close the connections."""
+        for task in self._asking.values():
+            task.cancel()
+        await asyncio.gather(*self._asking.values(), return_exceptions=True)
         if self._client is not None:
             self._replaced.append(self._client)
             self._client = None
@@ -109,27 +123,61 @@ class AnthropicModel:
                 await self._close_replaced()
 
     async def info(self, model: str) -> ModelInfo:
-        """Window and abilities of a model, asked once; never raises for a server that is silent."""
+        """Window and abilities of a model, asked once; never raises for a server that is silent. One that takes its
+        time is waited for a moment only: what it says counts from the next request on."""
         if model not in self._infos or model in self._guessed:
-            told, final = await self._models_api.ask(split_suffix(model)[0])
-            (self._guessed.discard if final else self._guessed.add)(model)
-            betas = os.environ.get("ANTHROPIC_CUSTOM_HEADERS", "")
-            self._infos[model] = resolve(
-                model,
-                told,
-                setting=self.endpoint.window,
-                refused=self.capabilities.window(self._address, model),
-                betas=(LONG_BETA,) if LONG_BETA in betas else (),
-                environ=os.environ,
-            )
-        info = self._infos[model]
-        if info.edits and "context_management" in self.lacking(model):
+            _ = self.client  # what is wrong with the settings is said here
+            if model not in self._asking:
+                self._ask_about(model)
+                await asyncio.wait({self._asking[model]}, timeout=AGAIN if model in self._infos else ANSWER)
+            if model not in self._infos:
+                self._resolve(model)
+                self._guessed.add(model)
+        found = self.known(model)
+        assert found is not None
+        return found
+
+    def _ask_about(self, model: str) -> None:
+        task = self._asking[model] = asyncio.ensure_future(self._ask(model))
+        task.add_done_callback(lambda _: self._asking.pop(model, None))
+
+    async def _ask(self, model: str) -> None:
+        async with self._request():
+            answer = await self._models_api.ask(split_suffix(model)[0])
+        if answer.told is not None or model not in self._told_of:
+            self._told_of[model] = answer.told
+        (self._guessed.discard if answer.final else self._guessed.add)(model)
+        self._resolve(model)
+
+    def _resolve(self, model: str) -> None:
+        """What is known of a model by all that was said until now."""
+        betas = os.environ.get("ANTHROPIC_CUSTOM_HEADERS", "")
+        self._infos[model] = resolve(
+            model,
+            self._told_of.get(model),
+            setting=self.endpoint.window,
+            refused=self.capabilities.window(self._address, model),
+            betas=(LONG_BETA,) if LONG_BETA in betas else (),
+            environ=os.environ,
+        )
+
+    def _ask_behind(self, model: str) -> None:
+        """Ask again, now that the model is loaded, and wait for nothing."""
+        self._asked_behind[model] = self._asked_behind.get(model, 0) + 1
+        if self._asked_behind[model] <= MOST_ASKED:
+            self._ask_about(model)
+
+    def known(self, model: str) -> ModelInfo | None:
+        """What is known of a model by now, without a word with the server; None before `info`."""
+        info = self._infos.get(model)
+        if info is not None and info.edits and "context_management" in self.lacking(model):
             return msgspec.structs.replace(info, edits=False)
         return info
 
-    def known(self, model: str) -> ModelInfo | None:
-        """What `info` has said of a model before."""
-        return self._infos.get(model)
+    def cuts(self, model: str, window: int) -> None:
+        """The server was seen to read no more than so many tokens of a prompt: that is its window from now on."""
+        self.capabilities.cuts(self._address, model, window)
+        self._resolve(model)
 
     def lacking(self, model: str) -> frozenset[str]:
         """Optional parts of a request that the server turned out not to take for this model."""
@@ -191,6 +239,8 @@ class AnthropicModel:
         if broken and all(block["type"] in ("thinking", "redacted_thinking") for block in reply.said.blocks):
             hint = "run the cell again" if _may_answer(stream) else "check ANTHROPIC_BASE_URL"
             raise _TryAgain(Unreachable(f"{broken}, and nothing of the reply had come: {hint}", kind="stream"), broken)
+        if request.model in self._guessed and request.model not in self._asking:
+            self._ask_behind(request.model)
         yield Reply(
             said=reply.said,
             usage=reply.usage,
@@ -238,7 +288,7 @@ class AnthropicModel:
             problem = failure(refusal, model=model, base_url=self.shown)
             if isinstance(problem, PromptTooLong):
                 self.capabilities.learn(self._address, model, text, {})
-                self._infos.pop(model, None)
+                self._resolve(model)
             if is_transient(refusal):
                 raise _TryAgain(problem, reason_of(refusal))
             raise problem
@@ -267,9 +317,9 @@ class AnthropicModel:
                 if refusal.status in (400, 422) and self.capabilities.learn(
                     self._address, request.model, refusal.message, sent
                 ):
-                    if self.capabilities.window(self._address, request.model):
-                        self._infos.pop(request.model, None)  # told anew, with the window that it has
+                    self._resolve(request.model)  # with the window that it has
                     continue
+                self._resolve(request.model)
                 raise self._told(problem, request.model) from None
             except (anthropic.AnthropicError, TypeError, ValueError) as problem:
                 raise self._told(problem, request.model) from None

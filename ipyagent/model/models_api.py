@@ -1,19 +1,40 @@
-"""What a server says of its models, as we know models: by the Models API, or in its list of models alone."""
+"""What a server says of its models, as we know models: by the Models API, in its list of models, or in the words of
+the product that it is (Ollama, llama.cpp, LM Studio, LiteLLM; vLLM, SGLang and OpenRouter say it in the list)."""
 
 from __future__ import annotations
 
+import asyncio
+import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+import msgspec
 
 from ipyagent.journal.protocols import ModelInfo
-from ipyagent.model.capabilities import Capabilities
+from ipyagent.model.capabilities import DEFAULT_WINDOW, LEAST_WINDOW, MODELS_API, Capabilities
 from ipyagent.model.compaction import COMPACT_EDIT
+from ipyagent.model.prices import told_prices
 
 if TYPE_CHECKING:
     import anthropic
 
 CLEARING = "clear_tool_uses_20250919"
 """The edit that a server must know for us to leave old results to it."""
+PATIENCE = 3.0
+"""Seconds for one question to a server; requests do not wait for that long, see `AnthropicModel.info`."""
+_NUM_CTX = re.compile(r"(?m)^\s*num_ctx\s+(\d{1,9})\s*$")
+
+
+class _Silent(Exception):
+    """A question was not answered, and may be another time."""
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """What is said of a model (None: nothing), and whether it would be said the same again."""
+
+    told: ModelInfo | None
+    final: bool = True
 
 
 class ModelsApi:
@@ -30,19 +51,19 @@ class ModelsApi:
     def _address(self) -> str:
         return str(self._client().base_url).rstrip("/")
 
-    async def ask(self, model: str) -> tuple[ModelInfo | None, bool]:
-        """What is said of the model (None: nothing), and whether it would be said the same again."""
+    async def ask(self, model: str) -> Answer:
+        """What the server says of a model. Never raises for one that is silent."""
         import anthropic
 
-        if "models" in self._capabilities.lacking(self._address):
-            return None, True
+        if not isinstance(self._client(), anthropic.AsyncAnthropic):
+            return Answer(None)  # a cloud's own client: what it asks is for that cloud
         try:
-            found = await self._client().with_options(max_retries=0, timeout=5.0).models.retrieve(model)
-        except anthropic.NotFoundError:
-            return await self._in_list(model), True
-        except (anthropic.AnthropicError, TypeError, ValueError, AttributeError):
-            return None, False  # the request itself will say what is wrong
-        return info_told(model, found.to_dict(warnings=False) if hasattr(found, "to_dict") else {}), True
+            found = await self._by_page_or_list(model)
+        except _Silent:
+            return Answer(None, final=False)  # the request itself will say what is wrong
+        if (found is not None and found.window) or self._address == "https://api.anthropic.com":
+            return Answer(found)
+        return await self._by_product(model, found)
 
     async def only(self, model: str) -> str:
         """The one model that the server lists, when it was asked for `model` and does not know it; else ""."""
@@ -51,30 +72,141 @@ class ModelsApi:
         names = [str(one["id"]) for one in await self._listed()]
         return names[0] if len(names) == 1 else ""
 
-    async def _in_list(self, model: str) -> ModelInfo | None:
-        """What the list of models says of one that has no page of its own."""
+    async def _by_page_or_list(self, model: str) -> ModelInfo | None:
+        """What the model's own page says, or the list. Raises _Silent."""
+        if "models" in self._capabilities.lacking(self._address):
+            return None
+        page = await self._get(f"/v1/models/{quote(model, safe='')}")
+        found = info_told(model, page) if _is_model(page) else None
+        if found is not None and found.window:
+            return found
         listed = await self._listed()
         for one in listed:
-            if model == one["id"] or model in (one.get("aliases") or ()):
+            aliases = one.get("aliases")
+            if model == one["id"] or (isinstance(aliases, list) and model in aliases):
                 return info_told(model, one)
-        if listed:
+        if found is None and listed:
             self._unknown.add((self._address, model))
-        else:
+        elif found is None:
             self._capabilities.lacks(self._address, "models")
-        return None
+        return found
 
     async def _listed(self) -> list[dict[str, Any]]:
         """The list of models; nothing when there is none."""
-        import anthropic
-
         if self._address not in self._lists:
             try:
-                page = await self._client().with_options(max_retries=0, timeout=5.0).models.list()
-                found = [one.to_dict(warnings=False) for one in page.data or ()]
-            except (anthropic.AnthropicError, TypeError, ValueError, AttributeError):
-                found = []
-            self._lists[self._address] = [one for one in found if isinstance(one.get("id"), str)]
+                found = await self._get("/v1/models")
+            except _Silent:
+                return []
+            self._lists[self._address] = [one for one in _rows(found) if _is_model(one)]
         return self._lists[self._address]
+
+    async def _get(self, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
+        """The JSON object at a path of the server, {} for none; with a `body`, what it answers to that. Raises _Silent
+        when it does not answer, or with a failure that may pass."""
+        import anthropic
+
+        client = self._client().with_options(max_retries=0, timeout=PATIENCE)
+        try:
+            async with asyncio.timeout(PATIENCE):
+                asked = client.get(path, cast_to=object) if body is None else client.post(
+                    path, cast_to=object, body=body
+                )  # fmt: skip
+                found = await asked
+        except anthropic.APIStatusError as problem:
+            if problem.status_code in (401, 403, 408, 429) or problem.status_code >= 500:
+                raise _Silent from None
+            return {}
+        except (anthropic.AnthropicError, TimeoutError, TypeError, AttributeError) as problem:
+            raise _Silent from problem
+        except (ValueError, RecursionError):
+            return {}
+        return found if isinstance(found, dict) else {}
+
+    # ------------------------------------------------------------------ products
+
+    async def _by_product(self, model: str, found: ModelInfo | None) -> Answer:
+        """What the server says in its product's own way; the first that knows the window which is served now."""
+        shown, at_work, props, studio, litellm = await asyncio.gather(
+            self._try("/api/show", {"model": model}), self._try("/api/ps"), self._try("/props"),
+            self._try("/api/v0/models"), self._try("/model/info"),
+        )  # fmt: skip
+        known = found or ModelInfo(model=model, window=0, max_output=0)
+        served, trained = _ollama(model, shown, at_work)
+        loaded, most = _lm_studio(model, studio)
+        given = props.get("default_generation_settings")
+        slot = _positive(given.get("n_ctx")) if isinstance(given, dict) else 0
+        proxied = _litellm(model, litellm)
+        for window, source in (
+            (served, "Ollama"), (slot, "llama.cpp"), (loaded, "LM Studio"), (proxied.window, "LiteLLM"),
+        ):  # fmt: skip
+            if window >= LEAST_WINDOW:
+                output = known.max_output or proxied.max_output
+                return Answer(msgspec.structs.replace(known, window=window, max_output=output, source=source))
+        # how much of what it could read the model gets is told once it is loaded
+        for window, source in ((trained, "Ollama, for the model itself"), (most, "LM Studio, for the model itself")):
+            if window >= LEAST_WINDOW:
+                window = min(window, DEFAULT_WINDOW)
+                return Answer(msgspec.structs.replace(known, window=window, source=source), final=False)
+        return Answer(found)
+
+    async def _try(self, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
+        try:
+            return await self._get(path, body)
+        except _Silent:
+            return {}
+
+
+def _is_model(told: dict[str, Any]) -> bool:
+    """Whether an answer is about a model: some servers say with status 200 that they know no such path."""
+    return isinstance(told.get("id"), str) and not told.get("error")
+
+
+def _rows(told: dict[str, Any], name: str = "data") -> list[dict[str, Any]]:
+    rows = told.get(name)
+    return [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
+
+
+def _ollama(model: str, shown: dict[str, Any], at_work: dict[str, Any]) -> tuple[int, int]:
+    """The window that Ollama serves a model with, and the one that the model was made for; 0 where it does not say.
+    Of a model that is not loaded only its own `num_ctx` is known; usually it gets much less than it could read."""
+    names = {model, f"{model}:latest"}
+    for row in _rows(at_work, "models"):
+        if names & {row.get("name"), row.get("model")} and (window := _positive(row.get("context_length"))):
+            return window, 0
+    parameters = shown.get("parameters")
+    own = _NUM_CTX.search(parameters[:100_000]) if isinstance(parameters, str) else None
+    facts = shown.get("model_info")
+    facts = facts if isinstance(facts, dict) else {}
+    trained = next((_positive(each) for name, each in facts.items() if str(name).endswith(".context_length")), 0)
+    return int(own.group(1)) if own else 0, trained
+
+
+def _lm_studio(model: str, told: dict[str, Any]) -> tuple[int, int]:
+    """The window that a model is loaded with in LM Studio, and the largest it could be."""
+    for row in _rows(told):
+        if row.get("id") == model:
+            return _positive(row.get("loaded_context_length")), _positive(row.get("max_context_length"))
+    return 0, 0
+
+
+def _litellm(model: str, told: dict[str, Any]) -> ModelInfo:
+    """What a LiteLLM proxy knows of a model that it passes on; its price, too. A model may stand there several times,
+    once for each place that serves it: the smallest counts."""
+    windows, outputs = [], []
+    for row in _rows(told):
+        facts = row.get("model_info")
+        if row.get("model_name") != model or not isinstance(facts, dict):
+            continue
+        windows.append(_positive(facts.get("max_input_tokens")))
+        outputs.append(_positive(facts.get("max_output_tokens")))
+        names = ("input_cost_per_token", "output_cost_per_token", "cache_read_input_token_cost",
+                 "cache_creation_input_token_cost")  # fmt: skip
+        dollars = [_dollars(facts.get(name)) for name in names]
+        if any(dollars[:2]):  # nothing is what it says of a model that it does not know
+            told_prices.hear(model, dollars, "LiteLLM")
+    least = min(filter(None, windows), default=0), min(filter(None, outputs), default=0)
+    return ModelInfo(model=model, window=least[0], max_output=least[1])
 
 
 def info_told(model: str, told: dict[str, Any]) -> ModelInfo:
@@ -86,17 +218,26 @@ def info_told(model: str, told: dict[str, Any]) -> ModelInfo:
         value = able.get(name)
         return bool(value.get("supported")) if isinstance(value, dict) else bool(value)
 
+    def of(name: str) -> dict[str, Any]:
+        value = told.get(name)
+        return value if isinstance(value, dict) else {}
+
     managed = able.get("context_management")
     clearing = managed.get(CLEARING) if isinstance(managed, dict) else None
     edits = can("context_management") and isinstance(clearing, dict) and bool(clearing.get("supported"))
     told_edit = managed.get(COMPACT_EDIT) if isinstance(managed, dict) else None
     compacts = bool(told_edit.get("supported")) if isinstance(told_edit, dict) else False
-    meta = told.get("meta")
-    own = meta.get("n_ctx") if isinstance(meta, dict) else 0
-    # Anthropic's name for it, vLLM's, llama.cpp's
-    sizes = (told.get("max_input_tokens"), told.get("max_model_len"), own)
+    provider = of("top_provider")
+    # Anthropic's name for it, vLLM's and SGLang's, llama.cpp's, OpenRouter's
+    sizes = (
+        told.get("max_input_tokens"), told.get("max_model_len"), of("meta").get("n_ctx"),
+        provider.get("context_length"), told.get("context_length"),
+    )  # fmt: skip
     window = next(filter(None, map(_positive, sizes)), 0)
-    output = _positive(told.get("max_tokens"))
+    output = _positive(told.get("max_tokens")) or _positive(provider.get("max_completion_tokens"))
+    if pricing := of("pricing"):
+        names = ("prompt", "completion", "input_cache_read", "input_cache_write")
+        told_prices.hear(model, [_dollars(pricing.get(name)) for name in names], "OpenRouter")
     return ModelInfo(
         model=model,
         window=window,
@@ -106,9 +247,17 @@ def info_told(model: str, told: dict[str, Any]) -> ModelInfo:
         images=can("image_input") if able else True,
         edits=edits,
         compaction=compacts,
-        source="Models API" if able or window else "",
+        source=MODELS_API if able or window else "",
     )
 
 
 def _positive(value: object) -> int:
-    return value if isinstance(value, int) and value > 0 else 0
+    return value if type(value) is int and value > 0 else 0
+
+
+def _dollars(value: object) -> float | None:
+    """Dollars as a number, or as a number in a string (OpenRouter)."""
+    try:
+        return float(value) if isinstance(value, int | float | str) and not isinstance(value, bool) else None
+    except (ValueError, OverflowError):
+        return None

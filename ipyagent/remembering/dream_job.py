@@ -234,7 +234,7 @@ class DreamJob:
             tools=tools,
             permissions=Permissions(session.journal.folder / "no-rules.json", self._bench.project.root),
             limits=limits_of(settings, Options(max_turns=MOST_REPLIES), info),
-            state=lambda tokens: state_of(settings, info, tokens),
+            state=lambda info, tokens: state_of(settings, info, tokens),
             setting=lambda setting: getattr(settings, setting),
             restoring=_nothing,
         )

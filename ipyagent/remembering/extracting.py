@@ -254,8 +254,8 @@ class Extracting:
                 continue  # another kernel has it; %agent doctor tells what is broken
             now = run.session
             session.connect(
-                now.model, now.info, tools=now.tools, permissions=now.permissions, limits=now.limits, state=now.state,
-                setting=now.setting, restoring=now.restoring,
+                now.model, now.info, tools=now.tools, permissions=now.permissions, limits=now.limits,
+                state=lambda _, tokens: run.session.state(tokens), setting=now.setting, restoring=now.restoring,
             )  # fmt: skip
             left = self._left[folder] = _Run(session)
             memory = self._bench.memory_of(session)

@@ -231,6 +231,12 @@ class _Recorded:
     async def info(self, model: str) -> ModelInfo:
         return await self._model.info(model)
 
+    def known(self, model: str) -> ModelInfo | None:
+        return self._model.known(model)
+
+    def cuts(self, model: str, window: int) -> None:
+        self._model.cuts(model, window)
+
     async def close(self) -> None:
         await self._model.close()
 
@@ -357,7 +363,7 @@ class _Replay:
             tools=tools,
             permissions=Permissions(self.place / "rules.json", self.place, mode="auto"),
             limits=limits_of(settings, Options(max_turns=MOST_REPLIES), info),
-            state=lambda tokens: state_of(settings, info, tokens),
+            state=lambda info, tokens: state_of(settings, info, tokens),
             setting=lambda name: getattr(settings, name),
             restoring=lambda workspace: restored(workspace, settings, window=info.window),
         )

@@ -357,7 +357,7 @@ def test_a_lesser_server_works_and_is_asked_each_thing_once(home: object, make_r
         lesser.script(tool("python", {"code": "6 * 7"}), text("42"), text("43"))
         assert rig.turn().text == "42"
         refusals = len(lesser.refused)
-        assert refusals <= 4
+        assert sum(exchange.path == "/v1/messages" for exchange in lesser.refused) <= 3
         assert rig.turn().text == "43"
         assert len(lesser.refused) == refusals
         assert [exchange.path for exchange in lesser.log].count("/v1/models/claude-sonnet-5-5") == 1

@@ -155,8 +155,8 @@ def test_a_prompt_that_does_not_fit_is_known_in_every_wording_and_the_window_lea
     assert isinstance(told, PromptTooLong)
     capabilities = Capabilities()
     assert not capabilities.learn("http://a", "m", words, {"max_tokens": 1_000})
-    assert capabilities.window("http://a", "m") == window
-    assert resolve("m", None, refused=window).window == (window or 200_000)
+    assert capabilities.window("http://a", "m")[0] == window
+    assert resolve("m", None, refused=(window, "refusal")).window == (window or 200_000)
 
 
 @pytest.mark.parametrize(
@@ -186,5 +186,5 @@ def test_a_reply_that_does_not_fit_beside_the_prompt_is_asked_for_smaller(words:
     capabilities = Capabilities()
     assert capabilities.learn("http://a", "m", words, {"max_tokens": 64_000})
     assert capabilities.largest_output("http://a", "m") == limit
-    assert capabilities.window("http://a", "m") == window
+    assert capabilities.window("http://a", "m")[0] == window
     assert not capabilities.learn("http://a", "m", words, {"max_tokens": limit}), "the same again helps nothing"

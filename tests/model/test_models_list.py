@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
 import pytest
-from model_room import MODEL, model_at, odd_server
+from model_room import MODEL, answers, model_at, odd_server, request
 
 from ipyagent import Agent, IPyAgent
 from ipyagent.commands.context import report
 from ipyagent.commands.doctor import doctor
 from ipyagent.journal.events import UsageReported
+from ipyagent.model.prices import price_of
 
 LLAMA = {
     "id": "/models/qwen.gguf", "aliases": ["qwen"], "object": "model", "owned_by": "llamacpp",
@@ -110,7 +112,7 @@ def test_a_server_without_a_model_chosen_is_used_with_its_own_and_costs_no_list_
         assert [line for line in agent.notices if "the server has one model" in line and LLAMA["id"] in line]
         assert "of 16,384 tokens" in report(agent, [])
         assert "no price known for the model" in report(agent, [])
-        assert f"{LLAMA['id']}, window 16,384 tokens; no price known" in doctor(agent, None)[0]
+        assert f"{LLAMA['id']}, window 16,384 tokens (told by Models API); no price known" in doctor(agent, None)[0]
         assert agent.session is not None
         assert [event.cost for event in agent.session.journal.read() if isinstance(event, UsageReported)] == [None]
         agent.close()
@@ -121,3 +123,145 @@ def test_a_server_without_a_model_chosen_is_used_with_its_own_and_costs_no_list_
         assert later.model == "another"
         assert later.info.window == 200_000
         later.close()
+
+
+# ------------------------------------------------------------------ each product in its own way
+
+OLLAMA_SHOW = {"parameters": 'stop "<|im_end|>"\ntemperature 0.6', "model_info": {"qwen3.context_length": 40_960}}
+PRODUCTS: dict[str, tuple[dict[str, Any], tuple[int, str, int]]] = {
+    # what is told at which path; window, who told it, largest reply
+    "Ollama 0.33, loaded": (
+        {"/v1/models/m": {"id": "m", "object": "model", "owned_by": "library"}, "/api/show": OLLAMA_SHOW,
+         "/api/ps": {"models": [{"name": "m:latest", "model": "m:latest", "context_length": 8_192}]}},
+        (8_192, "Ollama", 32_000),
+    ),
+    "Ollama, with num_ctx": (
+        {"/api/show": {**OLLAMA_SHOW, "parameters": "num_ctx    16384\ntop_k 20"}, "/api/ps": {"models": None}},
+        (16_384, "Ollama", 32_000),
+    ),
+    "Ollama, not loaded": ({"/api/show": OLLAMA_SHOW}, (40_960, "Ollama, for the model itself", 32_000)),
+    "llama.cpp": (
+        {"/props": {"default_generation_settings": {"n_ctx": 12_288}, "total_slots": 4}}, (12_288, "llama.cpp", 32_000),
+    ),
+    "vLLM": ({"/v1/models": {"data": [{**VLLM, "id": "m"}]}}, (40_960, "Models API", 32_000)),
+    "LM Studio": (
+        {"/v1/models/m": {"error": "Unexpected endpoint or method. (GET /v1/models/m). Returning 200 anyway"},
+         "/v1/models": {"data": [{"id": "m", "object": "model"}]},
+         "/api/v0/models": {"data": [{"id": "m", "state": "loaded", "max_context_length": 131_072,
+                                      "loaded_context_length": 10_000}]}},
+        (10_000, "LM Studio", 32_000),
+    ),
+    "OpenRouter": (
+        {"/v1/models": {"data": [{"id": "m", "context_length": 163_840, "pricing": {"prompt": "0.0000005",
+         "completion": "0.000002"}, "top_provider": {"context_length": 65_536, "max_completion_tokens": 16_384}}]}},
+        (65_536, "Models API", 16_384),
+    ),
+    "LiteLLM 1.110": (
+        {"/v1/models/m": {"id": "m", "object": "model", "created": 1, "owned_by": "openai"},
+         "/model/info": {"data": [{"model_name": "m", "model_info": {"max_input_tokens": 128_000, "max_output_tokens":
+         9_000, "input_cost_per_token": 2e-6, "output_cost_per_token": 8e-6, "cache_read_input_token_cost": 5e-7}}]}},
+        (128_000, "LiteLLM", 9_000),
+    ),
+    "all wrong": (
+        {"/v1/models/m": {"id": 7}, "/v1/models": {"data": {"id": "m"}}, "/api/show": {"parameters": 7, "model_info":
+         [1]}, "/api/ps": {"models": [None, {"name": "m", "context_length": "many"}]}, "/props": {
+         "default_generation_settings": {"n_ctx": True}}, "/api/v0/models": {"data": "m"}, "/model/info":
+         {"data": [{"model_name": "m", "model_info": {"max_input_tokens": -5, "input_cost_per_token": "free"}}]}},
+        (200_000, "default", 32_000),
+    ),
+}  # fmt: skip
+
+
+@contextmanager
+def telling(told: dict[str, Any], slow: float = 0.0) -> Iterator[tuple[str, list[str]]]:
+    """A server that tells this at these paths, after so many seconds, and answers messages with "ok" at once."""
+    paths: list[str] = []
+
+    def answer(handler: BaseHTTPRequestHandler) -> None:
+        path = handler.path.partition("?")[0]
+        paths.append(path)
+        if path == "/v1/messages":
+            body = {"type": "message", "role": "assistant", "content": [{"type": "text", "text": "ok"}],
+                    "stop_reason": "end_turn", "usage": {"input_tokens": 9, "output_tokens": 1}}  # fmt: skip
+            found: Any = body
+        else:
+            time.sleep(slow)
+            found = told.get(path)
+        data = json.dumps(found if found is not None else {"error": "not found"}).encode()
+        handler.send_response(200 if found is not None else 404)
+        handler.send_header("content-type", "application/json")
+        handler.send_header("content-length", str(len(data)))
+        handler.end_headers()
+        with suppress(OSError):
+            handler.wfile.write(data)
+
+    with odd_server(answer) as url:
+        yield url, paths
+
+
+@pytest.mark.parametrize("product", PRODUCTS)
+def test_a_server_is_asked_for_its_window_in_its_own_way_and_once(product: str) -> None:
+    told, right = PRODUCTS[product]
+    with telling(told) as (url, paths):
+
+        async def twice(model: Any) -> Any:
+            first = await model.info("m")
+            if first.source != "Ollama, for the model itself":
+                asked = len(paths)
+                assert await model.info("m") == first
+                assert len(paths) == asked
+            return first
+
+        info = asked(url, twice)
+    assert (info.window, info.source, info.max_output) == right
+
+
+def test_prices_are_learned_from_the_same_answers() -> None:
+    right = ("OpenRouter", "routed", (0.5, 2.0, 0.5)), ("LiteLLM 1.110", "lit", (2.0, 8.0, 0.5))
+    for product, name, dollars in right:
+        told = json.loads(json.dumps(PRODUCTS[product][0]).replace('"m"', f'"{name}"').replace("/m\"", f"/{name}\""))
+        assert price_of(name) is None
+        with telling(told) as (url, _):
+            asked(url, lambda model, name=name: model.info(name))
+        price = price_of(name)
+        assert price is not None
+        assert (price.input, price.output, price.read) == pytest.approx(dollars)
+        assert price.source == product.split()[0]
+
+
+def test_a_model_that_was_not_loaded_has_the_window_that_it_is_loaded_with() -> None:
+    told: dict[str, Any] = {"/api/show": OLLAMA_SHOW}
+    with telling(told) as (url, paths):
+
+        async def use(model: Any) -> list[int]:
+            windows = [(await model.info("m")).window]
+            told["/api/ps"] = {"models": [{"name": "m", "context_length": 4_096}]}
+            await answers(model, request(model="m"))
+            for _ in range(100):
+                await asyncio.sleep(0.02)
+                if model.known("m").source == "Ollama":
+                    break
+            return [*windows, model.known("m").window, paths.count("/api/ps")]
+
+        assert asked(url, use) == [40_960, 4_096, 2]
+
+
+def test_a_server_that_takes_its_time_to_tell_holds_up_no_request_and_no_stop() -> None:
+    with telling(PRODUCTS["llama.cpp"][0], slow=1.2) as (url, _):
+
+        async def use(model: Any) -> tuple[float, int, int]:
+            began = time.monotonic()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(0.1):
+                    await model.info("m")
+            stopped = time.monotonic() - began
+            assumed = (await model.info("m")).window
+            for _ in range(200):
+                await asyncio.sleep(0.05)
+                if model.known("m").source == "llama.cpp":
+                    break
+            return stopped, assumed, model.known("m").window
+
+        stopped, assumed, window = asked(url, use)
+    assert stopped < 0.6
+    assert (assumed, window) == (200_000, 12_288)

@@ -113,5 +113,11 @@ class Model(Protocol):
     async def info(self, model: str) -> ModelInfo:
         """The model's window and abilities; never raises for a server that does not tell."""
 
+    def known(self, model: str) -> ModelInfo | None:
+        """The same as far as it is known by now, without a word with the server; None before `info`."""
+
+    def cuts(self, model: str, window: int) -> None:
+        """The server was seen to read no more than so many tokens of a prompt: that is its window from now on."""
+
     async def close(self) -> None:
         """Close connections."""

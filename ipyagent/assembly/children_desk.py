@@ -37,6 +37,7 @@ from ipyagent.kernel.mains import Mains
 from ipyagent.kernel.scope import Scope, users_namespace
 from ipyagent.kernel.variables import summarize
 from ipyagent.kernel.workspace import KernelWorkspace, Names
+from ipyagent.loop.redacting import without_secrets
 from ipyagent.loop.session import Limits, Session
 from ipyagent.memory.access import MemoryAccess
 from ipyagent.memory.provenance import Ground
@@ -292,14 +293,15 @@ class ChildrenDesk:
     def _head(self, kind: Kind, tools: dict[str, Tool], session: Session) -> PromptRendered:
         """Our prompt and the tools, what people wrote for the agent too unless it only looks, and its own words."""
         # what a type names it has before its eyes; a search finds what the others have all the same
-        base, more = render(tools, all_listed=kind.tools is not None), [text_block(kind.prompt)]
+        redact = self._bench.redactor
+        base, more = render(tools, redact=redact, all_listed=kind.tools is not None), [text_block(kind.prompt)]
         if kind.memory:
             more += [text_block(text) for text in memory_words(self._own_memory(kind))]
         if not kind.looks:  # with a memory of its own, the agent's is not its business
             told = {name: tool for name, tool in tools.items() if not (kind.memory and name == MEMORY)}
             rendered = self._bench.head.rendered(told, session.state(0))
             base = msgspec.structs.replace(base, system=rendered.system, memories=rendered.memories)
-        system = (*base.system, *more)
+        system = (*base.system, *without_secrets(more, redact))
         return msgspec.structs.replace(base, system=system, tokens=base.tool_tokens + estimate_blocks(system))
 
     def _within(self, parent: Session, limits: Limits) -> Limits:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
-from ipyagent.assembly.prompt import render
+from ipyagent.assembly.prompt import render, schema_of
 from ipyagent.config import IPyAgent
 from ipyagent.context.thresholds import check_fixed_part
 from ipyagent.errors import AgentError
@@ -24,6 +24,7 @@ from ipyagent.memory.instructions import instructions_text, load_instructions
 from ipyagent.memory.memories import Memories
 from ipyagent.memory.section import RULE_TOKENS, RULES, memory_section, read_guidelines, standing_rules
 from ipyagent.project import Project
+from ipyagent.redaction import Redactor
 from ipyagent.skills.catalogue import catalogue_of
 from ipyagent.skills.desk import Skills
 from ipyagent.skills.loaded import listing_of
@@ -50,13 +51,15 @@ class Head:
         settings: IPyAgent,
         memories: Memories,
         notice: Callable[[str], None],
-        skills: Skills | None = None,
+        skills: Skills | None,
+        redact: Redactor,
     ) -> None:
         self._project = project
         self._settings = settings
         self._memories = memories
         self._notice = notice
         self._skills = skills
+        self._redact = redact
         self._told: set[str] = set()
         self._due: dict[str, str] = {}
 
@@ -75,7 +78,9 @@ class Head:
         told = told_of(session.view.tools)
         search = told_of([{"name": SEARCH, "description": tools[SEARCH].description}]) if SEARCH in tools else set()
         added = any(
-            name in search - told if getattr(tool, "deferred", "") else listed.get(name) != tidied(tool.input_schema)
+            name in search - told
+            if getattr(tool, "deferred", "")
+            else listed.get(name) != tidied(schema_of(tool, self._redact))
             for name, tool in own.items()
         )
         why = self._due.pop(session.journal.session, "")
@@ -110,7 +115,7 @@ class Head:
         names = {tool["name"] for tool in tools} | told_of(tools)
         base = render({}).tokens + size
         extra, whole = self._extra(names, base, session.state(0))
-        made = render({}, extra)
+        made = render({}, extra, redact=self._redact)
         if list(made.system) != session.view.system:
             total = made.tokens + size
             session.record(
@@ -123,9 +128,9 @@ class Head:
 
     def rendered(self, tools: Mapping[str, Tool], state: WindowState) -> PromptRendered:
         """The head as files and settings are now."""
-        base = render(tools)
+        base = render(tools, redact=self._redact)
         extra, whole = self._extra(set(tools), base.tokens, state)
-        return msgspec.structs.replace(render(tools, extra), memories=whole)
+        return msgspec.structs.replace(render(tools, extra, redact=self._redact), memories=whole)
 
     def _list(self, session: Session, with_skills: bool) -> None:
         """Journal which skills the head tells of, when it is told otherwise so far."""

@@ -57,7 +57,6 @@ class Workbench:
         self.toolbox = toolbox
         self.memories = Memories(project, settings, folder)
         self.skills = toolbox.skills or Skills(project, settings, folder)
-        self.head = Head(project, settings, self.memories, toolbox.notice, self.skills)
         self.spending = Spending(project.spend, toolbox.notice)
         """What all sessions of this user cost today."""
         at_exit(self.spending, Spending.end)
@@ -66,6 +65,7 @@ class Workbench:
         """Which cells are hidden or pinned."""
         self.redactor = Redactor(lambda: settings.redact_secrets, toolbox.notice, own_keys)
         """Takes secrets out of what the model is to get."""
+        self.head = Head(project, settings, self.memories, toolbox.notice, self.skills, self.redactor)
         self.outside: Callable[[Session, int], Awaitable[dict[str, Tool]]] = _nothing_outside
         """The tools of outside (MCP) servers for a session, given the model's window."""
         self.outside_now: Callable[[], dict[str, Tool]] = dict

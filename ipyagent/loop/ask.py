@@ -32,7 +32,7 @@ from ipyagent.loop.bug_report import write_report
 from ipyagent.loop.metering import Meter
 from ipyagent.loop.session import Session
 from ipyagent.model.prices import cost_of
-from ipyagent.redaction import Stream
+from ipyagent.redaction.stream import Stream
 
 BATCH_SECONDS = 0.04
 """25 pieces a second: front-ends keep up with 20-30 updates a second, not with one a token."""

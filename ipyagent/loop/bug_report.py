@@ -16,7 +16,8 @@ import msgspec
 
 from ipyagent.journal.protocols import Request
 from ipyagent.nofollow import names, remove, write_atomically
-from ipyagent.redaction import mask, mask_named, name_strength
+from ipyagent.redaction import mask, mask_named
+from ipyagent.redaction.names import name_strength
 from ipyagent.version import __version__
 
 PACKAGES = ("anthropic", "httpx2", "ipykernel", "ipython", "ipywidgets", "jupyterlab", "msgspec")

@@ -35,7 +35,7 @@ from ipyagent.loop.keeping import hidden, kept
 from ipyagent.loop.missteps import Missteps
 from ipyagent.loop.permissions import Ask, Deny, digest_of
 from ipyagent.loop.session import Session
-from ipyagent.redaction import Stream
+from ipyagent.redaction.stream import Stream
 from ipyagent.tools.answers import capped
 
 RESULT_BLOCKS = ("text", "image", "document")

@@ -15,6 +15,7 @@ from ipyagent.journal.events import (
     Collapsed,
     Compacted,
     Event,
+    MemorySurfaced,
     MessageReceived,
     PermissionAnswered,
     PlanWritten,
@@ -33,7 +34,7 @@ from ipyagent.redaction import Redactor
 
 E = TypeVar("E", bound=Event)
 
-_WORDS = ("text", "why", "message", "title", "pattern", "note", "words", "reason", "task", "said", "summary")
+_WORDS = ("text", "why", "message", "title", "pattern", "note", "words", "reason", "task", "said", "summary", "danger")
 """Fields of events that hold somebody's words."""
 _AS_THEY_ARE = (UserSaid, PermissionAnswered, PromptRendered, SessionStarted, Streamed, MessageReceived)
 """The user's own words, a head that is compared with the bytes that were sent, and what is redacted before it is put
@@ -61,6 +62,10 @@ def entering(event: E, redact: Redactor) -> E:
             changed["input"] = values_without(event.input, redact)
         case ResultsCleared():
             changed["contexts"] = tuple((at, redact(text)) for at, text in event.contexts)
+        case MemorySurfaced():
+            changed["memories"] = tuple(
+                msgspec.structs.replace(each, description=redact(each.description)) for each in event.memories
+            )
         case PlanWritten():
             changed["steps"] = tuple(msgspec.structs.replace(step, text=redact(step.text)) for step in event.steps)
         case _:

@@ -191,7 +191,7 @@ class Choosing:
             model=small,
             system=[],
             tools=[],
-            messages=[{"role": "user", "content": [{"type": "text", "text": text}]}],
+            messages=[{"role": "user", "content": [{"type": "text", "text": self.bench.redactor(text)}]}],
             max_tokens=MOST_TOKENS,
             thinking=False,
             schema=SCHEMA,

@@ -288,7 +288,7 @@ class DreamJob:
             last=self._last,
             now=time.time(),
         )
-        blocks = ({"type": "text", "text": text},)
+        blocks = ({"type": "text", "text": self._bench.redactor(text)},)
         return UserSaid(text=ORDER_GIVEN, blocks=blocks, tokens=estimate_blocks(blocks))
 
     # ------------------------------------------------------------------ progress

@@ -15,7 +15,8 @@ from typing import Any
 from ipyagent.errors import ToolFailure
 from ipyagent.journal.stored import LONGEST_LINE
 from ipyagent.kernel.previews import numbers_in_text
-from ipyagent.redaction import mask, mask_named, name_strength
+from ipyagent.redaction import mask, mask_named
+from ipyagent.redaction.names import name_strength
 from ipyagent.tools.answers import clean, fitting
 from ipyagent.tools.worker import Stop
 

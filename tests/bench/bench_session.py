@@ -4,11 +4,15 @@ memory."""
 from __future__ import annotations
 
 import gc
+import json
 import os
+import sys
 import tempfile
 import time
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 TURNS = 200
 ASKED = (
@@ -103,13 +107,49 @@ def _kept_rows() -> list[tuple[str, str, str]]:
         gc.collect()
         sessions = sum(isinstance(each, Session) for each in gc.get_objects())
         agent.close()
+        every = _with_everything(Path(folder), server, megabytes)
     grown = [f"{after - before:.1f}" for before, after in pairwise(turns)]
     aside = [f"{after - before:.1f}" for before, after in pairwise(fresh)]
     return [
         ("memory of turns 21-120, 121-220, 221-320", f"{', '.join(grown)} MB", "no hundred more than the first"),
         ("memory of 100 requests without history, 100 more", f"{', '.join(aside)} MB", "under 1 MB in the second"),
         ("sessions in memory after that", f"{sessions}", "1"),
+        ("the same with notes, extraction, sub-agents, MCP", f"{every} MB", "no hundred more than the first"),
     ]
+
+
+def _with_everything(folder: Path, server: Any, megabytes: Callable[[], float]) -> str:
+    """Megabytes that turns 21-120, 121-220 and 221-320 add with every feature on; a sub-agent every tenth turn."""
+    from ipyagent import Agent, IPyAgent
+    from ipyagent.practice.replies import Fault, Reply, text, tool
+
+    entry = {"command": sys.executable, "args": ["-S", str(Path(__file__).parents[1] / "mcp" / "odd_server.py")]}
+    (folder / "home").mkdir(exist_ok=True)
+    (folder / "home" / "mcp.json").write_text(json.dumps({"mcpServers": {"odd": entry}}))
+    count = 0
+
+    def answer(body: dict[str, Any]) -> Reply | Fault:
+        made, last = len(body["messages"]), body["messages"][-1]["content"]
+        if not body.get("tools") or made < 2 or any(block["type"] == "tool_result" for block in last):
+            return text("Done, as you asked.")
+        if "once more" not in str(last):  # work behind the turns
+            return text("Nothing to save.")
+        if count % 10 == 0:
+            return tool("agent", {"task": "look", "prompt": "look around"})
+        return tool("python", {"code": "print('a line of output ' * 40)"})
+
+    server.brain = answer
+    settings = IPyAgent(base_url=server.url, mode="auto", window=1_000_000, model="claude-sonnet-5-5", trust_all=True)
+    agent = Agent(settings=settings, folder=folder)
+    marks = []
+    for count in range(321):
+        if count % 100 == 20:
+            marks.append(megabytes())
+        assert agent.run_sync(f"once more, we always report medians ({count})").status == "finished"
+        server.log.clear()
+    marks.append(megabytes())
+    agent.close()
+    return ", ".join(f"{after - before:.1f}" for before, after in pairwise(marks[:4]))
 
 
 if __name__ == "__main__":

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ipyagent.redaction import mask, mask_named, name_strength
+from ipyagent.redaction import mask, mask_named
+from ipyagent.redaction.names import name_strength
 
 SECRETS = [
     "sk-ant-" + "api03-" + "aB3dE6gH9jK2mN5pQ8",

@@ -19,7 +19,6 @@ import ipyagent
 from ipyagent.kernel.output import OutputLog
 from ipyagent.redaction import (
     Redactor,
-    Stream,
     find_secrets,
     mask,
     redacted,
@@ -27,6 +26,7 @@ from ipyagent.redaction import (
     stand_ins,
     without_keys,
 )
+from ipyagent.redaction.stream import MOMENT, Stream
 from ipyagent.tools.answers import capped
 
 ANTHROPIC = "sk-ant-" + "api03-" + "Qm4NcYh3Jd6Gs1Pu5EZq7XkV2m9TfLw4Rb8aZ9"
@@ -205,11 +205,24 @@ def test_pieces_give_away_no_more_than_the_whole(name: str, size: int) -> None:
         assert each not in mask(said)
 
 
-def test_a_stream_holds_back_no_ordinary_word() -> None:
+def test_a_stream_holds_back_no_ordinary_word_longer_than_a_moment() -> None:
     stream = Stream(Redactor())
     for piece in ("Working", "…", " on", " it: 50%", "\n", "done", " (3 files)"):
         assert stream.feed(piece) == piece
+        time.sleep(MOMENT)
     assert stream.end() == ""
+
+
+def test_what_a_look_costs_is_in_proportion_to_the_text_and_not_to_its_pieces() -> None:
+    said = "rows by key and token count, total 12.5 of the table of sales " * 800
+
+    def fed(size: int) -> float:
+        stream, began = Stream(Redactor()), time.perf_counter()
+        made = [stream.feed(said[at : at + size]) for at in range(0, len(said), size)]
+        assert "".join([*made, stream.end()]) == said
+        return time.perf_counter() - began
+
+    assert min(fed(1) for _ in range(3)) < 20 * min(fed(500) for _ in range(3))
 
 
 UNITS = (

@@ -2,7 +2,8 @@
 
 `odd_server.py [MODE]`: "dead" exits at once, "mute" never answers, "garbled" answers the handshake with broken
 JSON, "noisy" writes to its error output without end, "many" has 40 tools, "odd" has tools with odd names and
-schemas, "marked FILE" appends its process id to FILE, "stubborn" ignores that it should end.
+schemas, "told FILE" describes a tool in the words of FILE, "marked FILE" appends its process id to FILE,
+"stubborn" ignores that it should end.
 """
 
 from __future__ import annotations
@@ -174,6 +175,11 @@ def main() -> None:
             for word in words
             for verb in ("get", "list", "create", "update", "delete", "archive", "share", "count")
         }
+    if mode == "told":  # the words of a file
+        with open(sys.argv[2]) as file:
+            words = file.read()
+        said = {"type": "string", "description": words}
+        tools["echo"] = {"description": words, "inputSchema": {**TEXT, "properties": {"text": said}}}
     if mode == "odd":
         tools = ODD
     if mode == "marked":

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ipyagent.kernel.previews._kind import Kind
-from ipyagent.redaction import mask, mask_named, name_strength
+from ipyagent.redaction import mask, mask_named
+from ipyagent.redaction.names import name_strength
 
 DEPTH = 4
 """Levels of containers that are entered."""

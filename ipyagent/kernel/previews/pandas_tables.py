@@ -11,7 +11,7 @@ from typing import Any
 from ipyagent.kernel.previews._kind import MISSING, Kind, instance_dict, loaded
 from ipyagent.kernel.previews._look import Family, Group, Look, clip
 from ipyagent.kernel.previews.text import numbers_in_text
-from ipyagent.redaction import name_strength
+from ipyagent.redaction.names import name_strength
 
 EXACT_CELLS = 2_000_000
 EXACT_OBJECTS = 2_000

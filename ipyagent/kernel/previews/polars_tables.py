@@ -8,7 +8,7 @@ from typing import Any
 from ipyagent.kernel.previews._kind import Kind
 from ipyagent.kernel.previews._look import Family, Group, Look, clip
 from ipyagent.kernel.previews.text import numbers_in_text
-from ipyagent.redaction import name_strength
+from ipyagent.redaction.names import name_strength
 
 _WORDS = {"String": "str", "Int": "i", "UInt": "u", "Float": "f", "Boolean": "bool", "Datetime": "dt", "double": "f64"}
 

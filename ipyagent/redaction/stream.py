@@ -1,0 +1,157 @@
+"""Text that comes in pieces, given on without its secrets."""
+
+from __future__ import annotations
+
+import re
+import time
+
+from ipyagent.redaction import ARTICLE, Redactor, apart, replaced, secrets_in
+from ipyagent.redaction.keys import ANYWHERE, FORMATS, begins_here
+from ipyagent.redaction.names import name_places, places_of, table_secrets
+
+HELD = 20_000
+"""Characters that are held back at most."""
+_CONTEXT = 1_024
+"""Characters of an unfinished line that are looked at again with what follows."""
+_TOGETHER, MOMENT = 512, 0.03
+"""Characters, and seconds, that pieces wait for each other at most; nobody sees a shorter moment."""
+_STARTS = tuple(sorted({begin for _, begin, _ in FORMATS} | {"://", "/api/webhooks/", "-----BEGIN"}, key=len))
+_BEGUN = re.compile("|".join(re.escape(begin) for begin in reversed(_STARTS)) + r"|\d{8,10}:AA")
+_PREFIXES = frozenset(begin[:size] for begin in _STARTS for size in range(1, len(begin)))
+_LONGEST = max(map(len, _STARTS))
+_BOT = re.compile(r"(?<!\d)\d{1,10}(?::A?)?\Z")
+_OPEN_VALUE = re.compile(
+    r"[\w.\-]{0,34}['\"`*\\]{0,3}[ \t]{0,200}(?:(?:[:：]=?|==?>?|is|ist|i|是|は|→)\*{0,2}[ \t]{0,200}"
+    r"(?:\\?['\"`]+[^'\"`\n]*|[^\s'\"`,;]*))?\Z"
+)
+_OPEN_SENT = re.compile(
+    r"(?i)(?:bearer[ :=]{0,20}|basic\s{1,20}|\s(?:-u|--user|--userpwd)[ =])['\"]?\S{0,4000}\Z"
+    r"|cookie['\"]?(?::[^\n]{0,4000})?\Z"
+)
+_BEGINS_KEY = re.compile(r"-----BEGIN[A-Z0-9 ]{0,60}-{0,5}\Z")
+
+
+class Stream:
+    """Text that comes in pieces, given on without its secrets: what may yet become one is held back, at most `HELD`
+    characters. Each character is given on exactly once, or a mark for it."""
+
+    def __init__(self, redact: Redactor) -> None:
+        self._redact = redact
+        self._context = ""
+        self._table = False
+        self._pending: list[str] = []
+        self._size = 0
+        self._due, self._again = 0, 0.0
+
+    def __repr__(self) -> str:
+        return f"<Stream {self._size} characters held back>"
+
+    def feed(self, piece: str) -> str:
+        """What may be given on now. Small pieces that come at once wait for each other: what a look at them costs is
+        in proportion to the text, not to their number."""
+        if not self._redact.on:
+            return self.end() + piece
+        before = self.end() if piece.startswith("\r") else ""  # what follows takes the place of the line
+        self._pending.append(piece)
+        self._size += len(piece)
+        if self._size < self._due and time.monotonic() < self._again:
+            return before
+        pending = "".join(self._pending)
+        lines = pending.rfind("\n") + 1  # the whole lines first: they tell what the rest stands below
+        made, left = self._taken(pending[:lines])
+        rest = left + pending[lines:]
+        if not left:
+            more, rest = self._taken(rest)
+            made += more
+        self._pending = [rest]
+        self._size = len(rest)
+        self._due = self._size + max(_TOGETHER, self._size // 4)
+        self._again = time.monotonic() + MOMENT
+        return before + made
+
+    def _taken(self, pending: str) -> tuple[str, str]:
+        """What may be given on of the text, and what may not."""
+        text = self._context + pending
+        begin = len(self._context)
+        cut = max(begin, self._settled(text))
+        if len(text) - cut > HELD:
+            cut = len(text)
+        return self._given(text, begin, cut), text[cut:]
+
+    def end(self) -> str:
+        """The rest."""
+        text = self._context + "".join(self._pending)
+        made = self._given(text, len(self._context), len(text))
+        self._pending, self._size, self._again = [], 0, 0.0
+        return made
+
+    def _given(self, text: str, begin: int, cut: int) -> str:
+        """What stands from `begin` to `cut`; what has to be known of it later is kept."""
+        if cut <= begin:
+            return ""
+        text = text[:cut]
+        if not self._redact.on:
+            self._context, self._table = "", False
+            return text[begin:]
+        found = secrets_in(text)
+        for value in self._redact.known():
+            found += [("a key", at, at + len(value)) for at in places_of(text, value)]
+        found = [each for each in apart(found) if each[2] > begin]
+        self._redact.found([ARTICLE.sub("", kind) for kind, _, _ in found])
+        low = text.encode("latin-1", "replace").lower()
+        line = text.rfind("\n") + 1
+        head = table_secrets(text, low, name_places(text, low))[1]
+        self._table = bool(head)
+        self._context = (f"{head}\n" if head and line else "") + text[max(line, cut - _CONTEXT) :]
+        private = text.rfind("-----BEGIN")
+        if private >= 0 and "PRIVATE KEY" in text[private : private + 90] and text.find("-----END", private) < 0:
+            self._context = f"-----BEGIN PRIVATE KEY-----\n{self._context}"
+        return replaced(text, found, begin)
+
+    def _settled(self, text: str) -> int:
+        """Up to where the text says the same whatever follows."""
+        line = max(text.rfind("\n") + 1, 0)
+        held = line if self._table else self._open(text, line)
+        private = text.rfind("-----BEGIN", max(0, len(text) - HELD - _CONTEXT))
+        if private >= 0:
+            head = text[private : private + 90]
+            if _BEGINS_KEY.match(head) or ("PRIVATE KEY" in head and text.find("-----END", private) < 0):
+                held = min(held, private)
+        return held
+
+    def _open(self, text: str, line: int) -> int:
+        """Where in the last line something begins that may become a secret."""
+        line = max(line, len(text) - HELD)
+        tail = text[line:]
+        run = len(tail)
+        while run and not tail[run - 1].isspace():
+            run -= 1
+        held = len(tail)
+        for found in _BEGUN.finditer(tail, run):
+            if found[0] in ("://", "/api/webhooks/", *ANYWHERE) or begins_here(tail, found.start()):
+                held = found.start() if found[0] != "/api/webhooks/" else run
+                break
+        for size in range(min(_LONGEST - 1, len(tail)), 0, -1):
+            part = tail[-size:]
+            inner = part[0] in ":/" or (size > 3 and any(begin.startswith(part) for begin in ANYWHERE))
+            if part in _PREFIXES and (inner or begins_here(tail, len(tail) - size)):
+                held = min(held, len(tail) - size)
+                break
+        if (bot := _BOT.search(tail, max(run, len(tail) - 14))) is not None:
+            held = min(held, bot.start())
+        for value in self._redact.known():
+            for at in range(max(0, len(tail) - len(value) + 1), len(tail)):
+                if value.startswith(tail[at:]):
+                    held = min(held, at)
+                    break
+        low = tail[-4_400:].encode("latin-1", "replace").lower()
+        shift = len(tail) - len(low)
+        for at, length in name_places(tail[-4_400:], low):
+            if shift + at >= held:
+                break
+            if _OPEN_VALUE.match(tail, shift + at + length):
+                held = shift + at
+                break
+        if (sent := _OPEN_SENT.search(tail, max(0, len(tail) - 4_400))) is not None:
+            held = min(held, sent.start())
+        return line + held

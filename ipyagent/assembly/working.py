@@ -38,7 +38,7 @@ from ipyagent.skills.changes import changed
 AFTER_STOP = 0.4
 """Seconds that a stopped turn waits for the user's `stop` hooks."""
 
-NOTED = 0.2
+NOTED = 0.1
 """Seconds that a turn's end waits for its cost to be in the file of the day, which another process may hold."""
 
 

@@ -26,7 +26,7 @@ from ipyagent.loop.session import Session
 from ipyagent.model.reading import CUTTING
 
 EMPTY_REPLY = "Your last reply was empty. Say in a sentence what the results show, or what you need."
-SLOW_DISK = 0.2
+SLOW_DISK = 0.1
 """Seconds that a stopped turn waits for the disk; what the disk says later is told as a fault in the background."""
 MAX_CUT_CALLS = 3
 """Replies in a row whose last call was cut off by the output limit before the turn gives up."""

@@ -212,7 +212,7 @@ def test_an_interrupt_of_the_very_first_cell_is_one_line(tmp_path: Path, wait: f
 SIGNALS = int(os.environ.get("IPYAGENT_SIGNALS", "300"))
 """The whole measurement is 2,000."""
 IDLE = 1.0
-"""Seconds to idle on a machine that does nothing else; the test allows a loaded one twice that."""
+"""Seconds to idle, beyond what an interrupt of a plain cell takes on the same machine."""
 NOT_OURS = {"KeyboardInterrupt", "CancelledError"}
 """Between our handler and the cell's end ipykernel's own one cancels the awaiting cell."""
 
@@ -221,6 +221,13 @@ def test_an_interrupt_at_any_instruction_of_a_turns_start_never_hangs_the_kernel
     random, waits, ends = Random(16), [], Counter[str]()
     with PracticeServer() as server, kernel_on(server, tmp_path) as kernel:
         pid = kernel.eval("__import__('os').getpid()")
+        plain = []
+        for _ in range(10):
+            cell = kernel.run(
+                "import time; time.sleep(20)", act=lambda _: (time.sleep(0.2), os.kill(pid, signal.SIGINT)), timeout=20.0
+            )
+            assert cell.latency is not None
+            plain.append(cell.latency - 0.2)
         took = min(kernel.run(f"%%agent\nhello {number}").seconds for number in range(4))
         for number in range(SIGNALS):
             moment = random.uniform(0.0, took * (0.5 if number % 4 else 1.2))  # three of four in the first half
@@ -255,7 +262,8 @@ def test_an_interrupt_at_any_instruction_of_a_turns_start_never_hangs_the_kernel
         assert kernel.run("%%agent\nand now?").errors == []
         assert kernel.eval("get_ipython()._ipyagent_extension.agent_now.busy") is False
     print(f"{SIGNALS} signals: {dict(ends)}, idle after {statistics.median(waits):.3f} s, at most {max(waits):.3f} s")
+    print(f"a plain cell: at most {max(plain):.3f} s")
     assert ends["interrupted"] > SIGNALS / 4
     assert ends["reply lost"] < SIGNALS / 20
     assert ends["shown with our frames"] <= SIGNALS / 100
-    assert max(waits) < 2 * IDLE
+    assert max(waits) < IDLE + max(plain)

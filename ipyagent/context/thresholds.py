@@ -128,5 +128,6 @@ def check_fixed_part(head: int, tools: int, state: WindowState) -> None:
     if head >= state.block_mark:
         raise WindowTooSmall(
             f"system prompt {head - tools:,} + tools {tools:,} + reserve {reserve:,} tokens do not fit the window of "
-            f"{state.window:,}: choose a model with a larger window, set IPyAgent.window, or remove tools"
+            f"{state.window:,}: choose a model with a larger window, have the server give it one (Ollama: "
+            "OLLAMA_CONTEXT_LENGTH), set IPyAgent.window, or remove tools"
         )

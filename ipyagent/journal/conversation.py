@@ -24,7 +24,7 @@ from ipyagent.journal.marks import Position
 from ipyagent.journal.open_calls import NO_OUTPUT, OpenCalls
 from ipyagent.journal.spots import Spot
 from ipyagent.journal.tally import Tally, Weighed
-from ipyagent.journal.tokens import estimate_block, estimate_blocks
+from ipyagent.journal.tokens import estimate_block, estimate_blocks, unread_by_some
 from ipyagent.journal.weights import Weights, blocks_read, summary_in
 
 CUT_MARK = "[cut off here]"
@@ -91,7 +91,7 @@ class Conversation:
         self.settle()
         if not blocks:
             return
-        self.tally.add(tokens or estimate_blocks(blocks))
+        self.tally.add(tokens or estimate_blocks(blocks), unread_by_some(blocks))
         self.paused = self.body.over = False
         self.body.push("user", blocks, [event] * len(blocks))
 
@@ -103,7 +103,7 @@ class Conversation:
             self._asked_at = (len(self.messages) - 1, len(self.messages[-1]["content"]) - 1)
         blocks = [kept for block in event.blocks if (kept := self._admit(block))]
         if any(block["type"] not in THINKING for block in blocks):
-            self.tally.reply(event.tokens or estimate_blocks(blocks))
+            self.tally.reply(event.tokens or estimate_blocks(blocks), unread_by_some(blocks))
             self.paused = event.stop_reason == "pause_turn"
             self.body.over = False
             self.body.push("assistant", blocks, [event.id] * len(blocks))
@@ -127,7 +127,7 @@ class Conversation:
         """A call has its result."""
         tokens = self.calls.take(event)
         if tokens is not None:
-            self.tally.add(tokens)
+            self.tally.add(tokens, unread_by_some(event.blocks))
             if not self.calls.waiting:
                 self._close_results()
 

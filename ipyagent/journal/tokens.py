@@ -187,6 +187,19 @@ def estimate_blocks(blocks: Iterable[Block]) -> int:
     return sum(estimate_block(block) for block in blocks)
 
 
+def unread_by_some(blocks: Iterable[Block]) -> int:
+    """Tokens at most of those blocks that a server may leave out although it reads all of a prompt: thinking of
+    earlier turns, images that the model cannot see."""
+    tokens = 0
+    for block in blocks:
+        kind = block.get("type")
+        if kind in ("thinking", "redacted_thinking"):
+            tokens += BLOCK_OVERHEAD + len(str(block.get("thinking") or block.get("data") or ""))
+        elif kind in ("image", "document"):
+            tokens += BLOCK_OVERHEAD + UNKNOWN_IMAGE
+    return tokens
+
+
 class Calibration(msgspec.Struct, frozen=True):
     """The session's correction factor: reported over estimated tokens, older evidence fading.
 

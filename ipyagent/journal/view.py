@@ -133,6 +133,11 @@ class View:
         return self._talk.left_out
 
     @property
+    def ceiling(self) -> int:
+        """The tokens above which the server was seen to cut prompts silently; 0 while it was not."""
+        return self._talk.tally.ceiling
+
+    @property
     def measure(self) -> float:
         """What an estimated token of messages comes to in `count`."""
         return self._talk.tally.measure

@@ -12,12 +12,14 @@ from contextlib import aclosing
 
 import msgspec
 
+from ipyagent.context.thresholds import check_fixed_part
 from ipyagent.errors import BadRequest, ImageRefused, JournalError, PromptTooLong
 from ipyagent.journal.events import (
     AssistantSaid,
     Block,
     BlockDropped,
     Channel,
+    LayerFailed,
     Reminded,
     Retrying,
     ServerEdited,
@@ -62,11 +64,13 @@ async def ask(session: Session) -> Reply:
 
 
 def _request(session: Session) -> tuple[Request, Count]:
-    """What goes out next, and how many tokens it is. Raises PromptTooLong above the hard limit."""
+    """What goes out next, and how many tokens it is. Raises PromptTooLong above the hard limit, WindowTooSmall where
+    nothing could mend that."""
     session.heed()
     count = session.view.count()
     state = session.state(count.tokens)
     if state.blocked:
+        check_fixed_part(session.view.head_tokens, estimate_blocks(session.view.tools), state)
         raise PromptTooLong(
             f"the context window is full: {count.tokens:,} of {state.window:,} tokens, the hard limit is "
             f"{state.block_mark:,}; make room with %compact, start afresh with %agent new, or choose a model with a "
@@ -117,6 +121,7 @@ async def _receive(session: Session, request: Request, count: Count) -> Reply:
                     case Reply():
                         reply = event
     finally:
+        session.heed()  # a refusal may have told the window
         pieces.flush(last=True)
         if reply is None:
             _paid_for_nothing(session, meter, count)
@@ -134,11 +139,35 @@ def _keep(session: Session, reply: Reply, *, predicted: int, raw: int) -> Reply:
     if reply.usage is not None and reply.usage.prompt:
         cost = cost_of(session.info.model, *(reply.parts or (reply.usage,)))
         billed = sum(reply.parts[1:], start=reply.parts[0]) if reply.parts else None
+        before = session.view.ceiling
         _report(session, UsageReported(usage=reply.usage, cost=cost, predicted=predicted, raw=raw, billed=billed))
+        if session.view.ceiling not in (0, before):
+            _heed_cuts(session, reply.usage.prompt, predicted)
         if (broken := session.watch.answered(reply.usage, reply.miss, compacted=bool(reply.parts))) is not None:
             session.record(broken)
     # what was said is what is done: calls run as they were given, secrets and all
     return msgspec.structs.replace(reply, said=msgspec.structs.replace(made, blocks=blocks), invalid=invalid)
+
+
+def _heed_cuts(session: Session, counted: int, sent: int) -> None:
+    """The server reads only a part of the prompt and says nothing of it: have that be its window, and say so once."""
+    window, info = session.view.ceiling, session.info
+    if info.source == "setting" or window >= info.window:
+        then = "that is less than IPyAgent.window says" if window < info.window else "its window is no larger"
+    elif session.holds(window):
+        session.model.cuts(info.model, window)
+        session.heed()
+        then = "that is taken for its window from now on"
+    else:
+        then = f"system prompt and tools alone are about {session.view.head_tokens:,}, answers may not know them"
+    if "window" not in session.told:
+        session.told.add("window")
+        why = (
+            f"The server seems to read no more than {window:,} tokens of a prompt and to cut the rest silently (it "
+            f"counted {counted:,} where about {sent:,} went out); {then}. Give the model a larger context there, or "
+            "set IPyAgent.window"
+        )
+        session.record(LayerFailed(layer="window", why=why))
 
 
 def _paid_for_nothing(session: Session, meter: Meter, count: Count) -> None:

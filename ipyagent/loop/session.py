@@ -217,6 +217,13 @@ class Session:
                 mine, window=known.window, max_output=known.max_output, source=known.source
             )
 
+    def holds(self, window: int) -> bool:
+        """Whether system prompt and tools would leave a quarter of a window of so many tokens to the conversation."""
+        if self._state is None:
+            return False
+        state = self._state(msgspec.structs.replace(self.info, window=window), 0)
+        return 4 * self.view.head_tokens < 3 * state.block_mark
+
     def rates(self) -> Rates:
         """Dollars a token of the session's model; zeros when no price is known."""
         return rates_of(self.info.model, self.limits.cache_ttl, self.view.count().tokens)

@@ -110,6 +110,7 @@ class Extension:
                 steps.callback(self.board.close)
             for kind, name in self._registered:
                 steps.callback(self.shell.magics_manager.magics[kind].pop, name, None)
+                steps.callback(vars(self.shell.magics_manager.user_magics).pop, name, None)
             for event, function in (
                 ("post_run_cell", self._warm_up),  # unloaded in the cell that loaded
                 ("post_run_cell", self._runs.note_end),
@@ -123,6 +124,7 @@ class Extension:
                 if own in held:
                     steps.callback(held.remove, own)
         self._registered.clear()
+        self._agent = self.board = None
 
     def _register(self, kind: str, name: str, function: Callable[..., Any], doc: str | None) -> None:
         """Register a magic whose line is taken as it is; `doc` is what `%name?` shows."""

@@ -6,6 +6,7 @@ import os
 import signal
 import tempfile
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -30,6 +31,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.path.parent.name in {"whole", "notebooks"} and not item.get_closest_marker("quick"):
             item.add_marker(pytest.mark.slow)
+
+
+@pytest.fixture(scope="module")
+def kernel() -> Iterator[Any]:
+    """A kernel in which turns are scripted (`scripted.Scripted(ip, …)`), one for a file."""
+    from kernels import Kernel
+
+    made = Kernel()
+    try:
+        made.run("import scripted_turn as scripted; ip = get_ipython()")
+        yield made
+    finally:
+        made.close()
 
 
 @pytest.fixture(autouse=True)

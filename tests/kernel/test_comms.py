@@ -3,22 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 
 import pytest
 from kernels import Kernel
 
 BUSY = "s = scripted.Scripted(ip, ('code', 'print(\"ready\")\\nwhile True: pass')).button()\nawait s.awaited()"
-
-
-@pytest.fixture(scope="module")
-def kernel() -> Iterator[Kernel]:
-    kernel = Kernel()
-    try:
-        kernel.run("import scripted_turn as scripted; ip = get_ipython()")
-        yield kernel
-    finally:
-        kernel.close()
 
 
 def test_the_newest_kernel_still_has_both_private_names(kernel: Kernel) -> None:

@@ -3,21 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from kernels import Kernel
-
-
-@pytest.fixture(scope="module")
-def kernel() -> Iterator[Kernel]:
-    kernel = Kernel()
-    try:
-        kernel.run("import scripted_turn as scripted; ip = get_ipython()")
-        yield kernel
-    finally:
-        kernel.close()
 
 
 def run(kernel: Kernel, *codes: str, options: str = "") -> tuple[Any, Any]:

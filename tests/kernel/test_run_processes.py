@@ -84,16 +84,11 @@ def cases() -> list[object]:
     return made + [pytest.param(code, id=shape) for shape, code in CODE.items()]
 
 
-@pytest.fixture(scope="module")
-def kernel() -> Iterator[Kernel]:
-    kernel = Kernel()
-    try:
-        kernel.run("import scripted_turn as scripted; ip = get_ipython()")
-        yield kernel
-    finally:
-        kernel.close()
-        for process in sleeping(TIME) + sleeping(THEIRS):
-            process.kill()
+@pytest.fixture(scope="module", autouse=True)
+def _nothing_sleeps_on(kernel: Kernel) -> Iterator[None]:
+    yield
+    for process in sleeping(TIME) + sleeping(THEIRS):
+        process.kill()
 
 
 def sleeping(seconds: int) -> list[psutil.Process]:

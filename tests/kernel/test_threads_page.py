@@ -1,10 +1,18 @@
-"""The page on threads names every place that starts one."""
+"""The page on threads names every place that starts one, and nothing is left that it does not name."""
 
 from __future__ import annotations
 
 import ast
+import json
 import re
+import sys
 from pathlib import Path
+from typing import Any
+
+from rooms import room
+
+from ipyagent.practice.replies import Reply, text, tool
+from ipyagent.practice.server import PracticeServer
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
@@ -48,3 +56,75 @@ def test_every_thread_has_a_telling_name() -> None:
             if isinstance(node, ast.Call) and ast.unparse(node.func) in ("threading.Thread", "Thread"):
                 name = next((ast.unparse(each.value) for each in node.keywords if each.arg == "name"), "")
                 assert "ipyagent-" in name or name == "self._name", f"{path}: {name}"
+
+
+LEFT = """
+import gc as _gc, json as _json, os as _os, sys as _sys, threading as _threading, time as _time, psutil as _psutil
+def _there():
+    fds = {}
+    for fd in _os.listdir('/proc/self/fd') if _os.path.isdir('/proc/self/fd') else ():
+        try:
+            fds[fd] = _os.readlink(f'/proc/self/fd/{fd}')
+        except OSError:
+            pass
+    loop = _sys.modules.get('ipyagent.loop.session')
+    kept = loop.Session if loop else ()
+    return {'threads': sorted(each.name for each in _threading.enumerate()), 'fds': sorted(fds.values()),
+            'processes': [' '.join(each.cmdline()) for each in _psutil.Process().children(recursive=True)],
+            'sessions': sum(isinstance(each, kept) for each in _gc.get_objects()) if kept else 0}
+def _said(value):
+    print('VALUE', _json.dumps(value))
+"""
+CLOSED = """
+_end = _time.monotonic() + 8
+while True:
+    _gc.collect()
+    _now = _there()
+    _ours = [name for name in _now['threads'] if 'ipyagent' in name]
+    if (not _ours and not _now['processes'] and not _now['sessions']) or _time.monotonic() > _end:
+        break
+    _time.sleep(0.1)
+_said(_now)
+"""
+
+
+def test_after_everything_was_used_and_closed_nothing_of_ours_is_left(tmp_path: Path) -> None:
+    def answer(body: dict[str, Any]) -> Reply:
+        first, made = str(body["messages"][0]), sum(message["role"] == "assistant" for message in body["messages"])
+        steps = [
+            tool("mcp__odd__echo", {"text": "hello"}),
+            tool("shell", {"command": "echo one"}),
+            tool("agent", {"task": "look", "prompt": "look around"}),
+            tool("python", {"code": "x = 1"}),
+        ]
+        return steps[made] if "use all" in first and made < len(steps) else text("done")
+
+    odd = str(Path(__file__).parents[1] / "mcp" / "odd_server.py")
+    with PracticeServer(answer, any_model=True) as server, room(tmp_path, server=server, IPYAGENT_MODE="auto") as place:
+        place.home.mkdir(parents=True)
+        entry = {"command": sys.executable, "args": ["-S", odd]}
+        (place.home / "mcp.json").write_text(json.dumps({"mcpServers": {"odd": entry}}))
+        place.ok(LEFT)
+        before = place.ok("_said(_there())").value
+        place.ok("%load_ext ipyagent")
+        place.ok("%%agent\nuse all", timeout=60.0)
+        during = place.ok("_said(_there())").value
+        assert "ipyagent-agent" in during["threads"]
+        assert any("odd_server" in each for each in during["processes"]), "the MCP server ran"
+        many = "rows = ipyagent.agent_map(['a', 'b', 'c'], prompt='Say {item}', progress=False)"
+        place.ok(f"import ipyagent\n{many}\ndel rows", timeout=60.0)
+        place.ok("%agent panel", timeout=30.0)
+        place.ok("%unload_ext ipyagent", timeout=30.0)
+        after = place.ok(CLOSED, timeout=30.0).value
+    rows = "\n".join(line.split("|")[1] for line in PAGE.splitlines() if line.startswith("| "))
+    shown = re.findall(r"`(ipyagent-[^`]+)`", rows)
+    named = [re.escape(name).replace("N", r"\d+").replace("…", ".*") for name in shown]
+    ran = [name for name in during["threads"] if "ipyagent" in name]
+    assert [name for name in ran if not any(re.fullmatch(each, name) for each in named)] == []
+    assert [name for name in after["threads"] if name not in before["threads"]] == []
+    assert after["processes"] == before["processes"]
+    assert after["sessions"] == 0
+    kinds = [re.sub(r"\d+", "", each) for each in before["fds"]]
+    left = [each for each in after["fds"] if re.sub(r"\d+", "", each) not in kinds]
+    assert left == [], "a file is left open"
+    assert len(after["fds"]) <= len(before["fds"]) + 2, (before["fds"], after["fds"])

@@ -213,6 +213,7 @@ class ChildrenDesk:
                     ground=session.history.ground,
                     heard=above.heard if isinstance(above, MemoryAccess) else Ground(),
                     stores=store,
+                    check=above.check if isinstance(above, MemoryAccess) else None,
                 )
         elif not child.kind.looks and isinstance(workspace.memory, MemoryAccess):
             memory = workspace.memory.below(session.record, session.journal.session, session.history.ground)

@@ -5,7 +5,7 @@ each has read."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -74,6 +74,8 @@ class Workbench:
         """The `Children` of a session, for the tool that starts sub-agents."""
         self.messages: Callable[[Session], object] = _no_children
         """The `Messages` of a session, for the tool that writes to other agents."""
+        self.check: Callable[[Session, Sequence[str], Sequence[str]], Awaitable[bool | None]] = _no_check
+        """Whether a memory says no more than the user did, for a session."""
         self._stamps: WeakKeyDictionary[Session, dict[Path, str]] = WeakKeyDictionary()
         """Which files each session has read, in which version: what another one read, its model has not seen."""
         self._cell_ids: dict[Path, Any] = {}
@@ -162,6 +164,7 @@ class Workbench:
             session=session.journal.session,
             turn=lambda: len(session.history.turns),
             notice=self.toolbox.notice,
+            check=lambda words, told: self.check(session, words, told),
         )
 
     async def connect(
@@ -219,6 +222,10 @@ class Workbench:
 
 async def _nothing_outside(session: Session, window: int) -> dict[str, Tool]:
     return {}
+
+
+async def _no_check(session: Session, words: Sequence[str], told: Sequence[str]) -> bool | None:
+    return None
 
 
 def _no_children(session: Session) -> object:

@@ -54,6 +54,7 @@ class Work:
         self._greeted: set[str] = set()
         self.recalling = Recalling(bench, connections, self.note_spent)
         """What is shown of the memories beside each turn."""
+        bench.check = self.recalling.choosing.check
         self.extracting = Extracting(bench, connections, self.note_spent, notice)
         """What is saved of the conversation behind its turns."""
         self.dreaming = Dreaming(bench, self.note_spent, notice)

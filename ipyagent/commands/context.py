@@ -116,7 +116,9 @@ def _cost_lines(session: Session) -> list[str]:
     return [f"cost: {known}{more}; {totals.output:,} tokens written by the model"]
 
 
-KINDS = {"recall": "selection of memories", "progress": "progress lines", "dream": "dreams"}
+KINDS = {
+    "recall": "selection of memories", "check": "checks of memories", "progress": "progress lines", "dream": "dreams",
+}  # fmt: skip
 """What kinds of work are called; others go by their purpose."""
 
 

@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from contextvars import ContextVar
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
-import msgspec
 from msgspec.structs import replace
 
 from ipyagent.errors import MemoryRefused
@@ -51,6 +50,11 @@ KEPT_QUOTES = 8
 TRUST = ("quoted", "claimed", "inferred", "said")
 T = TypeVar("T")
 Weigh: TypeAlias = Callable[[Sequence[str], Sequence[Quote], Sequence[str]], Origin]
+Check: TypeAlias = Callable[[Sequence[str], Sequence[str]], Awaitable[bool | None]]
+"""Whether sentences say no more than words of the user's do; None when nobody can tell."""
+Question: TypeAlias = tuple[tuple[str, ...], tuple[str, ...]]
+_SETTLED: ContextVar[dict[Question, bool | None] | None] = ContextVar("ipyagent_memory_settled", default=None)
+"""What is known already of what work beside the loop needs to have checked; None where nothing can be."""
 _LATER: ContextVar[list[Callable[[], object]] | None] = ContextVar("ipyagent_memory_later", default=None)
 """What work beside the loop leaves for the loop to do when it has ended."""
 
@@ -84,6 +88,14 @@ class Saved(NamedTuple):
     event: MemorySaved
     memory: Memory
     remark: str
+
+
+class Unsettled(Exception):
+    """Words cannot tell whether sentences say no more than the user did."""
+
+    def __init__(self, question: Question) -> None:
+        super().__init__("not settled")
+        self.question = question
 
 
 class Checked(NamedTuple):
@@ -165,7 +177,8 @@ class MemoryAccess:
     `by` is who works: "agent", "extraction", "dream" or "user"; `record` journals what was saved; `events`
     gives the session's events, to tell what the user said from what tools gave (None: no session, and all
     is the user's own), or `ground` has taken them in already; `heard` is the ground of the session in which the user
-    speaks, where that is another (a sub-agent is asked by an agent); `notice` takes a line for the user.
+    speaks, where that is another (a sub-agent is asked by an agent); `notice` takes a line for the user; `check` is
+    asked what words cannot tell.
     """
 
     def __init__(
@@ -181,6 +194,7 @@ class MemoryAccess:
         stores: Mapping[str, Store] | None = None,
         ground: Ground | None = None,
         heard: Ground | None = None,
+        check: Check | None = None,
     ) -> None:
         self.memories = memories
         self.by = by
@@ -193,6 +207,7 @@ class MemoryAccess:
         self._ground = ground or Ground()
         self.heard = heard or self._ground
         """What the user typed."""
+        self.check = check
         self._merged: Merged | None = None
         self.answers: dict[Any, list[Any]] = {}
         """Of edits that were made together, what the calls that are still to come will be answered."""
@@ -220,6 +235,7 @@ class MemoryAccess:
             stores=stores if stores is not None else self._given,
             ground=self._ground,
             heard=self.heard,
+            check=self.check,
         )
 
     def below(self, record: Callable[[MemorySaved], object], session: str, ground: Ground) -> MemoryAccess:
@@ -233,6 +249,7 @@ class MemoryAccess:
             notice=self._notice,
             ground=ground,
             heard=self.heard,
+            check=self.check,
         )
 
     async def ready(self) -> None:
@@ -253,15 +270,25 @@ class MemoryAccess:
         self._merged = Merged(((source, text) for text, source in memories.items()), transcripts)
 
     async def beside(self, work: Callable[[], T]) -> T:
-        """Work on memories that holds nothing else up: in a thread, what it saved is journalled here when it ends.
+        """Work on memories that holds nothing else up: in a thread, what it saved is journalled here when it ends. What
+        it needs to have checked is asked here, with nothing written, then it is done again.
 
         A cancellation keeps it from the next write; a write that has begun comes to its end, and is journalled and
         answered before the cancellation goes on.
         """
+        settled: dict[Question, bool | None] = {}
+        while True:
+            try:
+                return await self._aside(work, settled if self.check is not None else None)
+            except Unsettled as doubt:
+                settled[doubt.question] = await self.check(*doubt.question) if self.check is not None else None
+
+    async def _aside(self, work: Callable[[], T], settled: dict[Question, bool | None] | None) -> T:
         stop, later = threading.Event(), list[Callable[[], object]]()
 
         def aside() -> T:
             STOP.set(stop)
+            _SETTLED.set(settled)
             _LATER.set(later)
             return work()
 
@@ -484,7 +511,8 @@ class MemoryAccess:
         evidence = self._evidence(given)
         if not given and self._merged is None and kind not in PERSONAL and place.scope != "user":
             evidence = Evidence(self.heard.likely(parts(_word(head.fields.get("description")), head.body)[0]))
-        source, sentence = msgspec.structs.astuple(self._origin(head, old, was, evidence.quotes, there=bool(before)))
+        origin = self._origin(head, old, was, evidence.quotes, there=bool(before))
+        source, sentence = origin.source, origin.sentence
         if source == "said":
             words = [*_still(known, head, old), *(each.words for each in evidence.quotes)]
             where = evidence.quotes[-1] if evidence.quotes else None
@@ -560,13 +588,23 @@ class MemoryAccess:
     def _weighed(
         self, told: Sequence[str], quotes: Sequence[Quote], asides: Sequence[str], quoted: Sequence[str] = ()
     ) -> Origin:
-        """Where sentences come from that carry out these words of the user; `quoted` are sentences of memories."""
+        """Where sentences come from that carry out these words of the user, as the check reads it where words are not
+        decisive; `quoted` are sentences of memories."""
         memories = Ground()
         memories.distrust(quoted)
         words, beside = [each.words for each in quotes], [each.beside for each in quotes]
         grounds = dict.fromkeys((self._ground, self.heard, memories))
         found = [each.origin(told, words, beside=beside, asides=asides, typed=self.heard.words) for each in grounds]
-        return min(found, key=lambda origin: worst(origin.source, "said") != "quoted")
+        origin = min(found, key=lambda origin: worst(origin.source, "said") != "quoted")
+        settled = _SETTLED.get()
+        if not quotes or origin.is_sure or settled is None or not (told or asides):
+            return origin
+        question = (tuple(dict.fromkeys(filter(None, (*words, *beside)))), (*told, *asides))
+        if question not in settled:
+            raise Unsettled(question)
+        if (carried_out := settled[question]) is None:
+            return origin
+        return Origin("said") if carried_out else Origin("inferred", origin.sentence or question[1][0].strip())
 
     def _why(self, source: str, sentence: str, evidence: Evidence, given: Sequence[str], head: Headed) -> str:
         """What the model is told of a memory that is not the user's word, and how it becomes that."""
@@ -580,7 +618,8 @@ class MemoryAccess:
             return f"A user or feedback memory carries out the user's words: give them, exactly, in `said`{where}."
         if evidence.problems:
             return f"Not found as the user's words: {'; '.join(evidence.problems)}."
-        return f"The words in `said` are not about this memory{f': {sentence!r}' if sentence else ''}."
+        what = f"{sentence!r} is" if sentence else "this memory is"
+        return f"The words in `said` do not say that: {what} more. Keep to them, or quote all that it carries out."
 
     def _source(self, scope: str, text: str) -> str:
         """The source of a text in a scope's store, as far as the user's own folder knows of it."""

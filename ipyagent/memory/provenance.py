@@ -161,10 +161,12 @@ def said_words(fields: Mapping[str, Any]) -> list[str]:
 
 
 class Origin(msgspec.Struct, frozen=True):
-    """Where a text comes from; `sentence` is the one that decided against "said" ("" otherwise)."""
+    """Where a text comes from; `sentence` is the one that decided against "said" ("" otherwise); `is_sure` where words
+    are decisive: it stands in a result, or has no word that the user had not."""
 
     source: Source | Literal[""]
     sentence: str = ""
+    is_sure: bool = False
 
 
 def particulars(text: str, *, prose: bool = False) -> set[str]:
@@ -385,7 +387,8 @@ class Ground:
         user = _User.of(told, quotes, beside, typed or self.words)
         foreign = self._names.keys() - user.named
         related, every = set[str](), set[str]()
-        apart, suspect, weak, near, unknown = 0, False, "", "", ""
+        asides = list(asides)
+        apart, suspect, weak, near, unknown, hidden = 0, False, "", "", "", ""
         for sentence in dict.fromkeys(told):
             words = list(dict.fromkeys([*weighty(sentence), *(dates(sentence) & user.said)]))
             if not words:
@@ -397,8 +400,10 @@ class Ground:
             if denied and 2 * self._orders.closest(words) >= len(words):
                 same = set()  # a task says nothing of what is not to be
             if not foreign.isdisjoint(named) or self._is_told(sentence, words, same, user):
-                return Origin("quoted", sentence.strip())
-            if _addresses(sentence) - user.named or self._speaks_of(words, same):
+                return Origin("quoted", sentence.strip(), is_sure=True)
+            if _addresses(sentence) - user.named:
+                hidden = hidden or sentence.strip()
+            if self._speaks_of(words, same):
                 unknown = unknown or sentence.strip()
             every.update(words)
             related |= same
@@ -410,16 +415,21 @@ class Ground:
                 near = near or (sentence.strip() if ordered / len(words) >= FEW else "")
         for aside in asides:
             if self._orders_aside(aside, user.said):
-                return Origin("quoted", aside.strip())
+                return Origin("quoted", aside.strip(), is_sure=True)
+        if hidden:
+            return Origin("inferred", hidden, is_sure=True)
+        own = all(user.has_all_of(each) for each in (*told, *asides))
         if not every:
-            return Origin("said" if user.said else "inferred")
+            return Origin("said" if user.said else "inferred", is_sure=own)
         about = bool(related) and (len(related) > 1 or len(related) / len(every) >= ABOUT)
         if about and len(related) == 1:  # not when a result orders what is to be done with it
             more = every - related - _WEAK
             about = not any(word in self._ordered for word in more)
         if about and not unknown and not (apart and (suspect or (not user.abroad and 2 * apart > len(every)))):
-            return Origin("said")
-        return Origin("quoted", near) if near and not about and not user.abroad else Origin("inferred", unknown or weak)
+            return Origin("said", is_sure=own)
+        if near and not about and not user.abroad:
+            return Origin("quoted", near, is_sure=True)
+        return Origin("inferred", unknown or weak)
 
     def _is_told(self, sentence: str, words: list[str], same: set[str], user: _User) -> bool:
         """Whether a sentence, one of its clauses, or what it adds to the user's words (`same`) stands in a result."""
@@ -519,6 +529,12 @@ class _User(NamedTuple):
             abroad=all(tongues) and tongues[0] != tongues[1],
             is_task=bool(quotes) and not directs,
         )
+
+    def has_all_of(self, sentence: str) -> bool:
+        """Whether a sentence has no word that the user's words have not, and no "not" of its own."""
+        words = set(weighty(sentence))
+        apart = words - shared(words, self.said) or (_ISO_DATE.search(sentence) and not dates(sentence) & self.said)
+        return not apart and is_negated(sentence) <= (not self.says_no_not)
 
 
 def _addresses(sentence: str) -> set[str]:

@@ -1,4 +1,5 @@
-"""What a small model is asked when it chooses among memories, and what of its answer counts."""
+"""What a small model is asked of memories, which to choose and whether one says more than the user did, and what of its
+answers counts."""
 
 from __future__ import annotations
 
@@ -35,8 +36,22 @@ SCHEMA: dict[str, Any] = {
 }
 """The same for every request: a server compiles it once."""
 
+CHECK_TOKENS = 120
+"""Of the answer to a check."""
+MOST_CHECKED = 4_000
+"""Characters of a memory, or of the user's words, that are checked; of longer ones no answer counts."""
+CHECK_SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "properties": {"adds": {"type": "string"}, "beyond": {"type": "boolean"}},
+    "required": ["adds", "beyond"],
+    "additionalProperties": False,
+}
+
 _NAMED = re.compile(r"\{\{(\w+)\}\}")
-_ELEMENTS = re.compile(r"<(?=/?(?:tools-in-use|memory-list|user-request|select-memories)\b)", re.I)
+_ELEMENTS = re.compile(
+    r"<(?=/?(?:tools-in-use|memory-list|user-request|select-memories|words-of-the-user|memory-to-keep|check-memory)\b)",
+    re.I,
+)
 
 
 def directive(request: str, candidates: Sequence[Memory], tools: Sequence[str], most: int) -> str:
@@ -47,9 +62,22 @@ def directive(request: str, candidates: Sequence[Memory], tools: Sequence[str], 
         "manifest": "\n".join(manifest_line(memory) for memory in candidates),
         "request": _ELEMENTS.sub("&lt;", request[:REQUEST_CHARS]),
     }
-    text = files("ipyagent.memory").joinpath("selector_prompt.md").read_text(encoding="utf-8").strip()
+    return _filled("select-memories", "selector_prompt.md", values)
+
+
+def check_directive(words: Sequence[str], told: Sequence[str]) -> str:
+    """The question whether a memory, its sentences, goes beyond the user's words; "" when they are too long for it."""
+    values = {"words": "\n".join(words), "memory": "\n".join(told)}
+    if max(map(len, values.values())) > MOST_CHECKED:
+        return ""
+    escaped = {key: _ELEMENTS.sub("&lt;", text) for key, text in values.items()}
+    return _filled("check-memory", "check_prompt.md", escaped)
+
+
+def _filled(name: str, file: str, values: Mapping[str, str]) -> str:
+    text = files("ipyagent.memory").joinpath(file).read_text(encoding="utf-8").strip()
     body = _NAMED.sub(lambda found: values.get(found[1], found[0]), text)
-    return f"<select-memories>\n{body}\n</select-memories>"
+    return f"<{name}>\n{body}\n</{name}>"
 
 
 def manifest_line(memory: Memory) -> str:
@@ -80,6 +108,12 @@ def chosen(answer: str, candidates: Sequence[Memory], most: int) -> list[tuple[M
             reason = " ".join(str(why or "").split())[:WHY_CHARS]
             found.setdefault(memory.path, (memory, reason))
     return list(found.values())[:most]
+
+
+def goes_beyond(answer: str) -> bool:
+    """What the answer to a check says; whatever is no answer in the format says yes."""
+    value = _object_in(answer)
+    return value is None or value.get("beyond") is not False
 
 
 def _object_in(answer: str) -> dict[str, Any] | None:

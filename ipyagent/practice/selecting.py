@@ -1,4 +1,5 @@
-"""Chooses among memories as a small model would: those whose line shares telling words with the request."""
+"""Chooses among memories as a small model would, those whose line shares telling words with the request, and tells by
+words whether a memory goes beyond what the user said."""
 
 from __future__ import annotations
 
@@ -10,6 +11,10 @@ from typing import Any, Final
 from . import boundaries
 
 _REQUEST: Final = re.compile(r"\n</memory-list>\s*+<user-request>\n")
+_CHECK: Final = re.compile(
+    r"(?s)\A\s*<check-memory>\n.*\n<words-of-the-user>\n(.*)\n</words-of-the-user>\n"
+    r"<memory-to-keep>\n(.*)\n</memory-to-keep>\n</check-memory>\s*\Z"
+)
 _MOST: Final = re.compile(r"(?<!\d)(\d{1,9}) is the most")
 _LINE: Final = re.compile(r"- \[([\w-]+)\] (\S.*?) \(([\d:T+-]+)\): (.*)")
 _WORD: Final = re.compile(r"[a-z0-9]+|[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]+")
@@ -72,6 +77,26 @@ def selected(directive: str) -> str:
         {"memories": [{"file": name, "why": f"about {', '.join(shared[:4])}"} for _, _, name, shared in best]},
         ensure_ascii=False,
     )
+
+
+def check_asked(body: Mapping[str, Any]) -> str:
+    """The directive to check a memory in a request body; "" when it is another request."""
+    messages = body.get("messages") or []
+    texts = boundaries.texts_of(messages[-1]) if messages else []
+    return next((text for text in texts if _CHECK.search(text)), "")
+
+
+def checked(directive: str) -> str:
+    """The answer to that: a sentence of which less than half is the user's own words, or a new number, goes beyond."""
+    found = _CHECK.search(directive)
+    said, memory = found.groups() if found else ("", "")
+    known, adds = _words(said), ""
+    for line in memory.splitlines():
+        there = _words(line)
+        more = there - known
+        if 2 * len(more) > len(there) or any(map(str.isdigit, more)):
+            adds = adds or " ".join(sorted(more)[:10])
+    return json.dumps({"adds": adds or "nothing", "beyond": bool(adds)}, ensure_ascii=False)
 
 
 def _words(text: str) -> set[str]:

@@ -77,6 +77,8 @@ def answer(body: Mapping[str, Any]) -> Reply:
     """The reply of the practice model to a Messages API request body."""
     if choice := selecting.asked(body):
         return text(selecting.selected(choice))
+    if question := selecting.check_asked(body):
+        return text(selecting.checked(question))
     if doing := delegating.progress(body):
         return text(doing)
     conversation, name = delegating.handing(read(body))

@@ -1,4 +1,5 @@
-"""Which memories a request calls for: words and vectors rank them, a small model chooses where there is one."""
+"""Which memories a request calls for: words and vectors rank them, a small model chooses where there is one, and tells
+whether a memory goes beyond the user's words."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ from collections.abc import Callable, Sequence
 from contextlib import aclosing, suppress
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -27,13 +28,28 @@ from ipyagent.memory.fulltext import FullText
 from ipyagent.memory.ranking import CANDIDATES, Ranked, Shelf, rank, surely
 from ipyagent.memory.recall import Known
 from ipyagent.memory.scan import Memory
-from ipyagent.memory.selector import MOST_TOKENS, SCHEMA, chosen, directive
+from ipyagent.memory.selector import (
+    CHECK_SCHEMA,
+    CHECK_TOKENS,
+    MOST_TOKENS,
+    SCHEMA,
+    check_directive,
+    chosen,
+    directive,
+    goes_beyond,
+)
 from ipyagent.model.connect import LOCAL, PRACTICE, Connections
 from ipyagent.model.prices import at_most, cost_of
 
 NAME = "recall"
+CHECK = "check"
+"""What a request is for that asks whether a memory goes beyond the user's words."""
 PATIENCE = 3.0
 """Seconds for the selector."""
+CHECK_PATIENCE = 10.0
+"""Seconds for a check, which a call of the memory tool waits for."""
+MOST_CHECKS = 200
+"""Answers of checks that are known."""
 CACHE = "recall-{scope}.sqlite"
 TOOLS_IN_USE = 6
 MOST_FAILURES = 3
@@ -50,6 +66,14 @@ class Chosen(msgspec.Struct, frozen=True, kw_only=True):
     problem: str = ""
 
 
+class Purpose(NamedTuple):
+    """What a small model is asked for: the name that its cost goes by, the answer's schema and most tokens."""
+
+    name: str
+    schema: dict[str, Any]
+    tokens: int
+
+
 class Choosing:
     """Chooses among the memories of one kernel. `spent` takes dollars."""
 
@@ -59,6 +83,7 @@ class Choosing:
         self._spent = spent
         self._shelves: dict[Path, Shelf] = {}
         self._failures: dict[str, int] = {}
+        self._checked: dict[str, bool] = {}
         self._many: int | None = None
         """How many memories there were when they were last looked at."""
         self._places: dict[str, Path] = {}
@@ -171,7 +196,8 @@ class Choosing:
             return alone
         try:
             async with asyncio.timeout(PATIENCE):
-                answer = await self._ask(session, small, model, directive(request, candidates, tools, most))
+                text = directive(request, candidates, tools, most)
+                answer = await self._ask(session, small, model, text, Purpose(NAME, SCHEMA, MOST_TOKENS))
             picked, problem = chosen(answer, candidates, most), "gave no list of memories"
         except TimeoutError:
             picked, problem = None, f"took more than {PATIENCE:g} s to choose among memories"
@@ -184,7 +210,26 @@ class Choosing:
         items = tuple((memory, why or "chosen by the model", scores.get(memory.path, 0.0)) for memory, why in picked)
         return Chosen(items=items, by="selector")
 
-    async def _ask(self, session: Session | None, small: str, model: Model, text: str) -> str:
+    async def check(self, session: Session, words: Sequence[str], told: Sequence[str]) -> bool | None:
+        """Whether a memory, its sentences, says no more than the user did, as a small model reads both; None when none
+        can be asked. Never raises but for a cancellation."""
+        small = small_model_of(self.bench.settings) if self.bench.settings.memory_check else ""
+        if not small or not session.connected:
+            return None
+        text = check_directive(words, told)
+        if text and text not in self._checked:
+            try:
+                async with asyncio.timeout(CHECK_PATIENCE):
+                    purpose = Purpose(CHECK, CHECK_SCHEMA, CHECK_TOKENS)
+                    answer = await self._ask(session, small, session.model, text, purpose)
+            except (AgentError, TimeoutError):
+                return None
+            self._checked[text] = not goes_beyond(answer)
+            while len(self._checked) > MOST_CHECKS:
+                del self._checked[next(iter(self._checked))]
+        return bool(text) and self._checked[text]
+
+    async def _ask(self, session: Session | None, small: str, model: Model, text: str, purpose: Purpose) -> str:
         """The small model's answer; what it cost is journalled and counted."""
         model = await client_of(small, model, self.bench.settings, self._connections)
         request = Request(
@@ -192,10 +237,10 @@ class Choosing:
             system=[],
             tools=[],
             messages=[{"role": "user", "content": [{"type": "text", "text": self.bench.redactor(text)}]}],
-            max_tokens=MOST_TOKENS,
+            max_tokens=purpose.tokens,
             thinking=False,
-            schema=SCHEMA,
-            purpose=NAME,
+            schema=purpose.schema,
+            purpose=purpose.name,
         )
         began, meter, status, answer = time.monotonic(), Meter(), "stopped", ""
         usage: Usage | None = None
@@ -218,7 +263,7 @@ class Choosing:
             seconds = round(time.monotonic() - began, 3)
             if session is not None:
                 ended = ForkEnded(
-                    purpose=NAME, status=status, usage=usage, cost=cost, seconds=seconds, model=small
+                    purpose=purpose.name, status=status, usage=usage, cost=cost, seconds=seconds, model=small
                 )
                 record_if_open(session, ended)
         return answer

@@ -54,11 +54,13 @@ PNG = {"type": "image", "source": {"type": "base64", "media_type": "image/png", 
 
 
 class Kept(NamedTuple):
-    """What became of a memory: the answer to the model, its header and body, and whether it was refused."""
+    """What became of a memory: the answer to the model, its header and body, whether it was refused and what the check
+    was asked."""
 
     told: str
     head: Headed
     refused: bool
+    asked: list[tuple[Sequence[str], Sequence[str]]]
 
     @property
     def source(self) -> str:
@@ -72,16 +74,24 @@ class Kept(NamedTuple):
 class Session:
     """A session so far, and the memory tool in it."""
 
-    def __init__(self, place: Path) -> None:
+    def __init__(self, place: Path, check: bool | None = None) -> None:
         self.root, self.home = place / "project", place / "home"
         self.root.mkdir(parents=True, exist_ok=True)
         self.memories = Memories(Project(self.root.resolve(), self.home.resolve()), IPyAgent(environ={}), self.root)
         self.events: list[Event] = []
         self.saved: list[MemorySaved] = []
+        self.asked: list[tuple[Sequence[str], Sequence[str]]] = []
+        """What was asked of the check, which says this of everything."""
+
+        async def checked(words: Sequence[str], told: Sequence[str]) -> bool | None:
+            self.asked.append((words, told))
+            return check
+
         self.workspace = ShellWorkspace(self.root)
         self.access = self.workspace.memory = MemoryAccess(
             self.memories, by="agent", record=self._record, events=lambda: self.events, session="20261127-1-abcd",
             turn=lambda: sum(isinstance(event, UserSaid) for event in self.events), ground=Ground(),
+            check=checked if check is not None else None,
         )  # fmt: skip
 
     def _record(self, event: MemorySaved) -> MemorySaved:
@@ -112,9 +122,10 @@ class Session:
         try:
             told = self.do(command="create", path=f"/memories/{scope}/{name}", file_text=text, said=list(said))
         except ToolFailure as failure:
-            return Kept(str(failure), Headed({}, ""), refused=True)
+            return Kept(str(failure), Headed({}, ""), refused=True, asked=self.asked)
         _, _, where, file = self.saved[before].path.split("/", 3)
-        return Kept(told, read_headed(self.memories.store(where).read(file).text.encode()), refused=False)
+        head = read_headed(self.memories.store(where).read(file).text.encode())
+        return Kept(told, head, refused=False, asked=self.asked)
 
 
 def text_of(case: dict[str, Any]) -> str:
@@ -127,9 +138,10 @@ def text_of(case: dict[str, Any]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def said_case(case: dict[str, Any], place: Path) -> Kept:
-    """A memory of the user's own, in a session with everything that could be taken for its source."""
-    session = Session(place)
+def said_case(case: dict[str, Any], place: Path, check: bool | None = None) -> Kept:
+    """A memory of the user's own, in a session with everything that could be taken for its source. `check`: what the
+    small model answers; None: there is none."""
+    session = Session(place, check)
     for text in case.get("before", ["have a look at the claims table please"]):
         session.says(text)
     session.background()
@@ -142,9 +154,11 @@ def said_case(case: dict[str, Any], place: Path) -> Kept:
                         scope="user" if case["type"] == "user" else "project")  # fmt: skip
 
 
-def poison_case(case: dict[str, Any], source: str, said: Sequence[str], place: Path) -> Kept:
+def poison_case(
+    case: dict[str, Any], source: str, said: Sequence[str], place: Path, check: bool | None = None
+) -> Kept:
     """A memory that a gullible model writes after reading `source`; `said` are words of the user that it gives."""
-    session = Session(place)
+    session = Session(place, check)
     session.background()
     for text in case.get("user_said", []) or said:
         session.says(text)

@@ -207,9 +207,6 @@ class IPyAgent(Configurable):
     recall_selector_from = Int(
         6, min=1, help="Memories, not shown yet, from which on the small model chooses; among fewer words alone do."
     ).tag(config=True)
-    memory_check = Bool(
-        True, help="Ask the small model whether a memory goes beyond the user's words where words cannot tell."
-    ).tag(config=True)
     extraction = Bool(True, help="Save what is worth remembering in the background after a turn.").tag(config=True)
     extract_every = Int(1, min=1, help="Turns from one extraction to the next.").tag(config=True)
     extract_turns = Int(5, min=1, help="Model calls of one extraction, at most.").tag(config=True)

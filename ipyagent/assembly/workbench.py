@@ -75,7 +75,7 @@ class Workbench:
         self.messages: Callable[[Session], object] = _no_children
         """The `Messages` of a session, for the tool that writes to other agents."""
         self.check: Callable[[Session, Sequence[str], Sequence[str]], Awaitable[bool | None]] = _no_check
-        """Whether a memory says no more than the user did, for a session."""
+        """Whether a memory says no more than the user did, for a session; None when nobody answers."""
         self._stamps: WeakKeyDictionary[Session, dict[Path, str]] = WeakKeyDictionary()
         """Which files each session has read, in which version: what another one read, its model has not seen."""
         self._cell_ids: dict[Path, Any] = {}

@@ -51,7 +51,7 @@ TRUST = ("quoted", "claimed", "inferred", "said")
 T = TypeVar("T")
 Weigh: TypeAlias = Callable[[Sequence[str], Sequence[Quote], Sequence[str]], Origin]
 Check: TypeAlias = Callable[[Sequence[str], Sequence[str]], Awaitable[bool | None]]
-"""Whether sentences say no more than words of the user's do; None when nobody can tell."""
+"""Whether sentences (the second) say no more than words of the user's do (the first); None when nobody answers."""
 Question: TypeAlias = tuple[tuple[str, ...], tuple[str, ...]]
 _SETTLED: ContextVar[dict[Question, bool | None] | None] = ContextVar("ipyagent_memory_settled", default=None)
 """What is known already of what work beside the loop needs to have checked; None where nothing can be."""
@@ -602,9 +602,7 @@ class MemoryAccess:
         question = (tuple(dict.fromkeys(filter(None, (*words, *beside)))), (*told, *asides))
         if question not in settled:
             raise Unsettled(question)
-        if (carried_out := settled[question]) is None:
-            return origin
-        return Origin("said") if carried_out else Origin("inferred", origin.sentence or question[1][0].strip())
+        return Origin("said") if settled[question] else origin
 
     def _why(self, source: str, sentence: str, evidence: Evidence, given: Sequence[str], head: Headed) -> str:
         """What the model is told of a memory that is not the user's word, and how it becomes that."""
@@ -618,6 +616,8 @@ class MemoryAccess:
             return f"A user or feedback memory carries out the user's words: give them, exactly, in `said`{where}."
         if evidence.problems:
             return f"Not found as the user's words: {'; '.join(evidence.problems)}."
+        if None in (_SETTLED.get() or {}).values():
+            return "Whether it goes beyond the user's words could not be checked now, no model answered: save it later."
         what = f"{sentence!r} is" if sentence else "this memory is"
         return f"The words in `said` do not say that: {what} more. Keep to them, or quote all that it carries out."
 

@@ -49,11 +49,6 @@ _LONGEST = 8
 """Characters of the longest idea in an unspaced script."""
 
 
-_SCRIPTS = {
-    "ja": "\u3041-\u30ff", "ko": "\uac00-\ud7ff", "zh": "\u3400-\u9fff", "el": "\u0370-\u03ff", "ru": "\u0400-\u04ff",
-    "he": "\u0590-\u05ff", "ar": "\u0600-\u06ff", "hi": "\u0900-\u097f", "th": "\u0e00-\u0e7f",
-}  # fmt: skip
-"""The letters that tell a language, or one that is written with them."""
 _APART = 1 << 24
 """Between two texts, so that no stretch of words goes across; more than any text has words."""
 _NOWHERE = array("Q")
@@ -66,20 +61,17 @@ class _Known(NamedTuple):
     begins: dict[str, str]
     inside: dict[str, str]
     empty: frozenset[str]
-    tongues: dict[str, frozenset[str]]
 
 
 @cache
 def _known() -> _Known:
-    """The ideas: by whole word, by beginning, by characters; the words that tell nothing, and of which language."""
-    found = _Known({}, {}, {}, frozenset(), {})
+    """The ideas: by whole word, by beginning, by characters; the words that tell nothing."""
+    found = _Known({}, {}, {}, frozenset())
     empty: set[str] = set()
     for line in files("ipyagent.memory").joinpath("concepts.txt").read_text(encoding="utf-8").splitlines():
         name, *forms = line.split()
         if name == "#":
             continue
-        if name.startswith("-") and name != "-":
-            found.tongues[name[1:]] = frozenset(map(folded, forms))
         for form in forms:
             plain = folded(form.rstrip("*"))
             if name.startswith("-"):
@@ -91,18 +83,6 @@ def _known() -> _Known:
             else:
                 found.exact.setdefault(plain, f"={name}")
     return found._replace(empty=frozenset(folded(form.rstrip("*")) + "*" * form.endswith("*") for form in empty))
-
-
-def tongue(text: str) -> str:
-    """The language of a text: "en", "de", "fr", "es" by its small words, else the script ("ja", "zh", "ru"); "" when
-    neither tells."""
-    for name, letters in _SCRIPTS.items():
-        if re.search(f"[{letters}]", text):
-            return name
-    there = set(re.findall(r"\w+", folded(text[:10_000])))
-    found = {name: len(words & there) for name, words in _known().tongues.items()}
-    best = max(found, key=lambda name: found[name])
-    return best if found[best] and list(found.values()).count(found[best]) == 1 else ""
 
 
 def weighty(text: str) -> list[str]:
@@ -137,7 +117,7 @@ def _of_word(word: str) -> tuple[str, ...]:
     if len(word) > 3 and not (word.islower() or word.isdigit()) and len(parts := _CAMEL.split(word)) > 1:
         return tuple(each for part in parts for each in _of_word(part))
     plain = folded(word)[:60]
-    exact, begins, _, empty, _ = _known()
+    exact, begins, _, empty = _known()
     if plain in exact:
         return (exact[plain],)
     stems = words(plain)

@@ -28,7 +28,7 @@ from ipyagent.journal.events import (
     ToolReturned,
     UserSaid,
 )
-from ipyagent.memory.concepts import Passages, bare, dates, is_idea, shared, tongue, weighty
+from ipyagent.memory.concepts import Passages, bare, dates, is_idea, shared, weighty
 from ipyagent.memory.quotation import NEGATIONS, Evidence, Quote, Typed, Words, is_negated, tokens
 from ipyagent.memory.texts import described
 from ipyagent.memory.words import RUN, folded
@@ -37,10 +37,6 @@ from ipyagent.trust import is_signed, signature
 Source: TypeAlias = Literal["said", "claimed", "inferred", "quoted"]
 PERSONAL = ("user", "feedback")
 """Types whose words come from the user alone."""
-ABOUT = 1 / 6
-"""Share of a memory's words that its quotations must have for it to be about them."""
-FEW = 1 / 3
-"""Below this share of a sentence two words in common with an order of a tool's are enough to come from there."""
 NEAR = 0.3
 """Share of what a sentence adds that stands together in an order of a tool's; then it comes from there."""
 QUOTED = 0.5
@@ -98,7 +94,6 @@ _ISO_DATE = re.compile(r"\b(?:19|20)\d\d-\d\d-\d\d\b")
 _FIGURE = re.compile(r"(?<![A-Za-z0-9_.,])(?:\d{1,15}(?:[.,'’]\d{1,15}){1,5}|\d{2,15})(?![A-Za-z0-9_])")
 _SENTENCE = re.compile(rf"(?:[^\W\d_]{{2,40}}[ ,'’-]{{1,3}}){{3}}|(?:{RUN}){{5}}")
 """A line of a result that says something, unlike a row of a table of numbers."""
-_CELLS = re.compile(r"[\n,;|\t\"]")
 _CAPITAL = re.compile(r"(?<![\w@./-])[^\W\d_a-z]\w{1,40}(?:['’]s)?")
 _NAME = re.compile(r"(?:(?<=[a-zß-ÿ0-9,)] )|(?<=[\u3041-\u9fff] )|(?<=[\u3041-\u9fff])|(?<=\. (?=Dr)))[A-ZÀ-Þ]\w{1,40}")
 _DIRECTS = re.compile(
@@ -108,8 +103,6 @@ _DIRECTS = re.compile(
     r"que des|sans|siempre|nunca|no|sin|solo|prefiero)\b|"
     r"以后|不要|别|用|总是|一律|都|每|保留|先|必须|ないで|いつも|必ず"
 )
-_WEAK = frozenset(("=before", "after", "=keep", "=check", "=show", "=first", "=use", "=make"))
-"""Words that stand in orders of any kind: alone they tell nothing of where a clause comes from."""
 OLD_LABEL = "*Inferred by the agent, not said by the user; it seems to hold, check it before relying on it.*"
 """A sentence of ours that earlier versions wrote into bodies."""
 
@@ -212,8 +205,6 @@ class Ground:
         self._memories = False
         self._names: dict[str, None] = {}
         """Numbers and names of results."""
-        self._sentences = Passages()
-        """What reads as sentences in them, newest last."""
         self._new: deque[tuple[int, str]] = deque()
         """Results that were not looked at yet."""
         self._new_chars = 0
@@ -322,11 +313,6 @@ class Ground:
                     self._order(words, CHANCE)
                 prose = "\n".join(filter(_SENTENCE.search, text.split("\n")))
                 _add(self._names, particulars(prose, prose=True))
-                for sentence in filter(_SENTENCE.search, (each for each in _CELLS.split(prose) if each)):
-                    for each in filter(None, _ENDS.split(sentence)):
-                        self._sentences.add(weighty(each))
-                while len(self._sentences) > MOST_SENTENCES:
-                    self._sentences.drop()
                 self._texts.append([sys.intern(word) for word in weighty(text)])
                 self._told.add(self._texts[-1])
                 self._told_at.append(at)
@@ -384,11 +370,9 @@ class Ground:
         of `typed`; None: of this session); "said" when they are about the words; else "inferred". `beside` is what the
         user typed with the words, `asides` are the agent's Why and How."""
         self.settle()
-        user = _User.of(told, quotes, beside, typed or self.words)
+        user = _User.of(quotes, beside, typed or self.words)
         foreign = self._names.keys() - user.named
-        related, every = set[str](), set[str]()
-        asides = list(asides)
-        apart, suspect, weak, near, unknown, hidden = 0, False, "", "", "", ""
+        asides, unheard = list(asides), ""
         for sentence in dict.fromkeys(told):
             words = list(dict.fromkeys([*weighty(sentence), *(dates(sentence) & user.said)]))
             if not words:
@@ -396,45 +380,21 @@ class Ground:
             named = particulars(sentence)
             typed_too = {part for name in named & user.named if name[0].isdigit() for part in weighty(name)}
             same = shared(words, user.said) | typed_too.intersection(words)
-            denied = user.is_task and user.says_no_not and is_negated(sentence)
-            if denied and 2 * self._orders.closest(words) >= len(words):
-                same = set()  # a task says nothing of what is not to be
             if not foreign.isdisjoint(named) or self._is_told(sentence, words, same, user):
                 return Origin("quoted", sentence.strip(), is_sure=True)
             if _addresses(sentence) - user.named:
-                hidden = hidden or sentence.strip()
-            if self._speaks_of(words, same):
-                unknown = unknown or sentence.strip()
-            every.update(words)
-            related |= same
-            if not same:
-                apart += len(words)
-                weak = weak or sentence.strip()
-                ordered = self._orders.closest(words)
-                suspect = suspect or ordered > 1 or ordered / len(words) >= FEW
-                near = near or (sentence.strip() if ordered / len(words) >= FEW else "")
+                unheard = unheard or sentence.strip()
         for aside in asides:
             if self._orders_aside(aside, user.said):
                 return Origin("quoted", aside.strip(), is_sure=True)
-        if hidden:
-            return Origin("inferred", hidden, is_sure=True)
-        own = all(user.has_all_of(each) for each in (*told, *asides))
-        if not every:
-            return Origin("said" if user.said else "inferred", is_sure=own)
-        about = bool(related) and (len(related) > 1 or len(related) / len(every) >= ABOUT)
-        if about and len(related) == 1:  # not when a result orders what is to be done with it
-            more = every - related - _WEAK
-            about = not any(word in self._ordered for word in more)
-        if about and not unknown and not (apart and (suspect or (not user.abroad and 2 * apart > len(every)))):
-            return Origin("said", is_sure=own)
-        if near and not about and not user.abroad:
-            return Origin("quoted", near, is_sure=True)
-        return Origin("inferred", unknown or weak)
+        if unheard or not quotes:
+            return Origin("inferred", unheard, is_sure=True)
+        more = next((each.strip() for each in (*told, *asides) if not user.has_all_of(each)), "")
+        return Origin("inferred", more) if more else Origin("said", is_sure=True)
 
     def _is_told(self, sentence: str, words: list[str], same: set[str], user: _User) -> bool:
         """Whether a sentence, one of its clauses, or what it adds to the user's words (`same`) stands in a result."""
-        clauses = _CLAUSE.split(sentence)
-        if any(self._is_added(clause, same, user, part=bool(same) and len(clauses) > 1) for clause in clauses):
+        if any(self._is_added(clause, same, user) for clause in _CLAUSE.split(sentence)):
             return True
         size = len(words)
         ordered = self._orders.closest(words)
@@ -443,24 +403,15 @@ class Ground:
         left = [word for word in words if word not in same]
         if not left:
             return False
-        if self._has_address(sentence, user.said):
-            return True
-        share = len(same) / size
         ordered = self._orders.closest(left)
-        few = share < FEW or user.is_task or self._memories
-        if ordered >= (2 if few else ENOUGH) and ordered / len(left) >= NEAR:
-            return True
-        if not same and ordered == len(left):
-            return True
-        whole = self._told.closest(words)
-        if whole >= ENOUGH and whole / size >= WHOLE and whole / size - share > MARGIN:
+        if ordered > 1 and ordered / len(left) >= NEAR:
             return True
         there = self._told.closest(left)
-        return there >= ENOUGH and there / len(left) >= QUOTED and there / size - share > MARGIN
+        return there >= ENOUGH and there / len(left) >= QUOTED and (there - len(same)) / size > MARGIN
 
-    def _is_added(self, clause: str, same: set[str], user: _User, *, part: bool) -> bool:
+    def _is_added(self, clause: str, same: set[str], user: _User) -> bool:
         """Whether a clause has nothing of the user's words and stands in a result, or adds to them what stands there
-        with them; `part`: the sentence has other clauses, that have something of the user's."""
+        with them."""
         words = list(dict.fromkeys(weighty(clause)))
         left = [word for word in words if word not in same]
         if not left:
@@ -471,25 +422,12 @@ class Ground:
                 if len(more) > 1 or self._ordered.count(number, carried) >= self._enough[number]:
                     return True
             return user.says_no_not and is_negated(clause) and self._told.closest(left) == len(left)
-        if len(left) in (self._told.closest(left) if len(left) > 1 else 0, self._orders.closest(left)):
-            return True
-        if not part or user.abroad:
-            return False
-        if any(word in self._ordered for word in left if word not in _WEAK):
-            return True
-        return len(left) == 1 and not is_idea(left[0]) and left[0] in self._sentences
+        return len(left) in (self._told.closest(left) if len(left) > 1 else 0, self._orders.closest(left))
 
     def _has_address(self, sentence: str, said: set[str]) -> bool:
         """Whether a sentence names a host or an address that a result has and the user's words have not."""
         found = [set(weighty(match.group())) for match in _ADDRESS.finditer(sentence)]
         return any(each and not each <= said and self._told.closest(list(each)) == len(each) for each in found)
-
-    def _speaks_of(self, words: list[str], same: set[str]) -> bool:
-        """Whether a sentence of a result is about the same of the user's words, of which a sentence says more: then
-        words cannot tell whose it is."""
-        if len(same) < CHANCE or same.union(_WEAK).issuperset(words):
-            return False
-        return any(True for _ in self._sentences.having(same))
 
     def _orders_aside(self, aside: str, said: set[str]) -> bool:
         """Whether a Why or How says what a result orders."""
@@ -506,28 +444,21 @@ class Ground:
 
 class _User(NamedTuple):
     """The user's words that sentences are held against: what they are about (`said`), the numbers and names in all that
-    the user typed, whether they direct anything, whether none of them says no, whether they are in another language
-    than the sentences, in which words without counterpart tell less."""
+    the user typed, whether they direct anything, whether none of them says no."""
 
     said: set[str]
     named: set[str]
     directs: bool
     says_no_not: bool
-    abroad: bool
-    is_task: bool
 
     @classmethod
-    def of(cls, told: Sequence[str], quotes: Sequence[str], beside: Sequence[str], typed: Words) -> _User:
+    def of(cls, quotes: Sequence[str], beside: Sequence[str], typed: Words) -> _User:
         every = "\n".join((*quotes, typed.own()))
-        tongues = tongue(" ".join(quotes)), tongue(" ".join(told))
-        directs = any(_DIRECTS.search(quote) for quote in quotes)
         return cls(
             said={word for words in (*quotes, *beside) for word in weighty(words)},
             named=particulars(every) | {word for word, _, _ in tokens(every)},
-            directs=directs,
+            directs=any(map(_DIRECTS.search, quotes)),
             says_no_not=bool(quotes) and not any(map(is_negated, quotes)),
-            abroad=all(tongues) and tongues[0] != tongues[1],
-            is_task=bool(quotes) and not directs,
         )
 
     def has_all_of(self, sentence: str) -> bool:

@@ -46,7 +46,7 @@ CHECK = "check"
 """What a request is for that asks whether a memory goes beyond the user's words."""
 PATIENCE = 3.0
 """Seconds for the selector."""
-CHECK_PATIENCE = 10.0
+CHECK_PATIENCE = 15.0
 """Seconds for a check, which a call of the memory tool waits for."""
 MOST_CHECKS = 200
 """Answers of checks that are known."""
@@ -211,11 +211,11 @@ class Choosing:
         return Chosen(items=items, by="selector")
 
     async def check(self, session: Session, words: Sequence[str], told: Sequence[str]) -> bool | None:
-        """Whether a memory, its sentences, says no more than the user did, as a small model reads both; None when none
-        can be asked. Never raises but for a cancellation."""
-        small = small_model_of(self.bench.settings) if self.bench.settings.memory_check else ""
-        if not small or not session.connected:
+        """Whether a memory, its sentences, says no more than the user did, as a small model (the main one where no
+        smaller is known of) reads both; None when it does not answer. Never raises but for a cancellation."""
+        if not session.connected:
             return None
+        small = small_model_of(self.bench.settings) or session.info.model
         text = check_directive(words, told)
         if text and text not in self._checked:
             try:

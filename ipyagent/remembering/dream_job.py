@@ -264,7 +264,12 @@ class DreamJob:
 
         copy = staging.copy
         access = MemoryAccess(
-            self._bench.memories, by=BY, record=staged, events=lambda: _heard(session), stores={copy.scope: copy}
+            self._bench.memories,
+            by=BY,
+            record=staged,
+            events=lambda: _heard(session),
+            stores={copy.scope: copy},
+            check=lambda words, told: self._bench.check(session, words, told),
         )
         project = self._bench.project
         folders = list(project.session_folders()) if copy.scope == "project" else []

@@ -16,6 +16,8 @@ from ipyagent.journal.events import Event, MemorySaved, MemorySurfaced, ToolRetu
 from ipyagent.memory.access import MemoryAccess
 from ipyagent.memory.memories import Memories
 from ipyagent.memory.provenance import Ground
+from ipyagent.memory.selector import check_directive, goes_beyond
+from ipyagent.practice import selecting
 from ipyagent.project import Project
 from ipyagent.tools.memory import memory
 from tests.tools.tools_workspace import ShellWorkspace
@@ -81,17 +83,17 @@ class Session:
         self.events: list[Event] = []
         self.saved: list[MemorySaved] = []
         self.asked: list[tuple[Sequence[str], Sequence[str]]] = []
-        """What was asked of the check, which says this of everything."""
+        """What was asked of the check, which answers `check`, or as the practice model does."""
 
-        async def checked(words: Sequence[str], told: Sequence[str]) -> bool | None:
+        async def checked(words: Sequence[str], told: Sequence[str]) -> bool:
             self.asked.append((words, told))
-            return check
+            return not goes_beyond(selecting.checked(check_directive(words, told))) if check is None else check
 
         self.workspace = ShellWorkspace(self.root)
         self.access = self.workspace.memory = MemoryAccess(
             self.memories, by="agent", record=self._record, events=lambda: self.events, session="20261127-1-abcd",
             turn=lambda: sum(isinstance(event, UserSaid) for event in self.events), ground=Ground(),
-            check=checked if check is not None else None,
+            check=checked,
         )  # fmt: skip
 
     def _record(self, event: MemorySaved) -> MemorySaved:
@@ -140,7 +142,7 @@ def text_of(case: dict[str, Any]) -> str:
 
 def said_case(case: dict[str, Any], place: Path, check: bool | None = None) -> Kept:
     """A memory of the user's own, in a session with everything that could be taken for its source. `check`: what the
-    small model answers; None: there is none."""
+    small model says to whether it says no more; None: what the practice model does."""
     session = Session(place, check)
     for text in case.get("before", ["have a look at the claims table please"]):
         session.says(text)

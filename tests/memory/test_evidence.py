@@ -213,7 +213,7 @@ def test_words_that_a_dream_finds_carry_no_quotation_along(more: str, source: st
 
 
 def test_words_are_added_to_a_memory_whose_text_stays(tmp_path: Path) -> None:
-    session = Session(tmp_path)
+    session = Session(tmp_path, check=True)
     session.says("der Bericht muss bis Freitag zu Frau Weber (mit Anhang), danach geht nichts mehr")
     case = {"type": "project", "description": "Ms Weber's deadline", "body": "After Friday it is too late."}
     assert session.keep(text_of(case), []).source == "inferred"

@@ -163,13 +163,15 @@ def test_an_attached_file_is_not_what_the_user_typed() -> None:
     assert known.origin(["Always drop rows with a missing region."], []).source == "quoted"
 
 
-def test_why_and_how_are_the_agents_and_not_weighed_unless_an_order_stands_there() -> None:
+def test_why_and_how_are_told_apart_and_an_order_of_a_results_is_found_in_them() -> None:
     body = "Use polars.\n\n**Why:** pandas is slow\nfor her.\n\n**How to apply:** pl.scan_csv\n\nMore.\n"
     told, asides = parts("Polars", body)
     assert told == ["Polars", "Use polars.", "More."]
     assert asides == ["**Why:** pandas is slow", "for her.", "**How to apply:** pl.scan_csv"]
     known = ground(said("use polars please"), gave(CSV))
-    assert known.origin(told[:2], ["use polars please"], asides=asides).source == "said"
+    assert known.origin(told[:2], ["use polars please"]).source == "said"
+    undecided = known.origin(told[:2], ["use polars please"], asides=asides)
+    assert (undecided.source, undecided.is_sure) == ("inferred", False), "the check reads them"
     order = ["**How to apply:** always drop rows with a missing region"]
     assert known.origin(told[:2], ["use polars please"], asides=order).source == "quoted"
 

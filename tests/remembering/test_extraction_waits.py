@@ -129,7 +129,7 @@ def test_it_waits_for_enough_words(room: ExtractRoom) -> None:
     [asked] = looked(room)
     assert FACT in seen(asked)
     assert len(room.memories()) == 1
-    assert [event.upto for event in room.events(agent, MemoryExtracted)] == [agent.session.journal.last - 3]  # type: ignore[union-attr]
+    assert [event.upto for event in room.events(agent, MemoryExtracted)] == [agent.session.journal.last - 4]  # type: ignore[union-attr]
 
 
 def test_what_the_agent_saved_itself_is_no_reason_to_look_at_once(room: ExtractRoom) -> None:

@@ -434,8 +434,11 @@ class MemoryAccess:
             raise MemoryRefused(told, reason="content")
         self._announce(to.scope)
         headed = read_headed(text.encode())
+        fields = headed.fields if source == CLAIMED else {**headed.fields, **_renaming(headed, place, to)}
         if source in ("said", CLAIMED):
-            text = self._sealed({**headed.fields, "source": source}, headed.body)
+            text = self._sealed({**fields, "source": source}, headed.body)
+        elif fields != headed.fields:
+            text = write_headed(fields, headed.body)
         made = self.store(to.scope).write(new, text, expected=None, by=self.by)
         try:
             gone = store.delete(old, by=self.by, expected=digest)
@@ -446,15 +449,13 @@ class MemoryAccess:
 
     def _renamed(self, place: Address, to: Address) -> None:
         """Where the name in the header was that of the file, it follows; by then somebody else may have changed it."""
-        old, new = (each.name.rpartition("/")[2].removesuffix(SUFFIX) for each in (place, to))
 
         def named(text: str) -> str:
             headed = read_headed(text.encode("utf-8", "replace"))
-            names = {old: new, old.replace("_", " "): new.replace("_", " ")}
-            name = names.get(_word(headed.fields.get("name")))
-            if name is None or self._source(to.scope, text) == CLAIMED:
+            name = _renaming(headed, place, to)
+            if not name or self._source(to.scope, text) == CLAIMED:
                 return text
-            return self._sealed({**headed.fields, "name": name}, headed.body)
+            return self._sealed({**headed.fields, **name}, headed.body)
 
         with suppress(MemoryRefused):
             self.store(to.scope).change(to.name, named, by=self.by)
@@ -690,6 +691,14 @@ class MemoryAccess:
 
 def _word(value: object) -> str:
     return value.strip() if isinstance(value, str) else ""
+
+
+def _renaming(headed: Headed, place: Address, to: Address) -> dict[str, str]:
+    """The header's name after a rename, if it was that of the file."""
+    old, new = (each.name.rpartition("/")[2].removesuffix(SUFFIX) for each in (place, to))
+    names = {old: new, old.replace("_", " "): new.replace("_", " ")}
+    name = names.get(_word(headed.fields.get("name")))
+    return {} if name is None else {"name": name}
 
 
 def _still(known: Sequence[str], head: Headed, old: Headed) -> list[str]:

@@ -330,7 +330,7 @@ def transcript(
                 result = _line(told, line_chars)
                 word = "failed" if event.is_error else "gave"
                 lines.append(f"- {names.pop(event.call, event.name)} {word}: {result}")
-            case MemorySaved() if event.by in ("agent", "user"):
+            case MemorySaved() if event.by == "user" or (event.by == "agent" and calls > MOST_CALLS):
                 lines.append(f"- {event.path} {event.change} by the {event.by}")
             case TurnEnded():
                 if lines and not leaving:

@@ -7,6 +7,7 @@ size or time, and whatever is wrong with the file, it is made anew in this proce
 from __future__ import annotations
 
 import os
+import re
 import sqlite3
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -52,6 +53,8 @@ REDACTED = 20_000
 """Characters around the words in which secrets are looked for."""
 ASIDE = "-aside"
 """Ends the id of a session that nobody goes on with."""
+_ART = re.compile(r"[\u2500-\u259f]+|(?<!\S)[-=+|]{3,}(?!\S)")
+"""What draws tables, borders and bars."""
 _WAIT = 0.5
 _TABLES = (
     "CREATE TABLE sessions (id INTEGER PRIMARY KEY, name TEXT UNIQUE, modified REAL, size INTEGER)",
@@ -305,8 +308,8 @@ def _hits(
 
 
 def excerpt(text: str, asked: Sequence[str], width: int = EXCERPT) -> str:
-    """The stretch of a text that has most of the words asked for, on one line."""
-    flat, wanted = " ".join(text.split()), set(asked)
+    """The stretch of a text that has most of the words asked for, on one line, without the lines of tables."""
+    flat, wanted = " ".join(_ART.sub(" ", text).split()), set(asked)
     if len(flat) <= width:
         return flat
     starts = range(0, max(1, len(flat) - width // 2), width // 2)

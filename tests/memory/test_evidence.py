@@ -254,6 +254,9 @@ def test_a_renamed_memory_carries_its_new_name_and_stays_the_users(tmp_path: Pat
     session.access.undo(session.saved[-1])
     (memory,) = session.memories.store("project").list()
     assert (memory.name, memory.title, memory.is_own_word) == ("old_name.md", "old_name", True)
+    session.do(command="rename", old_path="/memories/project/old_name.md", new_path="/memories/user/mine.md")
+    (memory,) = session.memories.store("user").list()
+    assert (memory.name, memory.title, memory.is_own_word) == ("mine.md", "mine", True)
 
 
 def test_an_address_that_the_user_did_not_type_is_not_theirs_wherever_it_comes_from(tmp_path: Path) -> None:

@@ -190,6 +190,14 @@ def test_a_transcript_has_the_users_words_whole_answers_short_and_results_by_a_l
     assert (made.upto, made.whole) == (99, True)
 
 
+def test_a_memory_call_stands_in_a_transcript_once() -> None:
+    events = turn("remember medians", "saved", ("memory", "File created successfully"))
+    by_user = MemorySaved(path="/memories/project/b.md", change="created", by="user")
+    made = told([*events[:-2], saved(), by_user, *events[-2:]])
+    lines = [line for line in made.text.splitlines() if line.startswith("- ")]
+    assert [line.split()[1] for line in lines] == ["memory", by_user.path]
+
+
 def test_a_transcript_begins_behind_the_cursor_leaves_out_what_the_user_took_out_and_counts_turns() -> None:
     events = [*turn("first", "a"), *turn("second", "b"), *turn("third", "c")]
     made = told(events, after=3, out=frozenset((4,)))

@@ -99,6 +99,11 @@ def test_an_excerpt_shows_the_words_that_were_asked_for() -> None:
     assert "\n" not in excerpt("a\nb\nc", ["a"])
 
 
+def test_an_excerpt_has_no_table_art() -> None:
+    table = "┏━━━━━━┳━━━━━┓\n┃ city ┃ sum ┃\n┡━━━━━━╇━━━━━┩\n│ Köln │ 4.5 │\n└──────┴─────┘\n+---+---+\n=====\na-b --flag"
+    assert excerpt(table, ["köln"], 400) == "city sum Köln 4.5 a-b --flag"
+
+
 def test_many_sessions_are_searched_in_no_time_once_they_are_known(tmp_path: Path) -> None:
     said = [UserSaid(text=f"box {n} weighs {n * 37 % 101} kg in hall {n % 7}", blocks=text("…")) for n in range(200)]
     folders = [session(tmp_path / "s", f"20261105-0900{n:02}-eeee", *said) for n in range(10)]

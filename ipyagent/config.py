@@ -33,7 +33,9 @@ class IPyAgent(Configurable):
     project = Unicode(
         "", help="Folder that holds the project's state in `.ipyagent/`; empty: found from the notebook's folder."
     ).tag(config=True)
-    small_model = Unicode("", help="Model for small jobs; empty: the cheapest of the family.").tag(config=True)
+    small_model = Unicode(
+        "", help="Model for small jobs; empty: the cheapest of the family, or `model` where the server lacks it."
+    ).tag(config=True)
     base_url = Unicode("", help="Messages API server without /v1; empty: ANTHROPIC_BASE_URL.").tag(config=True)
     provider = Enum(("anthropic", "bedrock", "vertex"), "anthropic", help="Which of the SDK's clients to use.").tag(
         config=True
@@ -295,6 +297,8 @@ class IPyAgent(Configurable):
         """Settings that were said in this process or in the environment: files have no say in them."""
         self.served: dict[str, str] = {}
         """By address, the only model of a server that was chosen without a model."""
+        self.missing: set[tuple[str, str]] = set()
+        """Addresses of servers, and small models that they were found not to have."""
         self._from_files: set[str] = set()
         self._reading = False
         for name in self.trait_names(config=True):

@@ -159,22 +159,34 @@ class ChildrenDesk:
             )
             return
         name, model = await self._model(kind, parent)
-        info = msgspec.structs.replace(await model.info(name), model=name)
-        tools = self._tools(child, parent, state_of(settings, info, 0).window)
-        session.connect(
-            model,
-            info,
-            tools=tools,
-            permissions=parent.permissions.with_mode("read_only") if kind.looks else parent.permissions,
-            limits=self._within(parent, limits_of(settings, Options(), info)),
-            state=lambda info, tokens: state_of(settings, info, tokens),
-            setting=parent.setting,
-            restoring=_nothing,
-        )
+
+        async def give(name: str, model: Model, tools: dict[str, Tool] | None = None) -> ModelChosen:
+            info = msgspec.structs.replace(await model.info(name), model=name)
+            session.connect(
+                model,
+                info,
+                tools=self._tools(child, parent, state_of(settings, info, 0).window) if tools is None else tools,
+                permissions=parent.permissions.with_mode("read_only") if kind.looks else parent.permissions,
+                limits=self._within(parent, limits_of(settings, Options(), info)),
+                state=lambda info, tokens: state_of(settings, info, tokens),
+                setting=parent.setting,
+                restoring=_nothing,
+                instead=parents if kind.model == "small" else None,
+            )
+            return ModelChosen(model=name, window=info.window, max_output=info.max_output)
+
+        async def parents() -> bool:
+            """The parent's model does the work where the server does not have the small one."""
+            if session.info.model == parent.info.model or not self.no_small(session.info.model):
+                return False
+            session.record(await give(parent.info.model, parent.model, session.tools))
+            return True
+
+        chosen = await give(name, model)
         if not fresh and session.view.system:
             return
-        session.record(self._head(kind, tools, session))
-        session.record(ModelChosen(model=name, window=info.window, max_output=info.max_output))
+        session.record(self._head(kind, session.tools, session))
+        session.record(chosen)
 
     async def scope(self, child: Child) -> tuple[Scope | None, str]:
         shell = self._bench.shell
@@ -254,6 +266,9 @@ class ChildrenDesk:
             return (await self._connected(name, parent)), name
         except AgentError:
             return None, ""
+
+    def no_small(self, name: str) -> bool:
+        return self._bench.no_small(name)
 
     def paid(self, parent: Session, cost: float | None, most: float) -> None:
         if parent is self._at_work:

@@ -49,8 +49,21 @@ async def find_model(settings: IPyAgent, model: AnthropicModel) -> str:
 
 
 def small_model_of(settings: IPyAgent) -> str:
-    """The model for small jobs: the setting, or the cheapest of the main model's family; "" when there is none."""
-    return settings.small_model or cheapest_of(model_of(settings))
+    """The model for small jobs: the setting, or the cheapest of the main model's family, but the main model where the
+    server was found not to have that; "" when there is none."""
+    main = model_of(settings)
+    small = settings.small_model or cheapest_of(main)
+    return main if (address_of(settings), small) in settings.missing else small
+
+
+def without_small(settings: IPyAgent, name: str) -> str:
+    """Have the main model do the small jobs from now on, for the server does not have `name`; a line for the user, ""
+    where no other model stands in."""
+    if name != small_model_of(settings) or name == model_of(settings):
+        return ""
+    settings.missing.add((address_of(settings), name))
+    main = model_of(settings)
+    return f"the server has no {name} (small_model), so {main} does the small jobs; IPyAgent.small_model names another"
 
 
 def info_of(settings: IPyAgent, connections: Connections, session: Session | None) -> ModelInfo:

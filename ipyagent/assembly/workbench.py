@@ -18,7 +18,16 @@ from ipyagent.assembly.head import MEMORY, Head
 from ipyagent.assembly.requests import Options
 from ipyagent.assembly.restoring import restored
 from ipyagent.assembly.toolbox import Toolbox
-from ipyagent.assembly.wiring import find_model, limit_of, limits_of, model_of, named_model, state_of
+from ipyagent.assembly.wiring import (
+    find_model,
+    limit_of,
+    limits_of,
+    model_of,
+    named_model,
+    small_model_of,
+    state_of,
+    without_small,
+)
 from ipyagent.config import IPyAgent
 from ipyagent.context.pins import pinned, words
 from ipyagent.journal.events import ModelChosen, SkillLoaded
@@ -209,6 +218,14 @@ class Workbench:
         if session.view.model != name:
             named = not options.model and bool(named_model(self.settings))
             session.record(ModelChosen(model=name, window=info.window, max_output=info.max_output, named=named))
+
+    def no_small(self, name: str) -> bool:
+        """The server does not have the small model `name`: whether the main model stands in for it, which is said
+        once."""
+        line = without_small(self.settings, name)
+        if line:
+            self.toolbox.notice(line)
+        return bool(line) or small_model_of(self.settings) != name
 
     def keep_objects(self, session: Session, workspace: KernelWorkspace) -> None:
         """`_agent` holds the session's objects, unless the name is the user's own."""

@@ -284,7 +284,7 @@ class Family:
             if every and child.seconds >= due:
                 due = child.seconds + every
                 model, name = await self._nursery.small(self.session)
-                line = await progress_line(child, model, name, self._note)
+                line = await progress_line(child, model, name, self._note, self._nursery.no_small)
                 if line and line != shown and child.running:
                     shown = line
                     self._record(ChildProgress(child=child.id, text=line))

@@ -36,5 +36,8 @@ class Nursery(Protocol):
     def small(self, parent: Session) -> Awaitable[tuple[Model | None, str]]:
         """The model for progress lines and its name; None: there is none."""
 
+    def no_small(self, name: str) -> bool:
+        """The server does not have the small model `name`; whether another stands in for it from now on."""
+
     def paid(self, parent: Session, cost: float | None, most: float) -> None:
         """Count dollars (None: no price known; `most` for limits) into the parent's turn, or the day."""

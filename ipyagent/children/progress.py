@@ -13,7 +13,7 @@ from typing import Any
 
 from ipyagent.children.child import Child
 from ipyagent.children.kinds import words
-from ipyagent.errors import ModelError
+from ipyagent.errors import ModelError, UnknownModel
 from ipyagent.journal.events import ForkEnded, ToolCalled, Usage
 from ipyagent.journal.protocols import Model, Reply, Request
 from ipyagent.loop.metering import Meter
@@ -32,8 +32,10 @@ _VERBS = {
 _NAMING = ("path", "name", "pattern", "file", "notebook")
 
 
-async def progress_line(child: Child, model: Model | None, name: str, record: Callable[[ForkEnded], Any]) -> str:
-    """The line; `record` takes what it cost."""
+async def progress_line(
+    child: Child, model: Model | None, name: str, record: Callable[[ForkEnded], Any], missing: Callable[[str], object]
+) -> str:
+    """The line; `record` takes what it cost, `missing` the model's name where the server does not have it."""
     if model is None or not name:
         return plain_line(child)
     said = f"<doing>\nTask: {child.task}\nNow: {child.phase}\n{child.doing()}\n</doing>"
@@ -56,8 +58,10 @@ async def progress_line(child: Child, model: Model | None, name: str, record: Ca
                     usage, status = event.usage, "finished"
                     blocks = event.said.blocks
                     answer = " ".join(str(block["text"]) for block in blocks if block["type"] == "text")
-    except (ModelError, TimeoutError):
+    except (ModelError, TimeoutError) as problem:
         status = "failed"
+        if isinstance(problem, UnknownModel):
+            missing(name)
     finally:
         usage = usage or meter.usage or Usage()
         seconds = round(time.monotonic() - began, 3)

@@ -104,6 +104,7 @@ class Session:
         self._firsts: list[Callable[[], Awaitable[None]]] = []
         self._model: Model | None = None
         self._permissions: Permissions | None = None
+        self._instead: Callable[[], Awaitable[bool]] | None = None
         self._state: Callable[[ModelInfo, int], WindowState] | None = None
 
     @classmethod
@@ -177,10 +178,13 @@ class Session:
         state: Callable[[ModelInfo, int], WindowState],
         setting: Callable[[str], Any],
         restoring: Callable[[Workspace], Awaitable[list[tuple[str, str]]]],
+        instead: Callable[[], Awaitable[bool]] | None = None,
     ) -> None:
         """Give the session what its next turn works with. `state` tells where a model's window stands
         at a number of tokens, `setting` a setting by its name, `restoring` what should stand after
-        a summary."""
+        a summary; `instead` connects it to another model where the server does not have this one, and
+        says whether there is one."""
+        self._instead = instead
         self._model, self.info, self.tools = model, info, tools
         self.setting, self.restoring = setting, restoring
         self._permissions, self.limits, self._state = permissions, limits, state
@@ -207,6 +211,10 @@ class Session:
         if self._state is None:
             raise ModelError("no model is connected to this session: run a %%agent cell")
         return self._state(self.info, tokens)
+
+    async def take_another(self) -> bool:
+        """Go on with another model, for the server does not have this one; whether there is one."""
+        return self._instead is not None and await self._instead()
 
     def heed(self) -> None:
         """Take in what has come to be known of the model's window and largest reply since the session was connected:

@@ -17,7 +17,7 @@ import msgspec
 from ipyagent.assembly.wiring import endpoint_of, model_of, small_model_of
 from ipyagent.assembly.workbench import Workbench
 from ipyagent.config import IPyAgent
-from ipyagent.errors import AgentError, JournalError, ModelError
+from ipyagent.errors import AgentError, JournalError, ModelError, UnknownModel
 from ipyagent.journal.events import ForkEnded, Usage
 from ipyagent.journal.protocols import Model, Reply, Request
 from ipyagent.loop.metering import Meter
@@ -197,7 +197,7 @@ class Choosing:
         try:
             async with asyncio.timeout(PATIENCE):
                 text = directive(request, candidates, tools, most)
-                answer = await self._ask(session, small, model, text, Purpose(NAME, SCHEMA, MOST_TOKENS))
+                answer = await self._answer(session, small, model, text, Purpose(NAME, SCHEMA, MOST_TOKENS))
             picked, problem = chosen(answer, candidates, most), "gave no list of memories"
         except TimeoutError:
             picked, problem = None, f"took more than {PATIENCE:g} s to choose among memories"
@@ -221,13 +221,22 @@ class Choosing:
             try:
                 async with asyncio.timeout(CHECK_PATIENCE):
                     purpose = Purpose(CHECK, CHECK_SCHEMA, CHECK_TOKENS)
-                    answer = await self._ask(session, small, session.model, text, purpose)
+                    answer = await self._answer(session, small, session.model, text, purpose)
             except (AgentError, TimeoutError):
                 return None
             self._checked[text] = not goes_beyond(answer)
             while len(self._checked) > MOST_CHECKS:
                 del self._checked[next(iter(self._checked))]
         return bool(text) and self._checked[text]
+
+    async def _answer(self, session: Session | None, small: str, model: Model, text: str, purpose: Purpose) -> str:
+        """The answer of the small model, or of the main one where the server does not have that."""
+        try:
+            return await self._ask(session, small, model, text, purpose)
+        except UnknownModel:
+            if not self.bench.no_small(small):
+                raise
+            return await self._ask(session, small_model_of(self.bench.settings), model, text, purpose)
 
     async def _ask(self, session: Session | None, small: str, model: Model, text: str, purpose: Purpose) -> str:
         """The small model's answer; what it cost is journalled and counted."""

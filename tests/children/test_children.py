@@ -273,6 +273,32 @@ def test_an_explorer_has_no_right_to_write_or_run(rig: FamilyRig) -> None:
     assert rig.bodies("find the")[0]["model"] == "claude-haiku-5-5"
 
 
+@pytest.mark.parametrize(
+    ("status", "words"),
+    [(404, "model: claude-haiku-5-5"), (400, "Invalid model name passed in model=claude-haiku-5-5.")],
+)
+def test_where_the_server_has_no_small_model_the_parents_explores_and_that_is_said_once(
+    rig: FamilyRig, status: int, words: str
+) -> None:
+    (rig.folder / "notes.txt").write_text("seven")
+
+    def explores(body: dict[str, Any], made: int) -> Any:
+        if body["model"] == "claude-haiku-5-5":
+            return fault(status, message=words)
+        return tool("read_file", {"path": "notes.txt"}) if made == 0 else text("it says seven")
+
+    rig.rules["look"] = asks(order("look", "find the note", type="explore"))
+    rig.rules["find the"] = explores
+    rig.turn("look")
+    assert [body["model"] for body in rig.bodies("find the")] == ["claude-haiku-5-5", *["claude-sonnet-5-5"] * 2]
+    (ended,) = rig.of(ChildEnded)
+    assert (ended.status, ended.cost is not None) == ("finished", True)
+    rig.turn("look again")
+    assert [body["model"] for body in rig.bodies("find the")].count("claude-haiku-5-5") == 1
+    (line,) = [line for line in rig.agent.notices if "small_model" in line]
+    assert "claude-haiku-5-5" in line
+
+
 def test_a_child_of_a_read_only_parent_is_read_only(make_rig: Make) -> None:
     rig = make_rig(mode="read_only")
     rig.rules["go"] = asks(order("a", "write a file"))

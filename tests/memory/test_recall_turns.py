@@ -135,6 +135,20 @@ def test_a_handful_of_memories_is_not_worth_a_request(make: Make, brain: Brain, 
     assert len(brain.questions) == 1
 
 
+def test_where_the_server_has_no_small_model_the_main_one_chooses_and_that_is_said_once(
+    make: Make, brain: Brain, save: Callable[..., Path], server: PracticeServer
+) -> None:
+    for number in range(3):
+        save(f"plots{number}.md", f"Totals of kind {number} are in thousands of euros")
+    agent = make(recall_when="before", small_model="claude-haiku-9")
+    for request in ("how large is it then?", "and the other one?"):
+        agent.run_sync(request)
+    asked = [exchange.body["model"] for exchange in server.messages if exchange.body and not exchange.body.get("tools")]
+    assert asked == ["claude-haiku-9", MODEL, MODEL]
+    assert len([line for line in agent.notices if "small_model" in line and "claude-haiku-9" in line]) == 1
+    assert not [event for event in events(agent) if isinstance(event, LayerFailed)]
+
+
 def test_words_alone_stand_before_the_first_request(make: Make, brain: Brain, save: Callable[..., Path]) -> None:
     save("plots.md", "Plots use the colour-blind palette")
     save("money.md", "Totals are in thousands of euros", scope="user")

@@ -17,6 +17,7 @@
         │   ├── PromptTooLong     the prompt does not fit the window
         │   └── ImageRefused      one image or document in the prompt was refused
         ├── UnknownModel          404 for the model's name
+        │   └── NoSuchPath        404 for the path: no Messages API, or none of its batches
         ├── TooLarge              413
         ├── Busy                  429, 529, 5xx after all tries
         ├── Unreachable           refused, DNS failure, time-out, after all tries
@@ -119,6 +120,10 @@ class ImageRefused(BadRequest):
 
 class UnknownModel(ModelError):
     """The server does not know the model's name."""
+
+
+class NoSuchPath(UnknownModel):
+    """The server has no such path, whatever the model."""
 
 
 class TooLarge(ModelError):

@@ -13,7 +13,7 @@ from typing import Any
 
 from ipyagent.children.child import Child
 from ipyagent.children.kinds import words
-from ipyagent.errors import ModelError, UnknownModel
+from ipyagent.errors import ModelError, NoSuchPath, UnknownModel
 from ipyagent.journal.events import ForkEnded, ToolCalled, Usage
 from ipyagent.journal.protocols import Model, Reply, Request
 from ipyagent.loop.metering import Meter
@@ -60,7 +60,7 @@ async def progress_line(
                     answer = " ".join(str(block["text"]) for block in blocks if block["type"] == "text")
     except (ModelError, TimeoutError) as problem:
         status = "failed"
-        if isinstance(problem, UnknownModel):
+        if isinstance(problem, UnknownModel) and not isinstance(problem, NoSuchPath):
             missing(name)
     finally:
         usage = usage or meter.usage or Usage()

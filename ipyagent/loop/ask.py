@@ -13,7 +13,7 @@ from contextlib import aclosing
 import msgspec
 
 from ipyagent.context.thresholds import check_fixed_part
-from ipyagent.errors import BadRequest, ImageRefused, JournalError, PromptTooLong, UnknownModel
+from ipyagent.errors import BadRequest, ImageRefused, JournalError, NoSuchPath, PromptTooLong, UnknownModel
 from ipyagent.journal.events import (
     AssistantSaid,
     Block,
@@ -56,8 +56,8 @@ async def ask(session: Session) -> Reply:
             if _mend(session, problem, mended):
                 continue
             raise _reported(session, problem, request) from None
-        except UnknownModel:
-            if not await session.take_another():
+        except UnknownModel as problem:
+            if isinstance(problem, NoSuchPath) or not await session.take_another():
                 raise
             continue
         calls = any(block["type"] == "tool_use" for block in reply.said.blocks)

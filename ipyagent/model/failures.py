@@ -18,6 +18,7 @@ from ipyagent.errors import (
     Busy,
     ImageRefused,
     ModelError,
+    NoSuchPath,
     PromptTooLong,
     QuotaSpent,
     TooLarge,
@@ -111,7 +112,7 @@ def failure(refusal: Refusal, *, model: str, base_url: str) -> ModelError:
         return made(UnknownModel, f"{base_url} does not know {model!r} ({text}): choose one with %agent model NAME{at}")
     if status in (404, 405):
         return made(
-            UnknownModel,
+            NoSuchPath,
             f"there is no Messages API at {base_url} (status {status}: {text}): check ANTHROPIC_BASE_URL, "
             f"it is the server's address without /v1{at}",
         )

@@ -17,7 +17,7 @@ import msgspec
 from ipyagent.assembly.wiring import endpoint_of, model_of, small_model_of
 from ipyagent.assembly.workbench import Workbench
 from ipyagent.config import IPyAgent
-from ipyagent.errors import AgentError, JournalError, ModelError, UnknownModel
+from ipyagent.errors import AgentError, JournalError, ModelError, NoSuchPath, UnknownModel
 from ipyagent.journal.events import ForkEnded, Usage
 from ipyagent.journal.protocols import Model, Reply, Request
 from ipyagent.loop.metering import Meter
@@ -233,8 +233,8 @@ class Choosing:
         """The answer of the small model, or of the main one where the server does not have that."""
         try:
             return await self._ask(session, small, model, text, purpose)
-        except UnknownModel:
-            if not self.bench.no_small(small):
+        except UnknownModel as problem:
+            if isinstance(problem, NoSuchPath) or not self.bench.no_small(small):
                 raise
             return await self._ask(session, small_model_of(self.bench.settings), model, text, purpose)
 

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ipyagent.assembly.at_exit import at_exit
 from ipyagent.assembly.wiring import small_model_of
-from ipyagent.errors import AgentError, JournalError, ModelError, UnknownModel
+from ipyagent.errors import AgentError, JournalError, ModelError, NoSuchPath, UnknownModel
 from ipyagent.journal.events import Block, LayerDecided, LayerFailed, MemoryExtracted
 from ipyagent.journal.journal import TRANSCRIPT, in_use, read_events
 from ipyagent.journal.protocols import Forked, ForkOrder, Rates, Surface
@@ -341,7 +341,7 @@ class Extracting:
                     await self._from_transcript(session, desk, told, known, small, patient=patient)
                     self._failures.pop(small, None)
                 except ModelError as problem:
-                    if isinstance(problem, UnknownModel):
+                    if isinstance(problem, UnknownModel) and not isinstance(problem, NoSuchPath):
                         self._bench.no_small(small)
                     self._failures[small] = self._failures.get(small, 0) + 1
                     if not small or not patient or len(desk.saved) > before:

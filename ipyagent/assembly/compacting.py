@@ -23,7 +23,16 @@ from ipyagent.context.ranges import Range, whole_turns
 from ipyagent.context.summarize import PURPOSE
 from ipyagent.errors import CompactionFailed, UsageError
 from ipyagent.journal.admission import text_block
-from ipyagent.journal.events import Compacted, DecisionUndone, Event, ForkEnded, LayerDecided, LayerFailed, Snipped
+from ipyagent.journal.events import (
+    Collapsed,
+    Compacted,
+    DecisionUndone,
+    Event,
+    ForkEnded,
+    LayerDecided,
+    LayerFailed,
+    Snipped,
+)
 from ipyagent.journal.protocols import ForkOrder
 from ipyagent.model.prices import LESSON_MODEL, cost_of, rates_of
 from ipyagent.reports.steps import step_text
@@ -233,12 +242,32 @@ async def _undo(agent: Agent, session: Session, wanted: Wanted, main: MainThread
             "say something to the agent first"
         )
     before = session.view.count().tokens
+    what = _decision(session, event)
     if wanted.dry_run:
-        return f"would take back what was taken out of the conversation at event {event}; nothing was done"
+        return f"would take back {what}; nothing was done"
     session.record(DecisionUndone(event=event))
     after = session.view.count().tokens
     more = "; the window is full, the next request compacts again" if agent.state_of(session).above_auto else ""
-    return f"taken back: {before:,} → {after:,} tokens{more}"
+    return f"taken back: {before:,} → {after:,} tokens ({what}){more}"
+
+
+def _decision(session: Session, event: int) -> str:
+    """In words, what the decision of an event did to which turns."""
+    made = next((each for each in session.journal.read() if each.id == event), None)
+    match made:
+        case Compacted():
+            named = {"notes": "the compaction by notes", "server": "the summary by the server"}
+            what = named.get(made.method, "the summary")
+        case Snipped():
+            what = "the removal"
+        case Collapsed():
+            what = "the collapse"
+        case _:
+            return "the clearing of tool results"
+    inside = [n for n, turn in enumerate(session.history.turns, 1) if made.first <= turn.first <= made.last]
+    if not inside:
+        return what
+    return f"{what} of turn{f's {inside[0]} to' if len(inside) > 1 else ''} {inside[-1]}"
 
 
 async def _would(agent: Agent, session: Session, wanted: Wanted, main: MainThread) -> str:

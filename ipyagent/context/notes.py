@@ -46,6 +46,9 @@ BESIDE_TOKENS = 60
 """Estimated tokens of the words around them."""
 OPEN = " Go on from here without asking."
 NOTHING_NEW = "the update left the notes as they were; a later turn tries again"
+_WHY = {
+    "manual": "you asked for it", "model": "the model asked for it", "reactive": "the window was full",
+}  # fmt: skip
 _NAMED = re.compile(r"\{\{(\w+)\}\}")
 
 Placed = list[tuple[str, Block, int]]
@@ -146,7 +149,9 @@ class NotesLayer:
         after = now.view.tokens_after(_boundary(now, placed, cut, blocks, ())) or after
         made = _boundary(now, placed, cut, blocks, tuple(names), tokens=(before, after), asked=(1, 1 + len(again)))
         await now.hook("post_compact", {"trigger": now.trigger, "method": "notes", "before": before, "after": after})
-        return (made,)
+        why = _WHY.get(now.trigger, f"it {'came near' if now.moment == 'near' else 'reached'} the threshold")
+        words = f"took the place of {before - after:,} of {before:,} tokens of the prompt: {why}"
+        return (made, LayerDecided(layer=self.name, words=words))
 
 
 def _stands(kept: Sequence[tuple[str, Block, int]], words: str) -> bool:

@@ -64,7 +64,10 @@ def test_taking_a_turn_out_and_back_is_told_by_one_measure_and_that_is_the_serve
     after = view.count().tokens
     assert figures(dry)[:2] == figures(done)[:2] == (before, after)
     assert place.of(agent, Snipped)[-1].saved == before - after
-    assert figures(agent.compact("--undo"))[:2] == (after, before)
+    assert "would take back the removal of turn 2;" in agent.compact("--undo --dry-run")
+    undone = agent.compact("--undo")
+    assert figures(undone)[:2] == (after, before)
+    assert "(the removal of turn 2)" in undone
     assert view.count().tokens == before
     agent.compact("--snip 2")
     assert after == pytest.approx(counted(place, agent), rel=0.005)

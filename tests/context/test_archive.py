@@ -15,6 +15,7 @@ from situations import Talk
 from test_collapse import Talk as Turns
 
 from ipyagent import Agent
+from ipyagent.commands.savings import saving_lines
 from ipyagent.context.archive import left_ranges, left_results
 from ipyagent.journal.events import Compacted, ResultsCleared, ResultStored, Snipped, ToolReturned
 from ipyagent.journal.stored import FOLDER
@@ -199,8 +200,11 @@ def test_notes_name_the_file_that_holds_what_they_replace(tmp_path: Path) -> Non
         room.turn(agent, "and now", text("after"))
         [made] = room.events(agent, Compacted)
         assert made.method == "notes"
-        assert "word for word in tool-results/left-1.txt" in made.blocks[0]["text"]
         assert agent.session is not None
+        gone = made.tokens_before - made.tokens_after
+        why = f"took the place of {gone:,} of {made.tokens_before:,} tokens of the prompt: it came near the threshold"
+        assert f"notes          {why}" in "\n".join(saving_lines(agent.session.history))
+        assert "word for word in tool-results/left-1.txt" in made.blocks[0]["text"]
         left = (agent.session.journal.folder / FOLDER / "left-1.txt").read_text("utf-8")
         assert "heron 0: item 0-0" in left
         assert "===== assistant =====\nanswer 0" in left

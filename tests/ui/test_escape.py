@@ -4,7 +4,9 @@ import unicodedata
 
 import pytest
 
+from ipyagent.journal.events import PermissionAsked
 from ipyagent.ui.escape import escape, exact, line, output, plain
+from ipyagent.ui.items import heading
 
 
 @pytest.mark.parametrize(
@@ -44,6 +46,17 @@ def test_exact_loses_no_character() -> None:
     for mark in ("␛[8m", "⟨U+200B⟩", "⟨U+202E⟩", "␀", "⟨U+FEFF⟩", "⟨U+E0041⟩"):
         assert mark in shown
     assert exact("def f():\n\treturn 'é 漢字 ✓'\n") == "def f():\n\treturn 'é 漢字 ✓'\n"
+
+
+def test_the_head_of_a_question_spells_out_what_cannot_be_seen_in_a_files_name() -> None:
+    asked = PermissionAsked(
+        call="c", tool="write_file", title="Write gpj\u202e.\u200bsh\xa0a\nb?", text="", language="diff", pattern="", digest="",
+        danger="replaces a\u2800.sh", said="fine\u200b",
+    )  # fmt: skip
+    danger, title, said = heading(asked)
+    assert title == "Write gpj⟨U+202E⟩.⟨U+200B⟩sh⟨U+00A0⟩a ⏎ b?"
+    assert danger == "Replaces a⟨U+2800⟩.sh"
+    assert said == "The model says: “fine⟨U+200B⟩”"
 
 
 def test_exact_spells_out_every_character_without_a_shape() -> None:

@@ -564,47 +564,10 @@ class TurnEnded(_Event, frozen=True, tag=True):
 
 
 Event: TypeAlias = (
-    SessionStarted
-    | KernelStarted
-    | PromptRendered
-    | ModelChosen
-    | UserSaid
-    | Reminded
-    | Streamed
-    | AssistantSaid
-    | UsageReported
-    | ToolCalled
-    | ToolReturned
-    | PermissionAsked
-    | PermissionAnswered
-    | FileChanged
-    | FilesRestored
-    | Retrying
-    | ThinkingDropped
-    | BlockDropped
-    | ResultStored
-    | ResultsCleared
-    | Compacted
-    | Snipped
-    | Collapsed
-    | DecisionUndone
-    | NotesWritten
-    | ServerEdited
-    | ForkEnded
-    | LayerDecided
-    | LayerFailed
-    | CacheBroken
-    | MemorySurfaced
-    | MemoryDismissed
-    | MemorySaved
-    | MemoryExtracted
-    | PlanWritten
-    | SkillLoaded
-    | SkillsListed
-    | ChildStarted
-    | ChildProgress
-    | ChildEnded
-    | MessageReceived
-    | MessageSent
-    | TurnEnded
-)
+    SessionStarted | KernelStarted | PromptRendered | ModelChosen | UserSaid | Reminded | Streamed | AssistantSaid
+    | UsageReported | ToolCalled | ToolReturned | PermissionAsked | PermissionAnswered | FileChanged | FilesRestored
+    | Retrying | ThinkingDropped | BlockDropped | ResultStored | ResultsCleared | Compacted | Snipped | Collapsed
+    | DecisionUndone | NotesWritten | ServerEdited | ForkEnded | LayerDecided | LayerFailed | CacheBroken
+    | MemorySurfaced | MemoryDismissed | MemorySaved | MemoryExtracted | PlanWritten | SkillLoaded | SkillsListed
+    | ChildStarted | ChildProgress | ChildEnded | MessageReceived | MessageSent | TurnEnded
+)  # fmt: skip

@@ -84,9 +84,9 @@ class QuestionItem:
 def heading(asked: PermissionAsked) -> tuple[str, str, str]:
     """Of a question each on one line: the danger, our title, and what the model says of its call ("": nothing).
     What cannot be seen, in the name of a file for instance, is spelled out."""
-    parts = (asked.title or f"Run {asked.tool}?", asked.danger, asked.said)
-    title, danger, said = (line(exact(each).replace("\n", " ⏎ ")) for each in parts)
-    said = line(said, 240)
+    parts = (asked.title or f"Run {asked.tool}?", asked.danger)
+    title, danger = (line(exact(each).replace("\n", " ⏎ ")) for each in parts)
+    said = line(exact(asked.said), 240)
     return danger[:1].upper() + danger[1:], title, f"The model says: “{said}”" if said else ""
 
 

@@ -50,11 +50,15 @@ def test_exact_loses_no_character() -> None:
 
 def test_the_head_of_a_question_spells_out_what_cannot_be_seen_in_a_files_name() -> None:
     asked = PermissionAsked(
-        call="c", tool="write_file", title="Write gpj\u202e.\u200bsh\xa0a\nb?", text="", language="diff", pattern="", digest="",
-        danger="replaces a\u2800.sh", said="fine\u200b",
-    )  # fmt: skip
+        call="c",
+        tool="write_file",
+        title="Write gpj\u202e.\u200bsh\xa0a\nb?",
+        text="",
+        danger="replaces a\u2800.sh",
+        said="fine\u200b",
+    )
     danger, title, said = heading(asked)
-    assert title == "Write gpj⟨U+202E⟩.⟨U+200B⟩sh⟨U+00A0⟩a ⏎ b?"
+    assert title == "Write gpj⟨U+202E⟩.⟨U+200B⟩sh⟨U+00A0⟩ a ⏎ b?"
     assert danger == "Replaces a⟨U+2800⟩.sh"
     assert said == "The model says: “fine⟨U+200B⟩”"
 

@@ -49,7 +49,7 @@ _PACKAGES = ("context", "journal", "loop", "memory", "model", "skills")
 """Where the classes are whose objects are kept."""
 _OTHERS = {
     ("array", "_array_reconstructor"), ("array", "array"), ("builtins", "frozenset"), ("builtins", "set"),
-    ("collections", "deque"), ("msgspec._core", "rebuild"),
+    ("collections", "deque"), ("msgspec._utils", "rebuild"), ("time", "time"),
 }  # fmt: skip
 
 

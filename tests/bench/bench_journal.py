@@ -164,7 +164,10 @@ def rows() -> list[tuple[str, str, str]]:
     return [
         ("append, median, not synced", f"{statistics.median(seconds) * 1e3:.3f} ms", "0.2 ms"),
         ("append, 99th percentile", f"{statistics.quantiles(seconds, n=100)[98] * 1e3:.3f} ms", ""),
-        (f"resume: {shape}", f"{found['seconds']:.2f} s", "3 s"),
+        (f"resume: {shape}", f"{found['seconds']:.2f} s", "4 s"),
+        ("memory after resume / size of the journal", f"{found['grown'] / size:.2f}", "2.5"),
+        ("resume with a checkpoint", f"{kept['seconds']:.2f} s", "0.5 s"),
+        ("memory after that / size of the journal", f"{kept['grown'] / size:.2f}", "2.5"),
         ("one more event, first tenth of the session", f"{early * 1e6:.1f} µs", ""),
         ("one more event, last tenth", f"{late * 1e6:.1f} µs", "as at first"),
         ("token estimate of ASCII", f"{estimate_speed():.1f} MB/s", "10 MB/s"),

@@ -26,7 +26,7 @@ from ipyagent.loop.session import Session
 from ipyagent.trust import signature
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "journal"))
-from event_lists import event_lists  # noqa: E402 - the strategies stand with the journal's tests
+from event_lists import event_lists
 
 WORD = "penguins"
 
@@ -174,7 +174,8 @@ def test_a_transcript_that_was_changed_below_its_checkpoint_is_read_again(tmp_pa
     session.record(said("one more"))
     session.journal.close()  # the kernel was killed: no checkpoint of this
     kept = Checkpoint(folder).load()
-    assert kept is not None and kept[1].newest == session.journal.last - 1
+    assert kept is not None
+    assert kept[1].newest == session.journal.last - 1
     again, _ = Session.open(folder)
     assert again.view.messages[-1]["content"][-1]["text"] == "one more"
     again.close()
@@ -205,7 +206,8 @@ def test_a_checkpoint_is_written_beside_the_turns_and_is_this_users_alone(tmp_pa
         await session._save_task
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
         loaded = Checkpoint(tmp_path / "s").load()
-        assert loaded is not None and loaded[1].newest == session.journal.last
+        assert loaded is not None
+        assert loaded[1].newest == session.journal.last
         session.close()
         assert {each.name for each in path.parent.iterdir()} == {"transcript.jsonl", "lock", CHECKPOINT}
 

@@ -71,7 +71,8 @@ def output_of(done: Execution, limit: int) -> ToolOutput:
     failed = bool(done.error) or done.interrupted
     alone = not (done.output or done.displays or done.images or failed)
     live = Live(done.live.value, alone=alone) if done.live is not None else None
-    return ToolOutput(blocks=(text_block(text), *pictures), is_error=failed, note=_note(done), live=live)
+    blocks = (text_block(text), *pictures)
+    return ToolOutput(blocks=blocks, is_error=failed, note=_note(done), live=live, shown=done.shown)
 
 
 def _note(done: Execution) -> str:

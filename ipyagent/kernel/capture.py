@@ -49,6 +49,7 @@ class Capture:
         self._pid = os.getpid()
         self._before: frozenset[threading.Thread] = frozenset()
         self._clearing = False
+        self._formatted: tuple[Any, Any] = (None, None)  # a bundle and the object that it is of
         self.live: Live | None = None
 
     def report(self, error: BaseException | None) -> None:
@@ -106,6 +107,7 @@ class Capture:
         self._set(shell, "set_next_input", self._next_input)
         later(shell.hooks.__setitem__, "show_in_pager", shell.hooks["show_in_pager"])
         shell.hooks["show_in_pager"] = self._page
+        self._set(shell.display_formatter, "format", self._format(shell.display_formatter.format))
         shell.display_trap.hook = sys.displayhook = self._displayhook
         formatters = shell.display_formatter.formatters
         for formatter in [found for kind in TEXTUAL if (found := formatters.get(kind)) is not None]:
@@ -229,9 +231,18 @@ class Capture:
             if args:  # `source`, which nobody uses
                 more = {"source": args[0], **more}
             self._wipe(follows=True)
-            self.displays.add(data, metadata, more)
+            formatted, value = self._formatted
+            self.displays.add(data, metadata, more, value if formatted is data else None)
 
         return publish
+
+    def _format(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def formatted(value: Any, *args: Any, **more: Any) -> Any:
+            made = original(value, *args, **more)
+            self._formatted = (made[0], value)
+            return made
+
+        return formatted
 
     def _displayhook(self, value: Any) -> None:
         if value is None or self._silent():
@@ -243,7 +254,7 @@ class Capture:
         if is_artist(value) and (open_figures() or self.displays.images):
             return  # the figure is shown
         self._wipe(follows=True)
-        self.displays.add_result(data, metadata)
+        self.displays.add_result(data, metadata, value)
 
     def _silent(self) -> bool:
         ends = getattr(self._shell.displayhook, "semicolon_at_end_of_expression", None)

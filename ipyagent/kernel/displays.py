@@ -14,7 +14,7 @@ from typing import Any
 
 from ipyagent.journal.protocols import CellOutput, Image
 from ipyagent.kernel.output import cap, clean
-from ipyagent.kernel.pictures import fit_picture
+from ipyagent.kernel.pictures import fit_picture, rasterized
 from ipyagent.kernel.rendering import text_of
 
 _TEXT = frozenset(("text/plain",))
@@ -53,20 +53,20 @@ class Displays:
         """Their pictures, in order."""
         return tuple(picture for _, _, picture, _ in self._kept if picture is not None)
 
-    def add(self, data: Mapping[str, Any], metadata: Any, more: dict[str, Any]) -> None:
-        """Something was displayed, with the publisher's other arguments in `more`."""
+    def add(self, data: Mapping[str, Any], metadata: Any, more: dict[str, Any], value: Any = None) -> None:
+        """Something was displayed, with the publisher's other arguments in `more`; `value` where it is known."""
         with self._lock:
             named = str((more.get("transient") or {}).get("display_id") or "")
-            self._record(data, named)
+            self._record(data, named, value)
             self._pass_on(data, metadata, more, named)
 
-    def add_result(self, data: Mapping[str, Any], metadata: Any) -> None:
+    def add_result(self, data: Mapping[str, Any], metadata: Any, value: Any) -> None:
         """The value of the last expression, or one before it."""
         with self._lock:
             if self.result is not None:
                 self._keep("", self.result, None)
             self.result = None
-            self._record(data, "", as_result=True)
+            self._record(data, "", value, as_result=True)
             self._pass_on(data, metadata, {}, "")
 
     def add_figure(self, text: str, picture: Image | None) -> None:
@@ -133,15 +133,19 @@ class Displays:
 
     # ------------------------------------------------------------------ for the model
 
-    def _record(self, data: Mapping[str, Any], named: str, as_result: bool = False) -> None:
+    def _record(self, data: Mapping[str, Any], named: str, value: Any, *, as_result: bool = False) -> None:
         picture = None
         for media_type in ("image/png", "image/jpeg"):
             raw = data.get(media_type)
             if isinstance(raw, (str, bytes)):
                 picture = fit_picture(media_type, raw)
                 break
+        else:
+            if "image/svg+xml" in data:
+                picture = rasterized(value, str(data["image/svg+xml"]))
         room = max(_LEAST, self._max_chars - sum(len(text or "") for _, text, _, _ in self._kept))
-        said = text_of(data, room)
+        texts = {kind: part for kind, part in data.items() if not kind.startswith("image/") or "svg" in kind}
+        said = text_of(texts if picture is None else {**texts, picture.media_type: ""}, room, value)
         text = cap(clean(said), room) if said is not None else None
         if as_result:
             self.result = text

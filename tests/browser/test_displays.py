@@ -21,7 +21,8 @@ pytestmark = [
 TABLE = "import pandas as pd\ndf = pd.DataFrame({'city': ['Oslo', 'Rome'], 'sales': [3, 4]})\ndf"
 STYLED = "df.style.format(precision=1).set_caption('Styled here')"
 FIGURE = "import matplotlib.pyplot as plt\nplt.plot([1, 3, 2]); plt.title('A figure')"
-SVG = "from IPython.display import SVG, display\ndisplay(SVG('<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"40\" height=\"40\"><circle id=\"dot\" cx=\"20\" cy=\"20\" r=\"18\"/></svg>'))"
+CIRCLE = '<svg xmlns="http://www.w3.org/2000/svg" width="40" height="40"><circle cx="20" cy="20" r="18"/></svg>'
+SVG = f"from IPython.display import SVG, display\ndisplay(SVG('{CIRCLE}'))"
 ORDER = """([i]) => {
   const area = document.querySelectorAll(".jp-CodeCell")[i].querySelector(".jp-OutputArea");
   return [...area.querySelectorAll(".jp-OutputArea-output")].map((node) =>

@@ -192,7 +192,7 @@ def test_a_styled_table_is_read_in_a_terminal_too_and_its_formatters_are_left_as
 def test_a_text_form_that_says_something_is_kept_and_a_chart_is_described() -> None:
     html = "<table><tr><td>1</td></tr></table>"
     assert text_of({"text/plain": "   g\n0  1", "text/html": html}, 1_000) == "   g\n0  1"
-    assert text_of({"text/plain": "<Figure size 1x1>", "image/png": "…"}, 1_000) == "<Figure size 1x1>"
+    assert text_of({"text/plain": "<Figure size 1x1>", "image/png": "…"}, 1_000) is None, "the picture has a label"
     assert text_of({"text/plain": "<a.B object at 0x7f>"}, 1_000) == "<a.B object at 0x7f>"
     assert text_of({"image/png": "…"}, 1_000) is None
     bar = {"type": "bar", "name": "2024", "x": ["a", "b"], "y": [1, 2]}

@@ -24,6 +24,7 @@ from ipyagent.kernel import execute
 from ipyagent.kernel.asking import read_line
 from ipyagent.kernel.inbox import BlockingInbox, CallJob, CodeJob, Job, LoopInbox
 from ipyagent.kernel.interrupts import Interrupts, JobGuard
+from ipyagent.kernel.logs import keep_logs_apart
 from ipyagent.kernel.one_run import ONE_RUN
 from ipyagent.kernel.output import OutputLog
 from ipyagent.kernel.processes import Brood
@@ -275,6 +276,7 @@ class MainThread:
         return self._cell if job.scope is None else None
 
     def _displayed(self, job: CodeJob, execution: Execution, guard: JobGuard) -> None:
+        keep_logs_apart()  # the code may have turned logging on
         cell = self._cell_of(job)
         if cell is not None and execution.shown:
             guard.run(cell.displayed)
@@ -307,6 +309,7 @@ class MainThread:
     ) -> concurrent.futures.Future[T]:
         if self._inbox is not None:
             raise AgentError("one MainThread serves one turn: make a new one")
+        keep_logs_apart()
         self._inbox = inbox
         turn = self._thread.start(make)
         turn.add_done_callback(lambda _: inbox.wake())

@@ -123,16 +123,13 @@ def compared(names: list[str], folder: Path) -> dict[str, Seen]:
         return text("nothing") if name is None else tool("python", {"code": codes[name]})
 
     with PracticeServer(reply) as server:
-        given = {
-            "ANTHROPIC_BASE_URL": server.url, "ANTHROPIC_API_KEY": "practice", "IPYAGENT_HOME": str(folder / "home"),
-            "IPYAGENT_MODE": "auto", "IPYAGENT_EXTRACTION": "false", "IPYAGENT_MODEL": "claude-sonnet-5-5",
-        }  # fmt: skip
+        given = surroundings(server.url, folder)
         before = {name: os.environ.get(name) for name in given}
         os.environ.update(given)
         try:
-            plainly = _run(["%matplotlib inline", *codes.values()], folder)
+            plainly = ran(["%matplotlib inline", *codes.values()], folder)
             asked = [f"%%agent\nshow «{name}»" for name in names]
-            by_agent = _run(["%load_ext ipyagent\n%matplotlib inline", *asked], folder)
+            by_agent = ran(["%load_ext ipyagent\n%matplotlib inline", *asked], folder)
         finally:
             for name, value in before.items():
                 os.environ.pop(name) if value is None else os.environ.__setitem__(name, value)
@@ -146,7 +143,16 @@ def compared(names: list[str], folder: Path) -> dict[str, Seen]:
     return seen
 
 
-def _run(cells: list[str], folder: Path) -> list[Any]:
+def surroundings(url: str, folder: Path) -> dict[str, str]:
+    """The environment of a kernel whose agent asks the server at `url`."""
+    return {
+        "ANTHROPIC_BASE_URL": url, "ANTHROPIC_API_KEY": "practice", "IPYAGENT_HOME": str(folder / "home"),
+        "IPYAGENT_MODE": "auto", "IPYAGENT_EXTRACTION": "false", "IPYAGENT_MODEL": "claude-sonnet-5-5",
+    }  # fmt: skip
+
+
+def ran(cells: list[str], folder: Path) -> list[Any]:
+    """The cells with their outputs, run in order in a kernel of their own."""
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(code) for code in cells])
     resources = {"metadata": {"path": str(folder)}}
     NotebookClient(notebook, timeout=300, kernel_name="python3", allow_errors=True, resources=resources).execute()
@@ -157,9 +163,8 @@ def _run(cells: list[str], folder: Path) -> list[Any]:
 def _rich(cell: Any) -> list[list[str]]:
     """Of a cell's outputs those that are more than text, and not the agent's own."""
     bundles = [out.data for out in cell.outputs if out.output_type in ("display_data", "execute_result")]
-    return [
-        sorted(data) for data in bundles if data.keys() != {"text/plain"} and "ia-static" not in data.get("text/html", "")
-    ]
+    others = [data for data in bundles if "ia-static" not in data.get("text/html", "")]
+    return [sorted(data) for data in others if data.keys() != {"text/plain"}]
 
 
 def rows() -> Iterator[tuple[str, str, str]]:

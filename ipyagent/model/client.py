@@ -29,6 +29,7 @@ from ipyagent.model.failures import (
     is_transient,
     reason_of,
     told_within,
+    words_of,
 )
 from ipyagent.model.models_api import ModelsApi
 from ipyagent.model.reading import Reading, events_of
@@ -46,6 +47,7 @@ AGAIN = 0.3
 """The same where it was asked before."""
 MOST_ASKED = 3
 """Times that a server is asked again behind a reply."""
+ENDED = "the reply ended before it was complete"
 REFUSED = (429, 503, 529)
 """Statuses by which a server says that it has not begun; behind 500, 502 and 504 it may have."""
 
@@ -232,12 +234,15 @@ class AnthropicModel:
             except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as problem:
                 broken = f"the server sent a malformed stream ({type(problem).__name__})"
         if not broken and not reading.finished:
-            broken = "the reply ended before it was complete"
+            broken = ENDED
         elif not broken and not (reading.has_content or reading.stop_reason):
             broken = "the reply is empty"
+        reading.judge_end((self._infos.get(request.model) or await self.info(request.model)).window)
         reply = reading.reply(broken=broken, seconds=time.monotonic() - began)
         if broken and all(block["type"] in ("thinking", "redacted_thinking") for block in reply.said.blocks):
             hint = "run the cell again" if _may_answer(stream) else "check ANTHROPIC_BASE_URL"
+            if broken == ENDED:  # Ollama tells nobody else
+                hint += "; if it happens again, the server's own log says why"
             raise _TryAgain(Unreachable(f"{broken}, and nothing of the reply had come: {hint}", kind="stream"), broken)
         if request.model in self._guessed and request.model not in self._asking:
             self._ask_behind(request.model)
@@ -274,6 +279,8 @@ class AnthropicModel:
                     if sse.event != "error":
                         raise
                     event = {"error": data}
+                if sse.event == "error" and isinstance(event, dict) and "error" not in event:  # llama.cpp, Bedrock
+                    event = {"type": "error", "error": event}
                 if isinstance(event, dict):
                     yield event if isinstance(event.get("type"), str) else {**event, "type": sse.event or "error"}
 
@@ -282,7 +289,7 @@ class AnthropicModel:
         raised as if the status had said it: some servers refuse a request in the stream (LM Studio), or with status
         200 (`whole`: the error is all that came)."""
         found = told_within(told)
-        text = " ".join(without_keys(found.message, *self._secrets).split())[:300]
+        text = " ".join(without_keys(found.message, *self._secrets).split())[:300].rstrip(".")
         refusal = msgspec.structs.replace(found, status=found.status or 400, message=text)
         if not reading.has_content and (found.status or whole or is_lasting(refusal)):
             problem = failure(refusal, model=model, base_url=self.shown)
@@ -380,7 +387,7 @@ class AnthropicModel:
             status=problem.status_code,
             type=str(getattr(problem, "type", "") or ""),
             code=str(getattr(problem, "error_code", "") or ""),
-            message=without_keys(str(getattr(problem, "api_message", "") or problem.message), *self._secrets),
+            message=without_keys(_words(problem), *self._secrets),
             request_id=str(problem.request_id or ""),
             headers={str(k).lower(): str(v) for k, v in problem.response.headers.items()},
         )
@@ -445,6 +452,12 @@ def _make_client(endpoint: Endpoint) -> anthropic.AsyncAnthropic:
     except (anthropic.AnthropicError, ValueError, OSError) as problem:
         text = " ".join(without_keys(str(problem), key).split())
         raise NoCredentials(f"the stored credentials cannot be used ({text}), nor is ANTHROPIC_API_KEY set") from None
+
+
+def _words(problem: Any) -> str:
+    """The server's own words in an error of the SDK; "" when its answer has no body."""
+    said = words_of(problem.body) or str(getattr(problem, "api_message", "") or "")
+    return said or (str(problem.message) if problem.response.content.strip() else "")
 
 
 def _is_stream(stream: Any) -> bool:

@@ -28,24 +28,30 @@ from ipyagent.errors import (
 SPENT = ("enforced_spend_limit_reached", "contract_spend_limit_reached", "credit_balance_too_low")
 RETRIED = (408, 409, 429)
 _TOO_LONG = re.compile(
-    r"prompt is too long|prompt exceeds max|context[_ ]length[_ ]exceeded|contextwindowexceeded|maximum context length"
+    r"prompt (?:is )?too long|prompt exceeds max|exceed(?:s|ed) max context"
+    r"|context[_ ]length[_ ]exceeded|contextwindowexceeded|maximum context length"
     r"|exceeds? (?:the )?(?:model's )?(?:available |maximum )?context|context size has been exceeded"
     r"|exceed context limit|context window exceeds limit|input is too long|longer than the model's context"
     r"|greater than the context length|context the overflows|input token count[^.]{0,60}exceeds the maximum"
     r"|maximum prompt length is|reduce the length of the (?:messages|input|prompt)|prompt token count of"
-    r"|exceeded model token limit|range of input length|`inputs` tokens \+ `max_new_tokens` must|too many tokens"
-    r"|token limit exceeded|requested token count exceeds"
+    r"|exceeded model token limit|range of input length|`inputs` tokens \+ `max_new_tokens` must"
+    r"|too many tokens(?! per)|token limit exceeded|requested token count exceeds"
 )
 """How servers say that a prompt does not fit: Anthropic, Bedrock, OpenAI, Gemini, Groq, xAI, OpenRouter, LiteLLM, Kimi,
-GLM, MiniMax, Qwen, llama.cpp, LM Studio, vLLM, SGLang, TGI (their sources and issues, 2025 and 2026)."""
+GLM, MiniMax, Qwen, llama.cpp, LM Studio, vLLM, SGLang, TGI, Ollama's cloud, oMLX (their
+sources and issues, 2025 and 2026)."""
 _SPENT = re.compile(
     r"credit balance|budget has been exceeded|budget_?exceeded|over budget|insufficient[_ ](?:credits|quota|balance)"
-    r"|exceeded your current quota|requires more credits"
+    r"|exceeded your current quota|requires more credits|tokens per day|usage limit"
 )
-"""Money that is used up, which a status of "too many requests" says too (OpenAI, OpenRouter, LiteLLM, GLM)."""
+"""Money that is used up, which a status of "too many requests" says too (OpenAI, OpenRouter, LiteLLM, GLM), or a
+share that only a day or a week renews (Bedrock, Ollama's cloud)."""
 _NO_TOOLS = re.compile(
-    r"does not support (?:tools|function)|tool (?:use|calling) is not support|enable-auto-tool-choice"
+    r"(?:does not|doesn't) support (?:tools?|function)|tool (?:use|calling) is not support|enable-auto-tool-choice"
+    r"|does not support parameters: \[[^]]{0,80}'tools?'|endpoints found that support tool|tools param requires"
 )
+"""A model that calls no tools, or a server that was started without them (Ollama, vLLM, LiteLLM, OpenRouter, Bedrock,
+llama.cpp)."""
 _NO_MODEL = re.compile(
     r"(?:^|[^a-z])model:? [\"'`]?[^\"'` ]{1,200}[\"'`]? (?:was |is )?(?:not found|does not exist)|not a valid model"
     r"|invalid model (?:name|id)|unknown model|no such model|model_not_found|model does not exist|model not found"
@@ -66,6 +72,9 @@ TYPES = {
 """The API's own names of errors, with the status that each has."""
 LASTING = (_TOO_LONG, _SPENT, _NO_MODEL, _NO_TOOLS)
 """What the same request will meet again, although some servers say it with a status of passing trouble."""
+
+
+RAISE = "raise it, or wait until it is renewed"
 
 
 class Refusal(msgspec.Struct, frozen=True, kw_only=True):
@@ -89,13 +98,19 @@ def failure(refusal: Refusal, *, model: str, base_url: str) -> ModelError:
         return error(message, kind=kind, request_id=refusal.request_id)
 
     if status < 500 and _SPENT.search(lowered):  # a gateway may say so with any status
-        return made(QuotaSpent, f"the account's limit is reached ({text}): raise it, then run the cell again{at}")
+        return made(QuotaSpent, f"the account's limit is reached ({text}): {RAISE}, then run the cell again{at}")
+    if _NO_TOOLS.search(lowered):
+        return made(
+            ModelError,
+            f"the agent works with tools, and the server says: {text}; choose a model that can call them with "
+            f"%agent model NAME{at}",
+        )
     if _NO_MODEL.search(lowered):
         return made(UnknownModel, f"{base_url} does not know {model!r} ({text}): choose one with %agent model NAME{at}")
     token = not os.environ.get("ANTHROPIC_API_KEY") and bool(os.environ.get("ANTHROPIC_AUTH_TOKEN"))
     name = "ANTHROPIC_AUTH_TOKEN" if token else "ANTHROPIC_API_KEY"
     if status == 401:
-        told = f" ({text})" if refusal.message and refusal.type != "authentication_error" else ""
+        told = f" ({text})" if refusal.message else ""
         return made(AuthenticationFailed, f"{base_url} refused the key{told}: set {name} to a valid one{at}")
     if status == 403:
         return made(
@@ -103,7 +118,7 @@ def failure(refusal: Refusal, *, model: str, base_url: str) -> ModelError:
             f"the key may not do this ({text}): check the rights of {name} or choose another model{at}",
         )
     if status == 402 or refusal.code in SPENT:
-        return made(QuotaSpent, f"the account's limit is reached ({text}): raise it, then run the cell again{at}")
+        return made(QuotaSpent, f"the account's limit is reached ({text}): {RAISE}, then run the cell again{at}")
     if status == 413:
         return made(
             TooLarge, f"the request is too large for the server ({text}): start afresh with %agent new{at}"
@@ -124,16 +139,16 @@ def failure(refusal: Refusal, *, model: str, base_url: str) -> ModelError:
         )
     if status in (400, 422) and re.search(r"image|document|pdf", lowered) and "tool_use" not in lowered:
         return made(ImageRefused, f"the server refused an image or document: {text}{at}; send it smaller")
-    if status < 500 and _NO_TOOLS.search(lowered):
-        return made(
-            BadRequest,
-            f"the agent works with tools, and the server says: {text}; choose a model that can call them with "
-            f"%agent model NAME{at}",
-        )
     if status < 500 and _NOT_LOADED.search(lowered):
-        return made(BadRequest, f"{text}; load a model in the server, then run the cell again{at}")
+        return made(ModelError, f"{text}; load a model in the server, then run the cell again{at}")
     if status in RETRIED or status >= 500:
         return made(Busy, f"{_busy(status)} ({text}): run the cell again in a while{at}")
+    if not refusal.message:
+        return made(
+            BadRequest,
+            f"the server refused the request and gave no reason (status {status}): if the conversation is long, make "
+            f"room with %compact; else the server's own log says why{at}",
+        )
     return made(
         BadRequest, f"the server refused the request: {text}{at}; if it happens again, start afresh with %agent new"
     )
@@ -145,7 +160,7 @@ def reason_of(refusal: Refusal) -> str:
 
 
 def _said(refusal: Refusal) -> str:
-    return " ".join(refusal.message.split())[:600] or f"status {refusal.status}"
+    return " ".join(refusal.message.split())[:600].rstrip(".") or f"status {refusal.status}"
 
 
 def _busy(status: int) -> str:
@@ -153,17 +168,40 @@ def _busy(status: int) -> str:
     return known.get(status, f"the server fails ({status})")
 
 
+def words_of(body: object) -> str:
+    """The words of an error in whatever shape a server puts them; "" where there are none."""
+    match body:
+        case str():
+            return body
+        case {"error": str() | dict() as inner}:
+            return words_of(inner)
+        case {"metadata": {"raw": str() as raw}} if raw.strip():  # OpenRouter: a provider's own words
+            return words_of(_parsed(raw))
+        case {"message": str() as words}:
+            return words
+        case {"detail": inner}:  # FastAPI
+            return words_of(inner) or json.dumps(inner, ensure_ascii=False)
+        case _:
+            return ""
+
+
+def _parsed(text: str) -> object:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+
+
 def told_within(told: object) -> Refusal:
     """The refusal in an error that came where a reply should have: with status 200, or in mid-stream (`status` 0 where
     nothing tells whether it will pass)."""
-    error = told if isinstance(told, dict) else {"message": told}
-    words = error.get("message") if isinstance(error.get("message"), str) else json.dumps(told, ensure_ascii=False)
+    error, words = told if isinstance(told, dict) else {}, words_of(told) or json.dumps(told, ensure_ascii=False)
     kind, code = error.get("type"), error.get("code")
     kind = kind if isinstance(kind, str) else ""
     status = int(code) if isinstance(code, int | str) and re.fullmatch(r"[45]\d\d", str(code)) else TYPES.get(kind, 0)
-    if "unexpected endpoint" in str(words).lower():  # LM Studio knows no such path, and answers 200
+    if "unexpected endpoint" in words.lower():  # LM Studio knows no such path, and answers 200
         status = 404
-    return Refusal(status=status, type=kind, message=str(words))
+    return Refusal(status=status, type=kind, message=words)
 
 
 def is_lasting(refusal: Refusal) -> bool:

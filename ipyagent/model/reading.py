@@ -41,6 +41,10 @@ KINDS = {
 CALLS = ("tool_use", "server_tool_use", "mcp_tool_use")
 REASONS = {"stop": "end_turn", "length": "max_tokens", "tool_calls": "tool_use"}
 """Stop reasons of another API that gateways leave as they are."""
+TWICE = 20
+"""Characters from which on a text that stands in its block's start and again in its pieces was sent twice (LiteLLM)."""
+FULL = 0.995
+"""Share of the window from which on a reply that was cut was cut by it."""
 ENCODED = 2
 """How often a call's arguments may be JSON in a string of JSON."""
 
@@ -93,7 +97,11 @@ class Reading:
             delta = event.get("delta")
             yield from self._delta(self._index_of(event), delta if isinstance(delta, dict) else {})
         elif kind == "content_block_stop":
-            self._close(self._open.get(self._index_of(event), -1))
+            key = self._open.get(self._index_of(event), -1)
+            block = self._blocks.get(key, {})
+            if block.get("type") == "text" and key not in self._done and self._empty(key) and _text(block.get("text")):
+                yield TextDelta(block["text"])  # all of it came with its start
+            self._close(key)
         elif kind == "message_delta":
             delta = event.get("delta")
             delta = delta if isinstance(delta, dict) else {}
@@ -192,7 +200,8 @@ class Reading:
         """Put the pieces of texts into their blocks."""
         for (index, key), parts in self._parts.items():
             block = self._blocks[index]
-            block[key] = _text(block.get(key)) + "".join(parts)
+            begun, rest = _text(block.get(key)), "".join(parts)
+            block[key] = rest if len(begun) >= TWICE and begun == rest else begun + rest
         self._parts.clear()
 
     def _close(self, key: int) -> None:
@@ -244,6 +253,12 @@ class Reading:
     def has_content(self) -> bool:
         """Whether anything of a reply has come."""
         return bool(self._blocks)
+
+    def judge_end(self, window: int) -> None:
+        """Servers that know one limit only (llama.cpp) call a window that is full `max_tokens`."""
+        usage = self.usage()
+        if self.stop_reason == "max_tokens" and usage is not None and usage.total >= FULL * window:
+            self.stop_reason = "model_context_window_exceeded"
 
     def usage(self) -> Usage | None:
         """What the server counted so far; None when it said nothing."""
@@ -298,7 +313,7 @@ class Reading:
 def events_of(body: Any) -> Iterator[dict[str, Any]]:
     """An answer in one piece as the events that a stream would have had: a whole message, or an error. Raises
     ValueError for what is neither."""
-    if isinstance(body, dict) and (error := body.get("error")):
+    if isinstance(body, dict) and (error := body.get("error") or ("content" not in body and body.get("message"))):
         yield {"type": "error", "error": error}
         return
     blocks = body.get("content") if isinstance(body, dict) else None

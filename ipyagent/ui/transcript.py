@@ -66,8 +66,7 @@ PIECE_CHARS = 4_000
 
 
 class Transcript:
-    """Folds events; `add` names the items that appeared, changed or went. A call that left outputs in the cell
-    itself ends a section: what comes next stands below them."""
+    """Folds events; `add` names the items that appeared, changed or went."""
 
     def __init__(self) -> None:
         self.model = ""
@@ -79,8 +78,6 @@ class Transcript:
         self._inputs: dict[str, dict[str, Any]] = {}
         self._retry = ""
         self._count = 0
-        self._section = 0
-        self._sections: dict[str, int] = {}
 
     @property
     def keys(self) -> tuple[str, ...]:
@@ -94,10 +91,6 @@ class Transcript:
     def asking(self) -> bool:
         """Whether a question waits for the user."""
         return any(isinstance(item, QuestionItem) and item.answer is None for item in self._items.values())
-
-    def section(self, key: str) -> int:
-        """The number of the item's section, from 0; also of one that went."""
-        return self._sections.get(key, self._section)
 
     def item(self, key: str) -> Item | None:
         """The item as it stands, None when it went."""
@@ -247,12 +240,6 @@ class Transcript:
         )
 
     def _returned(self, event: ToolReturned) -> str:
-        key = self._result(event)
-        if event.shown:
-            self._section += 1
-        return key
-
-    def _result(self, event: ToolReturned) -> str:
         key = call_key(event.call)
         before = self._items.get(key)
         if isinstance(before, QuestionItem):
@@ -273,7 +260,7 @@ class Transcript:
         return self._put(
             replace(
                 before, state=_state(event), output=text, pictures=pictures,
-                note=event.note, seconds=seconds, shown=event.shown,
+                note=event.note, seconds=seconds,
             )
         )  # fmt: skip
 
@@ -319,7 +306,6 @@ class Transcript:
 
     def _put(self, item: Item) -> str:
         self._items[item.key] = item
-        self._sections.setdefault(item.key, self._section)
         return item.key
 
     def _new(self, kind: str) -> str:

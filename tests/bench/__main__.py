@@ -1,4 +1,4 @@
-"""`python -m tests.bench [NAME …]`: every benchmark of this folder as one table."""
+"""`python -m tests.bench [NAME …]`: every benchmark of this folder as one table; `servers`: other products' servers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,12 @@ def main() -> None:
     print(f"{'what':<58} {'measured':<44} target")
     for name in names:
         if not wanted or name.removeprefix("bench_") in wanted:
-            for what, measured, target in import_module(f"tests.bench.{name}").rows():
+            module = import_module(f"tests.bench.{name}")
+            if hasattr(module, "table"):
+                for line in module.table():
+                    print(line, flush=True)
+                continue
+            for what, measured, target in module.rows():
                 print(f"{what:<58} {measured:<44} {target}", flush=True)
 
 

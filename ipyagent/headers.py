@@ -37,6 +37,8 @@ class Headed(msgspec.Struct, frozen=True):
     fields: dict[str, Any]
     body: str
     problems: tuple[str, ...] = ()
+    dotted: bool = False
+    """Whether the header is closed by "...", as YAML allows and other readers do not."""
 
 
 def read_headed(data: bytes, *, part: bool = False) -> Headed:
@@ -59,7 +61,7 @@ def read_headed(data: bytes, *, part: bool = False) -> Headed:
     if fields is None:
         fields, found = _parsed(lines[start + 1 : end], start + 2)
         problems += found
-    return Headed(fields, body, tuple(problems))
+    return Headed(fields, body, tuple(problems), dotted=lines[end].rstrip() != MARK)
 
 
 def write_headed(fields: dict[str, Any], body: str) -> str:

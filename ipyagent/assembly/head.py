@@ -134,7 +134,7 @@ class Head:
 
     def _list(self, session: Session, with_skills: bool) -> None:
         """Journal which skills the head tells of, when it is told otherwise so far."""
-        now = listing_of(self._skills.latest.skills) if with_skills and self._skills is not None else None
+        now = listing_of(self._skills.latest.for_model) if with_skills and self._skills is not None else None
         if now is not None and now != session.history.skills.listed:
             session.record(SkillsListed(skills=now))
 
@@ -152,7 +152,7 @@ class Head:
             for problem in (*loaded.problems, line):
                 self._tell(problem)
         if SKILLS in names and self._skills is not None:
-            listed = catalogue_of(self._skills.look().skills, min(state.window, int(room * SKILLS_OF_ROOM)))
+            listed = catalogue_of(self._skills.look().for_model, min(state.window, int(room * SKILLS_OF_ROOM)))
             texts.append(listed.text)
             self._tell(listed.cut)
         if MEMORY in names and self._settings.memory:

@@ -47,7 +47,7 @@ class Toolbox:
         return {name: tool for name, tool in tools.items() if name not in ours}
 
     def _loading(self) -> dict[str, Tool]:
-        names = self.skills.look().skills if self.skills is not None else {}
+        names = self.skills.look().for_model if self.skills is not None else {}
         found: dict[str, Any] = {}
         if names:
             found[NAME] = tool_for(names)

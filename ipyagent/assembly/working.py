@@ -170,7 +170,7 @@ class Work:
         for those that stand in the context already."""
         skills, loaded = self.bench.skills, session.history.skills
         found, again = skills.latest.skills, []
-        if (news := changed(found, loaded)) is not None:
+        if (news := changed(skills.latest.for_model, loaded)) is not None:
             session.record(news)
         for name in asked.skills:
             try:

@@ -8,7 +8,7 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ipyagent.errors import JournalError, MemoryRefused, UsageError
-from ipyagent.headers import read_headed, write_headed
+from ipyagent.headers import MARK, read_headed, write_headed
 from ipyagent.journal.events import MemorySaved
 from ipyagent.memory.access import Address, MemoryAccess, Saved, address
 from ipyagent.memory.names import ROOT, SCOPES
@@ -187,7 +187,9 @@ def _edited(place: Address, line: Line, before: str, after: str) -> str:
             f"{place.name} was changed since this cell was made: %memory edit {place.scope}/{place.name} gives its "
             "text of now (without --from this cell would take its place)"
         )
-    return after
+    if after.lstrip().startswith(MARK) or not (fields := read_headed(before.encode()).fields):
+        return after
+    return write_headed(dict(fields), after)  # plain text is the memory's new body
 
 
 def _mark(text: str) -> str:

@@ -113,8 +113,10 @@ class SkillAccess:
 
     def load(self, name: str) -> str:
         """What the model gets of a skill; journals that it did. Raises ToolFailure."""
-        found = self.skills.look().skills
-        skill = find(name, found)
+        looked = self.skills.look()
+        found, skill = looked.for_model, find(name, looked.skills)
+        if skill is not None and skill.manual:
+            raise ToolFailure(f"only the user loads the skill {skill.name}, with /{skill.name}")
         if skill is None:
             raise ToolFailure(unknown(name, found))
         load = self.skills.made(skill, "model")
@@ -125,11 +127,12 @@ class SkillAccess:
 
 
 def find(name: str, found: Mapping[str, Skill]) -> Skill | None:
-    """The skill of a name, however it is written: "/clean-tables", "Clean Tables"."""
+    """The skill of a name, however it is written: "/clean-tables", "Clean Tables"; else that of the folder so named."""
     if name in found:
         return found[name]
     wanted = slug(name)
-    return found.get(wanted) or next((skill for each, skill in found.items() if slug(each) == wanted), None)
+    named = found.get(wanted) or next((skill for each, skill in found.items() if slug(each) == wanted), None)
+    return named or next((skill for skill in found.values() if slug(skill.folder.name) == wanted), None)
 
 
 def slug(name: str) -> str:

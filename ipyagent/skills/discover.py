@@ -44,6 +44,11 @@ class Found(msgspec.Struct, frozen=True):
     skills: dict[str, Skill] = {}
     problems: tuple[Diagnostic, ...] = ()
 
+    @property
+    def for_model(self) -> dict[str, Skill]:
+        """The skills that the model is told of and may load by itself."""
+        return {name: skill for name, skill in self.skills.items() if not skill.manual}
+
 
 def bundled_folder() -> Path:
     """The skills that come with ipyagent: in the package, or beside it in a checkout."""

@@ -25,6 +25,8 @@ LONGEST_NAME = 2 * MOST_NAME
 MOST_BYTES = 2_000_000
 """Bytes of a SKILL.md; a larger one is not read."""
 FIELDS = ("name", "description", "license", "compatibility", "metadata", "allowed-tools")
+MANUAL = "disable-model-invocation"
+"""A key of public skills: the skill is in no catalogue, and only `/name` loads it."""
 _ODD_BYTES = re.compile(r"line \d+: Windows line ends")
 
 
@@ -43,6 +45,11 @@ class Skill(msgspec.Struct, frozen=True, kw_only=True):
     allowed_tools: tuple[str, ...] = ()
     extra: dict[str, Any] = {}
     problems: tuple[str, ...] = ()
+
+    @property
+    def manual(self) -> bool:
+        """Whether its author wants it loaded by the user alone (`disable-model-invocation`)."""
+        return _scalar(self.extra.get(MANUAL)).strip().lower() == "true"
 
     @property
     def file(self) -> Path:
@@ -137,13 +144,22 @@ def violations(folder: Path) -> list[str]:
         text = fields["compatibility"]
         if not isinstance(text, str):
             found.append("`compatibility` must be text")
+        elif not text.strip():
+            found.append("`compatibility` must not be empty")
         elif len(text) > MOST_COMPATIBILITY:
             found.append(f"`compatibility` is longer than {MOST_COMPATIBILITY} characters")
-    if not isinstance(fields.get("metadata", {}), dict):
+    metadata = fields.get("metadata", {})
+    if not isinstance(metadata, dict):
         found.append("`metadata` must be a mapping")
+    elif nested := [str(key) for key, value in metadata.items() if isinstance(value, dict | list)]:
+        found.append(f"`metadata` maps to texts, not {', '.join(nested)}")
     tools = fields.get("allowed-tools", "")
     if not isinstance(tools, str) and not (isinstance(tools, list) and all(isinstance(tool, str) for tool in tools)):
         found.append("`allowed-tools` must be text or a list of texts")
+    elif isinstance(tools, str) and "," in re.sub(r"\([^()]*\)", "", tools):
+        found.append("`allowed-tools` are separated by spaces, not commas")
+    if headed.dotted:
+        found.append('the header is closed by "...", not "---"')
     return found
 
 
@@ -219,7 +235,7 @@ def _metadata(value: Any, problems: list[str]) -> dict[str, str]:
     if not isinstance(value, dict):
         problems.append("`metadata` is no mapping; left out")
         return {}
-    return {str(key): _scalar(each) or str(each) for key, each in value.items()}
+    return {str(key): "" if each is None else _scalar(each) or str(each) for key, each in value.items()}
 
 
 def _tools(value: Any, problems: list[str]) -> tuple[str, ...]:

@@ -168,6 +168,17 @@ def test_history_lists_versions_and_restore_takes_any(agent: Agent) -> None:
         run_memory(agent, "restore plan 999")
 
 
+def test_an_edit_with_plain_text_keeps_the_header(agent: Agent) -> None:
+    run_memory(agent, "add --name plan --type project first")
+    header = files(agent)["project/plan.md"].partition("first")[0]
+    run_memory(agent, "edit plan", "second\n")
+    after = files(agent)["project/plan.md"]
+    assert after.startswith("---\n")
+    assert "type: project" in after
+    assert "description:" in after or "description:" not in header
+    assert after.endswith("---\nsecond\n")
+
+
 def test_an_edit_never_writes_over_what_changed_meanwhile(agent: Agent) -> None:
     add(agent, "--name plan first")
     line, _, body = run_memory(agent, "edit plan").partition("\n")

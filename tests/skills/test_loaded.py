@@ -12,7 +12,9 @@ from ipyagent.errors import ToolFailure
 from ipyagent.journal.events import Compacted, DecisionUndone, SkillLoaded, SkillsListed, Snipped
 from ipyagent.journal.tokens import estimate_text
 from ipyagent.skills.changes import changed
+from ipyagent.skills.desk import unknown
 from ipyagent.skills.loaded import listing_of
+from ipyagent.skills.parse import FILE
 from ipyagent.skills.restore import ALL, EACH, restorable
 from ipyagent.skills.text import MOST_FILES
 
@@ -68,6 +70,23 @@ def test_a_wrong_name_lists_near_ones(tmp_path: Path) -> None:
         room.access.load("cle")
     with pytest.raises(ToolFailure, match=r"known: .*clean-tables"):
         room.access.load("zzz")
+
+
+def test_a_skill_that_its_author_keeps_from_the_model_is_the_users_alone(tmp_path: Path) -> None:
+    """And a folder's name finds a skill whose header names it otherwise."""
+    shelf = Shelved(tmp_path)
+    for folder, more in (("deploy", "disable-model-invocation: true\n"), ("open-one", "")):
+        make(shelf.folder / folder)
+        file = shelf.folder / folder / FILE
+        text = file.read_text().replace("name: open-one", "name: another")
+        file.write_text(text.replace("---\nBody", f"{more}---\nBody"))
+    found = shelf.skills.look()
+    assert "deploy" in found.skills
+    assert "deploy" not in found.for_model
+    with pytest.raises(ToolFailure, match="only the user loads the skill deploy, with /deploy"):
+        shelf.access.load("deploy")
+    assert "deploy," not in unknown("nothing", found.for_model)
+    assert "Body" in shelf.access.load("open-one")
 
 
 def test_a_body_cannot_close_its_element(tmp_path: Path) -> None:

@@ -70,6 +70,12 @@ INVALID = {
     "unclosed header": ("---\nname: my-skill\ndescription: d\n", "my-skill", "no closing"),
     "a list": ("---\n- just\n- a list\n---\n", "my-skill", "`key: value`"),
     "tools as a mapping": ("---\nname: my-skill\ndescription: d\nallowed-tools: {a: 1}\n---\n", "my-skill", "allowed"),
+    "no compatibility": ("---\nname: my-skill\ndescription: d\ncompatibility: ''\n---\n", "my-skill", "not be empty"),
+    "nested metadata": ("---\nname: my-skill\ndescription: d\nmetadata:\n  a: {b: c}\n---\n", "my-skill", "not a"),
+    "tools with commas": (
+        "---\nname: my-skill\ndescription: d\nallowed-tools: Read, Write\n---\n", "my-skill", "not commas"
+    ),
+    "closed by dots": ("---\nname: my-skill\ndescription: d\n...\n", "my-skill", "closed by"),
     "twice": ("---\nname: my-skill\nname: my-skill\ndescription: d\n---\n", "my-skill", "twice"),
 }
 

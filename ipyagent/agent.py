@@ -29,7 +29,7 @@ from ipyagent.context.reminders import standing
 from ipyagent.errors import AgentError, UsageError
 from ipyagent.journal.events import Event
 from ipyagent.journal.journal import clean
-from ipyagent.journal.protocols import ModelInfo, Surface, Tool, WindowState
+from ipyagent.journal.protocols import CellOutput, ModelInfo, Surface, Tool, WindowState
 from ipyagent.kernel.cell_marks import HIDDEN, HIDE, PIN, CellMarks, Runs
 from ipyagent.kernel.dispatcher import MainThread
 from ipyagent.kernel.shell import make_shell
@@ -290,8 +290,8 @@ class Agent:
         return [event for event in session.journal.read() if turn.first <= event.id <= turn.last]
 
     @contextmanager
-    def occupied(self) -> Iterator[MainThread]:
-        """The main thread's dispatcher for one turn; while it is held no other turn begins."""
+    def occupied(self, surface: Surface | None = None) -> Iterator[MainThread]:
+        """The main thread's dispatcher for one turn, shown on `surface`; while it is held no other turn begins."""
         self.check_free()  # another request may have been taken in since this one was
         settings = self.settings
         main = self._running = MainThread(
@@ -299,6 +299,7 @@ class Agent:
             self._thread,
             max_chars=limit_of(settings, "tool_output_chars"),
             live_chars=settings.live_output_chars,
+            cell=surface if isinstance(surface, CellOutput) else None,
         )
         try:
             yield main

@@ -17,6 +17,7 @@ from ipyagent.cells import CellTransformer, literal
 from ipyagent.config import DEFAULT_MODEL, IPyAgent
 from ipyagent.errors import AgentError, SettingError
 from ipyagent.kernel.cell_marks import Runs
+from ipyagent.kernel.logs import keep_logs_apart
 from ipyagent.options import CellOptions, one_line, parse
 
 if TYPE_CHECKING:
@@ -79,6 +80,7 @@ class Extension:
         self.shell.input_transformers_cleanup.insert(0, self._transformer)
         self.shell.configurables.append(self.settings)
         self.shell.events.register("post_run_cell", self._warm_up)
+        self.shell.events.register("pre_run_cell", keep_logs_apart)
         self.shell.events.register("pre_run_cell", self._runs.note)
         self.shell.events.register("post_run_cell", self._runs.note_end)
         from ipyagent.completion import Completions
@@ -114,6 +116,7 @@ class Extension:
             for event, function in (
                 ("post_run_cell", self._warm_up),  # unloaded in the cell that loaded
                 ("post_run_cell", self._runs.note_end),
+                ("pre_run_cell", keep_logs_apart),
                 ("pre_run_cell", self._runs.note),
             ):
                 if function in events.callbacks[event]:

@@ -90,7 +90,7 @@ class PreparedTurn:
 
     def __init__(
         self,
-        occupied: Callable[[], AbstractContextManager[MainThread]],
+        occupied: Callable[[Surface], AbstractContextManager[MainThread]],
         surface: Surface,
         work: Callable[[MainThread], Coroutine[object, object, TurnResult]],
     ) -> None:
@@ -109,7 +109,7 @@ class PreparedTurn:
 
     @contextmanager
     def _open(self) -> Iterator[MainThread]:
-        with self._occupied() as main:
+        with self._occupied(self._surface) as main:
             self._surface.open()
             try:
                 yield main

@@ -15,9 +15,7 @@ from ipyagent.journal.admission import text_block
 from ipyagent.journal.events import Block, SessionStarted, ToolReturned
 from ipyagent.journal.journal import CHILDREN, Journal
 from ipyagent.journal.tokens import estimate_text
-from ipyagent.journal.view import View
-from ipyagent.loop.cache_watch import CacheWatch
-from ipyagent.loop.history import History
+from ipyagent.loop.checkpoint import Replayed
 from ipyagent.loop.session import Session
 
 MARK = "<fork-task>"
@@ -72,14 +70,12 @@ def forked(parent: Session, started: SessionStarted) -> Session:
     """The session of a fork, ready for its directive. Raises JournalError."""
     source = parent.journal.folder
     journal, _ = Journal.fork(source, source / CHILDREN, started, started.forked_at)
-    view, history, watch = View(), History(), CacheWatch()
+    state = Replayed()
     try:
         for event in journal.read():
-            view.apply(event)
-            history.apply(event)
-            watch.apply(event)
-        session = Session(journal, view, history, watch)
-        for call, name in view.open_calls.items():
+            state.apply(event)
+        session = Session(journal, state)
+        for call, name in state.view.open_calls.items():
             said = ({"type": "text", "text": PLACEHOLDER},)
             session.record(ToolReturned(call=call, name=name, blocks=said, tokens=estimate_text(PLACEHOLDER)))
     except BaseException:

@@ -308,7 +308,7 @@ class Body:
         self.messages[spot.message] = {"role": "user", "content": content}
         tokens = estimate_block(content[spot.block])
         change = tokens - spot.tokens
-        self.set_spot(call, tokens=tokens, stored=stored, cleared=not stored)
+        self.set_spot(call, came=content[spot.block], weighed=tokens, stored=stored, cleared=not stored)
         self._images = {
             event: kept
             for event, places in self._images.items()

@@ -144,11 +144,12 @@ class Conversation:
                 event=event,
                 message=message,
                 block=place,
-                tokens=estimate_block(block),
+                came=block,
                 chars=sum(len(str(part.get("text", ""))) for part in block["content"]),
                 is_error=bool(block.get("is_error")),
                 stored=block["tool_use_id"] in self._kept,
                 kept=self._kept.get(block["tool_use_id"], ""),
+                weighed=estimate_block(block) if any(part["type"] != "text" for part in block["content"]) else -1,
             )
         self.paused = False
         self.tally.add(self.body.part_turn())

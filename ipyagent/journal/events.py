@@ -180,7 +180,7 @@ class ToolCalled(_Event, frozen=True, tag=True):
 
 class ToolReturned(_Event, frozen=True, tag=True):
     """The result of a call, as the model gets it. `note` is a short line for the user
-    ("3 files", "exit status 1")."""
+    ("3 files", "exit status 1"); `shown` the number of outputs that the call left in the cell itself."""
 
     call: str
     name: str
@@ -189,6 +189,7 @@ class ToolReturned(_Event, frozen=True, tag=True):
     seconds: float = 0.0
     tokens: int = 0
     note: str = ""
+    shown: int = 0
 
 
 class PermissionAsked(_Event, frozen=True, tag=True):

@@ -19,7 +19,7 @@ import msgspec
 
 from ipyagent.errors import JournalError
 from ipyagent.journal.events import Event, SessionStarted
-from ipyagent.journal.lines import E, Problem, clean, clean_json, encode, read_events
+from ipyagent.journal.lines import E, Problem, Start, clean, clean_json, encode, read_events
 from ipyagent.nofollow import checked, opened, reading, spot
 
 __all__ = [
@@ -92,9 +92,14 @@ class Journal:
 
     @classmethod
     def open(
-        cls, folder: Path, replay: Callable[[Event], None], problems: list[Problem] | None = None
+        cls,
+        folder: Path,
+        replay: Callable[[Event], None],
+        problems: list[Problem] | None = None,
+        begin: Callable[[], Start | None] = lambda: None,
     ) -> tuple[Journal, list[Problem]]:
-        """An existing session for appending, and what could not be read of it.
+        """An existing session for appending, and what could not be read of it. `begin`, asked once the session is
+        ours, tells from where on events are read.
 
         Each event is handed to `replay` in order and not kept here; by then `problems` (given: that list) has what was
         wrong before it. Raises JournalError when another kernel holds the session (fork it then), it cannot be read,
@@ -113,8 +118,9 @@ class Journal:
             raise JournalError(f"session {folder.name} is open in another kernel; %agent fork continues in a copy")
         problems = [] if problems is None else problems
         try:
-            last = events = 0
-            for event in read_events(path, problems):
+            start = begin()
+            last, events = (start.newest, 1) if start is not None else (0, 0)
+            for event in read_events(path, problems, start):
                 last, events = max(last, event.id), events + 1
                 replay(event)
             if not events and any(not problem.torn for problem in problems):
@@ -232,6 +238,16 @@ class Journal:
             ) from None
         if not links:
             raise JournalError(f"{self.path} was deleted while it was in use; start afresh with %agent new")
+
+    @property
+    def closed(self) -> bool:
+        """Whether another kernel may write."""
+        return self._fd < 0
+
+    @property
+    def size(self) -> int:
+        """Bytes of the transcript up to which every line is a whole event; 0 while a torn line stands at its end."""
+        return 0 if self._ragged else self._size
 
     def read(self) -> Iterator[Event]:
         """The events again, from the file."""

@@ -38,6 +38,16 @@ class Problem(msgspec.Struct, frozen=True):
         return f"{self.path.name} line {self.line}: {self.what}"
 
 
+class Start(msgspec.Struct, frozen=True):
+    """Where reading a transcript goes on: behind so many bytes and lines, of which `last` is the newest event and
+    `newest` the highest id."""
+
+    offset: int
+    line: int
+    last: Event
+    newest: int
+
+
 def clean(text: str) -> str:
     """The text with lone surrogates replaced, so that it can be encoded, stored and sent."""
     return text.encode("utf-8", "replace").decode("utf-8") if not text.isascii() else text
@@ -93,19 +103,23 @@ def _decode_line(line: bytes) -> Iterator[tuple[Event | None, str]]:
         yield event, "NUL bytes" + (f", {wrong}" if wrong else "")
 
 
-def read_events(path: Path, problems: list[Problem] | None = None) -> Iterator[Event]:
-    """Every readable event of a transcript in order, a line at a time.
+def read_events(
+    path: Path, problems: list[Problem] | None = None, start: Start | None = None
+) -> Iterator[Event]:
+    """Every readable event of a transcript in order, a line at a time; those behind `start`, if it is given.
 
     What is skipped or mended is appended to `problems`. Raises JournalError when the file cannot
     be read.
     """
     found = problems if problems is not None else []
-    previous: Event | None = None
+    previous = start.last if start is not None else None
+    known = start.newest if start is not None else 0
     gap = False
     ids: set[int] = set()
     try:
         with reading(path) as file:
-            for number, line in enumerate(file, 1):
+            file.seek(start.offset if start is not None else 0)
+            for number, line in enumerate(file, start.line + 1 if start is not None else 1):
                 if not line.strip():
                     continue
                 if not line.strip(b"\0\r\n\t "):
@@ -124,7 +138,7 @@ def read_events(path: Path, problems: list[Problem] | None = None) -> Iterator[E
                         found.append(Problem(path, number, f"event {event.id} is written twice, read once"))
                         continue
                     before = previous.id if previous is not None else 0
-                    if event.id in ids:
+                    if event.id <= known or event.id in ids:
                         found.append(Problem(path, number, f"event id {event.id} comes twice; both are read"))
                     elif event.parent != before and not gap:
                         what = f"event {event.id} follows event {event.parent}, which is missing; read after {before}"

@@ -37,6 +37,20 @@ class Weights:
         self._before: tuple[list[int], list[int]] = [0], [0]
         """Their tokens, and those of thinking in them, from the first message to before each, and to the end."""
 
+    def __getstate__(self) -> tuple[Any, ...]:
+        """What is known, by places in place of identities, which another process gives anew."""
+        with self._lock:
+            seen = list(self._seen)
+            known = [[self.of(block) for block in message["content"]] for message in seen]
+            return seen, known, ([*self._before[0]], [*self._before[1]])
+
+    def __setstate__(self, state: tuple[Any, ...]) -> None:
+        self.__init__()  # type: ignore[misc]  # the lock and what is empty
+        self._seen, known, self._before = state
+        for message, tokens in zip(self._seen, known, strict=True):
+            for block, each in zip(message["content"], tokens, strict=True):
+                self._known[id(block)] = block, each
+
     def behind(self, messages: list[dict[str, Any]]) -> Behind:
         """Sums from each message to the end."""
         with self._lock:  # a panel asks on the main thread

@@ -19,59 +19,38 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any
 
-from ipyagent.journal.protocols import Image, Live
+from ipyagent.journal.protocols import CellOutput, Live
+from ipyagent.kernel.displays import Displays, diverted, is_artist
 from ipyagent.kernel.failures import render_failure
-from ipyagent.kernel.output import OutputLog, cap, clean
+from ipyagent.kernel.output import OutputLog
 from ipyagent.kernel.output_streams import Tapped, drain
-from ipyagent.kernel.pictures import fit_picture, open_figures, take_figures
-from ipyagent.kernel.rendering import TEXTUAL, own_display_options, text_of
+from ipyagent.kernel.pictures import open_figures, take_figures
+from ipyagent.kernel.rendering import TEXTUAL, own_display_options
 
-_SHOWN_BY_PANEL = frozenset(
-    {
-        "text/plain",
-        "text/html",
-        "text/latex",
-        "text/markdown",
-        "application/json",
-        "application/javascript",  # never passed on: scripts do not run from the agent's output
-    }
-)
 _MISSING = object()
-_MAX_IMAGES = 20
-_MAX_DISPLAYS = 200
-_LEAST = 2_000
-"""Characters of a displayed text that are kept however much there is."""
 
 
 class Capture:
     """Context manager for one run in `shell`, on the thread that runs it.
 
-    Text goes to `log`. Displayed objects and results are kept as `displays`, `result` (text as `text_of` gives
-    it, about `max_chars` in all) and `images`; `live` is the last expression's object. With
-    `forward_all` everything also goes where it would have gone without us; otherwise only live
-    objects (widgets, interactive plots) do.
+    Text goes to `log`. `displays` keeps what is displayed, about `max_chars` characters of it, and passes it on to
+    `cell`; `live` is the last expression's object.
     """
 
-    def __init__(self, shell: Any, log: OutputLog, *, forward_all: bool = False, max_chars: int = 25_000) -> None:
+    def __init__(
+        self, shell: Any, code: str, log: OutputLog, *, cell: CellOutput | None = None, max_chars: int = 25_000
+    ) -> None:
         self._shell = shell
+        self._code = code
         self._log = log
-        self._forward_all = forward_all
-        self._max_chars = max_chars
+        self.displays = Displays(shell.display_pub.publish, cell, max_chars)
         self._leave = contextlib.ExitStack()
-        self._displayed: list[tuple[str, str | None, Image | None]] = []  # display id, text, picture
         self._shown: list[BaseException] = []
         self._pid = os.getpid()
         self._before: frozenset[threading.Thread] = frozenset()
-        self.result: str | None = None
+        self._clearing = False
+        self._formatted: tuple[Any, Any] = (None, None)  # a bundle and the object that it is of
         self.live: Live | None = None
-
-    @property
-    def displays(self) -> tuple[str, ...]:
-        return tuple(text for _, text, _ in self._displayed if text is not None)
-
-    @property
-    def images(self) -> tuple[Image, ...]:
-        return tuple(picture for _, _, picture in self._displayed if picture is not None)
 
     def report(self, error: BaseException | None) -> None:
         """Add to the output the tracebacks that the code showed by itself, all but `error`."""
@@ -123,9 +102,12 @@ class Capture:
         if os.name == "posix":
             self._set(shell, "getoutput", self._getoutput)
         publisher = shell.display_pub
-        self._original_publish = publisher.publish
         self._set(publisher, "publish", self._publish(publisher.publish))
-        self._set(publisher, "clear_output", self._clear)
+        self._set(publisher, "clear_output", self._clear(publisher.clear_output))
+        self._set(shell, "set_next_input", self._next_input)
+        later(shell.hooks.__setitem__, "show_in_pager", shell.hooks["show_in_pager"])
+        shell.hooks["show_in_pager"] = self._page
+        self._set(shell.display_formatter, "format", self._format(shell.display_formatter.format))
         shell.display_trap.hook = sys.displayhook = self._displayhook
         formatters = shell.display_formatter.formatters
         for formatter in [found for kind in TEXTUAL if (found := formatters.get(kind)) is not None]:
@@ -140,7 +122,8 @@ class Capture:
 
     def _take_figures(self, before: frozenset[int]) -> None:
         for text, picture in take_figures(open_figures() - before):
-            self._add("", text, picture)
+            self.displays.add_figure(text, picture)
+        self.displays.settle()
 
     def _tell_folder(self, before: str) -> None:
         folder = _folder()
@@ -159,7 +142,6 @@ class Capture:
         log, pid, before = self._log, self._pid, self._before
         watched = getattr(stream, "_should_watch", False)
         descriptor: int | None = getattr(stream, "_original_stdstream_fd", None) if watched else None
-        forward = self._forward_all
 
         def write(text: str) -> int | None:
             if not isinstance(text, str):
@@ -172,8 +154,9 @@ class Capture:
             elif threading.current_thread() in before:
                 return original(text)  # type: ignore[no-any-return]  # whatever the stream answers
             else:
+                self._wipe()
                 log.write(text)
-                if forward:
+                if diverted():
                     original(text)
             return len(text)
 
@@ -241,65 +224,73 @@ class Capture:
     # ------------------------------------------------------------------ displays
 
     def _publish(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        def publish(data: dict[str, Any], metadata: dict[str, Any] | None = None, *args: Any, **kwargs: Any) -> None:
-            ours = os.getpid() == self._pid and threading.current_thread() not in self._before
-            if ours:
-                self._record(data, str((kwargs.get("transient") or {}).get("display_id") or ""))
-            if not ours or self._forward_all or _is_live(data):
-                original(data, metadata, *args, **kwargs)
+        def publish(data: dict[str, Any], metadata: dict[str, Any] | None = None, *args: Any, **more: Any) -> None:
+            if os.getpid() != self._pid or threading.current_thread() in self._before:
+                original(data, metadata, *args, **more)
+                return
+            if args:  # `source`, which nobody uses
+                more = {"source": args[0], **more}
+            self._wipe(follows=True)
+            formatted, value = self._formatted
+            self.displays.add(data, metadata, more, value if formatted is data else None)
 
         return publish
 
+    def _format(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def formatted(value: Any, *args: Any, **more: Any) -> Any:
+            made = original(value, *args, **more)
+            self._formatted = (made[0], value)
+            return made
+
+        return formatted
+
     def _displayhook(self, value: Any) -> None:
-        if value is None:
+        if value is None or self._silent():
             return
         data, metadata = self._shell.display_formatter.format(value)
         if not data:  # it displayed itself
             return
-        if self.result is not None:
-            self._add("", self.result, None)
-        self.result = None
-        self._record(data, "", as_result=True)
         self.live = Live(value)
-        if self._forward_all or _is_live(data):
-            self._original_publish(data, metadata)  # not the tapped one: the object is recorded already
+        if is_artist(value) and (open_figures() or self.displays.images):
+            return  # the figure is shown
+        self._wipe(follows=True)
+        self.displays.add_result(data, metadata, value)
 
-    def _record(self, data: dict[str, Any], display_id: str, as_result: bool = False) -> None:
-        picture = None
-        for media_type in ("image/png", "image/jpeg"):
-            raw = data.get(media_type)
-            if isinstance(raw, (str, bytes)):
-                picture = fit_picture(media_type, raw)
-                break
-        said = text_of(data, self._room())
-        text = cap(clean(said), self._room()) if said is not None else None
-        if as_result:
-            self.result = text
-            if picture is not None:
-                self._add("", None, picture)
-            return
-        if display_id:
-            for i, (known, _, _) in enumerate(self._displayed):
-                if known == display_id:
-                    self._displayed[i] = (display_id, text, picture)
-                    return
-        self._add(display_id, text, picture)
+    def _silent(self) -> bool:
+        ends = getattr(self._shell.displayhook, "semicolon_at_end_of_expression", None)
+        try:
+            return bool(ends is not None and ends(self._code))
+        except Exception:  # noqa: BLE001 - code that cannot be tokenized: its value is shown
+            return False
 
-    def _room(self) -> int:
-        """Characters that one more displayed text may have: all of them together are bounded."""
-        return max(_LEAST, self._max_chars - sum(len(text or "") for _, text, _ in self._displayed))
+    def _clear(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """clear_output(): what was shown before is gone, as in a cell; the panel itself stays."""
 
-    def _add(self, display_id: str, text: str | None, picture: Image | None) -> None:
-        if picture is not None and len(self.images) >= _MAX_IMAGES:
-            picture, text = None, f"{text or ''} (not kept: more than {_MAX_IMAGES} pictures in one run)"
-        if len(self._displayed) < _MAX_DISPLAYS:
-            self._displayed.append((display_id, text, picture))
-        elif len(self._displayed) == _MAX_DISPLAYS:
-            self._displayed.append(("", f"(more than {_MAX_DISPLAYS} displayed objects: the rest is not kept)", None))
+        def clear(wait: bool = False) -> None:
+            if diverted():
+                original(wait)
+                return
+            self._clearing = True
+            if not wait:
+                self._wipe()
 
-    def _clear(self, *args: Any, **kwargs: Any) -> None:
-        """clear_output(): what was displayed before is gone, as in a cell; the panel itself stays."""
-        self._displayed.clear()
+        return clear
+
+    def _wipe(self, *, follows: bool = False) -> None:
+        """The clearing that was asked for; `follows`: because something is displayed now."""
+        if self._clearing:
+            self._clearing = False
+            self._log.clear()
+            self.displays.clear(follows=follows)
+
+    def _page(self, data: Any, *args: Any, **more: Any) -> None:
+        """What would open in a pager (`x?`, `%pinfo`, `%prun`) is output."""
+        text = data.get("text/plain", "") if isinstance(data, dict) else data
+        self._log.line(str(text).rstrip("\n"))
+
+    def _next_input(self, text: str, replace: bool = False) -> None:
+        """`%load`, `%recall`: the cell is the user's, so the text is output and replaces nothing."""
+        self._log.line(text)
 
     # ------------------------------------------------------------------ the shell's own ways out
 
@@ -312,10 +303,6 @@ class Capture:
 
     def _ask_exit(self) -> None:
         self._log.write("(exit was ignored: this session stays)\n")
-
-
-def _is_live(data: dict[str, Any]) -> bool:
-    return any(kind not in _SHOWN_BY_PANEL and not kind.startswith("image/") for kind in data)
 
 
 def _put_back(attributes: dict[str, Any], name: str, old: Any) -> None:

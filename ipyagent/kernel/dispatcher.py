@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import contextlib
 import threading
 import time
 from collections.abc import Callable, Coroutine
@@ -18,11 +19,12 @@ from contextlib import AbstractContextManager
 from typing import Any, Literal, TypeVar
 
 from ipyagent.errors import AgentError
-from ipyagent.journal.protocols import Execution
+from ipyagent.journal.protocols import CellOutput, Execution
 from ipyagent.kernel import execute
 from ipyagent.kernel.asking import read_line
 from ipyagent.kernel.inbox import BlockingInbox, CallJob, CodeJob, Job, LoopInbox
 from ipyagent.kernel.interrupts import Interrupts, JobGuard
+from ipyagent.kernel.logs import keep_logs_apart
 from ipyagent.kernel.one_run import ONE_RUN
 from ipyagent.kernel.output import OutputLog
 from ipyagent.kernel.processes import Brood
@@ -44,8 +46,8 @@ _BATCH = 0.04
 class MainThread:
     """The thread of one cell during one turn. Make it, and await `door`, on that thread.
 
-    `max_chars` bounds the output kept of one run, `live_chars` what is shown live of it;
-    `forward_all` lets output also go where it would go without an agent.
+    `max_chars` bounds the output kept of one run, `live_chars` what is shown live of it; `cell` takes what the
+    user's namespace displays (None: only widgets and other live objects are shown).
     """
 
     def __init__(
@@ -55,7 +57,7 @@ class MainThread:
         *,
         max_chars: int = 25_000,
         live_chars: int = 200_000,
-        forward_all: bool = False,
+        cell: CellOutput | None = None,
     ) -> None:
         self.stopped: Literal["", "button", "interrupt"] = ""
         self.value: Any = None
@@ -65,7 +67,7 @@ class MainThread:
         self._ident = threading.get_ident()
         self._max_chars = max_chars
         self._live_chars = live_chars
-        self._forward_all = forward_all
+        self._cell = cell
         self._interrupts = Interrupts(thread, lambda: bool(self.stopped), lambda: self.stop("interrupt"))
         self._inbox: LoopInbox | BlockingInbox | None = None
         self._turn: concurrent.futures.Future[Any] | None = None
@@ -240,11 +242,12 @@ class MainThread:
         guard = JobGuard(self._interrupts, job, self._on_cancel)
         if isinstance(job, CodeJob):
             run = execute.run_async(
-                self._shell, job.code, job.log, guard=guard, forward_all=self._forward_all, max_chars=self._max_chars
+                self._shell, job.code, job.log, guard=guard, cell=self._cell_of(job), max_chars=self._max_chars
             )
             try:
-                with job.brood, job.scope:
+                with job.brood, job.scope or contextlib.nullcontext():
                     execution = await run
+                self._displayed(job, execution, guard)
             except BaseException as problem:  # noqa: BLE001 - the run_code that waits gets it
                 self._settle(job, None, problem)
             else:
@@ -253,19 +256,30 @@ class MainThread:
             self._serve_call(job, guard)
 
     def _serve_blocking(self, job: Job[Any]) -> None:
-        guard, forward = JobGuard(self._interrupts, job, self._on_cancel), self._forward_all
+        guard = JobGuard(self._interrupts, job, self._on_cancel)
         if isinstance(job, CodeJob):
             try:
-                with job.brood, job.scope:
+                with job.brood, job.scope or contextlib.nullcontext():
                     execution = execute.run_sync(
-                        self._shell, job.code, job.log, guard=guard, forward_all=forward, max_chars=self._max_chars
+                        self._shell, job.code, job.log, guard=guard, cell=self._cell_of(job), max_chars=self._max_chars
                     )
+                self._displayed(job, execution, guard)
             except BaseException as problem:  # noqa: BLE001 - as above
                 self._settle(job, None, problem)
             else:
                 self._settle(job, execution)
         else:
             self._serve_call(job, guard)
+
+    def _cell_of(self, job: CodeJob) -> CellOutput | None:
+        """The cell is the user's: what sub-agents look at stays with them."""
+        return self._cell if job.scope is None else None
+
+    def _displayed(self, job: CodeJob, execution: Execution, guard: JobGuard) -> None:
+        keep_logs_apart()  # the code may have turned logging on
+        cell = self._cell_of(job)
+        if cell is not None and execution.shown:
+            guard.run(cell.displayed)
 
     def _serve_call(self, job: Job[Any], guard: JobGuard) -> None:
         assert isinstance(job, CallJob)
@@ -295,6 +309,7 @@ class MainThread:
     ) -> concurrent.futures.Future[T]:
         if self._inbox is not None:
             raise AgentError("one MainThread serves one turn: make a new one")
+        keep_logs_apart()
         self._inbox = inbox
         turn = self._thread.start(make)
         turn.add_done_callback(lambda _: inbox.wake())

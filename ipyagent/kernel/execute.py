@@ -14,7 +14,7 @@ import weakref
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any, Protocol, TypeVar
 
-from ipyagent.journal.protocols import Execution
+from ipyagent.journal.protocols import CellOutput, Execution
 from ipyagent.kernel.capture import Capture
 from ipyagent.kernel.failures import render_failure
 from ipyagent.kernel.output import OutputLog
@@ -67,14 +67,14 @@ def run_sync(
     log: OutputLog,
     *,
     guard: Guard | None = None,
-    forward_all: bool = False,
+    cell: CellOutput | None = None,
     max_chars: int = 25_000,
 ) -> Execution:
     """Run `code` on this thread and wait. Top-level `await` runs on IPython's own loop, also where
     this thread's loop is running and blocked by the caller (`%%time`, `run_cell_magic`)."""
     guard = guard or PlainGuard()
     if not needs_loop(shell, code):
-        run = _Run(shell, log, guard, forward_all, max_chars)
+        run = _Run(shell, code, log, guard, cell, max_chars)
         with run:
             run.outcome = guard.run(lambda: shell.run_cell(code, store_history=False))
         return run.execution()
@@ -83,7 +83,7 @@ def run_sync(
 
         loop: asyncio.AbstractEventLoop = get_asyncio_loop()  # type: ignore[no-untyped-call]
         return loop.run_until_complete(
-            run_async(shell, code, log, guard=guard, forward_all=forward_all, max_chars=max_chars)
+            run_async(shell, code, log, guard=guard, cell=cell, max_chars=max_chars)
         )
 
 
@@ -93,14 +93,14 @@ async def run_async(
     log: OutputLog,
     *,
     guard: Guard | None = None,
-    forward_all: bool = False,
+    cell: CellOutput | None = None,
     max_chars: int = 25_000,
 ) -> Execution:
     """Run `code` on this thread; top-level `await` runs on the running loop."""
     guard = guard or PlainGuard()
     if not needs_loop(shell, code):
-        return run_sync(shell, code, log, guard=guard, forward_all=forward_all, max_chars=max_chars)
-    run = _Run(shell, log, guard, forward_all, max_chars)
+        return run_sync(shell, code, log, guard=guard, cell=cell, max_chars=max_chars)
+    run = _Run(shell, code, log, guard, cell, max_chars)
     with run:
         transformed = shell.transform_cell(code)
         run.outcome = await guard.run_async(
@@ -123,11 +123,13 @@ def needs_loop(shell: Any, code: str) -> bool:
 class _Run:
     """One run: the namespace before and after, the time, the capture."""
 
-    def __init__(self, shell: Any, log: OutputLog, guard: Guard, forward_all: bool, max_chars: int) -> None:
+    def __init__(
+        self, shell: Any, code: str, log: OutputLog, guard: Guard, cell: CellOutput | None, max_chars: int
+    ) -> None:
         self._shell = shell
         self._log = log
         self._guard = guard
-        self._capture = Capture(shell, log, forward_all=forward_all, max_chars=max_chars)
+        self._capture = Capture(shell, code, log, cell=cell, max_chars=max_chars)
         self.outcome: Any = None
 
     def __enter__(self) -> None:
@@ -155,15 +157,16 @@ class _Run:
         interrupted = self._guard.interrupted or isinstance(error, KeyboardInterrupt)
         return Execution(
             output=self._log.text(INTERRUPTED if interrupted else None),
-            result=self._capture.result,
-            displays=self._capture.displays,
-            images=self._capture.images,
+            result=self._capture.displays.result,
+            displays=self._capture.displays.texts,
+            images=self._capture.displays.images,
             error=None if error is None else render_failure(error),
             interrupted=interrupted,
             seconds=self._seconds,
             added=added,
             rebound=rebound,
             live=self._capture.live,
+            shown=self._capture.displays.shown,
         )
 
 

@@ -41,7 +41,7 @@ class CodeJob(Job[Execution]):
         self.code = code
         self.log = log
         self.brood = brood
-        self.scope = scope if scope is not None else contextlib.nullcontext()
+        self.scope = scope
 
 
 class CallJob(Job[T]):

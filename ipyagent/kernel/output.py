@@ -56,13 +56,8 @@ class OutputLog:
 
     def __init__(self, max_chars: int = 25_000, live_chars: int = 200_000) -> None:
         self._lock = threading.RLock()  # re-entrant: a signal handler of the user may print
-        self._head_room = max_chars // 2
-        self._tail_room = max_chars - self._head_room
-        self._head: list[str] = []
-        self._tail: deque[str] = deque()
-        self._tail_size = 0
-        self._dropped = 0
-        self._line = ""
+        self._max_chars = max_chars
+        self._reset()
         self._open = ""
         self._pending: list[str] = []
         self._pending_size = 0
@@ -70,6 +65,20 @@ class OutputLog:
         self._live_left = live_chars
         self._live_over = False
         self._rewrote = 0.0
+
+    def _reset(self) -> None:
+        self._head_room = self._max_chars // 2
+        self._tail_room = self._max_chars - self._head_room
+        self._head: list[str] = []
+        self._tail: deque[str] = deque()
+        self._tail_size = 0
+        self._dropped = 0
+        self._line = ""
+
+    def clear(self) -> None:
+        """What was written is gone; what was shown live of it was shown."""
+        with self._lock:
+            self._reset()
 
     def write(self, text: str) -> None:
         """Add text. Thread-safe; never blocks for long, never raises for odd characters."""

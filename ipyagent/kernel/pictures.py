@@ -10,6 +10,8 @@ import binascii
 import io
 import struct
 import sys
+from importlib import import_module
+from typing import Any
 
 from ipyagent.journal.protocols import Image
 
@@ -58,6 +60,20 @@ def fit_picture(media_type: str, data: bytes | str) -> Image | None:
     except (OSError, ValueError, SyntaxError, PIL.Image.DecompressionBombError):
         return None  # not a picture, or a broken one
     return None
+
+
+def rasterized(value: Any, svg: str) -> Image | None:
+    """A vector picture as PNG: of the matplotlib figure `value` that it shows, or by cairosvg where that is
+    installed; None otherwise."""
+    figure = getattr(sys.modules.get("matplotlib.figure"), "Figure", None)
+    try:
+        if figure is not None and isinstance(value, figure):
+            out = io.BytesIO()
+            value.savefig(out, format="png", bbox_inches="tight")
+            return fit_picture("image/png", out.getvalue())
+        return fit_picture("image/png", import_module("cairosvg").svg2png(bytestring=svg.encode()))
+    except Exception:  # noqa: BLE001 - foreign code that draws: the picture's texts are told
+        return None
 
 
 def open_figures() -> frozenset[int]:

@@ -25,6 +25,8 @@ LONG = 2_000
 TEXTUAL = ("text/html", "text/markdown", "text/latex", "application/json")
 """MIME types that are asked for also where the front-end, a terminal, shows text alone."""
 _BARE = re.compile(r"\s*(?:<VegaLite\b.*|alt\.\w{0,20}Chart\(\.\.\.\)|<[^<>]{1,200}>)\s*", re.S)
+_AT = " object at 0x"
+"""What a dataclass shows of a part that has no text form."""
 
 # ---------------------------------------------------------------------- options
 
@@ -199,17 +201,22 @@ def _nothing() -> None:
 # ---------------------------------------------------------------------- rich objects
 
 
-def text_of(bundle: Mapping[str, Any], limit: int) -> str | None:
+def text_of(bundle: Mapping[str, Any], limit: int, value: Any = None) -> str | None:
     """What the model reads of a displayed object with these MIME types: its text form, or where that is bare
     (`<… object at 0x…>`) or missing, Markdown or text from the richest textual type, in about `limit` characters.
-    None when there is no text at all."""
+    `value` is the object itself where it is known. None when there is no text at all."""
     plain = bundle.get("text/plain")
     said = None if plain is None else str(plain)
-    chart = any("plotly" in kind or "vega" in kind for kind in bundle)
-    if said is not None and not _BARE.fullmatch(said[:1_000]) and not (chart and len(said) > LONG):
+    chart = any("plotly" in kind or "vega" in kind or "bokeh" in kind for kind in bundle)
+    if (told := _told(value)) or (chart and (told := _bokeh(bundle))):
+        return told
+    bare = said is None or bool(_BARE.fullmatch(said[:1_000])) or _AT in said[:1_000]
+    if said is not None and not bare and not (chart and len(said) > LONG):
         return said
     if any(kind in bundle for kind in ("image/png", "image/jpeg")):
-        return said  # the picture itself is shown
+        return None if bare else said  # the picture itself is shown
+    if "application/javascript" in bundle:
+        return "(a script for the page)"
     for kind, value in sorted(bundle.items(), key=lambda item: _rank(item[0])):
         found = _derived(kind, value, limit)
         if found and found.strip():
@@ -255,6 +262,54 @@ def _json(value: Any, limit: int) -> str:
     except (TypeError, ValueError, RecursionError):
         return ""
     return "".join(parts)
+
+
+def _told(value: Any) -> str:
+    """Of charts that are shown as HTML, from the object itself; "" for others."""
+    root = type(value).__module__.partition(".")[0]
+    try:
+        if root == "altair" and hasattr(value, "to_dict"):
+            return _vega(value.to_dict())
+        if root == "folium":
+            layers = [type(part).__name__ for part in getattr(value, "_children", {}).values()][:20]
+            place = getattr(value, "location", None)
+            center = f", center {_word(str(place))}" if place is not None else ""
+            return f"(a folium {type(value).__name__}{center}: {', '.join(layers) or 'nothing on it'})"
+    except Exception:  # noqa: BLE001 - foreign code: the object is told as any other
+        return ""
+    return ""
+
+
+def _bokeh(bundle: Mapping[str, Any]) -> str:
+    """A bokeh document from the script that draws it."""
+    script = str(bundle.get("application/javascript", ""))[:MOST_HTML]
+    begin = script.find("docs_json = ")
+    if begin < 0:
+        return "(a script of bokeh)" if any("bokeh" in kind for kind in bundle) else ""
+    try:
+        documents, _ = json.JSONDecoder().raw_decode(script, begin + len("docs_json = "))
+    except (ValueError, RecursionError):
+        return "(a bokeh chart)"
+    found: dict[str, list[str]] = {"Title": [], "glyph": [], "axis": []}
+    waiting, room = [documents], 20_000
+    while waiting and room:
+        room -= 1
+        part = waiting.pop()
+        if isinstance(part, list):
+            waiting += reversed(part)
+        elif isinstance(part, dict):
+            name, given = str(part.get("name", "")), part.get("attributes")
+            given = given if isinstance(given, dict) else {}
+            if name == "Title" and _word(given.get("text")):
+                found["Title"].append(repr(_word(given["text"])))
+            elif name.endswith("Axis") and _word(given.get("axis_label")):
+                found["axis"].append(_word(given["axis_label"]))
+            elif name == "GlyphRenderer" and isinstance(given.get("glyph"), dict):
+                found["glyph"].append(_word(given["glyph"].get("name")))
+            waiting += reversed(list(part.values()))
+    said = [" ".join(found["Title"][:3]), ", ".join(dict.fromkeys(found["glyph"])), ", ".join(found["axis"][:4])]
+    axes = f", axes {said[2]}" if said[2] else ""
+    return f"(a bokeh chart{f' {said[0]}' if said[0] else ''}: {said[1] or 'no glyphs'}{axes})"
 
 
 def _word(value: Any, most: int = 120) -> str:
@@ -323,7 +378,7 @@ def markdown_of(text: str) -> str:
         else:
             page.open(name, attributes)
     made = page.text()
-    return made + f"\n… the HTML continues: {len(text):,} characters in all" if cut else made
+    return made + f"\n… the HTML continues: {len(text):,} characters in all" if cut and made else made
 
 
 def _tokens(text: str) -> Iterator[tuple[str, bool, str, str]]:

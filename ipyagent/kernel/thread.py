@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 from ipyagent.errors import AgentError
+from ipyagent.kernel.logs import keep_logs_apart
 
 T = TypeVar("T")
 
@@ -44,6 +45,7 @@ class AgentThread:
         with self._lock:
             alive = self._thread is not None and self._thread.is_alive() and self._pid == os.getpid()
             if self._loop is None or not alive:
+                keep_logs_apart()
                 self._loop = asyncio.new_event_loop()
                 self._loop.set_default_executor(ThreadPoolExecutor(BESIDE, f"{self._name}-beside"))
                 self._loop.set_exception_handler(self._unwaited)

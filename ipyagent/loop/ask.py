@@ -13,7 +13,15 @@ from contextlib import aclosing
 import msgspec
 
 from ipyagent.context.thresholds import check_fixed_part
-from ipyagent.errors import BadRequest, ImageRefused, JournalError, NoSuchPath, PromptTooLong, UnknownModel
+from ipyagent.errors import (
+    BadRequest,
+    ImageRefused,
+    JournalError,
+    NoSuchPath,
+    PromptTooLong,
+    UnknownModel,
+    WindowTooSmall,
+)
 from ipyagent.journal.events import (
     AssistantSaid,
     Block,
@@ -74,7 +82,10 @@ def _request(session: Session) -> tuple[Request, Count]:
     count = session.view.count()
     state = session.state(count.tokens)
     if state.blocked:
-        check_fixed_part(session.view.head_tokens, estimate_blocks(session.view.tools), state)
+        try:
+            check_fixed_part(session.view.head_tokens, estimate_blocks(session.view.tools), state)
+        except WindowTooSmall as problem:  # the window is smaller than was known when the session began
+            raise WindowTooSmall(f"{problem}; %agent new begins with the tools that fit") from None
         raise PromptTooLong(
             f"the context window is full: {count.tokens:,} of {state.window:,} tokens, the hard limit is "
             f"{state.block_mark:,}; make room with %compact, start afresh with %agent new, or choose a model with a "

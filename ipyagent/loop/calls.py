@@ -114,6 +114,7 @@ async def _call(
             seconds=round(time.monotonic() - began, 3),
             tokens=estimate_blocks(blocks),
             note=hidden(output.note),
+            shown=output.shown,
         )
     )
     await asyncio.sleep(0)  # a stop that waited for this result comes before the next question, call or request

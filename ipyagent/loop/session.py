@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Lock
 from typing import Any, TypeVar
@@ -20,7 +20,6 @@ from ipyagent.journal.events import (
     Compacted,
     Event,
     LayerFailed,
-    ModelChosen,
     PermissionAsked,
     SessionStarted,
     ThinkingDropped,
@@ -28,6 +27,7 @@ from ipyagent.journal.events import (
     TurnEnded,
 )
 from ipyagent.journal.journal import Journal, Problem, clean
+from ipyagent.journal.lines import Start
 from ipyagent.journal.open_calls import CUT_OFF, NOT_RUN
 from ipyagent.journal.protocols import Model, ModelInfo, Rates, Status, Surface, Tool, WindowState, Workspace
 from ipyagent.journal.tokens import estimate_blocks, estimate_text
@@ -35,6 +35,7 @@ from ipyagent.journal.view import View
 from ipyagent.kernel.interrupts import held_sigint
 from ipyagent.loop.background import Background
 from ipyagent.loop.cache_watch import CacheWatch
+from ipyagent.loop.checkpoint import Checkpoint, Moved, Replayed
 from ipyagent.loop.history import History
 from ipyagent.loop.permissions import Permissions
 from ipyagent.loop.redacting import entering
@@ -67,10 +68,10 @@ class Session:
     Made by `create`, `open` or `fork`; `connect` gives it a model before the first turn.
     """
 
-    def __init__(self, journal: Journal, view: View, history: History, watch: CacheWatch | None = None) -> None:
+    def __init__(self, journal: Journal, state: Replayed, checkpoint: Checkpoint | None = None) -> None:
         self.journal = journal
-        self.view = view
-        self.history = history
+        self.view: View = state.view
+        self.history: History = state.history
         self.tools: dict[str, Tool] = {}
         self.limits = Limits()
         self.surface: Surface | None = None
@@ -97,7 +98,13 @@ class Session:
         """The `Family` of sub-agents of this session, once it was asked for: let go of with it."""
         self.background = Background()
         """Work that goes on after the turn, on the agent thread."""
-        self.watch = watch or CacheWatch()
+        self.watch: CacheWatch = state.watch
+        self._replayed = state
+        self._checkpoint = checkpoint or Checkpoint(journal.folder)
+        self._saving = Lock()
+        """Held while a checkpoint is written."""
+        self._save_task: asyncio.Task[None] | None = None
+        self._closing = False
         self._lock = Lock()
         self._syncing: asyncio.Task[None] | None = None
         """A pass to the disk that has not begun: whatever is journalled by now will be in it."""
@@ -110,39 +117,44 @@ class Session:
     @classmethod
     def create(cls, sessions: Path, started: SessionStarted) -> Session:
         """A new, empty session."""
-        view, history = View(), History()
-        history.apply(started)
-        return cls(Journal.create(sessions, started), view, history)
+        journal, state = Journal.create(sessions, started), Replayed()
+        for event in journal.read():
+            state.apply(event)
+        return cls(journal, state)
 
     @classmethod
     def open(cls, folder: Path, *, damaged: bool = False) -> tuple[Session, list[Problem]]:
         """A stored session; its cut-off turn is closed, and where events are missing (`damaged`: it is known) no
         thinking goes out again, for its signature is that of what stood before it. Raises JournalError when it is
         in use."""
-        view, history, watch = View(), History(), CacheWatch()
+        checkpoint, problems = Checkpoint(folder), list[Problem]()
+        state, seen = Replayed(damaged=damaged), 0
 
-        chosen = ModelChosen(model="")
-        problems: list[Problem] = []
-        last = seen = 0
+        def begin() -> Start | None:
+            nonlocal state, seen
+            if (kept := checkpoint.load()) is None:
+                return None
+            state, start = kept
+            state.damaged |= damaged
+            problems.extend(state.problems)
+            seen = len(problems)
+            return start
 
         def replay(event: Event) -> None:
-            nonlocal chosen, damaged, last, seen
-            damaged |= event.parent != last or any(problem.altered for problem in problems[seen:])
-            damaged &= not (isinstance(event, ThinkingDropped) and event.upto >= last)
-            last, seen = event.id, len(problems)
-            view.apply(event)
-            history.apply(event)
-            watch.apply(event)
-            chosen = event if isinstance(event, ModelChosen) else chosen
+            nonlocal seen
+            state.apply(event, altered=any(problem.altered for problem in problems[seen:]))
+            seen = len(problems)
 
-        journal, problems = Journal.open(folder, replay, problems)
-        session = cls(journal, view, history, watch)
-        session.info = ModelInfo(
-            model=chosen.model, window=chosen.window, max_output=chosen.max_output, source="the transcript"
-        )
+        journal, problems = Journal.open(folder, replay, problems, begin)
+        state.problems = list(problems)
+        state.whole = not any(problem.torn for problem in problems)  # what follows will make it another problem
+        session = cls(journal, state, checkpoint)
+        chosen, history = state.chosen, state.history
+        session.info = ModelInfo(model=chosen.model, window=chosen.window, max_output=chosen.max_output)
         ended = TurnEnded(status="stopped", message="cut off: the kernel stopped", variables=history.variables)
         try:
-            if damaged and view.has_thinking:
+            if state.damaged and state.view.has_thinking:
+                last = state.last.id if state.last is not None else 0
                 session.record(ThinkingDropped(upto=last, why="the transcript is damaged"))
             if history.unfinished:
                 session.close_open("The kernel stopped.")
@@ -291,14 +303,18 @@ class Session:
         if isinstance(event, Compacted):
             self.compacting()
         with held_sigint():  # between turns the main thread records too: journalled, applied and shown, or not at all
-            return self._record(event)
+            made = self._record(event)
+        if isinstance(event, TurnEnded):
+            self._save_soon()
+        return made
 
     def _record(self, event: E) -> E:
         with self._lock:  # between turns the main thread records too, while background work goes on
             made = self.journal.append(entering(event, self.redact))
-            self.view.apply(made)
-            self.history.apply(made)
-            self.watch.apply(made)
+            state = self._replayed
+            whole, state.whole = state.whole and state.last is not None and made.parent == state.last.id, False
+            state.apply(made)
+            state.whole = whole
         if isinstance(event, PermissionAsked) and isinstance(made, PermissionAsked):
             made = msgspec.structs.replace(made, title=event.title, text=event.text, pattern=event.pattern)
         if self.surface is not None:
@@ -379,9 +395,35 @@ class Session:
 
     def close(self) -> None:
         """End background work and let go of the journal."""
+        self._closing = True
         self.background.close()
-        with self._lock:  # nobody is in the middle of an event
-            self.journal.close()
+        with self._saving, self._lock:  # nobody is in the middle of an event
+            closed = self.journal.closed
+            try:
+                if not closed and self._checkpoint.due(self.journal.size, closing=True):
+                    self._checkpoint.save(self._replayed, self.journal.size, lambda: None)
+            finally:
+                self.journal.close()
+
+    def _save_soon(self) -> None:
+        """Write a checkpoint beside the next events, if the session has grown enough since the last one."""
+        if self._checkpoint.due(self.journal.size) and (self._save_task is None or self._save_task.done()):
+            with suppress(RuntimeError):  # no loop runs here: closing writes it
+                self._save_task = asyncio.get_running_loop().create_task(asyncio.to_thread(self._save))
+
+    def _save(self) -> None:
+        """Keep the state as it is now, or, when it changes meanwhile, leave it to the next turn's end. No lock that
+        an event waits for is held."""
+        state, ground = self._replayed, self.history.ground
+        with self._lock:
+            last, size, version = state.last, self.journal.size, ground.version
+
+        def check() -> None:
+            if self._closing or not state.whole or state.last is not last or ground.version != version or version[0]:
+                raise Moved
+
+        with self._saving:
+            self._checkpoint.save(state, size, check)
 
 
 def _nothing_then() -> None:

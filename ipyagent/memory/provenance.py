@@ -209,6 +209,19 @@ class Ground:
         """Results that were not looked at yet."""
         self._new_chars = 0
         self._lock = Lock()
+        self._settled = 0
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "_lock"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._lock = Lock()
+
+    @property
+    def version(self) -> tuple[bool, int, int]:
+        """Another one after any change beside events (`settle`, `distrust`); its first part: one is under way."""
+        return self._lock.locked(), self._count, self._settled
 
     def __repr__(self) -> str:
         return f"<Ground {len(self.words)} said, {len(self._told) + len(self._new)} told>"
@@ -303,6 +316,7 @@ class Ground:
     def settle(self) -> None:
         """Look at what has come since the last time: about a second for each million characters, on any thread."""
         with self._lock:
+            self._settled += 1
             self._forget()
             new, self._new, self._new_chars = self._new, deque(), 0
             for at, text in new:

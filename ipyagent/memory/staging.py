@@ -10,14 +10,17 @@ from __future__ import annotations
 import re
 import secrets
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from difflib import unified_diff
 from pathlib import Path
+from typing import TypeAlias
 
 import msgspec
 
 from ipyagent.errors import MemoryRefused, UsageError
+from ipyagent.headers import read_headed
+from ipyagent.memory.concepts import bare
 from ipyagent.memory.confined import Confined
 from ipyagent.memory.dream_record import (
     BY,
@@ -37,6 +40,9 @@ from ipyagent.memory.dream_record import (
 from ipyagent.memory.files import Store, Written
 from ipyagent.memory.history import NEW
 from ipyagent.memory.names import INDEX, SUFFIX
+from ipyagent.memory.provenance import Ground, Origin, added, parts, restates, worst
+from ipyagent.memory.quotation import Quote, Typed
+from ipyagent.memory.texts import word_of
 
 _COPY = re.compile(r"[0-9a-f]{12}")
 
@@ -200,3 +206,72 @@ def _sweep(store: Store, files: Confined) -> None:
 
 def _folder(store: Store, name: str) -> Path:
     return store.folder / DREAMS / name
+
+
+TRUST = ("quoted", "claimed", "inferred", "said")
+Weigh: TypeAlias = Callable[[Sequence[str], Sequence[Quote], Sequence[str]], Origin]
+
+
+class Merged:
+    """What tidying reworks: the sentences of the memories that there were, each with its source."""
+
+    def __init__(
+        self, memories: Iterable[tuple[str, str]], transcripts: Callable[[Sequence[str]], Sequence[Typed]]
+    ) -> None:
+        self._texts: list[tuple[str, list[str]]] = []
+        self._grounds: dict[str, Ground] = {}
+        for source, text in memories:
+            headed = read_headed(text.encode("utf-8", "replace"))
+            told, asides = parts(word_of(headed.fields.get("description")), headed.body)
+            self._texts.append((source, told))
+            if source != "said":
+                self._grounds.setdefault(source, Ground()).distrust([*told, *asides], enough=0)
+        self._own = [sentence for source, told in self._texts if source == "said" for sentence in told]
+        self._known = {bare(sentence) for sentence in self._own}
+        self.transcripts = transcripts
+
+    def __repr__(self) -> str:
+        return f"<Merged of {len(self._texts)}>"
+
+    def origin(
+        self, new: Sequence[str], asides: Sequence[str], was: Sequence[str], quotes: Sequence[Quote], weigh: Weigh
+    ) -> Origin:
+        """The least trusted source of what a memory had (`was`: none if it is new) and of what comes into it, and the
+        sentence of that; what is in none of the memories is weighed, with the words of the user's that it had
+        (`quotes`). "": none is known, as before."""
+        words = [each.words for each in quotes]
+        sources, sentence = self._distrusted(new, asides, words)
+        left: list[str] = []
+        for each in new:
+            plain = bare(each)
+            same = [source for source, there in self._texts if any(plain == bare(other) for other in there)]
+            same = same or [source for source, there in self._texts if any(restates(each, other) for other in there)]
+            if same:
+                sources.append(max(same, key=lambda source: TRUST.index(worst(source))))
+            else:
+                left.append(each)
+        if left:
+            found = weigh(left, quotes, asides)
+            invented = added(left, [*words, *self._own]) if found.source == "said" else []
+            sources.append("inferred" if invented else found.source)
+            sentence = sentence or (invented[0].strip() if invented else found.sentence)
+        sources += was
+        least = worst("said", *sources)
+        unknown = least == "inferred" and "" in sources and "inferred" not in sources
+        return Origin("" if unknown else least, sentence)
+
+    def raised(self, told: Sequence[str], asides: Sequence[str], found: Sequence[Quote], weigh: Weigh) -> bool:
+        """Whether words of the user that were found make all that a memory says theirs."""
+        distrusted, _ = self._distrusted(told, asides, [each.words for each in found])
+        return bool(found) and not distrusted and weigh(told, found, asides).source == "said"
+
+    def _distrusted(self, told: Sequence[str], asides: Sequence[str], words: Sequence[str]) -> tuple[list[str], str]:
+        """The sources, other than the user, of the memories from which something comes into these sentences."""
+        new = [each for each in told if bare(each) not in self._known]
+        sources, sentence = list[str](), ""
+        for source, ground in self._grounds.items():
+            found = ground.origin(new, [*words, *self._own], asides=asides)
+            if found.source == "quoted":
+                sources.append(source)
+                sentence = sentence or found.sentence
+        return sources, sentence

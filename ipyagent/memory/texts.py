@@ -85,3 +85,8 @@ def encoded(text: str) -> bytes:
 def digest_of(content: bytes) -> str:
     """What tells one content from another."""
     return sha256(content).hexdigest()
+
+
+def word_of(value: object) -> str:
+    """A field of a header as text, "" for anything else."""
+    return value.strip() if isinstance(value, str) else ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from ipyagent.errors import ToolFailure
@@ -37,7 +38,7 @@ async def python(code: str, *, workspace: Workspace) -> ToolOutput:
 def output_of(done: Execution, limit: int) -> ToolOutput:
     """What the model reads of one run."""
     parts: list[str] = []
-    output = plain(done.output).rstrip("\n")
+    output = folded(in_cells(plain(done.output).rstrip("\n")))
     if output:
         parts.append(capped(output, limit))
     parts.extend(capped(plain(text), limit) for text in done.displays if text)
@@ -47,7 +48,11 @@ def output_of(done: Execution, limit: int) -> ToolOutput:
         head = ("Out:\n" if "\n" in result else "Out: ") if parts else ""
         parts.append(capped(head + result, limit))
     pictures: list[Block] = []
+    known: dict[bytes, int] = {}
     for number, image in enumerate(done.images[:MOST_PICTURES], 1):
+        if (first := known.setdefault(image.data, number)) != number:
+            parts.append(f"[figure {number}: the same as figure {first}]")
+            continue
         size = size_of(image.data)
         label = f"figure {number}{f': {size}' if size else ''} {image.media_type.removeprefix('image/')}"
         try:
@@ -56,13 +61,14 @@ def output_of(done: Execution, limit: int) -> ToolOutput:
         except ToolFailure as problem:
             parts.append(f"[{label}, not shown: {problem}]")
     if len(done.images) > MOST_PICTURES:
-        parts.append(f"[{len(done.images) - MOST_PICTURES} more figures are not shown]")
+        here = "are shown to the user alone" if done.shown else "are not shown"
+        parts.append(f"[{len(done.images) - MOST_PICTURES} more figures {here}]")
     if done.error:
         parts.append(capped(plain(done.error), limit))
     if done.interrupted:
         parts.append("[interrupted by the user: what had run until then stays done]")
     if not parts:
-        parts.append("(no output)")
+        parts.append("[shown to the user]" if done.shown else "(no output)")
     if done.rebound:
         parts.append(f"[rebound: {', '.join(done.rebound)}]")
     if done.seconds > 1:
@@ -71,7 +77,47 @@ def output_of(done: Execution, limit: int) -> ToolOutput:
     failed = bool(done.error) or done.interrupted
     alone = not (done.output or done.displays or done.images or failed)
     live = Live(done.live.value, alone=alone) if done.live is not None else None
-    return ToolOutput(blocks=(text_block(text), *pictures), is_error=failed, note=_note(done), live=live)
+    blocks = (text_block(text), *pictures)
+    return ToolOutput(blocks=blocks, is_error=failed, note=_note(done), live=live, shown=done.shown)
+
+
+MOST_BLOCK = 4
+"""Lines of a block that is told once where it comes again and again: a warning has two."""
+
+
+def folded(text: str) -> str:
+    """`text` with lines, or blocks of up to four, that stand three times or more in a row told once and counted."""
+    lines = text.split("\n")
+    made: list[str] = []
+    at = 0
+    while at < len(lines):
+        for size in range(1, MOST_BLOCK + 1):
+            block, times = lines[at : at + size], 1
+            while lines[at + times * size : at + (times + 1) * size] == block:
+                times += 1
+            if times >= 3 and any(block):
+                made += [*block, f"… {times - 1} more times"]
+                at += times * size
+                break
+        else:
+            made.append(lines[at])
+            at += 1
+    return "\n".join(made)
+
+
+_CELL_FILE = re.compile(r"[/\\]ipykernel_\d{1,10}[/\\]\d{1,20}\.py")
+
+
+def in_cells(text: str) -> str:
+    """`text` with the kernel's temporary files, in which cells are compiled, called cells."""
+    parts, at = [], 0
+    for found in _CELL_FILE.finditer(text) if "ipykernel_" in text else ():
+        begin = found.start()
+        while begin > at and text[begin - 1] not in " \t\n\"'(<" and found.start() - begin < 300:
+            begin -= 1
+        parts += [text[at:begin], "<cell>"]
+        at = found.end()
+    return "".join(parts) + text[at:]
 
 
 def _note(done: Execution) -> str:

@@ -87,9 +87,10 @@ _ICONS: dict[ToolState, tuple[str, str]] = {
 class Look:
     """`static`: with inline styles, without anything that needs the kernel. `output_chars` bounds
     the output and each input of one call, in characters. `doors`: the marks of static buttons that a
-    page with our script brings to life."""
+    page with our script brings to life. `cell`: in the cell that ran, where pictures of code stand by themselves."""
 
     static: bool = False
+    cell: bool = False
     output_chars: int = 20_000
     pictures: bool = True
     doors: Mapping[Deed, str] = field(default_factory=dict)
@@ -100,7 +101,7 @@ class Look:
         return f'class="{" ".join(names)}"' + (f' style="{style}"' if style else "")
 
 
-PANEL = Look()
+PANEL = Look(cell=True)
 STATIC = Look(static=True)
 
 
@@ -191,6 +192,8 @@ def tool(item: ToolItem, look: Look) -> str:
 
 
 def figures(item: ToolItem, look: Look) -> str:
+    if look.cell and item.shown:
+        return ""
     if not look.pictures and item.pictures:
         count = f"{len(item.pictures)} figure{'s' * (len(item.pictures) > 1)}"
         return f"<div {look.kind('ia-notice')}>[{count} left out: the output would be too large]</div>"

@@ -46,7 +46,7 @@ class ThinkingItem:
 @dataclass(frozen=True, slots=True)
 class ToolItem:
     """One call. `output` is the text of the result, or what has come so far while `running`;
-    `began` the call's time, `seconds` how long it took."""
+    `began` the call's time, `seconds` how long it took; `shown` outputs of it stand in the cell itself."""
 
     key: str
     name: str
@@ -59,6 +59,7 @@ class ToolItem:
     files: tuple[str, ...] = ()
     began: float = 0.0
     seconds: float = 0.0
+    shown: int = 0
 
 
 @dataclass(frozen=True, slots=True)

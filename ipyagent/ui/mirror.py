@@ -7,14 +7,16 @@ the front-end's own button stops the turn.
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 import uuid
+from collections.abc import Callable
 from typing import Any
 
 from ipyagent.journal.events import Event, PermissionAsked
 from ipyagent.journal.protocols import Answer, Status
 from ipyagent.ui.asking import ReadLine, ask_on_a_line
-from ipyagent.ui.static import static_bundle
+from ipyagent.ui.static import static_sections
 from ipyagent.ui.transcript import Shown
 
 TICK = 1.0
@@ -31,10 +33,12 @@ class MirrorSurface:
 
     def __init__(self, read_line: ReadLine) -> None:
         self._read_line = read_line
-        self._display = uuid.uuid4().hex
+        self._displays = [uuid.uuid4().hex]
+        self._published: dict[str, dict[str, str]] = {}
         self._events = Shown()
         self._status: Status | None = None
         self._publisher: Any = None
+        self._lock = threading.Lock()
         self._timer: asyncio.TimerHandle | None = None
         self._due = 0.0
         self._closed = False
@@ -47,7 +51,14 @@ class MirrorSurface:
 
         shell = get_ipython()
         self._publisher = shell.display_pub if shell is not None else None
-        self._publish(update=False)
+        self._publish()
+
+    def display(self, publish: Callable[[], None]) -> None:
+        publish()
+
+    def displayed(self) -> None:
+        self._displays.append(uuid.uuid4().hex)
+        self._publish()
 
     def show(self, event: Event) -> None:
         self._events.add(event)
@@ -88,10 +99,15 @@ class MirrorSurface:
         if not self._closed:
             self._publish()
 
-    def _publish(self, *, update: bool = True) -> None:
+    def _publish(self) -> None:
         if self._publisher is None:
             return
         began = time.monotonic()
-        bundle = static_bundle(list(self._events), self._status)
-        self._publisher.publish(bundle, {}, transient={"display_id": self._display}, update=update)
+        with self._lock:
+            names = tuple(self._displays)
+            for name, bundle in zip(names, static_sections(self._events, self._status, len(names)), strict=True):
+                if self._published.get(name) != bundle:
+                    update = name in self._published
+                    self._published[name] = bundle
+                    self._publisher.publish(bundle, {}, transient={"display_id": name}, update=update)
         self._due = time.monotonic() + max(TICK, SHARE * (time.monotonic() - began))

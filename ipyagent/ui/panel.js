@@ -38,7 +38,7 @@ function storeOf(model) {
       store.order = store.order.filter((other) => other !== id);
     } else if (kind === "bar") {
       store.bar = op[1];
-      store.barAt = performance.now() - 1000 * (op[1].age || 0);
+      store.barAt = performance.now() - 1000 * (op[1]?.age || 0);
     }
     for (const view of store.views) view(op);
   };
@@ -110,6 +110,8 @@ function makeBar(model) {
   });
   bar.append(phase, meter, cost, name, stop);
   const update = (state) => {
+    bar.hidden = !state; // it has moved to the panel below
+    if (!state) return;
     bar.dataset.state = state.state;
     if (words.textContent !== state.phase) words.textContent = state.phase;
     name.textContent = state.model;
@@ -249,7 +251,7 @@ function render({ model, el }) {
       nodes.delete(id);
     } else if (kind === "bar") {
       update(op[1]);
-      if (op[1].state !== "asking") alert.textContent = "";
+      if (op[1]?.state !== "asking") alert.textContent = "";
       tick();
     }
   };
@@ -303,7 +305,7 @@ function render({ model, el }) {
   const timer = setInterval(tick, 250);
   store.views.add(view);
   for (const id of store.order) view(["put", id]);
-  if (store.bar) view(["bar", store.bar]);
+  if (store.bar || store.order.length) view(["bar", store.bar]);
   return () => {
     clearInterval(timer);
     store.views.delete(view);

@@ -1,4 +1,5 @@
-"""A turn in a live front-end: one widget while it runs, static output when it ends.
+"""A turn in a live front-end: widgets while it runs, static output when it ends. One widget holds it, and what code
+displays stands between that and the next.
 
 What is shown is batched into at most 25 messages a second, sent from the agent's event loop; nothing
 waits for the browser. Clicks may come twice and from any thread: each is a request that only the
@@ -12,7 +13,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from typing import Any, TypeAlias
 
 from ipyagent.journal.events import Event, PermissionAnswered, PermissionAsked
@@ -24,9 +25,9 @@ from ipyagent.ui.door import Door
 from ipyagent.ui.items import QuestionItem, call_key
 from ipyagent.ui.joined import script
 from ipyagent.ui.segments import Segments
-from ipyagent.ui.static import static_bundle
+from ipyagent.ui.static import static_sections
 from ipyagent.ui.take_back import Deeds, TakeBack
-from ipyagent.ui.transcript import Shown
+from ipyagent.ui.transcript import Shown, Transcript
 
 TICK = 0.04
 """Seconds between two messages to the front-end."""
@@ -70,6 +71,20 @@ def _panel_class() -> Any:
     return AgentPanel
 
 
+class _Part:
+    """One panel of the turn: its widget and what a page has seen of it."""
+
+    def __init__(self, segments: Segments) -> None:
+        self.segments = segments
+        self.display = uuid.uuid4().hex
+        self.widget: Any = None
+        self.unroute: Callable[[], None] = lambda: None
+        self.sent_at = 0.0
+        self.unheard = 0  # messages sent before a page said that it listens
+        self.pages: set[str] = set()  # pages that said they listen
+        self.settled: dict[str, Any] = {}  # what stays, for pages that come late
+
+
 class PanelSurface:
     """`on_stop` is called on any thread, once, when Stop is pressed. `deeds` do what memory chips ask for,
     `door` keeps their buttons alive when the turn is over, `as_cells` is the button that puts its code into cells,
@@ -89,26 +104,20 @@ class PanelSurface:
     ) -> None:
         self._on_stop = on_stop
         self._route = route
-        self._display = uuid.uuid4().hex
         self._events = Shown()
         self._last: Status | None = None
-        self._segments = Segments(time.time)
+        self._transcript = Transcript()
+        self._parts = [_Part(Segments(time.time, self._transcript, partial(self._stands_in, 0)))]
         self._settling = threading.Lock()
         self._lock = threading.Lock()  # segments are read by the main thread when a page reloads
-        self._widget: Any = None
-        self._unroute: Callable[[], None] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._timer: asyncio.TimerHandle | None = None
-        self._sent_at = 0.0
-        self._unheard = 0  # messages sent before a page said that it listens
-        self._pages: set[str] = set()  # pages that said they listen
         self._open: dict[tuple[str, str], asyncio.Future[Answer]] = {}
         self._stopped = False
         self._closed = False
         self._take_back = TakeBack(deeds, door, lambda: self._events, self._taken) if deeds is not None else None
         self._as_cells = as_cells
         self._read_line = read_line
-        self._settled: dict[str, Any] = {}  # what stays, for pages that come late
 
     def __repr__(self) -> str:
         return f"<PanelSurface {len(self._events)} events{', closed' if self._closed else ''}>"
@@ -116,45 +125,72 @@ class PanelSurface:
     # ------------------------------------------------------------------ main thread
 
     def open(self) -> None:
+        self._appear(self._parts[-1])
+
+    def display(self, publish: Callable[[], None]) -> None:
+        publish()
+
+    def displayed(self) -> None:
+        with self._lock:
+            part = _Part(Segments(time.time, self._transcript, partial(self._stands_in, len(self._parts))))
+            status = self._parts[-1].segments.pass_bar()
+            if status is not None:
+                part.segments.status(status)
+            part.segments.stopping = self._stopped
+        self._appear(part)
+        with self._lock:
+            self._parts.append(part)
+        if self._loop is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._schedule)
+
+    def _appear(self, part: _Part) -> None:
         from IPython.display import display
 
-        self._widget = _panel_class()(snapshot=self._snapshot)
-        self._widget.on_msg(lambda _widget, content, _buffers: self.click(content))
-        if self._route is not None and self._widget.comm is not None:
-            self._unroute = self._route(self._widget.comm, self.click)
-        display(self._widget, display_id=self._display)  # type: ignore[no-untyped-call]  # IPython has no types
+        part.widget = _panel_class()(snapshot=partial(self._snapshot, part))
+        click = partial(self.click, part=part)
+        part.widget.on_msg(lambda _widget, content, _buffers: click(content))
+        if self._route is not None and part.widget.comm is not None:
+            part.unroute = self._route(part.widget.comm, click)
+        display(part.widget, display_id=part.display)  # type: ignore[no-untyped-call]  # IPython has no types
+
+    def _stands_in(self, number: int, key: str) -> bool:
+        """Whether the item is shown in this part."""
+        return min(self._transcript.section(key), len(self._parts) - 1) == number
 
     def close(self) -> None:
-        if self._closed or self._widget is None:
+        if self._closed or self._parts[0].widget is None:
             return
         self._flush(last=True)
         self._closed = True
-        if self._loop is not None and not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._give_up)
-        bundle = self._settle()
-        if self._unroute is not None:
-            self._unroute()
-        # A page that was reloaded in mid-run does not follow `update_display`. Its script puts the
-        # static output in the widget's place where it can; else the widget stays, ended.
-        with self._lock:
-            self._settled = {"settle": bundle, "id": self._widget.model_id}
-        if len(self._pages) > 1:
-            self._widget.send(self._settled)
-        elif self._loop is not None and not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._loop.call_later, GRACE, self._let_go)
-        else:
-            self._widget.close()
+        loop = self._loop if self._loop is not None and not self._loop.is_closed() else None
+        if loop is not None:
+            loop.call_soon_threadsafe(self._give_up)
+        self._settle()
+        for part in self._parts:
+            part.unroute()
+            # A page that was reloaded in mid-run does not follow `update_display`. Its script puts the
+            # static output in the widget's place where it can; else the widget stays, ended.
+            if len(part.pages) > 1:
+                part.widget.send(part.settled)
+            elif loop is not None:
+                loop.call_soon_threadsafe(loop.call_later, GRACE, self._let_go, part)
+            else:
+                part.widget.close()
 
-    def _settle(self) -> dict[str, str]:
-        """Put the static output in the panel's place."""
+    def _settle(self) -> None:
+        """Put the static output in the panels' places."""
         from IPython.display import update_display
 
         with self._settling:  # the newest is the last to be sent
             doors = self._take_back.doors(self._loop) if self._take_back is not None else {}
             cells = self._as_cells.button(self._events) if self._as_cells is not None else ""
-            bundle = static_bundle(list(self._events), self._last, doors, cells)
-            update_display(bundle, display_id=self._display, raw=True)  # type: ignore[no-untyped-call]  # no types
-        return bundle
+            bundles = static_sections(list(self._events), self._last, len(self._parts), doors, cells)
+            for part, bundle in zip(self._parts, bundles, strict=True):
+                if part.settled.get("settle") == bundle:
+                    continue
+                update_display(bundle, display_id=part.display, raw=True)  # type: ignore[no-untyped-call]  # no types
+                with self._lock:
+                    part.settled = {"settle": bundle, "id": part.widget.model_id}
 
     # ------------------------------------------------------------------ agent thread
 
@@ -163,11 +199,11 @@ class PanelSurface:
         self._events.add(event)
         if not self._closed:
             return  # `close` shows it
-        bundle = self._settle()
-        with self._lock:
-            self._settled = {**self._settled, "settle": bundle}
-        if len(self._pages) > 1 and self._widget is not None:
-            self._widget.send(self._settled)
+        before = [part.settled for part in self._parts]
+        self._settle()
+        for part, old in zip(self._parts, before, strict=True):
+            if part.settled is not old and len(part.pages) > 1:
+                part.widget.send(part.settled)
 
     def _taken(self, event: Event) -> None:
         """Something was taken back; in a turn that runs the journal has shown it already."""
@@ -178,20 +214,25 @@ class PanelSurface:
 
     def show(self, event: Event) -> None:
         self._events.add(event)
+        self._take_in(event)
+
+    def _take_in(self, event: Event) -> None:
         with self._lock:
-            self._segments.add(event)
+            keys = self._transcript.add(event)
+            for part in self._parts:
+                part.segments.changed(event, keys)
         self._schedule()
 
     def status(self, status: Status) -> None:
         self._last = status
         with self._lock:
-            self._segments.status(status)
+            self._parts[-1].segments.status(status)
         self._schedule()
 
     async def ask(self, asked: PermissionAsked) -> Answer:
         loop = self._loop = asyncio.get_running_loop()
         with self._lock:
-            item = self._segments.transcript.item(call_key(asked.call))
+            item = self._transcript.item(call_key(asked.call))
         if not isinstance(item, QuestionItem) or item.asked.digest != asked.digest or item.answer is not None:
             self.show(asked)
         name = (asked.call, asked.digest)
@@ -211,10 +252,10 @@ class PanelSurface:
 
     async def _answered(self, asked: PermissionAsked, future: asyncio.Future[Answer]) -> Answer:
         """What was clicked, or typed where the panel is on no page."""
-        if self._read_line is None or self._pages:
+        if self._read_line is None or self._heard:
             return await future
         await asyncio.wait((future,), timeout=PAGE_PATIENCE)
-        if future.done() or self._pages:
+        if future.done() or self._heard:
             return await future
         prompt = ask_on_a_line(self._read_line, asked, words=asked.text)
         typed = asyncio.ensure_future(prompt)
@@ -226,10 +267,12 @@ class PanelSurface:
 
     def _end_card(self, asked: PermissionAsked, answer: Answer) -> None:
         """The buttons go at once; the journal's own `PermissionAnswered` says the same again."""
-        said = PermissionAnswered(call=asked.call, answer=answer.answer, by=answer.by, reason=answer.reason)
-        with self._lock:
-            self._segments.add(said)
-        self._schedule()
+        self._take_in(PermissionAnswered(call=asked.call, answer=answer.answer, by=answer.by, reason=answer.reason))
+
+    @property
+    def _heard(self) -> bool:
+        """Whether a page shows the turn."""
+        return any(part.pages for part in self._parts)
 
     def _schedule(self) -> None:
         if self._timer is not None or self._closed:
@@ -238,26 +281,28 @@ class PanelSurface:
             loop = self._loop = asyncio.get_running_loop()
         except RuntimeError:
             return  # shown from outside a loop (a restored turn): close() sends it
-        wait = TICK if self._pages else min(UNHEARD_TICK * 1.5**self._unheard, UNHEARD_LONGEST)
-        self._timer = loop.call_later(max(self._sent_at + wait - loop.time(), 0.0), self._tick)
+        part = self._parts[-1]
+        wait = TICK if part.pages else min(UNHEARD_TICK * 1.5**part.unheard, UNHEARD_LONGEST)
+        self._timer = loop.call_later(max(part.sent_at + wait - loop.time(), 0.0), self._tick)
 
     def _tick(self) -> None:
         self._timer = None
         if self._loop is not None:
-            self._sent_at = self._loop.time()
+            self._parts[-1].sent_at = self._loop.time()
         self._flush()
 
     def _flush(self, *, last: bool = False) -> None:
-        if self._closed or self._widget is None:
+        if self._closed:
             return
-        with self._lock:
-            message = self._segments.drain()
-            # Messages to a page whose script is still loading are lost, so it gets the whole again.
-            if message is not None and (not self._pages or last):
-                message = {"whole": self._segments.snapshot()}
-                self._unheard = min(self._unheard + 1, 20)
-        if message is not None:
-            self._widget.send(message)
+        for part in tuple(self._parts):
+            with self._lock:
+                message = part.segments.drain()
+                # Messages to a page whose script is still loading are lost, so it gets the whole again.
+                if message is not None and (not part.pages or last):
+                    message = {"whole": part.segments.snapshot()}
+                    part.unheard = min(part.unheard + 1, 20)
+            if message is not None and part.widget is not None:
+                part.widget.send(message)
 
     def _give_up(self) -> None:
         if self._timer is not None:
@@ -266,18 +311,20 @@ class PanelSurface:
             if not future.done():
                 future.set_result(Answer("deny", "", "stop"))
 
-    def _let_go(self) -> None:
-        if len(self._pages) <= 1:
-            self._widget.close()
+    def _let_go(self, part: _Part) -> None:
+        if len(part.pages) <= 1:
+            part.widget.close()
 
-    def _snapshot(self) -> dict[str, Any]:
+    def _snapshot(self, part: _Part) -> dict[str, Any]:
         with self._lock:
-            return {**self._segments.snapshot(), **self._settled}
+            return {**part.segments.snapshot(), **part.settled}
 
     # ------------------------------------------------------------------ clicks, from any thread
 
-    def click(self, content: dict[str, Any]) -> None:
-        """One message of the page. What it does not name exactly is ignored."""
+    def click(self, content: dict[str, Any], part: _Part | None = None) -> None:
+        """One message of the page, from the panel of `part` (None: the newest). What it does not name exactly is
+        ignored."""
+        part = part or self._parts[-1]
         if content.get("method") == "custom" and isinstance(content.get("content"), dict):
             content = content["content"]
         kind = content.get("kind")
@@ -291,9 +338,9 @@ class PanelSurface:
         elif (kind == "dismiss" or kind == "undo") and self._take_back is not None:
             self._take_back.ask((kind, str(content.get("of"))), self._loop)
         elif kind == "ready" and self._loop is None:
-            self._pages.add(str(content.get("page", "")))  # nothing was sent yet, so it missed nothing
+            part.pages.add(str(content.get("page", "")))  # nothing was sent yet, so it missed nothing
         elif kind == "ready":
-            self._on_loop(self._ready, content)
+            self._on_loop(self._ready, part, content)
 
     def _on_loop(self, call: Callable[..., None], *args: Any) -> None:
         loop = self._loop
@@ -302,19 +349,20 @@ class PanelSurface:
 
     def _stop_shown(self) -> None:
         with self._lock:
-            self._segments.stopping = True
-            self._segments.touch()
+            segments = self._parts[-1].segments
+            segments.stopping = True
+            segments.touch()
         self._schedule()
 
-    def _ready(self, content: dict[str, Any]) -> None:
-        self._pages.add(str(content.get("page", "")))
-        if not self._closed and self._widget is not None:
+    def _ready(self, part: _Part, content: dict[str, Any]) -> None:
+        part.pages.add(str(content.get("page", "")))
+        if not self._closed and part.widget is not None:
             with self._lock:
-                self._segments.drain()  # the whole has it
-                whole = self._segments.snapshot()
-            self._widget.send({"whole": whole})
-        elif self._settled and len(self._pages) > 1:
-            self._widget.send(self._settled)
+                part.segments.drain()  # the whole has it
+                whole = part.segments.snapshot()
+            part.widget.send({"whole": whole})
+        elif part.settled and len(part.pages) > 1:
+            part.widget.send(part.settled)
 
     def _answer(self, content: dict[str, Any]) -> None:
         future = self._open.get((str(content.get("call")), str(content.get("digest"))))

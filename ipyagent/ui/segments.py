@@ -8,7 +8,7 @@ longer, so that a stream of n characters costs O(n) to render and to send.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -39,11 +39,19 @@ class _Progress:
 
 
 class Segments:
-    """Not thread-safe; the panel guards it. `now` is a clock in Unix seconds."""
+    """Not thread-safe; the panel guards it. `now` is a clock in Unix seconds; `mine` says whether an item is shown
+    here (all are, unless it is given)."""
 
-    def __init__(self, now: Callable[[], float]) -> None:
-        self.transcript = Transcript()
+    def __init__(
+        self,
+        now: Callable[[], float],
+        transcript: Transcript | None = None,
+        mine: Callable[[str], bool] = lambda key: True,
+    ) -> None:
+        self.transcript = transcript or Transcript()
         self.seq = 0
+        self._mine = mine
+        self._last = True
         self._now = now
         self._dirty: dict[str, None] = {}
         self._bar_dirty = True
@@ -57,8 +65,12 @@ class Segments:
         self.stopping = False
 
     def add(self, event: Event) -> None:
-        for key in self.transcript.add(event):
-            self._dirty[key] = None
+        """Take in an event of a transcript that is shown here alone."""
+        self.changed(event, self.transcript.add(event))
+
+    def changed(self, event: Event, keys: Iterable[str]) -> None:
+        """The event has changed these items of the transcript."""
+        self._dirty |= dict.fromkeys(filter(self._mine, keys))
         if isinstance(event, PermissionAsked | PermissionAnswered | TurnEnded):
             self._bar_dirty = True
 
@@ -67,6 +79,11 @@ class Segments:
             self._since = self._now()
         self._status = status
         self._bar_dirty = True
+
+    def pass_bar(self) -> Status | None:
+        """The bar moves to the next panel; the status that it showed."""
+        self._last, self._bar_dirty = False, True
+        return self._status
 
     def touch(self) -> None:
         """The bar is sent again (Stop was pressed)."""
@@ -88,7 +105,7 @@ class Segments:
 
     def snapshot(self) -> dict[str, Any]:
         """Everything as it was at `seq`, for a page that starts afresh."""
-        ids = [piece for key in self.transcript.keys for piece in self._of.get(key, ())]
+        ids = [piece for key in filter(self._mine, self.transcript.keys) for piece in self._of.get(key, ())]
         return {
             "seq": self.seq,
             "pieces": [[p, self._html[p], self._age(p), "".join(self._tails.get(p, ()))] for p in ids],
@@ -168,7 +185,7 @@ class Segments:
         if own:
             return own[-1]
         last = ""
-        for other in self.transcript.keys:
+        for other in filter(self._mine, self.transcript.keys):
             if other == key:
                 break
             if self._of.get(other):
@@ -194,7 +211,9 @@ class Segments:
 
     # ------------------------------------------------------------------ the bar
 
-    def _bar(self) -> dict[str, Any]:
+    def _bar(self) -> dict[str, Any] | None:
+        if not self._last:
+            return None
         ended = self.transcript.ended
         status = self._status
         asking = self.transcript.asking

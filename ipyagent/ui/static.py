@@ -43,25 +43,42 @@ OUTPUT_CHARS = 20_000
 """Characters of one call's output in the HTML."""
 
 MARKDOWN_PICTURES = 100_000
-"""Characters of pictures that the Markdown form repeats; HTML has them all."""
+"""Characters of pictures in a document in Markdown; beside the HTML form in a cell there is none."""
 
 # MathJax leaves this class alone: "$5 and $6" is not a formula.
 _FRAME = '<div class="ipyagent ia-static tex2jax_ignore mathjax_ignore">'
 
 
-def static_bundle(
-    events: Iterable[Event], status: Status | None, doors: Mapping[Deed, str] | None = None, cells: str = ""
-) -> dict[str, str]:
-    """`text/html`, `text/markdown` and `text/plain` of a turn; `doors` as in `Look`, `cells` the mark of the
-    button that inserts its code as cells."""
+def static_bundle(events: Iterable[Event], status: Status | None) -> dict[str, str]:
+    """`text/html`, `text/markdown` and `text/plain` of a turn, with all its pictures."""
     transcript = Transcript()
     for event in events:
         transcript.add(event)
-    items = transcript.items
+    return _bundle(transcript.items, footer_line(transcript, status), {}, "", cell=False)
+
+
+def static_sections(
+    events: Iterable[Event], status: Status | None, count: int, doors: Mapping[Deed, str] | None = None, cells: str = ""
+) -> list[dict[str, str]]:
+    """The turn as it stays in the cell that ran it: `count` bundles, between which the outputs of its code stand.
+    `doors` as in `Look`, `cells` the mark of the button that inserts its code as cells."""
+    transcript = Transcript()
+    for event in events:
+        transcript.add(event)
+    sections: list[list[Item]] = [[] for _ in range(count)]
+    for item in transcript.items:
+        sections[min(transcript.section(item.key), count - 1)].append(item)
     footer = footer_line(transcript, status)
+    last = _bundle(sections.pop(), footer, doors or {}, cells, cell=True)
+    return [*(_bundle(items, "", doors or {}, "", cell=True) for items in sections), last]
+
+
+def _bundle(
+    items: Sequence[Item], footer: str, doors: Mapping[Deed, str], cells: str, *, cell: bool
+) -> dict[str, str]:
     return {
-        "text/html": _html(items, footer, doors or {}, cells),
-        "text/markdown": _markdown(items, footer),
+        "text/html": _html(items, footer, doors, cells, cell=cell),
+        "text/markdown": _markdown(items, footer, 0 if cell else MARKDOWN_PICTURES),
         "text/plain": plain_text(items, footer),
     }
 
@@ -79,11 +96,11 @@ def footer_line(transcript: Transcript, status: Status | None) -> str:
     return " · ".join(line(part, 120) for part in parts if part)
 
 
-def _html(items: Sequence[Item], footer: str, doors: Mapping[Deed, str], cells: str = "") -> str:
+def _html(items: Sequence[Item], footer: str, doors: Mapping[Deed, str], cells: str, *, cell: bool) -> str:
     for look in (
-        Look(static=True, output_chars=OUTPUT_CHARS, doors=doors),
-        Look(static=True, output_chars=2_000, doors=doors),
-        Look(static=True, output_chars=2_000, pictures=False, doors=doors),
+        Look(static=True, cell=cell, output_chars=OUTPUT_CHARS, doors=doors),
+        Look(static=True, cell=cell, output_chars=2_000, doors=doors),
+        Look(static=True, cell=cell, output_chars=2_000, pictures=False, doors=doors),
     ):
         parts = [f"<div{_pull(items, at)}>{item_html(item, look)}</div>" for at, item in enumerate(items)]
         if sum(map(len, parts)) <= BUNDLE_CHARS:
@@ -119,8 +136,8 @@ def _as_cells(mark: str) -> str:
     )
 
 
-def _markdown(items: Sequence[Item], footer: str) -> str:
-    room = MARKDOWN_PICTURES
+def _markdown(items: Sequence[Item], footer: str, room: int) -> str:
+    """`room` for the characters of pictures."""
     parts: list[str] = []
     for item in items:
         match item:

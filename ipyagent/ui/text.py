@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from typing import TextIO
 
 from ipyagent.journal.events import Event, PermissionAsked, Streamed
 from ipyagent.journal.protocols import Answer, Status
 from ipyagent.ui.escape import plain
 from ipyagent.ui.items import TextItem, ThinkingItem
-from ipyagent.ui.static import footer_line, plain_text, static_bundle
+from ipyagent.ui.static import footer_line, plain_text, static_sections
 from ipyagent.ui.transcript import Shown, Transcript
 
 
@@ -26,6 +27,7 @@ class TextSurface:
         self._status: Status | None = None
         self._transcript = Transcript()
         self._written: dict[str, int] = {}  # text items: characters on paper; others: 1
+        self._outputs: list[list[Callable[[], None]]] = [[]]  # what code displays, for the places between sections
         self._closed = False
 
     def __repr__(self) -> str:
@@ -33,6 +35,13 @@ class TextSurface:
 
     def open(self) -> None:
         self._file = self._file or sys.stdout
+
+    def display(self, publish: Callable[[], None]) -> None:
+        """It is shown in its place at the end; where nothing is displayed, not at all."""
+        self._outputs[-1].append(publish)
+
+    def displayed(self) -> None:
+        self._outputs.append([])
 
     def show(self, event: Event) -> None:
         self._events.add(event)
@@ -57,7 +66,11 @@ class TextSurface:
         elif _in_kernel():
             from IPython.display import display
 
-            display(static_bundle(self._events, self._status), raw=True)  # type: ignore[no-untyped-call]  # no types
+            sections = static_sections(self._events, self._status, len(self._outputs))
+            for bundle, outputs in zip(sections, self._outputs, strict=True):
+                display(bundle, raw=True)  # type: ignore[no-untyped-call]  # no types
+                for publish in outputs:
+                    publish()
         else:
             footer = footer_line(self._transcript, self._status)
             self._write(plain_text(self._transcript.items, footer) + "\n")

@@ -66,7 +66,8 @@ PIECE_CHARS = 4_000
 
 
 class Transcript:
-    """Folds events; `add` names the items that appeared, changed or went."""
+    """Folds events; `add` names the items that appeared, changed or went. A call that left outputs in the cell
+    itself ends a section: what comes next stands below them."""
 
     def __init__(self) -> None:
         self.model = ""
@@ -78,6 +79,8 @@ class Transcript:
         self._inputs: dict[str, dict[str, Any]] = {}
         self._retry = ""
         self._count = 0
+        self._section = 0
+        self._sections: dict[str, int] = {}
 
     @property
     def keys(self) -> tuple[str, ...]:
@@ -91,6 +94,10 @@ class Transcript:
     def asking(self) -> bool:
         """Whether a question waits for the user."""
         return any(isinstance(item, QuestionItem) and item.answer is None for item in self._items.values())
+
+    def section(self, key: str) -> int:
+        """The number of the item's section, from 0; also of one that went."""
+        return self._sections.get(key, self._section)
 
     def item(self, key: str) -> Item | None:
         """The item as it stands, None when it went."""
@@ -240,6 +247,12 @@ class Transcript:
         )
 
     def _returned(self, event: ToolReturned) -> str:
+        key = self._result(event)
+        if event.shown:
+            self._section += 1
+        return key
+
+    def _result(self, event: ToolReturned) -> str:
         key = call_key(event.call)
         before = self._items.get(key)
         if isinstance(before, QuestionItem):
@@ -260,7 +273,7 @@ class Transcript:
         return self._put(
             replace(
                 before, state=_state(event), output=text, pictures=pictures,
-                note=event.note, seconds=seconds,
+                note=event.note, seconds=seconds, shown=event.shown,
             )
         )  # fmt: skip
 
@@ -306,6 +319,7 @@ class Transcript:
 
     def _put(self, item: Item) -> str:
         self._items[item.key] = item
+        self._sections.setdefault(item.key, self._section)
         return item.key
 
     def _new(self, kind: str) -> str:

@@ -71,12 +71,6 @@ def test_scripts_are_not_passed_on(kernel: Kernel) -> None:
     assert cell.data == []
 
 
-def test_everything_is_passed_on_when_asked(kernel: Kernel) -> None:
-    got, cell = run(kernel, "print('seen')\n5", options="forward_all=True")
-    assert got["output"] == "seen\n"
-    assert [data["text/plain"] for data in cell.data] == ["5"]
-
-
 @pytest.mark.parametrize(
     "code",
     [

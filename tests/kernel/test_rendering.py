@@ -17,7 +17,7 @@ from ipyagent.kernel.execute import run_sync
 from ipyagent.kernel.output import OutputLog
 from ipyagent.kernel.rendering import MOST_HTML, markdown_of, text_of
 from ipyagent.kernel.shell import make_shell
-from ipyagent.tools.python import output_of
+from ipyagent.tools.python import folded, in_cells, output_of
 
 
 @pytest.fixture(scope="module")
@@ -163,7 +163,7 @@ pd.DataFrame({'k': ['a', 'b'], 'v': [1.5, 2]}).set_index('k').style.format(preci
 
 
 def test_rich_objects_reach_the_model_as_markdown_or_text_in_a_kernel(kernel: Kernel) -> None:
-    assert told_in(kernel, RICH).splitlines() == [
+    assert [line for line in told_in(kernel, RICH).splitlines() if not line.startswith("[took ")] == [
         "## Sales",
         "Up & away",
         "**bold** words",
@@ -192,7 +192,7 @@ def test_a_styled_table_is_read_in_a_terminal_too_and_its_formatters_are_left_as
 def test_a_text_form_that_says_something_is_kept_and_a_chart_is_described() -> None:
     html = "<table><tr><td>1</td></tr></table>"
     assert text_of({"text/plain": "   g\n0  1", "text/html": html}, 1_000) == "   g\n0  1"
-    assert text_of({"text/plain": "<Figure size 1x1>", "image/png": "…"}, 1_000) == "<Figure size 1x1>"
+    assert text_of({"text/plain": "<Figure size 1x1>", "image/png": "…"}, 1_000) is None, "the picture has a label"
     assert text_of({"text/plain": "<a.B object at 0x7f>"}, 1_000) == "<a.B object at 0x7f>"
     assert text_of({"image/png": "…"}, 1_000) is None
     bar = {"type": "bar", "name": "2024", "x": ["a", "b"], "y": [1, 2]}
@@ -234,3 +234,79 @@ def test_hostile_html_is_read_in_linear_time(piece: str) -> None:
     most = MOST_HTML // len(piece)
     assert seconds(most // 2) < 0.2 + 24 * seconds(most // 16)  # 8 times the text; 64 times were quadratic
     assert len(markdown_of(piece * most * 2)) < 3 * MOST_HTML
+
+
+# ---------------------------------------------------------------------- what stands in the cell
+
+
+STOOD = """
+class Taken:
+    def display(self, publish):
+        publish()
+    def displayed(self):
+        pass
+def stood(code):
+    places = {}
+    def publish(data, metadata=None, **more):
+        name = more["transient"]["display_id"]
+        assert (name in places) == bool(more.get("update")), "what is not there is updated, or something comes twice"
+        places[name] = data.get("text/html", "")
+    vars(ip.display_pub)["publish"] = publish
+    try:
+        code = "from IPython.display import HTML, clear_output, display\\n" + code
+        done = run_sync(ip, code, OutputLog(), cell=Taken())
+    finally:
+        del vars(ip.display_pub)["publish"]
+    assert done.error is None and done.shown == len(places), done
+    return list(places.values())
+"""
+
+
+def stood(kernel: Kernel, code: str) -> list[str]:
+    """The HTML forms that stand in the cell after the code, in order."""
+    if kernel.eval("'stood' in globals()") is not True:
+        kernel.run(STOOD)
+    found: list[str] = kernel.eval(f"stood({code!r})")
+    return found
+
+
+@pytest.mark.parametrize(
+    ("code", "left"),
+    [
+        ("for n in range(4): display(HTML(f'{n}'))", ["0", "1", "2", "3"]),
+        ("for n in range(4):\n    clear_output(wait=True)\n    display(HTML(f'{n}'))", ["3"]),
+        ("for n in range(4):\n    clear_output()\n    display(HTML(f'{n}'))", ["3"]),
+        ("display(HTML('a'), HTML('b'))\nclear_output(wait=True)\ndisplay(HTML('c'))", ["c", ""]),
+        ("display(HTML('a'))\nclear_output(wait=True)", ["a"]),
+        ("display(HTML('a'))\nclear_output(wait=True)\nprint('b')", [""]),
+        ("display(HTML('a'))\nclear_output()", [""]),
+        ("h = display(HTML('a'), display_id=True)\nh.update(HTML('b'))", ["b"]),
+        ("h = display(HTML('a'), display_id=True)\ndisplay(HTML('c'))\nh.update(HTML('b'))", ["b", "c"]),
+    ],
+)
+def test_what_is_displayed_is_cleared_and_updated_as_in_a_plain_cell(
+    kernel: Kernel, code: str, left: list[str]
+) -> None:
+    assert stood(kernel, code) == left
+
+
+def test_text_alone_stays_in_the_calls_output_and_a_silent_value_is_shown_nowhere(
+    kernel: Kernel, shell: Any
+) -> None:
+    assert stood(kernel, "print(1); display(2)\n3") == []
+    assert told(shell, "3;") == told(shell, "3; # silent") == "(no output)"
+    assert told(shell, "'a;'") == "'a;'"
+
+
+def test_lines_again_and_again_are_told_once_and_counted_in_linear_time() -> None:
+    warning = "f.py:1: UserWarning: x\n  warnings.warn('x')"
+    assert folded("\n".join(["a", *[warning] * 30, "b"])) == f"a\n{warning}\n… 29 more times\nb"
+    assert folded("1\n1\n2\n\n\n\n3") == "1\n1\n2\n\n\n\n3"
+    assert in_cells("File /tmp/ipykernel_7/123.py:1\nat C:\\t\\ipykernel_7\\5.py") == "File <cell>:1\nat <cell>"
+    took = []
+    for count in (20_000, 40_000):
+        hard = "/ipykernel_1" * count + "\n".join("ab" * count)
+        began = time.perf_counter()
+        folded(in_cells(hard))
+        took.append(time.perf_counter() - began)
+    assert took[1] < 3.5 * took[0] + 0.05

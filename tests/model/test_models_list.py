@@ -246,6 +246,27 @@ def test_a_model_that_was_not_loaded_has_the_window_that_it_is_loaded_with() -> 
         assert asked(url, use) == [40_960, 4_096, 2]
 
 
+def test_a_window_that_turns_out_too_small_is_one_line_and_a_new_session_fits_into_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("IPYAGENT_HOME", str(tmp_path / "home"))
+    told: dict[str, Any] = {"/api/show": OLLAMA_SHOW}
+    with telling(told) as (url, _):
+        given = {"trust_all": True, "extraction": False, "layer_notes": False, "recall": False}
+        agent = Agent(settings=IPyAgent(environ={}, base_url=url, model="m", **given), folder=tmp_path)
+        assert agent.run_sync("hello").status == "finished"
+        assert "window: 40,960 tokens, told by Ollama, for the model itself" in report(agent, [])
+        told["/api/ps"] = {"models": [{"name": "m", "context_length": 4_096}]}
+        turns = (agent.run_sync("it is loaded now") for _ in range(10))  # a busy machine tells it a turn later
+        made = next(turn for turn in turns if turn.status == "failed")
+        for word in ("do not fit the window of 4,096", "OLLAMA_CONTEXT_LENGTH", "IPyAgent.window", "%agent new"):
+            assert word in made.message
+        agent.new()
+        assert agent.run_sync("hello again").status == "finished"
+        assert "window: 4,096 tokens, told by Ollama" in report(agent, [])
+        agent.close()
+
+
 def test_a_server_that_takes_its_time_to_tell_holds_up_no_request_and_no_stop() -> None:
     with telling(PRODUCTS["llama.cpp"][0], slow=1.2) as (url, _):
 

@@ -11,7 +11,7 @@ from ipyagent.ui.door import Door
 from ipyagent.ui.fragments import PANEL, item_html
 from ipyagent.ui.items import MemoriesItem, NoticeItem, SavedItem
 from ipyagent.ui.panel import PanelSurface
-from ipyagent.ui.static import static_bundle
+from ipyagent.ui.static import static_bundle, static_sections
 from ipyagent.ui.terminal import TerminalSurface
 from ipyagent.ui.transcript import fold
 
@@ -75,7 +75,7 @@ def test_the_saved_form_has_no_button_and_no_word_of_one_without_a_door() -> Non
     assert "<button" not in static_bundle(events, None)["text/html"]
     door = Door()
     mark = door.button(lambda: None)
-    html = static_bundle(events, None, {("undo", "m2"): mark})["text/html"]
+    html = static_sections(events, None, 1, {("undo", "m2"): mark})[0]["text/html"]
     assert html.count("<button") == 1
     assert f'hidden data-ipyagent-door="{mark}"' in html
     assert "></button>" in html  # nothing remains of it where tags are taken away
@@ -171,7 +171,7 @@ def test_undo_works_after_the_turn_through_the_door_and_the_cell_says_so(
     assert recalled.dismissed == (ROLE,)
     assert isinstance(stored, SavedItem)
     assert stored.undone
-    assert "<button" not in static_bundle(panel._events, None, panel._take_back.doors(None))["text/html"]  # type: ignore[union-attr]
+    assert "<button" not in static_sections(panel._events, None, 1, panel._take_back.doors(None))[0]["text/html"]  # type: ignore[union-attr]
 
 
 def test_what_cannot_be_undone_is_said_and_may_be_tried_again(place: Place) -> None:

@@ -25,7 +25,7 @@ class Recorded(PanelSurface):
 
     def watch(self) -> list[dict[str, Any]]:
         sent: list[dict[str, Any]] = []
-        self._widget.send = lambda message, buffers=None: sent.append(message)
+        self._parts[0].widget.send = lambda message, buffers=None: sent.append(message)
         return sent
 
 
@@ -52,7 +52,7 @@ def test_messages_are_batched(panel: Recorded) -> None:
         panel.status(STATUS)
         for event in streamed("x" * 2000):
             panel.show(event)
-        panel._ready({"page": "one"})
+        panel._ready(panel._parts[0], {"page": "one"})
         for event in streamed("y" * 2000):
             panel.show(event)
             if len(sent) % 100 == 0:
@@ -153,7 +153,7 @@ def test_a_cancelled_question_ends_as_not_answered(panel: Recorded) -> None:
     question = asked()
 
     async def turn() -> None:
-        panel._ready({"page": "one"})
+        panel._ready(panel._parts[0], {"page": "one"})
         asking = asyncio.ensure_future(panel.ask(question))
         await asyncio.sleep(0.1)
         asking.cancel()
@@ -180,7 +180,7 @@ def test_a_question_journalled_before_is_not_shown_twice(panel: Recorded) -> Non
         panel.show(PermissionAnswered(call="t1", answer=got.answer, by=got.by))
 
     asyncio.run(turn())
-    assert len(panel._segments.transcript.keys) == 1
+    assert len(panel._parts[0].segments.transcript.keys) == 1
 
 
 def test_stop_is_called_once_however_often_it_is_pressed(panel: Recorded) -> None:
@@ -191,7 +191,7 @@ def test_stop_is_called_once_however_often_it_is_pressed(panel: Recorded) -> Non
             thread.start()
             thread.join()
         await asyncio.sleep(0.05)
-        assert panel._segments.snapshot()["bar"]["state"] == "stopping"
+        assert panel._parts[0].segments.snapshot()["bar"]["state"] == "stopping"
 
     asyncio.run(turn())
     assert panel.stops == 1
@@ -200,7 +200,7 @@ def test_stop_is_called_once_however_often_it_is_pressed(panel: Recorded) -> Non
 def test_the_state_for_a_reloaded_page_is_made_when_it_is_asked_for(panel: Recorded) -> None:
     panel.show(text("**words**"))
     panel._flush()
-    state = panel._widget.get_state()["state"]
+    state = panel._parts[0].widget.get_state()["state"]
     assert state["seq"] == 1
     assert state["pieces"][0][1] == "<p><strong>words</strong></p>\n"
 
@@ -231,6 +231,6 @@ def test_clicks_are_routed_and_the_route_is_undone() -> None:
 
     surface = PanelSurface(lambda: None, route)
     surface.open()
-    assert routed == [surface.click]
+    assert len(routed) == 1
     surface.close()
     assert undone == [True]

@@ -16,7 +16,7 @@ from ipyagent.journal.protocols.models import (
     ToolDelta,
     Waiting,
 )
-from ipyagent.journal.protocols.surfaces import Answer, Status, Surface, WindowState
+from ipyagent.journal.protocols.surfaces import Answer, CellOutput, Status, Surface, WindowState
 from ipyagent.journal.protocols.tools import (
     REPLY,
     ChildOrder,
@@ -37,6 +37,7 @@ __all__ = [
     "REPLY",
     "Answer",
     "Began",
+    "CellOutput",
     "ChildOrder",
     "Children",
     "Execution",

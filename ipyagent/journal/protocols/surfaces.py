@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Literal, Protocol
+from collections.abc import Callable
+from typing import Literal, Protocol, runtime_checkable
 
 import msgspec
 
@@ -73,3 +74,14 @@ class Surface(Protocol):
 
     def close(self) -> None:
         """Leave what was shown as static text that needs no kernel."""
+
+
+@runtime_checkable
+class CellOutput(Protocol):
+    """A surface in a cell that shows rich output beside it; called on the thread that runs code."""
+
+    def display(self, publish: Callable[[], None]) -> None:
+        """Have `publish` put what code displays into the cell, at once or in its turn later."""
+
+    def displayed(self) -> None:
+        """Code that displayed something has ended: what the turn shows next stands below it."""

@@ -53,16 +53,19 @@ class Execution(msgspec.Struct, frozen=True, kw_only=True):
     rebound: tuple[str, ...] = ()
     live: Live | None = None
     """The last expression's object."""
+    shown: int = 0
+    """Outputs that stand in the cell itself."""
 
 
 class ToolOutput(msgspec.Struct, frozen=True, kw_only=True):
     """What a tool answers: content blocks for the model, a short `note` for the user. `live` is the
-    object that the blocks show, if there is one."""
+    object that the blocks show, if there is one; `shown` counts the outputs that stand in the cell itself."""
 
     blocks: tuple[Block, ...]
     is_error: bool = False
     note: str = ""
     live: Live | None = None
+    shown: int = 0
 
 
 class Question(msgspec.Struct, frozen=True, kw_only=True):

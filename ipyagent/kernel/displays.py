@@ -1,0 +1,201 @@
+"""What one run of code displays: kept as text and pictures for the model, and passed on into the cell, where it
+stands and is cleared as in a plain cell."""
+
+from __future__ import annotations
+
+import base64
+import sys
+import threading
+import uuid
+from collections import deque
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+from ipyagent.journal.protocols import CellOutput, Image
+from ipyagent.kernel.output import cap, clean
+from ipyagent.kernel.pictures import fit_picture, rasterized
+from ipyagent.kernel.rendering import text_of
+
+_TEXT = frozenset(("text/plain",))
+_SHOWN_BY_PANEL = _TEXT | {"text/html", "text/latex", "text/markdown", "application/json", "application/javascript"}
+"""Where no cell takes what is displayed, only what is more than this (a widget, an interactive chart) is passed on."""
+_WIDGET = "application/vnd.jupyter.widget-view+json"
+_EMPTY = {"text/plain": ""}
+_MAX_IMAGES = 20
+_MAX_DISPLAYS = 200
+_LEAST = 2_000
+"""Characters of a displayed text that are kept however much there is."""
+
+
+class Displays:
+    """`publish` is the publisher's own method; `cell` takes what has a rich form (None: only live objects are
+    passed on, at once). About `max_chars` characters of text are kept in all. For the thread of the run, and threads
+    that it started."""
+
+    def __init__(self, publish: Callable[..., Any], cell: CellOutput | None, max_chars: int) -> None:
+        self._publish, self._cell, self._max_chars = publish, cell, max_chars
+        self._kept: list[tuple[str, str | None, Image | None, str]] = []  # display id, text, picture, widget
+        self._slots: list[str] = []  # display ids of what stands in the cell
+        self._free: deque[str] = deque()  # those that were cleared: what comes next takes their places
+        self._blank: set[str] = set()  # those of them in which nothing stands
+        self._lock = threading.RLock()
+        self.result: str | None = None
+        self.shown = 0
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """What the displayed objects say, in order."""
+        return tuple(text for _, text, _, _ in self._kept if text is not None)
+
+    @property
+    def images(self) -> tuple[Image, ...]:
+        """Their pictures, in order."""
+        return tuple(picture for _, _, picture, _ in self._kept if picture is not None)
+
+    def add(self, data: Mapping[str, Any], metadata: Any, more: dict[str, Any], value: Any = None) -> None:
+        """Something was displayed, with the publisher's other arguments in `more`; `value` where it is known."""
+        with self._lock:
+            named = str((more.get("transient") or {}).get("display_id") or "")
+            self._record(data, named, value)
+            self._pass_on(data, metadata, more, named)
+
+    def add_result(self, data: Mapping[str, Any], metadata: Any, value: Any) -> None:
+        """The value of the last expression, or one before it."""
+        with self._lock:
+            if self.result is not None:
+                self._keep("", self.result, None)
+            self.result = None
+            self._record(data, "", value, as_result=True)
+            self._pass_on(data, metadata, {}, "")
+
+    def add_figure(self, text: str, picture: Image | None) -> None:
+        """A figure that the code left open."""
+        with self._lock:
+            self._keep("", text, picture)
+            if picture is not None:
+                data = {picture.media_type: base64.b64encode(picture.data).decode("ascii"), "text/plain": text}
+                self._pass_on(data, {}, {}, "")
+
+    def clear(self, *, follows: bool) -> None:
+        """What was displayed is gone, as in a cell; `follows`: the next thing is displayed at once."""
+        with self._lock:
+            self._kept.clear()
+            self.result = None
+            self._free = deque(self._slots)
+            if not follows:
+                self._empty()
+
+    def settle(self) -> None:
+        """The run has ended: widgets say how they stand now (a progress bar, 60/60)."""
+        widgets = _widgets()
+        with self._lock:
+            for at, (name, text, picture, model) in enumerate(self._kept):
+                if model and (widget := widgets.get(model)) is not None:
+                    try:
+                        text = cap(clean(repr(widget)), _LEAST)
+                    except Exception:  # noqa: BLE001 - a foreign repr: what it said when it was displayed stays
+                        continue
+                    self._kept[at] = (name, text, picture, model)
+
+    # ------------------------------------------------------------------ for the cell
+
+    def _pass_on(self, data: Mapping[str, Any], metadata: Any, more: dict[str, Any], named: str) -> None:
+        cell = self._cell
+        if cell is None:
+            if any(kind not in _SHOWN_BY_PANEL and not kind.startswith("image/") for kind in data):
+                self._publish(data, metadata, **more)
+            return
+        if not (data.keys() - _TEXT) and not (named in self._slots and more.get("update")):
+            return  # text: the call's own output has it
+        if diverted() or (named and more.get("update")):
+            cell.display(partial(self._publish, data, metadata, **more))
+            return
+        if self._free and not named:
+            slot = self._free.popleft()
+            self._blank.discard(slot)
+            more = {**more, "update": True}
+        else:
+            slot = named or uuid.uuid4().hex
+            self._slots.append(slot)
+            self.shown += 1
+        more = {**more, "transient": {**(more.get("transient") or {}), "display_id": slot}}
+        cell.display(partial(self._publish, data, metadata, **more))
+        self._empty()
+
+    def _empty(self) -> None:
+        """Places that were cleared and that nothing new has taken."""
+        for slot in self._free:
+            if self._cell is not None and slot not in self._blank:
+                self._blank.add(slot)
+                more = {"transient": {"display_id": slot}, "update": True}
+                self._cell.display(partial(self._publish, _EMPTY, {}, **more))
+
+    # ------------------------------------------------------------------ for the model
+
+    def _record(self, data: Mapping[str, Any], named: str, value: Any, *, as_result: bool = False) -> None:
+        picture = None
+        for media_type in ("image/png", "image/jpeg"):
+            raw = data.get(media_type)
+            if isinstance(raw, (str, bytes)):
+                picture = fit_picture(media_type, raw)
+                break
+        else:
+            if "image/svg+xml" in data:
+                picture = rasterized(value, str(data["image/svg+xml"]))
+        room = max(_LEAST, self._max_chars - sum(len(text or "") for _, text, _, _ in self._kept))
+        texts = {kind: part for kind, part in data.items() if not kind.startswith("image/") or "svg" in kind}
+        said = text_of(texts if picture is None else {**texts, picture.media_type: ""}, room, value)
+        text = cap(clean(said), room) if said is not None else None
+        if as_result:
+            self.result = text
+            if picture is not None:
+                self._keep("", None, picture)
+            return
+        view = data.get(_WIDGET)
+        model = str(view.get("model_id", "")) if isinstance(view, dict) else ""
+        if named:
+            for at, (known, _, _, _) in enumerate(self._kept):
+                if known == named:
+                    self._kept[at] = (named, text, picture, model)
+                    return
+        self._keep(named, text, picture, model)
+
+    def _keep(self, named: str, text: str | None, picture: Image | None, model: str = "") -> None:
+        if picture is not None and len(self.images) >= _MAX_IMAGES:
+            picture, text = None, f"{text or ''} (not kept: more than {_MAX_IMAGES} pictures in one run)"
+        if len(self._kept) < _MAX_DISPLAYS:
+            self._kept.append((named, text, picture, model))
+        elif len(self._kept) == _MAX_DISPLAYS:
+            self._kept.append(("", f"(more than {_MAX_DISPLAYS} displayed objects: the rest is not kept)", None, ""))
+
+
+def _widgets() -> Mapping[str, Any]:
+    """The live ipywidgets by the id of their model."""
+    module = sys.modules.get("ipywidgets.widgets.widget")
+    found = getattr(module, "_instances", None) or getattr(getattr(module, "Widget", None), "widgets", None)
+    return found if isinstance(found, dict) else {}
+
+
+def diverted() -> bool:
+    """Whether the code is inside `with Output():`, so that the page puts what is shown into that widget."""
+    kind = getattr(sys.modules.get("ipywidgets.widgets.widget_output"), "Output", None)
+    if kind is None:
+        return False
+    return any(isinstance(widget, kind) and widget.msg_id for widget in list(_widgets().values()))
+
+
+def is_artist(value: Any) -> bool:
+    """Whether it is a part of a matplotlib figure, or some: what plotting functions return."""
+    kind = getattr(sys.modules.get("matplotlib.artist"), "Artist", None)
+    if kind is None:
+        return False
+    for _ in range(3):
+        if isinstance(value, kind):
+            return True
+        flat = getattr(value, "flat", value) if type(value).__module__ == "numpy" else value
+        if not isinstance(value, tuple | list) and flat is value:
+            return False
+        parts = iter(flat)
+        value = next((part for part in parts if isinstance(part, kind | tuple | list)), None)
+    return False

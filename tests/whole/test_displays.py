@@ -1,0 +1,52 @@
+"""Whatever a plain cell shows, the agent's cell shows as well, and the model knows it: in real kernels, by nbclient."""
+
+from __future__ import annotations
+
+import json
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from ipyagent.practice.server import PracticeServer
+from tests.bench.bench_outputs import CELLS, compared, ran, surroundings
+
+
+def test_the_agents_cell_shows_what_a_plain_cell_shows_and_the_model_is_told(tmp_path: Path) -> None:
+    installed = [name for name, (library, _) in CELLS.items() if find_spec(library) is not None]
+    assert len(installed) > 25
+    seen = compared(installed, tmp_path)
+    assert {name: (one.plain, one.agent) for name, one in seen.items() if one.plain != one.agent} == {}
+    told = {name: one.told for name, one in seen.items()}
+    assert [name for name, words in told.items() if "(no output)" in words] == ["nothing shown"]
+    assert seen["12 figures"].pictures == 8
+    assert "4 more figures are shown to the user alone" in told["12 figures"]
+    assert told["matplotlib"] == told["matplotlib;"] == "[figure 1: 547x413 png]"
+    assert seen["matplotlib svg"].pictures == 1
+    assert told["tqdm.notebook"].startswith("100%")
+    assert "60/60" in told["tqdm.notebook"]
+    assert told["Output"].startswith("inside")
+    assert told["clear_output, text"].startswith("at 4")
+    assert told["clear_output"].startswith("4")
+    assert told["update"].startswith("changed")
+    assert told["x?"].startswith("Signature:")
+    assert told["%recall"] == "%load_ext ipyagent\n%matplotlib inline"
+    assert told["30 warnings"].startswith("f.py:3: UserWarning: careful\n… 29 more times")
+
+
+def test_a_user_who_turns_logging_on_sees_no_line_of_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with PracticeServer() as server:
+        for name, value in surroundings(server.url, tmp_path).items():
+            monkeypatch.setenv(name, value)
+        cells = ran(
+            [
+                "%load_ext ipyagent\nimport logging, sys\nlogging.basicConfig(level=logging.DEBUG, stream=sys.stdout)",
+                "%%agent\nhello",
+                "logging.getLogger('mine').debug('heard')",
+                "%%agent\nand again",
+            ],
+            tmp_path,
+        )
+    said = [json.dumps(cell.outputs) for cell in cells]
+    lines = [[line for line in words.split('"') if line.startswith(("DEBUG:", "INFO:"))] for words in said]
+    assert lines == [[], [], ["DEBUG:mine:heard\\n"], []]

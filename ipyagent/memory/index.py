@@ -14,7 +14,7 @@ from urllib.parse import unquote
 import msgspec
 
 from ipyagent.memory.names import INDEX, ROOT, SUFFIX, same_name
-from ipyagent.memory.scan import Memory
+from ipyagent.memory.scan import CONFLICT, Memory, is_conflicted
 
 if TYPE_CHECKING:
     from ipyagent.memory.files import Store
@@ -35,11 +35,26 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     """What `doctor` found. `name` of the memory or "" for the index itself, `line` in the file it was found in
     (0: unknown), `text` one line, `mendable` whether `mend` puts it right."""
 
-    kind: Literal["no line", "no file", "duplicate", "long line", "old line", "header", "name", "limit"]
+    kind: Literal["no line", "no file", "duplicate", "long line", "old line", "header", "name", "limit", "conflict"]
     name: str
     text: str
     line: int = 0
     mendable: bool = True
+
+
+def settled(text: str) -> str:
+    """The index without the conflict markers of git: what either side added stays, as in a merge by union; what both
+    began with goes."""
+    if not is_conflicted(text):
+        return text
+    lines: list[str] = []
+    base = False
+    for line in text.split("\n"):
+        if (mark := CONFLICT.match(line)) is not None:
+            base = mark[0].startswith("|")
+        elif not base:
+            lines.append(line)
+    return "\n".join(lines)
 
 
 def line_of(memory: Memory) -> str:
@@ -144,7 +159,11 @@ class Index:
     def loaded(self) -> str:
         """What goes into the system prompt: at most 200 lines or 25,000 bytes, cut at a line, with a visible
         warning that says what was left out; "" without memories."""
-        return loaded(self.text(), self._store.scope)
+        text = self.text()
+        if not is_conflicted(text):
+            return loaded(text, self._store.scope)
+        said = f"[!] {INDEX} has conflict markers of git: this list was made from the memories' files."
+        return f"{loaded(mended(text, self._store.list()), self._store.scope)}\n{said}"
 
     def doctor(self) -> list[Finding]:
         """What is wrong with the index and the headers."""
@@ -161,6 +180,9 @@ def findings(text: str, memories: Iterable[Memory], scope: str) -> list[Finding]
     there = {memory.name: memory for memory in memories}
     seen: dict[str, int] = {}
     lines = text.strip("\n").split("\n") if text.strip() else []
+    if is_conflicted(text):
+        said = f"{INDEX} has conflict markers of git; until they are gone it is made from the files"
+        found.append(Finding(kind="conflict", name="", text=said))
     for at, line in enumerate(lines, 1):
         name = named_in(line)
         if name is None:
@@ -213,6 +235,7 @@ def _is_old(line: str, memory: Memory) -> bool:
 def mended(text: str, memories: Iterable[Memory]) -> str:
     """The index with a line for each memory and for nothing else, lines of people's own kept."""
     there: dict[str, Memory | None] = {memory.name: memory for memory in memories}
+    text = settled(text)
     lines = text.split("\n")
     gone: dict[str, Memory | None] = dict.fromkeys(name for name in map(named_in, lines) if name and name not in there)
     made = revised(text, there | gone, keep=True).split("\n")
@@ -236,5 +259,5 @@ def _cut(text: str, most: int) -> str:
 
 
 _DASH = " — "
-_BEYOND = ("not UTF-8", "UTF-16", "is none of", "bytes long", "cannot be read", "no closing")
+_BEYOND = ("not UTF-8", "UTF-16", "is none of", "bytes long", "cannot be read", "no closing", "conflict markers")
 """Problems that a person has to look at."""

@@ -206,6 +206,16 @@ class Scan:
         return found if self._vouch(whole) else replace(found, source=CLAIMED)
 
 
+CONFLICT = re.compile(r"(?m)^(?:<{7}|>{7}|\|{7}) .*$|^={7}$")
+"""A line with which git parts the sides of a conflict."""
+
+
+def is_conflicted(text: str) -> bool:
+    """Whether git left a conflict in a text: both sides of it stand there."""
+    marks = {mark[0][0] for mark in CONFLICT.finditer(text)} if "<<<<<<< " in text else set[str]()
+    return marks >= {"<", "=", ">"}
+
+
 def memory_of(scope: str, name: str, data: bytes, modified: float, size: int, *more: str) -> Memory:
     """A memory from the content of its file, of which only the first lines count."""
     headed = read_headed(_first_lines(data), part=True) if not more else read_headed(b"---\n---\n")
@@ -217,6 +227,9 @@ def memory_of(scope: str, name: str, data: bytes, modified: float, size: int, *m
         kind = ""
     if size > LARGE:
         problems.append(f"is {size:,} bytes long; a memory is one fact or theme")
+    if torn := is_conflicted(data.decode("utf-8", "replace")):  # which side is true, only a person knows
+        problems = ["has conflict markers of git: settle them; until then it is not recalled"]
+        fields, kind = {}, ""
     source = _line(fields.get("source"))
     turn = fields.get("turn")
     return Memory(
@@ -230,7 +243,7 @@ def memory_of(scope: str, name: str, data: bytes, modified: float, size: int, *m
         source=source if source in SOURCES else "",
         session=_line(fields.get("session")),
         turn=turn if isinstance(turn, int) and not isinstance(turn, bool) else 0,
-        fact=_fact(headed.body),
+        fact="" if torn else _fact(headed.body),
         problems=tuple(problems),
     )
 

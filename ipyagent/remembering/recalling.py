@@ -25,7 +25,7 @@ from ipyagent.loop.session import Session
 from ipyagent.memory.freshness import Look, Named, facts, folders_of, look_up, named_in
 from ipyagent.memory.ranking import Ranked
 from ipyagent.memory.recall import Known, Picked, days_between, excerpt, ignores_memory, is_due, surfaced_text
-from ipyagent.memory.scan import Memory
+from ipyagent.memory.scan import Memory, is_conflicted
 from ipyagent.model.connect import Connections
 from ipyagent.remembering.choosing import NAME, PATIENCE, Choosing, Chosen, record_if_open, tools_in_use
 
@@ -224,6 +224,8 @@ class TurnRecall:
                     modified = (store.folder / memory.name).stat().st_mtime
                 except (AgentError, OSError):
                     continue  # it went meanwhile
+                if is_conflicted(text):
+                    continue  # which side of it is true, only a person knows
                 memory = msgspec.structs.replace(memory, modified=modified)
                 made.append(Picked(memory=memory, text=text, why=why, score=score))
             return made

@@ -481,3 +481,26 @@ def test_a_text_that_is_too_long_is_refused(store: Store) -> None:
     with refused("size"):
         store.write("a.md", "x" * 1_000_001, expected=None, by="agent")
     assert store.list() == []
+
+
+def test_conflicts_of_git_are_named_and_neither_side_is_believed(store: Store) -> None:
+    """The index is made from the files, with what people wrote into either side; a memory has to be settled."""
+    for name in ("a.md", "b.md"):
+        store.write(name, fact(name[0], f"about {name}"), expected=None, by="agent")
+    index, lines = store.folder / "MEMORY.md", store.index.text().splitlines()
+    ours = f"<<<<<<< HEAD\n{lines[0]}\n# Ours\n||||||| base\n# Old\n"
+    index.write_text(ours + "=======\n- [gone](gone.md)\n# Theirs\n>>>>>>> theirs\n")
+    torn = "---\nname: plots\n<<<<<<< HEAD\ndescription: with grid\n=======\ndescription: without\n>>>>>>> theirs\n"
+    torn += "---\nX\n"
+    (store.folder / "plots.md").write_text(torn)
+    shown = store.index.loaded()
+    assert "MEMORY.md has conflict markers" in shown
+    assert not any(words in shown for words in ("<<<<<<<", "gone.md", "with grid", "without"))
+    found = {(each.kind, each.name, each.mendable) for each in store.index.doctor()}
+    assert {("conflict", "", True), ("header", "plots.md", False)} <= found
+    (memory,) = [each for each in store.list() if each.name == "plots.md"]
+    assert (memory.description, memory.fact) == ("", "")
+    store.index.mend()
+    assert store.index.text().splitlines()[:3] == [lines[0], "# Ours", "# Theirs"]
+    assert sorted(index_names(store)) == ["a.md", "b.md", "plots.md"]
+    assert (store.folder / "plots.md").read_text() == torn, "only a person can settle it"

@@ -433,7 +433,7 @@ def test_a_slow_disk_holds_up_neither_the_stop_nor_the_panel(
 
 
 def test_an_endless_loop_that_prints_keeps_200_000_characters_and_names_the_rest(rig: Rig) -> None:
-    code = "started.set()\nn = 0\nwhile True:\n    n += 1\n    print(n, 'a line of output ' * 50)"  # equal rows are counted
+    code = "started.set()\nn = 0\nwhile True:\n    n += 1\n    print(n, 'a line of output ' * 50)"  # not equal ones
     rig.server.script(tool("python", {"code": code}))
     rig.agent.shell.user_ns["started"] = started = threading.Event()
 

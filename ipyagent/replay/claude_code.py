@@ -5,7 +5,8 @@ is written as one line a block, with the same `message.id`. `isSidechain` lines 
 `isMeta` lines and API errors were never part of the conversation, `isCompactSummary` lines replaced
 what a replay still has; `summary`, `system`, `progress`, `file-history-snapshot` and the like say
 nothing to the model. Of a conversation that branched (two lines with one `parentUuid`: the user went
-back), the branch of the last line is read.
+back), the branch of the last line is read; lines that name no parent at all are read in the file's order. A file
+of `isSidechain` lines alone is a sub-agent's own.
 """
 
 from __future__ import annotations
@@ -34,7 +35,11 @@ def read_claude_code(lines: Iterable[tuple[int, dict[str, Any]]]) -> Recording:
             every.append((number, line))
         else:
             collected.problems.append(f"line {number}: no place in the conversation can be told")
-    wanted = _branch([line for _, line in every])
+    said = [line for _, line in every if line.get("type") in _SAID]
+    if said and all(line.get("isSidechain") for line in said):  # a sub-agent's own file
+        every = [(number, {**line, "isSidechain": False}) for number, line in every]
+    linked = any(line.get(name) for line in said for name in _LINKS[1:])
+    wanted = _branch([line for _, line in every]) if linked else {line.get("uuid") for line in said}  # in file order
     for number, line in every:
         message = line.get("message")
         if line.get("type") not in _SAID or any(line.get(flag) for flag in _FLAGS):

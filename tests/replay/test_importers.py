@@ -11,6 +11,7 @@ import pytest
 from ipyagent.errors import UsageError
 from ipyagent.journal.events import AssistantSaid, SessionStarted, ToolReturned, UserSaid
 from ipyagent.journal.journal import Journal
+from ipyagent.replay.claude_code import read_claude_code
 from ipyagent.replay.importers import read_recording
 from ipyagent.replay.recording import Recording
 
@@ -162,3 +163,17 @@ def test_lines_that_no_reader_can_follow_are_reported_and_the_others_read(tmp_pa
     made = read_recording(write(tmp_path / "cc.jsonl", *lines))
     assert shape(made) == [["hi", [["done"], []]]]
     assert made.problems == ("line 2: no place in the conversation can be told",)
+
+
+def test_a_file_without_parents_is_read_in_its_order_and_a_sub_agents_own_file_is_its_conversation() -> None:
+    flags: dict[str, Any]
+    for flags in ({}, {"isSidechain": True}):
+        lines = [
+            claude("user", "u1", None, "one", **flags),
+            claude("assistant", "a1", None, [said("first")], message="m1", **flags),
+            claude("user", "u2", None, "two", **flags),
+            claude("assistant", "a2", None, [said("second")], message="m2", **flags),
+        ]
+        read = read_claude_code(enumerate(lines, 1))
+        assert len(read.turns) == 2, flags
+        assert not read.problems

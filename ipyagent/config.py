@@ -13,12 +13,18 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from traitlets import Bool, Dict, Enum, Float, Int, List, TraitError, TraitType, Unicode
+from traitlets import Bool, Dict, Enum, Float, Int, List, TraitError, TraitType, Unicode, validate
 from traitlets.config import Configurable
 
 from ipyagent.errors import SettingError
 
 DEFAULT_MODEL = "claude-sonnet-5-5"
+_EACH = ("max_uses", "allowed_domains", "blocked_domains")
+SERVER_TOOLS: Mapping[str, tuple[str, ...]] = {
+    "web_search": (*_EACH, "user_location"),
+    "web_fetch": (*_EACH, "max_content_tokens", "citations"),
+}
+"""Tools that the provider runs, and their options as the Messages API names them."""
 MODES = ("ask", "auto", "read_only")
 
 
@@ -47,6 +53,10 @@ class IPyAgent(Configurable):
         MODES, "ask",
         help="Permissions: ask, auto (all but what destroys, or writes files that others run or obey) or read_only.",
     ).tag(config=True)  # fmt: skip
+    server_tools: List[Any] = List(
+        help="Tools that the provider runs: web_search ($10 for 1,000 searches) and web_fetch, by name or as "
+        '{"name": "web_search", "max_uses": 3, "allowed_domains": ["example.org"]}; empty: none.'
+    ).tag(config=True)
     max_turns = Int(50, min=1, help="Model calls in one request of the user before it ends as `limit`.").tag(
         config=True
     )
@@ -316,6 +326,26 @@ class IPyAgent(Configurable):
             self.said.add(name)
         self.observe(self._on_change)
 
+    @validate("server_tools")
+    def _check_server_tools(self, proposal: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """The tools with their options, each a table; raises TraitError."""
+        made: list[dict[str, Any]] = []
+        for given in proposal["value"]:
+            entry = {"name": given} if isinstance(given, str) else given
+            name = entry.get("name") if isinstance(entry, dict) else None
+            if name not in SERVER_TOOLS:
+                raise TraitError(f"server_tools: {given!r} is none of {', '.join(SERVER_TOOLS)}")
+            if any(name == one["name"] for one in made):
+                raise TraitError(f"server_tools: {name} is there twice")
+            for key, value in entry.items():
+                problem = _wrong_option(str(name), key, value)
+                if problem:
+                    raise TraitError(f"server_tools: {problem}")
+            if entry.get("allowed_domains") and entry.get("blocked_domains"):
+                raise TraitError(f"server_tools: {name} takes allowed_domains or blocked_domains, not both")
+            made.append(dict(entry))
+        return made
+
     def _on_change(self, change: Mapping[str, Any]) -> None:
         if not self._reading:
             self.said.add(change["name"])
@@ -381,6 +411,25 @@ def _parse(text: str, trait: TraitType[Any, Any]) -> Any:
 def _no_number(text: str) -> None:
     """NaN and Infinity, which JSON has not. Raises ValueError."""
     raise ValueError(text)
+
+
+def _wrong_option(name: str, key: str, value: Any) -> str:
+    """What is wrong with an option of a server tool; "" for nothing."""
+    match key:
+        case "name":
+            return ""
+        case _ if key not in SERVER_TOOLS[name]:
+            return f"{name} has no option {key!r}; it has {', '.join(SERVER_TOOLS[name])}"
+        case "max_uses" | "max_content_tokens":
+            right, wanted = type(value) is int and value > 0, "a whole number of at least 1"
+        case "allowed_domains" | "blocked_domains":
+            right = isinstance(value, list) and all(isinstance(each, str) and each for each in value)
+            wanted = 'a list of domains like ["example.org"]'
+        case "citations":
+            right, wanted = isinstance(value, bool), "true or false"
+        case _:
+            right, wanted = isinstance(value, dict), 'a table like {"type": "approximate", "country": "DE"}'
+    return "" if right else f"{key} of {name} should be {wanted}"
 
 
 def _wanted(trait: TraitType[Any, Any]) -> str:

@@ -8,7 +8,7 @@ Whatever files hold, they take their share of the window at most: a session neve
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
@@ -23,6 +23,7 @@ from ipyagent.loop.session import Session
 from ipyagent.memory.instructions import instructions_text, load_instructions
 from ipyagent.memory.memories import Memories
 from ipyagent.memory.section import RULE_TOKENS, RULES, memory_section, read_guidelines, standing_rules
+from ipyagent.model.server_tools import declared, is_declared
 from ipyagent.project import Project
 from ipyagent.redaction import Redactor
 from ipyagent.skills.catalogue import catalogue_of
@@ -74,7 +75,7 @@ class Head:
         """Give a session its head: a new one, an old one for a reason, else the bytes that it has. `own` are the
         user's tools. Raises WindowTooSmall."""
         # a head of an earlier version may say the same of a tool in more words: it stays as it was sent
-        listed = {block["name"]: tidied(block["input_schema"]) for block in session.view.tools}
+        listed = {block["name"]: tidied(block.get("input_schema", {})) for block in session.view.tools}
         told = told_of(session.view.tools)
         search = told_of([{"name": SEARCH, "description": tools[SEARCH].description}]) if SEARCH in tools else set()
         added = any(
@@ -88,9 +89,14 @@ class Head:
             why = why or "there are skills now"
         if MEMORY in tools and session.view.system and not self.has_memory(session):
             why = why or "memory is on"
+        server = self._server(session, tools)
+        if session.view.system and list(map(_unversioned, server)) != [
+            _unversioned(tool) for tool in session.view.tools if is_declared(tool)
+        ]:
+            why = why or "the tools that the provider runs changed"
         if session.view.system and not added and not why:
             return
-        rendered = self.rendered(tools, session.state(0))
+        rendered = self.rendered(tools, session.state(0), server)
         if (list(rendered.system), list(rendered.tools)) == (session.view.system, session.view.tools):
             return
         rendered = msgspec.structs.replace(rendered, why=why)
@@ -126,11 +132,27 @@ class Head:
             )  # fmt: skip
             self._list(session, SKILLS in names)
 
-    def rendered(self, tools: Mapping[str, Tool], state: WindowState) -> PromptRendered:
+    def rendered(self, tools: Mapping[str, Tool], state: WindowState, server: Sequence[Block] = ()) -> PromptRendered:
         """The head as files and settings are now."""
-        base = render(tools, redact=self._redact)
+        base = render(tools, redact=self._redact, server=server)
         extra, whole = self._extra(set(tools), base.tokens, state)
-        return msgspec.structs.replace(render(tools, extra, redact=self._redact), memories=whole)
+        return msgspec.structs.replace(render(tools, extra, redact=self._redact, server=server), memories=whole)
+
+    def _server(self, session: Session, tools: Mapping[str, Tool]) -> list[Block]:
+        """The tools that the provider is to run, as far as the model has them; what it has not is said once."""
+        kept: list[Block] = []
+        for tool in declared(self._settings.server_tools):
+            name = tool["name"]
+            if name in tools:
+                self._tell(f"{name}: a tool of yours has this name, so the provider's is not offered")
+            elif name not in session.info.server_tools:
+                self._tell(
+                    f"{name} is not offered: {session.info.model} does not have it, as its server says; choose another "
+                    "model with %agent model, or take it out of IPyAgent.server_tools"
+                )
+            else:
+                kept.append(tool)
+        return kept
 
     def _list(self, session: Session, with_skills: bool) -> None:
         """Journal which skills the head tells of, when it is told otherwise so far."""
@@ -188,3 +210,8 @@ class Head:
         if line and line not in self._told:
             self._told.add(line)
             self._notice(line)
+
+
+def _unversioned(tool: Block) -> Block:
+    """A tool that the provider runs, whatever its version: a newer one alone is no reason for another head."""
+    return {key: value for key, value in tool.items() if key != "type"}

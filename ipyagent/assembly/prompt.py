@@ -21,10 +21,11 @@ def render(
     *,
     redact: Redactor = _AS_IT_IS,
     all_listed: bool = False,
+    server: Sequence[Block] = (),
 ) -> PromptRendered:
     """The same tools and the same `extra` blocks give the same bytes, whatever the day or the machine; `redact` takes
     out the secrets that files, servers and the user's tools have in their words. With `all_listed` deferred tools
-    stand in it too."""
+    stand in it too; `server` are tools that the provider runs, as they are declared."""
     text = files("ipyagent.assembly").joinpath("system.md").read_text(encoding="utf-8").strip()
     system: tuple[Block, ...] = ({"type": "text", "text": text}, *without_secrets(extra, redact))
     described: tuple[Block, ...] = tuple(
@@ -32,6 +33,7 @@ def render(
         for tool in tools.values()
         if all_listed or not getattr(tool, "deferred", "")  # found by a search, called by name
     )
+    described = (*described, *server)
     tool_tokens = estimate_blocks(described)
     return PromptRendered(
         system=system, tools=described, tokens=tool_tokens + estimate_blocks(system), tool_tokens=tool_tokens

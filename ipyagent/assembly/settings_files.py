@@ -33,6 +33,7 @@ NOT_FOR_PROJECTS: Mapping[str, str] = {
     "mode": _RIGHTS,
     "allowed_folders": _RIGHTS,
     "trust_all": _RIGHTS,
+    "server_tools": "a project cannot have what you ask sent to a search",
     "redact_secrets": "a project cannot have your secrets sent",
     "project": "a project cannot say where it is",
     "memory_dir": _MEMORY,

@@ -19,7 +19,7 @@ from ipyagent.journal.journal import TRANSCRIPT, read_events
 from ipyagent.journal.protocols import WindowState
 from ipyagent.journal.view import View
 from ipyagent.model.capabilities import COUNTED
-from ipyagent.model.prices import LESSON_MODEL, cost_of
+from ipyagent.model.prices import LESSON_MODEL, SEARCH, cost_of
 from ipyagent.reports.shares import Shares
 from ipyagent.reports.timeline import timeline
 from ipyagent.ui.escape import line as one_line
@@ -113,7 +113,10 @@ def _cost_lines(session: Session) -> list[str]:
         return [f"cost: nothing (practice model); the same tokens on {LESSON_MODEL} would be ${would:.4f}"]
     known = "no price known for the model" if totals.cost is None else f"${totals.cost:.4f}"
     more = " (the practice model, which answers now, costs nothing)" if session.info.model == "practice" else ""
-    return [f"cost: {known}{more}; {totals.output:,} tokens written by the model"]
+    web = f"; {totals.searches:,} web search{'es' * (totals.searches != 1)}" if totals.searches else ""
+    web += f" (${SEARCH * totals.searches:.2f} of it)" if web and totals.cost else ""
+    web += f"; {counted(totals.fetches, 'page')} fetched" if totals.fetches else ""
+    return [f"cost: {known}{more}; {totals.output:,} tokens written by the model{web}"]
 
 
 KINDS = {

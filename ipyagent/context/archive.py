@@ -18,6 +18,7 @@ import msgspec
 from ipyagent.journal.admission import PICTURES, THINKING
 from ipyagent.journal.events import Block
 from ipyagent.journal.rewriting import places
+from ipyagent.journal.server_tools import CALL, in_words, is_result
 from ipyagent.journal.spots import Spot
 from ipyagent.journal.stored import FOLDER
 from ipyagent.journal.view import View
@@ -110,6 +111,8 @@ def _heading(role: str, block: Block, calls: dict[str, Block]) -> str:
     """Who said it; for a result the tool and its main argument."""
     if block["type"] == "tool_use":
         return f"assistant calls {block['name']}"
+    if is_result(block):
+        return "the provider's result"
     if block["type"] != "tool_result":
         return role
     call = calls.get(block["tool_use_id"])
@@ -146,6 +149,8 @@ def _words(block: Block, stem: str, pictures: list[tuple[str, bytes]]) -> str:
     if kind == "tool_use":
         given = block["input"].items()
         return "\n".join(f"{name}: {value if isinstance(value, str) else _json(value)}" for name, value in given)
+    if kind == CALL or is_result(block):
+        return in_words(block)
     if kind in PICTURES:
         source = block.get("source") or {}
         if data := _decoded(source):

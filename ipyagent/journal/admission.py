@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ipyagent.journal.events import Block
+from ipyagent.journal.server_tools import is_result
 
 THINKING = ("thinking", "redacted_thinking")
 PICTURES = ("image", "document")
@@ -88,5 +89,7 @@ def _plain(block: Block) -> Block | None:
     if kind == "text" and not (isinstance(block.get("text"), str) and block["text"].strip()):
         return None
     if kind in PICTURES and not isinstance(block.get("source"), dict):
+        return None
+    if is_result(block) and not isinstance(block.get("content"), list | dict):
         return None
     return {key: value for key, value in block.items() if key != "cache_control"}

@@ -22,6 +22,7 @@ from ipyagent.journal.events import (
 from ipyagent.journal.left_out import LeftOut
 from ipyagent.journal.marks import Position
 from ipyagent.journal.open_calls import NO_OUTPUT, OpenCalls
+from ipyagent.journal.server_tools import GOES_ON, answered_in, sendable
 from ipyagent.journal.spots import Spot
 from ipyagent.journal.tally import Tally, Weighed
 from ipyagent.journal.tokens import estimate_block, estimate_blocks, unread_by_some
@@ -86,9 +87,19 @@ class Conversation:
                 self.body.push("assistant", said, [0])
                 self.tally.add(estimate_blocks(said))
 
-    def add_user(self, event: int, blocks: list[Block], tokens: int) -> None:
-        """The user's side says something; `tokens` 0: not estimated yet."""
+    def _let_go(self, calls: set[str]) -> None:
+        """Calls that the provider would have run, and now does not."""
+        read = self._read
+        first = self.body.drop_server_calls(calls)
+        if first is not None:
+            self.entries.change(first)
+            self.tally.add(self._read - read)
+
+    def add_user(self, event: int, blocks: list[Block], tokens: int, *, asks: bool = False) -> None:
+        """The user's side says something; `tokens` 0: not estimated yet. `asks`: it is a new request."""
         self.settle()
+        if blocks and (self.paused or asks) and (waiting := self.body.waiting):
+            self._let_go(waiting)
         if not blocks:
             return
         self.tally.add(tokens or estimate_blocks(blocks), unread_by_some(blocks))
@@ -102,6 +113,11 @@ class Conversation:
         if self.messages:
             self._asked_at = (len(self.messages) - 1, len(self.messages[-1]["content"]) - 1)
         blocks = [kept for block in event.blocks if (kept := self._admit(block))]
+        waiting = self.body.waiting
+        blocks = sendable(blocks, waiting, goes_on=not event.partial and event.stop_reason in GOES_ON)
+        if left := waiting - answered_in(blocks):  # the reply broke off before its result came
+            self._let_go(left)
+            blocks = [block for block in blocks if block["type"] not in THINKING]
         if any(block["type"] not in THINKING for block in blocks):
             self.tally.reply(event.tokens or estimate_blocks(blocks), unread_by_some(blocks))
             self.paused = event.stop_reason == "pause_turn"
@@ -256,4 +272,5 @@ class Conversation:
         """A pause can be gone on from as it was only; after a change the model is asked to."""
         if self.paused:
             self.paused = False
+            self._let_go(self.body.waiting)
             self.body.push("user", [text_block(GO_ON)], [0])

@@ -40,6 +40,10 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     cache_write_1h: int = 0
     """The part of `cache_write` that was written for one hour."""
     output: int = 0
+    searches: int = 0
+    """Web searches that the server made within the reply, priced each."""
+    fetches: int = 0
+    """Web pages that it fetched, which cost their tokens alone."""
 
     @property
     def prompt(self) -> int:
@@ -153,9 +157,9 @@ class AssistantSaid(_Event, frozen=True, tag=True):
 class UsageReported(_Event, frozen=True, tag=True):
     """What the server counted for the reply just before. `cost` in US dollars (None: no price
     known); `predicted` is our count of the prompt before it was sent, `raw` the part of it that
-    was an uncalibrated estimate; `billed` all that is paid for, where that is more (the server compacted
-    within the request); `stopped`: no whole reply came, `usage` is what the server counted when it began
-    and, for `output`, our estimate of what had come."""
+    was an uncalibrated estimate; `billed` all that is paid for, where that is more (within the request the server
+    compacted, or read the prompt again after a search); `stopped`: no whole reply came, `usage` is what the server
+    counted when it began and, for `output`, our estimate of what had come."""
 
     usage: Usage
     cost: float | None = None

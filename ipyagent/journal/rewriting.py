@@ -1,7 +1,7 @@
 """Taking a range of events out of the messages and putting blocks in its place, rules kept.
 
-Pure functions over messages and the events their blocks came from. A tool_use leaves with its
-result and a result with its tool_use, whatever the range says; roles alternate; the first message
+Pure functions over messages and the events their blocks came from. A call leaves with its result and a result with
+its call, whatever the range says; roles alternate; the first message
 is the user's.
 """
 
@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from ipyagent.journal.admission import THINKING
 from ipyagent.journal.events import Block
+from ipyagent.journal.server_tools import CALL, is_result
 
 
 class Rewritten(NamedTuple):
@@ -87,9 +88,9 @@ def replace_range(
     carried = next((source for events in reversed(sources[:low]) for source in reversed(events) if source), 0)
     placed = flatten(messages[low:high], sources[low:high], carried, low)
     gone = [first <= place <= last for found in stand[low:high] for place in found]
-    uses = {item.block["id"]: at for at, item in enumerate(placed) if item.block["type"] == "tool_use"}
+    uses = {item.block["id"]: at for at, item in enumerate(placed) if item.block["type"] in ("tool_use", CALL)}
     for at, item in enumerate(placed):
-        if item.block["type"] == "tool_result":
+        if item.block["type"] == "tool_result" or is_result(item.block):
             use = uses.get(item.block["tool_use_id"])
             if use is not None and gone[use] != gone[at]:
                 gone[use] = gone[at] = True

@@ -51,6 +51,8 @@ class Tally:
         """Tokens of system prompt and tools."""
         self._base = 0
         self._raw = 0
+        self._reply = 0
+        """Tokens of the newest reply."""
         self._replied = 0
         """The part of `_raw` that the next report of usage covers."""
         self._output = False
@@ -100,7 +102,8 @@ class Tally:
         in `add`."""
         self._output, self._sent = tokens is not None, self.head + self._weight
         self._sent_text = self._text
-        self.add(tokens or 0, unread)
+        self._reply = tokens or 0
+        self.add(self._reply, unread)
         self._replied = self._raw
 
     def begin_anew(self) -> None:
@@ -115,7 +118,8 @@ class Tally:
 
     def report(self, event: UsageReported) -> None:
         """The server has counted the prompt of the newest reply."""
-        known = self._edited or event.billed is not None
+        searched = event.usage.searches + event.usage.fetches > 0  # what came back is in no count yet
+        known = self._edited or (event.billed is not None and not searched)
         sent = self.head + self._weight if event.stopped else self._sent
         if not known and not event.stopped and self._is_cut(event.usage.prompt):
             return  # nothing is to be learned from it
@@ -129,8 +133,8 @@ class Tally:
             if event.stopped:  # what came of the reply is not in the messages yet
                 self._base, self._raw = event.usage.prompt, 0
             else:
-                self._base = event.usage.total if self._output else event.usage.prompt
-                self._raw -= self._replied
+                self._base = event.usage.total if self._output and not searched else event.usage.prompt
+                self._raw -= self._replied - (self._reply if searched else 0)
             self._replied, self._scaled = 0, False
             messages = sent - self.head
             if not known and (self._lightest is None or messages < self._lightest.estimated):

@@ -19,6 +19,7 @@ from typing import Any
 import msgspec
 
 from ipyagent.journal.events import Block, Usage
+from ipyagent.journal.server_tools import CALL, is_result
 
 _WORDS = re.compile(r"[A-Za-z]+")
 _CAPITALS = re.compile(r"[A-Z]{2,}")
@@ -51,6 +52,11 @@ BLOCK_OVERHEAD = 4
 against the practice server's counts, small against any text."""
 IMAGE_PIXELS_PER_TOKEN = 750
 """From the provider's documentation of image input."""
+SEALED = 4
+"""Characters of `encrypted_content` for a token of the text in it: base64 of three bytes each, and three bytes of
+English a token; ten results of a search come to some 8,000 tokens in the provider's documentation."""
+PAGE_BYTES = 4
+"""Bytes of a fetched PDF for a token, as the provider's documentation of web fetch puts it."""
 UNKNOWN_IMAGE = 1_600
 """Tokens of an image whose size cannot be read: the largest that is not scaled down."""
 
@@ -177,9 +183,27 @@ def estimate_block(block: Block) -> int:
         if isinstance(content, list | tuple):
             return 3 * BLOCK_OVERHEAD + estimate_blocks(content)
         return 3 * BLOCK_OVERHEAD + estimate_text(str(content))
-    if kind == "tool_use":
+    if kind in ("tool_use", CALL):
         return 3 * BLOCK_OVERHEAD + estimate_text(json.dumps(block.get("input"), ensure_ascii=False))
+    if is_result(block):
+        return 3 * BLOCK_OVERHEAD + _estimate_web(block.get("content"))
     return BLOCK_OVERHEAD + estimate_text(json.dumps(block, ensure_ascii=False))
+
+
+def _estimate_web(content: Any) -> int:
+    """Tokens of what a web search or fetch gave."""
+    tokens = 0
+    for page in content if isinstance(content, list) else [content]:
+        if isinstance(page, Mapping):
+            document = page.get("content")
+            source = document.get("source") if isinstance(document, Mapping) else None
+            data = str(source.get("data") or "") if isinstance(source, Mapping) else ""
+            is_text = isinstance(source, Mapping) and source.get("type") == "text"
+            tokens += estimate_text(data) if is_text else len(data) * 3 // 4 // PAGE_BYTES
+            tokens += len(str(page.get("encrypted_content") or "")) // SEALED
+            told = (page.get(key) for key in ("title", "url", "page_age", "error_code"))
+            tokens += 2 * BLOCK_OVERHEAD + estimate_text(" ".join(str(each) for each in told if each))
+    return tokens
 
 
 def estimate_blocks(blocks: Iterable[Block]) -> int:

@@ -127,7 +127,8 @@ async def _receive(session: Session, request: Request, count: Count) -> Reply:
                         pieces.add("thinking", event.text)
                     case ToolDelta():
                         pieces.flush(last=True)
-                        session.show_phase(f"writing a {event.name} call ({event.chars:,} characters)")
+                        writing = f"writing a {event.name} call ({event.chars:,} characters)"
+                        session.show_phase(f"{event.name} at the provider" if event.server else writing)
                     case Waiting():
                         session.record(Retrying(reason=event.reason, seconds=event.seconds, attempt=event.attempt))
                         session.show_phase(f"busy, trying again in {event.seconds:.0f} s, Stop to give up")
@@ -158,7 +159,8 @@ def _keep(session: Session, reply: Reply, *, predicted: int, raw: int) -> Reply:
         _report(session, UsageReported(usage=reply.usage, cost=cost, predicted=predicted, raw=raw, billed=billed))
         if session.view.ceiling not in (0, before):
             _heed_cuts(session, reply.usage.prompt, predicted)
-        if (broken := session.watch.answered(reply.usage, reply.miss, compacted=bool(reply.parts))) is not None:
+        compacted = bool(reply.parts) and not reply.usage.searches + reply.usage.fetches
+        if (broken := session.watch.answered(reply.usage, reply.miss, compacted=compacted)) is not None:
             session.record(broken)
     # what was said is what is done: calls run as they were given, secrets and all
     return msgspec.structs.replace(reply, said=msgspec.structs.replace(made, blocks=blocks), invalid=invalid)

@@ -81,13 +81,16 @@ class Totals(msgspec.Struct):
     cost: float | None = 0.0
     written_1h: int = 0
     """The part of `written` that was written for one hour."""
+    searches: int = 0
+    fetches: int = 0
+    """Web searches and pages fetched by the provider."""
 
     @property
     def usage(self) -> Usage:
         """The tokens, as of one response."""
         return Usage(
             input=self.uncached, cache_read=self.read, cache_write=self.written, cache_write_1h=self.written_1h,
-            output=self.output,
+            output=self.output, searches=self.searches, fetches=self.fetches,
         )  # fmt: skip
 
     @property
@@ -109,6 +112,8 @@ class Totals(msgspec.Struct):
         self.uncached += usage.input
         self.output += usage.output
         self.written_1h += usage.cache_write_1h
+        self.searches += usage.searches
+        self.fetches += usage.fetches
         self.cost = None if cost is None or self.cost is None else self.cost + cost
 
 

@@ -21,6 +21,7 @@ class Meter:
     def __init__(self) -> None:
         self._began: Usage | None = None
         self._texts: list[str] = []
+        self._searches = 0
         self._calls = [0]
         """Characters of the calls, the one that is being written last."""
 
@@ -31,10 +32,11 @@ class Meter:
         """The next event of the stream."""
         match event:
             case Began(usage):
-                self._began, self._texts, self._calls = usage, [], [0]
+                self._began, self._texts, self._calls, self._searches = usage, [], [0], 0
             case TextDelta(text) | ThinkingDelta(text):
                 self._texts.append(text)
-            case ToolDelta(_, chars):
+            case ToolDelta(name, chars, server, begins):
+                self._searches += server and begins and name == "web_search"
                 if chars < self._calls[-1]:
                     self._calls.append(0)
                 self._calls[-1] = chars
@@ -47,4 +49,5 @@ class Meter:
         if self._began is None:
             return None
         wrote = estimate_text("".join(self._texts)) + sum(self._calls) // CHARS
-        return msgspec.structs.replace(self._began, output=max(self._began.output, wrote))
+        output, searches = max(self._began.output, wrote), max(self._began.searches, self._searches)
+        return msgspec.structs.replace(self._began, output=output, searches=searches)

@@ -29,6 +29,7 @@ from ipyagent.journal.events import (
     ToolReturned,
     UserSaid,
 )
+from ipyagent.journal.server_tools import is_result
 from ipyagent.journal.tokens import estimate_blocks, estimate_text
 from ipyagent.redaction import Redactor
 
@@ -36,6 +37,7 @@ E = TypeVar("E", bound=Event)
 
 _WORDS = ("text", "why", "message", "title", "pattern", "note", "words", "reason", "task", "said", "summary", "danger")
 """Fields of events that hold somebody's words."""
+_CITED = ("cited_text", "title", "document_title", "url")
 _AS_THEY_ARE = (UserSaid, PermissionAnswered, PromptRendered, SessionStarted, Streamed, MessageReceived)
 """The user's own words, a head that is compared with the bytes that were sent, and what is redacted before it is put
 together (`redaction.Stream`, `children.letters`)."""
@@ -89,15 +91,47 @@ def without_secrets(blocks: Iterable[Block], redact: Redactor) -> tuple[Block, .
 def _block(block: Block, redact: Redactor) -> Block:
     match block.get("type"):
         case "text" if isinstance(block.get("text"), str):
-            return {**block, "text": redact(block["text"])}
-        case "tool_use":
+            made = {**block, "text": redact(block["text"])}
+            if isinstance(cited := block.get("citations"), list):
+                made["citations"] = [_cited(each, redact) for each in cited]
+            return made
+        case "tool_use" | "server_tool_use":
             return {**block, "input": values_without(block.get("input"), redact)}
         case "tool_result" if isinstance(block.get("content"), str):
             return {**block, "content": redact(block["content"])}
         case "tool_result" if isinstance(block.get("content"), list):
             return {**block, "content": [_block(each, redact) for each in block["content"]]}
+        case _ if is_result(block):
+            return {**block, "content": _readable(block.get("content"), redact)}
         case _:
             return block
+
+
+def _cited(citation: Any, redact: Redactor) -> Any:
+    if not isinstance(citation, dict):
+        return citation
+    words = {key: redact(value) for key, value in citation.items() if key in _CITED and isinstance(value, str)}
+    return {**citation, **words}
+
+
+def _readable(content: Any, redact: Redactor) -> Any:
+    """What a web search or fetch gave, redacted where it can be read; what the provider sealed stays as it came."""
+    match content:
+        case list():
+            return [_readable(each, redact) for each in content]
+        case dict():
+            made = dict(content)
+            for key in ("title", "url"):
+                if isinstance(made.get(key), str):
+                    made[key] = redact(made[key])
+            if isinstance(made.get("content"), dict):
+                made["content"] = _readable(made["content"], redact)
+            source = made.get("source")
+            if isinstance(source, dict) and source.get("type") == "text" and isinstance(source.get("data"), str):
+                made["source"] = {**source, "data": redact(source["data"])}
+            return made
+        case _:
+            return content
 
 
 def values_without(value: Any, redact: Redactor, name: str = "") -> Any:

@@ -32,6 +32,7 @@ from ipyagent.journal.events import (
     Usage,
     UserSaid,
 )
+from ipyagent.journal.server_tools import searches_in
 from ipyagent.journal.tokens import estimate_text
 
 PURPOSE = "extraction"
@@ -319,6 +320,7 @@ def transcript(
                 leaving, calls = event.id in out, 0
                 lines += [f'<user turn="{number}">', _closed(event.text, "user"), "</user>"]
             case AssistantSaid():
+                lines += [f"- {_line(words, line_chars)}" for words in searches_in(event.blocks)]
                 said = "\n".join(str(each.get("text", "")) for each in event.blocks if each.get("type") == "text")
                 if said.strip():
                     lines += ["<agent>", _closed(_short(said.strip(), answer_chars), "agent"), "</agent>"]

@@ -21,6 +21,7 @@ import msgspec
 from ipyagent.errors import MemoryRefused
 from ipyagent.headers import read_headed
 from ipyagent.journal.events import (
+    AssistantSaid,
     Event,
     MessageReceived,
     PermissionAnswered,
@@ -28,6 +29,7 @@ from ipyagent.journal.events import (
     ToolReturned,
     UserSaid,
 )
+from ipyagent.journal.server_tools import texts_of
 from ipyagent.memory.concepts import Passages, bare, dates, is_idea, shared, weighty
 from ipyagent.memory.quotation import NEGATIONS, Evidence, Quote, Typed, Words, is_negated, tokens
 from ipyagent.memory.texts import described
@@ -251,6 +253,8 @@ class Ground:
                 self.say(event.reason)
             case ToolReturned() if event.name != "memory":
                 self.take(event.blocks)
+            case AssistantSaid():  # what a search or a page says is a stranger's
+                self.tell(*(text for block in event.blocks for text in texts_of(block)))
             case MessageReceived():
                 self.tell(event.text)
             case _:

@@ -30,6 +30,7 @@ from ipyagent.journal.events import (
     UserSaid,
 )
 from ipyagent.journal.journal import TRANSCRIPT, read_events
+from ipyagent.journal.server_tools import searches_in
 from ipyagent.memory.fulltext import SUFFIXES
 from ipyagent.memory.quotation import Typed, tokens
 from ipyagent.memory.words import content_words, words
@@ -266,6 +267,8 @@ def _passages(events: Iterator[Event]) -> Iterator[tuple[int, float, str, str]]:
                 text = "\n".join(str(block["text"]) for block in event.blocks if block.get("type") == "text")
                 if text.strip():
                     yield turn, event.at, "agent", text[:MOST_TEXT]
+                for words in searches_in(event.blocks):
+                    yield turn, event.at, "web", words[:MOST_RESULT]
             case ToolCalled():
                 text = "\n".join(str(value) for value in event.input.values() if isinstance(value, str))
                 if text.strip():

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from ipyagent.journal.protocols import ModelInfo, Request
+from ipyagent.model.server_tools import VERSIONS, has_them, refused_in
 
 DEFAULT_WINDOW = 200_000
 DEFAULT_OUTPUT = 32_000
@@ -113,6 +114,9 @@ class Capabilities:
         if 0 < limit < asked:
             self._output[endpoint, model] = limit
             return True
+        if missing := refused_in(lowered, sent.get("tools") or (), self.lacking(endpoint, model)):
+            self.lacks(endpoint, missing, model)
+            return True
         if "signature" in lowered or ("messages." in lowered.split(":")[0] and "cache_control" not in lowered):
             return False  # about the conversation, not about the server
         if not _LACKS.search(lowered):
@@ -196,5 +200,6 @@ def resolve(
         images=told.images if told is not None else True,
         edits=told is not None and told.edits,
         compaction=told is not None and told.compaction,
+        server_tools=told.server_tools if told is not None and known else tuple(VERSIONS) if has_them(name) else (),
         source=source or "default",
     )

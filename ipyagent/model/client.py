@@ -34,6 +34,7 @@ from ipyagent.model.failures import (
 from ipyagent.model.models_api import ModelsApi
 from ipyagent.model.reading import Reading, events_of
 from ipyagent.model.request_body import body_of, has_marks
+from ipyagent.model.server_tools import is_declared, version_of
 from ipyagent.redaction import without_keys
 
 if TYPE_CHECKING:
@@ -215,7 +216,9 @@ class AnthropicModel:
         import httpx2
 
         began, reading = time.monotonic(), Reading()
-        stream = await self._open(request)
+        stream, without = await self._open(request)
+        for told in without:
+            yield Waiting(told, 0.0, 1)
         broken = "" if _may_answer(stream) else f"{self.shown} does not answer as a Messages API server"
         async with stream, aclosing(self._raw(stream)) as raws:
             try:
@@ -301,10 +304,12 @@ class AnthropicModel:
             raise problem
         return f"the server broke off: {text}"
 
-    async def _open(self, request: Request) -> Any:
-        """The open stream; leaves out what the endpoint lacks, finding it out on the way."""
+    async def _open(self, request: Request) -> tuple[Any, list[str]]:
+        """The open stream; leaves out what the endpoint lacks, finding it out on the way. With it a line for each tool
+        of the provider's that turned out to be missing."""
         import anthropic
 
+        without: list[str] = []
         while True:
             lacking = self.lacking(request.model)
             info = self._infos.get(request.model) or await self.info(request.model)
@@ -317,13 +322,17 @@ class AnthropicModel:
                 betas=str(self.client.default_headers.get("anthropic-beta") or ""),
             )
             try:
-                return await self.client.messages.create(**body)
+                return await self.client.messages.create(**body), without
             except anthropic.APIStatusError as problem:
                 refusal = self._read(problem)
                 sent = {**body, **body.get("extra_body", {})} | ({"cache_control": ()} if has_marks(body) else {})
                 if refusal.status in (400, 422) and self.capabilities.learn(
                     self._address, request.model, refusal.message, sent
                 ):
+                    for name in {str(tool["name"]) for tool in body.get("tools", ()) if is_declared(tool)}:
+                        if not version_of(name, self.lacking(request.model)):
+                            words = " ".join(refusal.message.split())[:200]
+                            without.append(f"the server does not run {name} ({words}): going on without it")
                     self._resolve(request.model)  # with the window that it has
                     continue
                 self._resolve(request.model)

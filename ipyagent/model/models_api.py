@@ -15,6 +15,7 @@ from ipyagent.journal.protocols import ModelInfo
 from ipyagent.model.capabilities import DEFAULT_WINDOW, LEAST_WINDOW, MODELS_API, Capabilities
 from ipyagent.model.compaction import COMPACT_EDIT
 from ipyagent.model.prices import told_prices
+from ipyagent.model.server_tools import VERSIONS
 
 if TYPE_CHECKING:
     import anthropic
@@ -227,6 +228,10 @@ def info_told(model: str, told: dict[str, Any]) -> ModelInfo:
     edits = can("context_management") and isinstance(clearing, dict) and bool(clearing.get("supported"))
     told_edit = managed.get(COMPACT_EDIT) if isinstance(managed, dict) else None
     compacts = bool(told_edit.get("supported")) if isinstance(told_edit, dict) else False
+    runs = able.get("server_tools")
+    search = runs.get("web_search") if isinstance(runs, dict) else None
+    # the Models API tells of searching alone; what can search can fetch
+    searches = bool(search.get("supported")) if isinstance(search, dict) else False
     provider = of("top_provider")
     # Anthropic's name for it, vLLM's and SGLang's, llama.cpp's, OpenRouter's
     sizes = (
@@ -247,6 +252,7 @@ def info_told(model: str, told: dict[str, Any]) -> ModelInfo:
         images=can("image_input") if able else True,
         edits=edits,
         compaction=compacts,
+        server_tools=tuple(VERSIONS) if searches else (),
         source=MODELS_API if able or window else "",
     )
 

@@ -57,6 +57,8 @@ DEAREST = Price(
 )
 """Counts against limits for a model whose price is not known: no limit may be off for want of a price."""
 
+SEARCH = 0.01
+"""Dollars a web search: $10 for 1,000, whatever the model; a page that is fetched costs its tokens alone."""
 LESSON_MODEL = "claude-sonnet-5-5"
 """The practice model costs nothing; lessons say what this one would have cost."""
 
@@ -149,7 +151,7 @@ def _dollars(price: Price, usage: Usage) -> float:
     write_5m, write_1h = _writes(price, per_input)
     cached = read * usage.cache_read + write_5m * (usage.cache_write - usage.cache_write_1h)
     cached += write_1h * usage.cache_write_1h
-    return (usage.input * per_input + cached + usage.output * per_output) / 1e6
+    return (usage.input * per_input + cached + usage.output * per_output) / 1e6 + SEARCH * usage.searches
 
 
 def _writes(price: Price, unit: float) -> tuple[float, float]:

@@ -13,9 +13,12 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+import msgspec
+
 from ipyagent.journal.admission import known_block
 from ipyagent.journal.events import AssistantSaid, Block, Usage
 from ipyagent.journal.protocols import Began, ModelEvent, Reply, TextDelta, ThinkingDelta, ToolDelta
+from ipyagent.journal.server_tools import CALL
 
 CUT_BY_LIMIT = (
     "The call was cut off by the output limit before it was complete, so it was not run. "
@@ -38,7 +41,7 @@ KINDS = {
     "compaction_delta": "compaction",
 }
 """The kind of block that a piece belongs to."""
-CALLS = ("tool_use", "server_tool_use", "mcp_tool_use")
+CALLS = ("tool_use", CALL, "mcp_tool_use")
 REASONS = {"stop": "end_turn", "length": "max_tokens", "tool_calls": "tool_use"}
 """Stop reasons of another API that gateways leave as they are."""
 TWICE = 20
@@ -64,6 +67,8 @@ class Reading:
         self.miss = ""
         self._applied: tuple[dict[str, Any], ...] = ()
         self._usage: dict[str, Any] = {}
+        self._first: dict[str, Any] = {}
+        """What was counted when the reply began."""
         self._iterations: list[dict[str, Any]] = []
         self._blocks: dict[int, Block] = {}
         """By a number of our own, in the order in which they began."""
@@ -86,13 +91,14 @@ class Reading:
             message = message if isinstance(message, dict) else {}
             self.message_id, self.model = _text(message.get("id")), _text(message.get("model"))
             self._usage.update(_counts(message.get("usage")))
+            self._first = dict(self._usage)
             self.miss = _miss(message.get("diagnostics"))
             yield Began(self.usage() or Usage())
         elif kind == "content_block_start":
             block = event.get("content_block")
             key = self._begin(self._index_of(event, new=True), dict(block) if isinstance(block, dict) else {})
             if self._blocks[key].get("type") in CALLS:
-                yield ToolDelta(self._blocks[key]["name"], 0)
+                yield ToolDelta(self._blocks[key]["name"], 0, self._blocks[key]["type"] == CALL, begins=True)
         elif kind == "content_block_delta":
             delta = event.get("delta")
             yield from self._delta(self._index_of(event), delta if isinstance(delta, dict) else {})
@@ -185,7 +191,7 @@ class Reading:
                 piece = json.dumps(given) if isinstance(given, dict) else _text(given)
                 self._json.setdefault(key, []).append(piece)
                 self._json_chars[key] = self._json_chars.get(key, 0) + len(piece)
-                yield ToolDelta(_text(block.get("name")), self._json_chars[key])
+                yield ToolDelta(_text(block.get("name")), self._json_chars[key], block.get("type") == CALL)
             case "citations_delta":
                 cited = block.get("citations")
                 if isinstance(delta.get("citation"), dict):
@@ -298,10 +304,19 @@ class Reading:
             seconds=round(seconds, 3),
         )
         invalid = {kept[index]["id"]: problem for index, problem in self._invalid.items() if index in kept}
+        usage, parts = self.usage(), self.parts()
+        if usage is not None and usage.searches + usage.fetches and not parts and self._first:
+            # behind each result the prompt was read again, and all of it is in the sum
+            first = _usage({**self._first, "output_tokens": 0})
+            if 0 < first.prompt <= usage.prompt:
+                parts = (usage,)
+                usage = msgspec.structs.replace(
+                    first, output=usage.output, searches=usage.searches, fetches=usage.fetches
+                )
         return Reply(
             said=said,
-            usage=self.usage(),
-            parts=self.parts(),
+            usage=usage,
+            parts=parts,
             broken=broken,
             details=self.details,
             invalid=invalid,
@@ -390,13 +405,16 @@ def _usage(count: dict[str, int]) -> Usage:
         cache_write=count.get("cache_creation_input_tokens", 0),
         cache_write_1h=count.get("ephemeral_1h_input_tokens", 0),
         output=count.get("output_tokens", 0),
+        searches=count.get("web_search_requests", 0),
+        fetches=count.get("web_fetch_requests", 0),
     )
 
 
 def _counts(usage: Any) -> dict[str, int]:
-    """The integer counts of a usage object, the hour-long writes lifted up; nulls left out."""
+    """The integer counts of a usage object, hour-long writes and searches lifted up; nulls left out."""
     if not isinstance(usage, dict):
         return {}
-    written = usage.get("cache_creation")
-    flat = {**usage, **(written if isinstance(written, dict) else {})}
+    flat = dict(usage)
+    for inner in (usage.get("cache_creation"), usage.get("server_tool_use")):
+        flat.update(inner if isinstance(inner, dict) else {})
     return {key: value for key, value in flat.items() if type(value) is int and 0 <= value <= MOST_TOKENS}

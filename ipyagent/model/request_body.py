@@ -6,8 +6,10 @@ from collections.abc import Container
 from typing import Any
 
 from ipyagent.journal.protocols import ModelInfo, Request
+from ipyagent.journal.server_tools import as_text
 from ipyagent.model.capabilities import DIAGNOSIS_BETA, EDITS_BETA, LONG_BETA, split_suffix, without_marks
 from ipyagent.model.compaction import compaction_betas, summaries_as_text
+from ipyagent.model.server_tools import offered
 
 
 def body_of(
@@ -25,8 +27,8 @@ def body_of(
     }
     if request.system:
         body["system"] = request.system
-    if request.tools:
-        body["tools"] = request.tools
+    if tools := offered(request.tools, info, lacking):
+        body["tools"] = tools
     if info.thinking and thinking and request.thinking and "thinking" not in lacking:
         body["thinking"] = {"type": "adaptive", "display": "summarized"}
     if request.effort and info.effort and "output_config" not in lacking:
@@ -48,6 +50,8 @@ def body_of(
         asked += compaction_betas(body)
     else:  # another model, another server: what was summarised is told as text
         body["messages"] = summaries_as_text(request.messages)
+    if not info.server_tools:
+        body["messages"] = as_text(body["messages"])
     if split_suffix(request.model)[1] and info.source == "[1m] suffix":
         asked.append(LONG_BETA)
     if asked:

@@ -3,6 +3,7 @@
 Adjacent messages of one role are one turn. The first turn is the user's. A turn of role `system` follows a user turn
 and never stands between tool calls and their results. Every tool call is answered in the user turn right after it,
 results first, once each; no result without its call; no call id twice. A `compaction` block may begin the conversation.
+Of searches at the server `web` says the like.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from ipyagent.practice import web
 from ipyagent.practice.models import ModelCard
 from ipyagent.practice.refusal import Refused
 from ipyagent.practice.rules import check_mark
@@ -34,11 +36,17 @@ BLOCKS: Final[Mapping[str, frozenset[str]]] = {
     "redacted_thinking": _fields("data"),
     "compaction": _fields("content encrypted_content signature tool_changes cache_control"),
     "tool_use": _fields("id name input cache_control caller toolset_name"),
+    "server_tool_use": _fields("id name input cache_control caller"),
+    "web_search_tool_result": _fields("tool_use_id content cache_control caller"),
+    "web_fetch_tool_result": _fields("tool_use_id content cache_control caller"),
     "tool_result": _fields("tool_use_id content is_error cache_control toolset_name"),
 }
 ALLOWED: Final[Mapping[str, frozenset[str]]] = {
     "user": frozenset({"text", "image", "document", "search_result", "tool_result", "compaction"}),
-    "assistant": frozenset({"text", "thinking", "redacted_thinking", "tool_use", "compaction"}),
+    "assistant": frozenset({
+        "text", "thinking", "redacted_thinking", "tool_use", "compaction",
+        "server_tool_use", "web_search_tool_result", "web_fetch_tool_result",
+    }),
     "system": frozenset({"text"}),
     "tool_result": frozenset({"text", "image", "document", "search_result"}),
 }
@@ -66,6 +74,7 @@ def check_conversation(messages: Any, card: ModelCard) -> None:
     turns = _turns(messages, card)
     _check_roles(turns, card)
     _check_calls(turns)
+    web.check_pairs(turns)
 
 
 def check_end(messages: Sequence[Mapping[str, Any]], card: ModelCard, was_paused: bool) -> None:
@@ -136,6 +145,10 @@ def _check_block(block: Any, where: str, path: str) -> None:
     match kind:
         case "text":
             _check_text(block, path)
+            if where == "assistant":
+                web.check_citations(block, path)
+        case "server_tool_use" | "web_search_tool_result" | "web_fetch_tool_result":
+            web.check_block(block, path)
         case "thinking":
             if not isinstance(block.get("thinking"), str) or not isinstance(block.get("signature"), str):
                 raise Refused(f"{path}.thinking: `thinking` and `signature` are required")

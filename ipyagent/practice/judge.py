@@ -24,11 +24,12 @@ from ipyagent.practice.rules import check_parameters
 from ipyagent.practice.summary_block import THRESHOLD, check_blocks
 from ipyagent.practice.thinking import Thoughts
 from ipyagent.practice.tokens import BLOCK, count_text, cut_text
+from ipyagent.practice.web import Playing, is_result, waiting_in
 
 ABILITIES: Final = frozenset(
     {
         "caching", "models", "count_tokens", "thinking", "images", "output_config", "diagnostics",
-        "system_messages", "context_management", "compaction", "batches",
+        "system_messages", "context_management", "compaction", "batches", "server_tools",
     }
 )
 
@@ -161,6 +162,9 @@ class Judge:
         alone = summary is not None and summary.alone
         reply = reply if alone else self._shaped(accepted, reply)
         blocks: list[dict[str, Any]] = [dict(block) for block in reply.content]
+        playing = Playing(body, prompt.chain[-1])
+        if not alone:
+            blocks, reply = playing.play(blocks, waiting_in(body["messages"]), reply)
         for i, block in enumerate(blocks):
             if block["type"] == "tool_use" and not block.get("id"):
                 seed = prompt.chain[-1] + f"{card.id} {i} {block['name']}".encode()
@@ -169,11 +173,17 @@ class Judge:
             self.thoughts.sign_reply(prompt, card, blocks, self.reader, reply.stop_reason == "pause_turn")
         usage: dict[str, Any] = dict(NO_USAGE) if alone else self._usage(accepted)
         if not alone:
-            usage["output_tokens"] = sum(self._cost(block, raw) for block, raw in _with_raw(blocks, reply))
+            mine = [(block, raw) for block, raw in _with_raw(blocks, reply) if not is_result(block)]
+            usage["output_tokens"] = sum(self._cost(block, raw) for block, raw in mine)
+        if playing.ran:
+            reply = replace(reply, began=usage)
+            usage = {**usage, "server_tool_use": dict(playing.counts)}
+            usage["input_tokens"] += self._read_again(accepted, blocks)
         usage.update(reply.usage or {})
         if accepted.counts or summary is not None:
-            mine = [] if alone else [{"type": "message", **{k: v for k, v in usage.items() if k != "service_tier"}}]
-            usage["iterations"] = [*([summary.cost] if summary is not None else []), *mine]
+            told = {k: v for k, v in usage.items() if k not in ("service_tier", "server_tool_use")}
+            own = [] if alone else [{"type": "message", **told}]
+            usage["iterations"] = [*([summary.cost] if summary is not None else []), *own]
         if summary is not None and summary.block is not None and not alone:
             blocks.insert(0, dict(summary.block))
             reply = replace(reply, raw_inputs=tuple((i + 1, raw) for i, raw in reply.raw_inputs))
@@ -211,8 +221,8 @@ class Judge:
         card = self.cards.get(model)
         if card is not None and card.lifecycle != "retired":
             if "system_messages" in self.without and card.system_messages:
-                return replace(card, system_messages=False)
-            return card
+                card = replace(card, system_messages=False)
+            return replace(card, web=()) if "server_tools" in self.without else card
         if self.any_model:
             return replace(self.cards[PRACTICE], id=model)
         raise Refused(f"model: {model}", 404)
@@ -260,6 +270,14 @@ class Judge:
         return replace(
             reply, content=tuple(content), raw_inputs=tuple(kept_raw), stop_reason=stop, stop_sequence=sequence
         )
+
+    def _read_again(self, accepted: Accepted, blocks: list[dict[str, Any]]) -> int:
+        """Tokens of the prompts that the model read behind each result of the server's own tools."""
+        total, upto = 0, accepted.read.tokens
+        for block in blocks:
+            upto += self._cost(block, None)
+            total += upto if is_result(block) else 0
+        return total
 
     def _cost(self, block: Mapping[str, Any], raw: str | None) -> int:
         if raw is not None:

@@ -10,6 +10,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from ipyagent.practice.web import BASIC, FETCH, SEARCH
+
 EFFORTS = ("low", "medium", "high", "xhigh", "max")
 PRACTICE = "practice"
 
@@ -20,7 +22,8 @@ class ModelCard:
 
     `bound`: its thinking blocks are bound to what was before them, and tools cannot be forced. `prefill`: a final
     assistant message is accepted. `thinking`: accepted values of `thinking.type`. `system_messages`: the
-    conversation may hold messages of role `system`. `manages`: edits and summarises prompts on the server.
+    conversation may hold messages of role `system`. `manages`: edits and summarises prompts on the server. `web`: the
+    versions of web search and web fetch that it takes.
     """
 
     id: str
@@ -36,6 +39,7 @@ class ModelCard:
     lifecycle: str = "active"
     retires_at: str | None = None
     manages: bool = False
+    web: tuple[str, ...] = (*SEARCH, *FETCH)
 
     @property
     def compacts(self) -> bool:
@@ -52,6 +56,7 @@ class ModelCard:
         thinks = "thinking" not in without
         edits = self.manages and "context_management" not in without
         compacts = self.compacts and "compaction" not in without
+        web = bool(self.web) and "server_tools" not in without
 
         def can(yes: bool) -> dict[str, bool]:
             return {"supported": yes}
@@ -75,7 +80,7 @@ class ModelCard:
                 "image_input": can("images" not in without),
                 "pdf_input": can(True),
                 "structured_outputs": can("output_config" not in without),
-                "server_tools": {"supported": False, "code_execution": can(False), "web_search": can(False)},
+                "server_tools": {"supported": web, "code_execution": can(False), "web_search": can(web)},
                 "context_management": {
                     "supported": edits,
                     "clear_tool_uses_20250919": can(edits),
@@ -116,14 +121,14 @@ KNOWN: tuple[ModelCard, ...] = (
     ModelCard("claude-opus-4-7", "opus", _M, _OUT, 2_048, False, _OLD, system_messages=False),
     ModelCard("claude-opus-4-6", "opus", 200_000, _OUT, 4_096, False, _OLD, _LEVELS_4, system_messages=False),
     ModelCard("claude-sonnet-4-6", "sonnet", 200_000, 64_000, 1_024, False, _OLD, _LEVELS_4, system_messages=False),
-    ModelCard("claude-haiku-4-5", "haiku", 200_000, 64_000, 4_096, False, _OLDER, (), True, False),
+    ModelCard("claude-haiku-4-5", "haiku", 200_000, 64_000, 4_096, False, _OLDER, (), True, False, web=BASIC),
     ModelCard(
         "claude-sonnet-4-5", "sonnet", 200_000, 64_000, 1_024, False, _OLDER, (), True, False,
-        "deprecated", "2026-11-30T00:00:00Z",
+        "deprecated", "2026-11-30T00:00:00Z", web=BASIC,
     ),
     ModelCard(
         "claude-3-7-sonnet-20250219", "sonnet", 200_000, 64_000, 1_024, False, _OLDER, (), True, False,
-        "retired", "2026-02-19T00:00:00Z",
+        "retired", "2026-02-19T00:00:00Z", web=(),
     ),
 )
 

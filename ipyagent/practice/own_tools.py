@@ -28,7 +28,7 @@ def named(task: Task) -> str:
     and its like only."""
     asked = task.conversation.turn.words
     for name in task.conversation.tools:
-        if name in _OURS:
+        if name in _OURS or "type" in task.conversation.tools[name]:
             continue
         word = re.escape(name)
         if re.search(rf"`{word}`|\b(?:use|call|ask|run|with|用|调用)\s*(?:the (?:tool )?)?{word}\b", asked, re.I) or (

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from typing import Any, Final
 
+from ipyagent.practice import web
 from ipyagent.practice.images import Pictures
 from ipyagent.practice.summary_block import Anchor, anchor_of, is_void, standing
 from ipyagent.practice.tokens import BLOCK, MESSAGE, TOOLS, count_json, count_text, count_tool
@@ -183,12 +184,14 @@ class Reader:
                 return BLOCK + count_text(block["thinking"])
             case "compaction":
                 return BLOCK + count_text(block["content"] or "")
-            case "tool_use":
+            case "tool_use" | "server_tool_use":
                 return BLOCK + 8 + count_text(block["name"]) + count_json(block["input"])
             case "tool_result":
                 content = block.get("content") or ""
                 inner = count_text(content) if isinstance(content, str) else sum(map(self._count, content))
                 return BLOCK + 8 + inner
+            case "web_search_tool_result" | "web_fetch_tool_result":
+                return web.tokens(block)
             case "image" | "document":
                 return BLOCK + self.pictures.tokens(block)
             case _:
@@ -216,7 +219,7 @@ def _written(block: Mapping[str, Any]) -> bytes:
         block = {"type": "compaction", "content": block["content"]}
     if "cache_control" in block or None in block.values():
         block = {k: v for k, v in block.items() if k != "cache_control" and v is not None}
-    content = block.get("content")
+    content = block.get("content") if block.get("type") == "tool_result" else None
     if isinstance(content, list) and any("cache_control" in part for part in content):
         block = {**block, "content": [{k: v for k, v in p.items() if k != "cache_control"} for p in content]}
     return json.dumps(block, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass")

@@ -41,7 +41,8 @@ class Reply:
 
     `content`: blocks as the API answers them. `stop_reason`: as in the API. `usage`: numbers that replace
     the true ones (to act out a server that miscounts). `raw_inputs`: block index and the JSON text to send
-    for that tool call instead of its input (may be cut or invalid). `first_delay`, `delay`: seconds before
+    for that tool call instead of its input (may be cut or invalid). `began`: the numbers of `message_start`, where the
+    reply took more by its end (the server fills it in). `first_delay`, `delay`: seconds before
     the first event and between events. `chunk`: characters in a delta.
     """
 
@@ -51,6 +52,7 @@ class Reply:
     stop_details: Mapping[str, Any] | None = None
     usage: Mapping[str, Any] | None = None
     raw_inputs: tuple[tuple[int, str], ...] = ()
+    began: Mapping[str, Any] | None = None
     first_delay: float = 0.0
     delay: float = 0.0
     chunk: int = 12
@@ -139,6 +141,17 @@ def refusal(said: str = "", *, category: str | None = "cyber", explanation: str 
 def pause_turn(said: str, *, thinking: str | None = None) -> Reply:
     """A long turn that the client must send back as it is, to be continued."""
     return text(said, thinking=thinking, stop="pause_turn")
+
+
+def web(*wanted: Block, stop: str = "end_turn", thinking: str | None = None) -> Reply:
+    """A reply of blocks, among them calls of the server's own tools (`server_call`), which the server runs; a text
+    block's `cites` is the address of a page that it cites."""
+    return Reply((*_thought(thinking), *wanted), stop)
+
+
+def server_call(name: str, **input: Any) -> Block:
+    """A call of web_search (`query`) or web_fetch (`url`) for `web`."""
+    return {"type": "server_tool_use", "id": "", "name": name, "input": input, "caller": {"type": "direct"}}
 
 
 def wrong_usage(reply: Reply, **numbers: Any) -> Reply:

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from ipyagent.practice import betas as known
+from ipyagent.practice import web
 from ipyagent.practice.models import EFFORTS, ModelCard
 from ipyagent.practice.refusal import Refused
 
@@ -66,7 +67,7 @@ def check_parameters(body: Mapping[str, Any], card: ModelCard, betas: frozenset[
         raise Refused("stream: Input should be a valid boolean")
     check_mark(body.get("cache_control"), "cache_control")
     _check_system(body.get("system"))
-    names = _check_tools(body.get("tools"))
+    names = _check_tools(body.get("tools"), card)
     _check_thinking(body, card, betas)
     _check_choice(body, card, names)
     _check_output(body.get("output_config"), card)
@@ -144,7 +145,7 @@ def _check_system(system: Any) -> None:
         check_mark(block.get("cache_control"), f"{path}.cache_control")
 
 
-def _check_tools(tools: Any) -> set[str]:
+def _check_tools(tools: Any, card: ModelCard) -> set[str]:
     if tools is None:
         return set()
     if not isinstance(tools, list):
@@ -154,7 +155,10 @@ def _check_tools(tools: Any) -> set[str]:
         path = f"tools.{i}"
         if not isinstance(tool, dict):
             raise Refused(f"{path}: Input should be an object")
-        if extra := sorted(set(tool) - _TOOL_FIELDS):
+        runs_here = tool.get("type") in (*web.SEARCH, *web.FETCH)
+        if runs_here:
+            web.options_of(tool, path, card.web)
+        elif extra := sorted(set(tool) - _TOOL_FIELDS):
             raise Refused(f"{path}.{extra[0]}: Extra inputs are not permitted")
         name, kind = tool.get("name"), tool.get("type") or "custom"
         if not isinstance(name, str) or not _NAME.fullmatch(name):
@@ -166,6 +170,8 @@ def _check_tools(tools: Any) -> set[str]:
             _check_schema(tool.get("input_schema"), f"{path}.custom.input_schema")
             if not isinstance(tool.get("description", ""), str):
                 raise Refused(f"{path}.custom.description: Input should be a valid string")
+        elif runs_here:
+            pass
         elif not isinstance(kind, str) or kind not in CLIENT_TOOLS:
             raise Refused(f"{path}.type: tool type {kind!r} is unknown or runs on Anthropic's servers only")
         elif CLIENT_TOOLS[kind] != name:

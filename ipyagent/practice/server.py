@@ -71,7 +71,7 @@ class PracticeServer:
     `window`, `max_output`: tokens of the model `practice`; `min_cache`: its smallest cacheable prefix (512).
     `clock`: seconds, for cache lives. `without`: abilities to switch off (`caching`, `models`, `count_tokens`,
     `thinking`, `images`, `output_config`, `diagnostics`, `system_messages`, `context_management`, `compaction`,
-    `batches`).
+    `batches`, `server_tools`).
     `summarise`: writes the summaries of server compactions from a body (None: an extract of the conversation); they
     take nothing from the script. `least_trigger`: tokens, the smallest trigger of `compact_20260112`.
     `refuse_unknown`: request fields answered with 400 "Extra inputs are not permitted". `any_model`: take unknown

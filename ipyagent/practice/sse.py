@@ -45,7 +45,7 @@ def frames(message: Mapping[str, Any], reply: Reply) -> list[bytes]:
     begun = {**message, "content": [], "stop_reason": None, "stop_sequence": None, "stop_details": None}
     if "context_management" in message:
         begun["context_management"] = None  # what was done comes at the end
-    begun["usage"] = {**usage, "output_tokens": min(1, usage["output_tokens"])}
+    begun["usage"] = {**(reply.began or usage), "output_tokens": min(1, usage["output_tokens"])}
     sent = [frame("message_start", {"message": begun}), frame("ping", {})]
     raw_inputs = dict(reply.raw_inputs)
     for i, block in enumerate(message["content"]):
@@ -65,12 +65,15 @@ def _deltas(block: Mapping[str, Any], chunk: int, raw: str | None) -> tuple[dict
     match block["type"]:
         case "text":
             said = [{"type": "text_delta", "text": part} for part in _parts(block["text"], chunk)]
-            return {"type": "text", "text": ""}, said
+            if "citations" not in block:
+                return {"type": "text", "text": ""}, said
+            cited = [{"type": "citations_delta", "citation": each} for each in block["citations"]]
+            return {"type": "text", "text": "", "citations": []}, [*cited, *said]
         case "thinking":
             thought = [{"type": "thinking_delta", "thinking": part} for part in _parts(block["thinking"], chunk)]
             thought.append({"type": "signature_delta", "signature": block["signature"]})
             return {"type": "thinking", "thinking": "", "signature": ""}, thought
-        case "tool_use":
+        case "tool_use" | "server_tool_use":
             written = json.dumps(block["input"], ensure_ascii=False) if raw is None else raw
             parts = ["", *_parts(written, chunk)]
             return {**block, "input": {}}, [{"type": "input_json_delta", "partial_json": part} for part in parts]

@@ -32,6 +32,7 @@ from . import (
     skilling,
     tables,
     talk,
+    web,
 )
 from .conditions import Filter
 from .conversation import Conversation, read
@@ -98,6 +99,11 @@ def answer(body: Mapping[str, Any]) -> Reply:
     task = Task(conversation, conversation.turn.chinese, known(conversation))
     if is_lesson(conversation.turn.asked):
         return _reply(task, _next_act(_lesson(task), conversation), "Rule: lesson.")
+    if (searched := web.asked_for(conversation.turn.words, conversation.tools)) and not conversation.turn.steps:
+        mark = "" if conversation.introduced else task.say(MARK_EN, MARK_ZH)
+        thought = [{"type": "thinking", "thinking": "Rule: web.", "signature": ""}] if conversation.thinks else []
+        said = [{"type": "text", "text": f"\n\n{mark}"}] if mark else []
+        return replace(searched, content=(*thought, *searched.content, *said))
     wanted = ask(conversation.turns)
     recipe = _recipe(task, wanted) if name is None else _handed(task, wanted, name)
     return _reply(task, _next_act(recipe, conversation), f"Rule: {wanted.kind}.")

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from ipyagent.journal.events import Block
+from ipyagent.journal.server_tools import CALL, in_words, is_result
 
 
 class Row(msgspec.Struct, frozen=True):
@@ -71,6 +72,8 @@ def _block_text(block: Block, chars: int) -> str:
     if kind == "tool_result":
         inner = "\n".join(_block_text(part, chars) for part in block["content"])
         return f"[{'error' if block.get('is_error') else 'result'}] {inner}"
+    if kind == CALL or is_result(block):
+        return _cut(in_words(block), chars)
     return f"[{kind}]"
 
 

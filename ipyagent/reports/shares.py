@@ -8,6 +8,7 @@ import re
 from typing import Any
 
 from ipyagent.journal.events import Block
+from ipyagent.journal.server_tools import CALL, is_result
 from ipyagent.journal.tokens import estimate_block, estimate_text
 from ipyagent.journal.view import View
 from ipyagent.journal.weights import summary_in
@@ -133,8 +134,10 @@ def _sources_of(role: str, block: Block) -> list[tuple[str, int]]:
         return [("images", tokens)]
     if kind in ("thinking", "redacted_thinking"):
         return [("thinking", tokens)]
-    if kind == "tool_use":
+    if kind in ("tool_use", CALL):
         return [("tool calls", tokens)]
+    if is_result(block):
+        return [("tool results", tokens)]
     if kind == "tool_result":
         images = sum(estimate_block(inner) for inner in block["content"] if inner["type"] == "image")
         first = next((str(inner.get("text", "")) for inner in block["content"] if inner["type"] == "text"), "")

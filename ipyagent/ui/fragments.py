@@ -26,6 +26,7 @@ from ipyagent.ui.items import (
     PlanItem,
     QuestionItem,
     SavedItem,
+    SourcesItem,
     TextItem,
     ThinkingItem,
     ToolItem,
@@ -37,6 +38,7 @@ from ipyagent.ui.memory_chips import Deed, recalled_html, saved_html
 from ipyagent.ui.messages import message_html
 from ipyagent.ui.meter import duration, thousands
 from ipyagent.ui.plan import plan_html
+from ipyagent.ui.web import pages_html
 
 FULL = (
     "margin:4px 0;padding:6px 10px;background:rgba(128,128,128,.06);"
@@ -113,6 +115,8 @@ def item_html(item: Item, look: Look) -> str:
             return thinking(item, look)
         case ToolItem():
             return tool(item, look)
+        case SourcesItem():
+            return pages_html(item, look)
         case NoticeItem():
             return notice(item, look)
         case QuestionItem():

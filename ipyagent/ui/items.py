@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 from ipyagent.journal.events import Block, MemorySaved, MessageKind, PermissionAsked, Recalled, Step, TurnEnded
+from ipyagent.journal.server_tools import Source
 from ipyagent.ui.escape import exact, line
 
 PICTURES = ("image/png", "image/jpeg", "image/gif", "image/webp")
@@ -60,6 +61,17 @@ class ToolItem:
     began: float = 0.0
     seconds: float = 0.0
     shown: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class SourcesItem:
+    """The pages that a reply names: those it cites, or those that were found where it cites none; `more` are left
+    out."""
+
+    key: str
+    sources: tuple[Source, ...]
+    cited: bool = False
+    more: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,8 +167,8 @@ class MessageItem:
 
 
 Item: TypeAlias = (
-    TextItem | ThinkingItem | ToolItem | NoticeItem | QuestionItem | MemoriesItem | SavedItem | PlanItem | ChildItem
-    | MessageItem
+    TextItem | ThinkingItem | ToolItem | SourcesItem | NoticeItem | QuestionItem | MemoriesItem | SavedItem | PlanItem
+    | ChildItem | MessageItem
 )  # fmt: skip
 
 

@@ -25,6 +25,7 @@ from ipyagent.ui.items import (
     PlanItem,
     QuestionItem,
     SavedItem,
+    SourcesItem,
     TextItem,
     ThinkingItem,
     ToolItem,
@@ -35,6 +36,7 @@ from ipyagent.ui.messages import message_line, message_markdown
 from ipyagent.ui.meter import dollars, duration, meter
 from ipyagent.ui.plan import plan_lines, plan_markdown
 from ipyagent.ui.transcript import Transcript
+from ipyagent.ui.web import pages_lines, pages_markdown
 
 BUNDLE_CHARS = 1_000_000
 """About the largest HTML that is written into a notebook, in characters."""
@@ -156,6 +158,8 @@ def _markdown(items: Sequence[Item], footer: str, room: int) -> str:
                         parts.append(f"![figure](data:{picture.media_type};base64,{picture.data})")
                     else:
                         parts.append("*figure: see the HTML form of this output*")
+            case SourcesItem():
+                parts.append(pages_markdown(item, _words))
             case NoticeItem():
                 parts.append(f"**{_words(item.text)}**" if item.level == "error" else f"*{_words(item.text)}*")
             case QuestionItem():
@@ -193,6 +197,8 @@ def plain_text(items: Sequence[Item], footer: str, output_chars: int = 2_000) ->
                     rows.append(_indented(_short(output(item.output).rstrip(), output_chars)))
                 rows += [f"    [figure, {picture.media_type}]" for picture in item.pictures]
                 parts.append("\n".join(rows))
+            case SourcesItem():
+                parts.append("\n".join(pages_lines(item)))
             case NoticeItem():
                 parts.append(f"[{plain(item.text)}]")
             case QuestionItem():

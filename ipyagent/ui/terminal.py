@@ -25,6 +25,7 @@ from ipyagent.ui.items import (
     PlanItem,
     QuestionItem,
     SavedItem,
+    SourcesItem,
     TextItem,
     ThinkingItem,
     ToolItem,
@@ -37,6 +38,7 @@ from ipyagent.ui.meter import bar, duration, meter
 from ipyagent.ui.plan import plan_lines
 from ipyagent.ui.static import footer_line, question_words
 from ipyagent.ui.transcript import Transcript
+from ipyagent.ui.web import pages_lines
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -114,6 +116,8 @@ class TerminalSurface:
                     self._print("· Thinking…", "dim italic")
             case ToolItem():
                 self._tool(item, event)
+            case SourcesItem():
+                self._print("\n".join(pages_lines(item)), "dim")
             case NoticeItem():
                 style = {"info": "dim", "warning": "yellow", "error": "bold red"}[item.level]
                 if self._printed.get(item.key) != item.text:

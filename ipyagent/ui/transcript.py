@@ -37,6 +37,7 @@ from ipyagent.journal.events import (
     TurnEnded,
     UsageReported,
 )
+from ipyagent.journal.server_tools import has_any
 from ipyagent.ui.children import child_item, child_key
 from ipyagent.ui.escape import line
 from ipyagent.ui.items import (
@@ -60,6 +61,7 @@ from ipyagent.ui.items import (
 from ipyagent.ui.memory_chips import dismissed, taken_back
 from ipyagent.ui.messages import message_item
 from ipyagent.ui.notices import notice_of
+from ipyagent.ui.web import pages_of, parts_of, search_item
 
 PIECE_CHARS = 4_000
 """Pieces of a stream are joined up to this length: long enough to be few, short enough that joining stays cheap."""
@@ -193,7 +195,10 @@ class Transcript:
         changed = [*self._settle(), *live]
         for key in live:
             self._pieces.pop(key, None)
-        for kind, text in runs(event.blocks):
+        if has_any(event.blocks):
+            changed += self._searched(event, live)
+            live = []
+        for kind, text in runs(event.blocks) if not has_any(event.blocks) else ():
             # The whole takes the place of the live item of its kind, so nothing jumps on the screen.
             key = next((k for k in live if isinstance(self._items[k], kind)), "")
             if key:
@@ -209,6 +214,26 @@ class Transcript:
         elif event.stop_reason == "max_tokens":
             changed += self._notice("The reply reached the output limit and was cut (IPyAgent.max_output)", "warning")
         return tuple(changed)
+
+    def _searched(self, event: AssistantSaid, live: list[str]) -> list[str]:
+        """A reply with searches: its texts, each search where it was made, and the pages at the end."""
+        for key in live:
+            del self._items[key]
+        changed: list[str] = []
+        for searched, blocks in parts_of(event.blocks):
+            if not searched:
+                changed += [self._put(kind(self._new("s"), text)) for kind, text in runs(tuple(blocks))]
+                continue
+            for block in blocks:
+                key = call_key(str(block.get("id") or block.get("tool_use_id")))
+                before = self._items.get(key)
+                item = before if isinstance(before, ToolItem) else None
+                made = search_item(key, block, item, ended=event.partial)
+                if made is not None:
+                    changed.append(self._put(made))
+        if pages := pages_of(event.blocks, self._new("p")):
+            changed.append(self._put(pages))
+        return changed
 
     def _drop_until(self, live: list[str], key: str) -> list[str]:
         at = live.index(key)

@@ -49,10 +49,13 @@ class ThinkingDelta(msgspec.Struct, frozen=True):
 
 
 class ToolDelta(msgspec.Struct, frozen=True):
-    """A tool call is being written: its name and how many characters so far."""
+    """A tool call is being written: its name and how many characters so far. `server`: the provider runs it; `begins`:
+    nothing of it has come yet."""
 
     name: str
     chars: int
+    server: bool = False
+    begins: bool = False
 
 
 class Waiting(msgspec.Struct, frozen=True):
@@ -75,8 +78,8 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True):
     invalid: dict[str, str] = {}
     """Calls that must not run, by id: what is wrong with them (broken JSON, cut off)."""
     parts: tuple[Usage, ...] = ()
-    """The parts of the bill, each priced on its own, where the server compacted within the request; `usage` is
-    the last of them."""
+    """The parts of the bill, each priced on its own, where `usage`, the prompt as it was read at last, is not all of
+    it: the server compacted within the request; or it searched, and `usage` is the prompt as it was sent."""
     applied: tuple[dict[str, Any], ...] = ()
     """What the server left out of the prompt, in its words (`applied_edits`)."""
     miss: str = ""
@@ -99,6 +102,8 @@ class ModelInfo(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the server can clear parts of a prompt by itself (`context_management`)."""
     compaction: bool = False
     """Whether the server can compact by itself."""
+    server_tools: tuple[str, ...] = ()
+    """Tools that the server runs by itself: "web_search", "web_fetch"."""
     source: str = ""
     """Where the window's figure comes from, for `%context`."""
 

@@ -28,7 +28,7 @@ from ipyagent.journal.rewriting import (
     same_until,
     shared,
 )
-from ipyagent.journal.server_tools import CALL, answered_in, calls_of
+from ipyagent.journal.server_tools import answered_in, calls_of
 from ipyagent.journal.spots import Spot, cleared_text
 from ipyagent.journal.tokens import estimate_block, estimate_blocks
 
@@ -36,7 +36,6 @@ NO_REQUEST = "(the session begins here)"
 TURN_OVER = "(this turn ended here)"
 STILL_OPEN = "(Earlier reasoning was dropped to save room. The request is still open.)"
 GO_ON = "Go on."
-LET_GO = "(a web search was stopped here)"
 CONTEXT = "<context>\n"
 """How a block begins that tells the model what is so around the conversation."""
 
@@ -135,11 +134,12 @@ class Body:
         return max(hits, default=None)
 
     @property
-    def waiting(self) -> set[str]:
-        """Calls of the newest reply that the provider runs with the next request."""
+    def waiting(self) -> dict[str, Block]:
+        """Calls of the newest reply that the provider runs with the next request, by id."""
         newest = (message["content"] for message in self.messages[:-3:-1] if message["role"] == "assistant")
         said: list[Block] = next(newest, [])
-        return set(calls_of(said)) - answered_in(said)
+        done = answered_in(said)
+        return {call: block for call, block in calls_of(said).items() if call not in done}
 
     def contexts(self, start: int) -> Iterator[tuple[int, int]]:
         """Message and place of each `<context>` block of the user's side from message `start` on."""
@@ -247,24 +247,6 @@ class Body:
                     change.messages[at] = {**message, "content": kept}
                     change.sources[at] = [source for source, stay in zip(sources, stays, strict=True) if stay]
                     self._bare |= {block["id"] for block in kept if block["type"] == "tool_use"}
-
-    def drop_server_calls(self, calls: set[str]) -> int | None:
-        """Calls of the newest reply that nobody will answer leave; the message that changed, None when none did."""
-        at = next((at for at in (-1, -2) if len(self.messages) >= -at and self.messages[at]["role"] == "assistant"), 0)
-        at += len(self.messages) if at else 0
-        if not calls or at >= len(self.messages) or self.messages[at]["role"] != "assistant":
-            return None
-        content, sources = self.messages[at]["content"], self.sources[at]
-        stays = [block["type"] != CALL or block["id"] not in calls for block in content]
-        if all(stays):
-            return None
-        kept = [block for block, stay in zip(content, stays, strict=True) if stay]
-        events = [source for source, stay in zip(sources, stays, strict=True) if stay]
-        if all(block["type"] in THINKING for block in kept):  # thinking never stands alone
-            kept, events = [*kept, text_block(LET_GO)], [*events, sources[-1]]
-        self._keep(at)
-        self.messages[at], self.sources[at] = {"role": "assistant", "content": kept}, events
-        return at
 
     def part_turn(self) -> int:
         """The newest reply may not go out without its thinking as long as its calls are the open

@@ -22,7 +22,7 @@ from ipyagent.journal.events import (
 from ipyagent.journal.left_out import LeftOut
 from ipyagent.journal.marks import Position
 from ipyagent.journal.open_calls import NO_OUTPUT, OpenCalls
-from ipyagent.journal.server_tools import GOES_ON, answered_in, sendable
+from ipyagent.journal.server_tools import GOES_ON, answered_in, sendable, stopped
 from ipyagent.journal.spots import Spot
 from ipyagent.journal.tally import Tally, Weighed
 from ipyagent.journal.tokens import estimate_block, estimate_blocks, unread_by_some
@@ -87,19 +87,18 @@ class Conversation:
                 self.body.push("assistant", said, [0])
                 self.tally.add(estimate_blocks(said))
 
-    def _let_go(self, calls: set[str]) -> None:
-        """Calls that the provider would have run, and now does not."""
-        read = self._read
-        first = self.body.drop_server_calls(calls)
-        if first is not None:
-            self.entries.change(first)
-            self.tally.add(self._read - read)
+    def _stop_searches(self) -> None:
+        """Searches of a pause that is not gone on with have a result that says so."""
+        made = [stopped(call) for call in self.body.waiting.values()]
+        if made and self.messages[-1]["role"] == "assistant":
+            self.body.push("assistant", made, [0] * len(made))
+            self.tally.add(estimate_blocks(made))
 
-    def add_user(self, event: int, blocks: list[Block], tokens: int, *, asks: bool = False) -> None:
-        """The user's side says something; `tokens` 0: not estimated yet. `asks`: it is a new request."""
+    def add_user(self, event: int, blocks: list[Block], tokens: int) -> None:
+        """The user's side says something; `tokens` 0: not estimated yet."""
         self.settle()
-        if blocks and (self.paused or asks) and (waiting := self.body.waiting):
-            self._let_go(waiting)
+        if blocks and self.paused:
+            self._stop_searches()
         if not blocks:
             return
         self.tally.add(tokens or estimate_blocks(blocks), unread_by_some(blocks))
@@ -115,9 +114,8 @@ class Conversation:
         blocks = [kept for block in event.blocks if (kept := self._admit(block))]
         waiting = self.body.waiting
         blocks = sendable(blocks, waiting, goes_on=not event.partial and event.stop_reason in GOES_ON)
-        if left := waiting - answered_in(blocks):  # the reply broke off before its result came
-            self._let_go(left)
-            blocks = [block for block in blocks if block["type"] not in THINKING]
+        if any(block["type"] not in THINKING for block in blocks):  # one that broke off before their results
+            blocks = [*(stopped(waiting[call]) for call in waiting.keys() - answered_in(blocks)), *blocks]
         if any(block["type"] not in THINKING for block in blocks):
             self.tally.reply(event.tokens or estimate_blocks(blocks), unread_by_some(blocks))
             self.paused = event.stop_reason == "pause_turn"
@@ -272,5 +270,5 @@ class Conversation:
         """A pause can be gone on from as it was only; after a change the model is asked to."""
         if self.paused:
             self.paused = False
-            self._let_go(self.body.waiting)
+            self._stop_searches()
             self.body.push("user", [text_block(GO_ON)], [0])

@@ -75,7 +75,8 @@ def sendable(blocks: list[Block], waiting: Collection[str], *, goes_on: bool) ->
     for block in blocks:
         if block.get("type") == CALL:
             call = block.get("id")
-            if not isinstance(call, str) or not call or call in seen or not (goes_on or call in answered):
+            waits = goes_on and block.get("name") in RESULTS
+            if not isinstance(call, str) or not call or call in seen or not (waits or call in answered):
                 continue
             seen.add(call)
         elif is_result(block):
@@ -85,6 +86,13 @@ def sendable(blocks: list[Block], waiting: Collection[str], *, goes_on: bool) ->
             done.add(str(call))
         kept.append(block)
     return kept
+
+
+def stopped(call: Block) -> Block:
+    """The result of a call that the provider will not run any more."""
+    kind = RESULTS[str(call["name"])]
+    content = {"type": f"{kind}_error", "error_code": "unavailable"}
+    return {"type": kind, "tool_use_id": call["id"], "content": content}
 
 
 def error_of(block: Block) -> str:

@@ -252,7 +252,7 @@ class View:
         match event:
             case UserSaid():
                 talk.body.asked = event.id
-                talk.add_user(event.id, request_blocks(event.blocks), event.tokens, asks=True)
+                talk.add_user(event.id, request_blocks(event.blocks), event.tokens)
             case Reminded() | MemorySurfaced() | MessageReceived():
                 talk.add_user(event.id, request_blocks([text_block(event.text)]), event.tokens)
             case SkillLoaded() | SkillsListed():

@@ -174,10 +174,11 @@ def check_pairs(turns: Sequence[Any]) -> None:
     """Every call has its result in its turn, or in the next of the assistant's where the client was asked too; only
     the newest may wait. Raises Refused."""
     waiting: dict[str, str] = {}
+    mixed, newest = False, max((at for at, turn in enumerate(turns) if turn.role == "assistant"), default=0)
     for number, turn in enumerate(turns):
         if turn.role != "assistant":
             continue
-        mixed = False
+        before, mixed = set(waiting), False
         for i, j, block in turn.blocks:
             if block["type"] == CALL:
                 waiting[block["id"]] = block["name"]
@@ -188,7 +189,8 @@ def check_pairs(turns: Sequence[Any]) -> None:
                     "it."
                 )
             mixed = mixed or block["type"] == "tool_use"
-        if waiting and number < len(turns) - 1 - mixed:
+        may_wait = mixed and not before & set(waiting) if number < newest else number >= len(turns) - 1 - mixed
+        if waiting and not may_wait:
             call, name = next(iter(waiting.items()))
             raise Refused(
                 f"messages.{turn.first}: `{name}` tool use with id `{call}` was found without a corresponding "

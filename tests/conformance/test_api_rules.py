@@ -156,7 +156,13 @@ REFUSED: dict[str, tuple[Body, str]] = {
     "schema of a string": (schema(type="string"), "input_schema.type: Input should be 'object'"),
     "schema with anyOf at the top": (schema(type="object", anyOf=[]), "does not support anyOf"),
     "schema with an unknown type": (schema(type="object", properties={"a": {"type": "int"}}), "properties.a"),
-    "server tool": (tools({"type": "web_search_20260318", "name": "web_search"}), "tools.0.type"),
+    "server tool": (tools({"type": "code_execution_20260521", "name": "code_execution"}), "tools.0.type"),
+    "server tool with an option of another's": (
+        tools({"type": "web_search_20260318", "name": "web_search", "max_content_tokens": 5}), "max_content_tokens"
+    ),
+    "server tool in a version that the model lacks": (
+        tools({"type": "web_search_20260318", "name": "web_search"}, model="claude-haiku-4-5"), "Input tag"
+    ),
     "typed tool under another name": (tools({"type": "memory_20250818", "name": "mem"}), "should be 'memory'"),
     "choice without tools": (request(tool_choice={"type": "auto"}), "only be specified while providing tools"),
     "choice of an unknown tool": (tools(TOOL, tool_choice={"type": "tool", "name": "x"}), "Tool 'x' not found"),

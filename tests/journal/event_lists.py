@@ -69,7 +69,10 @@ _shapeless = st.sampled_from(
      {"type": "image", "source": "x"}, {"type": "tool_use"}, {"type": "tool_use", "id": "", "name": "python"},
      {"type": "tool_use", "id": "z", "name": 3}, {"type": "tool_use", "id": "y", "name": "python", "input": "no"}]
 )
-_unknown = st.sampled_from([{"type": "server_tool_use", "id": "s", "name": "web"}, {"type": "from_2028", "deep": [1]}])
+_found = {"type": "web_search_tool_result", "tool_use_id": "s", "content": []}
+_unknown = st.sampled_from(
+    [{"type": "server_tool_use", "id": "s", "name": "web_search"}, _found, {"type": "from_2028", "deep": [1]}]
+)
 
 def _lists(*kinds: st.SearchStrategy[Any]) -> st.SearchStrategy[tuple[Any, ...]]:
     return st.lists(st.one_of(*kinds), max_size=4).map(tuple)

@@ -26,6 +26,9 @@ class Item:
     event: int
 
 
+SEARCH, FOUND = "server_tool_use", "web_search_tool_result"
+
+
 def reference(events: Sequence[Any]) -> list[dict[str, Any]]:
     """Messages of a list of events, without cache marks."""
     items: list[Item] = []
@@ -41,12 +44,18 @@ def reference(events: Sequence[Any]) -> list[dict[str, Any]]:
             _close(items, events, place, state)
             size = len(items)
         if kind == "UserSaid":
-            items += [Item("user", block, event.id) for block in map(_user_block, event.blocks) if block]
+            blocks = [block for block in map(_user_block, event.blocks) if block]
+            items += _stopped(items) if blocks and state.paused else []
+            items += [Item("user", block, event.id) for block in blocks]
         elif kind in ("Reminded", "MessageReceived") and event.text.strip():
+            items += _stopped(items) if state.paused else []
             items.append(Item("user", {"type": "text", "text": event.text}, event.id))
         elif kind == "AssistantSaid":
             blocks = [block for block in (_reply_block(block, used) for block in event.blocks) if block]
+            blocks = _searched(blocks, items, event)
             if any(block["type"] not in THOUGHTS for block in blocks):
+                done = any(block["type"] == FOUND for block in blocks)
+                items += [] if done else _stopped(items)
                 items += [Item("assistant", block, event.id) for block in blocks]
                 state.paused = event.stop_reason == "pause_turn"
         elif kind == "ToolReturned":
@@ -74,6 +83,38 @@ def reference(events: Sequence[Any]) -> list[dict[str, Any]]:
             if kind != "AssistantSaid":
                 state.paused = False
     return _group(items)
+
+
+def _is_open(items: list[Item]) -> bool:
+    """Whether the newest reply, or the one before the newest words of the user's, has a search without a result."""
+    newest = next((message["content"] for message in _group(items)[:-3:-1] if message["role"] == "assistant"), [])
+    kinds = [block["type"] for block in newest if block["type"] in (SEARCH, FOUND)]
+    return kinds[-1:] == [SEARCH]
+
+
+def _searched(blocks: list[Any], items: list[Item], event: Any) -> list[Any]:
+    """A reply's blocks: one search at most, its result behind it (all searches here have one id)."""
+    kept: list[Any] = []
+    is_open, done, seen = _is_open(items), False, _is_open(items)
+    answered = any(block["type"] == FOUND for block in blocks)
+    goes_on = not event.partial and event.stop_reason in ("pause_turn", "tool_use")
+    for block in blocks:
+        if block["type"] == SEARCH:
+            if seen or not (goes_on or answered):
+                continue
+            seen = is_open = True
+        elif block["type"] == FOUND:
+            if not is_open or done:
+                continue
+            done = True
+        kept.append(block)
+    return kept
+
+
+def _stopped(items: list[Item]) -> list[Item]:
+    error = {"type": f"{FOUND}_error", "error_code": "unavailable"}
+    stopped = {"type": FOUND, "tool_use_id": "s", "content": error}
+    return [Item("assistant", stopped, 0)] if _is_open(items) else []
 
 
 @dataclass
@@ -228,7 +269,7 @@ def _reply_block(block: dict[str, Any], used: set[str]) -> dict[str, Any] | None
         return copy.deepcopy(block) if ok else None
     if kind == "redacted_thinking":
         return copy.deepcopy(block) if isinstance(block.get("data"), str) and block["data"] else None
-    if kind not in ("text", "tool_use", "server_tool_use"):
+    if kind not in ("text", "tool_use", SEARCH, FOUND):
         return None
     if kind != "tool_use":
         return _user_block(block)

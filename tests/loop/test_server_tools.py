@@ -125,7 +125,8 @@ def test_a_search_counts_against_the_limit_of_the_money(make_rig: Callable[..., 
     rig = make_rig(server_tools=SEARCH, max_cost=0.015)
     rig.server.script(web(*BOTH[:3], BOTH[4], stop="pause_turn"), text("no"))
     result = rig.turn("look", Person(can_ask=False))
-    assert result.status == "limit" and "max_cost" in result.message, result.message
+    assert result.status == "limit", result.message
+    assert "max_cost" in result.message
 
 
 def test_what_a_pause_split_leaves_a_compaction_whole(make_rig: Callable[..., Rig]) -> None:

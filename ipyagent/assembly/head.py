@@ -147,8 +147,8 @@ class Head:
                 self._tell(f"{name}: a tool of yours has this name, so the provider's is not offered")
             elif name not in session.info.server_tools:
                 self._tell(
-                    f"{name} is not offered: {session.info.model} does not have it, as its server says; choose another "
-                    "model with %agent model, or take it out of IPyAgent.server_tools"
+                    f"{name} is not offered: {session.info.model} is not known to have it; choose another model with "
+                    "%agent model, or take it out of IPyAgent.server_tools"
                 )
             else:
                 kept.append(tool)

@@ -59,6 +59,7 @@ DEAREST = Price(
 
 SEARCH = 0.01
 """Dollars a web search: $10 for 1,000, whatever the model; a page that is fetched costs its tokens alone."""
+
 LESSON_MODEL = "claude-sonnet-5-5"
 """The practice model costs nothing; lessons say what this one would have cost."""
 

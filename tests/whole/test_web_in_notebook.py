@@ -72,7 +72,8 @@ def test_the_practice_model_searches_in_a_saved_notebook(tmp_path: Path, monkeyp
         nbformat.v4.new_code_cell(f"%%agent\n{request}"),
         nbformat.v4.new_code_cell("%context"),
     ]
-    NotebookClient(notebook, timeout=60, kernel_name="python3", resources={"metadata": {"path": str(tmp_path)}}).execute()
+    resources = {"metadata": {"path": str(tmp_path)}}
+    NotebookClient(notebook, timeout=60, kernel_name="python3", resources=resources).execute()
     nbformat.write(notebook, tmp_path / "searched.ipynb")
     outputs = [output["data"] for output in notebook.cells[1].outputs if "data" in output]
     saved = "".join(str(data.get("text/markdown", "")) for data in outputs)

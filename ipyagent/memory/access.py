@@ -512,7 +512,8 @@ class MemoryAccess:
         else:
             left = [each for each in told if bare(each) not in standing]
             origin = self._weighed(left, quotes, asides, quoted)
-        if not left and origin.source != "quoted" and (told or was == "said"):
+        weighed = quotes and (new_asides if was == "said" else asides)
+        if not (left or origin.source == "quoted" or (weighed and origin.source != "said")) and (told or was == "said"):
             return Origin("said")
         if origin.source == "said" or not there or was == "said":
             return origin

@@ -157,7 +157,7 @@ def said_words(fields: Mapping[str, Any]) -> list[str]:
 
 class Origin(msgspec.Struct, frozen=True):
     """Where a text comes from; `sentence` is the one that decided against "said" ("" otherwise); `is_sure` where words
-    are decisive: it stands in a result, or has no word that the user had not."""
+    are decisive: it stands in a result, or has the user's words alone, in their order."""
 
     source: Source | Literal[""]
     sentence: str = ""
@@ -385,7 +385,8 @@ class Ground:
     ) -> Origin:
         """Where sentences come from that carry out these words of the user: "quoted" when one of them, or what it
         adds, stands together in a result, or has a number or name of a result that the user never typed (in no message
-        of `typed`; None: of this session); "said" when they are about the words; else "inferred". `beside` is what the
+        of `typed`; None: of this session); "said" when they have nothing but the words; else "inferred", which a check
+        may raise where it is not sure. `beside` is what the
         user typed with the words, `asides` are the agent's Why and How."""
         self.settle()
         user = _User.of(quotes, beside, typed or self.words)
@@ -440,7 +441,7 @@ class Ground:
                 if len(more) > 1 or self._ordered.count(number, carried) >= self._enough[number]:
                     return True
             return user.says_no_not and is_negated(clause) and self._told.closest(left) == len(left)
-        return len(left) in (self._told.closest(left) if len(left) > 1 else 0, self._orders.closest(left))
+        return len(left) > 1 and len(left) == (self._told if len(left) >= ENOUGH else self._orders).closest(left)
 
     def _has_address(self, sentence: str, said: set[str]) -> bool:
         """Whether a sentence names a host or an address that a result has and the user's words have not."""
@@ -456,18 +457,19 @@ class Ground:
         if (ordered > ENOUGH and ordered / len(words) >= RESTATED) or self._has_address(aside, said):
             return True
         clauses = (set(weighty(part)) for each in sentences(aside) for part in _CLAUSE.split(each))
-        return any(len(part) > 1 and said.isdisjoint(part) and self._orders.closest(list(part)) == len(part)
+        return any(len(part) >= ENOUGH and said.isdisjoint(part) and self._orders.closest(list(part)) == len(part)
                    for part in clauses)  # fmt: skip
 
 
 class _User(NamedTuple):
     """The user's words that sentences are held against: what they are about (`said`), the numbers and names in all that
-    the user typed, whether they direct anything, whether none of them says no."""
+    the user typed, whether they direct anything, whether none of them says no, and those that do not, word by word."""
 
     said: set[str]
     named: set[str]
     directs: bool
     says_no_not: bool
+    quoted: list[list[str]]
 
     @classmethod
     def of(cls, quotes: Sequence[str], beside: Sequence[str], typed: Words) -> _User:
@@ -477,13 +479,15 @@ class _User(NamedTuple):
             named=particulars(every) | {word for word, _, _ in tokens(every)},
             directs=any(map(_DIRECTS.search, quotes)),
             says_no_not=bool(quotes) and not any(map(is_negated, quotes)),
+            quoted=[weighty(quote) for quote in quotes if not is_negated(quote)],
         )
 
     def has_all_of(self, sentence: str) -> bool:
-        """Whether a sentence has no word that the user's words have not, and no "not" of its own."""
-        words = set(weighty(sentence))
-        apart = words - shared(words, self.said) or (_ISO_DATE.search(sentence) and not dates(sentence) & self.said)
-        return not apart and is_negated(sentence) <= (not self.says_no_not)
+        """Whether a sentence has words of one quotation alone, in its order, and no "not" or date is in the way."""
+        words = weighty(sentence)
+        if is_negated(sentence) or _ISO_DATE.search(sentence):
+            return not words
+        return any(all(word in left for word in words) for left in map(iter, self.quoted))
 
 
 def _addresses(sentence: str) -> set[str]:

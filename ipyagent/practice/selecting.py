@@ -87,14 +87,14 @@ def check_asked(body: Mapping[str, Any]) -> str:
 
 
 def checked(directive: str) -> str:
-    """The answer to that: a sentence of which less than half is the user's own words, or a new number, goes beyond."""
+    """The answer to that: a sentence of which half is not the user's own words, or a new number, goes beyond."""
     found = _CHECK.search(directive)
     said, memory = found.groups() if found else ("", "")
     known, adds = _words(said), ""
     for line in memory.splitlines():
         there = _words(line)
         more = there - known
-        if 2 * len(more) > len(there) or any(map(str.isdigit, more)):
+        if (more and 2 * len(more) >= len(there)) or any(map(str.isdigit, more)):
             adds = adds or " ".join(sorted(more)[:10])
     return json.dumps({"adds": adds or "nothing", "beyond": bool(adds)}, ensure_ascii=False)
 

@@ -55,6 +55,11 @@ UNRELATED: tuple[tuple[list[str], str], ...] = (
 PNG = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "iVBORw0KGgo="}}
 
 
+async def checked_by_words(words: Sequence[str], told: Sequence[str]) -> bool:
+    """What the practice model says to whether a memory says no more than the user's words."""
+    return not goes_beyond(selecting.checked(check_directive(words, told)))
+
+
 class Kept(NamedTuple):
     """What became of a memory: the answer to the model, its header and body, whether it was refused and what the check
     was asked."""
@@ -87,7 +92,7 @@ class Session:
 
         async def checked(words: Sequence[str], told: Sequence[str]) -> bool:
             self.asked.append((words, told))
-            return not goes_beyond(selecting.checked(check_directive(words, told))) if check is None else check
+            return await checked_by_words(words, told) if check is None else check
 
         self.workspace = ShellWorkspace(self.root)
         self.access = self.workspace.memory = MemoryAccess(

@@ -122,7 +122,7 @@ def test_a_number_or_name_of_a_result_is_the_users_once_they_typed_it(tmp_path: 
     case = {"type": "feedback", "description": "Scaled values", "body": "Scale the region of Halvorsen by 12.5."}
     assert poison_case(case, source, words, tmp_path / "one").source == "quoted"
     words = ["always scale the region of Halvorsen by 12,50"]
-    assert poison_case(case, source, words, tmp_path / "two").source == "said"
+    assert poison_case(case, source, words, tmp_path / "two", check=True).source == "said"
 
 
 HUB = (
@@ -173,7 +173,10 @@ def dreaming(place: Path) -> Session:
         case = {"type": kind, "description": fact, "body": fact}
         assert session.keep(text_of(case), said, name=name).source == source
     store = session.memories.store("project")
-    tidying = MemoryAccess(session.memories, by="dream", record=session._record, events=list, stores={"project": store})
+    tidying = MemoryAccess(
+        session.memories, by="dream", record=session._record, events=list, stores={"project": store},
+        check=session.access.check,
+    )  # fmt: skip
     typed = [Typed(MEDIANS, session="earlier", turn=1)]
     tidying.rewording({store.read(each.name).text: each.source for each in store.list()}, lambda pieces: typed)
     session.access = session.workspace.memory = tidying

@@ -135,7 +135,8 @@ def test_what_a_result_had_before_is_pasted_and_what_came_after_is_not() -> None
 @pytest.mark.parametrize(
     ("told", "quotes", "source"),
     [
-        (["Use polars, not pandas."], ["polars pls, not pandas"], "said"),
+        (["Use polars."], ["use polars please"], "said"),
+        (["Use polars, not pandas."], ["pandas pls, not polars"], "inferred"),
         (["Drop rows with a missing region."], [], "quoted"),
         (["Rows that lack a region are discarded."], ["look at the table"], "quoted"),
         (["Zeilen ohne Region werden gelöscht."], ["schau die Tabelle an"], "quoted"),

@@ -6,7 +6,7 @@ import asyncio
 import hashlib
 import os
 import time
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,11 @@ from ipyagent.tools.memory import memory
 
 KEY = "sk-ant-api03-Zq7XkV2m9TfLw4Rb8NcYh3Jd6Gs1Pu5E"
 FILE = "---\nname: Tables\ndescription: Tables are made with polars\ntype: feedback\n---\nUse polars for tables.\n"
+
+
+async def _agreed(words: Sequence[str], told: Sequence[str]) -> bool:
+    """A small model that finds nothing beyond the user's words."""
+    return True
 
 
 class Desk:
@@ -52,6 +57,7 @@ class Desk:
             session="20261128-120000-abcd",
             turn=lambda: 3,
             notice=self.notices.append,
+            check=_agreed,
         )
         self.folder = self.root / ".ipyagent" / "memory"
 

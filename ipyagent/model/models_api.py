@@ -64,6 +64,8 @@ class ModelsApi:
             return Answer(None, final=False)  # the request itself will say what is wrong
         if (found is not None and found.window) or self._address == "https://api.anthropic.com":
             return Answer(found)
+        if (self._address, model) in self._unknown:
+            return Answer(None)
         return await self._by_product(model, found)
 
     async def only(self, model: str) -> str:
@@ -84,7 +86,7 @@ class ModelsApi:
         listed = await self._listed()
         for one in listed:
             aliases = one.get("aliases")
-            if model == one["id"] or (isinstance(aliases, list) and model in aliases):
+            if one["id"] in (model, f"{model}:latest") or (isinstance(aliases, list) and model in aliases):
                 return info_told(model, one)
         if found is None and listed:
             self._unknown.add((self._address, model))

@@ -179,6 +179,7 @@ NOT_RUN = {
     "ipyagent dream --project DIR [--if-due]": "in commands/test_dream_command.py",
     "ipyagent replay FILE --layers … --window N": "in replay/test_replaying.py",
     "pytest -m slow": "in .ci/run",
+    "python -m tests.bench servers": "two minutes; its cells are servers/test_servers.py",
     "pytest -m browser": "in .ci/run",
     "pytest -m timed -n 0": "in .ci/run",
     "python -m tests.bench": "measures, minutes long",

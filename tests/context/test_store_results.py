@@ -115,7 +115,8 @@ def test_sizes_are_by_tokens_and_told_as_characters_of_prose(make: Callable[...,
     assert is_over("x" * 100_001, 25_000)
     assert not is_over("", 0)
     rig = make()
-    whole, over = run(rig, f"print({prose!r} * 240)", f"print({numbers!r} * 263)")
+    rows = f"print(''.join(f'{{n:06}}' + {numbers!r}[6:] for n in range(263)))"
+    whole, over = run(rig, f"print({prose!r} * 240)", rows)
     assert whole == (prose * 240).rstrip() or whole == prose * 240
     assert over.startswith("<persisted-output")
     assert f'size="{len(numbers) * 263 - 1:,} characters"' in over
@@ -471,12 +472,12 @@ def test_killed_in_mid_write_there_is_no_half_file(tmp_path: Path) -> None:
 
 def test_a_stop_while_code_prints_keeps_what_was_printed(make: Callable[..., Rig]) -> None:
     rig = make()
-    code = "print('\\n'.join(['warm'] * 50_000), flush=True)\nimport time\ntime.sleep(30)"
+    code = "print('\\n'.join(f'warm {n}' for n in range(50_000)), flush=True)\nimport time\ntime.sleep(30)"
     rig.server.script(tool("python", {"code": code}), text("after"))
     rig.stop_when(lambda: any(getattr(event, "channel", "") == "tool" for event in rig.seen.events))
     assert rig.turn().status == "stopped"
     [event] = stored(rig)
-    assert (folder(rig) / event.path).read_text().startswith("warm\nwarm\n")
+    assert (folder(rig) / event.path).read_text().startswith("warm 0\nwarm 1\n")
     returned = next(each for each in rig.events() if isinstance(each, ToolReturned))
     assert returned.is_error
     assert str(returned.blocks[0]["text"]).startswith("<persisted-output")
@@ -487,12 +488,14 @@ def test_a_stop_while_code_prints_keeps_what_was_printed(make: Callable[..., Rig
 def test_odd_text_is_stored_clean_and_large_output_in_bounds(make: Callable[..., Rig]) -> None:
     rig = make()
     odd, huge = run(
-        rig, "print('\\ud800\\x00 a </persisted-output> b\\n' * 3_000)", "for _ in range(100): print('y' * 100_000)"
+        rig,
+        "for n in range(3_000): print('\\ud800\\x00 a </persisted-output> b', n)",
+        "for n in range(100): print(n, 'y' * 100_000)",
     )
     assert odd.count("</persisted-output>") == 1
     first, second = stored(rig)
     text_ = (folder(rig) / first.path).read_text(encoding="utf-8")
-    assert text_.startswith("\ufffd a </persisted-output> b\n")
+    assert text_.startswith("\ufffd a </persisted-output> b 0\n")
     assert "\x00" not in text_
     assert 3_900_000 < second.chars < 4_100_000
     assert "left out here" in (folder(rig) / second.path).read_text()

@@ -166,7 +166,7 @@ def test_code_of_several_agents_never_mixes_its_output(project: Path, office: Of
         if any(block["type"] == "tool_result" for block in last):
             return text(json.dumps(last))
         number = json.dumps(last).split("number ")[1][0]
-        lines = f"for _ in range(20):\n    print('own{number}')\n    time.sleep(0.002)"
+        lines = f"for n in range(20):\n    print('own{number}', n)\n    time.sleep(0.002)"
         return tool("python", {"code": f"import time\n{lines}"})
 
     office.server.brain = brain

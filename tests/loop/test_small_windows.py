@@ -45,7 +45,7 @@ def test_previews_are_smaller_than_results_and_these_than_a_message(window: int)
 
 def test_a_result_as_large_as_the_window_is_stored(make_rig: Callable[..., Rig], server: PracticeServer) -> None:
     rig = make_rig(window=WINDOW, layer_notes=False)
-    server.script(tool("python", {"code": "print('row of data\\n' * 1_500)"}), text("seen"))
+    server.script(tool("python", {"code": "for n in range(1_500): print('row of data', n)"}), text("seen"))
     assert rig.turn("print").status == "finished"
     assert rig.shown(ResultStored)
     (returned,) = rig.shown(ToolReturned)
@@ -57,7 +57,7 @@ def test_many_results_of_one_message_keep_to_their_share(
     make_rig: Callable[..., Rig], server: PracticeServer
 ) -> None:
     rig = make_rig(window=WINDOW, layer_notes=False)
-    code = "print('row of data\\n' * 500)"  # 6,000 characters: each is small enough
+    code = "for n in range(380): print('row of data', n)"  # 6,000 characters: each is small enough
     server.script(calls([("python", {"code": code})] * 5), text("seen"))
     assert rig.turn("print").status == "finished"
     assert len(rig.shown(ResultStored)) >= 3

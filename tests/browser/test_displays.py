@@ -63,7 +63,7 @@ def test_tables_and_charts_stand_between_what_is_said_of_them(tmp_path: Path, sh
             page.shot("displays_reopened")
     saved = outputs(tmp_path / "shown.ipynb", 1)
     bundles = [out["data"] for out in saved if "data" in out]
-    assert sum("Styled here" in "".join(data.get("text/html", "")) for data in bundles) == 1
+    assert sum("<caption>Styled here" in "".join(data.get("text/html", "")) for data in bundles) == 1
     png = [data["image/png"] for data in bundles if "image/png" in data]
     assert len(png) == 1
     assert (tmp_path / "shown.ipynb").read_text("utf-8").count(png[0].strip()[:200]) == 1, "the picture is kept once"

@@ -82,8 +82,9 @@ def test_every_state_of_a_cell_can_be_read(tmp_path: Path, shots: Path) -> None:
             for cell in (LOAD, PENGUINS, PLOT, TABLE, LEAVE):
                 page.run(cell)
             assert "344 rows" in page.cell(PENGUINS).inner_text()
-            assert page.cell(PLOT).locator("figure img").count() == 1
-            assert page.cell(TABLE).locator("table").count() == 1
+            assert page.cell(PLOT).locator(".jp-RenderedImage img").count() == 1
+            assert page.cell(TABLE).locator("table.dataframe").count() == 1, "the table that the code showed"
+            assert page.cell(TABLE).locator(".ipyagent table").count() == 1, "the one of the answer"
             viewer.shot(PLOT, "figure")
             viewer.shot(TABLE, "table")
             changing(product, viewer)

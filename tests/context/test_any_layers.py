@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import tempfile
-from itertools import permutations
+from itertools import combinations, pairwise, permutations
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,21 @@ QUIET = {
     "keep_messages": 1, "compact_thrash_turns": 0, "compact_failures": 1_000, "clear_keep": 0, "clear_chars": 10,
 }  # fmt: skip
 ORDERED = ("tool", "auto", "reactive", "notes", "snip", "undo", "stop", "resume")
+ORDERS = [
+    tuple(line.split())
+    for line in """
+    auto tool snip undo reactive notes stop resume
+    reactive resume snip notes tool auto stop undo
+    stop notes snip tool reactive resume undo auto
+    tool resume notes undo snip stop reactive auto
+    reactive undo notes auto snip resume stop tool
+    snip stop auto resume reactive undo tool notes
+    notes stop undo tool resume auto reactive snip
+    resume auto notes snip reactive tool undo stop
+    auto undo resume tool stop snip notes reactive
+    undo reactive stop tool snip auto notes resume
+""".strip().splitlines()
+]
 OPERATIONS = (*ORDERED, "turn", "turn", "collapse", "clear", "from", "upto", "compact", "exceeded", "twice")
 
 
@@ -104,7 +119,9 @@ class Anything:
         self.agent.compact()
 
     def snip(self, number: int) -> None:
-        self.agent.compact(f"--snip {1 + number % self.turns}")
+        if number % 2:
+            self.turn(number)  # one that no summary has
+        self.agent.compact(f"--snip {self.turns if number % 2 else 1 + number % self.turns}")
 
     def compact(self, number: int) -> None:
         self.agent.compact("all of it")
@@ -176,31 +193,46 @@ def too_long(tokens: int) -> Fault:
     return Fault(400, "invalid_request_error", said)
 
 
-def hold(script: list[tuple[str, int]], refused: set[int]) -> None:
-    """Nothing is lost after any step, nor when the session goes on, and the journal gives the same bytes."""
+def hold(script: list[tuple[str, int]], refused: set[int]) -> int:
+    """Nothing is lost after any step, nor when the session goes on, and the journal gives the same bytes.
+
+    Returns how many requests the steps made.
+    """
     with tempfile.TemporaryDirectory() as place, compact_room(Path(place)) as room:
         walk = Anything(Path(place), room, refused)
         walk.take("turn", 6)
         for at, (what, number) in enumerate(script):
             walk.take(what, number)
             walk.check((*script[: at + 1], refused))
+        asked = walk.asked
         walk.refused.clear()
         walk.turn(0)
         walk.check((*script, refused, "and on"))
         room.replays(walk.agent)
+    return asked
 
 
-@pytest.mark.parametrize(("first", "second"), list(permutations(ORDERED, 2)))
-def test_zebra_is_there_after_every_two_with_a_refusal(first: str, second: str) -> None:
-    at = (ORDERED.index(first) * 3 + ORDERED.index(second)) % 8 + 3
-    hold([("turn", 20), (first, 3), (second, 4)], {at})
+def all_of(order: tuple[str, ...]) -> list[tuple[str, int]]:
+    return [("turn", 20), *((what, 3 if what == "snip" else 3 + at % 2) for at, what in enumerate(order))]
+
+
+def test_every_three_of_all_come_in_every_order_and_every_two_of_them_one_right_behind_the_other() -> None:
+    assert {three for order in ORDERS for three in combinations(order, 3)} == set(permutations(ORDERED, 3))
+    assert {two for order in ORDERS for two in pairwise(order)} == set(permutations(ORDERED, 2))
+
+
+@pytest.mark.parametrize("order", ORDERS, ids="-".join)
+def test_zebra_is_there_after_all_of_them_with_a_refusal(order: tuple[str, ...]) -> None:
+    hold(all_of(order), {3 + 2 * ORDERS.index(order)})
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("first", ORDERED)
-def test_zebra_is_there_after_every_three_with_a_refusal_at_one_request(first: str) -> None:
-    for number, others in enumerate(permutations([what for what in ORDERED if what != first], 2)):
-        hold([("turn", 20), (first, 3), *((what, 4) for what in others)], {3 + number * 7 % 10})
+@pytest.mark.parametrize("order", ORDERS, ids="-".join)
+def test_zebra_is_there_after_all_of_them_with_a_refusal_at_each_request_in_turn(order: tuple[str, ...]) -> None:
+    at, asked = 3, hold(all_of(order), set())
+    while at <= asked:
+        asked = hold(all_of(order), {at})
+        at += 1
 
 
 _scripts = st.lists(st.tuples(st.sampled_from(OPERATIONS), st.integers(0, 30)), min_size=2, max_size=9)

@@ -27,7 +27,7 @@ from ipyagent.nofollow import write_atomically
 STEM = f"{FOLDER}/left-"
 ARGUMENT_CHARS = 100
 ENDINGS = {"image/png": "png", "image/jpeg": "jpg", "image/gif": "gif", "image/webp": "webp", "application/pdf": "pdf"}
-LINE = "What stood here is kept word for word in {path} (grep it, read_file with offset){more}."
+LINE = "{what} is kept word for word in {path} (grep it, read_file with offset){more}."
 MORE = "; it names the files of what had left earlier"
 
 
@@ -45,8 +45,12 @@ class Left(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def line(self) -> str:
-        """One sentence that tells the model where it is."""
-        return LINE.format(path=self.path, more=MORE if STEM in self.text else "")
+        """One sentence that tells the model where it is, in its place."""
+        return self.told("What stood here")
+
+    def told(self, what: str) -> str:
+        """The same of `what`, for another place."""
+        return LINE.format(what=what, path=self.path, more=MORE if STEM in self.text else "")
 
     def write(self) -> str:
         """Write it, the text last; the reason when the disk fails ("" when all is there)."""

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from ipyagent.context.archive import left_ranges
-from ipyagent.context.boundary import boundary, request_blocks_of, too_large
+from ipyagent.context.boundary import boundary, request_blocks_of, said_in, too_large
 from ipyagent.context.ranges import whole_turns
 from ipyagent.context.summarize import LITTLE, directive
 from ipyagent.errors import CompactionFailed
@@ -29,6 +29,7 @@ EDIT = "compact_20260112"
 LEAST_TRIGGER = 50_000
 """Smallest trigger that the API takes, in input tokens (its documentation, November 2026)."""
 BEFORE = "(the server has summarised what was here)"
+SWEPT = "The conversation before the provider's summary has left the context window."
 
 
 class ServerCompaction:
@@ -104,13 +105,20 @@ def _swept(now: Situation) -> Sequence[Event]:
         return ()
     tokens = round((view.head_tokens + estimate_blocks(block for _, block, _ in placed)) * view.calibration.factor)
     made = msgspec.structs.replace(made, tokens_before=tokens, tokens_after=after)
+    # not in the blocks: the server ignores what stands before its own, so the newest message says it
     left = left_ranges(view, now.folder, [(made.first, made.last)])
-    if left is None or left.write():
+    where, why = SWEPT, "The provider summarised the conversation"
+    if left is not None and not left.write():
+        where, why = f"{SWEPT} {left.told('It')}", f"What the provider summarised is kept in {left.path}"
+    texts = [f"<context>\n{where}\n</context>"]
+    room = round(max(0, now.state.auto_mark - after) / 2 / view.calibration.factor)  # the rest is for what comes
+    texts += [str(block["text"]) for block in said_in(now, made.first, made.last, room)]
+    if texts[1:]:
+        why += "; what the user said in it stands"
+    elif where == SWEPT:
         return (made,)
-    # not in the blocks: the server ignores what stands before its own, so the newest message names the file
-    text = f"<context>\n{left.line}\n</context>"
-    why = f"What the provider summarised is kept in {left.path}"
-    return (made, Reminded(text=text, why=why, tokens=estimate_text(text), layer=NAME, upto=made.last))
+    told = [Reminded(text=text, tokens=estimate_text(text), layer=NAME, upto=made.last) for text in texts]
+    return (made, msgspec.structs.replace(told[0], why=why), *told[1:])
 
 
 server_compaction = ServerCompaction()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -197,6 +198,28 @@ def _usage(part: dict[str, Any]) -> Usage:
 def _prompt(exchange: Exchange) -> int:
     """All tokens of a request that are paid for on the way in."""
     return sum(_usage(part).prompt for part in exchange.usage.get("iterations") or [exchange.usage])
+
+
+def test_what_the_user_said_stands_word_for_word_behind_the_servers_own_summary(tmp_path: Path) -> None:
+    with compact_room(tmp_path, summarise=lambda body: "Boxes were weighed.") as room:
+        agent = room.agent(engine="server", window=100_000, layer_server_edits=False)
+        room.turn(agent, "Never touch raw.csv.", text("I won't.", thinking="Hm."))
+        for number in range(1, 16):
+            answer = text(f"done {number}. {words(number, 13_400)}", thinking="Hm.")
+            assert room.turn(agent, f"Rule {number}: weigh\nbox {number} in kg.", answer).status == "finished"
+        made = room.of(agent, Compacted)
+        assert len(made) >= 2, "the second takes the words of the first along"
+        assert {event.method for event in made} == {"server"}
+        sent = "\n".join(plain(message["content"]) for message in room.bodies[-1]["messages"])
+        rules = ["Never touch raw.csv.", *(f"Rule {number}: weigh\nbox {number} in kg." for number in range(1, 16))]
+        assert [rule for rule in rules if sent.count(rule) != 1] == []
+        assert sent.count("<user-messages>") == 1
+        assert sent.count("has left the context window. It is kept word for word in tool-results/left-") == 1
+        texts = [[plain(message["content"]) for message in body["messages"]] for body in room.bodies]
+        changed = [before for before, after in pairwise(texts) if after[: len(before)] != before]
+        assert len(changed) == len(made), "what was sent changes with each boundary, and never else"
+        room.nothing_refused()
+        room.replays(agent)
 
 
 def test_a_failed_server_call_and_a_failed_one_of_ours_change_nothing(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import json
 import os
 import stat
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -50,12 +51,12 @@ def _home() -> Path | None:
 
 def _account_home() -> Path | None:
     """The home directory that the system knows of this user, whatever HOME says; None where it knows none."""
-    try:
+    if sys.platform != "win32":
         import pwd
 
-        return Path(pwd.getpwuid(os.getuid()).pw_dir)
-    except (ImportError, KeyError):
-        return None
+        with suppress(KeyError):
+            return Path(pwd.getpwuid(os.getuid()).pw_dir)
+    return None
 
 
 def _is_users(folder: Path) -> bool:

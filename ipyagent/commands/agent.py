@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from ipyagent.errors import UsageError
 from ipyagent.kernel.cell_marks import HIDE, PIN
 from ipyagent.options import MODES, USAGE, nearest
+from ipyagent.tools.signature import doc_of
 
 if TYPE_CHECKING:
     from ipyagent.magics import Extension
@@ -299,7 +300,7 @@ def _doctor(extension: Extension, rest: str) -> str:
 def _help(extension: Extension, rest: str) -> str:
     """This list."""
     lines = ["write a request below a line", f"  {USAGE}", "@name, @path, @cell:3, @out:3 in it attach things", ""]
-    lines += [f"  %agent {name:<10} {command.__doc__}" for name, command in COMMANDS.items()]
+    lines += [f"  %agent {name:<10} {doc_of(command)}" for name, command in COMMANDS.items()]
     return "\n".join(lines)
 
 

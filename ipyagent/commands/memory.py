@@ -26,6 +26,7 @@ from ipyagent.errors import AgentError, UsageError
 from ipyagent.memory.access import KINDS, Address
 from ipyagent.memory.names import INDEX, SCOPES
 from ipyagent.options import nearest
+from ipyagent.tools.signature import doc_of
 
 if TYPE_CHECKING:
     from ipyagent.agent import Agent
@@ -171,7 +172,7 @@ def _on(doing: Doing, line: Line) -> str:
 
 def _help(doing: Doing, line: Line) -> str:
     """This list."""
-    rows = [f"  %memory {f'{name} {each.usage}'.strip():<34} {each.run.__doc__}" for name, each in COMMANDS.items()]
+    rows = [f"  %memory {f'{name} {each.usage}'.strip():<34} {doc_of(each.run)}" for name, each in COMMANDS.items()]
     return "\n".join(["what outlives a session: Markdown files that the agent and you can change", *rows])
 
 

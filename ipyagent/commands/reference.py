@@ -9,6 +9,7 @@ from ipyagent.assembly import compact_line, settings_files
 from ipyagent.commands import agent, earlier, mcp, memory, skills
 from ipyagent.config import IPyAgent
 from ipyagent.options import USAGE
+from ipyagent.tools.signature import doc_of
 from ipyagent.ui.board import TABS
 
 OPTIONS = {
@@ -58,7 +59,7 @@ def reference(parser: argparse.ArgumentParser) -> str:
             *_commands(
                 "`%agent`",
                 (
-                    (f"{name} {ARGUMENTS.get(name, '')}".strip(), _first(run.__doc__))
+                    (f"{name} {ARGUMENTS.get(name, '')}".strip(), _first(doc_of(run)))
                     for name, run in agent.COMMANDS.items()
                 ),
             ),
@@ -69,7 +70,7 @@ def reference(parser: argparse.ArgumentParser) -> str:
             "`%%memory add` and `%%memory edit NAME` take the text below them.",
             "",
             *_commands("`%skills`", _used(skills.COMMANDS)),
-            *_commands("`%agent mcp`", ((name, _first(run.__doc__)) for name, run in mcp.COMMANDS.items())),
+            *_commands("`%agent mcp`", ((name, _first(doc_of(run))) for name, run in mcp.COMMANDS.items())),
             f"Usage: `{mcp.USAGE}`",
             "",
             *_shell(parser),
@@ -106,7 +107,7 @@ def _commands(title: str, rows: Iterable[tuple[str, str]]) -> list[str]:
 
 
 def _used(commands: Mapping[str, memory.Command] | Mapping[str, skills.Command]) -> list[tuple[str, str]]:
-    return [(f"{name} {each.usage}".strip(), _first(each.run.__doc__)) for name, each in commands.items()]
+    return [(f"{name} {each.usage}".strip(), _first(doc_of(each.run))) for name, each in commands.items()]
 
 
 def _shell(parser: argparse.ArgumentParser) -> list[str]:
@@ -147,9 +148,9 @@ def _project(name: str) -> str:
     return "turns it off" if name in settings_files.ONLY_OFF else "no"
 
 
-def _first(text: str | None) -> str:
+def _first(text: str) -> str:
     """The first paragraph of a docstring or a help, in one line."""
-    return " ".join((text or "").strip().split("\n\n")[0].split())
+    return " ".join(text.strip().split("\n\n")[0].split())
 
 
 def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:

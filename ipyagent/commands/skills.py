@@ -14,6 +14,7 @@ from ipyagent.skills.desk import find, unknown
 from ipyagent.skills.parse import Skill, body_of, violations
 from ipyagent.skills.text import files_of
 from ipyagent.skills.writing import name_of, write_skill
+from ipyagent.tools.signature import doc_of
 from ipyagent.ui.escape import line as one_line
 from ipyagent.ui.escape import plain
 
@@ -181,7 +182,7 @@ def _on(agent: Agent, rest: str) -> list[str]:
 
 def _help(agent: Agent, rest: str) -> list[str]:
     """This list."""
-    rows = [f"  %skills {f'{name} {each.usage}'.strip():<26} {each.run.__doc__}" for name, each in COMMANDS.items()]
+    rows = [f"  %skills {f'{name} {each.usage}'.strip():<26} {doc_of(each.run)}" for name, each in COMMANDS.items()]
     return ["instructions for kinds of work, in folders with a SKILL.md; /NAME at the start of a request loads one",
             *rows]  # fmt: skip
 

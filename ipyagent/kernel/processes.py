@@ -22,6 +22,7 @@ MARK = "IPYAGENT_COMMAND"
 taken out but emptied: whoever goes through `os.environ` on another thread would stumble over a name that is gone."""
 PATIENCE = 0.1
 """Seconds between asking a process to end and ending it."""
+_LINUX: bool = sys.platform.startswith("linux")
 _GRAIN = 1.0
 """Seconds: a process's start time has the clock's grain."""
 _LAST = 2.0
@@ -149,8 +150,10 @@ class Brood:
         self._popens: list[weakref.ref[Any]] = []
         self._foreign = self._unknown = 0
         self._reader, self._writer = os.pipe()
-        os.set_blocking(self._reader, False)
-        os.set_blocking(self._writer, False)
+        self._reads = sys.platform != "win32"  # there no process forks and none reports: reading would wait
+        if sys.platform != "win32":
+            os.set_blocking(self._reader, False)
+            os.set_blocking(self._writer, False)
         self._environ = os.environ.get(MARK, "")
         self._entered = True
         _running.append(self)
@@ -255,14 +258,14 @@ class Brood:
 
     def _take_reports(self) -> None:
         with contextlib.suppress(BlockingIOError):
-            while data := os.read(self._reader, _FORKED.size * 512):
+            while self._reads and (data := os.read(self._reader, _FORKED.size * 512)):
                 self._reported |= dict(_FORKED.iter_unpack(data))
 
     def _reap(self) -> None:
         """Of the orphans that became ours, let those go that have ended: nobody else waits for them."""
         import psutil
 
-        if self._unknown or self._foreign or not sys.platform.startswith("linux"):
+        if self._unknown or self._foreign or not _LINUX:
             return  # a dead child may be one that somebody will wait for
         waited = {pid for pid, parent in self._reported.items() if parent == os.getpid()}
         waited |= {popen.pid for ref in self._popens if (popen := ref()) is not None}
@@ -271,7 +274,7 @@ class Brood:
         with contextlib.suppress(psutil.Error, OSError):
             for child in psutil.Process().children():
                 if child not in self._before and child.pid not in waited and not _alive(child):
-                    os.waitpid(child.pid, os.WNOHANG)
+                    os.waitpid(child.pid, getattr(os, "WNOHANG", 0))
 
 
 def _pools() -> set[Any]:
@@ -317,7 +320,7 @@ def _install() -> None:
 
 
 def _adopt_orphans(on: bool) -> None:
-    if not sys.platform.startswith("linux"):
+    if not _LINUX:
         return
     import ctypes
 
@@ -329,15 +332,12 @@ def _group() -> frozenset[int]:
     """The other processes of our process group, where it is ours: a kernel leads one, a script may not."""
     import psutil
 
-    if not hasattr(os, "getpgrp") or os.getpgrp() != os.getpid():
-        return frozenset()
-    members = set()
-    for pid in psutil.pids():
-        try:
-            if os.getpgid(pid) == os.getpid() and pid != os.getpid():
-                members.add(pid)
-        except OSError:
-            continue  # ended meanwhile
+    members: set[int] = set()
+    if sys.platform != "win32" and os.getpgrp() == os.getpid():
+        for pid in psutil.pids():
+            with contextlib.suppress(OSError):  # ended meanwhile
+                if os.getpgid(pid) == os.getpid() and pid != os.getpid():
+                    members.add(pid)
     return frozenset(members)
 
 

@@ -16,6 +16,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -177,7 +178,7 @@ class HooksFile:
         return [_Unreadable(self._problem)] if self._problem else list(self._found.get(point, ()))
 
     def _read(self, path: Path, stat: os.stat_result) -> tuple[dict[str, list[CommandHook]], str]:
-        if os.name == "posix" and (stat.st_uid not in (0, os.getuid()) or stat.st_mode & 0o022):
+        if sys.platform != "win32" and (stat.st_uid not in (0, os.getuid()) or stat.st_mode & 0o022):
             return {}, f"{path} can be written by others: chmod go-w it, or remove it"
         try:
             found = msgspec.json.decode(path.read_bytes(), type=dict[str, list[str | Entry]])
@@ -218,7 +219,7 @@ def _encoded(facts: dict[str, Any]) -> bytes:
 def _end(pid: int) -> None:
     """End what the command has begun and left."""
     with contextlib.suppress(OSError):
-        if os.name == "posix":
+        if sys.platform != "win32":
             os.killpg(pid, signal.SIGKILL)
         else:
             os.kill(pid, signal.SIGTERM)

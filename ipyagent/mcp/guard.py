@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import select
 import signal
+import sys
 import time
 from contextlib import suppress
 
@@ -36,7 +37,7 @@ def watch() -> None:
     if servers:
         _end(servers, signal.SIGTERM)
         time.sleep(PATIENCE)
-        _end(servers, signal.SIGKILL)
+        _end(servers, getattr(signal, "SIGKILL", signal.SIGTERM))
 
 
 def _end(servers: dict[int, str], how: signal.Signals) -> None:
@@ -45,17 +46,18 @@ def _end(servers: dict[int, str], how: signal.Signals) -> None:
         # The group's number is not given away while one of it lives; one that is gone is no longer the server's.
         if found is None or any(_group(one) == pid for one in found):
             with suppress(OSError):
-                os.killpg(pid, how)
+                if sys.platform != "win32":
+                    os.killpg(pid, how)
     for pid in found or ():
         with suppress(OSError):
             os.kill(pid, how)
 
 
 def _group(pid: int) -> int:
-    try:
-        return os.getpgid(pid)
-    except OSError:
-        return -1
+    if sys.platform != "win32":
+        with suppress(OSError):
+            return os.getpgid(pid)
+    return -1
 
 
 def _marked(marks: set[str]) -> list[int] | None:

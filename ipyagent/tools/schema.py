@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, overload
 from ipyagent.errors import ToolFailure, UsageError
 from ipyagent.journal.protocols import Permission, Question, ToolOutput, Workspace
 from ipyagent.tools.answers import to_output
-from ipyagent.tools.signature import line_of, tidied, types_of, unwrapped
+from ipyagent.tools.signature import doc_of, line_of, tidied, types_of, unwrapped
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -77,7 +77,7 @@ class FunctionTool:
                 raise UsageError(f"tool {name!r}: parameter {key!r} must have a name: no /, *args or **kwargs")
             if parameter.annotation is parameter.empty:
                 raise UsageError(f"tool {name!r}: give parameter {key!r} a type, for example `{key}: str`")
-        if not inspect.getdoc(function):
+        if not doc_of(function):
             raise UsageError(f"tool {name!r} needs a docstring: the model knows the tool only by it")
         update_wrapper(self, function, updated=())  # not its attributes: they could hide ours
 
@@ -93,7 +93,7 @@ class FunctionTool:
     def _docs(self) -> tuple[str, Mapping[str, str]]:
         from docstring_parser import parse
 
-        parsed = parse(inspect.getdoc(self.function) or "")
+        parsed = parse(doc_of(self.function))
         texts = {entry.arg_name: " ".join((entry.description or "").split()) for entry in parsed.params}
         # The parser takes the first line for a summary, also where the first sentence goes on in the second.
         between = "\n\n" if parsed.blank_after_short_description else "\n"

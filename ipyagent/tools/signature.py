@@ -3,8 +3,11 @@ what is wrong with given arguments, in one line each."""
 
 from __future__ import annotations
 
+import ast
 import inspect
 import re
+import sys
+import textwrap
 import typing
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -13,6 +16,21 @@ from ipyagent.errors import UsageError
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
+
+
+def doc_of(function: Any) -> str:
+    """A function's docstring, cleaned, "" for none; read from its source where Python was told to drop docstrings
+    (`-OO`, PYTHONOPTIMIZE=2): what the model and the help say must not depend on that."""
+    if doc := inspect.getdoc(function):
+        return doc
+    if sys.flags.optimize < 2:
+        return ""
+    try:
+        tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
+    except (OSError, TypeError, SyntaxError):  # no source, or no function
+        return ""
+    first = tree.body[0] if tree.body else None
+    return ast.get_docstring(first) or "" if isinstance(first, ast.FunctionDef | ast.AsyncFunctionDef) else ""
 
 
 def types_of(function: Callable[..., Any], parameters: Mapping[str, inspect.Parameter]) -> dict[str, Any]:

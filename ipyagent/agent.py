@@ -145,6 +145,8 @@ class Agent:
     def trust(self, *, off: bool = False) -> None:
         """Load what the project holds from now on, in this session too (`off`: no longer). Raises AgentError."""
         (self.project.distrust if off else self.project.trust)()
+        if line := self.project.home_line():
+            self.notices.append(line)
         self.notices += self.settings_files.apply()
         self.notices += self.mcp.waiting()
         self.sessions.told_trust, self._trusted_here = off, not off

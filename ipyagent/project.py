@@ -1,7 +1,8 @@
 """Where things are: the project's root, the folders beside the notebook, the user's own folder.
 
 Nothing is made before the first write. State found in a folder that this user has not trusted is
-not loaded. Paths inside a project are relative, so moving it keeps everything.
+not loaded. Paths inside a project are relative, so moving it keeps everything. Of a project that this user may not
+write, sessions and memories are kept in the user's own folder, from then on for good: `Project.state`.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import shutil
 import stat
 import subprocess
 import sys
@@ -16,18 +18,21 @@ import tempfile
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, TypeAlias
 
 from ipyagent.errors import AgentError
-from ipyagent.nofollow import FOLDER, names, opened, private_folder, status, write_atomically
+from ipyagent.nofollow import FOLDER, is_file, names, opened, private_folder, status, write_atomically
 from ipyagent.trust import carried, digest_of_mark, folders_down, mark_folder
 
 TRUST = "trust.json"
 DREAM = "-dream"
 """Ends the id of a session in which memories were tidied: it is in no list, nothing is learned of it."""
 SHOWN_NAMES = 8
+PROJECTS = "projects"
+"""In the user's own folder: a folder for each project that could not be written."""
 GITIGNORE = "sessions/\ncache/\nworktrees/\nagent-memory-local/\n*.local.*\n.consolidate-lock\n"
 
 
@@ -38,7 +43,21 @@ def user_folder(environ: Mapping[str, str] = os.environ) -> Path:
     home = _home()
     if home is None:
         raise AgentError("this user has no home directory; set IPYAGENT_HOME to a folder of yours")
-    return home / FOLDER
+    return (home / FOLDER).absolute()
+
+
+def home_variable(environ: Mapping[str, str] = os.environ) -> str:
+    """What says where the user's own folder is, as a line names it: "HOME is /nonexistent"."""
+    for name in ("IPYAGENT_HOME", "HOME"):
+        if name in environ and (environ[name] or name == "HOME"):
+            return f"{name} is {environ[name] or 'empty'}"
+    return "HOME is not set"
+
+
+def _may_write(folder: Path) -> bool:
+    """Whether this user may make something in a folder, or make the folder."""
+    there = next((place for place in (folder, *folder.parents) if os.path.lexists(place)), folder)
+    return not there.is_dir() or os.access(there, os.W_OK | os.X_OK)  # a file in its place is another fault
 
 
 def _home() -> Path | None:
@@ -126,10 +145,34 @@ class Project:
     root: Path
     user: Path
     here: Path | None = None
+    _unkept: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
+    """What this process was told and could not note: the entry of trust, and why."""
 
     @property
     def folder(self) -> Path:
+        """What the project itself brings."""
         return self.root / FOLDER
+
+    @property
+    def state(self) -> Path:
+        """Where sessions, memories and caches are kept: `folder`; for a project that may not be written, or might not
+        be when its first session began, a folder of the user's own."""
+        own = self.user / PROJECTS / f"{self.root.name}-{sha256(str(self.root).encode()).hexdigest()[:12]}"
+        return own if own.is_dir() or not self.writable else self.folder
+
+    @property
+    def elsewhere(self) -> bool:
+        """Whether sessions and memories are kept in the user's own folder."""
+        return self.state != self.folder
+
+    @property
+    def writable(self) -> bool:
+        """Whether this user may keep sessions in the project itself."""
+        return all(_may_write(place) for place in (self.folder, self.folder / "sessions", self.folder / "memory"))
+
+    def owns(self, session: Path) -> bool:
+        """Whether a session's folder lies in the user's own: nobody else has put it there."""
+        return self.elsewhere and session.is_relative_to(self.state)
 
     @property
     def folders(self) -> tuple[Path, ...]:
@@ -138,7 +181,7 @@ class Project:
 
     @property
     def sessions(self) -> Path:
-        return self.folder / "sessions"
+        return self.state / "sessions"
 
     @property
     def rules(self) -> Path:
@@ -151,23 +194,68 @@ class Project:
         return self.user / "spend.json"
 
     def make(self) -> bool:
-        """Make `.ipyagent/` with its `.gitignore`; whether it was new. Raises AgentError, also where it is a link
-        and not trusted: a cloned repository must not choose where transcripts go."""
-        new = not os.path.lexists(self.folder)
+        """Make `.ipyagent/` with its `.gitignore`, or `state`; whether it was new. Raises AgentError, also where it is
+        a link and not trusted: a cloned repository must not choose where transcripts go."""
+        new = not os.path.lexists(self.state)
         foreign = new and self.carried()
         self.check_place()
         self._make_folders()
         if new and not foreign:
-            try:
-                self.trust()
-            except AgentError:
-                return new  # a home that cannot be written: work goes on, sessions are not taken up by themselves
+            self.trust()
+        elif new and self.trusted:
+            self.take_along()
         return new
+
+    def place_line(self) -> str:
+        """One line for the user: where sessions and memories of this project are kept."""
+        if not self.elsewhere:
+            return f"sessions of this project are kept in {self.folder} (not in git)"
+        if self.writable:
+            return (
+                f"sessions and memories of this project are kept in {self.state}: {self.root} could not be written "
+                f"when they began; to keep them there, move them into {self.folder} and remove that folder"
+            )
+        return f"{self.root} cannot be written, so sessions and memories of this project are kept in {self.state}"
+
+    def home_line(self) -> str:
+        """One line for the user: why nothing can be noted in the user's own folder; "" when it can."""
+        if self.user.exists() and not self.user.is_dir():
+            why = "is a file"
+        elif not _may_write(self.user):
+            why = "cannot be written"
+        else:
+            why = str(self._unkept.get("why", ""))
+        if not why:
+            return ""
+        return (
+            f"{self.user} {why} ({home_variable()}), so trust, permission rules, spending and your own memories are "
+            "not kept; set IPYAGENT_HOME to a folder of yours"
+        )
+
+    @property
+    def leaves_memories(self) -> bool:
+        """Whether the project brings memories that are not yet in the place where new ones are kept."""
+        memory = self.folder / "memory"
+        return self.elsewhere and bool(names(memory)) and not (self.state / "memory").exists()
+
+    def take_along(self) -> None:
+        """Copy the memories that a trusted project brings to the place where new ones are kept. Raises AgentError."""
+        memory = self.folder / "memory"
+        if not self.leaves_memories:
+            return
+        self._make_folders()
+
+        def left(folder: str, found: list[str]) -> list[str]:
+            paths = [(name, os.path.join(folder, name)) for name in found]
+            return [name for name, path in paths if name.startswith(".") or os.path.islink(path)]
+
+        with suppress(OSError, shutil.Error):  # what cannot be read stays behind
+            shutil.copytree(memory, self.state / "memory", ignore=left, copy_function=shutil.copyfile)
 
     def check_place(self) -> None:
         """Raise AgentError where `.ipyagent` is a link that this user has not trusted, or leads nowhere. Links below
         it are never followed."""
-        if not self.folder.is_symlink():
+        if not self.folder.is_symlink() or self.elsewhere:
             return
         goal = self.folder.resolve()
         if not goal.is_dir():
@@ -178,10 +266,13 @@ class Project:
             )
 
     def _make_folders(self) -> None:
+        state = self.state
+        sessions = state / "sessions"
         try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            private_folder(self.sessions)
-            for ignore, lines in ((self.folder / ".gitignore", GITIGNORE), (self.sessions / ".gitignore", "*\n")):
+            if state == self.folder:
+                state.mkdir(parents=True, exist_ok=True)
+            private_folder(sessions)
+            for ignore, lines in ((state / ".gitignore", GITIGNORE), (sessions / ".gitignore", "*\n")):
                 with suppress(FileExistsError):  # sessions have one of their own: the first may come from a repository
                     mode = 0o644 if ignore.parent == self.folder else 0o600
                     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
@@ -190,6 +281,11 @@ class Project:
         except OSError as problem:
             if problem.errno == errno.ELOOP:
                 raise AgentError(f"{problem.filename} {problem.strerror}") from None
+            if state != self.folder:
+                raise AgentError(
+                    f"{self.root} cannot be written, nor can {self.user} ({problem.strerror}; {home_variable()}); "
+                    "set IPYAGENT_HOME to a folder of yours"
+                ) from None
             raise AgentError(
                 f"cannot write in {self.root} ({problem.strerror}); start the kernel in a folder that you can write"
             ) from None
@@ -203,8 +299,16 @@ class Project:
         entry = self._trust_entry
         if not entry or entry.get("owner") != self._owner:
             return False
-        mark = digest_of_mark(self.sessions)
-        return bool(mark) and entry.get("mark") == mark
+        mark = digest_of_mark(self.folder / "sessions")
+        return (bool(mark) and entry.get("mark") == mark) or (self.elsewhere and entry.get("mark") == self._number)
+
+    @property
+    def _number(self) -> str:
+        """What tells a folder that may not be marked from another that came to its path: its inode."""
+        try:
+            return f"inode {self.root.stat().st_ino}"
+        except OSError:
+            return "none"
 
     def carried(self) -> list[str]:
         """What stands here that only a trusted folder has loaded: "AGENTS.md", "memory", "sessions", …"""
@@ -215,6 +319,11 @@ class Project:
         if self.trusted or not (names := self.carried()):
             return ""
         shown = ", ".join(names[:SHOWN_NAMES]) + (" …" if len(names) > SHOWN_NAMES else "")
+        if unknown := self.home_line():
+            return (
+                f"whether you trust {self.root} cannot be known, so nothing of its own was loaded ({shown}): {unknown} "
+                f"before the kernel starts, or say %agent trust for this kernel{then}"
+            )
         return (
             f"{self.root} is not trusted yet, so nothing of its own was loaded ({shown}); "
             f"if it is yours or you trust it, say %agent trust{then}"
@@ -222,8 +331,12 @@ class Project:
 
     def trust(self) -> None:
         """Remember that this user trusts this very folder (see `ipyagent.trust`) and who owns it, in the user's
-        own directory. Raises AgentError when that cannot be written."""
+        own directory; for this process alone where that cannot be written, see `home_line`. Raises AgentError."""
         self._make_folders()
+        if self.elsewhere:
+            self._keep_trust(self._number)
+            self.take_along()
+            return
         entries = _read_object(self.user / TRUST).values()
         known = [str(entry.get("mark")) for entry in entries if isinstance(entry, dict)]
         try:
@@ -231,13 +344,19 @@ class Project:
         except OSError as problem:
             told = f"cannot write in {self.sessions} ({problem.strerror}), so it cannot be trusted: fix its permissions"
             raise AgentError(told) from None
+        self._keep_trust(mark)
+
+    def _keep_trust(self, mark: str) -> None:
         known = self._trust_entry.get("known", [])
         now = {"since": time.strftime("%Y-%m-%d"), "at": time.time(), "known": known}
         self._note_trust({**now, "owner": self._owner, "mark": mark})
 
     @property
     def _trust_entry(self) -> dict[str, Any]:
-        entry = _read_object(self.user / TRUST).get(str(self.root))
+        if "entry" in self._unkept:
+            entry = self._unkept["entry"]
+        else:
+            entry = _read_object(self.user / TRUST).get(str(self.root))
         return entry if isinstance(entry, dict) else {}
 
     def covered(self, paths: Iterable[Path], told: Collection[Path] = ()) -> set[Path]:
@@ -263,15 +382,16 @@ class Project:
     def distrust(self) -> None:
         """Forget that this user trusts the folder. Raises AgentError when that cannot be written."""
         self._note_trust(None)
+        if "entry" in self._unkept:
+            raise AgentError(f"it is trusted no more in this kernel, but again in the next: {self.home_line()}")
 
     def _note_trust(self, entry: dict[str, object] | None) -> None:
+        self._unkept.clear()
         try:
             update_object(self.user / TRUST, {str(self.root): entry})
         except OSError as problem:
             reason = problem.strerror or "another process holds its lock"
-            raise AgentError(
-                f"cannot write {self.user / TRUST} ({reason}); set IPYAGENT_HOME to a folder of yours"
-            ) from None
+            self._unkept.update(entry=entry or {}, why=f"cannot be written: {reason}")
 
     @property
     def _owner(self) -> list[int]:
@@ -286,17 +406,29 @@ class Project:
 
     def session_folders(self) -> Iterator[Path]:
         """Folders of stored sessions, newest first by last write; dreams are none of the user's."""
-        found: list[tuple[float, Path]] = []
-        for entry in (self.sessions / name for name in names(self.sessions)):
-            transcript = status(entry / "transcript.jsonl")
-            if transcript is None or not stat.S_ISREG(transcript.st_mode):
-                continue  # not a session
-            if not transcript.st_size or entry.name.startswith("."):  # "." begins a copy that is being made
+        for _, size, path in sorted(self._transcripts(), reverse=True):
+            if size:
+                yield path
+
+    def empty_sessions(self) -> list[Path]:
+        """Folders of sessions whose transcript has no byte: the disk was full or the machine stopped as they began."""
+        return sorted(path for _, size, path in self._transcripts() if not size)
+
+    def session_folder(self, name: str) -> Path:
+        """Where the session of this id is, or would be."""
+        there = [folder for folder in self._session_places() if is_file(folder / name / "transcript.jsonl")]
+        return (there[0] if there else self.sessions) / name
+
+    def _session_places(self) -> list[Path]:
+        return list(dict.fromkeys((self.sessions, self.folder / "sessions")))
+
+    def _transcripts(self) -> Iterator[tuple[float, int, Path]]:
+        for entry in (folder / name for folder in self._session_places() for name in names(folder)):
+            if entry.name.startswith(".") or entry.name.endswith(DREAM):  # "." begins a copy that is being made
                 continue
-            if not entry.name.endswith(DREAM):
-                found.append((transcript.st_mtime, entry))
-        for _, path in sorted(found, reverse=True):
-            yield path
+            transcript = status(entry / "transcript.jsonl")
+            if transcript is not None and stat.S_ISREG(transcript.st_mode):
+                yield transcript.st_mtime, transcript.st_size, entry
 
     def relative(self, path: Path) -> str:
         """The path as it is stored: relative to the root where it lies inside."""

@@ -159,7 +159,7 @@ class Others:
 
     def send(self, neighbour: Neighbour, letter: Letter) -> None:
         """See `Neighbours`. Raises AgentError."""
-        folder = self._project.sessions / neighbour.id
+        folder = self._project.session_folder(neighbour.id)
         if folder.is_symlink() or not (folder / TRANSCRIPT).is_file():
             raise AgentError(f"the session {neighbour.id} no longer exists; %agent messages shows who is there")
         post(folder, letter)

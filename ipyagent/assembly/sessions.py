@@ -65,7 +65,7 @@ class Sessions:
         self._namespace = namespace
         self._notice = notice
         self._stamp = uuid.uuid4().hex[:12]
-        self._looked = False
+        self._looked = self._told_places = False
         self._replayed: tuple[int, int] | None = None
         """The place of the newest stored answer that was shown, by the first turn of its cell and its own."""
         at_exit(self, Sessions.end_at_exit)
@@ -91,11 +91,21 @@ class Sessions:
         """The current session; else the notebook's last one, taken up; else a new one."""
         if self.take_up(cell) is None:
             if self.project.make():
-                self._notice(f"sessions of this project are kept in {self.project.folder} (not in git)")
+                self._notice(self.project.place_line())
             self.current = Session.create(self.into or self.project.sessions, self.started())
             self.current.record(KernelStarted(stamp=self._stamp, python=sys.version.split()[0]))
+        self._tell_places()
         assert self.current is not None
         return self.current
+
+    def _tell_places(self) -> None:
+        """Once: that what this kernel is told will not be kept, or is kept where the user may not look for it."""
+        if not self._told_places:
+            self._told_places = True
+            if line := self.project.home_line():
+                self._notice(line)
+            if self.project.elsewhere and self.project.writable:
+                self._notice(self.project.place_line())
 
     def resume(self, name: str = "") -> Session:
         """Take up a stored session: the one whose label is `name`, else whose id begins with it; without
@@ -116,6 +126,9 @@ class Sessions:
         if not name:
             folders = [folder for folder in folders if not folder.name.endswith(ASIDE)]
         if not folders:
+            for empty in self.project.empty_sessions():
+                if name and empty.name.startswith(name):
+                    raise UsageError(f"{empty_line(empty)}: begin with %agent new")
             which, then = (f" {name!r}", "%agent sessions lists them") if name else ("", "%agent new begins one")
             raise UsageError(f"no other session{which} here; {then}")
         return self._open(folders[0])
@@ -148,11 +161,11 @@ class Sessions:
         mine = self.current.journal.session if self.current is not None else ""
         if not name and self.current is None:
             raise UsageError("no session to fork yet: a %%agent cell begins one")
-        source = self.project.sessions / (name or mine)
+        source = self.project.session_folder(name or mine)
         if name and name != mine:
             if source not in self.stored():
                 raise UsageError(f"no session {name!r} here; %agent sessions lists them")
-            if not (self.project.trusted or self._settings.trust_all):
+            if not self._may_read(source):
                 raise TrustError(self.project.untrusted_line())
         elif self.current is not None:
             source = self.current.journal.folder
@@ -237,17 +250,22 @@ class Sessions:
             return False  # %agent doctor tells
 
     def _open(self, folder: Path) -> Session:
-        if not (self.project.trusted or self._settings.trust_all):
+        if not self._may_read(folder):
             raise TrustError(self.project.untrusted_line(f", then %agent resume {folder.name}"))
         if self.keeper is not None:
             self.keeper.release(folder)
-        try:
-            session, problems = Session.open(folder)
-        except JournalError as problem:
-            if "another kernel" not in str(problem):
-                raise
+        why = "" if self._may_write(folder) else f"is in {folder.parent}, which cannot be written"
+        if not why:
+            try:
+                session, problems = Session.open(folder)
+            except JournalError as problem:
+                if "another kernel" not in str(problem):
+                    raise
+                why = "is open in another kernel"
+        if why:
+            self.project.make()
             session, problems = Session.fork(folder, self.project.sessions, self.started(folder.name))
-            self._notice(f"session {folder.name} is open in another kernel: going on in a copy of it")
+            self._notice(f"session {folder.name} {why}: going on in a copy of it")
         self.leave()
         for found in problems[:SHOWN_PROBLEMS]:
             self._notice(str(found))
@@ -263,6 +281,13 @@ class Sessions:
         self.current = session
         return session
 
+    def _may_read(self, folder: Path) -> bool:
+        return bool(self.project.trusted or self._settings.trust_all or self.project.owns(folder))
+
+    def _may_write(self, folder: Path) -> bool:
+        """Whether a session can go on where it is: not one that lies in a project which may not be written."""
+        return folder.parent == self.project.sessions or self.project.writable
+
     def _resumed(self, session: Session) -> str:
         """One line: which session, how long, what is gone."""
         turns = len(session.history.turns)
@@ -272,6 +297,11 @@ class Sessions:
             more = f" and {len(gone) - SHOWN_NAMES} more" if len(gone) > SHOWN_NAMES else ""
             line += f"; variables of the earlier kernel are gone: {', '.join(gone[:SHOWN_NAMES])}{more}"
         return line
+
+
+def empty_line(folder: Path) -> str:
+    """What there is to say of a session without a byte."""
+    return f"session {folder.name} is empty: its transcript has 0 bytes, as after a full disk or a crash"
 
 
 def _first(folder: Path) -> SessionStarted:

@@ -5,7 +5,7 @@ each has read."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -128,14 +128,18 @@ class Workbench:
 
     def past_of(self, session: Session) -> PastSessions | None:
         """The project's sessions as a session's agent searches them; None when they come from elsewhere."""
-        if not (self.settings.trust_all or self.project.trusted):
+        project, every = self.project, self.settings.trust_all or self.project.trusted
+        if not every and not project.elsewhere:
             return None
+
+        def folders() -> Iterable[Path]:
+            return (folder for folder in project.session_folders() if every or project.owns(folder))
 
         def redact(text: str) -> str:
             return redacted(text)[0] if self.settings.redact_secrets else text
 
-        cache = self.project.folder / "cache" / CACHE
-        return PastSessions(self.project.session_folders, cache, session.journal.folder, redact)
+        cache = project.state / "cache" / CACHE
+        return PastSessions(folders, cache, session.journal.folder, redact)
 
     def skills_of(self, session: Session) -> SkillAccess:
         """The skills as a session's agent loads them."""

@@ -24,10 +24,10 @@ ABOUT = "This memory is your own, of your type of sub-agent across its runs. Kee
 
 def memory_folder(project: Project, kind: Kind) -> Path:
     """Where a type keeps its memory. Raises MemoryRefused when a link leads out of its base."""
-    base = project.user if kind.memory == "user" else project.folder
+    base = project.user if kind.memory == "user" else project.state
     folder = base / FOLDERS[kind.memory] / kind.name.replace(":", "-")
     if not folder.resolve().is_relative_to(base.resolve()) or not base.resolve().is_relative_to(
-        (project.user if kind.memory == "user" else project.root).resolve()
+        (project.user if kind.memory == "user" or project.elsewhere else project.root).resolve()
     ):
         raise MemoryRefused(
             f"the memory of {kind.name} is a link that leads out of {base}: remove the link", reason="place"

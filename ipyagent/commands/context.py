@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ipyagent.assembly.sessions import empty_line
 from ipyagent.commands.earlier import earlier, read_words
 from ipyagent.commands.exporting import write
 from ipyagent.commands.messages import waiting_lines
@@ -174,7 +175,7 @@ def summary(agent: Agent) -> str:
         lines.append(f"no request yet in this kernel; {counted(stored, 'stored session')} in {agent.project.root}")
         return "\n".join(lines)
     turns = counted(len(session.history.turns), "turn")
-    lines.append(f"session {session.journal.session}, {turns}, in {agent.project.folder}")
+    lines.append(f"session {session.journal.session}, {turns}, in {session.journal.folder.parent.parent}")
     lines.append(_headline(agent.state_of(session)))
     lines += waiting_lines(agent)
     return "\n".join(lines + _cache_lines(session) + _cost_lines(session) + _notes_lines(session))
@@ -207,7 +208,7 @@ def session_lines(agent: Agent) -> list[str]:
         size = f"{path.stat().st_size / 1000:,.0f} kB"
         where = one_line(f"{label} {notebook}".strip())
         lines.append(f"{mark} {one_line(folder.name)}  {when}  {size:>10}  {where}  {one_line(words, 60)}")
-    return lines
+    return lines + [f"! {one_line(empty_line(folder), 200)}" for folder in agent.project.empty_sessions()]
 
 
 def tool_lines(agent: Agent) -> list[str]:

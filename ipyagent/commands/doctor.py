@@ -157,22 +157,28 @@ def _project(agent: Agent, shell: Any) -> Iterator[Finding]:
     project = agent.project
     if project.trusted or agent.settings.trust_all:
         yield Finding("ok", "project", f"{project.root}, trusted")
+    elif project.home_line() and (line := project.untrusted_line()):
+        yield Finding("note", "project", line)
     elif project.carried():
         mend = "look into .ipyagent/, then %agent trust"
         yield Finding("note", "project", f"{project.root}, not trusted yet: what it brings is not loaded", mend)
     else:
         yield Finding("ok", "project", f"{project.root}, not trusted yet (%agent trust); it brings nothing")
+    if project.elsewhere:
+        yield Finding("note" if project.writable else "ok", "project", project.place_line())
 
 
 def _disk(agent: Agent, shell: Any) -> Iterator[Finding]:
-    for name, folder in (("sessions in", agent.project.folder), ("yours in", agent.project.user)):
+    for name, folder in (("sessions in", agent.project.state), ("yours in", agent.project.user)):
         there = next((place for place in (folder, *folder.parents) if place.exists()), Path(folder.anchor))
+        if name == "yours in" and (line := agent.project.home_line()):
+            yield Finding("bad", name, line)
+            continue
         if not there.is_dir():
             yield Finding("bad", name, f"{there} is a file and should be a folder", "move it away")
             continue
         if not os.access(there, os.W_OK | os.X_OK):
-            mend = "make it writable, or work in another folder" if name != "yours in" else "set IPYAGENT_HOME"
-            yield Finding("bad", name, f"{folder} cannot be written", mend)
+            yield Finding("bad", name, f"{folder} cannot be written", "set IPYAGENT_HOME to a folder of yours")
             continue
         free = shutil.disk_usage(there).free
         words = f"{folder}, {free / 1e9:,.1f} GB free"
@@ -180,7 +186,14 @@ def _disk(agent: Agent, shell: Any) -> Iterator[Finding]:
 
 
 def _sessions(agent: Agent, shell: Any) -> Iterator[Finding]:
-    yield Finding("ok", "sessions", f"{len(agent.sessions.stored())} stored")
+    from ipyagent.assembly.sessions import empty_line
+
+    words = f"{len(agent.sessions.stored())} stored"
+    if empty := agent.project.empty_sessions():
+        more = f", and {len(empty) - 1} more like it" if len(empty) > 1 else ""
+        yield Finding("note", "sessions", f"{words}; {empty_line(empty[0])}{more}", f"remove {empty[0]}")
+    else:
+        yield Finding("ok", "sessions", words)
 
 
 def _permissions(agent: Agent, shell: Any) -> Iterator[Finding]:
@@ -208,6 +221,9 @@ def _memory(agent: Agent, shell: Any) -> Iterator[Finding]:
 
     if not agent.settings.memory:
         yield Finding("ok", "memory", "off (IPyAgent.memory)")
+        return
+    if agent.project.leaves_memories:
+        yield Finding("ok", "memory", f"that of the project is copied to {agent.project.state} by the first request")
         return
     lines = doctor_lines(agent.bench.memories, mend=False)
     if lines[0].startswith("all is well"):

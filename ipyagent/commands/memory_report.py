@@ -87,13 +87,15 @@ def search_lines(agent: Agent, query: str) -> list[str]:
 def session_lines(agent: Agent, query: str) -> list[str]:
     """What was said in past sessions, best first. Raises TrustError."""
     project = agent.project
+    folders = agent.sessions.stored()
     if not (project.trusted or agent.settings.trust_all):
-        if not project.folder.exists():
-            return ["no stored sessions here yet"]
-        raise TrustError(
-            f"{project.folder} holds sessions from elsewhere that were not read; if you trust them, say %agent trust"
-        )
-    hits, problems = search_sessions(agent.sessions.stored(), query, cache=project.folder / "cache" / CACHE)
+        own = [folder for folder in folders if project.owns(folder)]
+        if folders and not own:
+            raise TrustError(project.untrusted_line())
+        folders = own
+    if not folders:
+        return ["no stored sessions here yet"]
+    hits, problems = search_sessions(folders, query, cache=project.state / "cache" / CACHE)
     lines = [f"! {one_line(problem)}" for problem in problems[:3]]
     if not hits:
         return [*lines, f"nothing in past sessions fits {one_line(query, 60)!r}"]

@@ -161,7 +161,7 @@ def _new(agent: Agent, rest: str) -> list[str]:
     if before is not None:
         lines.append(f"there is a skill {name} in {before.folder} too: %skills doctor says which of them is used")
     if begun:
-        lines.append(f"sessions of this project are kept in {agent.project.folder} (not in git)")
+        lines.append(agent.project.place_line())
     if not mine and not agent.skills.trusted:
         lines.append("it is used once you say %agent trust: this project is not trusted yet")
     return lines

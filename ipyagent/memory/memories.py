@@ -19,6 +19,10 @@ UNTRUSTED = (
     "the memory of this project ({root}) comes from elsewhere and is not trusted yet; the user turns it on with "
     "%agent trust"
 )
+UNKNOWN = (
+    "whether the user trusts the memory of this project ({root}) cannot be known: {why}; the user turns it on for this "
+    "kernel with %agent trust"
+)
 
 
 class Memories:
@@ -54,9 +58,13 @@ class Memories:
 
     def any_store(self, scope: str) -> Store:
         """The same, also while memory is off: for what the user asks for."""
+        if scope == "project" and (self.settings.trust_all or self.project.trusted):
+            self.project.take_along()
         folder = memory_folder(scope, self.project, self.settings, folder=self.folder)
         if scope == "project" and self._foreign(folder):
-            raise MemoryRefused(UNTRUSTED.format(root=self.project.root), reason="trust")
+            why = self.project.home_line()
+            told = UNKNOWN.format(root=self.project.root, why=why) if why else UNTRUSTED.format(root=self.project.root)
+            raise MemoryRefused(told, reason="trust")
         key = (scope, folder)
         if key not in self._made:
             self._made[key] = store_in(folder, scope, self.project)
@@ -75,5 +83,7 @@ class Memories:
         store = self.any_store(scope)
         if store.folder.is_dir():
             return ""
+        if scope == "project" and store.folder.is_relative_to(self.project.user):
+            return "" if self.project.sessions.is_dir() else self.project.place_line()  # a session has said so
         whose = "this project" if scope == "project" else "all your projects"
         return f"memories of {whose} are kept in {store.folder} (%memory lists them, %memory off turns memory off)"

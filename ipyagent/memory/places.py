@@ -40,16 +40,19 @@ def memory_folder(
     if given:
         return _chosen(given, project)
     own = _worktree(project, folder or Path.cwd()) if settings.memory_per_worktree else None
-    place = project.folder / WORKTREES / own / MEMORY if own else project.folder / MEMORY
+    place = project.state / WORKTREES / own / MEMORY if own else project.state / MEMORY
     if (status(place) is None and os.path.lexists(place)) or os.path.islink(place):
         raise _refused(place, LINK)
+    if project.elsewhere:
+        return _inside(place, project.user)
     base = project.folder.resolve().parent if project.folder.is_symlink() and project.trusted else project.root
     return _inside(place, base)
 
 
 def store_in(folder: Path, scope: str, project: Project) -> Store:
     """The store in a scope's folder; the project's `.ipyagent/` is made with the first write."""
-    inside = scope == "project" and folder.is_relative_to(project.root.resolve())
+    places = (project.root.resolve(), project.state.resolve())
+    inside = scope == "project" and any(folder.is_relative_to(place) for place in places)
     vouch = None if scope == "user" else Records(project.user).holds
     return Store(folder, scope, prepare=project.make if inside else None, vouch=vouch)
 

@@ -125,7 +125,7 @@ class Choosing:
     def _shelf(self, folder: Path, scope: str) -> Shelf:
         if folder not in self._shelves:
             project = self.bench.project
-            cache = (project.user if scope == "user" else project.folder) / "cache" / CACHE.format(scope=scope)
+            cache = (project.user if scope == "user" else project.state) / "cache" / CACHE.format(scope=scope)
             # a folder that is somebody's choice may lie outside: no `.ipyagent/` is made for a cache
             self._shelves[folder] = Shelf(FullText(folder, cache if cache.parent.parent.is_dir() else None))
         return self._shelves[folder]

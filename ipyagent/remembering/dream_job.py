@@ -179,7 +179,7 @@ class DreamJob:
     ) -> bool:
         """Let the model work on the copy; whether it came to its end."""
         settings, project = self._bench.settings, self._bench.project
-        cache = project.folder / "cache" / CACHE
+        cache = project.state / "cache" / CACHE
         at_hand = project if self._store.scope == "project" else None
         tools = dream_tools(self._bench.toolbox.installed, at_hand, cache)
         await self._connect(session, model, tools, name)

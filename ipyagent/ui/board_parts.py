@@ -197,7 +197,8 @@ class SessionsPart:
                     return {"failed": "this session is not there any more"}
                 if kind != "look":
                     return self._take_up(kind, name)
-                if not (self._agent.project.trusted or self._agent.settings.trust_all):
+                project = self._agent.project
+                if not (project.trusted or self._agent.settings.trust_all or project.owns(folder)):
                     raise AgentError("this project is not trusted: %agent trust")
                 return {"look": {"of": name, **looked(folder / TRANSCRIPT, _number(content, "turn"))}}
             case _:

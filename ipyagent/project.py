@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from ipyagent.errors import AgentError
+from ipyagent.locks import Lock
 from ipyagent.nofollow import FOLDER, is_file, names, opened, private_folder, status, write_atomically
 from ipyagent.trust import carried, digest_of_mark, folders_down, mark_folder
 
@@ -463,10 +464,8 @@ Changes: TypeAlias = Mapping[str, object]
 def update_object(path: Path, changes: Changes | Callable[[Changes], Changes]) -> dict[str, object]:
     """Merge `changes` into a JSON object file under a lock that works across processes; None takes a key out. What
     depends on what stands in the file is a function of it, called under the lock."""
-    from filelock import FileLock
-
     private_folder(path.parent)
-    with FileLock(f"{path}.lock", timeout=5, mode=0o600):
+    with Lock(path.with_name(f"{path.name}.lock"), seconds=5):
         stands = _read_object(path)
         merged = {**stands, **(changes(stands) if callable(changes) else changes)}
         value = {key: kept for key, kept in merged.items() if kept is not None}

@@ -19,6 +19,7 @@ from ipyagent.config import IPyAgent
 from ipyagent.errors import JournalError, TrustError, UsageError
 from ipyagent.journal.events import KernelStarted, SessionStarted, UserSaid
 from ipyagent.journal.journal import TRANSCRIPT, new_session_id, read_events
+from ipyagent.locks import why_no_locks
 from ipyagent.loop.history import Turn
 from ipyagent.loop.hooks import AT_EXIT, hooks
 from ipyagent.loop.session import Session
@@ -104,6 +105,10 @@ class Sessions:
             self._told_places = True
             if line := self.project.home_line():
                 self._notice(line)
+            for folder in (self.project.state, self.project.user):
+                if line := why_no_locks(folder):
+                    self._notice(line)
+                    break
             if self.project.elsewhere and self.project.writable:
                 self._notice(self.project.place_line())
 

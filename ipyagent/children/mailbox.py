@@ -17,6 +17,7 @@ import msgspec
 from ipyagent.errors import AgentError
 from ipyagent.journal.events import MessageKind
 from ipyagent.journal.lines import clean
+from ipyagent.locks import Lock
 from ipyagent.nofollow import checked, opened, spot
 
 MAILBOX = "inbox.jsonl"
@@ -175,9 +176,6 @@ def _opened(path: Path, flags: int) -> int:
     return opened(path, flags, base=path.parent)
 
 
-def _locked(folder: Path) -> Any:
-    """The lock of a mailbox, to be held. Raises OSError, also (Timeout) when others hold it too long."""
-    from filelock import FileLock
-
-    path = checked(folder / "inbox.lock", base=folder)
-    return FileLock(path, timeout=PATIENCE, mode=0o600, is_singleton=False, thread_local=False)
+def _locked(folder: Path) -> Lock:
+    """The lock of a mailbox, to be held. Raises OSError, also (Held) when others hold it too long."""
+    return Lock(checked(folder / "inbox.lock", base=folder), seconds=PATIENCE)

@@ -24,6 +24,7 @@ from ipyagent.commands.finding import Finding
 from ipyagent.config import IPyAgent, wrong_in
 from ipyagent.errors import AgentError
 from ipyagent.journal.journal import read_events
+from ipyagent.locks import why_no_locks
 from ipyagent.version import __version__
 
 LEAST_FREE = 500_000_000
@@ -180,6 +181,8 @@ def _disk(agent: Agent, shell: Any) -> Iterator[Finding]:
         if not os.access(there, os.W_OK | os.X_OK):
             yield Finding("bad", name, f"{folder} cannot be written", "set IPYAGENT_HOME to a folder of yours")
             continue
+        if line := why_no_locks(folder):
+            yield Finding("note", name, line)
         free = shutil.disk_usage(there).free
         words = f"{folder}, {free / 1e9:,.1f} GB free"
         yield Finding("note", name, words, "make room") if free < LEAST_FREE else Finding("ok", name, words)

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from filelock import FileLock, Timeout
 
 from ipyagent.assembly.requests import Options
 from ipyagent.assembly.wiring import endpoint_of, limits_of, model_of
@@ -27,6 +26,7 @@ from ipyagent.journal.events import Usage
 from ipyagent.journal.protocols import Request
 from ipyagent.journal.tokens import estimate_text
 from ipyagent.kernel.thread import AgentThread
+from ipyagent.locks import Held, Lock
 from ipyagent.loop.budget import add_spent, spent_today
 from ipyagent.model.batches import HALF, KEPT, MOST_BYTES, MOST_REQUESTS, Answer, Batches, size_of
 from ipyagent.model.connect import Connections
@@ -122,7 +122,7 @@ class Clerk:
             path = checked(self._into / "batches.lock", base=self._into)
         except OSError as problem:
             raise AgentError(f"{problem.filename}: {problem.strerror}") from None
-        connections, lock = Connections(), FileLock(path, timeout=0, thread_local=False)
+        connections, lock = Connections(), Lock(path, seconds=0, long=True)
         try:
             await self._alone(lock)
             model = connections.get(self._name, endpoint_of(self._settings))
@@ -138,14 +138,14 @@ class Clerk:
             lock.release()
             await connections.close()
 
-    async def _alone(self, lock: FileLock) -> None:
+    async def _alone(self, lock: Lock) -> None:
         """Two calls on one folder would hand the same jobs in twice. What the other one has finished is done."""
         waited = False
         while True:
             try:
                 lock.acquire()
                 break
-            except Timeout:
+            except Held:
                 waited, self.line = True, "another call works on these batches"
                 await asyncio.sleep(LOOK)
         if waited and not self._again:

@@ -13,13 +13,13 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
 from ipyagent.errors import JournalError
 from ipyagent.journal.events import Event, SessionStarted
 from ipyagent.journal.lines import E, Problem, Start, clean, clean_json, encode, read_events
+from ipyagent.locks import Held, Lock
 from ipyagent.nofollow import checked, opened, reading, spot
 
 __all__ = [
@@ -48,7 +48,7 @@ class Journal:
     it on disk (not yet synced) when it returns.
     """
 
-    def __init__(self, folder: Path, session: str, *, last: int, lock: Any) -> None:
+    def __init__(self, folder: Path, session: str, *, last: int, lock: Lock | None) -> None:
         self.folder = folder
         self.path = folder / TRANSCRIPT
         self.session = session
@@ -299,13 +299,11 @@ def in_use(folder: Path) -> bool:
     return lock is None
 
 
-def _lock(folder: Path) -> Any:
+def _lock(folder: Path) -> Lock | None:
     """The session's lock, held; None when another process or journal holds it."""
-    from filelock import FileLock, Timeout
-
-    lock = FileLock(checked(folder / "lock"), timeout=LOCK_WAIT, mode=0o600, is_singleton=False, thread_local=False)
+    lock = Lock(checked(folder / "lock"), seconds=LOCK_WAIT, long=True)
     try:
         lock.acquire()
-    except Timeout:
+    except Held:
         return None
     return lock

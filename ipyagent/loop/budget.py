@@ -48,7 +48,7 @@ def add_spent(path: Path, dollars: float) -> bool:
     try:
         if dollars > 0:
             update_object(path, lambda spent: {day: round(_dollars(spent, day) + dollars, 6)})
-    except OSError:  # filelock's Timeout is one
+    except OSError:  # `Held` is one
         return False
     return True
 
@@ -99,7 +99,7 @@ class Spending:
                     self._written.set()
                     return
             if not add_spent(self._path, sum(sums)):
-                self._notice(f"today's cost could not be noted: make {self._path} writable")
+                self._notice(f"today's cost could not be noted: make {self._path} writable, or set IPYAGENT_HOME")
                 self._written.set()
                 return
             with self._lock:

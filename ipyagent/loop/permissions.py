@@ -10,9 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import re
-import secrets
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -24,7 +22,9 @@ from ipyagent.config import MODES
 from ipyagent.errors import SettingError, UsageError
 from ipyagent.journal.events import Mode
 from ipyagent.journal.protocols import Question, Tool, Workspace
-from ipyagent.nofollow import private_folder
+from ipyagent.locks import Lock
+from ipyagent.nofollow import private_folder, write_atomically
+from ipyagent.project import home_variable
 
 HEADLESS = (
     "{tool} needs a permission and nobody can be asked here. To let it run: `%agent mode auto`, "
@@ -229,25 +229,15 @@ class Permissions:
             ) from None
 
     def _change(self, change: Callable[[list[str]], list[str]]) -> None:
-        from filelock import FileLock, Timeout
-
-        temporary = self._store.with_name(f".{self._store.name}.{secrets.token_hex(6)}.tmp")
         try:
             private_folder(self._store.parent)
-            with FileLock(f"{self._store}.lock", timeout=5, mode=0o600):
+            with Lock(self._store.with_name(f"{self._store.name}.lock"), seconds=5):
                 projects = self._read()
                 projects[self._root] = change(projects.get(self._root, []))
                 text = json.dumps({"version": 1, "projects": dict(sorted(projects.items()))}, indent=1)
-                descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-                with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-                    file.write(text + "\n")
-                    file.flush()
-                    os.fsync(descriptor)
-                os.replace(temporary, self._store)
-        except (OSError, Timeout) as problem:
+                write_atomically(self._store, f"{text}\n".encode())
+        except OSError as problem:
             raise SettingError(
-                f"the permission rules stay as they are, {self._store} cannot be written ({problem}): "
-                "free some space or fix the permissions"
+                f"the permission rules stay as they are, {self._store} cannot be written "
+                f"({problem.strerror or problem}; {home_variable()}): free some space, or set IPYAGENT_HOME"
             ) from None
-        finally:
-            temporary.unlink(missing_ok=True)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from ipyagent.errors import SettingError
 from ipyagent.mcp.entries import Entry
-from ipyagent.project import Project, update_object
+from ipyagent.project import Project, home_variable, update_object
 
 FILE = "mcp-approved.json"
 
@@ -31,5 +31,5 @@ def approve(project: Project, entries: Iterable[Entry]) -> None:
     try:
         update_object(path, {str(project.root): sorted(entry.digest for entry in entries)})
     except OSError as problem:
-        reason = problem.strerror or "another process holds its lock"
-        raise SettingError(f"{path} cannot be written ({reason}): fix its permissions") from None
+        reason = f"{problem.strerror or problem}; {home_variable()}"
+        raise SettingError(f"{path} cannot be written ({reason}): fix that, or set IPYAGENT_HOME") from None

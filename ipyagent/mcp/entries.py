@@ -20,6 +20,7 @@ from typing import Any, Literal, TypeAlias
 import msgspec
 
 from ipyagent.errors import SettingError
+from ipyagent.locks import Lock
 from ipyagent.nofollow import checked, remove, write_atomically
 from ipyagent.trust import read_small
 
@@ -188,10 +189,8 @@ def expanded(entry: Entry, environ: Mapping[str, str] = os.environ) -> Entry:
 def put_entry(path: Path, name: str, raw: Mapping[str, Any] | None) -> bool:
     """Write one server into a file, or take it out (None), all else kept; whether there was one before.
     Raises SettingError."""
-    from filelock import FileLock, Timeout
-
     try:
-        with FileLock(checked(path.with_name(f"{path.name}.lock"), make=True), timeout=5):
+        with Lock(checked(path.with_name(f"{path.name}.lock"), make=True), seconds=5):
             value = _whole(path)
             servers = value.setdefault("mcpServers", {})
             if not isinstance(servers, dict):
@@ -202,7 +201,7 @@ def put_entry(path: Path, name: str, raw: Mapping[str, Any] | None) -> bool:
                 servers[name] = dict(raw)
             if before or raw is not None:
                 write_atomically(path, (json.dumps(value, indent=2, ensure_ascii=False) + "\n").encode())
-    except (OSError, Timeout) as problem:
+    except OSError as problem:
         raise SettingError(
             f"{path} cannot be written ({getattr(problem, 'strerror', None) or problem}): free it"
         ) from None

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 import platform
-import secrets
 import stat
 import time
 from collections.abc import Callable
@@ -20,6 +19,7 @@ from pathlib import Path
 import msgspec
 
 from ipyagent.errors import MemoryRefused
+from ipyagent.locks import Identity, identity, is_gone, is_of_before
 from ipyagent.memory.confined import Confined
 from ipyagent.memory.history import NEW
 
@@ -28,15 +28,13 @@ HERE = 3600.0
 """Seconds after which the lock of a dead process of this machine counts no longer."""
 ELSEWHERE = 6 * 3600.0
 """The same for another machine, whose processes cannot be looked at."""
-SAME_START = 2.0
-"""Seconds by which two readings of when a process began may differ: the kernel tells its own start in whole seconds."""
 MOST = 10_000
-_BOOT = Path("/proc/sys/kernel/random/boot_id")
 
 
 class Holder(msgspec.Struct, frozen=True, kw_only=True):
     """A process that tidies: `boot` names the run of its machine ("" where the system does not tell), `started`
-    is in seconds from then; `before` the time to put back, in nanoseconds (0: there was none)."""
+    is in seconds from then; `space` names the numbering of its
+    processes; `before` the time to put back, in nanoseconds (0: there was none)."""
 
     pid: int
     host: str
@@ -44,6 +42,7 @@ class Holder(msgspec.Struct, frozen=True, kw_only=True):
     started: float
     token: str
     before: int = 0
+    space: str = ""
 
 
 class State(msgspec.Struct, frozen=True, kw_only=True):
@@ -177,25 +176,11 @@ class Taken:
 def is_stale(holder: Holder, age: float, *, certain: bool = False) -> bool:
     """Whether a lock of so many seconds counts no longer. An age below zero, the clock was set back, counts as
     long as it is far away."""
-    here = _machine()
-    if (holder.host, holder.boot) != here:
-        return abs(age) > ELSEWHERE
-    return (certain or abs(age) > HERE) and not is_alive(holder)
-
-
-def is_alive(holder: Holder) -> bool:
-    """Whether this very process runs on this machine."""
-    import psutil
-
-    try:
-        process = psutil.Process(holder.pid)
-        if process.status() == psutil.STATUS_ZOMBIE:
-            return False
-        return abs(process.create_time() - psutil.boot_time() - holder.started) < SAME_START
-    except psutil.NoSuchProcess:
-        return False
-    except psutil.AccessDenied:  # it is there, and that is all the system tells
+    known = Identity(holder.pid, holder.host, holder.boot, holder.space, holder.started, holder.token)
+    if is_of_before(known):
         return True
+    gone = is_gone(known)
+    return abs(age) > ELSEWHERE if gone is None else gone and (certain or abs(age) > HERE)
 
 
 def busy(state: State) -> MemoryRefused:
@@ -210,19 +195,8 @@ def busy(state: State) -> MemoryRefused:
     )
 
 
-def _machine() -> tuple[str, str]:
-    try:
-        return platform.node(), _BOOT.read_text("ascii").strip()
-    except OSError:  # no Linux
-        return platform.node(), ""
-
-
 def _this_process() -> Holder:
-    import psutil
-
-    host, boot = _machine()
-    started = psutil.Process().create_time() - psutil.boot_time()
-    return Holder(pid=os.getpid(), host=host, boot=boot, started=started, token=secrets.token_hex(8))
+    return Holder(**identity()._asdict())
 
 
 def _stranger(modified: int) -> Holder:

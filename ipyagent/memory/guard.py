@@ -1,6 +1,6 @@
 """One writer at a time in a memory directory, and nothing half done: before it touches a file a writer leaves
 a note of its name, which it removes when the index is true again. Whoever comes after a killed writer finds
-the note and finishes for it. The lock is the kernel's own, so it dies with its holder.
+the note and finishes for it. The lock is the system's own, which dies with its holder, see `locks`.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from typing import Any
 
 from ipyagent.errors import MemoryRefused
+from ipyagent.locks import Held, Lock
 from ipyagent.memory.confined import Confined
 from ipyagent.memory.history import HISTORY, NEW
 
@@ -80,24 +80,22 @@ class Guard:
         depth: int = self._held.__dict__.get("depth", 0)
         return depth
 
-    def _acquired(self, seconds: float) -> Any:
-        from filelock import FileLock, Timeout
-
+    def _acquired(self, seconds: float) -> Lock:
         root = self._files.root
         if not root.is_dir() and self._prepare is not None:
             self._prepare()
         status = self._files.make(_LOCK)
         if status is not None and not stat.S_ISREG(status.st_mode):
             raise MemoryRefused(f"{root / _LOCK} is a link or a folder; remove it", reason="link")
-        lock = FileLock(root / _LOCK, mode=0o600)
+        lock = Lock(root / _LOCK, seconds=seconds, poll=0.004)
         try:
             stop = STOP.get()
-            lock.acquire(timeout=seconds, poll_interval=0.004, cancel_check=stop.is_set if stop is not None else None)
-        except Timeout:
+            lock.acquire(stop.is_set if stop is not None else lambda: False)
+        except Held:
             _refuse_stopped()
             told = f"another process has held the lock of {root} for {seconds:.0f} s; try again"
             raise MemoryRefused(told, reason="busy") from None
-        except (OSError, NotImplementedError) as problem:
+        except OSError as problem:
             raise MemoryRefused(
                 f"{root} cannot be locked ({problem}): fix its permissions, or name another folder", reason="disk"
             ) from None

@@ -34,6 +34,7 @@ from ipyagent.memory.concepts import Passages, bare, dates, is_idea, shared, wei
 from ipyagent.memory.quotation import NEGATIONS, Evidence, Quote, Typed, Words, is_negated, tokens
 from ipyagent.memory.texts import described
 from ipyagent.memory.words import RUN, folded
+from ipyagent.project import home_variable
 from ipyagent.trust import is_signed, signature
 
 Source: TypeAlias = Literal["said", "claimed", "inferred", "quoted"]
@@ -130,8 +131,8 @@ class Records:
             return signature(self._user, "memory", _signed(fields, body))
         except OSError as problem:
             told = (
-                f"that a memory is the user's word cannot be recorded in {self._user} ({problem.strerror or problem}): "
-                "free some space there or make it writable"
+                f"that a memory is the user's word cannot be recorded in {self._user} ({problem.strerror or problem}; "
+                f"{home_variable()}): free some space there, or set IPYAGENT_HOME to a folder of yours"
             )
             raise MemoryRefused(told, reason="disk") from None
 

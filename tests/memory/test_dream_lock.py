@@ -17,7 +17,8 @@ import psutil
 import pytest
 
 from ipyagent.errors import MemoryRefused
-from ipyagent.memory.dream_lock import ELSEWHERE, HERE, NAME, DreamLock, Holder, is_alive
+from ipyagent.locks import is_running
+from ipyagent.memory.dream_lock import ELSEWHERE, HERE, NAME, DreamLock, Holder
 from ipyagent.memory.dream_record import digests, undo
 from ipyagent.memory.files import Store
 from ipyagent.memory.staging import Staging
@@ -127,7 +128,7 @@ def test_it_holds_pid_host_and_process_start(place: Place) -> None:
         assert (holder.pid, holder.host) == (os.getpid(), socket.gethostname())
         started = psutil.Process().create_time() - psutil.boot_time()
         assert abs(holder.started - started) < 2
-        assert is_alive(holder)
+        assert is_running(holder.pid, holder.started)
 
 
 def test_a_living_holder_is_never_stale(place: Place) -> None:
@@ -205,11 +206,21 @@ def _with_pid(wanted: int) -> subprocess.Popen[bytes]:
     return subprocess.Popen(["sleep", "60"])
 
 
-@pytest.mark.parametrize("change", [{"host": "another"}, {"boot": "another run of this machine"}])
-def test_elsewhere_age_alone_counts(place: Place, change: dict[str, str]) -> None:
+@pytest.mark.skipif(not Path("/proc/sys/kernel/random/boot_id").exists(), reason="no name of a machine's run")
+def test_a_lock_from_before_the_machine_was_started_anew_is_stale_at_once(place: Place) -> None:
+    process = place.at("taken")
+    holder = msgspec.json.decode(place.path.read_bytes(), type=Holder)
+    place.path.write_bytes(msgspec.json.encode(msgspec.structs.replace(holder, boot="another run of this machine")))
+    place.age(1)
+    assert process.poll() is None, "its number says nothing"
+    assert place.lock.state().holder is None
+    assert place.path.stat().st_mtime_ns == LAST
+
+
+def test_elsewhere_age_alone_counts(place: Place) -> None:
     place.kill(place.at("taken"))
     holder = msgspec.json.decode(place.path.read_bytes(), type=Holder)
-    place.path.write_bytes(msgspec.json.encode(msgspec.structs.replace(holder, **change)))
+    place.path.write_bytes(msgspec.json.encode(msgspec.structs.replace(holder, host="another")))
     place.age(ELSEWHERE - 60)
     assert place.lock.state(certain=True).holder is not None
     place.age(ELSEWHERE + 60)

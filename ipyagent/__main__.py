@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -39,6 +40,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     parser = make_parser()
     chosen = parser.parse_args(arguments)
+    if isinstance(sys.stdout, io.TextIOWrapper):  # what a terminal has no sign for becomes a question mark
+        sys.stdout.reconfigure(errors="replace")
     try:
         if chosen.command == "dream":
             status, line = dream.run(chosen)

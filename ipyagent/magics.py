@@ -241,7 +241,15 @@ class Extension:
         from ipyagent.commands.agent import show_memory
 
         if answer := show_memory(self, line, cell):
-            print(answer)  # noqa: T201 - a magic's answer
+            self.show(answer)
+
+    @staticmethod
+    def show(text: str) -> None:
+        """Print an answer; what the terminal has no sign for (ASCII, an old code page) becomes a question mark."""
+        try:
+            print(text)  # noqa: T201 - a magic's answer
+        except UnicodeEncodeError as problem:
+            print(text.encode(problem.encoding, "replace").decode(problem.encoding))  # noqa: T201 - the same
 
     def _skill_names(self) -> list[str]:
         from ipyagent.commands.skills import names
@@ -306,7 +314,7 @@ class Extension:
         gone = [name for name in known if name not in self.shell.user_ns]
         lost = f"; variables that are gone since: {', '.join(gone[:8])}{' …' if len(gone) > 8 else ''}" if gone else ""
         when = time.strftime("%Y-%m-%d %H:%M", time.localtime(events[-1].at))
-        print(f"unchanged since it was answered, {when}{lost}; to run it again: %%agent --rerun")  # noqa: T201 - said
+        self.show(f"unchanged since it was answered, {when}{lost}; to run it again: %%agent --rerun")
         return True
 
     def _show_notices(self, agent: Agent) -> None:
@@ -346,7 +354,7 @@ def _called(method: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _say(line: str) -> None:
-    print(f"ipyagent: {line}")  # noqa: T201 - said to the user
+    Extension.show(f"ipyagent: {line}")
 
 
 def _options(chosen: CellOptions) -> Options:

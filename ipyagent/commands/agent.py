@@ -34,7 +34,7 @@ def run_command(extension: Extension, line: str) -> str | None:
     if word in REQUESTS:
         return answer
     if answer:
-        print(answer)  # noqa: T201 - a magic's answer
+        extension.show(answer)
     return None
 
 

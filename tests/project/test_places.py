@@ -1,0 +1,130 @@
+"""Each environment in a real process: a session that works, or one line that names the variable, as in doctor."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.skipif(os.name != "posix", reason="folders that may not be written, as POSIX has them")
+ROOT = Path(__file__).parents[2]
+ASK = "get_ipython().run_cell_magic('agent', '', 'which files are in this folder?')\n"
+WORDS = "%load_ext ipyagent\n" + ASK
+BOUND = (  # root without the right to write everywhere; for other users the folders' modes do
+    "import ctypes, os, sys\n"
+    "if os.getuid() == 0: [ctypes.CDLL(None).prctl(24, right, 0, 0, 0) for right in (1, 2)]\n"
+    "os.execv(sys.executable, [sys.executable, *sys.argv[1:]])"
+)
+
+
+class Place:
+    """A project folder and a home, and cells that are run there in a process of their own."""
+
+    def __init__(self, base: Path) -> None:
+        self.project, self.home = base / "course", base / "home"
+        for folder in (self.project, self.home, base / "ipython"):
+            folder.mkdir()
+        (self.project / "data.csv").write_text("a\n1\n")
+        self.base = base
+
+    def run(self, cells: str, *options: str, **environ: str | None) -> str:
+        script = self.base / "cells.ipy"
+        script.write_text(cells)
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(("IPYAGENT_", "ANTHROPIC_"))}
+        given = {"HOME": str(self.home), "IPYTHONDIR": str(self.base / "ipython"), "PYTHONPATH": str(ROOT),
+                 "IPYAGENT_MODEL": "practice", **environ}  # fmt: skip
+        kept = {name: value for name, value in {**kept, **given}.items() if value is not None}
+        done = subprocess.run(
+            [sys.executable, "-c", BOUND, *options, "-m", "IPython", "--no-banner", "--colors=NoColor",
+             "--simple-prompt", str(script)],
+            cwd=self.project, env=kept, capture_output=True, timeout=120, check=False,
+        )  # fmt: skip
+        return (done.stdout + done.stderr).decode("utf-8", "replace")
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    return Place(tmp_path)
+
+
+def test_a_project_that_may_not_be_written_is_kept_in_the_users_folder_said_once_and_found_again(place: Place) -> None:
+    (place.project / "AGENTS.md").write_text("be kind")
+    place.project.chmod(0o555)
+    said = place.run(WORDS + "%memory add the course uses seed 42\n%agent allow python\n%agent trust\n%agent doctor\n")
+    line = f"{place.project} cannot be written, so sessions and memories of this project are kept in "
+    assert "data.csv" in said
+    talk, doctor = said.split("✓ ipyagent")
+    assert talk.count(line) == 1
+    assert line in doctor
+    assert "1 stored" in doctor
+    assert f"{place.project}, trusted" in doctor
+    assert sorted(entry.name for entry in place.project.iterdir()) == ["AGENTS.md", "data.csv"]
+
+    again = place.run("%load_ext ipyagent\n%agent resume\n%memory search seed\n%agent allow\n" + ASK)
+    assert "resumed session" in again
+    assert "the course uses seed 42" in again
+    assert "allowed in this project: python" in again
+    assert "cannot be written" not in again
+    assert "not trusted" not in again
+
+    place.project.chmod(0o755)
+    writable = place.run("%load_ext ipyagent\n%agent resume\n%memory search seed\n" + ASK + "%agent doctor\n")
+    assert "resumed session" in writable
+    assert "the course uses seed 42" in writable
+    assert writable.count("could not be written when they began") == 2, "by the session and by doctor"
+
+
+def test_a_home_that_cannot_be_written_is_named_and_the_session_works(place: Place) -> None:
+    place.home.chmod(0o555)
+    home = place.home / "none"
+    said = place.run(WORDS + "%memory list\n%agent doctor\n", HOME=str(home))
+    assert "data.csv" in said
+    line = f"{home}/.ipyagent cannot be written (HOME is {home}), so trust,"
+    assert said.count(line) == 2, "by the session and by doctor"
+    refused = place.run("%load_ext ipyagent\n%agent resume\n", HOME=str(home))
+    assert f"whether you trust {place.project} cannot be known" in refused
+    again = place.run("%load_ext ipyagent\n%memory list\n%agent trust\n%agent resume\n", HOME=str(home))
+    assert "resumed session" in again
+    assert "Traceback" not in said + refused + again
+    assert "elsewhere" not in said + refused + again
+
+
+def test_where_nothing_can_be_written_one_line_names_the_variable(place: Place) -> None:
+    place.project.chmod(0o555)
+    place.home.chmod(0o555)
+    said = place.run(WORDS)
+    assert f"AgentError: {place.project} cannot be written, nor can {place.home}/.ipyagent" in said
+    assert f"HOME is {place.home}); set IPYAGENT_HOME to a folder of yours" in said
+    assert "Traceback" not in said
+
+
+@pytest.mark.parametrize(
+    ("options", "environ"),
+    [
+        ((), {"PYTHONOPTIMIZE": "2"}),
+        ((), {"PYTHONDONTWRITEBYTECODE": "1", "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONIOENCODING": "ascii"}),
+        ((), {"TMPDIR": "/nonexistent"}),
+    ],
+    ids=["no docstrings", "ASCII", "no folder for temporary files"],
+)
+def test_a_session_works_and_its_help_says_what_commands_do(
+    place: Place, options: tuple[str, ...], environ: dict[str, str]
+) -> None:
+    said = place.run(WORDS + "%agent help\n%memory help\n%agent doctor\n", *options, **environ)
+    assert "data.csv" in said
+    assert "Check what the agent needs." in said
+    assert "None" not in said
+    assert "all that is needed is there" in said.replace("\n", " ")
+    assert "Traceback" not in said
+
+
+def test_an_empty_transcript_is_named(place: Place) -> None:
+    place.run(WORDS)
+    empty = place.project / ".ipyagent" / "sessions" / "20260101-000000-abcd"
+    empty.mkdir()
+    (empty / "transcript.jsonl").write_bytes(b"")
+    said = place.run("%load_ext ipyagent\n%agent sessions\n%agent doctor\n%agent resume 20260101\n")
+    assert said.count("session 20260101-000000-abcd is empty: its transcript has 0 bytes") == 3

@@ -98,7 +98,7 @@ def test_every_state_of_a_cell_can_be_read(tmp_path: Path, shots: Path) -> None:
             page.open("look.ipynb", kernel=False)
             Viewer(page).shot(PLOT, "reopened")
             for cell in (PENGUINS, PLOT, TABLE, EDIT, RUN, WRONG, LONG, BAD):
-                assert page.cell(cell).locator(".ia-static").count() == 1
+                assert page.cell(cell).locator(".ia-static").count() >= 1
             assert page.page.evaluate("window.hit") is None
 
 

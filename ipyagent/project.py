@@ -384,7 +384,8 @@ class Project:
         """Forget that this user trusts the folder. Raises AgentError when that cannot be written."""
         self._note_trust(None)
         if "entry" in self._unkept:
-            raise AgentError(f"it is trusted no more in this kernel, but again in the next: {self.home_line()}")
+            told = "it is trusted no more in this kernel, but again in the next; set IPYAGENT_HOME"
+            raise AgentError(f"{told}: {self.home_line()}")
 
     def _note_trust(self, entry: dict[str, object] | None) -> None:
         self._unkept.clear()

@@ -90,8 +90,9 @@ def session_lines(agent: Agent, query: str) -> list[str]:
     folders = agent.sessions.stored()
     if not (project.trusted or agent.settings.trust_all):
         own = [folder for folder in folders if project.owns(folder)]
-        if folders and not own:
-            raise TrustError(project.untrusted_line())
+        if not own and project.folder.exists():
+            told = f"{project.folder} was not read; if it is yours or you trust it, say %agent trust"
+            raise TrustError(project.untrusted_line() or told)
         folders = own
     if not folders:
         return ["no stored sessions here yet"]

@@ -50,14 +50,16 @@ NOTHING_TO_DO = {
     "a part of a line that names the file of the skill": ("line 1: ",),
     "said to know, nothing is wrong": (
         "{…} was not changed: the edit leaves it as it is",
-        "already in session", "resumed session", "sessions of this project are kept in",
+        "already in session", "resumed session",
         "the skill {…} is in the context", "stopped", "refused", "lost", "Prompt cache missed: ",
     ),
     "what was left undone, and what stands instead; the next turn goes its way": (
         "cut off: the kernel stopped", "The reply broke off here; what arrived is kept",
         "{…}: the results of this message stay whole", "a result could not be kept in a file ({…}): it is cut",
         "{…}; recall goes by words alone, or without", "what is worth remembering was not saved: {…}",
-        "session {…} is open in another kernel: going on in a copy of it", "MCP servers did not stop by themselves",
+        "session {…} is open in another kernel: going on in a copy of it", "session {…} : going on in a copy of it",
+        "session {…} is in {…}, which cannot be written: going on in a copy of it",
+        "MCP servers did not stop by themselves",
         "ipyagent: saving what is worth remembering (Ctrl-C", "{…}, {…} failures in a row;", "{…};",
     ),
     "a bug of ours: the report's place follows, or the reason there is none": ("internal error {…}: {…}; ",),

@@ -118,6 +118,8 @@ def _swept(now: Situation) -> Sequence[Event]:
     elif where == SWEPT:
         return (made,)
     told = [Reminded(text=text, tokens=estimate_text(text), layer=NAME, upto=made.last) for text in texts]
+    more = round(sum(event.tokens for event in told) * view.calibration.factor)
+    made = msgspec.structs.replace(made, tokens_after=after + more)
     return (made, msgspec.structs.replace(told[0], why=why), *told[1:])
 
 

@@ -37,12 +37,15 @@ def environ(place: Path, **more: str) -> dict[str, str]:
 
 
 def answers(notebook: Any) -> dict[str, Any]:
-    """Outputs of each `%%agent` cell as one bundle, by its request."""
+    """What the agent says in each `%%agent` cell as one bundle, with the figures of its code, by the request."""
     found: dict[str, Any] = {}
     for cell in notebook.cells:
         if cell.cell_type == "code" and cell.source.startswith("%%agent"):
             bundles = [output["data"] for output in cell.outputs if "data" in output]
-            found[cell.source.partition("\n")[2]] = bundles[0] if bundles else {}
+            said = [bundle for bundle in bundles if "ia-static" in bundle.get("text/html", "")]
+            kinds = {kind: "\n".join(bundle[kind] for bundle in said) for kind in (said[0] if said else ())}
+            figures = [bundle["image/png"] for bundle in bundles if "image/png" in bundle]
+            found[cell.source.partition("\n")[2]] = {**kinds, "figures": figures}
     return found
 
 
@@ -67,10 +70,8 @@ def check(notebook: Any, *, restarted: bool) -> None:
     assert f"r = {pair.corr().iloc[0, 1]:.2f}; n = {len(pair)}" in said["Plot body mass by flipper length."]
     males = penguins[penguins["sex"] == "male"][["body_mass_g", "flipper_length_mm"]].dropna()
     assert f"r = {males.corr().iloc[0, 1]:.2f}; n = {len(males)}" in said["Now only for the males."]
-    plot = found["Plot body mass by flipper length."]["text/html"]
-    pictures = re.findall(r"data:image/png;base64,([A-Za-z0-9+/=]+)", plot)
-    assert pictures
-    assert base64.b64decode(pictures[0]).startswith(b"\x89PNG")
+    (plot,) = found["Plot body mass by flipper length."]["figures"]
+    assert base64.b64decode(plot).startswith(b"\x89PNG")
     assert "6 things" in said["What have we done so far?"]
     if restarted:
         assert "is gone" in said["Describe penguins."]

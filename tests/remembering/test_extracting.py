@@ -80,7 +80,7 @@ def test_what_it_took_is_told_in_full_also_what_was_written_to_the_cache(room: E
     agent = room.agent()
     long = text("Medians are robust. " * 300)  # the fork is the first that sends it, and the next turn reads it
     room.turn(agent, "I am a surgeon. We always report medians, never means. Hello!", long)
-    usages = [event.usage for event in room.events(agent, ForkEnded)]
+    usages = [event.usage for event in room.events(agent, ForkEnded) if event.purpose == "extraction"]
     assert sum(usage.cache_read for usage in usages) > 500
     assert sum(usage.cache_write for usage in usages) > 500
     said = next(line for line in run_memory(agent, "stats").splitlines() if "extraction: " in line)

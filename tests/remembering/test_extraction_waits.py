@@ -66,7 +66,8 @@ def test_a_cue_has_the_small_model_read_a_transcript_with_the_memory_tool_alone(
     assert '<user turn="1">\nDraw `x`.\nWe always report medians, never means.\n</user>' in seen(asked)
     assert "transcript above" in directive_in(asked.body)
     assert len(room.memories()) == 1
-    [fork] = room.events(agent, ForkEnded)
+    [check, fork] = sorted(room.events(agent, ForkEnded), key=lambda fork: fork.purpose)
+    assert (check.purpose, check.model, check.requests) == ("check", SMALL, 1)
     assert (fork.purpose, fork.model) == ("extraction", SMALL)
     assert fork.cost == cost_of(SMALL, fork.usage)
     assert fork.cost < 0.1 * (cost_of(MODEL, fork.usage) or 0.0)
@@ -210,7 +211,7 @@ def test_one_fork_serves_notes_and_extraction_when_both_are_due(room: ExtractRoo
     [asked] = looked(room)
     assert asked.body is not None
     assert asked.body["model"] == MODEL
-    [fork] = room.events(agent, ForkEnded)
+    [fork] = [fork for fork in room.events(agent, ForkEnded) if fork.purpose != "check"]
     assert (fork.purpose, fork.also, fork.requests) == ("notes", "extraction", 1)
     assert fork.cost == cost_of(MODEL, fork.usage)
     [kept] = room.memories().values()

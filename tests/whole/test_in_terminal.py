@@ -154,7 +154,7 @@ def in_order(terminal: Terminal) -> None:
 
 def test_ctrl_c_at_a_question_ends_the_turn(terminal: Terminal) -> None:
     terminal.ask(tool("python", {"code": "NEVER = 2"}), options="--mode ask")
-    terminal.until(r"type a reason: ")
+    terminal.until(r"type a reason.*: ")
     stopped(terminal, "a permission question")
     in_order(terminal)
 
@@ -162,7 +162,7 @@ def test_ctrl_c_at_a_question_ends_the_turn(terminal: Terminal) -> None:
 def test_a_question_is_answered_by_typing(terminal: Terminal) -> None:
     for said, ran in (("y", True), ("n", False), ("not on a Friday", False)):
         terminal.ask(tool("python", {"code": f"ANSWERED = {said!r}"}), text("so be it"), options="--mode ask")
-        question = terminal.until(r"type a reason: ")
+        question = terminal.until(r"type a reason.*: ")
         assert f"ANSWERED = {said!r}" in question
         terminal.child.sendline(said)
         shown = terminal.finished()
@@ -170,7 +170,7 @@ def test_a_question_is_answered_by_typing(terminal: Terminal) -> None:
         assert str(ran) in terminal.line(f"globals().get('ANSWERED') == {said!r}")
     assert "not on a Friday" in str(terminal.server.messages[-1].body)
     terminal.ask(tool("shell", {"command": "touch made-1"}), text("made"), options="--mode ask")
-    terminal.until(r"type a reason: ")
+    terminal.until(r"type a reason.*: ")
     terminal.child.sendline("a")
     terminal.finished()
     assert (terminal.folder / "made-1").exists()
@@ -182,7 +182,7 @@ def test_a_question_is_answered_by_typing(terminal: Terminal) -> None:
 
 def test_a_quiet_cell_asks_too_and_waiting_for_the_user_is_no_work(terminal: Terminal) -> None:
     terminal.ask(tool("python", {"code": "QUIET = 1"}), text("**quietly**"), options="--mode ask --quiet")
-    question = terminal.until(r"type a reason: ")
+    question = terminal.until(r"type a reason.*: ")
     assert "QUIET = 1" in question
     time.sleep(1.5)
     terminal.child.sendline("y")
@@ -217,7 +217,7 @@ def test_jupyter_console_shows_the_answer_and_asks_on_the_line(tmp_path: Path) -
             child.expect(r"In \[\d+\]: ")
             server.script(tool("python", {"code": "print('here we ' + 'are')"}), text("It **is** done."))
             child.sendline("%agent please do it")
-            child.expect("type a reason: ")
+            child.expect("type a reason.*: ")
             child.sendline("y")
             child.expect("here we are")
             child.expect(r"done\.")

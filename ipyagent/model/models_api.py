@@ -24,7 +24,7 @@ CLEARING = "clear_tool_uses_20250919"
 """The edit that a server must know for us to leave old results to it."""
 PATIENCE = 3.0
 """Seconds for one question to a server; requests do not wait for that long, see `AnthropicModel.info`."""
-_NUM_CTX = re.compile(r"(?m)^\s*num_ctx\s+(\d{1,9})\s*$")
+_NUM_CTX = re.compile(r"(?m)^[ \t]{0,20}num_ctx[ \t]{1,100}(\d{1,9})[ \t\r]{0,20}$")
 
 
 class _Silent(Exception):

@@ -63,7 +63,10 @@ def script(dice: random.Random) -> list[Reply]:
         for _ in range(dice.choice((1, 1, 2, 4))):
             size = dice.choice((3, 40, 300))
             code = dice.choice(
-                (f"for n in range({size}): print('row of data', n)", "1 / 0", f"list(range({size}))", f"data = {dice.random()}")
+                (
+                    f"for n in range({size}): print('row of data', n)",
+                    "1 / 0", f"list(range({size}))", f"data = {dice.random()}",
+                )
             )
             wanted.append(("python", {"code": code}))
         thinking = dice.choice((None, "I look at the rows.", "hm " * 60))

@@ -98,6 +98,10 @@ class Told:
         if min(first, second) >= 0 and max(first, second) < MOST_DOLLARS:
             self._servers[model] = _made((first, second, *cache), source)
 
+    def forget(self) -> None:
+        """No server has told anything."""
+        self._servers = {}
+
     def of(self, model: str) -> Price | None:
         """The price that was told of a model; None for no such."""
         return self._set.get(model) or self._servers.get(model)

@@ -4,6 +4,7 @@ and the outputs that stay in the notebook are compared. A library that is not in
 from __future__ import annotations
 
 import os
+import signal
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -155,7 +156,9 @@ def ran(cells: list[str], folder: Path) -> list[Any]:
     """The cells with their outputs, run in order in a kernel of their own."""
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(code) for code in cells])
     resources = {"metadata": {"path": str(folder)}}
+    handler = signal.getsignal(signal.SIGINT)  # the client leaves its own
     NotebookClient(notebook, timeout=300, kernel_name="python3", allow_errors=True, resources=resources).execute()
+    signal.signal(signal.SIGINT, handler)
     made: list[Any] = notebook.cells
     return made
 

@@ -4,8 +4,10 @@ and the outputs that stay in the notebook are compared. A library that is not in
 from __future__ import annotations
 
 import os
-import signal
+import subprocess
+import sys
 import tempfile
+import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -13,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import nbformat
-from nbclient import NotebookClient
 
 from ipyagent.journal.events import ToolReturned
 from ipyagent.journal.journal import TRANSCRIPT, read_events
@@ -155,12 +156,22 @@ def surroundings(url: str, folder: Path) -> dict[str, str]:
 def ran(cells: list[str], folder: Path) -> list[Any]:
     """The cells with their outputs, run in order in a kernel of their own."""
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(code) for code in cells])
-    resources = {"metadata": {"path": str(folder)}}
-    handler = signal.getsignal(signal.SIGINT)  # the client leaves its own
-    NotebookClient(notebook, timeout=300, kernel_name="python3", allow_errors=True, resources=resources).execute()
-    signal.signal(signal.SIGINT, handler)
-    made: list[Any] = notebook.cells
+    file = folder / f"cells-{uuid.uuid4().hex}.ipynb"
+    nbformat.write(notebook, file)
+    subprocess.run([sys.executable, "-c", EXECUTE, file], check=True, timeout=600)  # a process without other loops
+    made: list[Any] = nbformat.read(file, 4).cells
     return made
+
+
+EXECUTE = """
+import sys, nbformat
+from nbclient import NotebookClient
+file = sys.argv[1]
+book = nbformat.read(file, 4)
+where = {"metadata": {"path": file.rpartition("/")[0]}}
+NotebookClient(book, timeout=120, kernel_name="python3", allow_errors=True, resources=where).execute()
+nbformat.write(book, file)
+"""
 
 
 def _rich(cell: Any) -> list[list[str]]:

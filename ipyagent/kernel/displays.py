@@ -9,8 +9,9 @@ import threading
 import uuid
 from collections import deque
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from ipyagent.journal.protocols import CellOutput, Image
 from ipyagent.kernel.output import cap, clean
@@ -28,6 +29,15 @@ _LEAST = 2_000
 """Characters of a displayed text that are kept however much there is."""
 
 
+class _Kept(NamedTuple):
+    """One displayed object for the model: `display` is its display id, `widget` the id of its widget's model."""
+
+    display: str
+    text: str | None
+    picture: Image | None
+    widget: str = ""
+
+
 class Displays:
     """`publish` is the publisher's own method; `cell` takes what has a rich form (None: only live objects are
     passed on, at once). About `max_chars` characters of text are kept in all. For the thread of the run, and threads
@@ -35,7 +45,7 @@ class Displays:
 
     def __init__(self, publish: Callable[..., Any], cell: CellOutput | None, max_chars: int) -> None:
         self._publish, self._cell, self._max_chars = publish, cell, max_chars
-        self._kept: list[tuple[str, str | None, Image | None, str]] = []  # display id, text, picture, widget
+        self._kept: list[_Kept] = []
         self._slots: list[str] = []  # display ids of what stands in the cell
         self._free: deque[str] = deque()  # those that were cleared: what comes next takes their places
         self._blank: set[str] = set()  # those of them in which nothing stands
@@ -46,12 +56,12 @@ class Displays:
     @property
     def texts(self) -> tuple[str, ...]:
         """What the displayed objects say, in order."""
-        return tuple(text for _, text, _, _ in self._kept if text is not None)
+        return tuple(each.text for each in self._kept if each.text is not None)
 
     @property
     def images(self) -> tuple[Image, ...]:
         """Their pictures, in order."""
-        return tuple(picture for _, _, picture, _ in self._kept if picture is not None)
+        return tuple(each.picture for each in self._kept if each.picture is not None)
 
     def add(self, data: Mapping[str, Any], metadata: Any, more: dict[str, Any], value: Any = None) -> None:
         """Something was displayed, with the publisher's other arguments in `more`; `value` where it is known."""
@@ -90,13 +100,10 @@ class Displays:
         """The run has ended: widgets say how they stand now (a progress bar, 60/60)."""
         widgets = _widgets()
         with self._lock:
-            for at, (name, text, picture, model) in enumerate(self._kept):
-                if model and (widget := widgets.get(model)) is not None:
-                    try:
-                        text = cap(clean(repr(widget)), _LEAST)
-                    except Exception:  # noqa: BLE001 - a foreign repr: what it said when it was displayed stays
-                        continue
-                    self._kept[at] = (name, text, picture, model)
+            for at, each in enumerate(self._kept):
+                if each.widget and (widget := widgets.get(each.widget)) is not None:
+                    with suppress(Exception):  # a foreign repr: what it said when it was displayed stays
+                        self._kept[at] = each._replace(text=cap(clean(repr(widget)), _LEAST))
 
     # ------------------------------------------------------------------ for the cell
 
@@ -143,7 +150,7 @@ class Displays:
         else:
             if "image/svg+xml" in data:
                 picture = rasterized(value, str(data["image/svg+xml"]))
-        room = max(_LEAST, self._max_chars - sum(len(text or "") for _, text, _, _ in self._kept))
+        room = max(_LEAST, self._max_chars - sum(len(each.text or "") for each in self._kept))
         texts = {kind: part for kind, part in data.items() if not kind.startswith("image/") or "svg" in kind}
         said = text_of(texts if picture is None else {**texts, picture.media_type: ""}, room, value)
         text = cap(clean(said), room) if said is not None else None
@@ -155,9 +162,9 @@ class Displays:
         view = data.get(_WIDGET)
         model = str(view.get("model_id", "")) if isinstance(view, dict) else ""
         if named:
-            for at, (known, _, _, _) in enumerate(self._kept):
-                if known == named:
-                    self._kept[at] = (named, text, picture, model)
+            for at, each in enumerate(self._kept):
+                if each.display == named:
+                    self._kept[at] = _Kept(named, text, picture, model)
                     return
         self._keep(named, text, picture, model)
 
@@ -165,9 +172,9 @@ class Displays:
         if picture is not None and len(self.images) >= _MAX_IMAGES:
             picture, text = None, f"{text or ''} (not kept: more than {_MAX_IMAGES} pictures in one run)"
         if len(self._kept) < _MAX_DISPLAYS:
-            self._kept.append((named, text, picture, model))
+            self._kept.append(_Kept(named, text, picture, model))
         elif len(self._kept) == _MAX_DISPLAYS:
-            self._kept.append(("", f"(more than {_MAX_DISPLAYS} displayed objects: the rest is not kept)", None, ""))
+            self._kept.append(_Kept("", f"(more than {_MAX_DISPLAYS} displayed objects: the rest is not kept)", None))
 
 
 def _widgets() -> Mapping[str, Any]:

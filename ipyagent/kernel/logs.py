@@ -15,6 +15,10 @@ LIBRARIES = frozenset(
 """What writes log lines about work of ours."""
 
 
+_BETWEEN = LIBRARIES | {"logging", "contextlib"}
+"""Whose frames stand between a log line and the code that called for it."""
+
+
 class _Others(logging.Filter):
     """Lets no log line of a library through that works for us, on a thread of ours or called by our code: a user who
     turned logging on asked for their own."""
@@ -29,7 +33,7 @@ def _called_by_us() -> bool:
     frame: types.FrameType | None = sys._getframe(2)
     while frame is not None:
         package = str(frame.f_globals.get("__name__", "")).partition(".")[0]
-        if package == "ipyagent" or package not in LIBRARIES | {"logging", "contextlib"}:
+        if package == "ipyagent" or package not in _BETWEEN:
             return package == "ipyagent"
         frame = frame.f_back
     return False
@@ -39,6 +43,7 @@ _OTHERS = _Others()
 
 
 def keep_logs_apart(cell: object = None) -> None:
-    """See to it that the handlers of the root logger, which are the user's, show no log lines of ours."""
+    """See to it that the handlers of the root logger, which are the user's, show no log lines of ours. Called as
+    `pre_run_cell`, too: a cell may have turned logging on."""
     for handler in logging.getLogger().handlers:
         handler.addFilter(_OTHERS)  # once, however often

@@ -113,11 +113,15 @@ class Moved(Exception):
 
 
 class _Unpickler(pickle.Unpickler):
-    """Knows the package's own classes only."""
+    """Knows the package's own classes only, and nothing that they import."""
 
     def find_class(self, module: str, name: str) -> Any:
-        if (module, name) in _OTHERS or module.split(".")[0] == "ipyagent":
+        if (module, name) in _OTHERS:
             return super().find_class(module, name)
+        if module.split(".")[0] == "ipyagent" and "." not in name:
+            found = super().find_class(module, name)
+            if isinstance(found, type) and found.__module__ == module:
+                return found
         raise pickle.UnpicklingError(f"{module}.{name}")
 
 

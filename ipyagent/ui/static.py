@@ -139,8 +139,8 @@ def _as_cells(mark: str) -> str:
 
 
 def _markdown(items: Sequence[Item], footer: str, room: int) -> str:
-    """`room` for the characters of pictures."""
-    parts: list[str] = []
+    """`room` for the characters of pictures; none: in a cell, where those of code stand by themselves."""
+    cell, parts = not room, list[str]()
     for item in items:
         match item:
             case TextItem():
@@ -152,7 +152,7 @@ def _markdown(items: Sequence[Item], footer: str, room: int) -> str:
                 parts += [_fence(plain(s.text), s.language) for s in sources(item.input)]
                 if item.output.strip():
                     parts.append(_fence(_short(output(item.output).rstrip(), 2_000), "text"))
-                for picture in item.pictures:
+                for picture in () if cell and item.shown else item.pictures:
                     room -= len(picture.data)
                     if room >= 0:
                         parts.append(f"![figure](data:{picture.media_type};base64,{picture.data})")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import os
 import pickle
 import resource
@@ -21,7 +22,7 @@ from hypothesis import strategies as st
 
 from ipyagent.journal.events import Event, SessionStarted, ToolReturned, TurnEnded, UserSaid
 from ipyagent.journal.journal import Journal
-from ipyagent.loop.checkpoint import CHECKPOINT, TAIL, Checkpoint, _Header
+from ipyagent.loop.checkpoint import CHECKPOINT, TAIL, Checkpoint, _Header, _Unpickler
 from ipyagent.loop.session import Session
 from ipyagent.trust import signature
 
@@ -154,6 +155,21 @@ def test_a_checkpoint_that_may_be_wrong_is_made_again_and_never_believed(
     session.close()
     assert Checkpoint(folder).load() is not None, "it was made again"
     assert not (folder / "went off").exists()
+
+
+@pytest.mark.parametrize(
+    ("module", "name"),
+    [
+        ("os", "system"),
+        ("ipyagent.loop.checkpoint", "os.system"),
+        ("ipyagent.loop.checkpoint", "Path"),
+        ("ipyagent.loop.checkpoint", "signature"),
+    ],
+)
+def test_a_payload_reaches_nothing_but_the_packages_own_classes(module: str, name: str) -> None:
+    payload = b"\x80\x04" + b"".join(b"\x8c" + bytes([len(each)]) + each.encode() for each in (module, name)) + b"\x93."
+    with pytest.raises(pickle.UnpicklingError):
+        _Unpickler(io.BytesIO(payload)).load()
 
 
 def test_a_transcript_that_was_changed_below_its_checkpoint_is_read_again(tmp_path: Path) -> None:

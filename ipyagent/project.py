@@ -384,7 +384,7 @@ class Project:
         """Forget that this user trusts the folder. Raises AgentError when that cannot be written."""
         self._note_trust(None)
         if "entry" in self._unkept:
-            told = "it is trusted no more in this kernel, but again in the next; set IPYAGENT_HOME"
+            told = "trust is off in this kernel only and will be back in the next"
             raise AgentError(f"{told}: {self.home_line()}")
 
     def _note_trust(self, entry: dict[str, object] | None) -> None:

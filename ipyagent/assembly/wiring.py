@@ -63,7 +63,7 @@ def without_small(settings: IPyAgent, name: str) -> str:
         return ""
     settings.missing.add((address_of(settings), name))
     main = model_of(settings)
-    return f"the server has no {name} (small_model), so {main} does the small jobs; IPyAgent.small_model names another"
+    return f"the server has no {name} (small_model), so {main} does its work; to use another, set IPyAgent.small_model"
 
 
 def info_of(settings: IPyAgent, connections: Connections, session: Session | None) -> ModelInfo:

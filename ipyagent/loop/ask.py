@@ -85,7 +85,7 @@ def _request(session: Session) -> tuple[Request, Count]:
         try:
             check_fixed_part(session.view.head_tokens, estimate_blocks(session.view.tools), state)
         except WindowTooSmall as problem:  # the window is smaller than was known when the session began
-            raise WindowTooSmall(f"{problem}; %agent new begins with the tools that fit") from None
+            raise WindowTooSmall(f"{problem}; %agent new starts with the tools that fit") from None
         raise PromptTooLong(
             f"the context window is full: {count.tokens:,} of {state.window:,} tokens, the hard limit is "
             f"{state.block_mark:,}; make room with %compact, start afresh with %agent new, or choose a model with a "
@@ -170,19 +170,18 @@ def _heed_cuts(session: Session, counted: int, sent: int) -> None:
     """The server reads only a part of the prompt and says nothing of it: have that be its window, and say so once."""
     window, info = session.view.ceiling, session.info
     if info.source == "setting" or window >= info.window:
-        then = "that is less than IPyAgent.window says" if window < info.window else "its window is no larger"
+        then = "that is less than IPyAgent.window says" if window < info.window else "that is all its window holds"
     elif session.holds(window):
         session.model.cuts(info.model, window)
         session.heed()
-        then = "that is taken for its window from now on"
+        then = "this counts as its window from now on"
     else:
-        then = f"system prompt and tools alone are about {session.view.head_tokens:,}, answers may not know them"
+        then = f"system prompt and tools alone are about {session.view.head_tokens:,}, so some of that may be lost"
     if "window" not in session.told:
         session.told.add("window")
         why = (
-            f"The server seems to read no more than {window:,} tokens of a prompt and to cut the rest silently (it "
-            f"counted {counted:,} where about {sent:,} went out); {then}. Give the model a larger context there, or "
-            "set IPyAgent.window"
+            f"The server seems to truncate prompts silently at {window:,} tokens (it counted {counted:,} where about "
+            f"{sent:,} were sent); {then}. Give the model a larger context there, or set IPyAgent.window"
         )
         session.record(LayerFailed(layer="window", why=why))
 

@@ -151,8 +151,8 @@ class Budget:
         self._session.told.add("price")
         dearest = f"${DEAREST.input:g} a million in, ${DEAREST.output:g} out"
         why = (
-            f"No price is known for {name}: limits count its tokens like the most expensive known ones ({dearest}); "
-            "IPyAgent.price sets it"
+            f"No price is known for {name}: limits count its tokens at the highest known rates ({dearest}); "
+            "set its own with IPyAgent.price"
         )
         self._session.record(LayerFailed(layer="budget", why=why))
 

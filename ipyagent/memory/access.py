@@ -552,9 +552,12 @@ class MemoryAccess:
         if evidence.problems:
             return f"Not found as the user's words: {'; '.join(evidence.problems)}."
         if None in (_SETTLED.get() or {}).values():
-            return "Whether it goes beyond the user's words could not be checked now, no model answered: save it later."
-        what = f"{sentence!r} is" if sentence else "this memory is"
-        return f"The words in `said` do not say that: {what} more. Keep to them, or quote all that it carries out."
+            return "Whether it goes beyond the user's words could not be checked, as no model answered: try again."
+        what = repr(sentence) if sentence else "this memory"
+        return (
+            f"The words in `said` do not say that much: {what} goes beyond them. Say no more than they do, or quote "
+            "all that it is based on."
+        )
 
     def _source(self, scope: str, text: str) -> str:
         """The source of a text in a scope's store, as far as the user's own folder knows of it."""

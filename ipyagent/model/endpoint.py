@@ -88,7 +88,7 @@ def _unusable_proxy() -> str:
         try:
             socks = httpx2.Proxy(value if "://" in value else f"http://{value}").url.scheme.startswith("socks")
         except (httpx2.InvalidURL, ValueError):
-            return f"{name} is no address of a proxy: set it like http://HOST:PORT, or unset it"
+            return f"{name} is not a proxy address: set it to http://HOST:PORT, or unset it"
         if socks and find_spec("socksio") is None:
             return f"{name} names a SOCKS proxy, which needs one more package: pip install socksio, or unset {name}"
     for entry in passed_by:
@@ -115,7 +115,7 @@ def _unusable_certificates(address: str) -> str:
     if not folders or address.startswith("http://") or any(map(os.path.isdir, folders.split(os.pathsep))):
         return ""
     # nothing complains of it when a client is made: each request would fail
-    return f"SSL_CERT_DIR={folders} is no folder: set it to a folder of certificates, or unset it"
+    return f"SSL_CERT_DIR={folders} is not a folder: set it to a folder of certificates, or unset it"
 
 
 def _variable(name: str) -> str:

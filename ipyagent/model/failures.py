@@ -115,7 +115,7 @@ def failure(refusal: Refusal, *, model: str, base_url: str) -> ModelError:
     if status == 403:
         return made(
             AuthenticationFailed,
-            f"the key may not do this ({text}): check the rights of {name} or choose another model{at}",
+            f"the key is not allowed to do this ({text}): check the rights of {name} or choose another model{at}",
         )
     if status == 402 or refusal.code in SPENT:
         return made(QuotaSpent, f"the account's limit is reached ({text}): {RAISE}, then run the cell again{at}")

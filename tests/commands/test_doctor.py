@@ -129,13 +129,13 @@ def test_a_server_that_is_not_there_and_an_address_with_v1_are_named(
 
 UNUSABLE = [
     ("ALL_PROXY", "socks5://user:hidden-word@localhost:1", "pip install socksio"),
-    ("https_proxy", "http://user:hidden-word@host:port", "like http://HOST:PORT"),
-    ("HTTP_PROXY", "gopher://user:hidden-word@host", "like http://HOST:PORT"),
+    ("https_proxy", "http://user:hidden-word@host:port", "to http://HOST:PORT"),
+    ("HTTP_PROXY", "gopher://user:hidden-word@host", "to http://HOST:PORT"),
     ("NO_PROXY", "localhost,[::1]", "'[::1]': write IPv6 addresses without brackets"),
     ("no_proxy", "10.0.0.0/8,::1,fe80::/10", "'fe80::/10': write IPv6"),
     ("SSL_CERT_FILE", "/not/there.pem", "No such file"),
     ("SSL_CERT_FILE", __file__, "it holds no certificates"),
-    ("SSL_CERT_DIR", "/not/there", "is no folder"),
+    ("SSL_CERT_DIR", "/not/there", "is not a folder"),
 ]
 
 

@@ -59,7 +59,7 @@ def only(place: Room, code: str, replies: Sequence[Scripted] = ()) -> str:
 
 FAULTS: dict[str, tuple[list[Scripted], str, str]] = {
     "a wrong key": ([fault(401, message="invalid x-api-key")], "refused the key", "set ANTHROPIC_API_KEY"),
-    "a right that is missing": ([fault(403, message="no")], "may not do this", "choose another model"),
+    "a right that is missing": ([fault(403, message="no")], "is not allowed to do this", "choose another model"),
     "an unknown model": ([fault(404, message="model: claude-nope")], "does not know", "%agent model NAME"),
     "another server": ([fault(404, message="page not found")], "no Messages API", "check ANTHROPIC_BASE_URL"),
     "an unpaid bill": ([fault(402, message="credit balance is too low")], "limit is reached", "raise it"),

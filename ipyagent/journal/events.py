@@ -159,7 +159,8 @@ class UsageReported(_Event, frozen=True, tag=True):
     known); `predicted` is our count of the prompt before it was sent, `raw` the part of it that
     was an uncalibrated estimate; `billed` all that is paid for, where that is more (within the request the server
     compacted, or read the prompt again after a search); `stopped`: no whole reply came, `usage` is what the server
-    counted when it began and, for `output`, our estimate of what had come."""
+    counted when it began and, for `output`, our estimate of what had come; `searched`: the reply holds results of
+    tools that the provider ran, counted as searches or, where they failed, not."""
 
     usage: Usage
     cost: float | None = None
@@ -167,6 +168,7 @@ class UsageReported(_Event, frozen=True, tag=True):
     raw: int = 0
     billed: Usage | None = None
     stopped: bool = False
+    searched: bool = False
 
     @property
     def paid(self) -> Usage:

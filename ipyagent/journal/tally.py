@@ -118,7 +118,8 @@ class Tally:
 
     def report(self, event: UsageReported) -> None:
         """The server has counted the prompt of the newest reply."""
-        searched = event.usage.searches + event.usage.fetches > 0  # what came back is in no count yet
+        # what came back is in no count yet
+        searched = event.searched or event.usage.searches + event.usage.fetches > 0
         known = self._edited or (event.billed is not None and not searched)
         sent = self.head + self._weight if event.stopped else self._sent
         if not known and not event.stopped and self._is_cut(event.usage.prompt):

@@ -37,6 +37,7 @@ from ipyagent.journal.events import (
 )
 from ipyagent.journal.journal import clean, clean_json
 from ipyagent.journal.protocols import Began, Reply, Request, TextDelta, ThinkingDelta, ToolDelta, Waiting
+from ipyagent.journal.server_tools import is_result
 from ipyagent.journal.tokens import Count, estimate_blocks, estimate_text
 from ipyagent.loop.bug_report import write_report
 from ipyagent.loop.metering import Meter
@@ -156,10 +157,16 @@ def _keep(session: Session, reply: Reply, *, predicted: int, raw: int) -> Reply:
         cost = cost_of(session.info.model, *(reply.parts or (reply.usage,)))
         billed = sum(reply.parts[1:], start=reply.parts[0]) if reply.parts else None
         before = session.view.ceiling
-        _report(session, UsageReported(usage=reply.usage, cost=cost, predicted=predicted, raw=raw, billed=billed))
+        searched = any(map(is_result, blocks))
+        _report(
+            session,
+            UsageReported(
+                usage=reply.usage, cost=cost, predicted=predicted, raw=raw, billed=billed, searched=searched
+            ),
+        )
         if session.view.ceiling not in (0, before):
             _heed_cuts(session, reply.usage.prompt, predicted)
-        compacted = bool(reply.parts) and not reply.usage.searches + reply.usage.fetches
+        compacted = bool(reply.parts) and not searched
         if (broken := session.watch.answered(reply.usage, reply.miss, compacted=compacted)) is not None:
             session.record(broken)
     # what was said is what is done: calls run as they were given, secrets and all

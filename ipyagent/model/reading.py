@@ -18,7 +18,7 @@ import msgspec
 from ipyagent.journal.admission import known_block
 from ipyagent.journal.events import AssistantSaid, Block, Usage
 from ipyagent.journal.protocols import Began, ModelEvent, Reply, TextDelta, ThinkingDelta, ToolDelta
-from ipyagent.journal.server_tools import CALL
+from ipyagent.journal.server_tools import CALL, is_result
 
 CUT_BY_LIMIT = (
     "The call was cut off by the output limit before it was complete, so it was not run. "
@@ -305,7 +305,7 @@ class Reading:
         )
         invalid = {kept[index]["id"]: problem for index, problem in self._invalid.items() if index in kept}
         usage, parts = self.usage(), self.parts()
-        if usage is not None and usage.searches + usage.fetches and not parts and self._first:
+        if usage is not None and any(map(is_result, kept.values())) and not parts and self._first:
             # behind each result the prompt was read again, and all of it is in the sum
             first = _usage({**self._first, "output_tokens": 0})
             if 0 < first.prompt <= usage.prompt:

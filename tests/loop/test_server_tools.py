@@ -10,7 +10,7 @@ from loop_rig import MODEL, Person, Rig
 
 from ipyagent.config import IPyAgent
 from ipyagent.errors import SettingError
-from ipyagent.journal.events import AssistantSaid, Compacted, PromptRendered, Retrying, UsageReported
+from ipyagent.journal.events import AssistantSaid, Compacted, LayerFailed, PromptRendered, Retrying, UsageReported
 from ipyagent.journal.server_tools import CALL, is_result
 from ipyagent.journal.view import View
 from ipyagent.memory.provenance import Ground
@@ -66,6 +66,24 @@ def test_what_the_provider_found_goes_back_byte_for_byte_and_is_priced(make_rig:
     assert of_the_web(given) == goes_on(rig)
     real = next(event for event in rig.events()[::-1] if isinstance(event, UsageReported)).usage.prompt
     assert predicted == pytest.approx(real, rel=0.15)
+
+
+def test_a_fetch_that_fails_leaves_the_window_as_it_is(make_rig: Callable[..., Rig]) -> None:
+    rig = make_rig(server_tools=FETCH)
+    gone = "https://stats.example.org/nothing-here"
+    rig.server.script(web(server_call("web_fetch", url=gone), {"type": "text", "text": "It could not be read."}))
+    assert rig.turn(f"Fetch {gone}").status == "finished"
+    usage = rig.server.messages[-1].usage
+    assert usage is not None
+    assert usage["server_tool_use"] == {"web_search_requests": 0, "web_fetch_requests": 0}
+    predicted = rig.agent.session.view.count().tokens  # type: ignore[union-attr]
+    for words in ("Thanks.", "Another question."):
+        rig.server.script(text("fine"))
+        assert rig.turn(words).status == "finished"
+    counted = [event.usage.prompt for event in rig.events() if isinstance(event, UsageReported)]
+    assert predicted == pytest.approx(counted[1], rel=0.15)
+    assert counted == sorted(counted)
+    assert [event.why for event in rig.events() if isinstance(event, LayerFailed)] == []
 
 
 def test_a_pause_is_gone_on_with_as_it_was_and_its_search_is_run_then(make_rig: Callable[..., Rig]) -> None:

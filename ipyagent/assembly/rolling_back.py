@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ipyagent.assembly.compacting import run_compact
-from ipyagent.assembly.undoing import TurnUndone, rebound_in
+from ipyagent.assembly.undoing import undone_turn
 from ipyagent.errors import AgentError, UsageError
 from ipyagent.journal.events import FilesRestored
 from ipyagent.kernel.workspace import BACKUPS
@@ -45,7 +45,7 @@ def roll_back(agent: Agent, words: str) -> str:
     undone = restore(changes, agent.project.root, session.journal.folder / BACKUPS)
     if changes:
         session.record(FilesRestored(paths=undone.restored, since=changes[0].id, upto=changes[-1].id))
-    lines = TurnUndone(number, turn.text, *undone, rebound=rebound_in(session, turn.first, turn.last)).lines()
+    lines = undone_turn(session, agent.project.root, number, undone).lines()
     if turn.out:
         return "\n".join([*lines, "it was taken out of the conversation before"])
     try:

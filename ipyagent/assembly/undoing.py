@@ -11,25 +11,27 @@ from ipyagent.errors import UsageError
 from ipyagent.journal.events import FilesRestored, ToolReturned
 from ipyagent.kernel.workspace import BACKUPS
 from ipyagent.loop.session import Session
-from ipyagent.tools.undo import restore
+from ipyagent.tools.undo import Undone, restore
 
 _REBOUND = re.compile(r"^\[rebound: (.+)\]$", re.MULTILINE)
 
 
 class TurnUndone(NamedTuple):
     """`turn` counts from 1 (0: only files that an earlier undo had left), `text` is its request; `restored` and
-    `conflicts` as in `Undone`; `rebound`: variables that the turn rebound, which stay as they are."""
+    `conflicts` as in `Undone`; `rebound`: variables that the turn rebound, which stay as they are; `removed`: those of
+    `restored` that the turn had created."""
 
     turn: int
     text: str
     restored: tuple[str, ...]
     conflicts: tuple[str, ...]
     rebound: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
 
     def lines(self) -> list[str]:
         """What was done, for the user."""
         lines = [f"turn {self.turn} ({_short(self.text)}):"] if self.turn else []
-        lines += [f"put back {path}" for path in self.restored]
+        lines += [f"{'removed' if path in self.removed else 'put back'} {path}" for path in self.restored]
         lines += [f"left alone {conflict}" for conflict in self.conflicts]
         if self.turn and not (self.restored or self.conflicts):
             lines.append("nothing to put back")
@@ -50,8 +52,14 @@ def undo_turn(session: Session | None, root: Path) -> TurnUndone:
     session.record(FilesRestored(paths=undone.restored, since=due.changes[0].id))
     if not due.turn:
         return TurnUndone(0, "", *undone)
-    turn = session.history.turns[due.turn - 1]
-    return TurnUndone(due.turn, turn.text, *undone, rebound=rebound_in(session, turn.first, turn.last))
+    return undone_turn(session, root, due.turn, undone)
+
+
+def undone_turn(session: Session, root: Path, number: int, undone: Undone) -> TurnUndone:
+    """What came of taking back the files of turn `number`, from 1."""
+    turn = session.history.turns[number - 1]
+    removed = tuple(path for path in undone.restored if not (root / path).exists())
+    return TurnUndone(number, turn.text, *undone, rebound_in(session, turn.first, turn.last), removed)
 
 
 def rebound_in(session: Session, first: int, last: int) -> tuple[str, ...]:

@@ -149,7 +149,10 @@ class Work:
         # what a compaction took away has to be told again
         history, told = session.history, None if options.fresh or session.history.forgot else self._told
         blocks = await blocks_of(asked.mentions, workspace)
-        context = context_block(asked.seen, told, restarted=history.stale, before=history.variables)
+        restored = {path: (workspace.root / path).exists() for path in history.restored}
+        context = context_block(
+            asked.seen, told, restarted=history.stale, before=history.variables, restored=restored
+        )
         told_by_hooks = await self._hooked(session, asked.text)
         shown = pinned((ident, session.redact(clean(source))) for ident, source in asked.pinned)
         if (pins := session.history.pins.news(shown)) is not None:

@@ -49,11 +49,14 @@ def element(tag: str, name: str, text: str) -> Block:
     return {"type": "text", "text": f'<{tag} {key}="{shown}">\n{guarded(text)}\n</{tag}>'}
 
 
-def context_block(seen: Seen, told: Seen | None, *, restarted: bool, before: Mapping[str, str]) -> Block | None:
+def context_block(
+    seen: Seen, told: Seen | None, *, restarted: bool, before: Mapping[str, str], restored: Mapping[str, bool]
+) -> Block | None:
     """The block for a request, None when nothing is new.
 
     `told` is what the last block said; `restarted` says that a new kernel has taken the session
-    up, `before` what variables there were then.
+    up, `before` what variables there were then; `restored` names files whose changes the user has taken back, and
+    whether they exist.
     """
     lines: list[str] = []
     if told is None or told.date != seen.date or told.place != seen.place:
@@ -67,6 +70,9 @@ def context_block(seen: Seen, told: Seen | None, *, restarted: bool, before: Map
         if gone:
             more = f" and {len(gone) - GONE_NAMES} more" if len(gone) > GONE_NAMES else ""
             lines.append(f"gone: {', '.join(gone[:GONE_NAMES])}{more}")
+    if restored:
+        files = ", ".join(path if exists else f"{path} (no longer exists)" for path, exists in restored.items())
+        lines.append(f"The user has undone your changes to these files: {files}")
     if seen.variables:
         lines.append(seen.variables)
     if seen.cells:

@@ -180,7 +180,7 @@ class Displays:
 def _widgets() -> Mapping[str, Any]:
     """The live ipywidgets by the id of their model."""
     module = sys.modules.get("ipywidgets.widgets.widget")
-    found = getattr(module, "_instances", None) or getattr(getattr(module, "Widget", None), "widgets", None)
+    found = getattr(module, "_instances", None)  # not `Widget.widgets`: reading that warns
     return found if isinstance(found, dict) else {}
 
 

@@ -19,6 +19,7 @@ from ipyagent.journal.events import (
     DecisionUndone,
     Ending,
     Event,
+    FilesRestored,
     ForkEnded,
     KernelStarted,
     LayerDecided,
@@ -204,6 +205,8 @@ class History:
         """The session's sub-agents, running or not, by id."""
         self.at_work: dict[str, ChildStarted] = {}
         """Those of which no end is known, by id."""
+        self.restored: tuple[str, ...] = ()
+        """Files that the user has had put back since the last request."""
         self.untold: list[ChildEnded] = []
         """Sub-agents that ended in the background, of which the model was not told yet."""
         self.notes: NotesWritten | None = None
@@ -246,7 +249,7 @@ class History:
                 self.named = event.model if event.named else self.named
             case UserSaid():
                 self.turns.append(Turn(text=event.text, cell=event.cell, first=event.id))
-                self.request, self.forgot = event, False
+                self.request, self.forgot, self.restored = event, False, ()
                 self.stale = False
                 self.waited = self._asked_at = 0.0
             case PermissionAsked():
@@ -277,6 +280,8 @@ class History:
                 self._taken[event.id].compacted_at = self.compacted_at
                 if event.trigger == "auto":
                     self.compacted_at = self.replies
+            case FilesRestored():
+                self.restored = tuple(dict.fromkeys((*self.restored, *event.paths)))
             case LayerFailed():
                 self.compact_failures += event.layer == "compaction"
             case LayerDecided():

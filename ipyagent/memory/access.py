@@ -555,8 +555,8 @@ class MemoryAccess:
             return "Whether it goes beyond the user's words could not be checked, as no model answered: try again."
         what = repr(sentence) if sentence else "this memory"
         return (
-            f"The words in `said` do not say that much: {what} goes beyond them. Say no more than they do, or quote "
-            "all that it is based on."
+            f"It was not confirmed that the words in `said` say that much: {what} seems to go beyond them. Say no more "
+            "than they do, or quote all that it is based on."
         )
 
     def _source(self, scope: str, text: str) -> str:

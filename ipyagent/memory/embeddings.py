@@ -109,11 +109,12 @@ class Vectors:
 
         if self._state != self._index.changes:
             stored = self._index.vectors(KIND, embedder.stored)
-            self._numbers = list(stored)
+            self._numbers, self._state = list(stored), self._index.changes
+            if not stored:
+                return []
             rows = np.frombuffer(b"".join(stored.values()), dtype="float16").reshape(len(stored), -1).astype("float32")
             self._mean = _common(rows)
             self._rows = _unit(rows - self._mean)
-            self._state = self._index.changes
         if not self._numbers:
             return []
         asked = _unit(embedder.embed([_telling(query)]) - self._mean)[0]

@@ -61,7 +61,7 @@ def _put_back(target: Path, steps: Sequence[FileChanged], backups: Path) -> bool
         if mark == step.digest:
             content = before
         elif content != before:  # equal: this change was journalled and then not made
-            raise ToolFailure("it was changed since by someone else")
+            raise ToolFailure("it was changed since")
     if content == now:
         return False
     if content is None:

@@ -42,7 +42,7 @@ def test_turns_are_taken_back_one_at_a_time_newest_first(room: CompactRoom) -> N
     assert content(room) == {"a": "4", "b": "1", "c": "3"}
     assert agent.undo().lines() == ["turn 4 (four):", "put back a.txt"]
     assert content(room) == {"a": "3", "b": "1", "c": "3"}
-    assert agent.undo().lines() == ["turn 3 (three):", "put back a.txt", "put back c.txt"]
+    assert agent.undo().lines() == ["turn 3 (three):", "put back a.txt", "removed c.txt"]
     assert content(room) == {"a": "1", "b": "1"}
     assert agent.undo().turn == 1
     assert content(room) == {}
@@ -65,12 +65,26 @@ def test_a_conflict_is_named_keeps_the_file_and_does_not_bar_the_way(room: Compa
     write(room, agent, "one", a="1", b="1")
     write(room, agent, "two", a="2")
     (room.folder / "a.txt").write_text("mine")
-    why = "left alone a.txt: it was changed since by someone else"
+    why = "left alone a.txt: it was changed since"
     assert agent.undo().lines() == ["turn 2 (two):", why]
-    assert agent.undo().lines() == ["turn 1 (one):", "put back b.txt", why]
+    assert agent.undo().lines() == ["turn 1 (one):", "removed b.txt", why]
     assert content(room) == {"a": "mine"}
     with pytest.raises(UsageError, match=r"left alone a\.txt"):
         agent.undo()
+
+
+def test_the_model_is_told_once_what_was_taken_back(room: CompactRoom) -> None:
+    agent = room.agent()
+    write(room, agent, "one", a="1")
+    write(room, agent, "two", a="2", b="2")
+    agent.undo()
+    said = "The user has undone your changes to these files: a.txt, b.txt (no longer exists)"
+    for words, times in (("what is there?", 1), ("and now?", 1)):
+        room.turn(agent, words, text("let me see"))
+        assert str((room.server.messages[-1].body or {})["messages"]).count(said) == times
+    agent.undo()
+    room.turn(agent, "go on", text("yes"))
+    assert "these files: a.txt (no longer exists)" in str((room.server.messages[-1].body or {})["messages"][-1])
 
 
 def test_what_was_left_is_put_back_once_the_conflict_is_gone(room: CompactRoom) -> None:
@@ -80,7 +94,7 @@ def test_what_was_left_is_put_back_once_the_conflict_is_gone(room: CompactRoom) 
     (room.folder / "a.txt").write_text("mine")
     assert agent.undo().restored == ("b.txt",)
     (room.folder / "a.txt").write_text("2")  # the user took their own change back
-    assert agent.undo().lines() == ["turn 1 (one):", "put back a.txt"]
+    assert agent.undo().lines() == ["turn 1 (one):", "removed a.txt"]
     assert content(room) == {}
 
 
@@ -115,5 +129,5 @@ def test_variables_that_the_turn_rebound_are_listed(room: CompactRoom) -> None:
         agent, "fix the rate", tool("python", {"code": "rate = 2.5"}),
         tool("write_file", {"path": "rate.txt", "content": "2.5"}), text("done"),
     )  # fmt: skip
-    assert agent.undo().lines()[1:] == ["put back rate.txt", "variables that it rebound stay as they are: rate"]
+    assert agent.undo().lines()[1:] == ["removed rate.txt", "variables that it rebound stay as they are: rate"]
     assert agent.shell.user_ns["rate"] == 2.5

@@ -139,7 +139,7 @@ def test_a_cell_that_is_asked_again_offers_to_take_its_turn_back_and_does_nothin
     assert (place.folder / "made.txt").exists()
     assert '"write"' in as_json(place.sent())
     told = place.ok(f"%agent rollback {number}").streams
-    assert "put back made.txt" in told
+    assert "removed made.txt" in told
     assert f"took out turn {number}" in told
     assert not (place.folder / "made.txt").exists()
     place.asks("and now?", cell_id="other", headless=False)
@@ -251,8 +251,8 @@ def test_a_middle_turn_is_rolled_back_alone_and_never_over_a_later_change(made: 
         reads = [tool("read_file", {"path": path})] if (made.folder / path).exists() else []
         writes = tool("write_file", {"path": path, "content": content})
         made.turn(agent, f"{path} {content}", *reads, writes, text("ok"))
-    assert "put back b.txt" in roll_back(agent, "2")
-    assert "left alone a.txt: it was changed since by someone else" in roll_back(agent, "1")
+    assert "removed b.txt" in roll_back(agent, "2")
+    assert "left alone a.txt: it was changed since" in roll_back(agent, "1")
     assert (made.folder / "a.txt").read_text() == "3"
     assert not (made.folder / "b.txt").exists()
     assert len(made.of(agent, Snipped)) == 2

@@ -290,6 +290,13 @@ def test_what_is_displayed_is_cleared_and_updated_as_in_a_plain_cell(
     assert stood(kernel, code) == left
 
 
+def test_a_user_who_wants_every_warning_gets_none_of_ours(kernel: Kernel) -> None:
+    kernel.run("import warnings, ipywidgets")
+    for wanted in ("always", "error", "default"):
+        code = f"with warnings.catch_warnings():\n    warnings.simplefilter({wanted!r})\n    print('seen'); display(3)"
+        assert told_in(kernel, code) == "seen\n3"
+
+
 def test_text_alone_stays_in_the_calls_output_and_a_silent_value_is_shown_nowhere(
     kernel: Kernel, shell: Any
 ) -> None:

@@ -440,9 +440,9 @@ def test_what_words_cannot_tell_of_a_memory_is_asked_of_the_small_model(make: Ma
 @pytest.mark.parametrize(
     ("answer", "told"),
     [
-        (text('{"adds": "a day", "beyond": true}'), "do not say that"),
-        (text("Sure, that memory is the user's own word."), "do not say that"),
-        (text('{"beyond": "no"}'), "do not say that"),
+        (text('{"adds": "a day", "beyond": true}'), "was not confirmed that the words"),
+        (text("Sure, that memory is the user's own word."), "was not confirmed that the words"),
+        (text('{"beyond": "no"}'), "was not confirmed that the words"),
         (fault(500), "no model answered"),
     ],
 )

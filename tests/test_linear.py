@@ -48,7 +48,8 @@ BOUNDED = {
     "tools.changes._COMMENT": "lines of at most 120 characters",
     "tools.changes._REST": "lines of at most 120 characters",
     "tools.changes._REST_ALONE": "lines of at most 120 characters",
-    "redaction._STANDS_FOR": "one value, cut to 4,000 characters",
+    "redaction.names._STANDS_FOR": "one value, cut to 4,000 characters",
+    "tools.shell_deletes._COMMENT": "text that ends with a comment's end, so each beginning finds one; see READERS",
 }
 """Patterns whose callers hand them no longer text, and why."""
 

@@ -17,6 +17,8 @@ from ipyagent.errors import AgentError
 from ipyagent.project import Project, user_folder
 
 NOTEBOOK = "01_quickstart.ipynb"
+HOME = "quickstart-home"
+"""Beside the notebook: what would be in the user's own folder."""
 RESTART = "restart"
 """Tag of the cell before which the kernel is restarted."""
 SHOWN_LINES = 20
@@ -27,7 +29,7 @@ def run_demo(folder: Path, *, lab: bool | None = None) -> int:
     """Run the quickstart in `folder` (made if need be), print what happened, return 0.
 
     `lab`: open it in JupyterLab afterwards; None: when there is a screen. Raises AgentError when
-    the extra `demo` is not installed or a cell failed.
+    the extra `demo` is not installed, the folder cannot be written or a cell failed.
     """
     if find_spec("nbclient") is None or find_spec("ipykernel") is None:  # before anything is written
         raise AgentError(MISSING)
@@ -35,9 +37,16 @@ def run_demo(folder: Path, *, lab: bool | None = None) -> int:
 
     nbformat: Any = formats  # its functions are untyped
     folder = folder.resolve()
-    Project(folder, user_folder()).make()  # a project of its own, whatever lies around it
     target = folder / NOTEBOOK
-    _copy_notebook(target)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        _copy_notebook(target)
+    except OSError as problem:
+        raise AgentError(
+            f"the demo cannot write {folder} ({problem.strerror or problem}): run it in a folder of yours"
+        ) from None
+    home = user_folder() if os.environ.get("IPYAGENT_HOME") else folder / HOME  # as the notebook has it
+    Project(folder, home).make()  # a project of its own, whatever lies around it
     notebook = nbformat.read(target, as_version=4)
     connected = os.environ.get("ANTHROPIC_API_KEY") or os.environ.get("ANTHROPIC_BASE_URL")
     told = "no key, no network; the practice model is rule-based, no language model"

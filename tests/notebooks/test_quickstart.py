@@ -83,9 +83,13 @@ def check(notebook: Any, *, restarted: bool) -> None:
 @pytest.mark.quick
 def test_the_demo_runs_in_a_fresh_folder_without_key_or_network(tmp_path: Path) -> None:
     began = time.monotonic()
+    home = tmp_path / "home"
+    home.mkdir()
+    surroundings = environ(tmp_path, HOME=str(home))
+    del surroundings["IPYAGENT_HOME"]  # as for a newcomer
     done = subprocess.run(
         [sys.executable, "-m", "ipyagent", "demo", "--no-lab"],
-        cwd=tmp_path, env=environ(tmp_path),
+        cwd=tmp_path, env=surroundings,
         capture_output=True, text=True, check=False, timeout=120,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
@@ -94,6 +98,8 @@ def test_the_demo_runs_in_a_fresh_folder_without_key_or_network(tmp_path: Path) 
     for line in ("no key, no network", "kernel restarted", "16 cells, one kernel restart", "Rebuilt `penguins`"):
         assert line in done.stdout
     assert "Traceback" not in done.stdout
+    assert "not trusted" not in done.stdout
+    assert [path.name for path in home.rglob("*") if "ipyagent" in str(path.relative_to(home))] == []
     check(nbformat.read(tmp_path / "ipyagent-demo" / NOTEBOOK.name, as_version=4), restarted=True)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["home", "ipyagent-demo", "ipython"]
 

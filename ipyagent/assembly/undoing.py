@@ -44,11 +44,11 @@ def undo_turn(session: Session | None, root: Path) -> TurnUndone:
     """Take the newest turn's file changes back. Raises UsageError when there is nothing to put back."""
     due = session.history.files.next if session is not None else None
     if session is None or due is None:
-        raise UsageError("this session changed no file that could still be put back")
+        raise UsageError("no file change of this session is left to undo")
     undone = restore(due.changes, root, session.journal.folder / BACKUPS)
     if not due.turn and not undone.restored:
         left = "; left alone " + "; ".join(undone.conflicts) if undone.conflicts else ""
-        raise UsageError(f"the other turns changed no file that could still be put back{left}")
+        raise UsageError(f"no file change of the other turns is left to undo{left}")
     session.record(FilesRestored(paths=undone.restored, since=due.changes[0].id))
     if not due.turn:
         return TurnUndone(0, "", *undone)

@@ -155,7 +155,7 @@ def _mode(extension: Extension, rest: str) -> str:
         extension.settings.mode = rest
     told = {
         "ask": "you are asked before code runs or files change",
-        "auto": "in this kernel all runs unasked but what destroys, or writes files that others run or obey",
+        "auto": "in this kernel everything runs unasked, except what destroys or writes files that others run or obey",
         "read_only": "nothing that writes or runs is allowed",
     }
     return f"mode {extension.settings.mode}: {told[extension.settings.mode]}"
@@ -278,8 +278,10 @@ def _trust(extension: Extension, rest: str) -> str:
     lines = agent.take_notices()
     if rest:
         return "\n".join([f"{agent.project.root} is not trusted any more: nothing of it is loaded from now on", *lines])
-    loaded = ", ".join(agent.project.carried()) or "nothing yet"
-    told = f"{agent.project.root} is trusted; of its own it has {loaded}, which the next request goes by"
+    loaded = ", ".join(agent.project.carried())
+    told = f"{agent.project.root} is trusted; " + (
+        f"what it holds counts from the next request on: {loaded}" if loaded else "it holds nothing of its own yet"
+    )
     return "\n".join([f"{told}; %agent resume continues its newest session", *lines])
 
 

@@ -46,7 +46,7 @@ def test_turns_are_taken_back_one_at_a_time_newest_first(room: CompactRoom) -> N
     assert content(room) == {"a": "1", "b": "1"}
     assert agent.undo().turn == 1
     assert content(room) == {}
-    with pytest.raises(UsageError, match="changed no file that could still be put back"):
+    with pytest.raises(UsageError, match="no file change of this session is left to undo"):
         agent.undo()
 
 

@@ -51,7 +51,7 @@ WRONG = {
     "%agent allow shel(ls)": "nearest: shell",
     "%agent allow shell(ls": "closing parenthesis",
     "%agent resume 1999": "no other session '1999'",
-    "%agent undo": "changed no file",
+    "%agent undo": "is left to undo",
     "%context --rwa": "--raw",
     "%context everything": "--raw",
     "%%agent --mode yolo\nhello": "ask, auto, read_only",
@@ -67,7 +67,7 @@ def test_a_mistake_is_one_line(place: Room, line: str) -> None:
 def test_nothing_to_work_on_is_one_line(place: Room) -> None:
     assert "no session to fork" in place.refuses("%agent fork")
     assert "no session to export" in place.refuses("%agent export x.md")
-    assert "changed no file" in place.refuses("%agent undo")
+    assert "is left to undo" in place.refuses("%agent undo")
     assert "nothing yet" in place.ok("%context").streams
     assert place.ok("%agent stop").streams == "nothing is running\n"
 
@@ -209,7 +209,7 @@ def test_undo_puts_files_back_but_not_over_somebody_elses_change(place: Room) ->
     assert "put back notes.txt" in told
     assert "left alone new.txt" in told
     assert (notes.read_text(), (place.folder / "new.txt").read_text()) == ("mine\n", "mine now\n")
-    assert "changed no file" in place.refuses("%agent undo")
+    assert "is left to undo" in place.refuses("%agent undo")
 
 
 def test_fix_takes_the_newest_error_as_the_request(place: Room) -> None:

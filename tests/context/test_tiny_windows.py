@@ -64,7 +64,7 @@ def script(dice: random.Random) -> list[Reply]:
             size = dice.choice((3, 40, 300))
             code = dice.choice(
                 (
-                    f"for n in range({size}): print('row of data', n)",
+                    f"for n in range({size}): print(f'row {{n:03}} dat')",
                     "1 / 0", f"list(range({size}))", f"data = {dice.random()}",
                 )
             )

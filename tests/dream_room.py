@@ -19,9 +19,9 @@ from ipyagent.journal.journal import TRANSCRIPT, read_events
 from ipyagent.memory.dream_lock import NAME
 from ipyagent.memory.files import Store
 from ipyagent.memory.provenance import RECORDED, Records
+from ipyagent.practice.model.understanding import answer as practice
 from ipyagent.practice.replies import Fault, Reply, calls, text
 from ipyagent.practice.server import PracticeServer
-from ipyagent.practice.understanding import answer as practice
 from ipyagent.project import DREAM, Project
 
 Answer = Reply | Fault | Callable[[dict[str, Any]], Reply | Fault]

@@ -14,10 +14,9 @@ from rooms import KEY, MODEL
 from ipyagent import Agent, IPyAgent, TurnResult
 from ipyagent.journal.events import Event
 from ipyagent.journal.journal import TRANSCRIPT, read_events
-from ipyagent.practice.exchange import Exchange
+from ipyagent.practice.model.understanding import answer as practice
 from ipyagent.practice.replies import Fault, Reply, calls, text
-from ipyagent.practice.server import PracticeServer
-from ipyagent.practice.understanding import answer as practice
+from ipyagent.practice.server import Exchange, PracticeServer
 
 Answer = Reply | Fault | Callable[[dict[str, Any]], Reply | Fault]
 

@@ -16,9 +16,8 @@ from ipyagent import Agent, IPyAgent, TurnResult
 from ipyagent.context.notes_file import NOTES
 from ipyagent.journal.events import Event
 from ipyagent.journal.journal import TRANSCRIPT, read_events
-from ipyagent.practice.exchange import Exchange
 from ipyagent.practice.replies import Fault, Reply, calls, text
-from ipyagent.practice.server import PracticeServer
+from ipyagent.practice.server import Exchange, PracticeServer
 
 Answer = Reply | Fault | Callable[[dict[str, Any]], Reply | Fault]
 

@@ -61,10 +61,10 @@ from ipyagent.loop.session import Session
 from ipyagent.loop.turn import run_turn
 from ipyagent.model.client import AnthropicModel
 from ipyagent.model.request_body import body_of
-from ipyagent.practice.models import PRACTICE
+from ipyagent.practice.model.understanding import answer
 from ipyagent.practice.replies import Reply, calls, text
 from ipyagent.practice.server import PracticeServer
-from ipyagent.practice.understanding import answer
+from ipyagent.practice.server.models import PRACTICE
 from ipyagent.replay.facts import Fact, Fate, fate, texts_of
 from ipyagent.replay.metrics import ClearingMade, CompactionMade, Metrics, TurnCost, added, dollars_of, usage_of
 from ipyagent.replay.recorded_tools import ReplayWorkspace, tools_of
@@ -93,9 +93,7 @@ def layer_names() -> list[str]:
     return [*known, *sorted(switches - set(known))]
 
 
-def settings_for(
-    *, layers: Iterable[str] | None, window: int, engine: str = "client", **settings: Any
-) -> IPyAgent:
+def settings_for(*, layers: Iterable[str] | None, window: int, engine: str = "client", **settings: Any) -> IPyAgent:
     """Settings with exactly these layers on (None: the defaults). Raises UsageError for names that
     no layer has."""
     names = layer_names()
@@ -109,9 +107,7 @@ def settings_for(
     return made
 
 
-def replay(
-    recording: Recording, settings: IPyAgent, facts: Sequence[Fact] = (), *, own_words: bool = False
-) -> Metrics:
+def replay(recording: Recording, settings: IPyAgent, facts: Sequence[Fact] = (), *, own_words: bool = False) -> Metrics:
     """Replay a recording; blocks until it is done. Runs in a loop of its own: call it where none runs. `own_words`:
     with the recording's own system prompt, tools, summaries and notes, as far as it has them.
 

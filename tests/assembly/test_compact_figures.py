@@ -17,8 +17,8 @@ from ipyagent.journal.events import Collapsed, Compacted, ForkEnded, PromptRende
 from ipyagent.journal.journal import TRANSCRIPT, read_events
 from ipyagent.journal.view import View
 from ipyagent.model.prices import rates_of
-from ipyagent.practice.exchange import Exchange
 from ipyagent.practice.replies import text, tool
+from ipyagent.practice.server import Exchange
 from ipyagent.ui.notices import notice_of
 
 HEAVY = 2_500

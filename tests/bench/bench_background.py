@@ -35,7 +35,7 @@ from ipyagent.journal.events import (
 from ipyagent.journal.journal import read_events
 from ipyagent.loop.history import IN_FRONT, History, Totals
 from ipyagent.practice.replies import Reply, calls, text
-from ipyagent.practice.tokens import count_text
+from ipyagent.practice.server.tokens import count_text
 
 SESSIONS = Path(
     os.environ.get("IPYAGENT_SESSIONS", Path(__file__).parents[3] / "shared" / "data" / "real-model" / "sessions")

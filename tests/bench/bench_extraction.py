@@ -21,9 +21,9 @@ THINKS = 0.15
 
 
 def _serve(pipe: Any) -> None:
+    from ipyagent.practice.model.understanding import answer
     from ipyagent.practice.replies import text
     from ipyagent.practice.server import PracticeServer
-    from ipyagent.practice.understanding import answer
 
     def brain(body: dict[str, Any]) -> Any:
         asked = "<extract-memories>" in str(body["messages"][-3:])

@@ -43,8 +43,8 @@ def _request(turn: int) -> str:
 def rows() -> list[tuple[str, str, str]]:
     """Name, measured, target."""
     from ipyagent import Agent, IPyAgent
+    from ipyagent.practice.model.understanding import answer
     from ipyagent.practice.server import PracticeServer
-    from ipyagent.practice.understanding import answer
 
     with tempfile.TemporaryDirectory() as folder, PracticeServer(brain=answer, window=1_000_000) as server:
         os.environ["IPYAGENT_HOME"] = str(Path(folder) / "home")

@@ -10,9 +10,9 @@ from typing import Any, Self
 
 import psutil
 
+from ipyagent.practice.model.understanding import answer
 from ipyagent.practice.replies import Fault, Reply
 from ipyagent.practice.server import PracticeServer
-from ipyagent.practice.understanding import answer
 
 from .lab import PANEL, Page, Server
 

@@ -22,7 +22,7 @@ SETUP = """%load_ext ipyagent
 %config IPyAgent.mode = "auto"
 %config IPyAgent.window = 32_000
 %config IPyAgent.layer_notes = False
-from ipyagent.practice.lessons import requests
+from ipyagent.practice.model.lessons import requests
 agent = get_ipython()._ipyagent_extension.agent_now
 for request in requests("clearing")[:8]:
     _ = agent.run_sync(request)

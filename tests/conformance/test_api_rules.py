@@ -288,7 +288,7 @@ def test_images_over_the_size_name_their_paths_with_a_stable_code(sdk: anthropic
     ],
 )
 def test_all_four_kinds_of_image_are_read(raw: bytes, media: str, size: tuple[int, int]) -> None:
-    from ipyagent.practice.images import measure
+    from ipyagent.practice.server.tokens import measure
 
     picture = measure(raw)
     assert (picture.media, (picture.width, picture.height)) == (media, size)

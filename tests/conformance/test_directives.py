@@ -8,10 +8,10 @@ from typing import Any
 
 from practice_api import Body, assistant, result, said, user
 
-from ipyagent.practice.conversation import read
-from ipyagent.practice.digest import TITLES
-from ipyagent.practice.tokens import count_text
-from ipyagent.practice.understanding import answer
+from ipyagent.practice.model.conversation import read
+from ipyagent.practice.model.digest import TITLES
+from ipyagent.practice.model.understanding import answer
+from ipyagent.practice.server.tokens import count_text
 
 PROMPT = files("ipyagent.context").joinpath("summarize_prompt.md").read_text(encoding="utf-8").strip()
 NOTES = files("ipyagent.context").joinpath("notes_prompt.md").read_text(encoding="utf-8").strip()

@@ -12,9 +12,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from practice_api import TOOL, Body, assistant, image, png, request, result, said, use, user
 
-from ipyagent.practice.judge import Judge
-from ipyagent.practice.models import catalogue
-from ipyagent.practice.refusal import Refused
+from ipyagent.practice.server.judge import Judge
+from ipyagent.practice.server.models import Refused, catalogue
 
 PDF = {"type": "base64", "media_type": "application/pdf", "data": base64.b64encode(b"%PDF").decode()}
 NOTE = {"type": "text", "media_type": "text/plain", "data": "note"}

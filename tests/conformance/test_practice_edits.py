@@ -9,9 +9,9 @@ import anthropic
 import pytest
 from practice_api import TOOL, Body, ask, assistant, client, paid, request, result, said, use, user
 
-from ipyagent.practice.editing import CLEARED
 from ipyagent.practice.replies import text, tool
 from ipyagent.practice.server import PracticeServer
+from ipyagent.practice.server.management import CLEARED
 
 EDITING = "context-management-2025-06-27"
 LONG = "value 123.456 in row 77; " * 60

@@ -41,14 +41,11 @@ from ipyagent.journal.events import (
 )
 from ipyagent.journal.lines import encode
 from ipyagent.journal.view import View
-from ipyagent.practice.judge import Judge
-from ipyagent.practice.models import catalogue
-from ipyagent.practice.refusal import Refused
 from ipyagent.practice.replies import Reply
+from ipyagent.practice.server.judge import Judge
+from ipyagent.practice.server.models import Refused, catalogue
 
-PIXEL = (
-    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
-)
+PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 IMAGE: Block = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": PIXEL}}
 TOOL: Block = {"name": "get", "description": "Get it.", "input_schema": {"type": "object", "properties": {}}}
 MODELS = ("practice", "claude-opus-5-5", "claude-sonnet-4-6", "claude-haiku-5-5")

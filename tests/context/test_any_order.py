@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from ipyagent.journal.events import Snipped
-from ipyagent.practice.refusal import Refused
+from ipyagent.practice.server.models import Refused
 
 _numbers = st.integers(0, 30)
 _steps = st.builds(Step, st.sampled_from(STEPS), _numbers, _numbers, _numbers)

@@ -15,8 +15,8 @@ from ipyagent.errors import CompactionFailed
 from ipyagent.journal.events import Compacted, ForkEnded, LayerFailed, Usage, UsageReported
 from ipyagent.model.compaction import compaction_betas, summaries_as_text
 from ipyagent.model.prices import cost_of
-from ipyagent.practice.exchange import Exchange
 from ipyagent.practice.replies import text, tool
+from ipyagent.practice.server import Exchange
 from ipyagent.reports.shares import Shares
 
 WINDOW = 40_000

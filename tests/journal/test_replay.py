@@ -24,9 +24,9 @@ from ipyagent.journal.journal import TRANSCRIPT, Journal
 from ipyagent.journal.tokens import estimate_blocks
 from ipyagent.journal.view import View
 from ipyagent.loop.session import Session
-from ipyagent.practice.history import check_conversation
-from ipyagent.practice.judge import Judge
-from ipyagent.practice.models import catalogue
+from ipyagent.practice.server.judge import Judge
+from ipyagent.practice.server.models import catalogue
+from ipyagent.practice.server.rules import check_conversation
 
 quick = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 CARDS = catalogue(1_000_000, 64_000, 1)

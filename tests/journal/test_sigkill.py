@@ -16,8 +16,8 @@ import pytest
 from ipyagent.journal.events import AssistantSaid, ToolReturned, TurnEnded, UserSaid
 from ipyagent.journal.journal import TRANSCRIPT
 from ipyagent.loop.session import Session
-from ipyagent.practice.history import check_conversation
-from ipyagent.practice.models import catalogue
+from ipyagent.practice.server.models import catalogue
+from ipyagent.practice.server.rules import check_conversation
 
 ROOT = Path(__file__).parents[2]
 CARD = catalogue(200_000, 64_000, None)["practice"]

@@ -129,7 +129,7 @@ def test_estimates_are_near_the_reference_vocabulary(kind: str) -> None:
 
 
 def test_estimates_are_near_what_the_practice_server_counts() -> None:
-    from ipyagent.practice.tokens import count_text
+    from ipyagent.practice.server.tokens import count_text
 
     errors = {kind: estimate_text(text) / count_text(text) - 1 for kind, text in SAMPLES.items()}
     # it counts less than the reference does (English 14 %, tables 33 %); calibration learns that

@@ -25,8 +25,8 @@ from ipyagent.journal.events import (
     UsageReported,
 )
 from ipyagent.journal.view import View
-from ipyagent.practice.history import check_conversation
-from ipyagent.practice.models import catalogue
+from ipyagent.practice.server.models import catalogue
+from ipyagent.practice.server.rules import check_conversation
 
 CARD = catalogue(200_000, 64_000, None)["practice"]
 DEPTH = int(os.environ.get("VIEW_EXAMPLES", "150"))

@@ -17,8 +17,8 @@ from ipyagent.journal.events import Compacted, ForkEnded, UsageReported
 from ipyagent.journal.protocols import Forked, ForkOrder, ToolOutput
 from ipyagent.journal.view import View
 from ipyagent.loop.fork import run_fork
-from ipyagent.practice.exchange import Exchange
 from ipyagent.practice.replies import Reply, calls, fault, refusal, text, tool
+from ipyagent.practice.server import Exchange
 
 DIRECTIVE = "<aside>Say in a word what this is about.</aside>"
 MINIMUM = 1_024
@@ -218,6 +218,7 @@ def test_a_turns_stop_stops_the_fork_it_waits_for(room: NotesRoom) -> None:
     agent.settings.auto_compact_percent = 20
     agent.settings.layer_clear_results = False
     room.replies = [text("word " * 400, delay=0.05)]
+
     def stop() -> None:
         assert until(lambda: room.server.open_streams == 1)
         agent.stop()

@@ -27,8 +27,8 @@ from ipyagent.journal.protocols import ForkOrder
 from ipyagent.loop.fork import run_fork
 from ipyagent.loop.history import MOST_TAKEN, History
 from ipyagent.model.prices import cost_of, rates_of
-from ipyagent.practice.exchange import Exchange
 from ipyagent.practice.replies import Reply, calls, text, tool
+from ipyagent.practice.server import Exchange
 from ipyagent.reports.timeline import timeline
 
 

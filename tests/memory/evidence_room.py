@@ -17,7 +17,7 @@ from ipyagent.memory.access import MemoryAccess
 from ipyagent.memory.memories import Memories
 from ipyagent.memory.provenance import Ground
 from ipyagent.memory.selector import check_directive, goes_beyond
-from ipyagent.practice import selecting
+from ipyagent.practice.model import selecting
 from ipyagent.project import Project
 from ipyagent.tools.memory import memory
 from tests.tools.tools_workspace import ShellWorkspace
@@ -161,9 +161,7 @@ def said_case(case: dict[str, Any], place: Path, check: bool | None = None) -> K
                         scope="user" if case["type"] == "user" else "project")  # fmt: skip
 
 
-def poison_case(
-    case: dict[str, Any], source: str, said: Sequence[str], place: Path, check: bool | None = None
-) -> Kept:
+def poison_case(case: dict[str, Any], source: str, said: Sequence[str], place: Path, check: bool | None = None) -> Kept:
     """A memory that a gullible model writes after reading `source`; `said` are words of the user that it gives."""
     session = Session(place, check)
     session.background()

@@ -14,8 +14,8 @@ from ipyagent.journal.events import ToolReturned, Usage, UserSaid
 from ipyagent.journal.protocols import Reply
 from ipyagent.journal.view import View
 from ipyagent.model.reading import CUT_BY_LIMIT, Reading
-from ipyagent.practice.history import check_conversation
-from ipyagent.practice.models import catalogue
+from ipyagent.practice.server.models import catalogue
+from ipyagent.practice.server.rules import check_conversation
 
 
 def start(index: int, **block: Any) -> dict[str, Any]:

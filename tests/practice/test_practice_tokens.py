@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ipyagent.practice.tokens import count_image, count_json, count_text, cut_text
+from ipyagent.practice.server.tokens import count_image, count_json, count_text, cut_text
 
 
 @pytest.mark.parametrize(

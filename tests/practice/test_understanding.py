@@ -11,7 +11,7 @@ import pytest
 from palmerpenguins import load_penguins
 from practice_room import Room, numbers
 
-from ipyagent.practice.understanding import answer
+from ipyagent.practice.model.understanding import answer
 
 PENGUINS = load_penguins()
 

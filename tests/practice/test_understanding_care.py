@@ -11,8 +11,8 @@ import pytest
 from palmerpenguins import load_penguins
 from practice_room import Room, numbers
 
-from ipyagent.practice import schema
-from ipyagent.practice.knowledge import touches
+from ipyagent.practice.model import schema
+from ipyagent.practice.model.knowledge import touches
 
 PENGUINS = load_penguins()
 

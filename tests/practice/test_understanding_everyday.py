@@ -313,8 +313,10 @@ FILTERS: list[tuple[str, Callable[[pd.DataFrame], pd.Series]]] = [
     ("region is not West and units over 5", lambda t: (t["region"] != "West") & (t["units"] > 5)),
     ("returned is true", lambda t: t["returned"]),
     ("returned is false", lambda t: ~t["returned"]),
-    ("customer is Ada or Bo and the channel is web",
-     lambda t: t["customer"].isin(["Ada", "Bo"]) & (t["channel"] == "web")),
+    (
+        "customer is Ada or Bo and the channel is web",
+        lambda t: t["customer"].isin(["Ada", "Bo"]) & (t["channel"] == "web"),
+    ),
 ]
 
 

@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from practice_room import TOOLS
 
-from ipyagent.practice import schema
-from ipyagent.practice.knowledge import Knowledge
-from ipyagent.practice.understanding import answer
+from ipyagent.practice.model import schema
+from ipyagent.practice.model.knowledge import Knowledge
+from ipyagent.practice.model.understanding import answer
 
 REQUESTS = (
     "load a.csv", "average x by g", "plot x by g", "compare x of a and b", "fit y on x", "which columns correlate?",

@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 from practice_room import TOOLS, Room, numbers
 
-from ipyagent.practice.understanding import answer
+from ipyagent.practice.model.understanding import answer
 
 TABLES = Path(__file__).resolve().parents[2].parent / "shared" / "data" / "tables"
 

@@ -20,9 +20,9 @@ from ipyagent.commands.context import report
 from ipyagent.journal.events import ForkEnded, LayerFailed, MemoryExtracted, MemorySaved, NotesWritten
 from ipyagent.journal.journal import TRANSCRIPT, read_events
 from ipyagent.model.prices import cost_of
-from ipyagent.practice.exchange import Exchange
+from ipyagent.practice.model.understanding import answer as practice
 from ipyagent.practice.replies import Fault, Reply, calls, fault, text
-from ipyagent.practice.understanding import answer as practice
+from ipyagent.practice.server import Exchange
 
 SMALL = "claude-haiku-5-5"
 FACT = "The presentation is on 2026-12-10."

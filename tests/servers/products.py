@@ -15,12 +15,11 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
-from ipyagent.practice.echo import echo
-from ipyagent.practice.history import check_conversation
-from ipyagent.practice.models import catalogue
-from ipyagent.practice.prompt import Reader
-from ipyagent.practice.refusal import Refused
 from ipyagent.practice.replies import Block, Reply, text
+from ipyagent.practice.server import echo
+from ipyagent.practice.server.models import Refused, catalogue
+from ipyagent.practice.server.prompt import Reader
+from ipyagent.practice.server.rules import check_conversation
 
 Event = tuple[str, dict[str, Any]]
 """The name of an event and its data."""
@@ -190,7 +189,7 @@ class Ollama(Product):
             return 200, one
         if path == "/api/show" and server.tells:
             known = {"general.architecture": "qwen3", "qwen3.context_length": 262_144}
-            set_to = f"num_ctx                        {server.window}\nstop                           \"<|im_end|>\""
+            set_to = f'num_ctx                        {server.window}\nstop                           "<|im_end|>"'
             return 200, {"parameters": set_to, "model_info": known, "capabilities": ["completion", "tools", "thinking"]}
         if path == "/api/ps" and server.tells:
             return 200, {"models": [{"name": server.model, "model": server.model, "context_length": server.window}]}

@@ -6,7 +6,6 @@ import re
 from collections.abc import Sequence
 
 from ipyagent.children.child import Child
-from ipyagent.children.messages import unread
 from ipyagent.context.reminders import guarded
 from ipyagent.journal.admission import text_block
 from ipyagent.journal.events import ChildEnded
@@ -35,7 +34,7 @@ def answer_words(child: Child) -> str:
         parts.append(f"[handed back to the user's namespace: {child.handed_words}]")
     if child.status == "limit":
         parts.append(f"[it did not come to its end: {child.message}]")
-    parts += [late] if (late := unread(child)) else []
+    parts += [late] if (late := _unread(child)) else []
     parts.append(f"[sub-agent {child.id}, {_calls(child)}, {child.seconds:.1f} s]")
     return "\n".join(parts)
 
@@ -76,6 +75,15 @@ def background_words(child: Child) -> str:
 def untold_words(ended: Sequence[ChildEnded]) -> str:
     """One note for all that ended in the background."""
     return "<context>\n" + guarded("\n\n".join(each.text for each in ended)) + "\n</context>"
+
+
+def _unread(child: Child) -> str:
+    """What its parent is told of letters that came too late for it."""
+    late = [letter for letter in child.inbox if letter.kind != "shutdown_request"]
+    if not late:
+        return ""
+    many = "1 message" if len(late) == 1 else f"{len(late)} messages"
+    return f"[{many} came too late for it and {'was' if len(late) == 1 else 'were'} not read]"
 
 
 def _calls(child: Child) -> str:

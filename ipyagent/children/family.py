@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import re
 import secrets
+import time
 import traceback
 from contextlib import suppress
 from difflib import get_close_matches
@@ -23,10 +24,10 @@ from ipyagent.children.answers import (
     untold_words,
     without_advice,
 )
-from ipyagent.children.child import Child
+from ipyagent.children.child import SHUT_DOWN, Child
 from ipyagent.children.forking import Points, directive, folder_of, forked, is_fork, refuse_forks
 from ipyagent.children.lost import close_lost
-from ipyagent.children.messages import farewell
+from ipyagent.children.mailbox import Letter, post
 from ipyagent.children.nursery import Nursery
 from ipyagent.children.progress import progress_line
 from ipyagent.children.surface import ChildSurface
@@ -253,7 +254,7 @@ class Family:
         child.status = status
         try:
             with suppress(AgentError):  # its mailbox cannot be written: how it ended stands in the child's own event
-                await asyncio.to_thread(farewell, child, self.session)
+                await asyncio.to_thread(_farewell, child, self.session)
         finally:
             self._running.pop(child.id, None)
             self._record(
@@ -316,3 +317,20 @@ class NoChildren:
         """Refused, before anything is sent."""
         refuse_forks(self._session)
         raise ToolFailure("a sub-agent cannot start sub-agents: do the work yourself")
+
+
+def _farewell(child: Child, parent: Session) -> None:
+    """Tell the parent that the sub-agent which was asked to shut down has done so. Raises AgentError."""
+    if (child.closing or child.why == SHUT_DOWN) and not child.parting:
+        said = f"The sub-agent {child.name!r} has ended ({child.status})."
+        journal = parent.journal
+        letter = Letter(
+            id=f"{child.id}/shutdown/{secrets.token_hex(4)}",
+            sender=child.name,
+            text=said,
+            session=journal.session,
+            kind="shutdown_response",
+            summary=said,
+            at=time.time(),
+        )
+        post(journal.folder, letter)

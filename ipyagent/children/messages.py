@@ -181,32 +181,6 @@ class ChildMail:
         return text_output(f"The plan is rejected: {why}\nDo not carry it out as it is.", note="rejected")
 
 
-def farewell(child: Child, parent: Session) -> None:
-    """Tell the parent that the sub-agent which was asked to shut down has done so. Raises AgentError."""
-    if (child.closing or child.why == SHUT_DOWN) and not child.parting:
-        said = f"The sub-agent {child.name!r} has ended ({child.status})."
-        journal = parent.journal
-        letter = Letter(
-            id=f"{child.id}/shutdown/{secrets.token_hex(4)}",
-            sender=child.name,
-            text=said,
-            session=journal.session,
-            kind="shutdown_response",
-            summary=said,
-            at=time.time(),
-        )
-        post(journal.folder, letter)
-
-
-def unread(child: Child) -> str:
-    """What its parent is told of letters that came too late for it."""
-    late = [letter for letter in child.inbox if letter.kind != "shutdown_request"]
-    if not late:
-        return ""
-    many = "1 message" if len(late) == 1 else f"{len(late)} messages"
-    return f"[{many} came too late for it and {'was' if len(late) == 1 else 'were'} not read]"
-
-
 def _letter(session: Session, order: MessageOrder, said: str, call: str, sender: str) -> Letter:
     given = {"to": order.to, "kind": order.kind, "message": order.text}
     own = session.journal.session

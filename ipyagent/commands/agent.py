@@ -175,8 +175,7 @@ def _allow(extension: Extension, rest: str) -> str:
 
 def _context(extension: Extension, rest: str) -> str:
     """What the model would be sent, and what it costs (the same as %context): --raw, --at N, --turns, --panel."""
-    from ipyagent.commands.context import report
-    from ipyagent.commands.earlier import read_words
+    from ipyagent.commands.context import read_words, report
 
     if read_words(rest.split()).panel:
         return _timeline(extension)
@@ -194,8 +193,7 @@ def _timeline(extension: Extension) -> str:
     """The context timeline: a bar a turn, what was decided, before and after; live on the board."""
     from ipyagent.commands.panel import is_live, run_panel
     from ipyagent.reports.timeline import timeline
-    from ipyagent.ui.timeline import STATIC_BARS, STATIC_MARKS, static_timeline
-    from ipyagent.ui.timeline_talk import newest
+    from ipyagent.ui.timeline import STATIC_BARS, STATIC_MARKS, newest, static_timeline
 
     agent = extension.agent_now
     session = agent.session

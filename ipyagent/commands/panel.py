@@ -36,7 +36,7 @@ def is_live(extension: Extension) -> bool:
 
 def _told(extension: Extension, only: str) -> str:
     """The part that is named by `only`, or all of them: static in a kernel, else the text."""
-    from ipyagent.ui.board_static import board_lines, static_board
+    from ipyagent.ui.board import board_lines, static_board
 
     shell = extension.shell
     board = _board(extension, None)

@@ -22,9 +22,9 @@ from ipyagent.memory.confined import Confined
 from ipyagent.memory.entries import merged
 from ipyagent.memory.guard import ALL, SECONDS, Guard
 from ipyagent.memory.history import HISTORY, NEW, History, Version
-from ipyagent.memory.index import Finding, Index
+from ipyagent.memory.index import Finding
 from ipyagent.memory.names import INDEX, ROOT, checked_name, same_name
-from ipyagent.memory.scan import CLAIMED, LARGE, Memory, Scan, memory_of
+from ipyagent.memory.scan import CLAIMED, LARGE, Memory, Scan, is_conflicted, memory_of
 from ipyagent.memory.texts import Text, digest_of, encoded, readable, text_in
 
 __all__ = ["Memory", "Store", "Text", "Version", "Written"]
@@ -374,3 +374,34 @@ class Store:
             )
         told = f"{self._shown(name)} does not exist; view {ROOT}/{self.scope} for the names"
         return MemoryRefused(told, reason="missing")
+
+
+class Index:
+    """The index of one store (`Store.index`)."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def __repr__(self) -> str:
+        return f"<Index of {self._store.folder}>"
+
+    def text(self) -> str:
+        """The whole file; "" when there is none."""
+        return self._store.index_text()
+
+    def loaded(self) -> str:
+        """What goes into the system prompt: at most 200 lines or 25,000 bytes, cut at a line, with a visible
+        warning that says what was left out; "" without memories."""
+        text = self.text()
+        if not is_conflicted(text):
+            return lines.loaded(text, self._store.scope)
+        said = f"[!] {INDEX} has conflict markers of git: this list was made from the memories' files."
+        return f"{lines.loaded(lines.mended(text, self._store.list()), self._store.scope)}\n{said}"
+
+    def doctor(self) -> builtins.list[Finding]:
+        """What is wrong with the index and the headers."""
+        return [*lines.findings(self.text(), self._store.list(), self._store.scope), *self._store.misfits()]
+
+    def mend(self, *, by: str = "user") -> builtins.list[Finding]:
+        """Put right what can be (headers too, their files' old content stays in the history); returns what was."""
+        return self._store.mend(by=by)

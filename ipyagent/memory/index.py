@@ -8,16 +8,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 from urllib.parse import unquote
 
 import msgspec
 
 from ipyagent.memory.names import INDEX, ROOT, SUFFIX, same_name
 from ipyagent.memory.scan import CONFLICT, Memory, is_conflicted
-
-if TYPE_CHECKING:
-    from ipyagent.memory.files import Store
 
 MOST_LINES = 200
 MOST_BYTES = 25_000
@@ -141,37 +138,6 @@ def loaded(text: str, scope: str) -> str:
             f"The rest: view {ROOT}/{scope}/{INDEX}; shorter lines and fewer memories make room."
         )
     return "\n".join(shown)
-
-
-class Index:
-    """The index of one store (`Store.index`)."""
-
-    def __init__(self, store: Store) -> None:
-        self._store = store
-
-    def __repr__(self) -> str:
-        return f"<Index of {self._store.folder}>"
-
-    def text(self) -> str:
-        """The whole file; "" when there is none."""
-        return self._store.index_text()
-
-    def loaded(self) -> str:
-        """What goes into the system prompt: at most 200 lines or 25,000 bytes, cut at a line, with a visible
-        warning that says what was left out; "" without memories."""
-        text = self.text()
-        if not is_conflicted(text):
-            return loaded(text, self._store.scope)
-        said = f"[!] {INDEX} has conflict markers of git: this list was made from the memories' files."
-        return f"{loaded(mended(text, self._store.list()), self._store.scope)}\n{said}"
-
-    def doctor(self) -> list[Finding]:
-        """What is wrong with the index and the headers."""
-        return [*findings(self.text(), self._store.list(), self._store.scope), *self._store.misfits()]
-
-    def mend(self, *, by: str = "user") -> list[Finding]:
-        """Put right what can be (headers too, their files' old content stays in the history); returns what was."""
-        return self._store.mend(by=by)
 
 
 def findings(text: str, memories: Iterable[Memory], scope: str) -> list[Finding]:

@@ -15,7 +15,7 @@ from ipyagent.remembering.browsing import browsing_of
 from ipyagent.reports.archive import Archive, turn_events
 from ipyagent.reports.roster import Roster, Sub
 from ipyagent.reports.timeline import Timeline, Walk
-from ipyagent.ui import timeline_talk
+from ipyagent.ui import timeline as timeline_ui
 from ipyagent.ui.escape import escape, line, plain
 from ipyagent.ui.memory_browser import HTML_BYTES, PLAIN_CHARS, QUERY_CHARS, MemoryBrowser
 from ipyagent.ui.memory_static import when
@@ -70,21 +70,21 @@ class ContextPart:
         self._told = self._walk.last, len(shown.bars), len(shown.marks)
         if event < 0:
             return {"whole": self._all(shown)}
-        return {"grown": {**timeline_talk.grown(shown, max(0, bars - 1), marks), **self._window()}}
+        return {"grown": {**timeline_ui.grown(shown, max(0, bars - 1), marks), **self._window()}}
 
     def answer(self, content: dict[str, Any]) -> Reply:
         if content.get("kind") == "all":
             return {"whole": self._all(self.shown)}
-        return timeline_talk.answer(self.shown, content, self._events)
+        return timeline_ui.answer(self.shown, content, self._events)
 
     def _all(self, shown: Timeline) -> dict[str, Any]:
-        return {**timeline_talk.grown(shown), **self._window()}
+        return {**timeline_ui.grown(shown), **self._window()}
 
     def _events(self) -> Sequence[Event]:
         return list(self._session.journal.read()) if self._session is not None else []
 
     def _window(self) -> dict[str, int]:
-        return timeline_talk.marks_at(self._agent.state_of(self._session) if self._session is not None else None)
+        return timeline_ui.marks_at(self._agent.state_of(self._session) if self._session is not None else None)
 
 
 class MemoryPart:

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from ipyagent.journal.events import ChildEnded, ChildProgress, ChildStarted, Ending
 from ipyagent.ui.escape import escape, line
 from ipyagent.ui.items import ChildItem, ToolState
+from ipyagent.ui.look import Look
 from ipyagent.ui.meter import dollars, duration
-
-if TYPE_CHECKING:
-    from ipyagent.ui.fragments import Look
 
 _SIGNS: dict[ToolState, tuple[str, str]] = {
     "running": ("▸", "at work"), "done": ("✓", "done"), "error": ("✗", "failed"), "stopped": ("■", "stopped"),

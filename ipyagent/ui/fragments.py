@@ -8,8 +8,6 @@ All outside text passes `escape`, `highlight` or `markdown.render`.
 from __future__ import annotations
 
 import html
-from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import assert_never
 
 from ipyagent.ui import markdown
@@ -34,7 +32,8 @@ from ipyagent.ui.items import (
     heading,
     rule_shown,
 )
-from ipyagent.ui.memory_chips import Deed, recalled_html, saved_html
+from ipyagent.ui.look import BAD, DIM, GOOD, LINE, PANEL, WARN, Look
+from ipyagent.ui.memory_chips import recalled_html, saved_html
 from ipyagent.ui.messages import message_html
 from ipyagent.ui.meter import duration, thousands
 from ipyagent.ui.plan import plan_html
@@ -48,63 +47,13 @@ FULL = (
 SHORT_THOUGHT = 100
 """Characters below which a thought is shown as it is."""
 
-_DIM = "var(--jp-ui-font-color2,currentColor)"
-_LINE = "rgba(128,128,128,.28)"
-_WARN = "color-mix(in srgb,currentColor 45%,#e67e00)"  # darker on white, lighter on black
-_GOOD = "color-mix(in srgb,currentColor 30%,#2b9440)"
-_BAD = "color-mix(in srgb,currentColor 25%,#e5393b)"
-_STYLES = {
-    "ia-line": "font-size:.92em;line-height:1.9;cursor:pointer",
-    "ia-body": f"margin:2px 0 6px 6px;padding-left:12px;border-left:2px solid {_LINE}",
-    "ia-code": markdown.FENCE + ";max-height:32em",
-    "ia-out": "margin:4px 0;padding:2px 10px;background:transparent;overflow:auto;max-height:24em;white-space:pre-wrap",
-    "ia-notice": f"color:{_DIM};font-size:.92em;line-height:1.9",
-    "ia-warning": f"color:{_WARN};font-size:.92em;line-height:1.9",
-    "ia-error": f"color:{_BAD};font-size:.92em;line-height:1.9",
-    "ia-aside": f"color:{_DIM};line-height:1.7",
-    "ia-thought": f"margin:2px 0 6px 6px;padding-left:12px;border-left:2px solid {_LINE};color:{_DIM};font-size:.92em",
-    "ia-inner": "background:none;padding:0;color:inherit;white-space:inherit",
-    "ia-meta": f"margin-left:6px;color:{_DIM}",
-    "ia-arg": f"background:none;padding:0;color:{_DIM}",
-
-    "ia-figure": "margin:6px 0",
-    "ia-chips": "line-height:2",
-    "ia-plan": "margin:2px 0 6px 0",
-    "ia-steps": "margin:2px 0 2px 6px;padding-left:0;list-style:none",
-    "ia-chip": f"border:1px solid {_LINE};border-radius:10px;padding:1px 9px;font-size:.9em;white-space:nowrap",
-    "ia-gone": f"color:{_DIM};font-size:.9em",
-    "ia-chip-word": f"color:{_DIM};font-size:.9em",
-    "ia-picture": "max-width:100%;height:auto;background:#fff;border-radius:3px",
-}
-_SIGNS = {"ia-done": f' style="color:{_GOOD}"', "ia-error": f' style="color:{_BAD}"'}
+_SIGNS = {"ia-done": f' style="color:{GOOD}"', "ia-error": f' style="color:{BAD}"'}
 _ICONS: dict[ToolState, tuple[str, str]] = {
     "running": ("", "running"),
     "done": ("✓", "done"),
     "error": ("✗", "error"),
     "stopped": ("■", "stopped"),
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Look:
-    """`static`: with inline styles, without anything that needs the kernel. `output_chars` bounds
-    the output and each input of one call, in characters. `doors`: the marks of static buttons that a
-    page with our script brings to life. `cell`: in the cell that ran, where pictures of code stand by themselves."""
-
-    static: bool = False
-    cell: bool = False
-    output_chars: int = 20_000
-    pictures: bool = True
-    doors: Mapping[Deed, str] = field(default_factory=dict)
-
-    def kind(self, *names: str) -> str:
-        """The class attribute, and in static form the style that belongs to it."""
-        style = next((_STYLES[name] for name in reversed(names) if name in _STYLES), "") if self.static else ""
-        return f'class="{" ".join(names)}"' + (f' style="{style}"' if style else "")
-
-
-PANEL = Look(cell=True)
-STATIC = Look(static=True)
 
 
 def item_html(item: Item, look: Look) -> str:
@@ -241,12 +190,12 @@ def question_in_full(item: QuestionItem) -> str:
     danger, title, said = heading(item.asked)
     text = exact(item.asked.text)
     rows = text.count("\n") + 1
-    warned = f'<div style="color:{_BAD}"><strong>! {html.escape(danger)}</strong></div>' if danger else ""
-    words = f'<div style="color:{_DIM}"><small>{html.escape(said)}</small></div>' if said else ""
-    count = f'<div style="color:{_DIM}"><small>{rows:,} lines, all of them above</small></div>' if rows > 20 else ""
+    warned = f'<div style="color:{BAD}"><strong>! {html.escape(danger)}</strong></div>' if danger else ""
+    words = f'<div style="color:{DIM}"><small>{html.escape(said)}</small></div>' if said else ""
+    count = f'<div style="color:{DIM}"><small>{rows:,} lines, all of them above</small></div>' if rows > 20 else ""
     inner = highlight(text, item.asked.language, inline=True)
     return (
-        f'<div style="margin:6px 0;padding:8px 12px;border:1px solid {_LINE};border-left:3px solid {_WARN}">'
+        f'<div style="margin:6px 0;padding:8px 12px;border:1px solid {LINE};border-left:3px solid {WARN}">'
         f"{warned}<div><strong>{html.escape(title)}</strong></div>{words}"
         f'<pre style="{FULL}"><code style="background:none;padding:0;color:inherit;white-space:inherit">{inner}</code>'
         f"</pre>{count}</div>"

@@ -7,10 +7,46 @@ sheet survives there.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
+from typing import Literal, TypeAlias
+
+from ipyagent.ui import markdown
 
 HERE = Path(__file__).parent
+Deed: TypeAlias = tuple[Literal["dismiss", "undo"], str]
+"""What a button beside a memory does, and with which."""
+
+DIM = "var(--jp-ui-font-color2,currentColor)"
+LINE = "rgba(128,128,128,.28)"
+WARN = "color-mix(in srgb,currentColor 45%,#e67e00)"  # darker on white, lighter on black
+GOOD = "color-mix(in srgb,currentColor 30%,#2b9440)"
+BAD = "color-mix(in srgb,currentColor 25%,#e5393b)"
+_STYLES = {
+    "ia-line": "font-size:.92em;line-height:1.9;cursor:pointer",
+    "ia-body": f"margin:2px 0 6px 6px;padding-left:12px;border-left:2px solid {LINE}",
+    "ia-code": markdown.FENCE + ";max-height:32em",
+    "ia-out": "margin:4px 0;padding:2px 10px;background:transparent;overflow:auto;max-height:24em;white-space:pre-wrap",
+    "ia-notice": f"color:{DIM};font-size:.92em;line-height:1.9",
+    "ia-warning": f"color:{WARN};font-size:.92em;line-height:1.9",
+    "ia-error": f"color:{BAD};font-size:.92em;line-height:1.9",
+    "ia-aside": f"color:{DIM};line-height:1.7",
+    "ia-thought": f"margin:2px 0 6px 6px;padding-left:12px;border-left:2px solid {LINE};color:{DIM};font-size:.92em",
+    "ia-inner": "background:none;padding:0;color:inherit;white-space:inherit",
+    "ia-meta": f"margin-left:6px;color:{DIM}",
+    "ia-arg": f"background:none;padding:0;color:{DIM}",
+
+    "ia-figure": "margin:6px 0",
+    "ia-chips": "line-height:2",
+    "ia-plan": "margin:2px 0 6px 0",
+    "ia-steps": "margin:2px 0 2px 6px;padding-left:0;list-style:none",
+    "ia-chip": f"border:1px solid {LINE};border-radius:10px;padding:1px 9px;font-size:.9em;white-space:nowrap",
+    "ia-gone": f"color:{DIM};font-size:.9em",
+    "ia-chip-word": f"color:{DIM};font-size:.9em",
+    "ia-picture": "max-width:100%;height:auto;background:#fff;border-radius:3px",
+}
 
 
 def sheet(name: str = "") -> str:
@@ -34,3 +70,25 @@ def layer_colour(kind: str) -> str:
     """`#rrggbb` of what a decision of that kind ("compacted") did; "" for one without a colour of its own."""
     kind = {"cache break": "broken", "failed": "broken", "saved": "recalled"}.get(kind, kind)
     return _colours().get(f"layer-{kind}", "")
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """`static`: with inline styles, without anything that needs the kernel. `output_chars` bounds
+    the output and each input of one call, in characters. `doors`: the marks of static buttons that a
+    page with our script brings to life. `cell`: in the cell that ran, where pictures of code stand by themselves."""
+
+    static: bool = False
+    cell: bool = False
+    output_chars: int = 20_000
+    pictures: bool = True
+    doors: Mapping[Deed, str] = field(default_factory=dict)
+
+    def kind(self, *names: str) -> str:
+        """The class attribute, and in static form the style that belongs to it."""
+        style = next((_STYLES[name] for name in reversed(names) if name in _STYLES), "") if self.static else ""
+        return f'class="{" ".join(names)}"' + (f' style="{style}"' if style else "")
+
+
+PANEL = Look(cell=True)
+STATIC = Look(static=True)

@@ -6,15 +6,13 @@ without our script show nothing of it; beside it stands the command that does th
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 from ipyagent.journal.events import MemoryDismissed, MemorySaved, Recalled
 from ipyagent.memory.extract import name_of, saved_line
 from ipyagent.ui.escape import escape, line
 from ipyagent.ui.items import Item, MemoriesItem, SavedItem
-
-if TYPE_CHECKING:
-    from ipyagent.ui.fragments import Look
+from ipyagent.ui.look import Look
 
 Deed: TypeAlias = tuple[Literal["dismiss", "undo"], str]
 """What a button does: click a path away, or undo the item of that key."""

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from ipyagent.journal.events import MessageKind, MessageReceived, MessageSent
 from ipyagent.ui.escape import escape, line, plain
 from ipyagent.ui.items import MessageItem
-
-if TYPE_CHECKING:
-    from ipyagent.ui.fragments import Look
+from ipyagent.ui.look import Look
 
 _KINDS: dict[MessageKind, str] = {
     "text": "", "shutdown_request": "asks to shut down", "shutdown_response": "has shut down",

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from ipyagent.journal.events import Step, StepState
 from ipyagent.ui.escape import escape, line
 from ipyagent.ui.items import PlanItem
-
-if TYPE_CHECKING:
-    from ipyagent.ui.fragments import Look
+from ipyagent.ui.look import Look
 
 LONGEST = 200
 """Characters of a step that are shown."""

@@ -16,8 +16,9 @@ from ipyagent.journal.events import Event, PermissionAnswered, PermissionAsked, 
 from ipyagent.journal.protocols import Status
 from ipyagent.ui import markdown
 from ipyagent.ui.escape import output, plain
-from ipyagent.ui.fragments import PANEL, item_html
+from ipyagent.ui.fragments import item_html
 from ipyagent.ui.items import Item, TextItem, ToolItem, ending
+from ipyagent.ui.look import PANEL
 from ipyagent.ui.meter import dollars, meter, percent
 from ipyagent.ui.transcript import Transcript
 

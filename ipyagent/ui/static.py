@@ -15,7 +15,7 @@ from ipyagent.ui import markdown
 from ipyagent.ui.calls import main_argument, sources
 from ipyagent.ui.children import child_line, child_markdown
 from ipyagent.ui.escape import escape, exact, line, output, plain
-from ipyagent.ui.fragments import Look, item_html
+from ipyagent.ui.fragments import item_html
 from ipyagent.ui.items import (
     ChildItem,
     Item,
@@ -31,6 +31,7 @@ from ipyagent.ui.items import (
     ToolItem,
     heading,
 )
+from ipyagent.ui.look import Look
 from ipyagent.ui.memory_chips import Deed, recalled_lines, saved_text
 from ipyagent.ui.messages import message_line, message_markdown
 from ipyagent.ui.meter import dollars, duration, meter

@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import groupby
-from typing import TYPE_CHECKING
 from urllib.parse import quote, urlsplit
 
 from ipyagent.journal.events import Block
@@ -21,9 +20,7 @@ from ipyagent.journal.server_tools import (
 )
 from ipyagent.ui.escape import escape, line
 from ipyagent.ui.items import SourcesItem, ToolItem, ToolState
-
-if TYPE_CHECKING:
-    from ipyagent.ui.fragments import Look
+from ipyagent.ui.look import Look
 
 MOST = 10
 """Pages that are named below a reply."""

@@ -13,8 +13,7 @@ import msgspec
 import pytest
 
 from ipyagent import Agent, IPyAgent
-from ipyagent.commands.context import report
-from ipyagent.commands.earlier import moment, read_words
+from ipyagent.commands.context import moment, read_words, report
 from ipyagent.errors import UsageError
 from ipyagent.journal.events import (
     AssistantSaid,

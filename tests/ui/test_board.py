@@ -17,8 +17,7 @@ from ipyagent.commands.context import by_source
 from ipyagent.commands.skills import run_skills
 from ipyagent.journal.events import ChildEnded, ChildProgress, ChildStarted, SkillLoaded, Usage
 from ipyagent.reports.roster import Roster
-from ipyagent.ui.board import MOST_BYTES, TABS, Board
-from ipyagent.ui.board_static import board_lines, static_board
+from ipyagent.ui.board import MOST_BYTES, TABS, Board, board_lines, static_board
 from ipyagent.ui.joined import script
 
 from .pages import Page

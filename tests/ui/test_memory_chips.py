@@ -8,8 +8,9 @@ import pytest
 
 from ipyagent.journal.events import Event, MemoryDismissed, MemorySaved, MemorySurfaced, Recalled, TurnEnded
 from ipyagent.ui.door import Door
-from ipyagent.ui.fragments import PANEL, item_html
+from ipyagent.ui.fragments import item_html
 from ipyagent.ui.items import MemoriesItem, NoticeItem, SavedItem
+from ipyagent.ui.look import PANEL
 from ipyagent.ui.panel import PanelSurface
 from ipyagent.ui.static import static_bundle, static_sections
 from ipyagent.ui.terminal import TerminalSurface

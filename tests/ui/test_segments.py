@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from ipyagent.journal.events import Event, Retrying, Streamed, ToolCalled, TurnEnded
 from ipyagent.journal.protocols import Status
-from ipyagent.ui.fragments import PANEL, item_html
+from ipyagent.ui.fragments import item_html
+from ipyagent.ui.look import PANEL
 from ipyagent.ui.segments import Segments
 from ipyagent.ui.transcript import fold
 

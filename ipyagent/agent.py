@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ipyagent.assembly.children_desk import ChildrenDesk
-from ipyagent.assembly.compacting import run_compact
+from ipyagent.assembly.compacting import CompactCommand
 from ipyagent.assembly.listening import Listener, Unseen
 from ipyagent.assembly.lookout import Lookout
 from ipyagent.assembly.mcp_desk import McpDesk
@@ -102,6 +102,10 @@ class Agent:
         self._work.children = self.children
         self.messages = self._work.messages = MessagesDesk(self.project, self.settings, self.notices.append)
         self.bench.messages = lambda session: self.messages.mail(self.children.family(session))
+        self.compaction = CompactCommand(
+            self.bench, self.sessions, self.connections, self.occupied, self.tools_now, self.state_of
+        )
+        """What `%compact` does."""
         self._running: MainThread | None = None
         self._outlived: MainThread | None = None
         """Whose turn did not end with its Stop."""
@@ -252,7 +256,7 @@ class Agent:
 
         Raises UsageError while a turn runs or for a wrong line, CompactionFailed, NoCredentials.
         """
-        return run_compact(self, line)
+        return self.compaction.run(line)
 
     def run_sync(self, text: str, **options: Any) -> TurnResult:
         """One request from a script, shown nowhere. `options` as in `Options`. How it ended is in the result;

@@ -20,7 +20,6 @@ from mcp_room import odd
 from notes_room import STATE, NotesRoom, directive_in, notes_room, path_in, words
 from rooms import as_json, results
 
-from ipyagent.assembly.compacting import run_compact
 from ipyagent.children.letters import received
 from ipyagent.children.mailbox import Letter
 from ipyagent.context.notes_file import NOTES
@@ -180,7 +179,7 @@ def test_no_secret_that_is_printed_reaches_journal_or_model(room: CompactRoom, t
     room.answer, room.replies = None, [text("next")]
     assert agent.run_sync("and now?").status == "finished"  # with the context of variables
     room.summary = text(f"<analysis>x</analysis>\n<summary>1. The keys are\n{EVERYTHING}</summary>")
-    assert "compacted" in run_compact(agent, "")
+    assert "compacted" in agent.compact()
     [compacted] = room.of(agent, Compacted)
     assert {"plan", "variables"} <= {each.split(" ")[0] for each in compacted.restored}
     assert agent.run_sync("go on").status == "finished"
@@ -224,7 +223,7 @@ def test_no_secret_that_people_or_servers_wrote_for_the_prompt_reaches_journal_o
     assert agent.run_sync("begin with the base db").status == "finished"
     room.answer = None
     assert room.turn(agent, "and go on with the base db", text("word " * 8_000)).status == "finished"
-    assert "compacted" in run_compact(agent, "")
+    assert "compacted" in agent.compact()
     assert room.turn(agent, "after a compaction").status == "finished"
     assert found(room, NEEDLES) == []
     sent = as_json(room.bodies)
@@ -276,7 +275,7 @@ def test_what_stands_below_a_secrets_name_reaches_neither_model_nor_journal(room
     ]  # fmt: skip
     assert room.turn(agent, "read @accounts.csv and @records.json", *steps).status == "finished"
     room.summary = GOOD
-    assert "compacted" in run_compact(agent, "")
+    assert "compacted" in agent.compact()
     assert room.turn(agent, "go on", text("ok")).status == "finished"
     assert found(room, {cell: cell for cell in CELLS}) == []
     room.nothing_refused()

@@ -7,7 +7,8 @@ was decided until then is whole. The answer is one or two lines with the figures
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -17,6 +18,7 @@ from ipyagent.assembly.forecast import NO_LAYER, forecast, foreseen
 from ipyagent.assembly.listening import Unseen
 from ipyagent.assembly.requests import Options
 from ipyagent.assembly.stepping import Stepped, paid_words, stepped
+from ipyagent.assembly.wiring import endpoint_of, model_of
 from ipyagent.context.archive import left_ranges
 from ipyagent.context.policy import paid_back_words
 from ipyagent.context.ranges import Range, whole_turns
@@ -38,71 +40,187 @@ from ipyagent.model.prices import LESSON_MODEL, cost_of, rates_of
 from ipyagent.reports.steps import step_text
 
 if TYPE_CHECKING:
-    from ipyagent.agent import Agent
+    from ipyagent.assembly.sessions import Sessions
+    from ipyagent.assembly.workbench import Workbench
+    from ipyagent.journal.protocols import Tool, WindowState
     from ipyagent.kernel.dispatcher import MainThread
     from ipyagent.loop.layers import Engine
     from ipyagent.loop.session import Session
+    from ipyagent.model.connect import Connections
 
 STOPPED = "stopped: the conversation is as it was"
 SNIPPED = "[{words} of this conversation {were} taken out by the user{kept}]"
 
 
-def run_compact(agent: Agent, line: str) -> str:
-    """Do what the line says with the agent's session, on the main thread; the answer in one or two
-    lines. Raises UsageError, CompactionFailed, NoCredentials, KeyboardInterrupt."""
-    wanted = parse_compact(line)
-    session = _session(agent)
-    _check_turns(wanted, len(session.history.turns))
-    if wanted.step:
-        return step_text(run_step(agent, dry=wanted.dry_run))
-    if wanted.undo:
-        work = _undo
-    elif wanted.snip != (0, 0):
-        work = _snip
-    elif wanted.dry_run:
-        work = _would
-    else:
-        work = _compact
+class CompactCommand:
+    """`%compact` of one agent. `occupied` holds the main thread as for a turn and raises UsageError while one runs;
+    `tools` are those that the model has now; `state_of` says where a session's window stands."""
 
-    async def run(main: MainThread) -> str:
-        try:
-            return await work(agent, session, wanted, main)
-        except asyncio.CancelledError:
-            return STOPPED
-        finally:
-            await session.synced()
+    def __init__(
+        self,
+        bench: Workbench,
+        sessions: Sessions,
+        connections: Connections,
+        occupied: Callable[[], AbstractContextManager[MainThread]],
+        tools: Callable[[], dict[str, Tool]],
+        state_of: Callable[[Session], WindowState],
+    ) -> None:
+        self._bench, self._sessions, self._connections = bench, sessions, connections
+        self._occupied, self._tools, self._state_of = occupied, tools, state_of
 
-    with agent.occupied() as main:
-        return main.blocking_door(lambda: run(main))
+    def __repr__(self) -> str:
+        return f"<CompactCommand at {self._bench!r}>"
 
+    def run(self, line: str) -> str:
+        """Do what the line says with the current session, on the main thread; the answer in one or two
+        lines. Raises UsageError, CompactionFailed, NoCredentials, KeyboardInterrupt."""
+        wanted = parse_compact(line)
+        if wanted.step:
+            return step_text(self.step(dry=wanted.dry_run))
+        with self._occupied() as main:
+            session = self._session()
+            _check_turns(wanted, len(session.history.turns))
+            if wanted.undo:
+                work = self._undo
+            elif wanted.snip != (0, 0):
+                work = self._snip
+            elif wanted.dry_run:
+                work = self._would
+            else:
+                work = self._compact
 
-def _session(agent: Agent) -> Session:
-    agent.check_free()
-    session = agent.sessions.take_up()
-    if session is None or not session.history.turns:
-        raise UsageError("there is no conversation to compact yet: a %%agent cell begins one")
-    return session
+            async def worked() -> str:
+                try:
+                    return await work(session, wanted, main)
+                except asyncio.CancelledError:
+                    return STOPPED
+                finally:
+                    await session.synced()
 
+            return main.blocking_door(worked)
 
-def run_step(agent: Agent, *, dry: bool = False) -> Stepped:
-    """Have the next layer act on the agent's session, or (`dry`) only look at it. Raises as `run_compact`."""
-    session = _session(agent)
+    def step(self, *, dry: bool = False) -> Stepped:
+        """Have the next layer act on the current session, or (`dry`) only look at it. Raises as `run`."""
+        with self._occupied() as main:
+            session = self._session()
 
-    async def run(main: MainThread) -> Stepped | None:
+            async def worked() -> Stepped | None:
+                session.begin_costs()
+                try:
+                    return await stepped(await self._engine(session, main), dry=dry, refused=self._over_limit())
+                except asyncio.CancelledError:
+                    return None
+                finally:
+                    self._bench.spending.add(session.turn_at_most)
+                    await session.synced()
+
+            made = main.blocking_door(worked)
+        if made is None:
+            raise CompactionFailed(f"{STOPPED}{paid_words(session)}; %compact starts again")
+        return made
+
+    def _session(self) -> Session:
+        session = self._sessions.take_up()
+        if session is None or not session.history.turns:
+            raise UsageError("there is no conversation to compact yet: a %%agent cell begins one")
+        return session
+
+    async def _compact(self, session: Session, wanted: Wanted, main: MainThread) -> str:
+        seen = _Watcher()
         session.begin_costs()
         try:
-            return await stepped(await _engine(agent, session, main), dry=dry, refused=_over_limit(agent))
+            with session.shown_on(seen):
+                engine = await self._engine(session, main)
+                first, last = _events(session, wanted.start, wanted.upto)
+                if line := self._over_limit():
+                    ahead = await foreseen(engine, instructions=wanted.instructions, first=first, last=last)
+                    if isinstance(ahead, ForkOrder):
+                        raise CompactionFailed(line)
+                made = await engine.compact("manual", instructions=wanted.instructions, first=first, last=last)
         except asyncio.CancelledError:
-            return None
+            return STOPPED + paid_words(session)
         finally:
-            agent.note_spent(session.turn_at_most)
-            await session.synced()
+            self._bench.spending.add(session.turn_at_most)
+        if made is None:
+            words = list(dict.fromkeys(seen.words()))
+            said = [word for word in words if not any(word != other and other.startswith(word) for other in words)]
+            why = ("; ".join(said) or NO_LAYER) + paid_words(session)
+            raise CompactionFailed(f"nothing was compacted: {why}; %context shows what fills the window")
+        return _told(session, seen, made, _turns(wanted, len(session.history.turns)))
 
-    with agent.occupied() as main:
-        made = main.blocking_door(lambda: run(main))
-    if made is None:
-        raise CompactionFailed(f"{STOPPED}{paid_words(session)}; %compact starts again")
-    return made
+    def _over_limit(self) -> str:
+        """Why no call may be paid for today; "" when it may."""
+        most = self._bench.settings.max_cost_per_day
+        spent = self._bench.spending.today() if most else 0.0
+        if not most or spent < most:
+            return ""
+        return f"today's cost is ${spent:.2f}, the limit is ${most:.2f}: raise IPyAgent.max_cost_per_day to go on today"
+
+    async def _snip(self, session: Session, wanted: Wanted, main: MainThread) -> str:
+        _check_in(session, *wanted.snip)
+        gone = _range(session, *wanted.snip)
+        if gone.first < _events(session, *wanted.snip)[0]:
+            start, end = wanted.snip
+            one = f"turn {start} stands" if start == end else f"turns {start} to {end} stand"
+            raise CompactionFailed(
+                f"{one} in one summary with earlier turns: %compact --undo brings them back, or take all of them out "
+                f"({gone.words})"
+            )
+        words = gone.words
+        were = "was" if words.startswith("turn ") else "were"
+        left = left_ranges(session.view, session.journal.folder, [(gone.first, gone.last)])
+        kept = f"; kept in {left.path}" if left is not None else ""
+        marker = text_block(SNIPPED.format(words=words, were=were, kept=kept))
+        made = Snipped(first=gone.first, last=gone.last, blocks=(marker,))
+        before = session.view.count().tokens
+        after = session.view.tokens_after(made)
+        if after is None:
+            raise CompactionFailed(
+                f"{words} cannot be taken out now: the newest turn was stopped between a tool call and its answer; "
+                "say something to the agent first"
+            )
+        if wanted.dry_run:
+            return f"would take out {words}: {before:,} → about {after:,} tokens, no model call; nothing was done"
+        if left is not None and left.write():  # the disk failed: nothing names what is not there
+            made = msgspec.structs.replace(made, blocks=(text_block(SNIPPED.format(words=words, were=were, kept="")),))
+        session.record(msgspec.structs.replace(made, saved=max(0, before - after)))
+        after = session.view.count().tokens
+        longer = " (the line in its place is longer than what went)" if after > before else ""
+        return f"took out {words}: {before:,} → {after:,} tokens{longer}, no model call; %compact --undo takes it back"
+
+    async def _undo(self, session: Session, wanted: Wanted, main: MainThread) -> str:
+        event = session.view.undoable
+        if event is None:
+            raise UsageError("there is no compaction to take back; %context shows what there is")
+        if not session.view.editable:
+            raise CompactionFailed(
+                "it cannot be taken back now: the newest turn was stopped between a tool call and its answer; "
+                "say something to the agent first"
+            )
+        before = session.view.count().tokens
+        what = _decision(session, event)
+        if wanted.dry_run:
+            return f"would take back {what}; nothing was done"
+        session.record(DecisionUndone(event=event))
+        after = session.view.count().tokens
+        more = "; the window is full, the next request compacts again" if self._state_of(session).above_auto else ""
+        return f"taken back: {before:,} → {after:,} tokens ({what}){more}"
+
+    async def _would(self, session: Session, wanted: Wanted, main: MainThread) -> str:
+        """What a compaction would do, in words and numbers."""
+        first, last = _events(session, wanted.start, wanted.upto)
+        engine = await self._engine(session, main)
+        words = _turns(wanted, len(session.history.turns))
+        return await forecast(engine, words, instructions=wanted.instructions, first=first, last=last)
+
+    async def _engine(self, session: Session, main: MainThread) -> Engine:
+        """The layers, the session being connected as for a turn."""
+        from ipyagent.loop.layers import Engine
+
+        settings = self._bench.settings
+        model = self._connections.get(model_of(settings), endpoint_of(settings))
+        await self._bench.connect(session, model, self._tools(), Options())
+        return Engine(session, self._bench.workspace(session, main))
 
 
 def _check_turns(wanted: Wanted, turns: int) -> None:
@@ -137,39 +255,6 @@ class _Watcher(Unseen):
                 yield event.words
 
 
-async def _compact(agent: Agent, session: Session, wanted: Wanted, main: MainThread) -> str:
-    seen = _Watcher()
-    session.begin_costs()
-    try:
-        with session.shown_on(seen):
-            engine = await _engine(agent, session, main)
-            first, last = _events(session, wanted.start, wanted.upto)
-            if line := _over_limit(agent):
-                ahead = await foreseen(engine, instructions=wanted.instructions, first=first, last=last)
-                if isinstance(ahead, ForkOrder):
-                    raise CompactionFailed(line)
-            made = await engine.compact("manual", instructions=wanted.instructions, first=first, last=last)
-    except asyncio.CancelledError:
-        return STOPPED + paid_words(session)
-    finally:
-        agent.note_spent(session.turn_at_most)
-    if made is None:
-        words = list(dict.fromkeys(seen.words()))
-        said = [word for word in words if not any(word != other and other.startswith(word) for other in words)]
-        why = ("; ".join(said) or NO_LAYER) + paid_words(session)
-        raise CompactionFailed(f"nothing was compacted: {why}; %context shows what fills the window")
-    return _told(session, seen, made, _turns(wanted, len(session.history.turns)))
-
-
-def _over_limit(agent: Agent) -> str:
-    """Why no call may be paid for today; "" when it may."""
-    most = agent.settings.max_cost_per_day
-    spent = agent.bench.spending.today() if most else 0.0
-    if not most or spent < most:
-        return ""
-    return f"today's cost is ${spent:.2f}, the limit is ${most:.2f}: raise IPyAgent.max_cost_per_day to go on today"
-
-
 def _told(session: Session, seen: _Watcher, made: Compacted, words: str) -> str:
     """What went, what stayed, figures before and after."""
     # what else ended meanwhile, the notes say, is not what this cost
@@ -199,58 +284,6 @@ def _reads(session: Session, made: Compacted) -> str:
     return f" (${before:.4f} → ${after:.4f} a request from cache)" if before else ""
 
 
-async def _snip(agent: Agent, session: Session, wanted: Wanted, main: MainThread) -> str:
-    _check_in(session, *wanted.snip)
-    gone = _range(session, *wanted.snip)
-    if gone.first < _events(session, *wanted.snip)[0]:
-        start, end = wanted.snip
-        one = f"turn {start} stands" if start == end else f"turns {start} to {end} stand"
-        raise CompactionFailed(
-            f"{one} in one summary with earlier turns: %compact --undo brings them back, or take all of them out "
-            f"({gone.words})"
-        )
-    words = gone.words
-    were = "was" if words.startswith("turn ") else "were"
-    left = left_ranges(session.view, session.journal.folder, [(gone.first, gone.last)])
-    kept = f"; kept in {left.path}" if left is not None else ""
-    marker = text_block(SNIPPED.format(words=words, were=were, kept=kept))
-    made = Snipped(first=gone.first, last=gone.last, blocks=(marker,))
-    before = session.view.count().tokens
-    after = session.view.tokens_after(made)
-    if after is None:
-        raise CompactionFailed(
-            f"{words} cannot be taken out now: the newest turn was stopped between a tool call and its answer; "
-            "say something to the agent first"
-        )
-    if wanted.dry_run:
-        return f"would take out {words}: {before:,} → about {after:,} tokens, no model call; nothing was done"
-    if left is not None and left.write():  # the disk failed: nothing names what is not there
-        made = msgspec.structs.replace(made, blocks=(text_block(SNIPPED.format(words=words, were=were, kept="")),))
-    session.record(msgspec.structs.replace(made, saved=max(0, before - after)))
-    after = session.view.count().tokens
-    longer = " (the line in its place is longer than what went)" if after > before else ""
-    return f"took out {words}: {before:,} → {after:,} tokens{longer}, no model call; %compact --undo takes it back"
-
-
-async def _undo(agent: Agent, session: Session, wanted: Wanted, main: MainThread) -> str:
-    event = session.view.undoable
-    if event is None:
-        raise UsageError("there is no compaction to take back; %context shows what there is")
-    if not session.view.editable:
-        raise CompactionFailed(
-            "it cannot be taken back now: the newest turn was stopped between a tool call and its answer; "
-            "say something to the agent first"
-        )
-    before = session.view.count().tokens
-    what = _decision(session, event)
-    if wanted.dry_run:
-        return f"would take back {what}; nothing was done"
-    session.record(DecisionUndone(event=event))
-    after = session.view.count().tokens
-    more = "; the window is full, the next request compacts again" if agent.state_of(session).above_auto else ""
-    return f"taken back: {before:,} → {after:,} tokens ({what}){more}"
-
-
 def _decision(session: Session, event: int) -> str:
     """In words, what the decision of an event did to which turns."""
     made = next((each for each in session.journal.read() if each.id == event), None)
@@ -268,23 +301,6 @@ def _decision(session: Session, event: int) -> str:
     if not inside:
         return what
     return f"{what} of turn{f's {inside[0]} to' if len(inside) > 1 else ''} {inside[-1]}"
-
-
-async def _would(agent: Agent, session: Session, wanted: Wanted, main: MainThread) -> str:
-    """What a compaction would do, in words and numbers."""
-    first, last = _events(session, wanted.start, wanted.upto)
-    engine = await _engine(agent, session, main)
-    words = _turns(wanted, len(session.history.turns))
-    return await forecast(engine, words, instructions=wanted.instructions, first=first, last=last)
-
-
-async def _engine(agent: Agent, session: Session, main: MainThread) -> Engine:
-    """The layers, the session being connected as for a turn."""
-    from ipyagent.loop.layers import Engine
-
-    model = agent.connections.get(agent.model, agent.endpoint())
-    await agent.connect(session, model, agent.tools_now(), Options())
-    return Engine(session, agent.workspace(session, main))
 
 
 def _turns(wanted: Wanted, count: int) -> str:

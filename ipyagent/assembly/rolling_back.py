@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ipyagent.assembly.compacting import run_compact
 from ipyagent.assembly.undoing import undone_turn
 from ipyagent.errors import AgentError, UsageError
 from ipyagent.journal.events import FilesRestored
@@ -49,6 +48,6 @@ def roll_back(agent: Agent, words: str) -> str:
     if turn.out:
         return "\n".join([*lines, "it was taken out of the conversation before"])
     try:
-        return "\n".join([*lines, run_compact(agent, f"--snip {number}")])
+        return "\n".join([*lines, agent.compact(f"--snip {number}")])
     except AgentError as problem:
         return "\n".join([*lines, f"it stays in the conversation: {problem}"])

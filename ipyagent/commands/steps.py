@@ -14,7 +14,6 @@ def run_steps(extension: Extension, line: str) -> str | None:
     """Show the step with its buttons; "" then. None when the line asks for something else, or nobody could press
     them. Raises as `Agent.compact`."""
     from ipyagent.assembly.compact_line import parse_compact
-    from ipyagent.assembly.compacting import run_step
     from ipyagent.commands.cells import door_of
     from ipyagent.ui.steps import StepPanel
 
@@ -25,7 +24,7 @@ def run_steps(extension: Extension, line: str) -> str | None:
         return None
     agent = extension.agent_now
     panel = StepPanel(
-        lambda: run_step(agent), lambda: agent.compact("--undo"), door_of(extension), loop.add_callback
+        agent.compaction.step, lambda: agent.compact("--undo"), door_of(extension), loop.add_callback
     )
-    panel.open(run_step(agent, dry=wanted.dry_run))
+    panel.open(agent.compaction.step(dry=wanted.dry_run))
     return ""

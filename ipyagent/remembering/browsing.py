@@ -6,6 +6,7 @@ Memories that may not be used now (memory is off, the project is not trusted) ar
 
 from __future__ import annotations
 
+import asyncio
 import difflib
 import time
 from collections.abc import Callable, Sequence
@@ -15,17 +16,22 @@ from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 import msgspec
 
 from ipyagent.errors import AgentError
-from ipyagent.journal.events import MemorySaved
+from ipyagent.journal.events import MemorySaved, Recalled
+from ipyagent.journal.protocols import Model
 from ipyagent.memory.access import SCOPES, Address, Memories, MemoryAccess, address
 from ipyagent.memory.extract import name_of
 from ipyagent.memory.files import Memory
 from ipyagent.memory.history import Version
-from ipyagent.memory.recall import days_between
-from ipyagent.remembering.recalling import Explained, explain, skipped
+from ipyagent.memory.ranking import Ranked
+from ipyagent.memory.recall import Known, days_between, ignores_memory, is_due
+from ipyagent.remembering.choosing import Chosen, tools_in_use
+from ipyagent.remembering.dreaming import DreamStatus
+from ipyagent.remembering.recalling import as_recalled
 from ipyagent.remembering.taking_back import TakingBack
 
 if TYPE_CHECKING:
     from ipyagent.agent import Agent
+    from ipyagent.kernel.dispatcher import MainThread
 
 TEXT_CHARS = 100_000
 """Characters of a memory that are shown; a longer one cannot be edited here."""
@@ -39,23 +45,10 @@ Change: TypeAlias = tuple[str, str]
 """A line of a diff: "+", "-", " " or "@", and its text."""
 
 
-class Dreaming(msgspec.Struct, frozen=True, kw_only=True):
-    """How a dream stands. `phase` "orient", "gather", "consolidate", "prune" or "" ; `status` "running",
-    "completed", "failed", "killed", "held" or "" (there was none yet); `turns` the newest in words; `files`
-    touched; `seconds` since it began."""
-
-    status: str = ""
-    phase: str = ""
-    turns: tuple[str, ...] = ()
-    files: tuple[str, ...] = ()
-    seconds: float = 0.0
-    message: str = ""
-
-
 class Dreams(Protocol):
     """The dream of a kernel, as it may be watched."""
 
-    def now(self) -> Dreaming:
+    def now(self) -> DreamStatus:
         """How it stands."""
 
     def stop(self) -> None:
@@ -233,6 +226,59 @@ def browsing_of(agent: Agent) -> Browsing:
         lambda words: [item.memory for item in choosing.ranked(words, patient=True)[0]],
         tried,
     )
+
+
+def skipped(agent: Agent, request: str) -> str:
+    """Why a request would not be looked at; "" when it would."""
+    if not agent.settings.memory:
+        return "memory is off (IPyAgent.memory)"
+    if not agent.settings.recall or not agent.settings.recall_files:
+        return "recall is off (IPyAgent.recall)"
+    if ignores_memory(request):
+        return "the request asks to leave memory aside"
+    return "" if is_due(request) else "a request of one word is not looked at"
+
+
+class Explained(msgspec.Struct, frozen=True, kw_only=True):
+    """One memory of a dry run: `recalled` as it would be shown, with score and reason; `picked` whether it
+    would be."""
+
+    recalled: Recalled
+    picked: bool
+    by: str = "ranking"
+
+
+def explain(agent: Agent, request: str, most: int = 10) -> list[Explained]:
+    """What would be recalled for a request, best first, then what comes close: a dry run that journals and
+    shows nothing. On the main thread; raises UsageError while a turn runs."""
+    choosing = agent.recalling.choosing
+    session = agent.session
+    known = session.history.recalled if session is not None else Known()
+    try:
+        model: Model | None = agent.connections.get(agent.model, agent.endpoint())
+    except AgentError:
+        model = None  # nobody to ask: words alone decide
+    tools = tools_in_use(session) if session is not None else []
+
+    async def work(main: MainThread) -> tuple[Chosen, list[Ranked]]:
+        found = await choosing.choose(None, request, model, known, tools)
+        ranked, _ = await asyncio.to_thread(choosing.ranked, request, patient=True)
+        return found, ranked
+
+    with agent.occupied() as main:
+        found, ranked = main.blocking_door(lambda: work(main))
+    now = time.time()
+    made = [
+        Explained(recalled=as_recalled(memory, why, score, now), picked=True, by=found.by)
+        for memory, why, score in found.items
+    ]
+    taken = {memory.path for memory, _, _ in found.items}
+    for item in ranked[:most]:
+        if item.memory.path not in taken:
+            seen = choosing.is_known(item.memory, known)
+            why = f"{item.why}; {'shown in this session already' if seen else 'not picked'}"
+            made.append(Explained(recalled=as_recalled(item.memory, why, round(item.score, 3), now), picked=False))
+    return made
 
 
 def digest(text: str) -> str:

@@ -15,6 +15,8 @@ import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from ipyagent.assembly.wiring import model_of
 from ipyagent.errors import AgentError, UsageError
 from ipyagent.journal.events import ForkEnded
@@ -28,7 +30,6 @@ from ipyagent.memory.names import SCOPES
 from ipyagent.model.client import AnthropicModel
 from ipyagent.model.connect import PRACTICE
 from ipyagent.model.prices import at_most
-from ipyagent.remembering.browsing import Dreaming as Shown
 from ipyagent.remembering.choosing import record_if_open
 from ipyagent.remembering.dream_job import DreamJob
 
@@ -42,6 +43,19 @@ PATIENCE = 3.0
 """Seconds that the end of the kernel waits for a dream to be rolled back."""
 WAITING_DAYS = 7
 """So long a dream that waits for a yes keeps others from beginning."""
+
+
+class DreamStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """How a dream stands. `phase` "orient", "gather", "consolidate", "prune" or "" ; `status` "running",
+    "completed", "failed", "killed", "held" or "" (there was none yet); `turns` the newest in words; `files`
+    touched; `seconds` since it began."""
+
+    status: str = ""
+    phase: str = ""
+    turns: tuple[str, ...] = ()
+    files: tuple[str, ...] = ()
+    seconds: float = 0.0
+    message: str = ""
 
 
 class Dreaming:
@@ -72,14 +86,14 @@ class Dreaming:
         """How the newest dream stands; None before the first."""
         return self._progress
 
-    def now(self) -> Shown:
+    def now(self) -> DreamStatus:
         """The same, for those who draw it."""
         found = self._progress
         if found is None:
-            return Shown()
+            return DreamStatus()
         turns = tuple(" · ".join(filter(None, (turn.text, ", ".join(turn.calls)))) for turn in found.turns)
         seconds = time.time() - found.began if found.running else found.seconds
-        return Shown(
+        return DreamStatus(
             status=found.status,
             phase=found.step if found.running else "",
             turns=turns,

@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -23,15 +22,10 @@ from ipyagent.journal.protocols import Model, Workspace
 from ipyagent.journal.tokens import estimate_text
 from ipyagent.loop.session import Session
 from ipyagent.memory.freshness import Look, Named, facts, folders_of, look_up, named_in
-from ipyagent.memory.ranking import Ranked
-from ipyagent.memory.recall import Known, Picked, days_between, excerpt, ignores_memory, is_due, surfaced_text
+from ipyagent.memory.recall import Known, Picked, days_between, excerpt, is_due, surfaced_text
 from ipyagent.memory.scan import Memory, is_conflicted
 from ipyagent.model.connect import Connections
 from ipyagent.remembering.choosing import NAME, PATIENCE, Choosing, Chosen, record_if_open, tools_in_use
-
-if TYPE_CHECKING:
-    from ipyagent.agent import Agent
-    from ipyagent.kernel.dispatcher import MainThread
 
 QUICK = 0.3
 """Seconds that a request waits for words alone at most; they take a few milliseconds, but for the first look at
@@ -278,64 +272,12 @@ class TurnRecall:
             self._recalling.keep(self._session, task.result())
 
 
-def skipped(agent: Agent, request: str) -> str:
-    """Why a request would not be looked at; "" when it would."""
-    if not agent.settings.memory:
-        return "memory is off (IPyAgent.memory)"
-    if not agent.settings.recall or not agent.settings.recall_files:
-        return "recall is off (IPyAgent.recall)"
-    if ignores_memory(request):
-        return "the request asks to leave memory aside"
-    return "" if is_due(request) else "a request of one word is not looked at"
-
-
-class Explained(msgspec.Struct, frozen=True, kw_only=True):
-    """One memory of a dry run: `recalled` as it would be shown, with score and reason; `picked` whether it
-    would be."""
-
-    recalled: Recalled
-    picked: bool
-    by: str = "ranking"
-
-
-def explain(agent: Agent, request: str, most: int = 10) -> list[Explained]:
-    """What would be recalled for a request, best first, then what comes close: a dry run that journals and
-    shows nothing. On the main thread; raises UsageError while a turn runs."""
-    choosing = agent.recalling.choosing
-    session = agent.session
-    known = session.history.recalled if session is not None else Known()
-    try:
-        model: Model | None = agent.connections.get(agent.model, agent.endpoint())
-    except AgentError:
-        model = None  # nobody to ask: words alone decide
-    tools = tools_in_use(session) if session is not None else []
-
-    async def work(main: MainThread) -> tuple[Chosen, list[Ranked]]:
-        found = await choosing.choose(None, request, model, known, tools)
-        ranked, _ = await asyncio.to_thread(choosing.ranked, request, patient=True)
-        return found, ranked
-
-    with agent.occupied() as main:
-        found, ranked = main.blocking_door(lambda: work(main))
-    now = time.time()
-    made = [
-        Explained(recalled=_as_recalled(memory, why, score, now), picked=True, by=found.by)
-        for memory, why, score in found.items
-    ]
-    taken = {memory.path for memory, _, _ in found.items}
-    for item in ranked[:most]:
-        if item.memory.path not in taken:
-            seen = choosing.is_known(item.memory, known)
-            why = f"{item.why}; {'shown in this session already' if seen else 'not picked'}"
-            made.append(Explained(recalled=_as_recalled(item.memory, why, round(item.score, 3), now), picked=False))
-    return made
-
-
-def _as_recalled(memory: Memory, why: str, score: float, now: float) -> Recalled:
+def as_recalled(memory: Memory, why: str, score: float, now: float) -> Recalled:
+    """A memory as it is journalled when it is shown; `now` in seconds since 1970."""
     age = days_between(memory.modified, now)
     return Recalled(path=memory.path, description=memory.description or memory.title, why=why, score=score, age=age)
 
 
 def _recalled(each: Picked, now: float) -> Recalled:
-    made = _as_recalled(each.memory, each.why, each.score, now)
+    made = as_recalled(each.memory, each.why, each.score, now)
     return msgspec.structs.replace(made, chars=len(excerpt(each.text, each.memory.path)))

@@ -15,7 +15,7 @@ from ipyagent.kernel.notebook import Cell, Notebook
 from ipyagent.kernel.notebook_run import run_cells
 from ipyagent.tools.answers import text_block, text_output
 from ipyagent.tools.changes import current
-from ipyagent.tools.code_danger import danger
+from ipyagent.tools.danger import code_danger
 from ipyagent.tools.notebook_edit import (
     RELOAD,
     UNSAVED,
@@ -59,7 +59,8 @@ def _destructive(arguments: dict[str, Any], workspace: Workspace) -> str:
         return ""
     where = workspace.opened(path)
     if asked.action == "run":
-        found = next((why for cell in _to_run(asked, path, workspace) if (why := danger(cell.source, path.parent))), "")
+        cells = _to_run(asked, path, workspace)
+        found = next((why for cell in cells if (why := code_danger(cell.source, path.parent))), "")
         return found or ("" if where == "own" or not where else UNSAVED[where])
     return cut_short(asked, workspace) or (UNSAVED[where] if where else "")
 

@@ -9,7 +9,7 @@ from ipyagent.errors import ToolFailure
 from ipyagent.journal.events import Block
 from ipyagent.journal.protocols import Execution, Live, Question, ToolOutput, Workspace
 from ipyagent.tools.answers import capped, picture, plain, size_of, text_block
-from ipyagent.tools.code_danger import danger
+from ipyagent.tools.danger import code_danger
 from ipyagent.tools.schema import tool
 
 MOST_PICTURES = 8
@@ -21,7 +21,7 @@ def _question(arguments: dict[str, Any], workspace: Workspace) -> Question:
 
 
 def _destructive(arguments: dict[str, Any], workspace: Workspace) -> str:
-    return danger(arguments["code"], workspace.folder)
+    return code_danger(arguments["code"], workspace.folder)
 
 
 @tool(

@@ -20,8 +20,8 @@ from ipyagent.journal.protocols import Permission, Question, ToolOutput, Workspa
 from ipyagent.kernel import processes
 from ipyagent.tools.answers import plain, text_output
 from ipyagent.tools.capture import Capture
+from ipyagent.tools.danger import shell_danger
 from ipyagent.tools.schema import tool
-from ipyagent.tools.shell_danger import danger
 from ipyagent.tools.shell_reads import command_names, only_reads, words_only_read
 from ipyagent.tools.shell_words import Word
 
@@ -44,7 +44,7 @@ def _writes(arguments: dict[str, Any], workspace: Workspace) -> bool:
 
 def _destructive(arguments: dict[str, Any], workspace: Workspace) -> str:
     command = arguments["command"]
-    return "" if only_reads(command, workspace) else danger(command, workspace.folder)
+    return "" if only_reads(command, workspace) else shell_danger(command, workspace.folder)
 
 
 def _question(arguments: dict[str, Any], workspace: Workspace) -> Question:

@@ -23,7 +23,8 @@ pytestmark = [
 SETUP = """%load_ext ipyagent
 %config IPyAgent.model = "practice"
 """
-DREAM = """from ipyagent.remembering.browsing import Dreaming, browsing_of
+DREAM = """from ipyagent.remembering.browsing import browsing_of
+from ipyagent.remembering.dreaming import DreamStatus
 from ipyagent.ui.memory_browser import MemoryBrowser
 
 
@@ -32,7 +33,7 @@ class Dreams:
 
     def now(self):
         turns = tuple(f"memory view note_{n:05}.md" for n in range(12))
-        return Dreaming(status=self.status, phase="gather", turns=turns, files=("feedback_plots.md",), seconds=41)
+        return DreamStatus(status=self.status, phase="gather", turns=turns, files=("feedback_plots.md",), seconds=41)
 
     def stop(self):
         self.status = "killed"

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 from notes_room import NotesRoom, notes_room, until, words
 
-from ipyagent.assembly.compacting import run_compact
 from ipyagent.assembly.rolling_back import roll_back
 from ipyagent.commands.context import report
 from ipyagent.journal.events import (
@@ -155,12 +154,12 @@ def test_a_turn_that_is_put_back_is_there_for_whatever_comes_next(room: NotesRoo
     agent = agent_of(room)
     for number in range(1, 5):
         room.turn(agent, f"weigh box {number}: {words(number, 1_200)}", text(f"done {number}"))
-    run_compact(agent, "--snip 4")
+    agent.compact("--snip 4")
     assert "box 4" not in raw(agent)
-    run_compact(agent, "--undo")
+    agent.compact("--undo")
     assert "kept out" not in report(agent, [])
     room.replies = [text("<summary>boxes were weighed</summary>")]
-    assert "your newest request" in run_compact(agent, "")
+    assert "your newest request" in agent.compact()
     assert "weigh box 4" in raw(agent)
 
 
@@ -169,7 +168,7 @@ def test_a_turn_can_be_rolled_back_again(room: NotesRoom) -> None:
     for number in range(1, 4):
         room.turn(agent, f"weigh box {number}", text(f"done {number}"))
     roll_back(agent, "2")
-    run_compact(agent, "--undo")
+    agent.compact("--undo")
     assert "box 2" in raw(agent)
     assert "took out turn 2" in roll_back(agent, "2")
     assert "box 2" not in raw(agent)
@@ -191,7 +190,7 @@ def test_a_compaction_that_is_taken_back_is_none(room: NotesRoom) -> None:
     assert [event.trigger for event in room.events(agent, Compacted)] == ["auto"]
     assert history.compacted_at > 0
     assert "kept out" in report(agent, [])
-    run_compact(agent, "--undo")
+    agent.compact("--undo")
     assert history.compacted_at == -1
     assert "compaction" not in str(history.savings)
 
@@ -203,7 +202,7 @@ def test_what_the_turns_cost_adds_up_to_the_session(room: NotesRoom) -> None:
     agent = room.agent(notes_start=1_000)
     for number in range(1, 5):
         room.turn(agent, f"weigh box {number}: {words(number, 1_500)}", text(f"done {number}"))
-    run_compact(agent, "")
+    agent.compact()
 
     def summed(name: str) -> float:
         return float(sum(getattr(bar, name) for bar in timeline(room.events(agent)).bars))

@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from ipyagent.tools.code_danger import danger as code_danger
-from ipyagent.tools.shell_danger import danger as shell_danger
+from ipyagent.tools.danger import code_danger, shell_danger
 
 SHELL_BAD = [
     "rm -rf x", "rm x", "ls; rm -r x", "ls && rm -r x", "ls\nrm -r x", "ls | xargs rm", "ls | xargs -n 1 rm -f",

@@ -10,8 +10,7 @@ from ipyagent.journal.events import MemorySaved, MemorySurfaced, Recalled
 from ipyagent.memory.access import Memories, address
 from ipyagent.memory.files import Memory
 from ipyagent.project import Project
-from ipyagent.remembering.browsing import Browsing
-from ipyagent.remembering.recalling import Explained
+from ipyagent.remembering.browsing import Browsing, Explained
 from ipyagent.remembering.taking_back import TakingBack
 
 PLOTS = "/memories/project/feedback_plots.md"

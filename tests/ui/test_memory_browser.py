@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from ipyagent.journal.events import Recalled
-from ipyagent.remembering.browsing import Dreaming, Edited, Wanted, diff
-from ipyagent.remembering.recalling import Explained
+from ipyagent.remembering.browsing import Edited, Explained, Wanted, diff
+from ipyagent.remembering.dreaming import DreamStatus
 from ipyagent.ui.memory_browser import MemoryBrowser
 from ipyagent.ui.memory_static import ROWS, list_lines, static_browser
 
@@ -182,9 +182,9 @@ def test_a_dream_is_shown_as_it_goes_and_can_be_stopped(place: Place) -> None:
     class Dreams:
         status = "running"
 
-        def now(self) -> Dreaming:
+        def now(self) -> DreamStatus:
             turns = tuple(f"turn {number}" for number in range(40))
-            return Dreaming(status=self.status, phase="gather", turns=turns, files=("a.md",), seconds=12.4)
+            return DreamStatus(status=self.status, phase="gather", turns=turns, files=("a.md",), seconds=12.4)
 
         def stop(self) -> None:
             self.status = "killed"

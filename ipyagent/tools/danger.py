@@ -1,16 +1,206 @@
-"""Why Python code needs a yes even in mode "auto": it deletes, kills, or runs what cannot be seen.
-Found in the syntax tree, after IPython's own translation of magics and `!`, never by the text."""
+"""Why a shell command or Python code needs a yes even in mode "auto": it destroys what cannot be had again, or runs
+what cannot be seen. Commands are looked at wherever the shell would run them; code in its syntax tree, after IPython's
+own translation of magics and `!`, never by its text."""
+
+# ruff: noqa: SIM905 -- tables of words read better as text
 
 from __future__ import annotations
 
 import ast
+import os
 import re
+import shlex
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ipyagent.tools import shell_danger
-from ipyagent.tools.shell_deletes import sql_danger
+from ipyagent.tools.git_danger import git_danger
+from ipyagent.tools.shell_deletes import PLAIN, deletes, sql_danger
+from ipyagent.tools.shell_documents import without_documents
+from ipyagent.tools.shell_interpreters import SHELLS, code_given, fed, interprets
+from ipyagent.tools.shell_overwrites import has_content, overwritten, settles, written_to
+from ipyagent.tools.shell_runners import inner_commands, inner_lines, unexamined
 from ipyagent.tools.standing_files import in_force
+
+# ------------------------------------------------------------------ the shell
+
+_ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=")
+_KEYWORDS = frozenset("then do else elif if while until ! time".split())
+_BEFORE = frozenset("sudo doas env command builtin exec nohup time nice".split())
+_SEPARATORS = frozenset((";", "&", "&&", "||", "|", "|&", ";;", "(", ")", "{", "}", "\n", "$"))
+
+
+def shell_danger(command: str, folder: Path, depth: int = 0) -> str:
+    """The reason, "" when there is none. `folder`: where it runs."""
+    if depth > 4:
+        return "it is nested too deeply to be examined"
+    if reason := sql_danger(command):
+        return reason
+    for inner in _substitutions(command):
+        reason = shell_danger(inner, folder, depth + 1)
+        if reason:
+            return reason
+    try:
+        tokens = _tokens(without_documents(command))
+    except ValueError as problem:
+        return f"it cannot be parsed ({problem})"
+    words: list[str] = []
+    piped = False
+    place = 0
+    entered = ""
+    while place < len(tokens):
+        token = tokens[place]
+        if token and set(token) <= set("<>&|") and ("<" in token or ">" in token):
+            target = tokens[place + 1] if place + 1 < len(tokens) else ""
+            number = words.pop() if words and words[-1].isdecimal() else ""
+            if token == "<>" and number not in ("", "0") and has_content(target, folder):
+                return f"it overwrites {target}"
+            if token in (">", ">|", "&>", ">&") and not target.isdecimal() and has_content(target, folder):
+                return f"it overwrites {target}"
+            if ">" in token and (reason := in_force(os.path.join(entered, target), folder)):
+                return reason
+            place += 2
+            if "<<" in token and any(map(interprets, words)):
+                return "it runs a program given in the command"
+            continue
+        if token == "$" and tokens[place + 1 : place + 2] == ["("] and not any(map(_is_name, words)):
+            return "it runs a command that is put together at run time"
+        if token in _SEPARATORS or (token and set(token) <= set(";&|()")):
+            pattern = token == ")" and len(words) == 1 and "case" in tokens[:place]
+            found = _of_program(words, piped, folder, depth) or _script_writes(words, entered, folder)
+            reason = "" if pattern else found
+            if reason:
+                return reason
+            if words[:1] == ["cd"] and len(words) == 2:
+                entered = os.path.join(entered, words[1])
+            if words[:1] == ["cd"] and len(words) == 2 and "$" not in words[1]:
+                folder = folder / os.path.expanduser(words[1])
+            words, piped = [], token in ("|", "|&")
+        else:
+            words.append(token)
+        place += 1
+    return _of_program(words, piped, folder, depth) or _script_writes(words, entered, folder)
+
+
+def _script_writes(words: Sequence[str], entered: str, folder: Path) -> str:
+    """Of a command that writes what stays in force."""
+    rest = [word for at, word in enumerate(words) if at or not _ASSIGNMENT.match(word)]
+    while rest and (_ASSIGNMENT.match(rest[0]) or rest[0] in _KEYWORDS or rest[0] in _BEFORE):
+        rest.pop(0)
+    if not rest:
+        return ""
+    name, arguments = Path(rest[0]).name, rest[1:]
+    if reason := settles(name, arguments):
+        return f"`{name}` {reason}"
+    targets = (os.path.join(entered, target) for target in written_to(name, arguments, folder))
+    return next((reason for target in targets if (reason := in_force(target, folder))), "")
+
+
+def _is_name(word: str) -> bool:
+    """Whether a word before a command's arguments is its name."""
+    return word not in _KEYWORDS and not _ASSIGNMENT.match(word)
+
+
+def _tokens(command: str) -> list[str]:
+    if re.search(r"\$'[^']*\\'", command):
+        raise ValueError("an escaped quote in $'…'")
+    lexer = shlex.shlex(command.replace("\\\n", " "), posix=True, punctuation_chars="();<>|&\n")
+    lexer.whitespace = " \t\r"
+    lexer.whitespace_split = True
+    # The shell takes # as a comment only at a word's start; shlex anywhere. Unread text could
+    # hide a command, so a comment is examined like code.
+    lexer.commenters = ""
+    tokens: list[str] = []
+    for token in lexer:
+        if "\n" in token and not token.strip("();<>|&\n"):
+            tokens.extend(part for part in re.split(r"(\n)", token) if part)
+        else:
+            tokens.append(token)
+    return tokens
+
+
+def _substitutions(command: str) -> list[str]:
+    """The commands inside $( ), <( ), >( ) and backticks, outermost only."""
+    found = re.findall(r"`([^`]*)`", command)
+    for start in re.finditer(r"[$<>]\((?!\()", command):
+        depth = 1
+        for place in range(start.end(), len(command)):
+            depth += {"(": 1, ")": -1}.get(command[place], 0)
+            if depth == 0:
+                found.append(command[start.end() : place])
+                break
+    return found
+
+
+def _of_program(words: Sequence[str], piped: bool, folder: Path, depth: int) -> str:
+    rest = list(words)
+    for word in rest if len(rest) > 1 else ():  # PAGER='rm x' git log; export PAGER='rm x'
+        value = word.partition("=")[2] if _ASSIGNMENT.match(word) else ""
+        if " " in value and "$" not in value.split()[0] and (reason := shell_danger(value, folder, depth + 1)):
+            return f"{reason} (by a variable)"
+    while rest and (_ASSIGNMENT.match(rest[0]) or rest[0] in _KEYWORDS or (rest[0] == "-p" and rest != words)):
+        rest.pop(0)
+    if not rest:
+        return ""
+    if "$" in rest[0] or "`" in rest[0]:
+        return "it runs a command held in a variable"
+    if set("*?[{") & set(rest[0]) and rest[0] not in ("[", "[[", "{"):
+        return "it runs a command that is put together at run time"
+    name, arguments = "." if rest[0] == "." else Path(rest[0]).name, rest[1:]
+    for line in inner_lines(name, arguments):
+        if reason := shell_danger(line, folder, depth + 1):
+            return reason
+    for inner in inner_commands(name, arguments):
+        if reason := _of_program(inner, piped, folder, depth + 1) or _script_writes(inner, "", folder):
+            return reason
+    if unexamined(name, arguments):
+        return f"it gives {name} a program that is not examined"
+    if name in PLAIN:
+        return f"`{name}` {PLAIN[name]}"
+    if name.startswith("mkfs"):
+        return f"`{name}` destroys a file system"
+    if interprets(name):
+        return _of_interpreter(name, arguments, piped, folder, depth)
+    letters = "".join(word[1:] for word in arguments if re.fullmatch(r"-[A-Za-z]+", word))
+    if file := overwritten(name, arguments, letters, folder):
+        return f"it overwrites {file}"
+    if name == "git":
+        reason, inner, place = git_danger(arguments, folder)
+        return reason or (shell_danger(" ".join(inner), place, depth + 1) if inner else "")
+    if name == "find":
+        return _find(arguments, folder, depth)
+    return deletes(name, arguments, letters)
+
+
+def _of_interpreter(name: str, arguments: Sequence[str], piped: bool, folder: Path, depth: int) -> str:
+    given = code_given(name, arguments)
+    if given is not None:
+        if name in SHELLS:
+            return next((reason for code in given if (reason := shell_danger(code, folder, depth + 1))), "")
+        if name.startswith("python") and given:
+            return code_danger(given[0], folder)
+        return f"it runs {name} code that is not examined"
+    if "<(" in "".join(arguments):
+        return "it runs a program given in the command"
+    if piped and fed(name, arguments):
+        return f"it feeds {name} from a pipe"
+    if "-m" in arguments and (module := arguments[list(arguments).index("-m") + 1 :]):
+        return deletes(module[0], module[1:], "")
+    return ""
+
+
+def _find(arguments: Sequence[str], folder: Path, depth: int) -> str:
+    if "-delete" in arguments:
+        return "`find -delete` deletes files"
+    for place, word in enumerate(arguments):
+        if word in ("-exec", "-execdir", "-ok", "-okdir"):
+            reason = _of_program(arguments[place + 1 :], False, folder, depth + 1)
+            if reason:
+                return reason
+    return ""
+
+
+# ------------------------------------------------------------------ Python
 
 _CALLS = {
     "os.remove": "deletes files",
@@ -66,7 +256,7 @@ _FORMATTED = re.compile(r"\{[A-Za-z_][\w.\[\]'\"]*\}")
 _GUARDED = frozenset(("os", "shutil", "subprocess"))
 
 
-def danger(code: str, folder: Path, depth: int = 0) -> str:
+def code_danger(code: str, folder: Path, depth: int = 0) -> str:
     """The reason, "" when there is none. Code that does not parse does not run: no reason."""
     if depth > 4:
         return "it is nested too deeply to be examined"
@@ -238,7 +428,7 @@ def _of_call(call: ast.Call, names: dict[str, str], folder: Path, depth: int) ->
         return _of_command(call, folder, depth)
     if name in ("exec", "eval", "builtins.exec", "builtins.eval"):
         if isinstance(first, ast.Constant) and isinstance(first.value, str):
-            return danger(first.value, folder, depth + 1)
+            return code_danger(first.value, folder, depth + 1)
         return f"`{name}` runs code that is put together at run time"
     if name == "getattr" and first is not None and _dotted(first, names) in _GUARDED:
         return "`getattr` on a module that can delete and run things"
@@ -253,7 +443,7 @@ def _of_command(call: ast.Call, folder: Path, depth: int) -> str:
     first = call.args[0] if call.args else next((key.value for key in call.keywords if key.arg == "args"), None)
     if isinstance(first, ast.Constant) and isinstance(first.value, str):
         words = [arg.value for arg in call.args if isinstance(arg, ast.Constant) and isinstance(arg.value, str)]
-        return shell_danger.danger(" ".join(words), folder, depth + 1)
+        return shell_danger(" ".join(words), folder, depth + 1)
     if isinstance(first, (ast.List, ast.Tuple)):
         import shlex
 
@@ -261,7 +451,7 @@ def _of_command(call: ast.Call, folder: Path, depth: int) -> str:
         parts = [item.value if isinstance(item, ast.Constant) else "…" for item in first.elts]
         if parts and parts[0] == "…":
             parts[0] = "python" if ast.unparse(first.elts[0]) == "sys.executable" else "$command"
-        return shell_danger.danger(shlex.join(map(str, parts)).replace("'$command'", "$command"), folder, depth + 1)
+        return shell_danger(shlex.join(map(str, parts)).replace("'$command'", "$command"), folder, depth + 1)
     return "it runs a command that is put together at run time"
 
 
@@ -269,18 +459,18 @@ def _of_magic(name: str, call: ast.Call, folder: Path, depth: int) -> str:
     texts = [arg.value if isinstance(arg, ast.Constant) and isinstance(arg.value, str) else None for arg in call.args]
     if name in _FROM_SHELL:
         command = _FORMATTED.sub("$value", texts[0] or "") if texts else ""
-        return shell_danger.danger(command, folder, depth + 1) if command else ""
+        return shell_danger(command, folder, depth + 1) if command else ""
     if name in ("run_line_magic", "run_cell_magic") and texts and texts[0] is not None:
         magic, body = texts[0], texts[-1] or ""
         if magic in _LINE_MAGICS:
             return _LINE_MAGICS[magic]
         if magic in _SHELL_MAGICS:
-            return shell_danger.danger(body, folder, depth + 1)
+            return shell_danger(body, folder, depth + 1)
         if magic in _PACKAGE_MAGICS:
-            return shell_danger.danger(f"{magic} {body}", folder, depth + 1)
+            return shell_danger(f"{magic} {body}", folder, depth + 1)
         if magic in _PYTHON_MAGICS:
             line = texts[1] or "" if len(texts) > 2 else ""
-            return danger(body, folder, depth + 1) or danger(line, folder, depth + 1)
+            return code_danger(body, folder, depth + 1) or code_danger(line, folder, depth + 1)
         if magic in ("writefile", "file"):
             words = (texts[1] or "").split() if len(texts) > 1 else []
             return next((reason for word in words if (reason := in_force(word.strip("'\""), folder))), "")

@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Iterable, Mapping, Sequence
 
 from ipyagent.assembly import compact_line, settings_files
-from ipyagent.commands import agent, earlier, mcp, memory, skills
+from ipyagent.commands import agent, context, mcp, memory, skills
 from ipyagent.config import IPyAgent
 from ipyagent.options import USAGE
 from ipyagent.tools.signature import doc_of
@@ -96,7 +96,7 @@ def _lines() -> list[str]:
     return [
         "## `%context` and `%compact`",
         "",
-        f"- `{earlier.USAGE}`",
+        f"- `{context.USAGE}`",
         f"- `{compact_line.USAGE}`: N, A and B are turns, counted from 1",
         "",
     ]

@@ -282,7 +282,7 @@ class Extension:
     def _offer_rollback(self, agent: Agent, chosen: CellOptions) -> None:
         """A cell that is asked again: say how its old turn is taken back. Nothing is taken back by itself, and the
         second request of one execution (of a loop, say) takes the place of none."""
-        from ipyagent.assembly.rolling_back import offer
+        from ipyagent.commands.rollback import offer
         from ipyagent.kernel.frontend import describe_frontend
 
         cell = self._cell_id()

@@ -17,7 +17,7 @@ from ipyagent.assembly.compact_line import Wanted, parse_compact
 from ipyagent.assembly.forecast import NO_LAYER, forecast, foreseen
 from ipyagent.assembly.listening import Unseen
 from ipyagent.assembly.requests import Options
-from ipyagent.assembly.stepping import Stepped, paid_words, stepped
+from ipyagent.assembly.stepping import Stepped, paid_words, step_text, stepped
 from ipyagent.assembly.wiring import endpoint_of, model_of
 from ipyagent.context.archive import left_ranges
 from ipyagent.context.policy import paid_back_words
@@ -37,7 +37,6 @@ from ipyagent.journal.events import (
 )
 from ipyagent.journal.protocols import ForkOrder
 from ipyagent.model.prices import LESSON_MODEL, cost_of, rates_of
-from ipyagent.reports.steps import step_text
 
 if TYPE_CHECKING:
     from ipyagent.assembly.sessions import Sessions

@@ -95,7 +95,7 @@ def _undo(extension: Extension, rest: str) -> str:
 
 def _rollback(extension: Extension, rest: str) -> str:
     """Take turn N back: the files it changed, and its place in the conversation."""
-    from ipyagent.assembly.rolling_back import roll_back
+    from ipyagent.commands.rollback import roll_back
 
     return roll_back(extension.agent_now, rest)
 
@@ -225,7 +225,7 @@ def show_memory(extension: Extension, line: str, cell: str | None = None) -> str
     """The answer of `%memory LINE`; "" when it was shown as a widget."""
     agent = extension.agent_now
     if cell is None and not line.strip() and getattr(extension.shell, "kernel", None) is not None:
-        from ipyagent.remembering.browsing import browsing_of
+        from ipyagent.ui.browsing import browsing_of
         from ipyagent.ui.memory_browser import show
 
         return show(extension.shell, browsing_of(agent), busy=agent.busy, dreams=agent.dreaming)

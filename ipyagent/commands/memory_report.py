@@ -19,7 +19,7 @@ from ipyagent.memory.names import SCOPES
 from ipyagent.memory.recall import age_words
 from ipyagent.memory.scan import Memory
 from ipyagent.memory.transcripts import CACHE, search_sessions
-from ipyagent.remembering.browsing import Explained, explain, skipped
+from ipyagent.ui.browsing import Explained, explain, skipped
 from ipyagent.ui.escape import line as one_line
 from ipyagent.ui.escape import plain
 

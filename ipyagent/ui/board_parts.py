@@ -11,11 +11,11 @@ from ipyagent.errors import AgentError
 from ipyagent.journal.events import Event, UserSaid
 from ipyagent.journal.journal import CHILDREN, TRANSCRIPT, read_events
 from ipyagent.loop.session import Session
-from ipyagent.remembering.browsing import browsing_of
 from ipyagent.reports.archive import Archive, turn_events
 from ipyagent.reports.roster import Roster, Sub
 from ipyagent.reports.timeline import Timeline, Walk
 from ipyagent.ui import timeline as timeline_ui
+from ipyagent.ui.browsing import browsing_of
 from ipyagent.ui.escape import escape, line, plain
 from ipyagent.ui.memory_browser import HTML_BYTES, PLAIN_CHARS, QUERY_CHARS, MemoryBrowser
 from ipyagent.ui.memory_static import when

@@ -15,8 +15,8 @@ from typing import Any, get_args
 
 from ipyagent.errors import AgentError
 from ipyagent.memory.files import Memory
-from ipyagent.remembering.browsing import Browsing, Done, Dreams, Order, Wanted, age, provenance
 from ipyagent.ui import look, markdown
+from ipyagent.ui.browsing import Browsing, Done, Dreams, Order, Wanted, age, provenance
 from ipyagent.ui.escape import escape, line, plain
 from ipyagent.ui.joined import script
 from ipyagent.ui.memory_chips import ago, short_name

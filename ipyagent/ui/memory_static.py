@@ -6,8 +6,8 @@ import time
 
 from ipyagent.errors import AgentError
 from ipyagent.memory.files import Memory
-from ipyagent.remembering.browsing import Browsing, age, provenance
 from ipyagent.ui import markdown
+from ipyagent.ui.browsing import Browsing, age, provenance
 from ipyagent.ui.escape import escape, line
 from ipyagent.ui.memory_chips import ago, short_name
 

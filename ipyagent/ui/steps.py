@@ -10,9 +10,8 @@ import uuid
 from collections.abc import Callable
 from typing import Any
 
-from ipyagent.assembly.stepping import Step, Stepped
+from ipyagent.assembly.stepping import NOTHING, Step, Stepped, headline, name_of, passed, price_words, rows, step_text
 from ipyagent.errors import AgentError
-from ipyagent.reports.steps import NOTHING, headline, name_of, passed, price_words, rows, step_text
 from ipyagent.ui.door import Door
 from ipyagent.ui.escape import escape
 

@@ -23,7 +23,7 @@ pytestmark = [
 SETUP = """%load_ext ipyagent
 %config IPyAgent.model = "practice"
 """
-DREAM = """from ipyagent.remembering.browsing import browsing_of
+DREAM = """from ipyagent.ui.browsing import browsing_of
 from ipyagent.remembering.dreaming import DreamStatus
 from ipyagent.ui.memory_browser import MemoryBrowser
 

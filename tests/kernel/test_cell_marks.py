@@ -13,7 +13,7 @@ import pytest
 from compact_room import CompactRoom, compact_room
 from rooms import Room, as_json, results, room
 
-from ipyagent.assembly.rolling_back import roll_back
+from ipyagent.commands.rollback import roll_back
 from ipyagent.errors import UsageError
 from ipyagent.journal.events import Compacted, Reminded, Snipped
 from ipyagent.kernel.cell_marks import HIDDEN, HIDE, PIN, CellMarks, mark_of

@@ -30,7 +30,7 @@ from ipyagent.practice.model import selecting
 from ipyagent.practice.replies import Reply, fault, text
 from ipyagent.practice.replies import tool as calls
 from ipyagent.practice.server import PracticeServer
-from ipyagent.remembering.browsing import explain, skipped
+from ipyagent.ui.browsing import explain, skipped
 
 Make = Callable[..., Agent]
 OLD = time.time() - 12 * 86_400

@@ -10,8 +10,8 @@ from ipyagent.journal.events import MemorySaved, MemorySurfaced, Recalled
 from ipyagent.memory.access import Memories, address
 from ipyagent.memory.files import Memory
 from ipyagent.project import Project
-from ipyagent.remembering.browsing import Browsing, Explained
 from ipyagent.remembering.taking_back import TakingBack
+from ipyagent.ui.browsing import Browsing, Explained
 
 PLOTS = "/memories/project/feedback_plots.md"
 ROLE = "/memories/user/role.md"

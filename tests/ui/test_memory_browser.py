@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from ipyagent.journal.events import Recalled
-from ipyagent.remembering.browsing import Edited, Explained, Wanted, diff
 from ipyagent.remembering.dreaming import DreamStatus
+from ipyagent.ui.browsing import Edited, Explained, Wanted, diff
 from ipyagent.ui.memory_browser import MemoryBrowser
 from ipyagent.ui.memory_static import ROWS, list_lines, static_browser
 

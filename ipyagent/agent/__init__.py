@@ -9,6 +9,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from ipyagent.agent.turns import Work
 from ipyagent.assembly.children_desk import ChildrenDesk
 from ipyagent.assembly.compacting import CompactCommand
 from ipyagent.assembly.listening import Listener, Unseen
@@ -23,7 +24,6 @@ from ipyagent.assembly.toolbox import Toolbox
 from ipyagent.assembly.undoing import TurnUndone, undo_turn
 from ipyagent.assembly.wiring import endpoint_of, info_of, limit_of, model_of, state_of
 from ipyagent.assembly.workbench import Workbench
-from ipyagent.assembly.working import Work
 from ipyagent.config import IPyAgent
 from ipyagent.context.reminders import standing
 from ipyagent.errors import AgentError, UsageError

@@ -42,8 +42,9 @@ class Extension:
         self.shell = shell
         try:
             self.settings = IPyAgent(parent=shell)
-        except TraitError as problem:  # from a configuration file
-            raise SettingError(f"fix c.IPyAgent in IPython's configuration: {problem}") from None
+        except TraitError as problem:  # from a configuration file, or from an earlier %config
+            where = "fix c.IPyAgent in IPython's configuration file; what %config set goes with a kernel restart"
+            raise SettingError(f"{where}: {problem}") from None
         self.names = [FULL]
         self._registered: list[tuple[str, str]] = []
         self._agent: Agent | None = None

@@ -76,7 +76,8 @@ def used(kernel: Room) -> Iterator[Room]:
     yield kernel
     kernel.run("%unload_ext ipyagent")
     kernel.ok(
-        "for kind in get_ipython().magics_manager.magics.values():\n    kind.pop('agent', 0); kind.pop('context', 0)"
+        "for kind in get_ipython().magics_manager.magics.values():\n    kind.pop('agent', 0); kind.pop('context', 0)\n"
+        "get_ipython().config.pop('IPyAgent', 0)"  # IPython keeps there what `%config` was told, wrong values too
     )
 
 

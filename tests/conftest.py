@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 import tempfile
 from collections.abc import Iterator
 from typing import Any
@@ -55,11 +54,3 @@ def _sigint_is_left_as_it_was() -> Iterator[None]:
     if after is not before:
         signal.signal(signal.SIGINT, before)
     assert after is before, f"SIGINT is left to {after}"
-
-
-@pytest.fixture(autouse=True)
-def _prices_of_servers() -> Iterator[None]:
-    """What a server of a test says that a model costs is forgotten with it."""
-    yield
-    if (prices := sys.modules.get("ipyagent.model.prices")) is not None:
-        prices.told_prices.forget()

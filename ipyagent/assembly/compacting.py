@@ -279,7 +279,8 @@ def _told(session: Session, seen: _Watcher, made: Compacted, words: str) -> str:
 def _reads(session: Session, made: Compacted) -> str:
     """What a request cost to read from cache before and costs now."""
     sizes = (made.tokens_before, made.tokens_after)
-    before, after = (size * rates_of(session.info.model, prompt=size).read for size in sizes)
+    info = session.info
+    before, after = (size * rates_of(info.model, prompt=size, server=info.server).read for size in sizes)
     return f" (${before:.4f} → ${after:.4f} a request from cache)" if before else ""
 
 

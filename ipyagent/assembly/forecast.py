@@ -76,7 +76,7 @@ def _called(session: Session, order: ForkOrder, words: str, first: int, last: in
 
 def _price(session: Session, usage: Usage) -> str:
     practice = session.info.model == "practice"
-    cost = cost_of(LESSON_MODEL if practice else session.info.model, usage)
+    cost = cost_of(LESSON_MODEL if practice else session.info.model, usage, server=session.info.server)
     if not cost:
         return ""
     how = f"{usage.cache_read:,} tokens read from the cache, {usage.cache_write:,} written to it"

@@ -12,7 +12,7 @@ from ipyagent.loop.session import Limits, Session
 from ipyagent.model.capabilities import resolve
 from ipyagent.model.client import AnthropicModel
 from ipyagent.model.connect import Connections
-from ipyagent.model.endpoint import Endpoint
+from ipyagent.model.endpoint import Endpoint, base_of
 from ipyagent.model.prices import cheapest_of, told_prices
 
 USUAL_OUTPUT = 32_000
@@ -72,9 +72,11 @@ def info_of(settings: IPyAgent, connections: Connections, session: Session | Non
     name, address = model_of(settings), address_of(settings)
     if address and not named_model(settings) and address not in settings.served and session is not None:
         name = session.info.model or name  # what that server was found to have in an earlier kernel
-    if (known := connections.known(name, settings.window)) is not None:
+    if (known := connections.known(name, endpoint_of(settings))) is not None:
         return known
     told = session.info if session is not None and session.info.model == name else None
+    if told is not None and told.server and address and told.server not in (address, base_of(address)):
+        told = None  # another server's word
     return resolve(name, told, setting=settings.window, environ=os.environ)
 
 

@@ -64,10 +64,12 @@ async def progress_line(
             missing(name)
     finally:
         usage = usage or meter.usage or Usage()
+        known = model.known(name)
+        cost = cost_of(name, usage, server=known.server if known is not None else "")
         seconds = round(time.monotonic() - began, 3)
         record(
             ForkEnded(
-                purpose=PURPOSE, status=status, usage=usage, cost=cost_of(name, usage), seconds=seconds, model=name
+                purpose=PURPOSE, status=status, usage=usage, cost=cost, seconds=seconds, model=name
             )
         )
     line = " ".join(answer.split()).strip(" .\"'`")[:MOST_CHARS]

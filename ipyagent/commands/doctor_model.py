@@ -155,7 +155,7 @@ def model(agent: Agent, shell: Any) -> Iterator[Finding]:
         words += " is assumed until the server says (IPyAgent.window sets it)"
     elif known.source not in (*GUESSED, "setting"):
         words += f" (told by {known.source})"
-    price = price_of(agent.model)
+    price = price_of(agent.model, known.server)
     if agent.model == "practice" or agent.model.startswith("local:"):
         words += "; costs nothing"
     elif price is None:

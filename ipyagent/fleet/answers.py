@@ -17,7 +17,7 @@ from ipyagent.journal.events import (
     UserSaid,
 )
 from ipyagent.journal.journal import Journal, new_session_id
-from ipyagent.journal.protocols import Reply
+from ipyagent.journal.protocols import ModelInfo, Reply
 from ipyagent.loop.redacting import entering
 from ipyagent.model.batches import Answer, cost
 from ipyagent.model.reading import CUTTING
@@ -34,7 +34,9 @@ def system() -> str:
     return (files("ipyagent.fleet") / "batch.md").read_text("utf-8")
 
 
-def outcome_of(answer: Answer, prompt: str, model: str, project: Project, into: Path, redact: Redactor) -> Outcome:
+def outcome_of(
+    answer: Answer, prompt: str, model: ModelInfo, project: Project, into: Path, redact: Redactor
+) -> Outcome:
     """The outcome, with a transcript in `into` where the model has replied; `tries` and `seconds` are for the caller
     to say. Raises JournalError where nothing can be written."""
     reply = answer.reply
@@ -48,7 +50,7 @@ def outcome_of(answer: Answer, prompt: str, model: str, project: Project, into: 
     started = SessionStarted(session=f"{new_session_id()}-{answer.key}", version=__version__)
     journal = Journal.create(into, started)
     try:
-        journal.append(ModelChosen(model=model))
+        journal.append(ModelChosen(model=model.model))
         journal.append(PromptRendered(system=({"type": "text", "text": system()},), tools=()))
         journal.append(UserSaid(text=prompt, blocks=({"type": "text", "text": prompt},)))
         journal.append(said)

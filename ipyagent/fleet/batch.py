@@ -23,7 +23,7 @@ from ipyagent.fleet.answers import EMPTY, outcome_of, system
 from ipyagent.fleet.handed_in import HandedIn, Shelf, candidates, new
 from ipyagent.fleet.outcomes import Outcome, keep, kept, most_of, sealing
 from ipyagent.journal.events import Usage
-from ipyagent.journal.protocols import Request
+from ipyagent.journal.protocols import ModelInfo, Request
 from ipyagent.journal.tokens import estimate_text
 from ipyagent.kernel.thread import AgentThread
 from ipyagent.locks import Held, Lock
@@ -81,6 +81,7 @@ class Clerk:
         self._server, self._own = "", False
         """Where they go; whether it is a server of this process, which takes its batches along when it ends."""
         self._max_tokens = 0
+        self._info = ModelInfo(model=self._name, window=0, max_output=0)
         self._spent = 0.0
         self.line = ""
         """What a person may read of how it stands."""
@@ -129,7 +130,8 @@ class Clerk:
             self._own = connections.server(self._name) is not None
             self._server = self._name if self._own else model.shown
             batches = Batches(model, self._name)
-            self._max_tokens = limits_of(self._settings, Options(), await model.info(self._name)).max_tokens
+            self._info = await model.info(self._name)
+            self._max_tokens = limits_of(self._settings, Options(), self._info).max_tokens
             await self._find_again(batches)
             while self._waiting or self._way:
                 await self._hand_in(batches)
@@ -281,12 +283,12 @@ class Clerk:
         """What a job can cost at most; where no price is known, at the dearest known one."""
         tokens = int(MARGIN * (estimate_text(system()) + estimate_text(prompt)))
         usage = Usage(input=tokens, output=self._max_tokens)
-        return HALF * at_most(cost_of(self._name, usage), usage)
+        return HALF * at_most(cost_of(self._name, usage, server=self._info.server), usage)
 
     def _end_waiting(self, left: float) -> None:
         for job in self._waiting:
             most = f"it could cost ${self._most(job.prompt):.4f} and ${max(0.0, left):.4f} is left"
-            if cost_of(self._name, Usage()) is None:
+            if cost_of(self._name, server=self._info.server) is None:
                 most += f" (no price is known for {self._name}: the dearest known one counts)"
             error = f"not sent: {most}; raise max_cost, or lower IPyAgent.max_output"
             self._end(Outcome(job.key, "limit", tries=job.tries, error=error))
@@ -303,7 +305,7 @@ class Clerk:
             prompt = missing.pop(answer.key)
             if answer.key not in self._wanted and self._kept(answer.key) is not None:
                 continue  # taken in before an earlier call ended
-            outcome = outcome_of(answer, prompt, self._name, self._project, self._into, self._redact)
+            outcome = outcome_of(answer, prompt, self._info, self._project, self._into, self._redact)
             outcome = msgspec.structs.replace(outcome, tries=batch.tries, seconds=round(seconds, 3))
             spent += most_of(outcome)
             self._judge(prompt, outcome, again=answer.again or outcome.error == EMPTY)

@@ -154,7 +154,7 @@ def _keep(session: Session, reply: Reply, *, predicted: int, raw: int) -> Reply:
     made: AssistantSaid = session.record(said)
     _record_edits(session, reply)
     if reply.usage is not None and reply.usage.prompt:
-        cost = cost_of(session.info.model, *(reply.parts or (reply.usage,)))
+        cost = cost_of(session.info.model, *(reply.parts or (reply.usage,)), server=session.info.server)
         billed = sum(reply.parts[1:], start=reply.parts[0]) if reply.parts else None
         before = session.view.ceiling
         searched = any(map(is_result, blocks))
@@ -198,7 +198,7 @@ def _paid_for_nothing(session: Session, meter: Meter, count: Count) -> None:
     usage = meter.usage
     if usage is None or not usage.prompt:
         return
-    cost = cost_of(session.info.model, usage)
+    cost = cost_of(session.info.model, usage, server=session.info.server)
     _report(session, UsageReported(usage=usage, cost=cost, predicted=count.tokens, raw=count.raw, stopped=True))
     if (broken := session.watch.answered(usage)) is not None:
         session.record(broken)

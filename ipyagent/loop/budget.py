@@ -119,8 +119,9 @@ class Budget:
         """Ask the user when a limit is reached; the line that ends the turn, "" to go on."""
         if not (self._turn or self._day):
             return ""
-        if cost_of(self._session.info.model) is None:  # before the first dollar, not after it
-            self._tell_unpriced(self._session.info.model)
+        info = self._session.info
+        if cost_of(info.model, server=info.server) is None:  # before the first dollar, not after it
+            self._tell_unpriced(info.model)
         cost = self._session.turn_at_most
         day = self._before + cost
         about = self._unpriced()
@@ -141,8 +142,8 @@ class Budget:
         session = self._session
         if session.turn_cost is not None:
             return ""
-        name = session.info.model
-        self._tell_unpriced(name if cost_of(name) is None else f"a model that works for {name}")
+        name, server = session.info.model, session.info.server
+        self._tell_unpriced(name if cost_of(name, server=server) is None else f"a model that works for {name}")
         return "up to "
 
     def _tell_unpriced(self, name: str) -> None:

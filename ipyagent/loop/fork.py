@@ -67,7 +67,7 @@ async def run_fork(
     then is journalled all the same.
     """
     name = session.info.model if reader is None else reader.name
-    began, spent = time.monotonic(), _Spent(name)
+    began, spent = time.monotonic(), _Spent(name, session.info.server)
     status, message = "stopped", ""
     try:
         done = await _work(session, order, workspace, spent, wire, reader)
@@ -96,17 +96,17 @@ async def run_fork(
 class _Spent:
     """Sums of a fork's requests to a model; each is priced on its own."""
 
-    def __init__(self, model: str) -> None:
+    def __init__(self, model: str, server: str) -> None:
         self.usage, self.requests = Usage(), 0
-        self.cost = cost_of(model)
-        self._model = model
+        self.cost = cost_of(model, server=server)
+        self._model, self._server = model, server
 
     def add(self, *parts: Usage | None) -> None:
         """One request more, with the parts of its bill."""
         self.requests += 1
         for usage in filter(None, parts):
             self.usage += usage
-            cost = cost_of(self._model, usage)
+            cost = cost_of(self._model, usage, server=self._server)
             self.cost = None if cost is None or self.cost is None else self.cost + cost
 
 

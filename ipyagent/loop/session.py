@@ -246,7 +246,7 @@ class Session:
 
     def rates(self) -> Rates:
         """Dollars a token of the session's model; zeros when no price is known."""
-        return rates_of(self.info.model, self.limits.cache_ttl, self.view.count().tokens)
+        return rates_of(self.info.model, self.limits.cache_ttl, self.view.count().tokens, self.info.server)
 
     @property
     def dear(self) -> bool:

@@ -14,7 +14,7 @@ from typing import Any, Literal
 import msgspec
 
 from ipyagent.errors import ModelError, UnknownModel
-from ipyagent.journal.protocols import Reply, Request
+from ipyagent.journal.protocols import ModelInfo, Reply, Request
 from ipyagent.model.client import AnthropicModel
 from ipyagent.model.prices import cost_of
 from ipyagent.model.reading import Reading
@@ -100,9 +100,9 @@ class Batches:
         return [_answer(line) for line in await self._model.call(self._name, lambda client: _lines(client, batch))]
 
 
-def cost(model: str, reply: Reply) -> float | None:
+def cost(model: ModelInfo, reply: Reply) -> float | None:
     """Dollars of a reply out of a batch; None when no price is known."""
-    whole = cost_of(model, reply.usage) if reply.usage is not None else 0.0
+    whole = cost_of(model.model, reply.usage, server=model.server) if reply.usage is not None else 0.0
     return None if whole is None else HALF * whole
 
 

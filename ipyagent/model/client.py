@@ -19,7 +19,17 @@ import msgspec
 from ipyagent.errors import AuthenticationFailed, ModelError, NoCredentials, PromptTooLong, SettingError, Unreachable
 from ipyagent.journal.protocols import ModelEvent, ModelInfo, Reply, Request, Waiting
 from ipyagent.model.capabilities import LONG_BETA, Capabilities, resolve, split_suffix
-from ipyagent.model.endpoint import BAD_KEY, HINT, READ_ONCE, Endpoint, is_loopback, keyring_key, unusable_variable
+from ipyagent.model.endpoint import (
+    BAD_KEY,
+    BASE_URL,
+    HINT,
+    READ_ONCE,
+    Endpoint,
+    base_of,
+    is_loopback,
+    keyring_key,
+    unusable_variable,
+)
 from ipyagent.model.failures import (
     Refusal,
     asked_wait,
@@ -85,8 +95,23 @@ class AnthropicModel:
             made = _make_client(self.endpoint)
             if self._client is not None:  # closed once no request that it carries is under way
                 self._replaced.append(self._client)
+                if made.base_url != self._client.base_url:
+                    self._forget()
             self._client, self._made_with = made, now
         return self._client
+
+    def _forget(self) -> None:
+        """Another server is asked from now on, which may know other models by the same names."""
+        for task in self._asking.values():
+            task.cancel()
+        for known in (self._infos, self._told_of, self._asked_behind, self._guessed):
+            known.clear()
+
+    @property
+    def _moved(self) -> bool:
+        """Whether the next request goes to another address than the last one."""
+        chosen = self.endpoint.base_url or self._client is None
+        return not chosen and os.environ.get(BASE_URL) != self._made_with[READ_ONCE.index(BASE_URL)]
 
     @property
     def _address(self) -> str:
@@ -128,8 +153,8 @@ class AnthropicModel:
     async def info(self, model: str) -> ModelInfo:
         """Window and abilities of a model, asked once; never raises for a server that is silent. One that takes its
         time is waited for a moment only: what it says counts from the next request on."""
+        _ = self.client  # what is wrong with the settings is said here, and another address is seen
         if model not in self._infos or model in self._guessed:
-            _ = self.client  # what is wrong with the settings is said here
             if model not in self._asking:
                 self._ask_about(model)
                 await asyncio.wait({self._asking[model]}, timeout=AGAIN if model in self._infos else ANSWER)
@@ -155,7 +180,7 @@ class AnthropicModel:
     def _resolve(self, model: str) -> None:
         """What is known of a model by all that was said until now."""
         betas = os.environ.get("ANTHROPIC_CUSTOM_HEADERS", "")
-        self._infos[model] = resolve(
+        found = resolve(
             model,
             self._told_of.get(model),
             setting=self.endpoint.window,
@@ -163,6 +188,7 @@ class AnthropicModel:
             betas=(LONG_BETA,) if LONG_BETA in betas else (),
             environ=os.environ,
         )
+        self._infos[model] = msgspec.structs.replace(found, server=self._address)
 
     def _ask_behind(self, model: str) -> None:
         """Ask again, now that the model is loaded, and wait for nothing."""
@@ -171,8 +197,9 @@ class AnthropicModel:
             self._ask_about(model)
 
     def known(self, model: str) -> ModelInfo | None:
-        """What is known of a model by now, without a word with the server; None before `info`."""
-        info = self._infos.get(model)
+        """What is known of a model by now, without a word with the server; None before `info`, and once another
+        address stands in the environment."""
+        info = None if self._moved else self._infos.get(model)
         if info is not None and info.edits and "context_management" in self.lacking(model):
             return msgspec.structs.replace(info, edits=False)
         return info
@@ -444,7 +471,7 @@ def _make_client(endpoint: Endpoint) -> anthropic.AsyncAnthropic:
             ) from None
         return made  # type: ignore[no-any-return] # the clouds' clients have the same methods
     if endpoint.base_url:
-        common["base_url"] = endpoint.base_url.rstrip("/").removesuffix("/v1")
+        common["base_url"] = base_of(endpoint.base_url)
     if near:
         # a proxy of the environment is for the world outside, it could not reach this machine
         common["http_client"] = anthropic.DefaultAsyncHttpxClient(trust_env=False)

@@ -60,11 +60,15 @@ class Connections:
             self._models[endpoint] = AnthropicModel(endpoint, self._capabilities)
         return self._models[endpoint]
 
-    def known(self, name: str, window: int) -> ModelInfo | None:
-        """What is known of a model that was used before with this setting of its window; None for no such."""
+    def known(self, name: str, wanted: Endpoint) -> ModelInfo | None:
+        """What is known of a model that was used before at this server and with this setting of its window; None for no
+        such."""
+        own = self._servers.get(name)
+        address = wanted.base_url if own is None else own.url
         for endpoint, model in reversed(self._models.items()):
             info = model.known(name)
-            if info is not None and (endpoint.window == window or name.startswith(LOCAL)):
+            same = endpoint.base_url == address and (own is not None or endpoint.provider == wanted.provider)
+            if info is not None and same and (endpoint.window == wanted.window or name.startswith(LOCAL)):
                 return info
         return None
 

@@ -19,7 +19,8 @@ HINT = (
 
 BAD_KEY = "the key holds characters that no key has: set ANTHROPIC_API_KEY again, without quotes or line breaks"
 
-READ_ONCE = ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "ANTHROPIC_BASE_URL", "ANTHROPIC_CUSTOM_HEADERS")
+BASE_URL = "ANTHROPIC_BASE_URL"
+READ_ONCE = ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", BASE_URL, "ANTHROPIC_CUSTOM_HEADERS")
 """Environment variables that the SDK reads when a client is made."""
 
 
@@ -55,6 +56,11 @@ def keyring_key() -> str:
         return str(keyring.get_password("ipyagent", "anthropic") or "")
     except (keyring.errors.KeyringError, RuntimeError):
         return ""
+
+
+def base_of(address: str) -> str:
+    """An address as requests are sent to it: without `/v1`, which the SDK adds."""
+    return address.rstrip("/").removesuffix("/v1")
 
 
 def is_loopback(address: str) -> bool:

@@ -80,14 +80,14 @@ class ModelsApi:
         if "models" in self._capabilities.lacking(self._address):
             return None
         page = await self._get(f"/v1/models/{quote(model, safe='')}")
-        found = info_told(model, page) if _is_model(page) else None
+        found = info_told(model, page, self._address) if _is_model(page) else None
         if found is not None and found.window:
             return found
         listed = await self._listed()
         for one in listed:
             aliases = one.get("aliases")
             if one["id"] in (model, f"{model}:latest") or (isinstance(aliases, list) and model in aliases):
-                return info_told(model, one)
+                return info_told(model, one, self._address)
         if found is None and listed:
             self._unknown.add((self._address, model))
         elif found is None:
@@ -139,7 +139,7 @@ class ModelsApi:
         loaded, most = _lm_studio(model, studio)
         given = props.get("default_generation_settings")
         slot = _positive(given.get("n_ctx")) if isinstance(given, dict) else 0
-        proxied = _litellm(model, litellm)
+        proxied = _litellm(model, litellm, self._address)
         for window, source in (
             (served, "Ollama"), (slot, "llama.cpp"), (loaded, "LM Studio"), (proxied.window, "LiteLLM"),
         ):  # fmt: skip
@@ -193,7 +193,7 @@ def _lm_studio(model: str, told: dict[str, Any]) -> tuple[int, int]:
     return 0, 0
 
 
-def _litellm(model: str, told: dict[str, Any]) -> ModelInfo:
+def _litellm(model: str, told: dict[str, Any], server: str) -> ModelInfo:
     """What a LiteLLM proxy knows of a model that it passes on; its price, too. A model may stand there several times,
     once for each place that serves it: the smallest counts."""
     windows, outputs = [], []
@@ -207,13 +207,14 @@ def _litellm(model: str, told: dict[str, Any]) -> ModelInfo:
                  "cache_creation_input_token_cost")  # fmt: skip
         dollars = [_dollars(facts.get(name)) for name in names]
         if any(dollars[:2]):  # nothing is what it says of a model that it does not know
-            told_prices.hear(model, dollars, "LiteLLM")
+            told_prices.hear(server, model, dollars, "LiteLLM")
     least = min(filter(None, windows), default=0), min(filter(None, outputs), default=0)
     return ModelInfo(model=model, window=least[0], max_output=least[1])
 
 
-def info_told(model: str, told: dict[str, Any]) -> ModelInfo:
-    """The model's window and abilities from what the server says of it; what it does not say is 0 or off."""
+def info_told(model: str, told: dict[str, Any], server: str) -> ModelInfo:
+    """The model's window and abilities from what the server at an address says of it, and its price is noted; what it
+    does not say is 0 or off."""
     able = told.get("capabilities")
     able = able if isinstance(able, dict) else {}
 
@@ -244,7 +245,7 @@ def info_told(model: str, told: dict[str, Any]) -> ModelInfo:
     output = _positive(told.get("max_tokens")) or _positive(provider.get("max_completion_tokens"))
     if pricing := of("pricing"):
         names = ("prompt", "completion", "input_cache_read", "input_cache_write")
-        told_prices.hear(model, [_dollars(pricing.get(name)) for name in names], "OpenRouter")
+        told_prices.hear(server, model, [_dollars(pricing.get(name)) for name in names], "OpenRouter")
     return ModelInfo(
         model=model,
         window=window,

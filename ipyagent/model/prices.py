@@ -74,12 +74,12 @@ def cheapest_of(model: str) -> str:
 
 
 class Told:
-    """Prices that the table does not have, by a model's name: of the `price` setting, which counts first, and of
-    servers."""
+    """Prices that the table does not have: of the `price` setting by a model's name, which count first, and of servers
+    by the server's address and the name, for another server may sell something else by that name."""
 
     def __init__(self) -> None:
         self._set: dict[str, Price] = {}
-        self._servers: dict[str, Price] = {}
+        self._servers: dict[tuple[str, str], Price] = {}
 
     def __repr__(self) -> str:
         return f"<Told {len(self._set)} set, {len(self._servers)} by servers>"
@@ -88,29 +88,25 @@ class Told:
         """What the user says: dollars a million tokens in and out, and of the cache's reads and writes."""
         self._set = {name: _made(tuple(map(float, each)), "IPyAgent.price") for name, each in prices.items()}
 
-    def hear(self, model: str, dollars: Sequence[float | None], source: str) -> None:
-        """What a server says of a model, in dollars a token: in, out, read and written. Of what makes no sense
-        nothing is taken."""
+    def hear(self, server: str, model: str, dollars: Sequence[float | None], source: str) -> None:
+        """What the server at an address says of a model, in dollars a token: in, out, read and written. Of what makes
+        no sense nothing is taken."""
         known = [each * 1e6 if each is not None else None for each in dollars]
         first, second, *cache = known
         if first is None or second is None or not all(math.isfinite(each) and each >= 0 for each in known if each):
             return
         if min(first, second) >= 0 and max(first, second) < MOST_DOLLARS:
-            self._servers[model] = _made((first, second, *cache), source)
+            self._servers[server, model] = _made((first, second, *cache), source)
 
-    def forget(self) -> None:
-        """No server has told anything."""
-        self._servers = {}
-
-    def of(self, model: str) -> Price | None:
-        """The price that was told of a model; None for no such."""
-        return self._set.get(model) or self._servers.get(model)
+    def of(self, model: str, server: str) -> Price | None:
+        """The price that was told of a model at a server; None for no such."""
+        return self._set.get(model) or self._servers.get((server, model))
 
 
 MOST_DOLLARS = 100_000.0
 """A million tokens for more than that is a server's mistake."""
 told_prices = Told()
-"""One a process: what a model costs does not depend on who asks it."""
+"""One a process: what a model costs at a server does not depend on who asks it."""
 
 
 def _made(given: Sequence[float | None], source: str) -> Price:
@@ -121,9 +117,9 @@ def _made(given: Sequence[float | None], source: str) -> Price:
     return Price(first, second, read=read, write=write, source=source)
 
 
-def price_of(model: str) -> Price | None:
-    """The price of a model by its id; None when it is not known."""
-    if (price := told_prices.of(model)) is not None:
+def price_of(model: str, server: str = "") -> Price | None:
+    """The price of a model by its id, at the server of an address (`ModelInfo.server`); None when it is not known."""
+    if (price := told_prices.of(model, server)) is not None:
         return price
     name = _CLAUDE.search(model.lower().replace("_", "-"))
     if name is None:
@@ -132,12 +128,12 @@ def price_of(model: str) -> Price | None:
     return next((price for pattern, price in PRICES if re.match(rf"(?:{pattern})", version)), None)
 
 
-def cost_of(model: str, *responses: Usage) -> float | None:
-    """Dollars of responses; 0.0 for models that run here, None when no price is known. What a token costs may
-    depend on how long the prompt of its own response was."""
+def cost_of(model: str, *responses: Usage, server: str = "") -> float | None:
+    """Dollars of responses of a model at a server; 0.0 for models that run here, None when no price is known. What a
+    token costs may depend on how long the prompt of its own response was."""
     if model == "practice" or model.startswith("local:"):
         return 0.0
-    price = price_of(model)
+    price = price_of(model, server)
     if price is None:
         return None
     return sum(_dollars(price, usage) for usage in responses)
@@ -166,10 +162,10 @@ def _writes(price: Price, unit: float) -> tuple[float, float]:
     return price.write, price.write * CACHE_WRITE_1H / CACHE_WRITE_5M
 
 
-def rates_of(model: str, ttl: str = "5m", prompt: int = 0) -> Rates:
+def rates_of(model: str, ttl: str = "5m", prompt: int = 0, server: str = "") -> Rates:
     """Dollars a token of a prompt of so many tokens, for the economics of the cache; the practice model has the
     rates of LESSON_MODEL, other models that run here and unknown ones have none."""
-    price = price_of(LESSON_MODEL if model == "practice" else model)
+    price = price_of(LESSON_MODEL if model == "practice" else model, server)
     if price is None:
         return Rates()
     large = bool(price.tier) and prompt > price.tier

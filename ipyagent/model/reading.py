@@ -164,8 +164,7 @@ class Reading:
             if block.get("type") == KINDS[kind] or (kind == "input_json_delta" and block.get("type") in CALLS):
                 return key
             if not block.get("type"):
-                block["type"] = KINDS[kind]
-                return key
+                return self._begin(index, {**block, "type": KINDS[kind]})  # in its place: nothing has come into it
         if kind in ("signature_delta", "citations_delta", "compaction_delta"):
             same = [at for at, one in self._blocks.items() if one.get("type") == KINDS[kind]]
             return same[-1] if same and kind == "signature_delta" else None

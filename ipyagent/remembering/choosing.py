@@ -267,7 +267,8 @@ class Choosing:
             raise
         finally:
             usage = usage or meter.usage or Usage()
-            cost = cost_of(small, usage)
+            known = model.known(small)
+            cost = cost_of(small, usage, server=known.server if known is not None else "")
             self._spent(at_most(cost, usage))
             seconds = round(time.monotonic() - began, 3)
             if session is not None:

@@ -436,8 +436,8 @@ class Extracting:
         limits, prefix = session.limits, session.view.count().tokens
         idle = time.time() - history.said_at
         warm = limits.prompt_cache and idle < LIFETIMES[limits.cache_ttl]
-        mine = rates_of(session.info.model, limits.cache_ttl, prefix)
-        theirs = rates_of(small or session.info.model, limits.cache_ttl, text)
+        mine = rates_of(session.info.model, limits.cache_ttl, prefix, session.info.server)
+        theirs = rates_of(small or session.info.model, limits.cache_ttl, text, session.info.server)
         if mine == Rates() or theirs == Rates():
             return prefix * (CACHE_READ if warm else 1.0) + order < text
         again = mine.read if warm else mine.write if limits.prompt_cache else mine.input

@@ -106,6 +106,8 @@ class ModelInfo(msgspec.Struct, frozen=True, kw_only=True):
     """Tools that the server runs by itself: "web_search", "web_fetch"."""
     source: str = ""
     """Where the window's figure comes from, for `%context`."""
+    server: str = ""
+    """The address that was asked: what it says of a name holds there alone."""
 
 
 class Model(Protocol):

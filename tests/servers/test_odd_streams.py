@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 from ipyagent.assembly.listening import Unseen
 from ipyagent.assembly.requests import Options
 from ipyagent.journal.events import Event
-from ipyagent.practice.prompt import Reader
-from ipyagent.practice.refusal import Refused
-from ipyagent.practice.rules import check_parameters
+from ipyagent.practice.server.models import Refused
+from ipyagent.practice.server.prompt import Reader
+from ipyagent.practice.server.rules import check_parameters
 from tests.servers.products import CARD, Answer, Product, Server
 from tests.servers.situations import Room, one_line, room
 

@@ -7,7 +7,6 @@ environment, this before the settings files (`ipyagent.assembly.settings_files`)
 
 from __future__ import annotations
 
-import difflib
 import json
 import os
 from collections.abc import Mapping
@@ -292,7 +291,9 @@ class IPyAgent(Configurable):
         known = [*self.trait_names(), "parent", "config"]
         for name in kwargs:
             if name not in known:
-                close = difflib.get_close_matches(name, known, n=1)
+                from difflib import get_close_matches  # loading needs it not
+
+                close = get_close_matches(name, known, n=1)
                 then = f"did you mean {close[0]}?" if close else "%config IPyAgent lists them"
                 raise SettingError(f"no setting {name!r}; {then}")
         try:

@@ -7,7 +7,7 @@ import importlib
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +23,7 @@ from ipyagent.options import CellOptions, one_line, parse
 if TYPE_CHECKING:
     from ipyagent.agent import Agent
     from ipyagent.assembly.requests import Options, PreparedTurn, TurnResult
+    from ipyagent.kernel.frontend import Frontend
     from ipyagent.ui.door import Door
 
 FULL, SHORT = "ipyagent", "agent"
@@ -48,10 +49,18 @@ class Extension:
         self.names = [FULL]
         self._registered: list[tuple[str, str]] = []
         self._agent: Agent | None = None
-        self._imports: threading.Thread | None = None
+        self._warm_up = WarmUp()
         self._transformer: CellTransformer | None = None
         self._completions: Any = None
         self._runs = Runs(shell)
+        self._followed: tuple[tuple[str, Callable[..., None]], ...] = (
+            ("pre_run_cell", self._warm_up.cell_begins),
+            ("pre_run_cell", keep_logs_apart),
+            ("pre_run_cell", self._runs.note),
+            ("post_run_cell", self._warm_up.cell_ends),
+            ("post_run_cell", self._runs.note_end),
+        )
+        self._front: tuple[tuple[str, str], Frontend] | None = None
         self._asked_by = ("", 0)
         """The notebook cell and the execution that the newest request came from."""
         self.door: Door | None = None
@@ -80,10 +89,9 @@ class Extension:
         self._transformer = CellTransformer(self.shell, self.names, [name for name in LINES if name in own])
         self.shell.input_transformers_cleanup.insert(0, self._transformer)
         self.shell.configurables.append(self.settings)
-        self.shell.events.register("post_run_cell", self._warm_up)
-        self.shell.events.register("pre_run_cell", keep_logs_apart)
-        self.shell.events.register("pre_run_cell", self._runs.note)
-        self.shell.events.register("post_run_cell", self._runs.note_end)
+        self.shell.events.register("post_run_cell", self._loaded)
+        for event, function in self._followed:
+            self.shell.events.register(event, function)
         from ipyagent.completion import Completions
 
         memories = self._memory_names if "memory" in own else None
@@ -114,12 +122,7 @@ class Extension:
             for kind, name in self._registered:
                 steps.callback(self.shell.magics_manager.magics[kind].pop, name, None)
                 steps.callback(vars(self.shell.magics_manager.user_magics).pop, name, None)
-            for event, function in (
-                ("post_run_cell", self._warm_up),  # unloaded in the cell that loaded
-                ("post_run_cell", self._runs.note_end),
-                ("pre_run_cell", keep_logs_apart),
-                ("pre_run_cell", self._runs.note),
-            ):
+            for event, function in (("post_run_cell", self._loaded), *self._followed):  # unloaded where it was loaded
                 if function in events.callbacks[event]:
                     steps.callback(events.unregister, event, function)
             steps.callback(self._completions.unregister)
@@ -136,34 +139,20 @@ class Extension:
         self.shell.register_magic_function(literal(function), kind, name)
         self._registered += [(each, name) for each in (("line", "cell") if kind == "line_cell" else (kind,))]
 
-    def _warm_up(self, result: Any = None) -> None:
-        """After the loading cell: import what the first request needs, on a thread, in silence."""
-        self.shell.events.unregister("post_run_cell", self._warm_up)
-        self._start_imports()
-
-    def _start_imports(self) -> threading.Thread:
-        if self._imports is None:
-            self._imports = threading.Thread(target=_import_heavy, name="ipyagent-warm-up", daemon=True)
-            self._imports.start()
-        return self._imports
-
-    def _imported(self) -> None:
-        """Wait for the imports. Done here they could be hit by an interrupt, which can leave Python's
-        import lock held for ever. In short waits, because a signal that meets another thread ends none."""
-        imports = self._start_imports()
-        while imports.is_alive():
-            imports.join(0.05)
+    def _loaded(self, result: Any = None) -> None:
+        """The loading cell has ended: from here on there is time."""
+        self.shell.events.unregister("post_run_cell", self._loaded)
+        self._warm_up.start()
 
     # ------------------------------------------------------------------ the agent
 
     @property
     def agent_now(self) -> Agent:
         """The agent of this kernel, made on first use for the notebook that runs now."""
-        self._imported()
+        self._warm_up.wait()
         from ipyagent.agent import Agent
-        from ipyagent.kernel.frontend import describe_frontend
 
-        front = describe_frontend(self.shell)
+        front = self.front
         folder = front.notebook.parent if front.notebook is not None else None
         if self._agent is None:
             self._agent = Agent(
@@ -173,6 +162,16 @@ class Extension:
             self._agent.sessions.notebook = front.notebook  # renamed meanwhile
         return self._agent
 
+    @property
+    def front(self) -> Frontend:
+        """What the front-end of the running cell can do: looked at once a cell, because a Jupyter server is asked."""
+        from ipyagent.kernel.frontend import describe_frontend, running_request
+
+        now = (running_request(self.shell), self.settings.panels)
+        if not now[0] or self._front is None or self._front[0] != now:
+            self._front = (now, describe_frontend(self.shell, self.settings.panels))
+        return self._front[1]
+
     # ------------------------------------------------------------------ the magics
 
     def agent(self, line: str, cell: str | None = None) -> None:
@@ -181,7 +180,7 @@ class Extension:
         `%agent help` lists options and commands, `%config IPyAgent` the settings.
         """
         # The blocking form: line magics, and cells where nobody awaits (`%%time`, `%%capture`, scripts).
-        self._imported()
+        self._warm_up.wait()
         if cell is None:
             from ipyagent.commands.agent import run_command
 
@@ -205,7 +204,7 @@ class Extension:
                 line, cell = one_line(line)
             chosen = parse(line)
             with raising_sigint():
-                self._imported()
+                self._warm_up.wait()
             turn = self._prepared(chosen, cell)
             if turn is not None:
                 self._after(await turn.run(), chosen)
@@ -284,13 +283,12 @@ class Extension:
         """A cell that is asked again: say how its old turn is taken back. Nothing is taken back by itself, and the
         second request of one execution (of a loop, say) takes the place of none."""
         from ipyagent.commands.rollback import offer
-        from ipyagent.kernel.frontend import describe_frontend
 
         cell = self._cell_id()
         before, self._asked_by = self._asked_by, (cell, self.shell.execution_count)
         if self._asked_by == before or not cell:
             return
-        if not (chosen.fresh or chosen.fork) and describe_frontend(self.shell).person:
+        if not (chosen.fresh or chosen.fork) and self.front.person:
             agent.notices += filter(None, [offer(agent, cell)])
 
     def _cell_id(self) -> str:
@@ -300,9 +298,7 @@ class Extension:
 
     def _stored(self, agent: Agent, chosen: CellOptions, text: str) -> bool:
         """Show the stored answer of an unchanged cell instead of paying for it again."""
-        from ipyagent.kernel.frontend import describe_frontend
-
-        if chosen.rerun or self.settings.rerun == "always" or not describe_frontend(self.shell).person:
+        if chosen.rerun or self.settings.rerun == "always" or not self.front.person:
             return False
         events = agent.stored_turn(text, self._cell_id())
         if events is None:
@@ -326,16 +322,14 @@ class Extension:
 
     def _after(self, result: TurnResult, chosen: CellOptions) -> None:
         """Show a quiet turn's answer; raise when whoever runs the notebook must not go on."""
-        from ipyagent.kernel.frontend import describe_frontend
-
         if chosen.quiet and result.text:
             from ipyagent.ui.escape import plain
             from ipyagent.ui.markdown import harmless
 
             self.shell.display_pub.publish({"text/markdown": harmless(result.text), "text/plain": plain(result.text)})
         self._show_notices(self.agent_now)
-        if result.status == "failed" or (result.status == "refused" and not describe_frontend(self.shell).can_input):
-            shown = describe_frontend(self.shell).person and not chosen.quiet
+        if result.status == "failed" or (result.status == "refused" and not self.front.can_input):
+            shown = self.front.person and not chosen.quiet
             raise TurnFailed("the agent's turn failed, see above" if shown else result.message)
 
 
@@ -371,16 +365,65 @@ def _options(chosen: CellOptions) -> Options:
     )
 
 
-def _import_heavy() -> None:
-    """What the first request will import; a failure shows itself there, with its reason."""
-    for name in (
-        "anthropic", "pydantic", "ipyagent.agent", "ipyagent.ui.panel", "anywidget", "ipyagent.ui.static",
-        "ipyagent.commands.agent", "ipyagent.commands.context",
-    ):  # fmt: skip
-        try:
-            importlib.import_module(name)
-        except Exception:  # noqa: BLE001 - whatever a broken package raises: this thread must say nothing
-            return
+_AHEAD = (
+    "anthropic", "ipyagent.loop.session", "ipyagent.assembly.workbench", "ipyagent.agent", "ipywidgets", "anywidget",
+    "httpcore2", "anyio._backends._asyncio", "opentelemetry.propagate", "markdown_it", "ipyagent.ui.static",
+    "ipyagent.commands.agent", "ipyagent.commands.context", "ipyagent.commands.surface", "ipyagent.commands.cells",
+    "ipyagent.commands.rollback", "ipyagent.remembering.taking_back", "ipyagent.ui.panel:panel_class",
+    "ipyagent.kernel.previews:families", "ipyagent.loop.layers:known_layers", "ipyagent.model.client:certificates",
+    "ipyagent.assembly.prompt:render_own",
+)  # fmt: skip
+"""What the first request needs, the longest first: modules, and functions of them whose value is kept there."""
+_TURN = 1.0
+"""Seconds that each of them lets a cell of the user's go first."""
+
+
+class WarmUp:
+    """Has ready what the first request needs, on a thread, in silence. Python runs one thread at a time, so a cell of
+    the user's goes first: one that runs for long sees one piece a second, and none has to wait for the others."""
+
+    def __init__(self, names: Sequence[str] = _AHEAD, *, turn: float = _TURN) -> None:
+        self._names, self._turn = names, turn
+        self._thread: threading.Thread | None = None
+        self._free = threading.Event()
+        self._wanted = False
+
+    def start(self) -> threading.Thread:
+        """The thread, begun with the first call."""
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="ipyagent-warm-up", daemon=True)
+            self._thread.start()
+        return self._thread
+
+    def wait(self) -> None:
+        """Wait for what is left, which goes first now. Done here the imports could be hit by an interrupt, which can
+        leave Python's import lock held for ever. In short waits, because a signal that meets another thread ends none.
+        """
+        self._wanted = True
+        self._free.set()
+        thread = self.start()
+        while thread.is_alive():
+            thread.join(0.05)
+
+    def cell_begins(self, info: Any = None) -> None:
+        """A cell runs (`pre_run_cell`)."""
+        if not self._wanted:
+            self._free.clear()
+
+    def cell_ends(self, result: Any = None) -> None:
+        """It has ended (`post_run_cell`)."""
+        self._free.set()
+
+    def _run(self) -> None:
+        for name in self._names:
+            self._free.wait(self._turn)  # between imports, where this thread holds no lock that a cell could need
+            module, _, function = name.partition(":")
+            try:
+                found = importlib.import_module(module)
+                if function:
+                    getattr(found, function)()
+            except Exception:  # noqa: BLE001 - of a broken package: the first request shows it, with its reason
+                continue
 
 
 def load(shell: Any) -> None:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterator
-
-import msgspec
+from typing import Any, NamedTuple
 
 from ipyagent.errors import UsageError
 
@@ -20,7 +18,7 @@ USAGE = (
 )
 
 
-class CellOptions(msgspec.Struct, frozen=True, kw_only=True):
+class CellOptions(NamedTuple):
     """What stands on the `%%agent` line; empty means the setting. `fresh`: without history, not
     kept. `fork`: with history, not kept. `quiet`: only the answer. `rerun`: even if unchanged."""
 
@@ -36,7 +34,9 @@ class CellOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 def nearest(word: str, known: tuple[str, ...] | list[str], cutoff: float = 0.5) -> str:
     """" did you mean …" for a word that is not known, "" when nothing is near."""
-    close = difflib.get_close_matches(word, known, n=1, cutoff=cutoff)
+    from difflib import get_close_matches  # loading needs it not
+
+    close = get_close_matches(word, known, n=1, cutoff=cutoff)
     return f"; did you mean {close[0]}?" if close else ""
 
 
@@ -57,7 +57,7 @@ def one_line(line: str) -> tuple[str, str]:
 
 def parse(line: str) -> CellOptions:
     """The options of a line. Words are split at spaces, quotes mean nothing. Raises UsageError."""
-    found: dict[str, str | int | bool] = {}
+    found: dict[str, Any] = {}
     words = iter(line.split())
     for word in words:
         name, equals, value = word.partition("=")
@@ -72,7 +72,7 @@ def parse(line: str) -> CellOptions:
             raise UsageError(f"%%agent takes options only on its first line, not {word!r}; the request goes below it")
     if found.get("fresh") and found.get("fork"):
         raise UsageError("--fresh and --fork exclude each other: without history, or with a copy of it")
-    return msgspec.convert(found, CellOptions)
+    return CellOptions(**found)
 
 
 def _next(name: str, words: Iterator[str]) -> str:

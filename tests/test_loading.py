@@ -9,8 +9,12 @@ import os
 import re
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 from kernels import ROOT
@@ -19,6 +23,7 @@ from rooms import Room, room
 import ipyagent
 from ipyagent.config import IPyAgent
 from ipyagent.errors import SettingError
+from ipyagent.magics import WarmUp
 from ipyagent.practice.server import PracticeServer
 
 HEAVY = (
@@ -81,7 +86,16 @@ def used(kernel: Room) -> Iterator[Room]:
     )
 
 
-WARM = "import threading\nfor t in threading.enumerate():\n    if t.name == 'ipyagent-warm-up': t.join(20)"
+def warmed_up(place: Room) -> str:
+    """Wait between cells, for a cell goes before it; what was printed meanwhile."""
+    printed = ""
+    for _ in range(300):
+        alive = place.ok("import threading; any(t.name == 'ipyagent-warm-up' for t in threading.enumerate())")
+        printed += alive.streams
+        if alive.data == [{"text/plain": "False"}]:
+            return printed
+        time.sleep(0.2)
+    raise AssertionError("the warm-up does not end")
 
 
 def test_loading_is_silent_light_and_leaves_no_trace_and_warms_up_after_the_cell(place: Room) -> None:
@@ -98,7 +112,7 @@ def test_loading_is_silent_light_and_leaves_no_trace_and_warms_up_after_the_cell
     assert place.kernel.eval("_seen") == []
     assert place.kernel.eval("_heavy") == []
     assert place.kernel.eval("_warm") == []
-    assert place.ok(WARM).streams == ""
+    assert warmed_up(place) == ""
     assert place.kernel.eval("'anthropic' in sys.modules and 'ipyagent.agent' in sys.modules") is True
     assert list(place.folder.iterdir()) == []
     assert not place.home.exists()
@@ -107,13 +121,67 @@ def test_loading_is_silent_light_and_leaves_no_trace_and_warms_up_after_the_cell
     assert place.server.log == []
 
 
+def test_the_first_cell_imports_nothing_any_more(place: Room) -> None:
+    place.ok("import sys")
+    place.ok("%load_ext ipyagent")
+    assert warmed_up(place) == ""
+    place.ok("_before = set(sys.modules)")
+    place.asks("hello", headless=False)
+    assert place.kernel.eval("sorted(set(sys.modules) - _before)") == []
+
+
+def test_a_cell_of_the_users_goes_before_what_is_made_ready_and_a_request_before_it() -> None:
+    made: list[str] = []
+    first, second = ModuleType("ipyagent_ready_first"), ModuleType("ipyagent_ready_second")
+    first.make, second.make = lambda: made.append("first"), lambda: made.append("second")  # type: ignore[attr-defined]
+    sys.modules |= {each.__name__: each for each in (first, second)}
+    warm_up = WarmUp(("no_such_module_at_all", "ipyagent_ready_first:make", "ipyagent_ready_second:make"), turn=60.0)
+    try:
+        warm_up.cell_begins()
+        thread = warm_up.start()
+        thread.join(0.3)
+        assert made == []
+        warm_up.wait()  # the cell that runs wants it
+    finally:
+        del sys.modules[first.__name__], sys.modules[second.__name__]
+    assert (made, thread.is_alive()) == (["first", "second"], False)
+
+
+def test_the_jupyter_server_is_asked_once_a_cell(tmp_path: Path) -> None:
+    asked: list[str] = []
+
+    class Server(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked.append(self.path)
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(b"[]")
+
+        def log_message(self, *given: object) -> None:
+            """Nothing."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Server) as server, PracticeServer() as model:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        facts = {"url": f"http://127.0.0.1:{server.server_port}/", "token": "t", "root_dir": str(tmp_path)}
+        run = tmp_path / "run"
+        run.mkdir()
+        (run / "jpserver-1.json").write_text(json.dumps(facts))
+        with room(tmp_path, server=model, JUPYTER_RUNTIME_DIR=str(run)) as place:
+            place.ok("get_ipython().kernel.config.IPKernelApp.connection_file = '/nowhere/kernel-abc-1.json'")
+            place.ok("%load_ext ipyagent")
+            place.asks("hello", headless=False)
+            assert len(asked) == 1
+            place.asks("hello again", headless=False)
+            assert len(asked) == 2
+        server.shutdown()
+
+
 @pytest.mark.parametrize("broken", ["raise RuntimeError('boom')", "def ("])
 def test_a_broken_package_is_silent_at_load_and_told_at_the_first_request(place: Room, broken: str) -> None:
     (place.folder / "anthropic.py").write_text(broken)
     place.ok("import sys; sys.path.insert(0, '')")
     loaded = place.ok("%load_ext ipyagent")
-    later = place.ok(WARM)
-    assert (loaded.streams.count("\n"), later.streams) == (1, "")
+    assert (loaded.streams.count("\n"), warmed_up(place)) == (1, "")
     assert place.run("%%agent\nhello").reply["status"] == "error"
     assert place.ok("1 + 1").data == [{"text/plain": "2"}]
 

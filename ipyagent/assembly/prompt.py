@@ -11,6 +11,7 @@ from ipyagent.journal.protocols import Tool
 from ipyagent.journal.tokens import estimate_blocks
 from ipyagent.loop.redacting import values_without, without_secrets
 from ipyagent.redaction import Redactor
+from ipyagent.tools.catalogue import builtin_tools
 
 _AS_IT_IS = Redactor(lambda: False)
 
@@ -38,6 +39,11 @@ def render(
     return PromptRendered(
         system=system, tools=described, tokens=tool_tokens + estimate_blocks(system), tool_tokens=tool_tokens
     )
+
+
+def render_own() -> PromptRendered:
+    """The same for our own tools alone; their descriptions and schemas are kept from then on."""
+    return render(builtin_tools())
 
 
 def schema_of(tool: Tool, redact: Redactor) -> dict[str, Any]:

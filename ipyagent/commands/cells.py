@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ipyagent.commands.work_cells import as_script, work_cells
 from ipyagent.errors import UsageError
-from ipyagent.kernel.frontend import describe_frontend, running_cell
+from ipyagent.kernel.frontend import running_cell
 from ipyagent.kernel.notebook import Notebook
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ def run_cells(extension: Extension, rest: str) -> str:
         raise UsageError("the agent has run no code in this session that ended without an error: ask it for some first")
     if rest:
         return _into_file(cells, extension.agent_now.folder / Path(rest).expanduser())
-    front = describe_frontend(extension.shell)
+    front = extension.front
     if front.kind == "kernel" and front.person and running_cell(extension.shell):
         return _below(extension, cells, running_cell(extension.shell))
     if front.kind == "terminal" or front.person:

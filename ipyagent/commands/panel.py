@@ -28,10 +28,7 @@ def run_panel(extension: Extension, line: str) -> str:
 
 def is_live(extension: Extension) -> bool:
     """Whether a board can be opened now: somebody sees widgets, and no turn's code asks for it."""
-    from ipyagent.kernel.frontend import describe_frontend
-
-    front = describe_frontend(extension.shell, extension.settings.panels)
-    return front.live_widgets and not extension.agent_now.busy
+    return extension.front.live_widgets and not extension.agent_now.busy
 
 
 def _told(extension: Extension, only: str) -> str:

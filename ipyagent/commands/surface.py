@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from ipyagent.assembly.listening import Unseen
 from ipyagent.kernel.comms import route_clicks
-from ipyagent.kernel.frontend import describe_frontend
 
 if TYPE_CHECKING:
     from ipyagent.journal.events import PermissionAsked
@@ -32,7 +31,7 @@ class Quiet(Unseen):
 def surface_of(extension: Extension, cell: str, *, quiet: bool) -> Surface:
     """The surface for a turn of the cell with this id ("": not known); `quiet`: only its answer is shown, later."""
     shell, agent = extension.shell, extension.agent_now
-    front = describe_frontend(shell, extension.settings.panels)
+    front = extension.front
     if quiet:
         return Quiet(agent.ask_line) if front.can_input else Unseen()
     if front.kind == "terminal":

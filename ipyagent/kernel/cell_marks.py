@@ -14,8 +14,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ipyagent.kernel.failures import last_line
-
 HIDE, PIN = "agent-hide", "agent-pin"
 HIDDEN = "[hidden by its author: agent-hide]"
 """What the model reads in the place of a hidden cell, or of what it gave."""
@@ -75,6 +73,8 @@ class Runs:
         error = getattr(result, "error_before_exec", None) or getattr(result, "error_in_exec", None)
         if error is None or manager is None or not getattr(getattr(result, "info", None), "store_history", False):
             return
+        from ipyagent.kernel.failures import last_line  # loading needs it not
+
         self.errors[len(manager.input_hist_raw) - 1] = last_line(error)
         while len(self.errors) > MOST_ERRORS:
             del self.errors[min(self.errors)]

@@ -69,6 +69,13 @@ def running_cell(shell: Any) -> str:
     return cell if isinstance(cell, str) else ""
 
 
+def running_request(shell: Any) -> str:
+    """The id of the front-end's message that is worked on now, another one for each cell; "" where there is none."""
+    header = _parent(getattr(shell, "kernel", None)).get("header")
+    ident = header.get("msg_id") if isinstance(header, dict) else None
+    return ident if isinstance(ident, str) else ""
+
+
 def own_notebook(shell: Any) -> Path | None:
     """The notebook that this shell's kernel serves; None when nobody tells."""
     kernel = getattr(shell, "kernel", None)

@@ -12,6 +12,7 @@ import os
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import aclosing, asynccontextmanager
+from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
@@ -48,9 +49,14 @@ from ipyagent.model.server_tools import is_declared, version_of
 from ipyagent.redaction import without_keys
 
 if TYPE_CHECKING:
+    import ssl
+
     import anthropic
 
 T = TypeVar("T")
+
+CERTIFICATES = ("SSL_CERT_FILE", "SSL_CERT_DIR")
+"""Environment variables in which the user names certificates."""
 
 ANSWER = 1.5
 """Seconds that a turn's beginning waits for what a server says of its model."""
@@ -472,9 +478,9 @@ def _make_client(endpoint: Endpoint) -> anthropic.AsyncAnthropic:
         return made  # type: ignore[no-any-return] # the clouds' clients have the same methods
     if endpoint.base_url:
         common["base_url"] = base_of(endpoint.base_url)
-    if near:
-        # a proxy of the environment is for the world outside, it could not reach this machine
-        common["http_client"] = anthropic.DefaultAsyncHttpxClient(trust_env=False)
+    # a proxy of the environment is for the world outside, it could not reach this machine
+    verify = certificates() if near or not any(map(os.environ.get, CERTIFICATES)) else True
+    common["http_client"] = anthropic.DefaultAsyncHttpxClient(trust_env=not near, verify=verify)
     key = endpoint.api_key
     if not key and not any(os.environ.get(f"ANTHROPIC_{name}") for name in ("API_KEY", "AUTH_TOKEN")):
         key = keyring_key() or ("none" if endpoint.base_url or os.environ.get("ANTHROPIC_BASE_URL") else "")
@@ -488,6 +494,15 @@ def _make_client(endpoint: Endpoint) -> anthropic.AsyncAnthropic:
     except (anthropic.AnthropicError, ValueError, OSError) as problem:
         text = " ".join(without_keys(str(problem), key).split())
         raise NoCredentials(f"the stored credentials cannot be used ({text}), nor is ANTHROPIC_API_KEY set") from None
+
+
+@cache
+def certificates() -> ssl.SSLContext:
+    """The system's certificates, whatever the environment names: reading them takes longer than all else about a
+    client."""
+    import httpx2
+
+    return httpx2.create_ssl_context(trust_env=False)
 
 
 def _words(problem: Any) -> str:

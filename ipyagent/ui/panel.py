@@ -53,7 +53,8 @@ gets the content of a custom message, or the comm's data around it); returns wha
 
 
 @cache
-def _panel_class() -> Any:
+def panel_class() -> Any:
+    """The widget's class."""
     import anywidget
     import traitlets
 
@@ -146,7 +147,7 @@ class PanelSurface:
     def _appear(self, part: _Part) -> None:
         from IPython.display import display
 
-        part.widget = _panel_class()(snapshot=partial(self._snapshot, part))
+        part.widget = panel_class()(snapshot=partial(self._snapshot, part))
         click = partial(self.click, part=part)
         part.widget.on_msg(lambda _widget, content, _buffers: click(content))
         if self._route is not None and part.widget.comm is not None:

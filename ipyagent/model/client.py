@@ -478,16 +478,16 @@ def _make_client(endpoint: Endpoint) -> anthropic.AsyncAnthropic:
         return made  # type: ignore[no-any-return] # the clouds' clients have the same methods
     if endpoint.base_url:
         common["base_url"] = base_of(endpoint.base_url)
-    # a proxy of the environment is for the world outside, it could not reach this machine
-    verify = certificates() if near or not any(map(os.environ.get, CERTIFICATES)) else True
-    common["http_client"] = anthropic.DefaultAsyncHttpxClient(trust_env=not near, verify=verify)
     key = endpoint.api_key
     if not key and not any(os.environ.get(f"ANTHROPIC_{name}") for name in ("API_KEY", "AUTH_TOKEN")):
         key = keyring_key() or ("none" if endpoint.base_url or os.environ.get("ANTHROPIC_BASE_URL") else "")
     if key:
         common["api_key"] = key
+    verify = True if not near and any(map(os.environ.get, CERTIFICATES)) else certificates()
     try:
-        return anthropic.AsyncAnthropic(**common)
+        # a proxy of the environment is for the world outside, it could not reach this machine
+        client = anthropic.DefaultAsyncHttpxClient(trust_env=not near, verify=verify)
+        return anthropic.AsyncAnthropic(http_client=client, **common)
     except httpx2.InvalidURL as problem:
         address = without_keys(common.get("base_url") or os.environ.get("ANTHROPIC_BASE_URL", ""), key)
         raise SettingError(f"{address!r} is no address of a server ({problem}): check ANTHROPIC_BASE_URL") from None

@@ -14,7 +14,7 @@ from typing import Any
 
 from ipyagent.context.archive import left_ranges
 from ipyagent.context.boundary import newest_picture, room_to_say, said_in
-from ipyagent.context.notes_file import NOTES, Desk, Notes, read_notes
+from ipyagent.context.notes_file import NOTES, STANDS, Desk, Notes, read_notes
 from ipyagent.context.policy import LOW_SHARE
 from ipyagent.context.ranges import Range
 from ipyagent.context.store_results import text_of
@@ -42,6 +42,7 @@ BESIDE = (
     "<notes>\n{notes}\n</notes>"
 )
 STANDING = (HEAD.partition("{")[0], BESIDE.partition("{")[0])
+ABOVE = "(A line “[as above: …]” stands for those lines of the notes further up, also in what you write.)"
 BESIDE_TOKENS = 60
 """Estimated tokens of the words around them."""
 OPEN = " Go on from here without asking."
@@ -78,7 +79,8 @@ class NotesLayer:
             return ()
         before = read_notes(path)
         old = _template(now).found_in(before or "")
-        desk = Desk(old, _spellings(path), section_tokens=_limit(now, "notes_section_tokens"))
+        above = old.found_in(_standing(block for _, block, _ in placed))
+        desk = Desk(old, _spellings(path), section_tokens=_limit(now, "notes_section_tokens"), above=above)
         upto = max(source for _, _, source in placed)
         forked = await now.fork(
             ForkOrder(
@@ -213,7 +215,7 @@ def _directive(now: Situation, desk: Desk, path: Path) -> str:
         long += f"\n- All notes together are {size:,} tokens, over the {total:,} allowed: shorten them."
     values = {
         "path": _spellings(path)[0],
-        "notes": str(desk.notes).strip(),
+        "notes": (f"{ABOVE}\n\n" if STANDS.partition(":")[0] in (shown := desk.shown) else "") + shown.strip(),
         "section_tokens": f"{limit:,}",
         "tokens": f"{total:,}",
         "long": long,
@@ -243,6 +245,12 @@ def notes_before(blocks: Iterable[Block]) -> int:
     """Estimated tokens of the notes that an earlier compaction has put among these blocks."""
     texts = (str(block.get("text", "")) for block in blocks)
     return sum(estimate_text(text) for text in texts if text.startswith(STANDING))
+
+
+def _standing(blocks: Iterable[Block]) -> str:
+    """The notes that an earlier compaction has put among these blocks, the newest; "" for none."""
+    texts = [text for block in blocks if (text := str(block.get("text", ""))).startswith(STANDING)]
+    return texts[-1].partition("<notes>\n")[2].rpartition("\n</notes>")[0] if texts else ""
 
 
 def notes_beside(now: Situation, gone: Range, most: int) -> list[Block]:

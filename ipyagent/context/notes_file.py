@@ -7,7 +7,7 @@ the text under them is taken.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,6 +22,11 @@ EDITORS = ("edit_file", "write_file")
 CUT = "[… cut: the section is full]"
 NEARLY = 0.9
 """A section this full, as a share of its limit, is pointed out."""
+STANDS = "[as above: {name}, lines {first}-{last}]"
+"""A line in place of lines that stand in notes further up in the same prompt."""
+LEAST_STANDING = 40
+"""Estimated tokens of lines that are worth that line."""
+_STANDS = re.compile(r"\[as above: (.+), lines (\d{1,9})-(\d{1,9})\]")
 _ITALIC = re.compile(r"\s*([_*])\S.*\1\s*")
 _FENCE = re.compile(r"\s*(```|~~~)")
 
@@ -67,6 +72,31 @@ class Notes(NamedTuple):
     def empty(self) -> bool:
         """Whether nothing was noted."""
         return not any(section.text for section in self.sections)
+
+    def shown(self, above: Notes) -> str:
+        """The notes as a model is told them that reads the notes `above` in the same prompt: lines that stand there
+        are named, and what belongs into a section is said where nothing stands."""
+        parts = []
+        for section, before in zip(self.sections, above.sections, strict=True):
+            name = section.heading.removeprefix("# ")
+            text = "\n".join(_named(name, section.text.splitlines(), before.text.splitlines()))
+            parts.append("\n".join(filter(None, (section.heading, text or section.about))))
+        return "\n\n".join(parts) + "\n"
+
+    def unfolded(self, text: str) -> str:
+        """A text with the lines of these notes in place of those that name them. Raises ToolFailure for lines that
+        are not there."""
+        under = {section.heading.removeprefix("# "): section.text.splitlines() for section in self.sections}
+
+        def lines(line: str) -> list[str]:
+            if not (found := _STANDS.fullmatch(line.strip())):
+                return [line]
+            named = under.get(found[1], [])[int(found[2]) - 1 : int(found[3])] if int(found[2]) else []
+            if not named or len(named) <= int(found[3]) - int(found[2]):
+                raise ToolFailure(f"No such lines stand above: {line.strip()} Write them out. Nothing was changed.")
+            return named
+
+        return "\n".join(each for line in text.split("\n") for each in lines(line))
 
     def found_in(self, text: str) -> Notes:
         """The same headings with what stands under them in a file, however it came to be."""
@@ -133,16 +163,23 @@ class Notes(NamedTuple):
 class Desk:
     """The one file that a fork may write, as it sees it; nothing is on the disk before the end.
 
-    `paths` are the spellings under which the file may be named.
+    `paths` are the spellings under which the file may be named, `above` the notes that the fork's prompt holds
+    already.
     """
 
-    def __init__(self, notes: Notes, paths: tuple[str, ...], *, section_tokens: int) -> None:
+    def __init__(self, notes: Notes, paths: tuple[str, ...], *, section_tokens: int, above: Notes | None = None) -> None:
         self.notes = notes
+        self._above = above or notes.found_in("")
         self.edits = 0
         """Edits that were taken."""
         self._paths = paths
         self._section_tokens = section_tokens
         self._refused = False
+
+    @property
+    def shown(self) -> str:
+        """The notes as the fork is told them."""
+        return self.notes.shown(self._above)
 
     def permit(self, name: str, given: dict[str, Any]) -> str:
         """Why a call may not run; "" when it may."""
@@ -175,11 +212,15 @@ class Desk:
         return [(name, size) for name, size in self.notes.full(self._section_tokens) if size > self._section_tokens]
 
     def _written(self, given: dict[str, Any]) -> str:
-        return str(given["content"])
+        return self._above.unfolded(str(given["content"]))
 
     def _edited(self, given: dict[str, Any]) -> str:
-        text, old, new = str(self.notes), str(given["old"]), str(given["new"])
+        old, new = (self._above.unfolded(str(given[part])) for part in ("old", "new"))
+        text = self.notes.shown(self.notes.found_in(""))  # without the lines that a filled section was not shown with
         count = text.count(old) if old else 0
+        if not count:
+            text = str(self.notes)
+            count = text.count(old) if old else 0
         if count == 0:
             raise ToolFailure("`old` is not in the notes as they are now; they say:\n" + text)
         if count > 1 and not given.get("replace_all"):
@@ -196,6 +237,25 @@ def read_notes(path: Path) -> str | None:
         return None
     except OSError as problem:
         raise AgentError(f"cannot read {path} ({problem.strerror or problem}): fix its permissions") from None
+
+
+def _named(name: str, lines: Sequence[str], above: Sequence[str]) -> Iterator[str]:
+    """The lines of a section; runs of them that stand `above`, as the line that names them."""
+    places: dict[str, int] = {}
+    for place, line in enumerate(above):
+        places.setdefault(line, place)
+    at = 0
+    while at < len(lines):
+        first = places.get(lines[at], len(above))
+        count = 0
+        while at + count < len(lines) and lines[at + count : at + count + 1] == above[first + count : first + count + 1]:
+            count += 1
+        run = lines[at : at + max(1, count)]
+        at += len(run)
+        if count and estimate_text("\n".join(run)) >= LEAST_STANDING:
+            yield STANDS.format(name=name, first=first + 1, last=first + count)
+        else:
+            yield from run
 
 
 def _headings(text: str) -> Iterator[str]:

@@ -202,7 +202,9 @@ class _Script:
                 current = under[line]
             else:
                 current.append(line)
-        if all(line in asked[2] for lines in under.values() for line in lines):
+        blocks = [block for message in body["messages"] for block in message["content"]]  # older notes are but named
+        shown = asked[2] + "".join(said for block in blocks if "<notes>" in (said := str(block.get("text", ""))))
+        if all(line in shown for lines in under.values() for line in lines):
             return text("The notes say it all.")
         content = "\n\n".join("\n".join([heading, *lines]) for heading, lines in under.items())
         return calls([(WRITER, {"path": asked[1], "content": content})])

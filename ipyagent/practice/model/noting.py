@@ -20,6 +20,7 @@ from .digest import Material, cut, gist, material, result_line, squeezed, tellin
 
 _NOTES: Final = re.compile(r"<notes>\n(.*)\n</notes>", re.S)
 _LIMIT: Final = re.compile(r"At most ([\d,]+) tokens a section and ([\d,]+) in all")
+_STANDS: Final = re.compile(r"^\[as above: (.+), lines (\d+)-(\d+)\]$", re.M)
 _SECTION: Final = re.compile(r"^(# [^\n]+)\n(?:([_*]\S[^\n]*[_*])(?:\n|\Z))?(.*?)(?=^# |\Z)", re.M | re.S)
 _MOST: Final = 800
 """Tokens of a section, when the directive names no limit."""
@@ -44,7 +45,7 @@ def noted(body: Mapping[str, Any]) -> Reply:
     if asked is None or at < len(messages) - 1:
         return text("The notes are up to date.")
     path, words = asked
-    notes = shown[1] if (shown := _NOTES.search(words)) else ""
+    notes = _whole(shown[1], messages) if (shown := _NOTES.search(words)) else ""
     found = _news(material(body), notes)
     said = _LIMIT.search(words)
     section, whole = (int(number.replace(",", "")) for number in said.groups()) if said else (_MOST, 10 * _MOST)
@@ -61,6 +62,16 @@ def noted(body: Mapping[str, Any]) -> Reply:
     if not edits:
         return text("There is nothing new to note.")
     return calls(edits, say=None)
+
+
+def _whole(notes: str, messages: Sequence[Mapping[str, Any]]) -> str:
+    """The notes with the lines in them that stand further up and are only named."""
+    if not _STANDS.search(notes):
+        return notes
+    told = [str(block.get("text", "")) for message in messages for block in message["content"]]
+    above = next((found for each in reversed(told) if (found := boundaries.earlier(each)) and "# " in found), "")
+    under = {heading[2:]: text.strip("\n").split("\n") for heading, _, text in _SECTION.findall(above)}
+    return _STANDS.sub(lambda at: "\n".join(under.get(at[1], [])[int(at[2]) - 1 : int(at[3])]), notes)
 
 
 def _lines(heading: str, found: Material) -> list[str]:

@@ -167,7 +167,9 @@ class Desk:
     already.
     """
 
-    def __init__(self, notes: Notes, paths: tuple[str, ...], *, section_tokens: int, above: Notes | None = None) -> None:
+    def __init__(
+        self, notes: Notes, paths: tuple[str, ...], *, section_tokens: int, above: Notes | None = None
+    ) -> None:
         self.notes = notes
         self._above = above or notes.found_in("")
         self.edits = 0
@@ -247,9 +249,8 @@ def _named(name: str, lines: Sequence[str], above: Sequence[str]) -> Iterator[st
     at = 0
     while at < len(lines):
         first = places.get(lines[at], len(above))
-        count = 0
-        while at + count < len(lines) and lines[at + count : at + count + 1] == above[first + count : first + count + 1]:
-            count += 1
+        most = min(len(lines) - at, len(above) - first)
+        count = next((n for n in range(most) if lines[at + n] != above[first + n]), most)
         run = lines[at : at + max(1, count)]
         at += len(run)
         if count and estimate_text("\n".join(run)) >= LEAST_STANDING:

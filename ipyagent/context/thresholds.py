@@ -14,8 +14,9 @@ REFERENCE_WINDOW = 200_000
 """The window that the settings' absolute numbers were chosen for."""
 
 
-RESULT_SHARE = 0.5
-"""Characters (of prose) of one tool result for each token of the window, at most: about a sixth of the window."""
+RESULT_SHARE = 0.4
+"""Characters (of prose) of one tool result for each token of the window, at most: about a seventh of the window. What
+is larger is mostly printed for the user's eyes, and is read again with every request until it is cleared."""
 MESSAGE_SHARE = 1.0
 """Characters (of prose) of all results of one message for each token of the window, at most: about a third of it."""
 LEAST_CHARS = 200

@@ -7,7 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import pytest
+from hypothesis import strategies as st
 from notes_room import LOG, STATE, NotesRoom, directive_in, notes_room, noting, path_in, words
 
 from ipyagent.commands.context import summary
@@ -118,6 +120,37 @@ def test_the_desk_takes_edits_of_the_one_file_only(template: Notes) -> None:
     assert "Worklog" in long.blocks[0]["text"]
     assert not desk.enough()
     assert desk.edits == 2
+
+
+@hypothesis.settings(max_examples=60, deadline=None)
+@hypothesis.given(st.lists(st.integers(0, 11), max_size=14), st.lists(st.integers(0, 11), max_size=14))
+def test_notes_shown_beside_older_ones_come_back_whole_however_they_differ(now: list[int], before: list[int]) -> None:
+    empty = Notes.template(_ours("notes_template.md"))
+    older, newer = (
+        empty.revised("\n".join([*empty.sections[0][:2], *(f"{one} {words(one, 70)}" for one in lines), *rest]))
+        for lines, rest in ((each, [str(empty).split("\n\n", 1)[1]]) for each in (before, now))
+    )
+    desk = Desk(newer, ("notes.md",), section_tokens=2_000, above=older)
+    assert older.unfolded(desk.shown).count("\n") <= str(newer).count("\n")
+    desk.answer("write_file", {"path": "notes.md", "content": desk.shown})
+    assert desk.notes == newer
+    if now and now == before:
+        assert words(now[0], 70) not in desk.shown
+
+
+def test_lines_that_are_named_must_stand_above(template: Notes) -> None:
+    older = template.found_in(f"# Worklog\n{words(1, 60)}\n{words(2, 60)}\n{words(3, 60)}")
+    desk = Desk(older, ("notes.md",), section_tokens=2_000, above=older)
+    assert "[as above: Worklog, lines 1-3]" in desk.shown
+    for wrong in ("Worklog, lines 1-4", "Worklog, lines 0-3", "Work, lines 1-3"):
+        content = desk.shown.replace("Worklog, lines 1-3", wrong)
+        with pytest.raises(ToolFailure, match="No such lines"):
+            desk.answer("write_file", {"path": "notes.md", "content": content})
+    end = older.sections[-1].text.split("\n")[-1]
+    desk.answer("edit_file", {"path": "notes.md", "old": end, "new": f"{end}\nmore"})
+    old = "# Worklog\n[as above: Worklog, lines 1-3]"
+    desk.answer("edit_file", {"path": "notes.md", "old": old, "new": "# Worklog\n1"})
+    assert desk.notes.sections[-1].text == "1\nmore"
 
 
 def test_values_are_put_in_once() -> None:

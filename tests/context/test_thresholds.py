@@ -113,4 +113,4 @@ def test_notes_and_what_is_kept_behind_them_leave_half_of_the_window(window: int
 
 def test_a_large_result_has_the_tokens_of_its_size_in_prose() -> None:
     assert result_tokens(25_000, 200_000) == 8_620
-    assert result_tokens(25_000, 32_000) == 5_517
+    assert result_tokens(25_000, 32_000) == 4_413

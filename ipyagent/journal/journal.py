@@ -48,8 +48,11 @@ class Journal:
     it on disk (not yet synced) when it returns.
     """
 
-    def __init__(self, folder: Path, session: str, *, last: int, lock: Lock | None) -> None:
+    def __init__(
+        self, folder: Path, session: str, *, last: int, lock: Lock | None, clock: Callable[[], float] = time.time
+    ) -> None:
         self.folder = folder
+        self._clock = clock
         self.path = folder / TRANSCRIPT
         self.session = session
         self._last = last
@@ -68,16 +71,16 @@ class Journal:
         return self._last
 
     @classmethod
-    def create(cls, sessions: Path, started: SessionStarted) -> Journal:
-        """A new session in `sessions/<id>/` with `started` as its first event."""
-        return cls._begin(sessions / started.session, started)
+    def create(cls, sessions: Path, started: SessionStarted, *, clock: Callable[[], float] = time.time) -> Journal:
+        """A new session in `sessions/<id>/` with `started` as its first event; `clock` gives the events' time."""
+        return cls._begin(sessions / started.session, started, clock)
 
     @classmethod
-    def _begin(cls, folder: Path, started: SessionStarted) -> Journal:
+    def _begin(cls, folder: Path, started: SessionStarted, clock: Callable[[], float] = time.time) -> Journal:
         try:
             with spot(folder, make=True) as (leaf, at):
                 os.mkdir(leaf, 0o700, dir_fd=at)
-            journal = cls(folder, started.session, last=0, lock=_lock(folder))
+            journal = cls(folder, started.session, last=0, lock=_lock(folder), clock=clock)
         except OSError as problem:
             raise JournalError(
                 f"cannot write in {folder} ({problem.strerror or problem}): fix its permissions"
@@ -184,7 +187,7 @@ class Journal:
         the transcript is then as it was before.
         """
         self._settle()
-        at = event.at or time.time()
+        at = event.at or self._clock()
         event = msgspec.structs.replace(event, id=self._last + 1, parent=self._last, at=at)
         line, event = encode(event)
         self._write(line, 1)

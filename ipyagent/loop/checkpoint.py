@@ -13,6 +13,7 @@ import pickle
 import secrets
 import shutil
 import sys
+import time
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -56,8 +57,8 @@ _OTHERS = {
 class Replayed:
     """A session's state after some of its events; `apply` adds one more."""
 
-    def __init__(self, *, damaged: bool = False) -> None:
-        self.view, self.history, self.watch = View(), History(), CacheWatch()
+    def __init__(self, *, damaged: bool = False, clock: Callable[[], float] = time.time) -> None:
+        self.view, self.history, self.watch = View(), History(), CacheWatch(clock)
         self.chosen = ModelChosen(model="")
         self.damaged = damaged
         """Whether events are missing since thinking was last dropped: what thinking follows is not what was signed."""

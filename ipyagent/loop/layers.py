@@ -11,7 +11,6 @@ import asyncio
 import math
 import pkgutil
 import re
-import time
 from collections.abc import Callable, Sequence
 from functools import cache
 from importlib import import_module
@@ -230,7 +229,7 @@ class Engine:
             return event
         saved, written = event.tokens_before - event.tokens_after, 0
         if session.setting("prompt_cache"):
-            idle = max(0.0, time.time() - session.history.said_at)
+            idle = max(0.0, session.watch.clock() - session.history.said_at)
             held = view.held(len(view.messages), SECONDS[session.limits.cache_ttl] - idle)
             anyway = view.behind().tokens[held]  # the provider holds nothing of that
             stays = estimate_blocks(block for _, block, source in view.placed() if source < event.first)
@@ -299,7 +298,7 @@ class Engine:
             moment=moment,
             folder=session.journal.folder,
             place=place_of(session.journal.folder, self.workspace),
-            idle=max(0.0, time.time() - session.history.said_at) if session.history.said_at else 0.0,
+            idle=max(0.0, session.watch.clock() - session.history.said_at) if session.history.said_at else 0.0,
             turns=session.history.expected_requests,
             trigger=trigger,
             instructions=instructions,

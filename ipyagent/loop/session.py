@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -115,9 +116,9 @@ class Session:
         self._state: Callable[[ModelInfo, int], WindowState] | None = None
 
     @classmethod
-    def create(cls, sessions: Path, started: SessionStarted) -> Session:
-        """A new, empty session."""
-        journal, state = Journal.create(sessions, started), Replayed()
+    def create(cls, sessions: Path, started: SessionStarted, *, clock: Callable[[], float] = time.time) -> Session:
+        """A new, empty session; `clock` gives what time it is in it."""
+        journal, state = Journal.create(sessions, started, clock=clock), Replayed(clock=clock)
         for event in journal.read():
             state.apply(event)
         return cls(journal, state)

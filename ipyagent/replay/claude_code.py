@@ -1,12 +1,12 @@
 """Sessions of Claude Code: one JSON object a line; the one file that knows this format.
 
-Lines of type `user` and `assistant` hold `message` as the Messages API has it; an assistant message
-is written as one line a block, with the same `message.id`. `isSidechain` lines belong to sub-agents,
-`isMeta` lines and API errors were never part of the conversation, `isCompactSummary` lines replaced
-what a replay still has; `summary`, `system`, `progress`, `file-history-snapshot` and the like say
-nothing to the model. Of a conversation that branched (two lines with one `parentUuid`: the user went
-back), the branch of the last line is read; lines that name no parent at all are read in the file's order. A file
-of `isSidechain` lines alone is a sub-agent's own.
+Lines of type `user` and `assistant` hold `message` as the Messages API has it; an assistant message is written as one
+line a block, with the same `message.id`. `isSidechain` lines belong to sub-agents; `isMeta` lines are not what the
+user typed, but the model was sent them. API errors were never part of the conversation, `isCompactSummary` lines
+replaced what a replay still has; `summary`, `system`, `progress`, `file-history-snapshot` and the like say nothing to
+the model. Of a conversation that branched (two lines with one `parentUuid`: the user went back), the branch of the
+last line is read; lines that name no parent at all are read in the file's order. A file of `isSidechain` lines alone
+is a sub-agent's own.
 """
 
 from __future__ import annotations
@@ -14,11 +14,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from ipyagent.replay.metrics import usage_of
 from ipyagent.replay.recording import Collector, Recording, text_blocks
 
 _SAID = ("user", "assistant")
 _LINKS = ("uuid", "parentUuid", "logicalParentUuid")
-_FLAGS = ("isSidechain", "isMeta", "isCompactSummary", "isApiErrorMessage")
+_FLAGS = ("isCompactSummary", "isApiErrorMessage")
 
 
 def is_claude_code(first: dict[str, Any]) -> bool:
@@ -42,22 +43,33 @@ def read_claude_code(lines: Iterable[tuple[int, dict[str, Any]]]) -> Recording:
     wanted = _branch([line for _, line in every]) if linked else {line.get("uuid") for line in said}  # in file order
     for number, line in every:
         message = line.get("message")
+        if line.get("isCompactSummary"):
+            collected.compacted()
         if line.get("type") not in _SAID or any(line.get(flag) for flag in _FLAGS):
             continue
+        if line.get("isSidechain"):
+            collected.left_out["lines of sub-agents"] += 1
+            continue
         if line.get("uuid") and line["uuid"] not in wanted:
+            collected.left_out["lines of branches that were left"] += 1
             continue
         if not isinstance(message, dict):
             collected.problems.append(f"line {number}: no message in it")
             continue
+        collected.at(line.get("timestamp"))
         content = message.get("content")
         if line["type"] == "assistant":
             collected.reply((block for block in _blocks(content) if isinstance(block, dict)), _message_id(line))
+            if isinstance(usage := message.get("usage"), dict):
+                collected.billed(usage_of(usage))
             continue
         for block in _blocks(content):
             if isinstance(block, dict) and block.get("type") == "tool_result":
                 error = bool(block.get("is_error"))
                 collected.result(str(block.get("tool_use_id", "")), text_blocks(block.get("content")), is_error=error)
-        collected.user(text_blocks(content))
+        said = text_blocks(content)
+        words = "\n".join(block["text"] for block in said if block["type"] == "text")
+        collected.user(said, "" if line.get("isMeta") else words)
     return collected.finished()
 
 

@@ -102,6 +102,14 @@ class Metrics(msgspec.Struct, frozen=True, kw_only=True):
     """Where a prompt was not read from the cache although the one before had been, with the cause."""
     kinds: dict[str, Usage] = {}
     """Tokens by what was asked for: the conversation, and each kind of background work."""
+    left_out: dict[str, int] = {}
+    """What of the recording has no place in a replay."""
+    recorded: Usage = Usage()
+    """What the recording says of its own requests."""
+    cold: int = 0
+    """Requests of which the recording's provider held hardly anything: nor does the one here."""
+    timed: bool = False
+    """Whether the cache lived by the recording's own times; else requests follow each other at once."""
 
     @property
     def requests(self) -> int:
@@ -167,6 +175,9 @@ class Metrics(msgspec.Struct, frozen=True, kw_only=True):
         costs = [turn.dollars for turn in made] or [0.0]
         rows = [
             ("recording", f"{self.source}, {len(self.turns)} turns"),
+            *([("left out", _listed(self.left_out))] if self.left_out else []),
+            *([("as recorded", self._recorded())] if self.recorded.prompt else []),
+            ("time between requests", "as recorded" if self.timed else "none: the recording does not tell it"),
             ("window, engine", f"{self.window:,} tokens, {self.engine}"),
             ("layers", ", ".join(self.layers) or "none"),
             ("turns finished", f"{self.finished} of {len(self.turns)}"),
@@ -175,11 +186,12 @@ class Metrics(msgspec.Struct, frozen=True, kw_only=True):
             ("cache-read share", f"{100 * self.read_share:.1f} %"),
             (
                 "prompt tokens",
-                f"{usage.prompt:,} in all, {statistics.median(prompts):,.0f} a turn, {max(prompts):,} at most",
+                f"{usage.prompt:,} in all, {statistics.median(prompts):,.0f} a turn (median), {max(prompts):,} at most",
             ),
             (
                 f"cost ({LESSON_MODEL})",
-                f"${self.dollars:.3f} in all, ${statistics.median(costs):.4f} a turn, ${max(costs):.4f} at most",
+                f"${self.dollars:.3f} in all, ${statistics.median(costs):.4f} a turn (median), "
+                f"${max(costs):.4f} at most",
             ),
             ("compaction calls", f"{self.compaction_calls}"),
             ("other background calls", _counted(self.forks, ("compaction", "server compaction")) or "none"),
@@ -195,6 +207,13 @@ class Metrics(msgspec.Struct, frozen=True, kw_only=True):
         rows += [("first failure", self.stopped_at)] if self.stopped_at else []
         rows += [("a layer stepped aside", why) for why in dict.fromkeys(self.failures)]
         return rows + [("refused", why) for why in self.refusals[:5]]
+
+    def _recorded(self) -> str:
+        used = self.recorded
+        told = f"{used.prompt:,} prompt tokens, {_percent(used)} read from cache, ${dollars_of(used):.3f} at this price"
+        prompts = f"{self.cold} prompt{'s' * (self.cold > 1)}"
+        lost = f"; its provider held hardly anything of {prompts}, nor does the one here" if self.cold else ""
+        return told + lost
 
     def json(self) -> dict[str, Any]:
         """Everything, as JSON values, sums included."""
@@ -217,6 +236,10 @@ def _percent(usage: Usage) -> str:
     return f"{100 * usage.cache_read / usage.prompt:.1f} %" if usage.prompt else "-"
 
 
+def _listed(counts: dict[str, int]) -> str:
+    return ", ".join(f"{count:,} {what}" for what, count in counts.items())
+
+
 def _counted(counts: dict[str, int], without: tuple[str, ...] = ()) -> str:
     return ", ".join(f"{name} {count}" for name, count in sorted(counts.items()) if count and name not in without)
 
@@ -231,16 +254,23 @@ def added(usages: Iterable[Usage]) -> Usage:
 
 
 def usage_of(reported: dict[str, Any]) -> Usage:
-    """A server's `usage`; the sum over its `iterations` where it lists them (a reply that compacted)."""
+    """A server's `usage`; the sum over its `iterations` where it lists them (a reply that compacted). What is no count
+    is 0."""
     if isinstance(iterations := reported.get("iterations"), list) and iterations:
         return added(usage_of({**one, "iterations": None}) for one in iterations)
-    made = reported.get("cache_creation") or {}
+    hourly = reported.get("cache_creation")
+    told = {**reported, **(hourly if isinstance(hourly, dict) else {})}
+
+    def count(name: str) -> int:
+        value = told.get(name)
+        return value if type(value) is int and value > 0 else 0
+
     return Usage(
-        input=int(reported.get("input_tokens") or 0),
-        cache_read=int(reported.get("cache_read_input_tokens") or 0),
-        cache_write=int(reported.get("cache_creation_input_tokens") or 0),
-        cache_write_1h=int(made.get("ephemeral_1h_input_tokens") or 0),
-        output=int(reported.get("output_tokens") or 0),
+        input=count("input_tokens"),
+        cache_read=count("cache_read_input_tokens"),
+        cache_write=count("cache_creation_input_tokens"),
+        cache_write_1h=count("ephemeral_1h_input_tokens"),
+        output=count("output_tokens"),
     )
 
 

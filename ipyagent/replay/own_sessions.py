@@ -31,6 +31,7 @@ def read_own(events: Iterable[Event]) -> Recording:
     written: list[Written] = []
     noted = 0
     for event in events:
+        collected.at(event.at)
         match event:
             case UserSaid():
                 collected.user(event.blocks, event.text)

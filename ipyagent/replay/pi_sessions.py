@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from ipyagent.journal.events import Block
+from ipyagent.journal.events import Block, Usage
 from ipyagent.replay.recording import Collector, Recording
 
 
@@ -26,14 +26,19 @@ def read_pi(lines: Iterable[tuple[int, dict[str, Any]]]) -> Recording:
     collected = Collector("pi")
     for number, line in lines:
         message = line.get("message")
+        if line.get("type") == "compaction":
+            collected.compacted()
         if line.get("type") != "message" or not isinstance(message, dict):
             continue
+        collected.at(line.get("timestamp"))
         blocks = [made for block in _content(message) if (made := _block(block)) is not None]
         match message.get("role"):
             case "user":
                 collected.user(blocks)
             case "assistant":
                 collected.reply(blocks)
+                if blocks:
+                    collected.billed(_usage(message.get("usage")))
             case "toolResult":
                 error = bool(message.get("isError"))
                 collected.result(str(message.get("toolCallId", "")), blocks, is_error=error)
@@ -43,6 +48,13 @@ def read_pi(lines: Iterable[tuple[int, dict[str, Any]]]) -> Recording:
             case role:
                 collected.problems.append(f"line {number}: a message of role {role!r} was left out")
     return collected.finished()
+
+
+def _usage(told: Any) -> Usage:
+    told = told if isinstance(told, dict) else {}
+    names = {"input": "input", "cache_read": "cacheRead", "cache_write": "cacheWrite", "output": "output"}
+    counts = {ours: told.get(theirs) for ours, theirs in names.items()}
+    return Usage(**{name: count for name, count in counts.items() if type(count) is int and count > 0})
 
 
 def _content(message: dict[str, Any]) -> list[Any]:

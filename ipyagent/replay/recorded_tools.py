@@ -64,6 +64,8 @@ class RecordedTool:
         call = workspace.call if isinstance(workspace, ReplayWorkspace) else ""
         if not call and self._known is not None:
             return await self._known.run(self._known.validate(input), workspace)
+        if isinstance(workspace, ReplayWorkspace):
+            workspace.ran()
         found = self._results.get(call)
         if found is None:
             raise ToolFailure(NO_RESULT)
@@ -89,6 +91,8 @@ class ReplayWorkspace:
     limits: Callable[[str], int]
     read_stamps: dict[Path, str] = field(default_factory=dict)
     call: str = ""
+    ran: Callable[[], None] = lambda: None
+    """Told that a call gave its result."""
     beside: dict[Any, Any] = field(default_factory=dict)
 
     @property

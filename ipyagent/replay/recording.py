@@ -6,13 +6,18 @@ signs it); adjacent replies are one round, user words that got no reply belong t
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
+from contextlib import suppress
+from datetime import datetime
 from typing import Any, Literal
 
 import msgspec
 
-from ipyagent.journal.events import Block, PromptRendered
+from ipyagent.journal.events import Block, PromptRendered, Usage
 
+LEAST_HELD = 4_096
+"""Tokens below which some models cache no prompt (the API's documentation, November 2026)."""
 NO_RESULT = "(the recording has no result of this call)"
 
 
@@ -24,10 +29,15 @@ class Result(msgspec.Struct, frozen=True):
 
 
 class Round(msgspec.Struct, frozen=True):
-    """One reply of the model and the results of its calls, by the call's id."""
+    """One reply of the model and the results of its calls, by the call's id; `at`: when it was asked for, in seconds
+    since 1970 (0.0: not recorded); `usage` what it was billed (None: not recorded); `cold`: the provider held hardly
+    anything of a prompt that it had read before, and no compaction is why."""
 
     blocks: tuple[Block, ...]
     results: dict[str, Result] = {}
+    at: float = 0.0
+    usage: Usage | None = None
+    cold: bool = False
 
     @property
     def calls(self) -> list[Block]:
@@ -52,14 +62,26 @@ class Written(msgspec.Struct, frozen=True):
 
 
 class Recording(msgspec.Struct, frozen=True):
-    """A session; `problems` are lines that could not be read, as "line N: why". `head` is its system prompt and
-    tools (None: not recorded), `written` what its model wrote for the context engine, in order."""
+    """A session; `problems` are lines that could not be read, as "line N: why", `left_out` counts what was read and has
+    no place in a replay. `head` is its system prompt and tools (None: not recorded), `written` what its model wrote for
+    the context engine, in order."""
 
     source: str
     turns: tuple[RecordedTurn, ...]
     problems: tuple[str, ...] = ()
     head: PromptRendered | None = None
     written: tuple[Written, ...] = ()
+    left_out: dict[str, int] = {}
+
+    @property
+    def timed(self) -> bool:
+        """Whether the recording says when each reply was asked for."""
+        return all(made.at for turn in self.turns for made in turn.rounds)
+
+    @property
+    def usage(self) -> Usage:
+        """What all replies were billed, as far as it is recorded."""
+        return sum((made.usage for turn in self.turns for made in turn.rounds if made.usage), start=Usage())
 
     def __repr__(self) -> str:
         replies = sum(len(turn.rounds) for turn in self.turns)
@@ -82,14 +104,28 @@ class Collector:
     def __init__(self, source: str) -> None:
         self.source = source
         self.problems: list[str] = []
-        self._turns: list[tuple[list[Block], list[tuple[list[Block], dict[str, Result]]]]] = []
+        self.left_out: Counter[str] = Counter()
+        self._now = self._asked = 0.0
+        """The time of the line that is read, and of the newest one of the user's side."""
+        self._turns: list[tuple[list[Block], list[_Made]]] = []
         self._texts: dict[int, str] = {}
         """The user's own words by turn."""
         self._calls: dict[str, tuple[str, dict[str, Result]]] = {}
         self._made = 0
         self._message = ""
+        self._held = 0
+        """Tokens of the prompt that the provider has read last; 0 when what stands now is another."""
         self._joined = False
         """Whether the next reply belongs to the round before: nothing of the user's side came between."""
+
+    def at(self, told: object) -> None:
+        """When the next lines were written: seconds since 1970, or date and time as ISO 8601 has it; else not known."""
+        self._now = 0.0
+        if isinstance(told, int | float):
+            self._now = float(told)
+        elif isinstance(told, str):
+            with suppress(ValueError):
+                self._now = datetime.fromisoformat(told).timestamp()
 
     def user(self, blocks: Iterable[Block], text: str = "") -> None:
         """Words of the user; `text`: these alone, without what stood beside them."""
@@ -101,7 +137,7 @@ class Collector:
         else:
             self._turns.append((kept, []))
         self._texts[len(self._turns)] = f"{self._texts.get(len(self._turns), '')}\n{text}".strip()
-        self._joined = False
+        self._joined, self._asked = False, self._now
 
     def beside(self, blocks: Iterable[Block]) -> None:
         """What stood beside words of the user that nobody has answered yet; later it has no place."""
@@ -123,9 +159,9 @@ class Collector:
             self._turns.append(([{"type": "text", "text": "(the recording begins here)"}], []))
         rounds = self._turns[-1][1]
         if not rounds or not (self._joined or (message and message == self._message)):
-            rounds.append(([], {}))
+            rounds.append(_Made(self._asked))
         self._joined, self._message = True, message
-        said, results = rounds[-1]
+        said, results = rounds[-1].said, rounds[-1].results
         for block in kept:
             if block["type"] == "tool_use":
                 self._made += 1
@@ -133,14 +169,26 @@ class Collector:
                 self._calls[given] = (block["id"], results)
             said.append(block)
 
+    def billed(self, usage: Usage) -> None:
+        """What the newest reply was billed."""
+        if self._turns and self._turns[-1][1] and usage.prompt:
+            made = self._turns[-1][1][-1]
+            if made.usage is None:
+                made.cold = self._held >= LEAST_HELD and 2 * usage.cache_read < self._held
+            made.usage, self._held = usage, usage.prompt
+
+    def compacted(self) -> None:
+        """The recording's own agent compacted here: what it sent next was another prompt."""
+        self._held = 0
+
     def result(self, call: str, blocks: Iterable[Block], *, is_error: bool = False) -> None:
-        """The result of a call; one whose call is not known is reported."""
+        """The result of a call; one whose call is not known is counted."""
         if call not in self._calls:
-            self.problems.append(f"a result for the unknown call {call!r} was left out")
+            self.left_out["results without their call"] += 1
             return
         made, results = self._calls[call]
         results[made] = Result(tuple(blocks), is_error)
-        self._joined = False
+        self._joined, self._asked = False, self._now
 
     @staticmethod
     def _admit(block: Block) -> Block | None:
@@ -163,17 +211,32 @@ class Collector:
         """The recording; a turn that nobody answered is left out."""
         turns = [
             RecordedTurn(
-                tuple(asked), tuple(_round(said, results) for said, results in rounds), self._texts.get(number, "")
+                tuple(asked), tuple(made.round() for made in rounds), self._texts.get(number, "")
             )
             for number, (asked, rounds) in enumerate(self._turns, 1)
             if rounds
         ]
-        return Recording(self.source, tuple(turns), tuple(self.problems))
+        self.left_out["requests that nobody answered"] += len(self._turns) - len(turns)
+        asked = [(call["id"], made) for turn in turns for made in turn.rounds for call in made.calls]
+        self.left_out["calls without a result"] += sum(call not in made.results for call, made in asked)
+        counts = {what: count for what, count in self.left_out.items() if count}
+        return Recording(self.source, tuple(turns), tuple(self.problems), left_out=counts)
 
 
-def _round(said: list[Block], results: dict[str, Result]) -> Round:
-    """Thinking goes first in a reply that was put together of several."""
-    return Round(tuple(sorted(said, key=lambda block: block["type"] != "thinking")), results)
+class _Made:
+    """A round as far as it is read."""
+
+    def __init__(self, at: float) -> None:
+        self.said: list[Block] = []
+        self.results: dict[str, Result] = {}
+        self.usage: Usage | None = None
+        self.cold = False
+        self._at = at
+
+    def round(self) -> Round:
+        """The round; thinking goes first in a reply that was put together of several."""
+        said = sorted(self.said, key=lambda block: block["type"] != "thinking")
+        return Round(tuple(said), self.results, self._at, self.usage, self.cold)
 
 
 def wire_name(name: str) -> str:

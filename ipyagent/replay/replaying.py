@@ -15,7 +15,7 @@ import re
 import tempfile
 import time
 from collections import Counter, deque
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 from importlib.resources import files
@@ -210,18 +210,37 @@ class _Script:
         return calls([(WRITER, {"path": asked[1], "content": content})])
 
 
+class _Clock:
+    """What time it is in a replay: that of the recording where it tells all of its times, else now."""
+
+    def __init__(self, recording: Recording) -> None:
+        self._at = min((made.at for turn in recording.turns for made in turn.rounds), default=0.0)
+        self._timed = recording.timed
+
+    def __call__(self) -> float:
+        return self._at if self._timed else time.time()
+
+    def pass_to(self, script: _Script) -> None:
+        """The script's next reply is asked for now."""
+        self._at = max(self._at, script.rounds[0].at if script.rounds else 0.0)
+
+
 class _Recorded:
     """A `Model` that tells the script what each request is for; the user of the recording stops where
     the recording has no further reply."""
 
-    def __init__(self, model: AnthropicModel, script: _Script) -> None:
+    def __init__(self, model: AnthropicModel, script: _Script, drop_cache: Callable[[], None]) -> None:
         self._model = model
         self._script = script
+        self._drop_cache = drop_cache
 
     async def stream(self, request: Request) -> AsyncIterator[ModelEvent]:
         self._script.purpose = request.purpose
-        if not request.purpose and not self._script.rounds:
-            raise asyncio.CancelledError
+        if not request.purpose:
+            if not self._script.rounds:
+                raise asyncio.CancelledError
+            if self._script.rounds[0].cold:
+                self._drop_cache()
         async with aclosing(self._model.stream(request)) as events:  # type: ignore[type-var] # an async generator
             async for event in events:
                 yield event
@@ -307,17 +326,20 @@ class _Replay:
         self.facts = facts
         self.head = recording.head if own_words else None
         self.script = _Script(OwnWords(recording) if own_words else None)
+        self.clock = _Clock(recording)
         self.watcher = _Watcher(facts)
 
     async def run(self) -> Metrics:
         began = time.monotonic()
         settings = self.settings
-        with PracticeServer(self.script, window=settings.window or WINDOW, keep_bodies=False) as server:
+        window = settings.window or WINDOW
+        with PracticeServer(self.script, window=window, keep_bodies=False, clock=self.clock) as server:
             settings.base_url = server.url
-            session = Session.create(self.place, SessionStarted(session="replay", version=__version__))
+            started = SessionStarted(session="replay", version=__version__)
+            session = Session.create(self.place, started, clock=self.clock)
             model = AnthropicModel(endpoint_of(settings))
             try:
-                workspace = await self._connect(session, model)
+                workspace = await self._connect(session, model, server.judge.cache.clear)
                 turns = [
                     await self._turn(session, workspace, server, number, turn)
                     for number, turn in enumerate(self.recording.turns, 1)
@@ -331,7 +353,7 @@ class _Replay:
         layers = tuple(name for name in layer_names() if getattr(settings, f"layer_{name}"))
         return Metrics(
             source=self.recording.source,
-            window=settings.window or WINDOW,
+            window=window,
             engine=settings.engine,
             layers=layers,
             turns=tuple(turns),
@@ -344,16 +366,26 @@ class _Replay:
             clearings=clearings,
             breaks=tuple(self.watcher.breaks),
             kinds=dict(self.watcher.kinds),
+            left_out=self.recording.left_out,
+            recorded=self.recording.usage,
+            cold=sum(made.cold for turn in self.recording.turns for made in turn.rounds),
+            timed=self.recording.timed,
             seconds=round(time.monotonic() - began, 2),
         )
 
-    async def _connect(self, session: Session, model: AnthropicModel) -> ReplayWorkspace:
+    async def _connect(
+        self, session: Session, model: AnthropicModel, drop_cache: Callable[[], None]
+    ) -> ReplayWorkspace:
         """Wire the session as an agent does, with the recording's tools."""
         settings = self.settings
-        workspace = ReplayWorkspace(self.place, limits=lambda name: limit_of(settings, name, settings.window or WINDOW))
+        workspace = ReplayWorkspace(
+            self.place,
+            limits=lambda name: limit_of(settings, name, settings.window or WINDOW),
+            ran=lambda: self.clock.pass_to(self.script),
+        )
         tools = tools_of(self.recording, {name: builtin_tools()[name] for name in (EDITOR, WRITER)})
         info = await model.info(PRACTICE)
-        scripted: Model = _Recorded(model, self.script)
+        scripted: Model = _Recorded(model, self.script, drop_cache)
         session.surface, self.watcher.session = self.watcher, session
         session.connect(
             scripted,
@@ -377,6 +409,7 @@ class _Replay:
         """One turn and the background work that it began."""
         before = len(server.log)
         self.script.rounds, self.script.turn = deque(turn.rounds), number
+        self.clock.pass_to(self.script)
         words = "\n".join(str(block["text"]) for block in turn.asked if block["type"] == "text")
         said = UserSaid(text=turn.text or words, blocks=turn.asked, tokens=estimate_blocks(turn.asked))
         ended = await run_turn(session, said, workspace)

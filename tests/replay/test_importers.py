@@ -119,8 +119,10 @@ def test_claude_code_sessions_are_read_without_what_was_not_said(tmp_path: Path)
         claude("assistant", "a6", "u4", [said("fine")], message="m3"),
     )
     made = read_recording(path)
-    assert shape(made) == WANTED
+    assert shape(made) == [["caveatlook", *WANTED[0][1:]], WANTED[1]]
+    assert made.turns[0].text == "look"
     assert made.problems == ("line 16: not JSON",)
+    assert made.left_out == {"lines of branches that were left": 1, "lines of sub-agents": 1}
 
 
 def test_our_own_transcript_is_read(tmp_path: Path) -> None:
@@ -177,3 +179,37 @@ def test_a_file_without_parents_is_read_in_its_order_and_a_sub_agents_own_file_i
         read = read_claude_code(enumerate(lines, 1))
         assert len(read.turns) == 2, flags
         assert not read.problems
+
+
+def test_times_and_bills_are_read_and_what_has_no_place_is_counted(tmp_path: Path) -> None:
+    def billed(read: int, written: int) -> dict[str, Any]:
+        return {"input_tokens": 1, "cache_read_input_tokens": read, "cache_creation_input_tokens": written}
+
+    def line(at: str, made: dict[str, Any], usage: dict[str, Any] | None = None) -> dict[str, Any]:
+        message = {**made["message"], **({"usage": usage} if usage else {})}
+        return {**made, "timestamp": f"2026-01-01T10:{at}Z", "message": message}
+
+    path = write(
+        tmp_path / "s.jsonl",
+        line("00:00", claude("user", "1", None, "look")),
+        line("00:09", claude("assistant", "2", "1", [use("t1")], message="m1"), billed(0, 9_000)),
+        line("00:10", claude("user", "3", "2", given("t1", "one") + given("of another", "lost"))),
+        line("00:19", claude("assistant", "4", "3", [said("done"), use("t2")], message="m2"), billed(9_000, 50)),
+        line("01:00", claude("user", "5", "4", "again")),
+        line("01:05", claude("assistant", "6", "5", [said("ok")], message="m3"), billed(0, 9_900)),
+        line("02:00", claude("user", "7", "6", "summary", isCompactSummary=True)),
+        line("02:01", claude("user", "8", "7", "more")),
+        line("02:05", claude("assistant", "9", "8", [said("yes")], message="m4"), billed(0, 5_000)),
+        line("03:00", claude("user", "10", "9", "nobody answers")),
+    )
+    made = read_recording(path)
+    rounds = [one for turn in made.turns for one in turn.rounds]
+    assert made.timed
+    assert [one.at - rounds[0].at for one in rounds] == [0, 10, 60, 121]
+    assert [one.cold for one in rounds] == [False, False, True, False]  # a compaction is no fault of the provider
+    assert (made.usage.cache_read, made.usage.cache_write) == (9_000, 23_950)
+    assert made.left_out == {
+        "results without their call": 1, "requests that nobody answered": 1, "calls without a result": 1
+    }  # fmt: skip
+    assert not read_recording(write(tmp_path / "t.jsonl", claude("user", "1", None, "hi"),
+                                    claude("assistant", "2", "1", [said("ok")]))).timed  # fmt: skip

@@ -10,8 +10,10 @@ import pytest
 
 from ipyagent.__main__ import main
 from ipyagent.errors import UsageError
+from ipyagent.journal.events import Usage
 from ipyagent.replay.facts import Fact, distinctive, fate, plant
 from ipyagent.replay.importers import read_recording
+from ipyagent.replay.metrics import dollars_of
 from ipyagent.replay.recording import Collector, Recording
 from ipyagent.replay.replaying import replay, settings_for
 
@@ -119,6 +121,48 @@ def test_what_leaves_in_a_replay_is_reachable() -> None:
     assert ends.decisions["ResultsCleared"] > 0
     assert ends.fate.reachable
     assert ends.fate.lost == ()
+
+
+def timed(*minutes: float, cold: int = -1) -> Recording:
+    """A request each at these minutes; of the one of the number `cold` the provider held nothing."""
+    collected = Collector("a test")
+    for number, minute in enumerate(minutes):
+        collected.at(1_700_000_000 + 60 * minute)
+        collected.user([{"type": "text", "text": f"part {number}: " + "a word and another " * 800}])
+        collected.reply([{"type": "text", "text": "fine"}])
+        collected.billed(Usage(cache_write=9_000) if number in (0, cold) else Usage(cache_read=9_000))
+    return collected.finished()
+
+
+def test_the_cache_lives_by_the_times_and_losses_of_the_recording() -> None:
+    quick = replay(timed(0, 1, 5, 9, 13), settings_for(layers=[], window=200_000))
+    assert (quick.timed, quick.breaks, quick.cold) == (True, (), 0)
+    slow = replay(timed(0, 1, 7, 8, 20), settings_for(layers=[], window=200_000))
+    assert [line.split(":")[0] for line in slow.breaks] == ["turn 3", "turn 5"]
+    assert all("minutes, longer than the 5" in line for line in slow.breaks)
+    assert slow.read_share < 0.7 * quick.read_share
+    lost = replay(timed(0, 1, 2, 3, 4, cold=3), settings_for(layers=[], window=200_000))
+    assert (len(lost.breaks), lost.cold) == (1, 1)
+    table = lost.table()
+    assert "as recorded" in table
+    assert "held hardly anything of 1 prompt," in table
+    assert table.count("(median)") == 2
+
+
+def test_without_times_requests_follow_each_other_and_the_table_says_so() -> None:
+    made = replay(recording(2), settings_for(layers=[], window=200_000))
+    assert not made.timed
+    assert "the recording does not tell it" in made.table()
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not SESSION.exists(), reason="the recorded session is not part of the project")
+def test_a_replay_with_a_recordings_own_layers_costs_what_was_recorded() -> None:
+    made = replay(read_recording(SESSION), settings_for(layers=[], window=200_000))
+    recorded = made.recorded
+    assert made.read_share == pytest.approx(recorded.cache_read / recorded.prompt, abs=0.01)
+    assert made.dollars == pytest.approx(dollars_of(recorded), rel=0.05)
+    assert made.left_out == {"calls without a result": 18}
 
 
 def test_an_unknown_layer_is_refused_with_the_names_there_are() -> None:

@@ -3,12 +3,14 @@ out is one line of printable characters with secrets masked."""
 
 from __future__ import annotations
 
+import datetime
 import enum
 import time
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from ipyagent.journal.tokens import estimate_text
 from ipyagent.kernel.previews._kind import Kind
 from ipyagent.redaction import mask, mask_named
 from ipyagent.redaction.names import name_strength
@@ -47,6 +49,28 @@ class Family:
     line: Callable[[Any, Look, int], str]
     block: Callable[[Any, Look, int], Iterator[str]] | None = None
     order: int = 50
+
+
+FACTS = 240
+"""Bytes of a line of facts at most, and FACT_TOKENS."""
+FACT_TOKENS = 60
+
+
+def facts(line: Callable[[Any, Look, int], str]) -> Callable[[Any, Look, int], str]:
+    """`line` in FACT_TOKENS at most: for objects whose facts are told and not their contents."""
+
+    def told(value: Any, look: Look, width: int) -> str:
+        text = one_line(clip(line(value, look, min(width, FACTS)), FACTS))
+        for _ in range(3):
+            count = estimate_text(text)
+            if count <= FACT_TOKENS:
+                break
+            text = text[: len(text) * FACT_TOKENS // count - 3]
+            end = max(text.rfind(", "), text.rfind("; "))
+            text = f"{text[:end] if end > len(text) // 2 else text}, …"
+        return text
+
+    return told
 
 
 def one_line(text: str) -> str:
@@ -147,9 +171,13 @@ class Look:
         return quoted(mask_named(name, head), width)
 
     def cell(self, value: Any, width: int, name: str = "") -> str:
-        """Like `line`, with six significant digits: for tables."""
+        """Like `line`, with six significant digits and dates as they are read: for tables."""
         if type(value) is float:
             return f"{value:.6g}"
+        if type(value) is datetime.date or type(value) is datetime.timedelta:
+            return str(value)
+        if type(value) is datetime.datetime and value.tzinfo is None:
+            return value.isoformat(" ")
         return self.line(value, width, name)
 
     def label(self, value: Any, width: int = 60) -> str:

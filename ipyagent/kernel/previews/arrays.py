@@ -7,8 +7,8 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-from ipyagent.kernel.previews._kind import Kind
-from ipyagent.kernel.previews._look import Family, Group, Look, clip
+from ipyagent.kernel.previews._kind import MISSING, Kind, class_name, instance_dict, slots, stored
+from ipyagent.kernel.previews._look import Family, Group, Look, clip, facts
 from ipyagent.kernel.previews.pandas_tables import dtype_word
 
 EXACT = 1_000_000
@@ -60,7 +60,38 @@ def short(value: Any, kind: Kind) -> str:
 def _head(value: Any, look: Look) -> str:
     kind = look.kind(value)
     text = f"{kind.name} {_dtype(value)} {_size(value)}"
+    unit = instance_dict(value).get("_unit", MISSING)
+    if kind.genuine("astropy") and look.kind(unit).genuine("astropy"):
+        text += f" {unit}"
+    if (mask := _mask(value)) is not None:
+        text += f", {int(mask.sum()):,} masked" if mask.size <= 10 * EXACT else ", masked"
     return text + (" memory-mapped, not read" if mapped(value) else "")
+
+
+def _mask(value: Any) -> Any:
+    """Of a masked array the array of what is masked; None for any other."""
+    mask = instance_dict(value).get("_mask", MISSING)
+    plain = Kind(type(value)).is_library("numpy.ma", "MaskedArray") and type(mask) is sys.modules["numpy"].ndarray
+    return mask if plain and mask.dtype == bool and mask.shape == _get(value, "shape") else None
+
+
+def _row(value: Any, at: tuple[int, ...], count: int) -> list[Any]:
+    """The first cells of one row; what is masked as the text --."""
+    cells, mask = list(plain_array(value)[at][:count].tolist()), _mask(value)
+    if mask is None:
+        return cells
+    return [_MASKED if hidden else cell for cell, hidden in zip(cells, mask[at][:count].tolist(), strict=True)]
+
+
+class _Masked:
+    """Stands for a masked cell."""
+
+
+_MASKED = _Masked()
+
+
+def _cell(look: Look, cell: Any, width: int) -> str:
+    return "--" if cell is _MASKED else look.cell(cell, width)
 
 
 def _first(value: Any, count: int) -> list[Any]:
@@ -69,12 +100,12 @@ def _first(value: Any, count: int) -> list[Any]:
         return []
     if plain.ndim == 0:
         return [plain.item()]
-    return list(plain[(0,) * (plain.ndim - 1)][:count].tolist())
+    return _row(value, (0,) * (plain.ndim - 1), count)
 
 
 def line(value: Any, look: Look, width: int) -> str:
     head = _head(value, look)
-    cells = (look.cell(cell, 40) for cell in _first(value, 3 if mapped(value) else 12))
+    cells = (_cell(look, cell, 40) for cell in _first(value, 3 if mapped(value) else 12))
     return f"{head}: {look.items(cells, width - len(head.encode()) - 2, int(_get(value, 'size')) or None)}"
 
 
@@ -82,7 +113,7 @@ def block(value: Any, look: Look, width: int) -> Iterator[str]:
     yield f"{_head(value, look)}, {_get(value, 'nbytes'):,} bytes"
     plain = plain_array(value)
     in_file = mapped(value)
-    if plain.size and plain.dtype.kind in "iufb" and not in_file and not look.spent(0.5):
+    if plain.size and plain.dtype.kind in "iufb" and not in_file and _mask(value) is None and not look.spent(0.5):
         numpy = sys.modules["numpy"]
         whole = plain.size <= EXACT
         part = plain
@@ -105,12 +136,12 @@ def block(value: Any, look: Look, width: int) -> Iterator[str]:
             low, high, mean = part.min(), part.max(), part.mean(dtype="float64")
         yield f"  {about}min {low.item():.6g}, max {high.item():.6g}, mean {mean.item():.6g}{words}"
     if plain.ndim >= 2 and plain.size:
-        flat = plain[(0,) * (plain.ndim - 2)]
-        for row in range(min(1 if in_file else 4, flat.shape[0])):
-            cells = (look.cell(cell, 30) for cell in flat[row][: 3 if in_file else 10].tolist())
-            yield f"  [{row}] {look.items(cells, 200, flat.shape[1])}"
+        outer = (0,) * (plain.ndim - 2)
+        for row in range(min(1 if in_file else 4, plain.shape[-2])):
+            cells = (_cell(look, cell, 30) for cell in _row(value, (*outer, row), 3 if in_file else 10))
+            yield f"  [{row}] {look.items(cells, 200, plain.shape[-1])}"
     else:
-        cells = (look.cell(cell, 60) for cell in _first(value, 3 if in_file else 30))
+        cells = (_cell(look, cell, 60) for cell in _first(value, 3 if in_file else 30))
         yield "  " + look.items(cells, width // 2, plain.size or None)
 
 
@@ -133,7 +164,8 @@ def _sparse_line(value: Any, look: Look, width: int) -> str:
 
 def _is_tensor(kind: Kind) -> bool:
     return kind.genuine("torch", "tensorflow", "jax", "jaxlib", "mxnet", "cupy", "paddle") and any(
-        "Tensor" in base.__name__ or "Array" in base.__name__ or base.__name__ == "ndarray" for base in kind.mro
+        "Tensor" in class_name(base) or "Array" in class_name(base) or class_name(base) == "ndarray"
+        for base in kind.mro
     )
 
 
@@ -153,16 +185,77 @@ def _tensor_short(value: Any, kind: Kind) -> str:
 
 
 def _labelled_line(value: Any, look: Look, width: int) -> str:
-    sizes = ", ".join(f"{look.label(name, 30)} {size}" for name, size in list(value.sizes.items())[:10])
-    return f"xarray {look.kind(value).name} ({sizes}), values not read"
+    own = slots(value)
+    kind = look.kind(value)
+    one = own.get("_variable")
+    name = own.get("_name")
+    sizes = own.get("_dims") if one is None else _sizes(one)
+    named = f" {look.label(name, 30)}" if one is not None and name is not None else ""
+    word = "" if one is None else f" {_variable_dtype(one)}"
+    told = ", ".join(f"{look.label(key, 30)} {size}" for key, size in list((sizes or {}).items())[:10])
+    text = f"xarray {kind.name}{named}{word} ({told})"
+    known = own.get("_variables") if one is None else own.get("_coords")
+    coordinates = own.get("_coord_names") if one is None else set(known or ())
+    parts: dict[bool, list[str]] = {False: [], True: []}
+    for key, variable in list((known or {}).items())[:30]:
+        axes = stored(variable, "_dims")
+        over = ", ".join(look.label(axis, 20) for axis in axes) if type(axes) is tuple else ""
+        is_axis = key in (coordinates or ())
+        parts[is_axis].append(
+            f"{look.label(key, 30)} {_variable_dtype(variable)}" + ("" if is_axis and over == key else f" ({over})")
+        )
+    for head, found in (("", parts[False]), ("coords ", parts[True])):
+        text += f"; {head}{look.items(iter(found), 90, len(found))}" if found else ""
+    attributes = own.get("_attrs") if one is None else stored(one, "_attrs")
+    if type(attributes) is dict and attributes:
+        shown = (f"{look.label(key, 30)} {look.line(part, 40, str(key))}" for key, part in attributes.items())
+        text += f"; attrs {look.items(shown, 80, len(attributes))}"
+    data = MISSING if one is None else stored(one, "_data")
+    if one is not None and _is_array(Kind(type(data))) and not mapped(data) and len(text) + 30 < width:
+        cells = (look.cell(cell, 20) for cell in _first(data, 8))
+        text += f"; values {look.items(cells, 60, int(_get(data, 'size')) or None)}"
+    return text
+
+
+def _sizes(variable: Any) -> dict[Any, int]:
+    axes, shape = stored(variable, "_dims"), _data_attribute(variable, "shape")
+    return dict(zip(axes, shape, strict=False)) if type(axes) is tuple and type(shape) is tuple else {}
+
+
+def _data_attribute(variable: Any, name: str) -> Any:
+    """`shape` or `dtype` of what holds a variable's values, which are not read."""
+    data = stored(variable, "_data")
+    kind = Kind(type(data))
+    if _is_array(kind):
+        return _get(data, name)
+    return getattr(data, name, MISSING) if kind.genuine("xarray", "dask", "pandas") else MISSING
+
+
+def _variable_dtype(variable: Any) -> str:
+    dtype = _data_attribute(variable, "dtype")
+    return "" if dtype is MISSING else dtype_word(dtype)
+
+
+def _columns_line(value: Any, look: Look, width: int) -> str:
+    """Of a table of astropy its columns."""
+    columns = stored(value, "columns")
+    known = list(dict.items(columns)) if look.kind(columns).is_a(dict) else []
+    named = [f"{look.label(name, 30)} {_dtype(column)}" for name, column in known if _is_array(look.kind(column))]
+    rows = _get(known[0][1], "shape")[0] if named else 0
+    return f"astropy {look.kind(value).name} {rows} x {len(known)}: {look.items(iter(named), 160, len(known))}"
 
 
 FAMILIES = (
+    Family(
+        "astropy tables", Group.FRAMES,
+        lambda kind: kind.genuine("astropy") and kind.is_library("astropy.table", "Table"),
+        lambda value, kind: f"astropy {kind.name}", facts(_columns_line), None, 15,
+    ),
     Family("arrays", Group.ARRAYS, _is_array, short, line, block, 15),
     Family("sparse matrices", Group.ARRAYS, _is_sparse, _sparse, _sparse_line, None, 15),
     Family("tensors", Group.ARRAYS, _is_tensor, _tensor_short, _tensor_line, None, 15),
     Family(
         "labelled arrays", Group.ARRAYS, lambda kind: kind.genuine("xarray") and kind.name in ("Dataset", "DataArray"),
-        lambda value, kind: f"xarray {kind.name}", _labelled_line, None, 15,
+        lambda value, kind: f"xarray {kind.name}", facts(_labelled_line), None, 15,
     ),
 )

@@ -1,13 +1,15 @@
-"""scikit-learn estimators and the like, and matplotlib figures: read from what they store."""
+"""Models: estimators of scikit-learn and its like, gradient boosting, regressions of statsmodels, modules of torch.
+Read from what they store; "fitted" and "not fitted" are said where that is known alone."""
 
 from __future__ import annotations
 
+import inspect
 import types
 from collections.abc import Iterator
 from typing import Any
 
-from ipyagent.kernel.previews._kind import Kind, class_dict, instance_dict
-from ipyagent.kernel.previews._look import Family, Group, Look
+from ipyagent.kernel.previews._kind import MISSING, Kind, class_dict, class_name, instance_dict, stored
+from ipyagent.kernel.previews._look import FACTS, Family, Group, Look, clip, facts
 
 
 def _is_estimator(kind: Kind) -> bool:
@@ -15,19 +17,37 @@ def _is_estimator(kind: Kind) -> bool:
 
 
 def _defaults(kind: Kind) -> dict[str, Any]:
-    for base in kind.mro:
+    """Of every parameter that a constructor of the class or of its bases has."""
+    found: dict[str, Any] = {}
+    for base in reversed(kind.mro):
         init = class_dict(base).get("__init__")
+        for _ in range(3):  # what a decorator wraps
+            init = instance_dict(init).get("__wrapped__", init) if type(init) is types.FunctionType else init
         if type(init) is types.FunctionType:
             code = init.__code__
             values = init.__defaults__ or ()
             names = code.co_varnames[code.co_argcount - len(values) : code.co_argcount]
-            return {**dict(zip(names, values, strict=True)), **(init.__kwdefaults__ or {})}
-    return {}
+            found |= {**dict(zip(names, values, strict=True)), **(init.__kwdefaults__ or {})}
+    return found
+
+
+def _named(kind: Kind) -> tuple[frozenset[str], bool]:
+    """The parameters that the class's own constructor names, and whether it takes others."""
+    for base in kind.mro:
+        init = class_dict(base).get("__init__")
+        for _ in range(3):
+            init = instance_dict(init).get("__wrapped__", init) if type(init) is types.FunctionType else init
+        if type(init) is types.FunctionType:
+            code = init.__code__
+            names = code.co_varnames[1 : code.co_argcount + code.co_kwonlyargcount]
+            return frozenset(names), bool(code.co_flags & inspect.CO_VARKEYWORDS)
+    return frozenset(), True
 
 
 def _parts(value: Any, kind: Kind) -> tuple[dict[str, Any], dict[str, Any]]:
     """Parameters that differ from the defaults, and what fitting stored."""
     defaults = _defaults(kind)
+    named, open_ended = _named(kind)
     parameters: dict[str, Any] = {}
     fitted: dict[str, Any] = {}
     for name, item in instance_dict(value).items():
@@ -35,7 +55,7 @@ def _parts(value: Any, kind: Kind) -> tuple[dict[str, Any], dict[str, Any]]:
             continue
         if name.endswith("_"):
             fitted[name] = item
-        elif name not in defaults or not _same(item, defaults[name]):
+        elif (name in named or (open_ended and item is not None)) and not _same(item, defaults.get(name, MISSING)):
             parameters[name] = item
     return parameters, fitted
 
@@ -43,57 +63,240 @@ def _parts(value: Any, kind: Kind) -> tuple[dict[str, Any], dict[str, Any]]:
 def _same(one: Any, other: Any) -> bool:
     # == of anything else may be the user's
     plain = (int, float, str, bool, type(None))
-    return one is other or (type(one) is type(other) and type(one) in plain and bool(one == other))
+    if type(one) is not type(other) or type(one) not in plain:
+        return one is other
+    return bool(one == other) or (one != one and other != other)  # NaN stands for missing values
 
 
-def _estimator(value: Any, look: Look, width: int) -> str:
+_STEPS = {"Pipeline": "steps", "FeatureUnion": "transformer_list", "ColumnTransformer": "transformers"}
+"""Estimators that are made of named others, and where they keep them."""
+_NEEDS_NO_FIT = frozenset((
+    "FunctionTransformer", "HashingVectorizer", "FeatureHasher", "Normalizer", "Binarizer", "AdditiveChi2Sampler",
+    "FrozenEstimator",
+))  # fmt: skip
+"""Those of scikit-learn that say nothing by having learned nothing."""
+
+
+def _inner(value: Any, kind: Kind) -> list[tuple[Any, Any]]:
+    """Name and estimator of each step."""
+    place = next((place for name, place in _STEPS.items() if any(class_name(base) == name for base in kind.mro)), "")
+    steps = instance_dict(value).get(place)
+    return [step[:2] for step in steps if type(step) is tuple and len(step) >= 2] if type(steps) is list else []
+
+
+def is_fitted(value: Any, look: Look, depth: int = 0) -> bool | None:
+    """Whether a model was fitted; None where that is not known."""
+    kind = look.kind(value)
+    own = instance_dict(value)
+    if any(type(name) is str and name.endswith("_") and name[:1] != "_" for name in own):
+        return True
+    if kind.is_library("xgboost", "XGBModel"):
+        return own.get("_Booster") is not None
+    if kind.is_library("lightgbm.sklearn", "LGBMModel"):
+        return own.get("_Booster") is not None
+    if not kind.genuine("sklearn"):
+        return None
+    if kind.name in ("Pipeline", "FeatureUnion") and depth < 4:
+        # a pipeline is as fitted as its last step; the parts of a union are fitted together
+        steps = [step for _, step in _inner(value, kind) if step is not None and type(step) is not str]
+        known = [is_fitted(step, look, depth + 1) for step in (steps[-1:] if kind.name == "Pipeline" else steps)]
+        if kind.name == "Pipeline" and known == [None]:
+            known = [is_fitted(step, look, depth + 1) for step in steps]
+        said = set(known) - {None}
+        return said.pop() if len(said) == 1 else None
+    given = own.get("prefit") is True or own.get("vocabulary") is not None  # what was learned elsewhere
+    if given or kind.name in _NEEDS_NO_FIT or any("__sklearn_is_fitted__" in class_dict(base) for base in kind.mro):
+        return None
+    return False
+
+
+_TELLING = ("best_score_", "best_params_", "coef_", "intercept_", "classes_", "n_features_in_", "feature_names_in_")
+"""What fitting left and a line tells first."""
+
+
+def _estimator(value: Any, look: Look, width: int, depth: int = 0) -> str:
     kind = look.kind(value)
     parameters, fitted = _parts(value, kind)
-    shown = (f"{name}={look.line(item, 60, name)}" for name, item in parameters.items())
-    text = f"{kind.name}({look.items(shown, max(10, width - len(kind.name) - 12), len(parameters))})"
-    return f"{text} {'fitted' if fitted else 'not fitted'}"
+    known = None if depth else is_fitted(value, look)
+    state = "" if known is None else " fitted" if known else " not fitted"
+
+    def inside(item: Any, name: str) -> str:
+        """A part; whether it is fitted is said of the whole."""
+        within = depth < 3 and _is_estimator(look.kind(item))
+        return clip(_estimator(item, look, 60, depth + 1), 60) if within else look.line(item, 60, name)
+
+    steps = _inner(value, kind)
+    if steps:
+        shown = (f"{look.label(name, 30)} {inside(step, '')}" for name, step in steps)
+        return f"{kind.name}{state}: {look.items(shown, max(20, width - len(kind.name) - 14), len(steps), ' → ')}"
+    shown = (f"{name}={inside(item, name)}" for name, item in parameters.items())
+    room = max(10, width - len(kind.name) - 12)
+    text = f"{kind.name}({look.items(shown, room, len(parameters))}){state}"
+    told = [name for name in _TELLING if name in fitted]
+    if depth or look.depth > 1 or len(text) + 40 > min(width, FACTS) or not told:
+        return text
+    learned = (f"{name} {look.line(fitted[name], 60, name)}" for name in told)
+    return f"{text}: {look.items(learned, min(width, FACTS) - len(text) - 2, len(told))}"
 
 
 def _estimator_block(value: Any, look: Look, width: int) -> Iterator[str]:
     kind = look.kind(value)
-    yield f"{_estimator(value, look, 600)} ({kind.module})"
+    yield f"{_estimator(value, look, 240)} ({kind.module})"
     for name, item in _parts(value, kind)[1].items():
         yield f"  {name}: {look.line(item, 160, name)}"
 
 
-def _is_plot(kind: Kind) -> bool:
-    return kind.genuine("matplotlib") and kind.is_library("matplotlib.artist", "Artist")
+# ---------------------------------------------------------------------- boosting, statsmodels, torch
+
+MOST_CELLS = 2_000_000
+"""Cells of a regression's data for which R² is computed where it was not asked for before."""
 
 
-def _plot(value: Any, look: Look, width: int) -> str:
+_COUNTS = (
+    ("rows", "num_row"), ("columns", "num_col"), ("features", "num_features"), ("rounds", "num_boosted_rounds"),
+    ("trees", "num_trees"), ("features", "num_feature"),
+)  # fmt: skip
+
+
+def _boosted(value: Any, look: Look, width: int) -> str:
     kind = look.kind(value)
+    told = [f"{kind.top} {kind.name}"]
+    for word, name in _COUNTS:
+        method = class_dict(kind.cls).get(name)
+        if type(method) is types.FunctionType and not any(word in part for part in told):
+            told.append(f"{method(value):,} {word}")
+    return ", ".join(told)
+
+
+def _is_regression(kind: Kind) -> bool:
+    return kind.genuine("statsmodels") and (
+        kind.is_library("statsmodels.base.wrapper", "ResultsWrapper")
+        or kind.is_library("statsmodels.base.model", "Results", "Model")
+    )
+
+
+def _regression(value: Any, look: Look, width: int) -> str:
+    kind = look.kind(value)
+    results = stored(value, "_results") if "Wrapper" in kind.name else value
+    model = stored(results, "model")
+    if model is MISSING:
+        return f"statsmodels {kind.name}, not fitted{_formula(value)}{_data_words(value, look)}"
+    own = look.kind(results)
+    text = f"statsmodels {look.kind(model).name} fitted{_formula(model)}{_data_words(model, look)}"
+    said = _fit_words(results, own, look)
+    names, values = _coefficients(model), stored(results, "params")
+    numbers = values.tolist() if look.kind(values).genuine("numpy", "pandas") and hasattr(values, "tolist") else []
+    if numbers and type(numbers[0]) is float:
+        pairs = zip(names or range(len(numbers)), numbers, strict=False)
+        shown = (f"{look.label(name, 30)} {number:.5g}" for name, number in pairs)
+        text += f"{said}: {look.items(shown, max(20, min(width, 240) - len(text) - len(said) - 2), len(numbers))}"
+    return text
+
+
+def _printed(value: Any, look: Look, width: int) -> str:
+    """A summary and its tables: titles and headers."""
+    kind = look.kind(value)
+    title = stored(value, "title")
+    text = f"statsmodels {kind.name}" + (f" {title!r}" if type(title) is str else "")
+    if kind.is_a(list):
+        rows = list.__getitem__(value, slice(0, 1))
+        first = list.__iter__(rows[0]) if rows and look.kind(rows[0]).is_a(list) else iter(())
+        cells = [stored(cell, "data") for cell in first]
+        head = look.items((look.line(cell, 20) for cell in cells if cell), 100, None)
+        return f"{text} {list.__len__(value)} x {len(cells)}: {head}"
+    tables = stored(value, "tables")
+    inner = [each for each in tables if stored(each, "title") is not MISSING] if type(tables) is list else []
+    titles = [stored(each, "title") for each in inner if type(stored(each, "title")) is str]
+    return f"{text}, {len(inner)} tables" + (f": {', '.join(map(repr, titles))}" if titles else "")
+
+
+def _formula(model: Any) -> str:
+    found = stored(model, "formula")
+    return f" {found!r}" if type(found) is str else ""
+
+
+def _data_words(model: Any, look: Look) -> str:
+    rows = stored(model, "exog")
+    if not look.kind(rows).genuine("numpy"):
+        return ""
+    return f", {rows.shape[0]:,} rows"
+
+
+def _coefficients(model: Any) -> list[Any]:
+    data = stored(model, "data")
+    for holder, name in ((data, "xnames"), (data, "param_names"), (data, "_param_names"), (data, "cov_names")):
+        found = stored(holder, name)
+        if type(found) is list:
+            return found
+    columns = stored(stored(data, "orig_exog"), "_mgr")
+    found = columns.axes[0].tolist() if Kind(type(columns)).genuine("pandas") else []
+    return found if type(found) is list else []
+
+
+def _fit_words(results: Any, own: Kind, look: Look) -> str:
+    """R² (or log-likelihood) where it is known, or cheap and the library's own."""
+    cached = stored(results, "_cache")
+    exog = stored(stored(results, "model"), "exog")
+    ours = own.genuine("statsmodels") and look.kind(stored(results, "model")).genuine("statsmodels")
+    cheap = ours and look.kind(exog).genuine("numpy") and exog.size <= MOST_CELLS
+    for name, word in (("rsquared", "R²"), ("prsquared", "pseudo R²"), ("aic", "AIC")):
+        found = cached.get(name, MISSING) if type(cached) is dict else MISSING
+        if found is MISSING and cheap and not look.spent(0.5) and any(name in class_dict(base) for base in own.mro):
+            found = getattr(results, name)
+        if found is not MISSING and Kind(type(found)).is_a(float):
+            return f", {word} {float(found):.4g}"
+    return ""
+
+
+def _mapping(value: Any) -> dict[Any, Any]:
+    kind = Kind(type(value))
+    return dict(dict.items(value)) if kind.exactly(dict) or kind.genuine("collections") else {}
+
+
+def _is_module(kind: Kind) -> bool:
+    return kind.is_library("torch.nn", "Module")
+
+
+def _module(value: Any, look: Look, width: int) -> str:
+    """A network: its layers, parameters and mode."""
     own = instance_dict(value)
-    if kind.is_library("matplotlib.figure", "FigureBase"):
-        axes = value.axes
-        size = own.get("bbox_inches")
-        inches = "" if size is None else f" {size.width:.3g} x {size.height:.3g} in"
-        return f"matplotlib {kind.name}{inches}, {len(axes)} axes" + (f": {_axes_words(axes[0], look)}" if axes else "")
-    if kind.is_library("matplotlib.axes", "Axes"):
-        return f"matplotlib {kind.name}, {_axes_words(value, look)}"
-    return f"matplotlib {kind.name}"
-
-
-def _axes_words(axes: Any, look: Look) -> str:
-    if not look.kind(axes).genuine("matplotlib"):
-        return look.kind(axes).name
-    drawn = {word: len(getattr(axes, word)) for word in ("lines", "collections", "patches", "images")}
-    marks = [f"{count} {word}" for word, count in drawn.items() if count]
-    titles = [
-        f"{word} {look.line(text, 60)}"
-        for word, text in (("title", axes.get_title()), ("x", axes.get_xlabel()), ("y", axes.get_ylabel()))
-        if text
-    ]
-    return ", ".join([*titles, *marks]) or "empty"
+    waiting, layers, count, device = [value], 0, 0, ""
+    while waiting and layers < 2_000 and not look.spent(0.5):
+        part = instance_dict(waiting.pop())
+        layers += 1
+        for tensor in _mapping(part.get("_parameters")).values():
+            if tensor is not None and look.kind(tensor).genuine("torch"):
+                count += tensor.numel()
+                device = str(tensor.device)
+        waiting += [each for each in _mapping(part.get("_modules")).values() if _is_module(look.kind(each))]
+    children = _mapping(own.get("_modules"))
+    names = [f"{look.label(name, 20)} {look.kind(part).name}" for name, part in children.items()]
+    told = [f"torch {look.kind(value).name}", f"{count:,} parameters", f"on {device}" if device else ""]
+    told.append("training" if own.get("training") is True else "evaluating")
+    text = ", ".join(filter(None, told))
+    return f"{text}: {look.items(iter(names), max(20, min(width, 240) - len(text)), len(names))}" if names else text
 
 
 FAMILIES = (
     Family(
-        "estimators", Group.OBJECTS, _is_estimator, lambda value, kind: kind.name, _estimator, _estimator_block, 35
+        "estimators", Group.OBJECTS, _is_estimator, lambda value, kind: kind.name,
+        facts(_estimator), _estimator_block, 35,
     ),
-    Family("plots", Group.OBJECTS, _is_plot, lambda value, kind: f"matplotlib {kind.name}", _plot, None, 35),
-)
+    Family(
+        "boosters", Group.OBJECTS,
+        lambda kind: kind.genuine("xgboost", "lightgbm") and kind.name in ("Booster", "DMatrix", "QuantileDMatrix"),
+        lambda value, kind: f"{kind.top} {kind.name}", _boosted, None, 34,
+    ),
+    Family(
+        "printed tables of statsmodels", Group.OBJECTS,
+        lambda kind: kind.genuine("statsmodels") and kind.name in ("Summary", "SimpleTable"),
+        lambda value, kind: f"statsmodels {kind.name}", facts(_printed), None, 34,
+    ),
+    Family(
+        "regressions", Group.OBJECTS, _is_regression, lambda value, kind: f"statsmodels {kind.name}",
+        facts(_regression), None, 34,
+    ),
+    Family(
+        "networks", Group.OBJECTS, _is_module, lambda value, kind: f"torch {kind.name}", facts(_module), None, 34,
+    ),
+)  # fmt: skip

@@ -4,18 +4,25 @@ no length."""
 from __future__ import annotations
 
 import itertools
+import os
+import pathlib
+import sys
 from collections.abc import Iterator
 from typing import Any
 
-from ipyagent.kernel.previews._kind import Kind, class_dict, instance_dict, slots
-from ipyagent.kernel.previews._look import Family, Group, Look, one_line
+from ipyagent.kernel.previews._kind import Kind, class_dict, instance_dict, loaded, slots, stored
+from ipyagent.kernel.previews._look import Family, Group, Look, facts, one_line
 
 MOST = 200
 """Attributes that are looked at."""
 
 
 def _attributes(value: Any) -> dict[str, Any]:
-    found = dict(itertools.islice(instance_dict(value).items(), MOST))
+    own = instance_dict(value)
+    kept = stored(own.get("_param__private"), "values")  # of the library param, with all that has a default
+    if type(kept) is dict:
+        own = {name: item for name, item in kept.items() if item is not None and type(item) not in (list, dict, tuple)}
+    found = dict(itertools.islice(own.items(), MOST))
     return {
         name: item
         for name, item in {**slots(value), **found}.items()
@@ -31,7 +38,27 @@ def _from(kind: Kind) -> str:
     return "" if kind.module in ("__main__", "builtins", "") else f" ({one_line(kind.module)})"
 
 
+def _is_the_users(kind: Kind) -> bool:
+    """Whether the class was written by the user, so that the names of its methods tell something: not one that was
+    installed or is Python's own."""
+    file = loaded(kind.module, "__file__")
+    if type(file) is not str:  # a cell, or what has no file
+        return kind.top not in sys.builtin_module_names
+    place = pathlib.PurePath(file)
+    try:
+        here = os.getcwd()
+    except OSError:  # the folder is gone
+        return False
+    return place.is_relative_to(here) and not {"site-packages", "dist-packages"} & set(place.parts)
+
+
 def line(value: Any, look: Look, width: int) -> str:
+    """Of the user's objects as much as fits, of a library's a few facts."""
+    ours = _is_the_users(look.kind(value)) or look.kind(value).is_a(BaseException)
+    return (_line if ours else facts(_line))(value, look, width)
+
+
+def _line(value: Any, look: Look, width: int) -> str:
     kind = look.kind(value)
     name = one_line(kind.name)
     if kind.is_a(BaseException):
@@ -59,9 +86,12 @@ def block(value: Any, look: Look, width: int) -> Iterator[str]:
         yield f"  {one_line(name)}: {look.line(item, each, name)}"
     if len(instance_dict(value)) > MOST:
         yield f"  … {len(instance_dict(value)) - MOST:,} more attributes"
+    if not _is_the_users(kind):
+        return
     methods = [
         one_line(name)
         for base in kind.mro[:-1]
+        if _is_the_users(Kind(base))
         for name in class_dict(base)
         if type(name) is str and not name.startswith("_") and name not in attributes
     ]

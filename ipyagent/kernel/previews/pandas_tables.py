@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-from ipyagent.kernel.previews._kind import MISSING, Kind, instance_dict, loaded
+from ipyagent.kernel.previews._kind import MISSING, Kind, instance_dict, loaded, stored
 from ipyagent.kernel.previews._look import Family, Group, Look, clip
 from ipyagent.kernel.previews.text import numbers_in_text
 from ipyagent.redaction.names import name_strength
@@ -35,7 +35,11 @@ def plain_table(value: Any, name: str) -> Any:
     blocks = instance_dict(value).get("_mgr", MISSING)
     if blocks is MISSING or not hasattr(cls, "_from_mgr"):
         return MISSING
-    return cls._from_mgr(blocks, blocks.axes)
+    made = cls._from_mgr(blocks, blocks.axes)
+    if name == "Series":  # which the blocks do not have
+        called = instance_dict(value).get("_name")
+        object.__setattr__(made, "_name", called if type(called) in (str, int, float, tuple) else None)
+    return made
 
 
 def dtype_word(dtype: Any) -> str:
@@ -45,6 +49,8 @@ def dtype_word(dtype: Any) -> str:
         return clip(kind.name, 30)
     if kind.name == "CategoricalDtype":
         return f"cat({len(dtype.categories)})" if dtype.categories is not None else "cat"
+    if kind.name == "IntervalDtype":
+        return f"interval {dtype_word(dtype.subtype)}" if dtype.subtype is not None else "interval"
     if kind.name == "SparseDtype":
         return f"sparse {dtype_word(dtype.subtype)}"
     text = str(dtype)
@@ -141,6 +147,18 @@ def _index_words(index: Any, look: Look) -> str:
     return f" indexed by{name} {dtype_word(index.dtype)}"
 
 
+def _reference(table: Any) -> str:
+    """The coordinate system of a geopandas table or column."""
+    if "geopandas" not in sys.modules:
+        return ""
+    columns = [table] if not hasattr(table, "columns") else [_column(table, at) for at in range(len(table.columns))]
+    for column in columns[:200]:
+        if Kind(type(column.dtype)).genuine("geopandas"):
+            name = stored(stored(column.array, "_crs"), "srs")
+            return f"; geometry in {clip(name, 60)}" if type(name) is str else ""
+    return ""
+
+
 def frame_short(value: Any, kind: Kind) -> str:
     frame = plain_table(value, "DataFrame")
     return kind.name if frame is MISSING else _head(frame, kind)
@@ -157,7 +175,7 @@ def frame_line(value: Any, look: Look, width: int) -> str:
     head += _index_words(frame.index, look)
     sampled: list[bool] = []
     columns = look.items(_columns(frame, look, sampled), width - len(head.encode()) - 22, len(frame.columns))
-    return f"{head}{' (missing sampled)' if sampled else ''}: {columns}"
+    return f"{head}{' (missing sampled)' if sampled else ''}: {columns}{_reference(frame)}"
 
 
 def frame_block(value: Any, look: Look, width: int) -> Iterator[str]:
@@ -168,7 +186,7 @@ def frame_block(value: Any, look: Look, width: int) -> Iterator[str]:
         return
     rows, columns = frame.shape
     own = "" if kind.module.startswith("pandas") else f" ({kind.module}, a pandas DataFrame)"
-    yield f"{_head(frame, kind)}{own}{_index_words(frame.index, look)}"
+    yield f"{_head(frame, kind)}{own}{_index_words(frame.index, look)}{_reference(frame)}"
     shown = min(columns, max(8, width // 110))
     exact_cells = EXACT_CELLS // max(1, shown)
     for at in range(shown):
@@ -247,7 +265,12 @@ def series_line(value: Any, look: Look, width: int) -> str:
     head = series_short(value, look.kind(value)) + (f" {name}" if name else "") + _index_words(series.index, look)
     told = numbers_of(series, look, SAMPLE)
     words = "; ".join(filter(None, (words, told)))
-    head += f" ({words})" if words else "" if exact else " (missing sampled)"
+    head += (f" ({words})" if words else "" if exact else " (missing sampled)") + _reference(series)
+    width = min(width, 240)
+    categories = series.dtype.categories if Kind(type(series.dtype)).name == "CategoricalDtype" else None
+    if categories is not None and is_readable(series):
+        named = (look.line(each, 40) for each in categories[:12].tolist())
+        return f"{head}: categories {look.items(named, max(20, width - len(head) - 14), len(categories))}"
     numbers = getattr(series.dtype, "kind", "O") in "iufM" and not hasattr(series.dtype, "categories")
     if numbers and len(series) and is_readable(series) and not look.spent(0.7) and name_strength(name) < 2:
         return f"{head}: {_range(series, look, EXACT_CELLS, name)}"
@@ -277,7 +300,18 @@ def index_line(value: Any, look: Look, width: int) -> str:
         head += f" {dtype_word(value.dtype)}"
     if Kind(type(value.dtype)).top not in _LIBRARIES:
         return head
+    width = min(width, 240)
     return f"{head}: {look.items((look.line(v, 40) for v in value[:20].tolist()), width - len(head), len(value))}"
+
+
+def _dtype_name(value: Any, look: Look, width: int) -> str:
+    return f"{'numpy' if look.kind(value).top == 'numpy' else 'pandas'} dtype {dtype_word(value)}"
+
+
+def _is_dtype(kind: Kind) -> bool:
+    return kind.genuine("numpy", "pandas") and (
+        kind.is_library("numpy", "dtype") or kind.is_library("pandas.api.extensions", "ExtensionDtype")
+    )
 
 
 def _is_index(kind: Kind) -> bool:
@@ -292,6 +326,9 @@ FAMILIES = (
     Family(
         "pandas series", Group.FRAMES, lambda kind: kind.is_library("pandas", "Series"),
         series_short, series_line, series_block, 10,
+    ),
+    Family(
+        "data types", Group.SCALARS, _is_dtype, lambda value, kind: dtype_word(value), _dtype_name, None, 10
     ),
     Family(
         "pandas index", Group.ARRAYS, _is_index, lambda value, kind: f"{kind.name} {len(value)}", index_line, None, 10

@@ -13,8 +13,13 @@ from ipyagent.redaction.names import name_strength
 _WORDS = {"String": "str", "Int": "i", "UInt": "u", "Float": "f", "Boolean": "bool", "Datetime": "dt", "double": "f64"}
 
 
-def _type_word(dtype: Any) -> str:
+def type_word(dtype: Any) -> str:
+    """A type of polars or pyarrow in a few characters."""
     text = str(dtype)
+    if text.startswith("Datetime("):  # Datetime(time_unit='us', time_zone='UTC')
+        return f"dt[{', '.join(part.partition('=')[2].strip(chr(39)) for part in text[9:-1].split(', '))}]".replace(
+            ", None]", "]"
+        )
     for long, short in _WORDS.items():
         if text.startswith(long):
             return clip(short + text[len(long) :], 40)
@@ -33,9 +38,9 @@ def _column(value: Any, at: int) -> tuple[str, int, Any]:
     """Type word, number of nulls and the column."""
     if hasattr(value, "num_rows"):
         column = value.column(at)
-        return _type_word(column.type), column.null_count, column
+        return type_word(column.type), column.null_count, column
     column = value.to_series(at)
-    return _type_word(column.dtype), column.null_count(), column
+    return type_word(column.dtype), column.null_count(), column
 
 
 def _cells(column: Any, start: int, stop: int) -> list[Any]:
@@ -98,19 +103,21 @@ def block(value: Any, look: Look, width: int) -> Iterator[str]:
 
 
 def series_short(value: Any, kind: Kind) -> str:
-    return f"{kind.top} {kind.name} {_type_word(value.dtype)} {value.len()}"
+    return f"{kind.top} {kind.name} {type_word(value.dtype)} {value.len()}"
 
 
 def series_line(value: Any, look: Look, width: int) -> str:
     nulls = value.null_count()
     head = f"{series_short(value, look.kind(value))} {look.label(value.name, 40)}"
-    told = _numbers(_type_word(value.dtype), value, look.label(value.name, 40), look)
+    told = _numbers(type_word(value.dtype), value, look.label(value.name, 40), look)
     words = "; ".join(filter(None, (f"{nulls:,} null" if nulls else "", told)))
     head += f" ({words})" if words else ""
     if value.len() and value.dtype.is_numeric() and value.len() <= 2_000_000 and name_strength(str(value.name)) < 2:
         low, high, mean = value.min(), value.max(), value.mean()
         if low is not None:
             return f"{head}: {look.cell(low, 40)} to {look.cell(high, 40)}, mean {look.cell(float(mean), 40)}"
+    if value.len() and value.dtype.is_temporal() and value.len() <= 2_000_000 and value.min() is not None:
+        return f"{head}: {look.cell(value.min(), 40)} to {look.cell(value.max(), 40)}"
     cells = (look.cell(cell, 40, value.name) for cell in _cells(value, 0, 20))
     return f"{head}: {look.items(cells, width - len(head.encode()) - 2, value.len())}"
 
@@ -127,7 +134,38 @@ def _is_table(kind: Kind) -> bool:
     return kind.top == "pyarrow" and kind.is_library("pyarrow", "Table", "RecordBatch")
 
 
+def _arrow(value: Any, look: Look, width: int) -> str:
+    """Of pyarrow schemas, types and columns."""
+    kind = look.kind(value)
+    if kind.is_library("pyarrow", "Schema"):
+        named = (f"{look.label(field.name, 40)} {type_word(field.type)}" for field in list(value)[:60])
+        return f"pyarrow Schema {len(value)}: {look.items(named, max(20, min(width, 200)), len(value))}"
+    if not kind.is_library("pyarrow", "Array", "ChunkedArray"):
+        return f"pyarrow {type_word(value)}"
+    nulls = f" ({value.null_count:,} null)" if value.null_count else ""
+    head = f"pyarrow {kind.name} {type_word(value.type)} {len(value)}{nulls}"
+    cells = (look.cell(cell, 40) for cell in _cells(value, 0, 12))
+    return f"{head}: {look.items(cells, max(20, min(width, 200) - len(head)), len(value))}"
+
+
+def _is_arrow(kind: Kind) -> bool:
+    return kind.genuine("pyarrow") and kind.is_library("pyarrow", "Schema", "Array", "ChunkedArray", "DataType")
+
+
+def _schema(value: Any, look: Look, width: int) -> str:
+    pairs = list(dict.items(value))
+    named = (f"{look.label(name, 40)} {type_word(of)}" for name, of in pairs[:60])
+    return f"polars Schema {len(pairs)}: {look.items(named, max(20, min(width, 200)), len(pairs))}"
+
+
 FAMILIES = (
+    Family(
+        "arrow columns", Group.ARRAYS, _is_arrow, lambda value, kind: f"pyarrow {kind.name}", _arrow, None, 10
+    ),
+    Family(
+        "polars schemas", Group.CONTAINERS, lambda kind: kind.genuine("polars") and kind.is_library("polars", "Schema"),
+        lambda value, kind: f"polars Schema {dict.__len__(value)}", _schema, None, 10,
+    ),
     Family("polars and arrow tables", Group.FRAMES, _is_table, short, line, block, 10),
     Family(
         "polars series", Group.FRAMES, lambda kind: kind.genuine("polars") and kind.is_library("polars", "Series"),

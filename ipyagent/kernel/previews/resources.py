@@ -7,7 +7,7 @@ import io
 import sqlite3
 from typing import Any
 
-from ipyagent.kernel.previews._kind import MISSING, Kind, instance_dict
+from ipyagent.kernel.previews._kind import MISSING, Kind, instance_dict, slots, stored
 from ipyagent.kernel.previews._look import Family, Group, Look
 
 _FILES = (io.TextIOWrapper, io.BufferedReader, io.BufferedWriter, io.BufferedRandom, io.FileIO)
@@ -59,7 +59,65 @@ def _lock(value: Any, look: Look, width: int) -> str:
     return "RLock"
 
 
+# ---------------------------------------------------------------------- sqlalchemy
+
+
+def _engine(value: Any, look: Look, width: int) -> str:
+    """An engine or connection: driver, host and database; user and password are left out."""
+    engine = stored(value, "engine") if look.kind(value).name != "Engine" else value
+    url = stored(engine, "url")
+    if not look.kind(url).is_a(tuple) or tuple.__len__(url) < 6:
+        return f"sqlalchemy {look.kind(value).name}"
+    driver, _, _, host, port, database = tuple.__getitem__(url, slice(0, 6))
+    place = "".join(str(part) for part in (host, ":" if port else None, port) if type(part) in (str, int))
+    named = look.label(database, 60) if type(database) is str else ""
+    return f"sqlalchemy {look.kind(value).name} {look.label(driver, 40)}://{look.label(place, 60)}/{named}"
+
+
+def _schema_table(value: Any, look: Look, width: int) -> str:
+    columns = slots(stored(value, "_columns")).get("_collection", [])
+    named = [_schema_column(row[1], look) for row in columns[:40] if type(row) is tuple and len(row) > 1]
+    name = look.label(_text(stored(value, "fullname")), 60)
+    return f"sqlalchemy Table {name}: {look.items(iter(named), 180, len(columns))}"
+
+
+def _schema_column(value: Any, look: Look) -> str:
+    told = f"{look.label(_text(stored(value, 'name')), 40)} {look.kind(stored(value, 'type')).name}"
+    return told + (" primary key" if stored(value, "primary_key") is True else "")
+
+
+def _text(value: Any) -> str:
+    # names are of a subclass of str that quotes
+    return str.__str__(value)[:200] if Kind(type(value)).is_a(str) else "?"
+
+
+def _row(value: Any, look: Look, width: int) -> str:
+    cells = value._data
+    keys = value._parent._keys if type(cells) is tuple else ()
+    shown = (f"{look.label(key, 30)}={look.line(cell, 60, str(key))}" for key, cell in zip(keys, cells, strict=False))
+    return f"Row({look.items(shown, max(20, width - 6), len(cells))})"
+
+
 FAMILIES = (
+    Family(
+        "rows of a result", Group.CONTAINERS,
+        lambda kind: kind.genuine("sqlalchemy") and kind.is_library("sqlalchemy", "Row"), _name, _row, None, 4,
+    ),
+    Family(
+        "engines", Group.OBJECTS,
+        lambda kind: kind.genuine("sqlalchemy") and kind.is_library("sqlalchemy", "Engine", "Connection"),
+        _name, _engine, None, 4,
+    ),
+    Family(
+        "tables of a schema", Group.OBJECTS,
+        lambda kind: kind.genuine("sqlalchemy") and kind.is_library("sqlalchemy", "Table"),
+        _name, _schema_table, None, 4,
+    ),
+    Family(
+        "columns of a schema", Group.OBJECTS,
+        lambda kind: kind.genuine("sqlalchemy") and kind.is_library("sqlalchemy", "Column"), _name,
+        lambda value, look, width: f"sqlalchemy Column {_schema_column(value, look)}", None, 4,
+    ),
     Family("files", Group.OBJECTS, lambda kind: kind.exactly(*_FILES), _name, _file, None, 40),
     Family(
         "files in memory", Group.OBJECTS, lambda kind: kind.exactly(io.StringIO, io.BytesIO),

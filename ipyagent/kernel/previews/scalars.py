@@ -115,16 +115,26 @@ def _library_scalar(value: Any, look: Look, width: int) -> str:
     return shown if look.depth > 1 else f"{kind.name} {shown}"
 
 
+_PANDAS = ("Timestamp", "Timedelta", "Period", "Interval", "NaTType", "NAType")
+
+
 def _is_library_scalar(kind: Kind) -> bool:
     if kind.genuine("numpy"):
         return kind.is_library("numpy", "generic") and not kind.is_a(str, bytes)
-    return kind.name in ("Timestamp", "Timedelta", "Period", "NaTType", "NAType") and kind.top == "pandas" and (
+    return kind.top == "pandas" and kind.name in _PANDAS and (
         kind.genuine("pandas") or kind.is_library("pandas", kind.name) or kind.name in ("NaTType", "NAType")
     )
 
 
 def _pattern(value: Any, look: Look, width: int) -> str:
     return f"re.Pattern {look.line(value.pattern, max(8, width - 12))}"
+
+
+def _match(value: Any, look: Look, width: int) -> str:
+    groups = value.groups()[:8] if type(value.string) in (str, bytes) else ()
+    told = f", groups {look.items((look.line(part, 30) for part in groups), 80, len(groups))}" if groups else ""
+    whole = look.line(value.group(), 60) if type(value.string) in (str, bytes) else "?"
+    return f"re.Match {whole} at {value.start()} to {value.end()}{told}"
 
 
 _PLAIN = (datetime.datetime, datetime.date, datetime.time, datetime.timedelta)
@@ -138,6 +148,7 @@ FAMILIES = (
     Family("fractions", Group.SCALARS, lambda kind: kind.exactly(fractions.Fraction), _name, _fraction, None, 60),
     Family("paths", Group.SCALARS, lambda kind: kind.exactly(*_PATHS), _name, _path, None, 60),
     Family("patterns", Group.SCALARS, lambda kind: kind.exactly(re.Pattern), _name, _pattern, None, 60),
+    Family("matches", Group.SCALARS, lambda kind: kind.exactly(re.Match), _name, _match, None, 60),
     Family(
         "identifiers", Group.SCALARS, lambda kind: kind.exactly(uuid.UUID, type(None), type(Ellipsis)),
         _name, _known, None, 60,

@@ -1,0 +1,434 @@
+"""What is made to be looked at: charts, tables for print, maps, pictures and widgets, told by marks, axes, titles and
+sizes. Read from what the objects store: nothing is drawn, compiled or loaded."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ipyagent.kernel.previews._kind import MISSING, Kind, class_dict, instance_dict, stored
+from ipyagent.kernel.previews._look import Family, Group, Look, clip, facts, one_line
+
+MOST_PARTS = 12
+"""Traces, layers, axes or widgets of one object that are told; the others are counted."""
+_ITEM_BYTES = {"f8": 8, "i8": 8, "u8": 8, "f4": 4, "i4": 4, "u4": 4, "i2": 2, "u2": 2, "i1": 1, "u1": 1}
+
+# ---------------------------------------------------------------------- words of specifications
+
+
+def words(value: Any, most: int = 120) -> str:
+    """A title or name from a specification on one line: a text, a number, or the `text` of a dictionary."""
+    for _ in range(3):
+        if type(value) is dict:
+            value = value.get("text", value.get("expr"))
+    if type(value) is list:
+        value = " / ".join(part for part in value[:5] if type(part) is str)
+    return clip(one_line(" ".join(str(value).split())), most) if type(value) in (str, int, float) else ""
+
+
+def named(head: str, value: Any) -> str:
+    """`head 'title'`, or "" without one."""
+    said = words(value)
+    return f"{head} {said!r}" if said else ""
+
+
+def joined(head: str, parts: list[str]) -> str:
+    """`head: one, two`, without what is empty."""
+    told = ", ".join(part for part in parts if part)
+    return f"{head}: {told}" if told else head
+
+
+def plotly_words(data: Any, layout: Any) -> str:
+    """Of a plotly figure's traces and layout: kinds, names and sizes of traces, title and axes."""
+    traces: list[Any] = data if type(data) in (list, tuple) else []
+    layout = layout if type(layout) is dict else {}
+    kinds: dict[str, list[str]] = {}
+    for trace in [trace for trace in traces if type(trace) is dict][:MOST_PARTS]:
+        size = _trace_size(trace)
+        said = words(trace.get("name"), 40)
+        kinds.setdefault(words(trace.get("type")) or "scatter", []).append(
+            f"{repr(said) + ' ' if said else ''}{size}".strip()
+        )
+    told = [f"{kind} {', '.join(filter(None, each))}".strip() for kind, each in kinds.items()]
+    more = f", {len(traces) - MOST_PARTS} more" if len(traces) > MOST_PARTS else ""
+    count = f"{len(traces)} traces ({'; '.join(told)}{more})" if len(traces) > 1 else "".join(told) or "no traces"
+    axes = [
+        said
+        for axis in [key for key in layout if type(key) is str and "axis" in key[:6]][:6]
+        if type(layout[axis]) is dict and (said := named(axis.replace("axis", ""), layout[axis].get("title")))
+    ]
+    scene = layout.get("scene")
+    if type(scene) is dict:
+        axes += [named(axis[0], scene[axis].get("title")) for axis in ("xaxis", "yaxis", "zaxis")
+                 if type(scene.get(axis)) is dict]  # fmt: skip
+    legend = layout.get("legend")
+    colour = named("legend", legend.get("title")) if type(legend) is dict else ""
+    return ", ".join(filter(None, (count, named("title", layout.get("title")), *axes, colour)))
+
+
+def _trace_size(trace: Mapping[str, Any]) -> str:
+    for name in ("x", "y", "z", "values", "labels", "lat", "r", "locations", "value"):
+        part: Any = trace.get(name)
+        if type(part) in (list, tuple):
+            nested = f" x {len(part[0])}" if name == "z" and part and type(part[0]) in (list, tuple) else ""
+            return f"{len(part)}{nested}" if nested else f"{len(part)} points"
+        if type(part) is dict and type(part.get("bdata")) is str:
+            if size := words(part.get("shape")):
+                return size.replace(", ", " x ")
+            return f"{len(part['bdata']) * 3 // 4 // _ITEM_BYTES.get(words(part.get('dtype')), 8)} points"
+        if Kind(type(part)).genuine("numpy", "pandas") and type(shape := getattr(part, "shape", None)) is tuple:
+            return " x ".join(map(str, shape)) if len(shape) > 1 else f"{shape[0]} points"
+        if name == "value" and type(part) in (int, float):
+            return f"{part:.6g}"
+    return ""
+
+
+_CHANNEL_WORDS = ("aggregate", "timeUnit", "bin")
+
+
+def vega_words(spec: Any, depth: int = 0) -> str:
+    """Of a Vega-Lite specification: marks, encodings, title, layers and panels. Data are not looked at."""
+    if type(spec) is not dict:
+        return ""
+    mark = spec.get("mark")
+    told = [words(mark.get("type")) if type(mark) is dict else words(mark)]
+    encoding = spec.get("encoding")
+    for channel, given in list(encoding.items())[:MOST_PARTS] if type(encoding) is dict else ():
+        for one in given[:4] if type(given) is list else [given]:
+            if said := _channel(one):
+                told.append(f"{words(channel, 20)} {said}")
+    told.append(named("title", spec.get("title")))
+    for transform in spec["transform"][:4] if type(spec.get("transform")) is list else ():
+        if type(transform) is dict:
+            told.append("transform " + " ".join(words(key, 30) for key in list(transform)[:3]))
+    for key, word in (("layer", "layers"), ("hconcat", "panels"), ("vconcat", "panels"), ("concat", "panels")):
+        parts = spec.get(key)
+        if type(parts) is list and depth < 4:
+            inner = "; ".join(vega_words(part, depth + 1) for part in parts[:6])
+            told.append(f"{len(parts)} {word} ({inner}{'; …' if len(parts) > 6 else ''})")
+    for key in ("facet", "repeat"):
+        if key in spec:
+            given = spec[key]
+            by = _channel(given) or ", ".join(_channel(part) for part in given.values()) if type(given) is dict else ""
+            told.append(f"{key} {by}".strip())
+    if type(spec.get("spec")) is dict and depth < 4:
+        told.append(vega_words(spec["spec"], depth + 1))
+    return ", ".join(filter(None, told))
+
+
+def _channel(given: Any) -> str:
+    if type(given) is not dict:
+        return words(given)
+    field = words(given.get("shorthand")) or words(given.get("field"))
+    if type(given.get("field")) is dict:
+        field = words(given["field"].get("repeat"))
+    done = [key if given[key] is True else words(given[key]) or key for key in _CHANNEL_WORDS if given.get(key)]
+    said = f"{'_'.join(done)}({field})" if done else field or words(given.get("value"))
+    title = words(given.get("title"))
+    if not title and type(given.get("axis")) is dict:
+        title = words(given["axis"].get("title"))
+    return f"{said} {title!r}" if title and title != said else said
+
+
+# ---------------------------------------------------------------------- plotly, altair, bokeh
+
+
+def _plotly(value: Any, look: Look, width: int) -> str:
+    return f"plotly {look.kind(value).name}: {plotly_words(stored(value, '_data'), stored(value, '_layout'))}"
+
+
+def _spec(value: Any, look: Look, depth: int = 0) -> Any:
+    """What altair stores as plain dictionaries; its own classes keep their arguments in `_kwds`."""
+    if type(value) in (str, int, float, bool):
+        return value
+    if type(value) in (list, tuple) and depth < 8:
+        return [_spec(part, look, depth + 1) for part in value[:MOST_PARTS]]
+    given = value if type(value) is dict else stored(value, "_kwds")
+    if type(given) is not dict or depth >= 8:
+        return None
+    kept = {
+        key: made
+        for key, part in list(given.items())[:60]
+        if type(key) is str and key not in ("data", "datasets", "config")
+        and (made := _spec(part, look, depth + 1)) is not None
+    }  # fmt: skip
+    return kept or None
+
+
+def _altair(value: Any, look: Look, width: int) -> str:
+    data = stored(value, "_kwds")
+    data = data.get("data", MISSING) if type(data) is dict else MISSING
+    over = f", data {look.short(data)}" if data is not MISSING and look.family(data).group is Group.FRAMES else ""
+    return f"altair {look.kind(value).name}: {vega_words(_spec(value, look))}{over}"
+
+
+def _bokeh_values(value: Any) -> dict[str, Any]:
+    found = stored(value, "_property_values")
+    return found if type(found) is dict else {}
+
+
+def _listed(value: Any) -> list[Any]:
+    """The items of a list, also where the library has a class of its own for it."""
+    return list.__getitem__(value, slice(0, 40)) if Kind(type(value)).is_a(list) else []
+
+
+def _bokeh(value: Any, look: Look, width: int) -> str:
+    own = _bokeh_values(value)
+    glyphs: dict[str, int] = {}
+    for renderer in _listed(own.get("renderers")):
+        glyph = _bokeh_values(renderer).get("glyph")
+        if glyph is not None:
+            name = look.kind(glyph).name
+            glyphs[name] = glyphs.get(name, 0) + 1
+    told = [f"{count} {name}" if count > 1 else name for name, count in glyphs.items()]
+    told.append(named("title", _bokeh_values(own.get("title")).get("text")))
+    for place, axis in (("below", "x"), ("left", "y")):
+        for part in _listed(own.get(place))[:1]:
+            told.append(named(axis, _bokeh_values(part).get("axis_label")))
+    for part in _listed(own.get("center")):
+        items = _listed(_bokeh_values(part).get("items"))
+        labels = [_bokeh_values(_bokeh_values(item).get("label", item)).get("value") for item in items]
+        labels = [item if type(item) is str else stored(item, "value") for item in labels]
+        told += [named("legend", ", ".join(label for label in labels if type(label) is str))]
+    children = _listed(own.get("children"))
+    if children:
+        inner = [part[0] if type(part) is tuple and part else part for part in children[:6]]
+        told.append(f"{len(children)} parts ({'; '.join(look.line(part, 100) for part in inner)})")
+    return joined(f"bokeh {look.kind(value).name}", told)
+
+
+# ---------------------------------------------------------------------- matplotlib
+
+
+def _is_plot(kind: Kind) -> bool:
+    return kind.genuine("matplotlib") and kind.is_library("matplotlib.artist", "Artist")
+
+
+def _plot(value: Any, look: Look, width: int) -> str:
+    kind = look.kind(value)
+    if kind.is_library("matplotlib.figure", "FigureBase"):
+        axes = value.axes
+        size = instance_dict(value).get("bbox_inches")
+        inches = "" if size is None else f" {size.width:.3g} x {size.height:.3g} in"
+        above = stored(value, "_suptitle")
+        title = f", {named('title', above.get_text())}" if look.kind(above).genuine("matplotlib") else ""
+        told = "; ".join(_axes_words(each, look) for each in axes[:4]) + ("; …" if len(axes) > 4 else "")
+        return f"matplotlib {kind.name}{inches}{title}, {len(axes)} axes" + (f": {told}" if axes else "")
+    if kind.is_library("matplotlib.axes", "Axes"):
+        return f"matplotlib {kind.name}, {_axes_words(value, look)}"
+    text, label = stored(value, "_text"), stored(value, "_label")
+    said = text if type(text) is str else label if type(label) is str and label[:1] != "_" else ""
+    return f"matplotlib {kind.name}{named('', said)}"
+
+
+def _axes_words(axes: Any, look: Look) -> str:
+    if not look.kind(axes).genuine("matplotlib"):
+        return look.kind(axes).name
+    drawn = {word: len(getattr(axes, word)) for word in ("lines", "collections", "patches", "images")}
+    marks = [f"{count} {word}" for word, count in drawn.items() if count]
+    titles = [
+        f"{word} {look.line(text, 60)}"
+        for word, text in (("title", axes.get_title()), ("x", axes.get_xlabel()), ("y", axes.get_ylabel()))
+        if text
+    ]
+    labels = [stored(each, "_label") for each in axes.lines[:8]]
+    labels = [f"{label!r}" for label in (words(each, 30) for each in labels if type(each) is str and each[:1] != "_")]
+    return ", ".join([*titles, *marks, *([f"labels {', '.join(filter(None, labels))}"] if labels else [])]) or "empty"
+
+
+def _grid(value: Any, look: Look, width: int) -> str:
+    """seaborn's grids of axes."""
+    figure = stored(value, "_figure")
+    told = look.line(figure, width - 30) if figure is not MISSING else ""
+    facets = [f"{word} {look.line(stored(value, place), 40)}" for word, place in
+              (("columns by", "_col_var"), ("rows by", "_row_var"), ("hue", "_hue_var"))
+              if type(stored(value, place)) is str]  # fmt: skip
+    return joined(f"seaborn {look.kind(value).name}", [*facets, told])
+
+
+def _grammar(value: Any, look: Look, width: int) -> str:
+    """plotnine's plots: mapping and layers."""
+    mapping, labels = stored(value, "mapping"), stored(value, "labels")
+    told = [f"{key} {words(part)}" for key, part in dict.items(mapping) if words(part)] if _is_dict(mapping) else []
+    layers = stored(value, "layers")
+    told += [look.kind(stored(layer, "geom")).name for layer in _listed(layers)]
+    told.append(named("title", stored(labels, "title") if labels is not MISSING else None))
+    facet = stored(value, "facet")
+    told.append(look.kind(facet).name if look.kind(facet).name.startswith(("facet_w", "facet_g")) else "")
+    return joined("plotnine ggplot", told)
+
+
+def _is_dict(value: Any) -> bool:
+    return Kind(type(value)).is_a(dict)
+
+
+def _elements(value: Any, look: Look, width: int) -> str:
+    """holoviews' elements: dimensions and data."""
+    own = instance_dict(value)
+    names = [
+        words(stored(stored(part, "_param__private"), "values").get("name"))
+        for key in ("kdims", "vdims")
+        for part in _dimensions(own, key)
+        if type(stored(stored(part, "_param__private"), "values")) is dict
+    ]
+    data = own.get("data", MISSING)
+    over = f"data {look.short(data)}" if data is not MISSING else ""
+    return joined(f"holoviews {look.kind(value).name}", [*names[:8], over])
+
+
+def _dimensions(own: Mapping[str, Any], key: str) -> list[Any]:
+    kept = stored(own.get("_param__private"), "values")
+    return _listed(kept.get(key)) if type(kept) is dict else []
+
+
+# ---------------------------------------------------------------------- tables for print, maps, pictures
+
+
+def _table_for_print(value: Any, look: Look, width: int) -> str:
+    heading, notes = stored(value, "_heading"), stored(value, "_source_notes")
+    told = [f"over {look.short(stored(value, '_tbl_data'))}"]
+    if heading is not MISSING:
+        told += [named("title", stored(heading, "title")), named("subtitle", stored(heading, "subtitle"))]
+    told += [named("source note", note) for note in (notes[:3] if type(notes) is list else ())]
+    return joined("great_tables GT", told)
+
+
+def _map(value: Any, look: Look, width: int) -> str:
+    own = instance_dict(value)
+    told = []
+    place = own.get("location")
+    if type(place) in (list, tuple):
+        told.append(f"at {look.line(place, 60)}")
+    options, children = own.get("options"), own.get("_children")
+    zoom = options.get("zoom") if type(options) is dict else None
+    told.append(f"zoom {zoom}" if type(zoom) is int else "")
+    if isinstance(children, dict):
+        names = [look.kind(part).name for part in list(dict.values(children))[:20]]
+        told += [f"{names.count(name)} {name}" if names.count(name) > 1 else name for name in dict.fromkeys(names)]
+    return joined(f"folium {look.kind(value).name}", told)
+
+
+def _picture(value: Any, look: Look, width: int) -> str:
+    size, mode = stored(value, "_size"), stored(value, "_mode")
+    kind = look.kind(value)
+    pixels = f"{size[0]} x {size[1]}" if type(size) is tuple and len(size) == 2 else "of unknown size"
+    made_by, file = stored(value, "format"), stored(value, "filename")
+    if made_by is MISSING:
+        made_by = next((found for base in kind.mro if (found := class_dict(base).get("format")) is not None), None)
+    told = [f"mode {mode}" if type(mode) is str else "", words(made_by), named("file", file)]
+    return f"PIL {kind.name} {pixels}, {', '.join(filter(None, told))}"
+
+
+def _displayed(value: Any, look: Look, width: int) -> str:
+    """IPython's HTML, Markdown, Image and the like."""
+    data, own = stored(value, "data"), look.kind(value).name
+    data = stored(value, "_data") if data is MISSING else data
+    size = f", {len(data):,} {'bytes' if type(data) is bytes else 'characters'}" if type(data) in (str, bytes) else ""
+    source = named("from", stored(value, "url")) or named("from", stored(value, "filename"))
+    if type(data) is str:
+        return f"IPython {own}{size}: {look.line(data, max(20, min(160, width - 40)))}"
+    if type(data) is bytes and data[:8] == b"\x89PNG\r\n\x1a\n":
+        size += f", {int.from_bytes(data[16:20])} x {int.from_bytes(data[20:24])}"
+    return f"IPython {own}{size}{' ' + source if source else ''}"
+
+
+# ---------------------------------------------------------------------- widgets
+
+_TRAITS = ("min", "max", "options", "_options_labels", "center", "zoom", "location", "selected_index", "titles")
+_SECRET = ("Password",)
+
+
+def _widget(value: Any, look: Look, width: int) -> str:
+    kind = look.kind(value)
+    traits = stored(value, "_trait_values")
+    traits = traits if type(traits) is dict else {}
+    head = f"{kind.top} {kind.name}"
+    said = words(traits.get("description"), 60) or words(traits.get("title"), 60)
+    head += f" {said!r}" if said else ""
+    if "value" in traits:
+        held = "[…masked]" if kind.name in _SECRET else look.line(traits["value"], 80, said)
+        head += f" = {held}"
+    told = []
+    for name in _TRAITS:
+        part = traits.get(name)
+        if ("options" in name and "value" not in traits) or (name == "_options_labels" and traits.get("options")):
+            continue  # names of the widget's own; the same once more
+        if part is not None and part != () and type(part) in (int, float, str, tuple, list):
+            told.append(f"{name.removeprefix('_options_') if name[0] == '_' else name} {look.line(part, 60)}")
+    children = traits.get("children")
+    if type(children) in (tuple, list) and children:
+        inner = (look.line(child, 60) for child in children[:MOST_PARTS])
+        told.append(f"[{look.items(inner, max(20, width - len(head) - 40), len(children))}]")
+    outputs = traits.get("outputs")
+    if type(outputs) is tuple:
+        told.append(f"{len(outputs)} outputs")
+    return f"{head} ({', '.join(told)})" if told else head
+
+
+def _layers(value: Any, look: Look, width: int) -> str:
+    """pydeck's decks and layers."""
+    own = instance_dict(value)
+    layers = own.get("layers")
+    kinds = [words(instance_dict(layer).get("@@type")) or look.kind(layer).name for layer in _listed(layers)]
+    view = instance_dict(own.get("initial_view_state"))
+    place = [f"{key} {view[key]}" for key in ("latitude", "longitude", "zoom") if type(view.get(key)) in (int, float)]
+    return joined(f"pydeck {look.kind(value).name}", [words(own.get("@@type")), *kinds, *place])
+
+
+def _short(value: Any, kind: Kind) -> str:
+    return f"{kind.top} {kind.name}"
+
+
+FAMILIES = (
+    Family("plots", Group.OBJECTS, _is_plot, _short, facts(_plot), None, 35),
+    Family(
+        "plotly figures", Group.OBJECTS, lambda kind: kind.is_library("plotly.basedatatypes", "BaseFigure"),
+        _short, facts(_plotly), None, 34,
+    ),
+    Family(
+        "altair charts", Group.OBJECTS, lambda kind: kind.is_library("altair", "TopLevelMixin"),
+        _short, facts(_altair), None, 34,
+    ),
+    Family(
+        "bokeh models", Group.OBJECTS, lambda kind: kind.is_library("bokeh.model", "Model"), _short,
+        facts(_bokeh), None, 34,
+    ),
+    Family(
+        "seaborn grids", Group.OBJECTS, lambda kind: kind.is_library("seaborn.axisgrid", "Grid"),
+        _short, facts(_grid), None, 34,
+    ),
+    Family(
+        "plotnine plots", Group.OBJECTS, lambda kind: kind.is_library("plotnine", "ggplot"),
+        _short, facts(_grammar), None, 34,
+    ),
+    Family(
+        "holoviews elements", Group.OBJECTS, lambda kind: kind.is_library("holoviews", "Element"),
+        _short, facts(_elements), None, 34,
+    ),
+    Family(
+        "tables for print", Group.OBJECTS, lambda kind: kind.is_library("great_tables", "GT"),
+        _short, facts(_table_for_print), None, 34,
+    ),
+    Family(
+        "maps", Group.OBJECTS, lambda kind: kind.top in ("folium", "branca") and kind.is_library(
+            "branca.element", "Element"
+        ), _short, facts(_map), None, 34,
+    ),
+    Family(
+        "decks", Group.OBJECTS, lambda kind: kind.is_library("pydeck", "Deck", "Layer"), _short,
+        facts(_layers), None, 34,
+    ),
+    Family(
+        "pictures", Group.OBJECTS, lambda kind: kind.is_library("PIL.Image", "Image"), _short,
+        facts(_picture), None, 34,
+    ),
+    Family(
+        "displayed objects", Group.OBJECTS, lambda kind: kind.genuine("IPython") and kind.is_library(
+            "IPython.core.display", "DisplayObject"
+        ), _short, facts(_displayed), None, 34,
+    ),
+    Family(
+        "widgets", Group.OBJECTS, lambda kind: kind.is_library("ipywidgets.widgets.widget", "Widget"),
+        _short, facts(_widget), None, 34,
+    ),
+)  # fmt: skip

@@ -1,0 +1,144 @@
+"""What the model is told of some 260 cells with 44 libraries, and of the values that they end in: tokens per library.
+
+`python -m tests.bench told` prints the table. `python -m tests.bench.bench_told FILE [LIBRARY …]` writes the texts;
+`python -m tests.bench.bench_told --against BEFORE AFTER` compares two such files, of two commits."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import uuid
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import nbformat
+
+from ipyagent.practice.replies import Reply, text, tool
+from ipyagent.practice.server import PracticeServer
+from tests.bench.output_cells import LIBRARIES, Library
+
+EXECUTE = """
+import sys, nbformat
+from nbclient import NotebookClient
+file = sys.argv[1]
+book = nbformat.read(file, 4)
+where = {"metadata": {"path": file.rpartition("/")[0]}}
+NotebookClient(book, timeout=120, kernel_name="python3", allow_errors=True, resources=where).execute()
+nbformat.write(book, file)
+"""
+PREVIEWS = """
+import json, sys, warnings
+warnings.simplefilter("ignore")
+import matplotlib
+matplotlib.use("agg")
+from IPython.core.interactiveshell import InteractiveShell
+from IPython.utils.capture import capture_output
+from ipyagent.kernel.variables import summarize
+shell = InteractiveShell.instance()
+setup, cells, out = json.loads(sys.stdin.read())
+told = []
+with capture_output():
+    shell.run_cell("\\n".join(line for line in setup.splitlines() if line[:1] != "%"))
+    for code in cells:
+        value = shell.run_cell(code, store_history=False).result
+        told.append("" if value is None else summarize({"value": value}, limit=1_500, seconds=2).removeprefix("value  "))
+print(json.dumps(told))
+"""
+
+
+def told(library: Library, folder: Path) -> list[dict[str, Any]]:
+    """What reaches the model of each cell of a library: `text`, `pictures` (their sizes in base64), and `preview`."""
+    got: dict[int, dict[str, Any]] = {}
+    asked_for = 0
+
+    def reply(body: dict[str, Any]) -> Reply:
+        nonlocal asked_for
+        last = body["messages"][-1]["content"]
+        blocks = last if isinstance(last, list) else [{"type": "text", "text": last}]
+        results = [block for block in blocks if block["type"] == "tool_result"]
+        if results:
+            content = results[0]["content"]
+            parts = content if isinstance(content, list) else [{"type": "text", "text": content}]
+            got[asked_for] = {
+                "text": "\n".join(part["text"] for part in parts if part["type"] == "text"),
+                "pictures": [part["source"]["data"] for part in parts if part["type"] == "image"],
+            }
+            return text("That was it.")
+        asked = " ".join(str(block.get("text", "")) for block in blocks)
+        found = [at for at in range(len(library.cells)) if f"show «{at}»" in asked]
+        if not found:
+            return text("nothing")
+        asked_for = found[0]
+        return tool("python", {"code": library.cells[asked_for]})
+
+    with PracticeServer(reply) as server:
+        environment = os.environ | {
+            "ANTHROPIC_BASE_URL": server.url, "ANTHROPIC_API_KEY": "practice", "IPYAGENT_HOME": str(folder / "home"),
+            "IPYAGENT_MODE": "auto", "IPYAGENT_EXTRACTION": "false", "IPYAGENT_MODEL": "claude-sonnet-5-5",
+        }  # fmt: skip
+        cells = ["%load_ext ipyagent\n%matplotlib inline", library.setup]
+        cells += [f"%%agent\nshow «{at}»" for at in range(len(library.cells))]
+        notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(code) for code in cells])
+        file = folder / f"cells-{uuid.uuid4().hex}.ipynb"
+        nbformat.write(notebook, file)
+        subprocess.run([sys.executable, "-c", EXECUTE, file], check=True, timeout=600, env=environment)
+    given = json.dumps([library.setup, library.cells, ""])
+    ran = subprocess.run(
+        [sys.executable, "-c", PREVIEWS], input=given, capture_output=True, text=True, timeout=600, check=True
+    )
+    previews = json.loads(ran.stdout.splitlines()[-1])
+    return [
+        {"code": code, "preview": previews[at], **got.get(at, {"text": "", "pictures": []})}
+        for at, code in enumerate(library.cells)
+    ]
+
+
+def all_told(names: list[str]) -> Iterator[tuple[str, list[dict[str, Any]]]]:
+    for name in names or list(LIBRARIES):
+        if find_spec(LIBRARIES[name].module) is not None:
+            with tempfile.TemporaryDirectory() as folder:
+                yield name, told(LIBRARIES[name], Path(folder))
+
+
+def tokens(cell: dict[str, Any]) -> int:
+    """Of the text alone."""
+    from ipyagent.journal.tokens import estimate_text
+
+    return round(estimate_text(cell["text"]))
+
+
+def rows() -> Iterator[tuple[str, str, str]]:
+    for name, cells in all_told([]):
+        count = sum(map(tokens, cells))
+        pictures = sum(len(cell["pictures"]) for cell in cells)
+        longest = max(round(len(cell["preview"].encode())) for cell in cells)
+        yield f"told: {name}", f"{len(cells)} cells; model {count} tokens, {pictures} pictures", f"preview ≤ {longest} B"
+
+
+def against(before: Path, after: Path) -> Iterator[str]:
+    """Tokens of text per library in two files."""
+    old, new = (json.loads(file.read_text()) for file in (before, after))
+    total = [0, 0, 0]
+    for name in [name for name in old if name in new]:
+        both = [sum(map(tokens, cells)) for cells in (old[name], new[name])]
+        pictures = [sum(len(cell["pictures"]) for cell in cells) for cells in (old[name], new[name])]
+        total = [total[0] + len(old[name]), total[1] + both[0], total[2] + both[1]]
+        share = f"{100 * both[1] / max(1, both[0]):.0f} %"
+        yield f"{name:<16} {len(old[name]):>3} cells {both[0]:>7,} {both[1]:>7,} {share:>6}  pictures {pictures}"
+    yield f"{'all':<16} {total[0]:>3} cells {total[1]:>7,} {total[2]:>7,} {100 * total[2] / total[1]:>4.0f} %"
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "--against":
+        print("\n".join(against(Path(sys.argv[2]), Path(sys.argv[3]))))
+    else:
+        made = {}
+        for name, cells in all_told(sys.argv[2:]):
+            made[name] = cells
+            print(name, sum(map(tokens, cells)), flush=True)
+            Path(sys.argv[1]).write_text(json.dumps(made, ensure_ascii=False, indent=1))

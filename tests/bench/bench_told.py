@@ -2,6 +2,7 @@
 
 `python -m tests.bench told` prints the table. `python -m tests.bench.bench_told FILE [LIBRARY …]` writes the texts;
 `python -m tests.bench.bench_told --against BEFORE AFTER` compares two such files, of two commits."""
+# ruff: noqa: E501 - cells and their scripts
 
 from __future__ import annotations
 

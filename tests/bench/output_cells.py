@@ -1,5 +1,6 @@
 """Some 230 typical cells with 43 libraries, for what the model is told of what code shows: of each library a cell of
 the user's that prepares, then cells that end in what an analyst looks at."""
+# ruff: noqa: E501 - cells and their scripts
 
 from __future__ import annotations
 

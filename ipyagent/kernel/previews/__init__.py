@@ -13,12 +13,12 @@ import pkgutil
 import warnings
 
 from ipyagent.kernel.previews._kind import MISSING, Kind, stored
-from ipyagent.kernel.previews._look import Family, Group, Look, clip, one_line
+from ipyagent.kernel.previews._look import Family, Group, Look, clip, facts, one_line
 from ipyagent.kernel.previews.text import numbers_in_text
 
 __all__ = [
     "MISSING", "Family", "Group", "Kind", "Look",
-    "clip", "families", "find", "numbers_in_text", "one_line", "open_look", "stored",
+    "clip", "facts", "families", "find", "numbers_in_text", "one_line", "open_look", "stored",
 ]
 
 

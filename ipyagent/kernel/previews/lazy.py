@@ -32,7 +32,6 @@ _LAZY: tuple[tuple[str, tuple[str, ...]], ...] = (
 )
 SCHEMA_SECONDS = 0.05
 """How long the names of a lazy frame's columns may take: the header of a file may have to be read for them."""
-_SCHEMA_THREAD = "ipyagent-schema"
 _ITERATORS = (map, filter, zip, enumerate, reversed, types.GeneratorType, types.AsyncGeneratorType, types.CoroutineType)
 
 
@@ -129,7 +128,7 @@ def _schema(value: Any) -> dict[str, Any] | None:
     plan = stored(value, "_ldf")
     name = getattr(plan, "_node_name", None)
     node = name() if name is not None and Kind(type(plan)).name == "PyLazyFrame" else ""
-    if "Python" in node or "Pipe" in node or any(each.name == _SCHEMA_THREAD for each in threading.enumerate()):
+    if "Python" in node or "Pipe" in node or any(each.name == "ipyagent-schema" for each in threading.enumerate()):
         return None
     found: list[dict[str, Any]] = []
 
@@ -139,7 +138,7 @@ def _schema(value: Any) -> dict[str, Any] | None:
         except Exception:  # noqa: BLE001 - a file that is gone, a plan that fails: nothing is known of its columns
             return
 
-    thread = threading.Thread(target=read, name=_SCHEMA_THREAD, daemon=True)
+    thread = threading.Thread(target=read, name="ipyagent-schema", daemon=True)
     thread.start()
     thread.join(SCHEMA_SECONDS)
     return found[0] if found else None

@@ -113,12 +113,10 @@ def _left(view: View, folder: Path, gone: Iterable[tuple[str, Block]]) -> Left |
 
 def _heading(role: str, block: Block, calls: dict[str, Block]) -> str:
     """Who said it; for a result the tool and its main argument."""
-    if block["type"] == "tool_use":
-        return f"assistant calls {block['name']}"
-    if is_result(block):
-        return "the provider's result"
-    if block["type"] != "tool_result":
-        return role
+    if (kind := block["type"]) != "tool_result":
+        if kind == "tool_use":
+            return f"assistant calls {block['name']}"
+        return "the provider's result" if is_result(block) else role
     call = calls.get(block["tool_use_id"])
     name = call["name"] if call else "a tool"
     argument = main_argument(call["input"]) if call else ""
@@ -141,8 +139,6 @@ def main_argument(given: dict[str, object]) -> str:
 def _words(block: Block, stem: str, pictures: list[tuple[str, bytes]]) -> str:
     """A block as text; a picture goes to a file of its own, which is named."""
     kind = block["type"]
-    if kind == "text":
-        return str(block["text"])
     if kind == "tool_result":
         content = block.get("content") or ""
         if isinstance(content, str):
@@ -150,6 +146,8 @@ def _words(block: Block, stem: str, pictures: list[tuple[str, bytes]]) -> str:
         if len(content) == 1 and content[0]["type"] == "text":  # nearly all are; a batch may be long
             return str(content[0]["text"])
         return "\n".join(_words(part, stem, pictures) for part in content)
+    if kind == "text":
+        return str(block["text"])
     if kind == "tool_use":
         given = block["input"].items()
         return "\n".join(f"{name}: {value if isinstance(value, str) else _json(value)}" for name, value in given)

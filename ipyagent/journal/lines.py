@@ -7,7 +7,7 @@ number; the file itself is never changed.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -19,6 +19,7 @@ from ipyagent.nofollow import reading
 
 E = TypeVar("E", bound=Event)
 
+_NOTHING = b"\0\r\n\t\x0b\x0c "
 NOT_UNICODE = "characters that are not Unicode"
 _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder(Event)
@@ -93,8 +94,18 @@ def _decode(line: bytes) -> tuple[Event | None, str]:
     return event, NOT_UNICODE
 
 
-def _decode_line(line: bytes) -> Iterator[tuple[Event | None, str]]:
+def _decode_line(line: bytes) -> Iterable[tuple[Event | None, str]]:
     """The events of a line with what was wrong; a hole of zeros (a crash of the machine) parts records."""
+    try:
+        return ((_decoder.decode(line), ""),)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return _mended(line)
+
+
+def _mended(line: bytes) -> Iterator[tuple[Event | None, str]]:
+    if not line.strip(_NOTHING):
+        yield None, ""
+        return
     if b"\0" not in line:
         yield _decode(line)
         return
@@ -120,12 +131,11 @@ def read_events(
         with reading(path) as file:
             file.seek(start.offset if start is not None else 0)
             for number, line in enumerate(file, start.line + 1 if start is not None else 1):
-                if not line.strip():
-                    continue
-                if not line.strip(b"\0\r\n\t "):
-                    found.append(Problem(path, number, f"{line.count(0):,} NUL bytes, skipped"))
-                    continue
                 for event, wrong in _decode_line(line):
+                    if event is None and not wrong:
+                        if zeros := line.count(0):
+                            found.append(Problem(path, number, f"{zeros:,} NUL bytes, skipped"))
+                        continue
                     if event is None:
                         torn = not line.endswith(b"\n")
                         what = "cut off in mid-write, dropped" if torn else f"unreadable, skipped ({wrong})"

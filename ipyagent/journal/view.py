@@ -250,6 +250,11 @@ class View:
         """Take in the next event of the journal."""
         talk = self._talk
         match event:
+            case Streamed():  # most are
+                if event.channel == "text":
+                    talk.partial.append(event.text)
+                elif event.channel == "tool":
+                    talk.calls.show(event.ref, event.text)
             case UserSaid():
                 talk.body.asked = event.id
                 talk.add_user(event.id, request_blocks(event.blocks), event.tokens)
@@ -258,11 +263,6 @@ class View:
             case SkillLoaded() | SkillsListed():
                 if event.text:
                     talk.add_user(event.id, request_blocks([text_block(event.text)]), event.tokens)
-            case Streamed():
-                if event.channel == "text":
-                    talk.partial.append(event.text)
-                elif event.channel == "tool":
-                    talk.calls.show(event.ref, event.text)
             case AssistantSaid():
                 talk.add_assistant(event)
             case ToolCalled():

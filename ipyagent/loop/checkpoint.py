@@ -24,7 +24,7 @@ from typing import Any, BinaryIO
 import msgspec
 
 from ipyagent.errors import AgentError
-from ipyagent.journal.events import Event, ModelChosen, ThinkingDropped
+from ipyagent.journal.events import Event, ModelChosen, Streamed, ThinkingDropped
 from ipyagent.journal.journal import TRANSCRIPT
 from ipyagent.journal.lines import Problem, Start
 from ipyagent.journal.view import View
@@ -85,6 +85,8 @@ class Replayed:
         self.damaged &= not (isinstance(event, ThinkingDropped) and event.upto >= before)
         self.last, self.newest = event, max(self.newest, event.id)
         self.view.apply(event)
+        if isinstance(event, Streamed):  # most events are: what is shown of a reply before it is there counts nowhere
+            return
         self.history.apply(event)
         self.watch.apply(event)
         self.chosen = event if isinstance(event, ModelChosen) else self.chosen

@@ -143,8 +143,9 @@ class Session:
 
         def replay(event: Event) -> None:
             nonlocal seen
-            state.apply(event, altered=any(problem.altered for problem in problems[seen:]))
-            seen = len(problems)
+            new = problems[seen:] if len(problems) > seen else ()
+            state.apply(event, altered=any(problem.altered for problem in new))
+            seen += len(new)
 
         journal, problems = Journal.open(folder, replay, problems, begin)
         state.problems = list(problems)

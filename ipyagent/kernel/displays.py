@@ -152,7 +152,8 @@ class Displays:
                 picture = rasterized(value, str(data["image/svg+xml"]))
         room = max(_LEAST, self._max_chars - sum(len(each.text or "") for each in self._kept))
         texts = {kind: part for kind, part in data.items() if not kind.startswith("image/") or "svg" in kind}
-        said = text_of(texts if picture is None else {**texts, picture.media_type: ""}, room, value)
+        seen = texts if picture is None else {**texts, picture.media_type: ""}
+        said = text_of(seen, room, value, shown=self._cell is not None)
         text = cap(clean(said), room) if said is not None else None
         if as_result:
             self.result = text

@@ -14,14 +14,18 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from ipyagent.kernel.previews import Kind, find
+from ipyagent.kernel.previews.charts import plotly_words, vega_words, words
+from ipyagent.kernel.variables import described
+
 MOST_HTML = 400_000
 """Characters of a displayed HTML text that are read."""
 MOST_CELL = 500
 """Characters of one cell of a table."""
 MOST_ROWS, MOST_COLUMNS = 60, 60
 """Rows and columns of an HTML table that are shown; the others are counted."""
-LONG = 2_000
-"""Characters: the text form of a chart that is longer gives way to a description."""
+LONG_MODEL = 250
+"""Characters: the text form of an estimator that is longer, with every parameter that is None, gives way to a line."""
 TEXTUAL = ("text/html", "text/markdown", "text/latex", "application/json")
 """MIME types that are asked for also where the front-end, a terminal, shows text alone."""
 _BARE = re.compile(r"\s*(?:<VegaLite\b.*|alt\.\w{0,20}Chart\(\.\.\.\)|<[^<>]{1,200}>)\s*", re.S)
@@ -201,27 +205,49 @@ def _nothing() -> None:
 # ---------------------------------------------------------------------- rich objects
 
 
-def text_of(bundle: Mapping[str, Any], limit: int, value: Any = None) -> str | None:
-    """What the model reads of a displayed object with these MIME types: its text form, or where that is bare
-    (`<… object at 0x…>`) or missing, Markdown or text from the richest textual type, in about `limit` characters.
-    `value` is the object itself where it is known. None when there is no text at all."""
+def text_of(bundle: Mapping[str, Any], limit: int, value: Any = None, *, shown: bool = False) -> str | None:
+    """What the model reads of a displayed object with these MIME types: of a chart a line about it, else its text
+    form, or where that is bare (`<… object at 0x…>`), long or missing, Markdown or text from the richest textual
+    type, or a description, in about `limit` characters. `value` is the object itself where it is known; `shown`: the
+    user sees it. None when there is no text at all."""
     plain = bundle.get("text/plain")
     said = None if plain is None else str(plain)
-    chart = any("plotly" in kind or "vega" in kind or "bokeh" in kind for kind in bundle)
-    if (told := _told(value)) or (chart and (told := _bokeh(bundle))):
-        return told
-    bare = said is None or bool(_BARE.fullmatch(said[:1_000])) or _AT in said[:1_000]
-    if said is not None and not bare and not (chart and len(said) > LONG):
+    if told := _chart(bundle, value):
+        return f"[{told[0]} shown to the user: {told[1]}]" if shown else f"[{told[0]}: {told[1]}]"
+    bare = said is None or bool(_BARE.fullmatch(said[:1_000])) or _AT in said[:1_000] or _says_nothing(said)
+    if said is not None and not bare and not (len(said) > LONG_MODEL and _family(value) == "estimators"):
         return said
-    if any(kind in bundle for kind in ("image/png", "image/jpeg")):
-        return None if bare else said  # the picture itself is shown
+    if any(kind in bundle for kind in ("image/png", "image/jpeg")):  # the picture itself is shown
+        return _facts(value) or _derived("image/svg+xml", bundle.get("image/svg+xml", ""), limit) or None
     if "application/javascript" in bundle:
         return "(a script for the page)"
-    for kind, value in sorted(bundle.items(), key=lambda item: _rank(item[0])):
-        found = _derived(kind, value, limit)
-        if found and found.strip():
+    for kind, part in sorted(bundle.items(), key=lambda item: _rank(item[0])):
+        if _family(value) != "estimators" and (found := _derived(kind, part, limit)) and found.strip():
             return found
+    empty = said is None or _family(value) in ("estimators", "plots") or _says_nothing(said)
+    if empty and (facts := _facts(value)):
+        return facts
+    if empty and "text/html" in bundle:
+        return f"(HTML without text, {len(str(bundle['text/html'])):,} characters)"
     return said
+
+
+def _says_nothing(said: str) -> bool:
+    """Whether a text form names a type (and an address) and nothing else."""
+    said = said.strip()
+    named = said[:1] == "<" and said[-1:] == ">" and len(said) < 300 and "=" not in said
+    return named and (" at 0x" in said or said.endswith(" object>"))
+
+
+def _family(value: Any) -> str:
+    return "" if value is None else find(Kind(type(value))).name
+
+
+def _facts(value: Any) -> str:
+    """A description of the object, as its preview has it; "" for IPython's own wrappers."""
+    if value is None or _family(value) == "displayed objects":
+        return ""
+    return described(value, 240)
 
 
 _ORDER = ("plotly", "vegalite", "vega", "text/markdown", "text/html", "text/latex", "json", "image/svg")
@@ -236,14 +262,10 @@ def _derived(kind: str, value: Any, limit: int) -> str:
         return str(value)
     if kind == "text/html":
         return markdown_of(str(value))
-    if kind == "image/svg+xml":
-        words = markdown_of(str(value))
-        return f"(an SVG picture{f', its texts: {words}' if words else ''})"
+    if kind == "image/svg+xml" and value:
+        texts = markdown_of(str(value))
+        return f"(an SVG picture{f', its texts: {texts}' if texts else ''})"
     if kind.endswith("json"):
-        if "plotly" in kind:
-            return _plotly(value) or _json(value, limit)
-        if "vega" in kind:
-            return _vega(value) or _json(value, limit)
         return _json(value, limit) if value else ""
     return ""
 
@@ -264,20 +286,24 @@ def _json(value: Any, limit: int) -> str:
     return "".join(parts)
 
 
-def _told(value: Any) -> str:
-    """Of charts that are shown as HTML, from the object itself; "" for others."""
+def _chart(bundle: Mapping[str, Any], value: Any) -> tuple[str, str] | None:
+    """What kind of chart it is and a line about it, from its specification; None for anything else."""
+    for kind, part in bundle.items():
+        if "plotly" in kind and isinstance(part, dict) and isinstance(part.get("data"), list):
+            return "plotly chart", plotly_words(part["data"], part.get("layout"))
+        if "vega" in kind and kind.endswith("json") and (told := _vega(part)):
+            return "Vega-Lite chart", told
     root = type(value).__module__.partition(".")[0]
     try:
         if root == "altair" and hasattr(value, "to_dict"):
-            return _vega(value.to_dict())
-        if root == "folium":
-            layers = [type(part).__name__ for part in getattr(value, "_children", {}).values()][:20]
-            place = getattr(value, "location", None)
-            center = f", center {_word(str(place))}" if place is not None else ""
-            return f"(a folium {type(value).__name__}{center}: {', '.join(layers) or 'nothing on it'})"
+            return "Vega-Lite chart", _vega(value.to_dict())
     except Exception:  # noqa: BLE001 - foreign code: the object is told as any other
-        return ""
-    return ""
+        return None
+    if root == "folium":
+        return "map", described(value, 240)
+    if any("bokeh" in kind for kind in bundle):
+        return ("bokeh chart", told) if (told := _bokeh(bundle)) else None
+    return None
 
 
 def _bokeh(bundle: Mapping[str, Any]) -> str:
@@ -285,12 +311,12 @@ def _bokeh(bundle: Mapping[str, Any]) -> str:
     script = str(bundle.get("application/javascript", ""))[:MOST_HTML]
     begin = script.find("docs_json = ")
     if begin < 0:
-        return "(a script of bokeh)" if any("bokeh" in kind for kind in bundle) else ""
+        return ""
     try:
         documents, _ = json.JSONDecoder().raw_decode(script, begin + len("docs_json = "))
     except (ValueError, RecursionError):
-        return "(a bokeh chart)"
-    found: dict[str, list[str]] = {"Title": [], "glyph": [], "axis": []}
+        return "of an unknown kind"
+    found: dict[str, list[str]] = {"Title": [], "glyph": [], "axis": [], "legend": []}
     waiting, room = [documents], 20_000
     while waiting and room:
         room -= 1
@@ -300,63 +326,36 @@ def _bokeh(bundle: Mapping[str, Any]) -> str:
         elif isinstance(part, dict):
             name, given = str(part.get("name", "")), part.get("attributes")
             given = given if isinstance(given, dict) else {}
-            if name == "Title" and _word(given.get("text")):
-                found["Title"].append(repr(_word(given["text"])))
-            elif name.endswith("Axis") and _word(given.get("axis_label")):
-                found["axis"].append(_word(given["axis_label"]))
+            if name == "Title" and words(given.get("text")):
+                found["Title"].append(f"title {words(given['text'])!r}")
+            elif name.endswith("Axis") and words(given.get("axis_label")):
+                found["axis"].append(f"axis {words(given['axis_label'])!r}")
+            elif name == "LegendItem" and isinstance(given.get("label"), dict):
+                found["legend"].append(words(given["label"].get("value")))
             elif name == "GlyphRenderer" and isinstance(given.get("glyph"), dict):
-                found["glyph"].append(_word(given["glyph"].get("name")))
+                found["glyph"].append(words(given["glyph"].get("name")))
             waiting += reversed(list(part.values()))
-    said = [" ".join(found["Title"][:3]), ", ".join(dict.fromkeys(found["glyph"])), ", ".join(found["axis"][:4])]
-    axes = f", axes {said[2]}" if said[2] else ""
-    return f"(a bokeh chart{f' {said[0]}' if said[0] else ''}: {said[1] or 'no glyphs'}{axes})"
-
-
-def _word(value: Any, most: int = 120) -> str:
-    value = value.get("text") if isinstance(value, dict) else value
-    return " ".join(str(value).split())[:most] if isinstance(value, (str, int, float)) else ""
-
-
-def _plotly(value: Any) -> str:
-    """Traces, title and axes of a figure."""
-    figure = value if isinstance(value, dict) else {}
-    traces, layout = figure.get("data"), figure.get("layout")
-    if not isinstance(traces, list):
-        return ""
-    layout = layout if isinstance(layout, dict) else {}
-    lines = [f"Plotly figure{f' {title!r}' if (title := _word(layout.get('title'))) else ''}, {len(traces)} traces:"]
-    for trace in traces[:20]:
-        if not isinstance(trace, dict):
-            continue
-        given = {name: trace.get(name) for name in ("x", "y", "z", "labels", "values")}
-        sizes = [f"{len(part)} {name}" for name, part in given.items() if isinstance(part, list)]
-        sizes += [f"{name} {_word(part.get('dtype'))}" for name, part in given.items() if isinstance(part, dict)]
-        named = f" {_word(trace.get('name'))!r}" if _word(trace.get("name")) else ""
-        lines.append(f"- {_word(trace.get('type')) or 'scatter'}{named}{': ' + ', '.join(sizes) if sizes else ''}")
-    if len(traces) > 20:
-        lines.append(f"- … {len(traces) - 20} more")
-    found = {name[:1]: layout.get(name) for name in ("xaxis", "yaxis")}
-    axes = [f"{name}: {_word(axis.get('title'))}" for name, axis in found.items() if isinstance(axis, dict)]
-    return "\n".join([*lines, *(["axes " + ", ".join(axes)] if axes else [])])
+    glyphs = [f"{found['glyph'].count(name)} {name}" if found["glyph"].count(name) > 1 else name
+              for name in dict.fromkeys(found["glyph"])]  # fmt: skip
+    legend = f"legend {', '.join(found['legend'][:8])!r}" if found["legend"] else ""
+    told = [", ".join(glyphs) or "no glyphs", *found["Title"][:4], *found["axis"][:4], legend]
+    return ", ".join(filter(None, told))
 
 
 def _vega(value: Any) -> str:
-    """A chart's specification without its rows."""
-    if not isinstance(value, dict):
-        return ""
-    spec = {key: part for key, part in value.items() if key not in ("datasets", "config", "$schema", "data")}
-    sets = value.get("datasets")
+    """Marks, encodings and title of a chart's specification, and how many rows it has."""
+    told = vega_words(value)
+    sets = value.get("datasets") if isinstance(value, dict) else None
     rows = [len(part) for part in sets.values() if isinstance(part, list)] if isinstance(sets, dict) else []
-    data = value.get("data")
+    data = value.get("data") if isinstance(value, dict) else None
     if isinstance(data, dict) and isinstance(data.get("values"), list):
         rows.append(len(data["values"]))
-    told = f", {sum(rows):,} rows of data" if rows else ""
-    return f"Vega-Lite chart{told}: {_json(spec, 4_000)}"
+    return f"{told}, {sum(rows):,} rows" if rows and told else told
 
 
 # ---------------------------------------------------------------------- HTML
 
-_SKIPPED = {"style", "script", "head", "template", "noscript"}
+_SKIPPED = {"style", "script", "head", "template", "noscript", "metadata"}
 _BREAKS = {"p", "div", "br", "tr", "ul", "ol", "section", "article", "table", "caption", "pre", "blockquote", "hr"} | {
     f"h{n}" for n in range(1, 7)
 }
@@ -370,9 +369,9 @@ def markdown_of(text: str) -> str:
     MOST_HTML characters and says when there was more."""
     cut = len(text) > MOST_HTML
     page = _Page()
-    for name, closing, attributes, words in _tokens(text[:MOST_HTML]):
-        if words:
-            page.words(html.unescape(words))
+    for name, closing, attributes, between in _tokens(text[:MOST_HTML]):
+        if between:
+            page.words(html.unescape(between))
         elif closing:
             page.close(name)
         else:

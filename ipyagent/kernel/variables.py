@@ -200,6 +200,12 @@ def describe(name: str, value: Any, *, limit: int = 4000, seconds: float = 0.2) 
     return clip(mask("\n".join(lines)), limit)
 
 
+def described(value: Any, width: int) -> str:
+    """One line of at most `width` bytes about a value."""
+    with _quiet():
+        return open_look(0.1).line(value, width)
+
+
 def preview(value: Any, *, limit: int = 2000, seconds: float = 0.2) -> str:
     """Like `describe`, for a value without a name."""
     return describe("", value, limit=limit, seconds=seconds)

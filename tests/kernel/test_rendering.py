@@ -198,11 +198,34 @@ def test_a_text_form_that_says_something_is_kept_and_a_chart_is_described() -> N
     bar = {"type": "bar", "name": "2024", "x": ["a", "b"], "y": [1, 2]}
     figure = {"data": [bar], "layout": {"title": {"text": "Sales"}, "xaxis": {"title": {"text": "kind"}}}}
     assert text_of({"application/vnd.plotly.v1+json": figure, "text/html": "<div></div>"}, 1_000) == (
-        "Plotly figure 'Sales', 1 traces:\n- bar '2024': 2 x, 2 y\naxes x: kind"
+        "[plotly chart: bar '2024' 2 points, title 'Sales', x 'kind']"
     )
     spec = {"mark": "point", "encoding": {"x": {"field": "a"}}, "datasets": {"d": [{"a": 1}] * 5_000}}
     text = text_of({"application/vnd.vegalite.v5+json": spec, "text/plain": "<VegaLite 5 object>\n\nIf you see"}, 1_000)
-    assert text == 'Vega-Lite chart, 5,000 rows of data: {"mark": "point", "encoding": {"x": {"field": "a"}}}'
+    assert text == "[Vega-Lite chart: point, x a, 5,000 rows]"
+    assert text_of({"application/vnd.plotly.v1+json": figure}, 1_000, shown=True) == (
+        "[plotly chart shown to the user: bar '2024' 2 points, title 'Sales', x 'kind']"
+    )
+
+
+def test_a_bare_text_form_gives_way_to_a_description_and_one_with_facts_stays(shell: Any) -> None:
+    made = "class Thing:\n    def __init__(self): self.level = 7\nthing = Thing()\n"
+    assert told(shell, f"{made}thing") == "Thing object: level=7"
+    assert "at 0x" in told(shell, f"{made}[thing, 5]"), "what else stands there is kept"
+    assert told(shell, "(n for n in range(3))") == "generator <genexpr> (not consumed)"
+    assert told(shell, "import re\nre.match('a+', 'aab')") == "<re.Match object; span=(0, 2), match='aa'>"
+    assert "mode RGB" in told(shell, "from PIL import Image\nImage.new('RGB', (30, 20))")
+    script = "from IPython.display import HTML\nHTML('<script>1</script>')"
+    assert told(shell, script) == "(HTML without text, 18 characters)"
+
+
+def test_a_picture_of_a_figure_comes_with_its_titles() -> None:
+    from matplotlib.figure import Figure
+
+    figure = Figure()
+    figure.subplots().set_title("Growth")
+    for bundle in ({"text/plain": "<Figure size 1x1>", "image/png": "…"}, {"text/plain": "<Figure size 1x1>"}):
+        assert text_of(bundle, 1_000, figure) == "matplotlib Figure 6.4 x 4.8 in, 1 axes: title 'Growth'"
 
 
 def test_html_tables_become_rows_with_spans_nesting_and_a_count_of_what_is_left_out() -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from ipyagent.journal.journal import clean
+from ipyagent.mcp.mending import GIVEN
 from ipyagent.mcp.schemas import fitted
 
 if TYPE_CHECKING:
@@ -39,7 +40,8 @@ async def listed(client: Client) -> tuple[Offered, ...]:
             if len(found) >= MOST_TOOLS or not tool.name:
                 continue
             hints = tool.annotations
-            schema, description = fitted(tool.input_schema, tool.description or tool.title or "")
+            given = tool.meta[GIVEN] if tool.meta and GIVEN in tool.meta else tool.input_schema
+            schema, description = fitted(given, tool.description or tool.title or "")
             found[tool.name] = Offered(
                 name=tool.name,
                 title=clean(tool.title or "")[:200],

@@ -21,7 +21,7 @@ MOST_SHOWN = 4_000
 MOST_DEPTH = 40
 
 _KEY = re.compile(r"[a-zA-Z0-9_.-]{1,64}")
-_COMBINED = ("oneOf", "anyOf", "allOf", "not", "if", "then", "else")
+_COMBINED = ("oneOf", "anyOf", "allOf", "not", "if", "then", "else", "$ref", "$dynamicRef")
 _OPEN: dict[str, Any] = {"type": "object", "properties": {}, "additionalProperties": True}
 
 
@@ -39,12 +39,28 @@ def fitted(schema: Any, description: str) -> tuple[dict[str, Any], str]:
         return dict(_OPEN), text
     tidy.pop("$schema", None)
     tidy.pop("$id", None)
-    tidy.setdefault("type", "object")
-    tidy.setdefault("properties", {})
+    tidy = _resolved(tidy)
+    for key, empty in (("type", "object"), ("properties", {})):
+        tidy[key] = empty if tidy.get(key) is None else tidy[key]
+    if isinstance(tidy["type"], list) and "object" in tidy["type"]:
+        tidy["type"] = "object"
     if len(whole) <= MOST_SCHEMA and not _wrong(tidy):
         return tidy, text
     shown = whole if len(whole) <= MOST_SHOWN else whole[:MOST_SHOWN] + " …"
     return dict(_OPEN), f"{text}\n\nArguments, as JSON schema: {shown}".strip()
+
+
+def _resolved(schema: dict[str, Any]) -> dict[str, Any]:
+    """The schema with what it only refers to, when that stands in it."""
+    path = schema.get("$ref")
+    if not isinstance(path, str) or not path.startswith("#/"):
+        return schema
+    found: Any = schema
+    for step in path[2:].split("/"):
+        found = found.get(step.replace("~1", "/").replace("~0", "~")) if isinstance(found, dict) else None
+    if not isinstance(found, dict):
+        return schema
+    return {**{key: value for key, value in schema.items() if key != "$ref"}, **found}
 
 
 def _wrong(schema: dict[str, Any]) -> str:

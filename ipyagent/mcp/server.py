@@ -21,6 +21,7 @@ from ipyagent.mcp.entries import Entry, expanded
 from ipyagent.mcp.http import http_streams
 from ipyagent.mcp.listing import Offered, listed
 from ipyagent.mcp.log import ServerLog
+from ipyagent.mcp.mending import Mended
 from ipyagent.mcp.processes import Processes
 from ipyagent.mcp.stdio import stdio_streams
 
@@ -67,6 +68,7 @@ class Server:
         self._over = asyncio.Event()
         self._settled = asyncio.Event()
         self._stale = False
+        self._mended = Mended()
 
     def __repr__(self) -> str:
         return f"<MCP server {self.entry.name} {self.state}, {len(self.tools)} tools>"
@@ -172,13 +174,26 @@ class Server:
             streams = http_streams(entry, self.timeout)
         else:
             streams = stdio_streams(entry, self._processes, self.log, self._ended)
+        self._mended = Mended()
         async with Client(
-            streams,
+            self._mending(streams),
             client_info=Implementation(name="ipyagent", version=__version__),
             message_handler=self._heard,
             cache=None,
         ) as client:
             yield client
+
+    @asynccontextmanager
+    async def _mending(
+        self, streams: contextlib.AbstractAsyncContextManager[TransportStreams]
+    ) -> AsyncIterator[TransportStreams]:
+        async with streams as both:
+            yield self._mended.streams(both)
+
+    @property
+    def nameless(self) -> int:
+        """Rows of its list of tools that name no tool."""
+        return self._mended.nameless
 
     def _ended(self, why: str) -> None:
         """The transport ended by itself."""

@@ -156,6 +156,9 @@ class Servers:
                 self._tell(f"MCP server {name} is still starting; its tools come with a later request")
             elif server.state in ("failed", "lost"):
                 self._tell(f"MCP server {name} does not run: {server.problem}; see %agent mcp doctor")
+            if server.nameless:
+                what = "1 tool" if server.nameless == 1 else f"{server.nameless} tools"
+                self._tell(f"MCP server {name} lists {what} without a name, which cannot be called")
 
     def _made(self, entry: Entry) -> Server:
         log = ServerLog(server_part(entry.name))

@@ -1,9 +1,9 @@
 """An MCP server over stdio that does what its tools are called, with nothing but the standard library.
 
-`odd_server.py [MODE]`: "dead" exits at once, "mute" never answers, "garbled" answers the handshake with broken
-JSON, "noisy" writes to its error output without end, "many" has 40 tools, "odd" has tools with odd names and
-schemas, "told FILE" describes a tool in the words of FILE, "marked FILE" appends its process id to FILE,
-"stubborn" ignores that it should end.
+`odd_server.py [MODE]`: "dead" exits at once, "mute" never answers, "garbled" answers the handshake with broken JSON,
+"noisy" writes to its error output without end, "many" has 40 tools, "odd" has tools with odd names and schemas,
+"schemas" tools with every kind of schema, "answers" tools with odd answers, "told FILE" describes a tool in the words
+of FILE, "marked FILE" appends its process id to FILE, "stubborn" ignores that it should end.
 """
 
 from __future__ import annotations
@@ -43,6 +43,44 @@ ODD: dict[str, dict[str, Any]] = {
     "invalid": {"inputSchema": {"type": "object", "properties": {"a": {"type": "strin"}}}},
     "remote": {"inputSchema": {"type": "object", "properties": {"a": {"$ref": "http://127.0.0.1:9/x.json"}}}},
 }
+SCHEMAS: dict[str, dict[str, Any]] = {
+    "sound": {"inputSchema": TEXT},
+    "absent": {},
+    "null": {"inputSchema": None},
+    "empty": {"inputSchema": {}},
+    "no_type": {"inputSchema": {"properties": {"text": {"type": "string"}}}},
+    "null_type": {"inputSchema": {"type": None, "properties": None}},
+    "types": {"inputSchema": {"type": ["object", "null"], "properties": {"text": {"type": "string"}}}},
+    "reference": {"inputSchema": {"$ref": "#/$defs/it", "$defs": {"it": TEXT}}},
+    "one_of": {"inputSchema": {"oneOf": [TEXT, NONE]}},
+    "huge_schema": {"inputSchema": {"type": "object", "properties": {f"p{n}": TEXT for n in range(2_000)}}},
+    "array": {"inputSchema": {"type": "array", "items": {}}},
+    "word": {"inputSchema": "object"},
+    "list": {"inputSchema": [TEXT]},
+    "true": {"inputSchema": True},
+    "number": {"inputSchema": 3},
+    "odd_words": {"inputSchema": TEXT, "title": 5, "description": ["a", None], "annotations": "none"},
+    "odd_hints": {"inputSchema": TEXT, "annotations": {"readOnlyHint": "no", "destructiveHint": None}, "_meta": 3,
+                  "outputSchema": "none", "icons": {}, "execution": 1, "x": {"y": None}},
+}  # fmt: skip
+NAMELESS: tuple[Any, ...] = ({"inputSchema": TEXT}, {"name": None}, {"name": 7}, {"name": ""}, None, "tool", [])
+"""Rows of a list of tools that name no tool."""
+ANSWERS: dict[str, Any] = {
+    "null_content": {"content": None},
+    "no_content": {},
+    "null_result": None,
+    "text_content": {"content": "plain words"},
+    "object_content": {"content": {"type": "text", "text": "one block"}},
+    "extra": {"content": [{"type": "text", "text": "said", "x": [1], "annotations": 3}], "x": {}, "_meta": 5},
+    "unknown": {"content": [{"type": "hologram", "data": "?"}, {"type": "text", "text": "and words"}]},
+    "broken_blocks": {"content": [None, 3, {}, {"type": None}, {"type": "text"}, {"type": "text", "text": None},
+        {"type": "image", "data": None}, {"type": "audio"}, {"type": "resource", "resource": None},
+        {"type": "resource", "resource": {"uri": None}}, {"type": "resource_link"}, {"type": "text", "text": "left"}]},
+    "null_error": {"content": [{"type": "text", "text": "fine"}], "isError": None},
+    "word_error": {"content": [{"type": "text", "text": "wrong"}], "isError": "true"},
+    "odd_structure": {"content": [], "structuredContent": [1, 2]},
+}  # fmt: skip
+"""What tools of the mode "answers" answer."""
 LOCK = threading.Lock()
 CALLED: list[str] = []
 
@@ -122,6 +160,26 @@ def call(number: Any, name: str, given: dict[str, Any], token: Any) -> None:
             text(number, str(child.pid))
         case "environment":
             text(number, json.dumps({"env": dict(os.environ), "cwd": os.getcwd(), "pid": os.getpid()}))
+        case "twice":
+            text(number, "first")
+            text(number, "second")
+            text(None, "nobody's")
+            text(10**9, "of no call")
+        case "early":  # what is told of the call when it is over, and of calls that never were
+            for said in (
+                {"method": "notifications/progress", "params": {"progressToken": "of none", "progress": 1}},
+                {"method": "notifications/progress", "params": None}, {"method": "notifications/progress"},
+                {"method": "notifications/of_2029", "params": {"x": 1}}, {"method": 5}, {},
+                {"method": "notifications/message", "params": {"level": "none"}},
+                {"method": "notifications/cancelled", "params": {"requestId": number}},
+                {"id": "s1", "method": "sampling/createMessage", "params": {}}, {"id": "s2", "method": "of/2029"},
+            ):
+                send(said)
+            text(number, "late")
+            send({"method": "notifications/progress", "params": {"progressToken": token, "progress": "x"}})
+            send({"method": "notifications/tools/list_changed", "params": []})
+        case _ if name in ANSWERS:
+            send({"id": number, "result": ANSWERS[name]})
         case "deaf":  # reads nothing more
             text(number, "deaf from now on")
             time.sleep(3600)
@@ -144,7 +202,8 @@ def handle(message: dict[str, Any], tools: dict[str, dict[str, Any]], mode: str)
             "serverInfo": {"name": "odd", "version": "1"},
         }})  # fmt: skip
     elif method == "tools/list":
-        send({"id": number, "result": {"tools": [{"name": name, **tool} for name, tool in tools.items()]}})
+        rows: list[Any] = [{"name": name, **tool} for name, tool in tools.items()]
+        send({"id": number, "result": {"tools": [*rows, *(NAMELESS if mode == "schemas" else ())]}})
     elif method == "tools/call":
         token = given.get("_meta", {}).get("progressToken")
         work = (number, given["name"], given.get("arguments", {}), token)
@@ -180,8 +239,11 @@ def main() -> None:
             words = file.read()
         said = {"type": "string", "description": words}
         tools["echo"] = {"description": words, "inputSchema": {**TEXT, "properties": {"text": said}}}
-    if mode == "odd":
-        tools = ODD
+    if mode in ("odd", "schemas"):
+        tools = ODD if mode == "odd" else SCHEMAS
+    if mode == "answers":
+        tools = {name: {"inputSchema": NONE} for name in ("echo", "twice", "early", *ANSWERS)}
+        tools["echo"] = TOOLS["echo"]
     if mode == "marked":
         with open(sys.argv[2], "a") as file:
             file.write(f"{os.getpid()}\n")

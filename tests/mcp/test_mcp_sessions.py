@@ -7,6 +7,7 @@ import threading
 import time
 from pathlib import Path
 
+import odd_server
 import pytest
 from mcp_room import McpRoom, gone, odd, said
 
@@ -191,6 +192,45 @@ def test_odd_names_and_schemas_are_made_fit_for_a_request(mcp_room: McpRoom) -> 
         found = next(tool for key, tool in schemas.items() if key.startswith(name))
         assert found["input_schema"] == {"type": "object", "properties": {}, "additionalProperties": True}
         assert "JSON schema" in found["description"]
+
+
+def test_a_tool_with_any_schema_is_opened_or_left_out_by_name_and_its_server_stays(mcp_room: McpRoom) -> None:
+    mcp_room.settings["mcp_inline_tools"] = 100
+    mcp_room.put({"a": odd("schemas"), "b": odd()})
+    mcp_room.ask()
+    tools = {name.removeprefix("mcp__a__"): name for name in mcp_room.listed() if name.startswith("mcp__a__")}
+    assert set(tools) == set(odd_server.SCHEMAS)
+    body = mcp_room.server.messages[-1].body
+    assert body is not None
+    shown = {tool["name"]: tool["input_schema"] for tool in body["tools"]}
+    assert all(schema["type"] == "object" for schema in shown.values())
+    assert shown["mcp__a__sound"] == odd_server.TEXT
+    for name in ("null", "types", "one_of", "list", "odd_words", "odd_hints"):
+        assert said(mcp_room.one(f"mcp__a__{name}", text="x")) == f'{name} {{"text": "x"}}'
+    assert said(mcp_room.one("mcp__b__echo", text="b")) == "b"
+    told = [line for line in mcp_room.agent.notices if "without a name" in line]
+    assert len(told) == 1, mcp_room.agent.notices
+    assert f"{len(odd_server.NAMELESS)} tools" in told[0]
+
+
+def test_an_odd_answer_is_read_as_far_as_it_can_be_and_the_server_serves_on(mcp_room: McpRoom) -> None:
+    mcp_room.settings["mcp_timeout"] = 3.0
+    mcp_room.put({"a": odd("answers")})
+    names = (*odd_server.ANSWERS, "twice", "early")
+    results = dict(zip(names, mcp_room.ask(*((f"mcp__a__{name}", {}) for name in names)), strict=True))
+    right = {
+        "null_content": "(no result)", "no_content": "(no result)", "text_content": "plain words",
+        "object_content": "one block", "extra": "said", "null_error": "fine", "word_error": "wrong", "twice": "first",
+        "early": "late",
+    }  # fmt: skip
+    assert {name: said(results[name]) for name in right} == right
+    assert [name for name in names if results[name].is_error] == ["null_result", "word_error"]
+    assert "hologram" in said(results["unknown"])
+    assert "and words" in said(results["unknown"])
+    assert said(results["broken_blocks"]).endswith("left")
+    assert json.loads(said(results["odd_structure"])) == [1, 2]
+    assert said(mcp_room.one("mcp__a__echo", text="still")) == "still"
+    assert [line for line in mcp_room.agent.notices if "does not run" in line] == []
 
 
 def test_tools_that_a_server_adds_come_with_the_next_request(mcp_room: McpRoom) -> None:

@@ -3,30 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-import importlib
 import os
-import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
-from traitlets import TraitError
-
 from ipyagent.cells import CellTransformer, literal
-from ipyagent.config import DEFAULT_MODEL, IPyAgent
-from ipyagent.errors import AgentError, SettingError
-from ipyagent.kernel.cell_marks import Runs
+from ipyagent.config import DEFAULT_MODEL
+from ipyagent.errors import AgentError
+from ipyagent.extension import Extension
 from ipyagent.kernel.logs import keep_logs_apart
 from ipyagent.options import CellOptions, one_line, parse
 
 if TYPE_CHECKING:
     from ipyagent.agent import Agent
     from ipyagent.assembly.requests import Options, PreparedTurn, TurnResult
-    from ipyagent.kernel.frontend import Frontend
-    from ipyagent.ui.door import Door
 
-FULL, SHORT = "ipyagent", "agent"
+SHORT = "agent"
 LINES = {"context": "line", "compact": "line", "memory": "line_cell", "skills": "line"}
 """Magics beside `%agent` with their kinds; each is also a command of it."""
 _ATTRIBUTE = "_ipyagent_extension"
@@ -36,23 +30,14 @@ class TurnFailed(AgentError):
     """The agent's turn failed; raised so that Run All and papermill stop there."""
 
 
-class Extension:
-    """ipyagent in one shell: its settings, its magics, and the agent once it is needed."""
+class Magics(Extension):
+    """What one shell has once the extension is loaded: its magics, completions and cell transformer."""
 
     def __init__(self, shell: Any) -> None:
-        self.shell = shell
-        try:
-            self.settings = IPyAgent(parent=shell)
-        except TraitError as problem:  # from a configuration file, or from an earlier %config
-            where = "fix c.IPyAgent in IPython's configuration file; what %config set goes with a kernel restart"
-            raise SettingError(f"{where}: {problem}") from None
-        self.names = [FULL]
+        super().__init__(shell)
         self._registered: list[tuple[str, str]] = []
-        self._agent: Agent | None = None
-        self._warm_up = WarmUp()
         self._transformer: CellTransformer | None = None
         self._completions: Any = None
-        self._runs = Runs(shell)
         self._followed: tuple[tuple[str, Callable[..., None]], ...] = (
             ("pre_run_cell", self._warm_up.cell_begins),
             ("pre_run_cell", keep_logs_apart),
@@ -60,12 +45,8 @@ class Extension:
             ("post_run_cell", self._warm_up.cell_ends),
             ("post_run_cell", self._runs.note_end),
         )
-        self._front: tuple[tuple[str, str], Frontend] | None = None
         self._asked_by = ("", 0)
         """The notebook cell and the execution that the newest request came from."""
-        self.door: Door | None = None
-        self.board: Any = None
-        self.inserting: Any = None
 
     # ------------------------------------------------------------------ loading
 
@@ -77,7 +58,7 @@ class Extension:
         else:
             self.names.append(SHORT)
         for name in self.names:
-            self._register("line_cell", name, _called(self.agent), Extension.agent.__doc__)
+            self._register("line_cell", name, _called(self.agent), Magics.agent.__doc__)
             self._register("cell", f"{name}_async", lambda line, cell: self.agent_async(line, cell), "")
         for name, kind in LINES.items():
             if any(name in owned[each] for each in kind.split("_")):
@@ -143,34 +124,6 @@ class Extension:
         """The loading cell has ended: from here on there is time."""
         self.shell.events.unregister("post_run_cell", self._loaded)
         self._warm_up.start()
-
-    # ------------------------------------------------------------------ the agent
-
-    @property
-    def agent_now(self) -> Agent:
-        """The agent of this kernel, made on first use for the notebook that runs now."""
-        self._warm_up.wait()
-        from ipyagent.agent import Agent
-
-        front = self.front
-        folder = front.notebook.parent if front.notebook is not None else None
-        if self._agent is None:
-            self._agent = Agent(
-                shell=self.shell, settings=self.settings, folder=folder, notebook=front.notebook, runs=self._runs
-            )
-        elif front.notebook is not None:
-            self._agent.sessions.notebook = front.notebook  # renamed meanwhile
-        return self._agent
-
-    @property
-    def front(self) -> Frontend:
-        """What the front-end of the running cell can do: looked at once a cell, because a Jupyter server is asked."""
-        from ipyagent.kernel.frontend import describe_frontend, running_request
-
-        now = (running_request(self.shell), self.settings.panels)
-        if not now[0] or self._front is None or self._front[0] != now:
-            self._front = (now, describe_frontend(self.shell, self.settings.panels))
-        return self._front[1]
 
     # ------------------------------------------------------------------ the magics
 
@@ -242,14 +195,6 @@ class Extension:
 
         if answer := show_memory(self, line, cell):
             self.show(answer)
-
-    @staticmethod
-    def show(text: str) -> None:
-        """Print an answer; what the terminal has no sign for (ASCII, an old code page) becomes a question mark."""
-        try:
-            print(text)  # noqa: T201 - a magic's answer
-        except UnicodeEncodeError as problem:
-            print(text.encode(problem.encoding, "replace").decode(problem.encoding))  # noqa: T201 - the same
 
     def _skill_names(self) -> list[str]:
         from ipyagent.commands.skills import names
@@ -365,71 +310,10 @@ def _options(chosen: CellOptions) -> Options:
     )
 
 
-_AHEAD = (
-    "anthropic", "ipyagent.loop.session", "ipyagent.assembly.workbench", "ipyagent.agent", "ipywidgets", "anywidget",
-    "httpcore2", "anyio._backends._asyncio", "opentelemetry.propagate", "markdown_it", "ipyagent.ui.static",
-    "ipyagent.commands.agent", "ipyagent.commands.context", "ipyagent.commands.surface", "ipyagent.commands.cells",
-    "ipyagent.commands.rollback", "ipyagent.remembering.taking_back", "ipyagent.ui.panel:panel_class",
-    "ipyagent.kernel.previews:families", "ipyagent.loop.layers:known_layers", "ipyagent.model.client:certificates",
-    "ipyagent.assembly.prompt:render_own",
-)  # fmt: skip
-"""What the first request needs, the longest first: modules, and functions of them whose value is kept there."""
-_TURN = 1.0
-"""Seconds that each of them lets a cell of the user's go first."""
-
-
-class WarmUp:
-    """Has ready what the first request needs, on a thread, in silence. Python runs one thread at a time, so a cell of
-    the user's goes first: one that runs for long sees one piece a second, and none has to wait for the others."""
-
-    def __init__(self, names: Sequence[str] = _AHEAD, *, turn: float = _TURN) -> None:
-        self._names, self._turn = names, turn
-        self._thread: threading.Thread | None = None
-        self._free = threading.Event()
-        self._wanted = False
-
-    def start(self) -> threading.Thread:
-        """The thread, begun with the first call."""
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="ipyagent-warm-up", daemon=True)
-            self._thread.start()
-        return self._thread
-
-    def wait(self) -> None:
-        """Wait for what is left, which goes first now. Done here the imports could be hit by an interrupt, which can
-        leave Python's import lock held for ever. In short waits, because a signal that meets another thread ends none.
-        """
-        self._wanted = True
-        self._free.set()
-        thread = self.start()
-        while thread.is_alive():
-            thread.join(0.05)
-
-    def cell_begins(self, info: Any = None) -> None:
-        """A cell runs (`pre_run_cell`)."""
-        if not self._wanted:
-            self._free.clear()
-
-    def cell_ends(self, result: Any = None) -> None:
-        """It has ended (`post_run_cell`)."""
-        self._free.set()
-
-    def _run(self) -> None:
-        for name in self._names:
-            self._free.wait(self._turn)  # between imports, where this thread holds no lock that a cell could need
-            module, _, function = name.partition(":")
-            try:
-                found = importlib.import_module(module)
-                if function:
-                    getattr(found, function)()
-            except Exception:  # noqa: BLE001 - of a broken package: the first request shows it, with its reason
-                continue
-
-
 def load(shell: Any) -> None:
     """Register the magics in a shell, once."""
-    if not isinstance(getattr(shell, _ATTRIBUTE, None), Extension):
-        extension = Extension(shell)
+    if not isinstance(getattr(shell, _ATTRIBUTE, None), Magics):
+        extension = Magics(shell)
         extension.load()
         setattr(shell, _ATTRIBUTE, extension)
 
@@ -437,6 +321,6 @@ def load(shell: Any) -> None:
 def unload(shell: Any) -> None:
     """Take back what `load` did."""
     extension = getattr(shell, _ATTRIBUTE, None)
-    if isinstance(extension, Extension):
+    if isinstance(extension, Magics):
         extension.unload()
         delattr(shell, _ATTRIBUTE)

@@ -23,7 +23,7 @@ from rooms import Room, room
 import ipyagent
 from ipyagent.config import IPyAgent
 from ipyagent.errors import SettingError
-from ipyagent.magics import WarmUp
+from ipyagent.extension import WarmUp
 from ipyagent.practice.server import PracticeServer
 
 HEAVY = (

@@ -12,7 +12,7 @@ from ipyagent.options import MODES, USAGE, nearest
 from ipyagent.tools.signature import doc_of
 
 if TYPE_CHECKING:
-    from ipyagent.magics import Extension
+    from ipyagent.extension import Extension
 
 
 def run_command(extension: Extension, line: str) -> str | None:

@@ -13,7 +13,7 @@ from ipyagent.kernel.frontend import running_cell
 from ipyagent.kernel.notebook import Notebook
 
 if TYPE_CHECKING:
-    from ipyagent.magics import Extension
+    from ipyagent.extension import Extension
     from ipyagent.ui.as_cells import AsCells
     from ipyagent.ui.door import Door
 

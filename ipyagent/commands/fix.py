@@ -11,7 +11,7 @@ from ipyagent.kernel.failures import cells_of, render_failure
 from ipyagent.redaction import mask
 
 if TYPE_CHECKING:
-    from ipyagent.magics import Extension
+    from ipyagent.extension import Extension
 
 
 def fix_request(extension: Extension, rest: str) -> str:

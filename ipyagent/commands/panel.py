@@ -8,7 +8,7 @@ from ipyagent.errors import UsageError
 from ipyagent.options import nearest
 
 if TYPE_CHECKING:
-    from ipyagent.magics import Extension
+    from ipyagent.extension import Extension
     from ipyagent.ui.board import Board
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from ipyagent.kernel.frontend import describe_frontend
 
 if TYPE_CHECKING:
-    from ipyagent.magics import Extension
+    from ipyagent.extension import Extension
 
 
 def run_steps(extension: Extension, line: str) -> str | None:

@@ -8,9 +8,9 @@ from ipyagent.assembly.listening import Unseen
 from ipyagent.kernel.comms import route_clicks
 
 if TYPE_CHECKING:
+    from ipyagent.extension import Extension
     from ipyagent.journal.events import PermissionAsked
     from ipyagent.journal.protocols import Answer, Surface
-    from ipyagent.magics import Extension
     from ipyagent.ui.asking import ReadLine
 
 

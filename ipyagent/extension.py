@@ -1,0 +1,134 @@
+"""ipyagent in one shell, as commands see it: settings, the agent once it is needed, what the front-end can do."""
+
+from __future__ import annotations
+
+import importlib
+import threading
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from traitlets import TraitError
+
+from ipyagent.config import IPyAgent
+from ipyagent.errors import SettingError
+from ipyagent.kernel.cell_marks import Runs
+
+if TYPE_CHECKING:
+    from ipyagent.agent import Agent
+    from ipyagent.kernel.frontend import Frontend
+    from ipyagent.ui.door import Door
+
+FULL = "ipyagent"
+_AHEAD = (
+    "anthropic", "ipyagent.loop.session", "ipyagent.assembly.workbench", "ipyagent.agent", "ipywidgets", "anywidget",
+    "httpcore2", "anyio._backends._asyncio", "opentelemetry.propagate", "markdown_it", "ipyagent.ui.static",
+    "ipyagent.commands.agent", "ipyagent.commands.context", "ipyagent.commands.surface", "ipyagent.commands.cells",
+    "ipyagent.commands.rollback", "ipyagent.remembering.taking_back", "ipyagent.ui.panel:panel_class",
+    "ipyagent.kernel.previews:families", "ipyagent.loop.layers:known_layers", "ipyagent.model.client:certificates",
+    "ipyagent.assembly.prompt:render_own",
+)  # fmt: skip
+"""What the first request needs, the longest first: modules, and functions of them whose value is kept there."""
+_TURN = 1.0
+"""Seconds that each of them lets a cell of the user's go first."""
+
+
+class WarmUp:
+    """Has ready what the first request needs, on a thread, in silence. Python runs one thread at a time, so a cell of
+    the user's goes first: one that runs for long sees one piece a second, and none has to wait for the others."""
+
+    def __init__(self, names: Sequence[str] = _AHEAD, *, turn: float = _TURN) -> None:
+        self._names, self._turn = names, turn
+        self._thread: threading.Thread | None = None
+        self._free = threading.Event()
+        self._wanted = False
+
+    def start(self) -> threading.Thread:
+        """The thread, begun with the first call."""
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="ipyagent-warm-up", daemon=True)
+            self._thread.start()
+        return self._thread
+
+    def wait(self) -> None:
+        """Wait for what is left, which goes first now. Done here the imports could be hit by an interrupt, which can
+        leave Python's import lock held for ever. In short waits, because a signal that meets another thread ends none.
+        """
+        self._wanted = True
+        self._free.set()
+        thread = self.start()
+        while thread.is_alive():
+            thread.join(0.05)
+
+    def cell_begins(self, info: Any = None) -> None:
+        """A cell runs (`pre_run_cell`)."""
+        if not self._wanted:
+            self._free.clear()
+
+    def cell_ends(self, result: Any = None) -> None:
+        """It has ended (`post_run_cell`)."""
+        self._free.set()
+
+    def _run(self) -> None:
+        for name in self._names:
+            self._free.wait(self._turn)  # between imports, where this thread holds no lock that a cell could need
+            module, _, function = name.partition(":")
+            try:
+                found = importlib.import_module(module)
+                if function:
+                    getattr(found, function)()
+            except Exception:  # noqa: BLE001 - of a broken package: the first request shows it, with its reason
+                continue
+
+
+class Extension:
+    """ipyagent in one shell, without its magics (`ipyagent.magics.Magics`)."""
+
+    def __init__(self, shell: Any) -> None:
+        self.shell = shell
+        try:
+            self.settings = IPyAgent(parent=shell)
+        except TraitError as problem:  # from a configuration file, or from an earlier %config
+            where = "fix c.IPyAgent in IPython's configuration file; what %config set goes with a kernel restart"
+            raise SettingError(f"{where}: {problem}") from None
+        self.names = [FULL]
+        self._agent: Agent | None = None
+        self._warm_up = WarmUp()
+        self._runs = Runs(shell)
+        self._front: tuple[tuple[str, str], Frontend] | None = None
+        self.door: Door | None = None
+        self.board: Any = None
+        self.inserting: Any = None
+
+    @property
+    def agent_now(self) -> Agent:
+        """The agent of this kernel, made on first use for the notebook that runs now."""
+        self._warm_up.wait()
+        from ipyagent.agent import Agent
+
+        front = self.front
+        folder = front.notebook.parent if front.notebook is not None else None
+        if self._agent is None:
+            self._agent = Agent(
+                shell=self.shell, settings=self.settings, folder=folder, notebook=front.notebook, runs=self._runs
+            )
+        elif front.notebook is not None:
+            self._agent.sessions.notebook = front.notebook  # renamed meanwhile
+        return self._agent
+
+    @property
+    def front(self) -> Frontend:
+        """What the front-end of the running cell can do: looked at once a cell, because a Jupyter server is asked."""
+        from ipyagent.kernel.frontend import describe_frontend, running_request
+
+        now = (running_request(self.shell), self.settings.panels)
+        if not now[0] or self._front is None or self._front[0] != now:
+            self._front = (now, describe_frontend(self.shell, self.settings.panels))
+        return self._front[1]
+
+    @staticmethod
+    def show(text: str) -> None:
+        """Print an answer; what the terminal has no sign for (ASCII, an old code page) becomes a question mark."""
+        try:
+            print(text)  # noqa: T201 - a magic's answer
+        except UnicodeEncodeError as problem:
+            print(text.encode(problem.encoding, "replace").decode(problem.encoding))  # noqa: T201 - the same

@@ -300,7 +300,8 @@ class ChildrenDesk:
                 tools.pop(MEMORY, None)
         if kind.tools is not None:
             keep = {*kind.tools, *([MEMORY] if kind.memory else [])}
-            if missing := sorted({*kind.tools} - {*tools, SEND}):
+            on = {str(given["name"]) for given in self._bench.settings.server_tools}
+            if missing := sorted({*kind.tools} - {*tools, SEND, *on}):
                 self._tell(f"sub-agent {kind.name}: there is no tool {', '.join(missing)}")
             tools = {name: tool for name, tool in tools.items() if name in keep}
         kept, _ = fitted(tools, window, all_listed=kind.tools is not None)
@@ -310,7 +311,9 @@ class ChildrenDesk:
         """Our prompt and the tools, what people wrote for the agent too unless it only looks, and its own words."""
         # what a type names it has before its eyes; a search finds what the others have all the same
         redact = self._bench.redactor
-        base, more = render(tools, redact=redact, all_listed=kind.tools is not None), [text_block(kind.prompt)]
+        server = self._bench.head.childs_server(session, tools, kind.tools)
+        base = render(tools, redact=redact, all_listed=kind.tools is not None, server=server)
+        more = [text_block(kind.prompt)]
         if kind.memory:
             more += [text_block(text) for text in memory_words(self._own_memory(kind))]
         if not kind.looks:  # with a memory of its own, the agent's is not its business

@@ -8,7 +8,7 @@ Whatever files hold, they take their share of the window at most: a session neve
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 
 import msgspec
 
@@ -23,7 +23,7 @@ from ipyagent.loop.session import Session
 from ipyagent.memory.instructions import instructions_text, load_instructions
 from ipyagent.memory.memories import Memories
 from ipyagent.memory.section import RULE_TOKENS, RULES, memory_section, read_guidelines, standing_rules
-from ipyagent.model.server_tools import declared, is_declared
+from ipyagent.model.server_tools import declared, is_declared, standing
 from ipyagent.project import Project
 from ipyagent.redaction import Redactor
 from ipyagent.skills.catalogue import catalogue_of
@@ -141,18 +141,28 @@ class Head:
     def _server(self, session: Session, tools: Mapping[str, Tool]) -> list[Block]:
         """The tools that the provider is to run, as far as the model has them; what it has not is said once."""
         kept: list[Block] = []
+        why = standing(self._settings.server_tools, session.info, tools)
         for tool in declared(self._settings.server_tools):
             name = tool["name"]
             if name in tools:
-                self._tell(f"{name}: a tool of yours has this name, so the provider's is not offered")
-            elif name not in session.info.server_tools:
+                self._tell(f"{name}: {why[name]}")
+            elif why[name]:
                 self._tell(
-                    f"{name} is not offered: {session.info.model} is not known to have it; choose another model with "
-                    "%agent model, or take it out of IPyAgent.server_tools"
+                    f"{name} is not offered: {why[name]}; choose another model with %agent model, or take it out of "
+                    "IPyAgent.server_tools"
                 )
             else:
                 kept.append(tool)
         return kept
+
+    def childs_server(self, session: Session, tools: Mapping[str, Tool], names: Container[str] | None) -> list[Block]:
+        """The same for a sub-agent with a head of its own: of those that are on, the ones that its type names (None:
+        all). What its model has not, is left out without a word."""
+        why = standing(self._settings.server_tools, session.info, tools)
+        return [
+            tool for tool in declared(self._settings.server_tools)
+            if not why[tool["name"]] and (names is None or tool["name"] in names)
+        ]  # fmt: skip
 
     def _list(self, session: Session, with_skills: bool) -> None:
         """Journal which skills the head tells of, when it is told otherwise so far."""

@@ -22,6 +22,7 @@ from ipyagent.journal.protocols import WindowState
 from ipyagent.journal.view import View
 from ipyagent.model.capabilities import COUNTED
 from ipyagent.model.prices import LESSON_MODEL, SEARCH, cost_of
+from ipyagent.model.server_tools import standing
 from ipyagent.reports.comparing import message_text
 from ipyagent.reports.shares import Shares
 from ipyagent.reports.timeline import timeline, view_at
@@ -215,11 +216,16 @@ def session_lines(agent: Agent) -> list[str]:
 
 
 def tool_lines(agent: Agent) -> list[str]:
-    """One line a tool: name, whether it asks, what it does."""
-    return [
+    """One line a tool: name, how it runs, what it does; and of those that the provider would run how they stand."""
+    tools = agent.tools_now()
+    lines = [
         f"{tool.name:<12} {'side by side' if tool.parallel else 'alone':<13} {one_line(tool.description, 90)}"
-        for tool in agent.tools_now().values()
+        for tool in tools.values()
     ]
+    for name, why in standing(agent.settings.server_tools, agent.info, tools).items():
+        how = {"": "on, within the model's reply", "off": "off; IPyAgent.server_tools turns it on"}.get(why, why)
+        lines.append(f"{name:<12} {'at provider':<13} {how}")
+    return lines
 
 
 def export(agent: Agent, path: Path) -> str:

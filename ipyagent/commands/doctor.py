@@ -50,7 +50,7 @@ def examine(agent: Agent, shell: Any) -> list[Finding]:
     """Everything, in the order in which it matters; `shell` None: asked from a command line. Two seconds at most."""
     found: list[Finding] = []
     for part in (_versions, _packages, _extras, _front_end, connection, model, _project, _disk, _sessions, _permissions,
-                 _settings, _memory, _skills, _mcp, _hooks, _transcript):  # fmt: skip
+                 _settings, _memory, _skills, _mcp, _server_tools, _hooks, _transcript):  # fmt: skip
         try:
             found.extend(part(agent, shell))
         except (AgentError, OSError, ValueError, RecursionError) as problem:
@@ -260,6 +260,21 @@ def _mcp(agent: Agent, shell: Any) -> Iterator[Finding]:
         yield Finding("note", "mcp", f"{words}, {len(found.waiting)} of the project wait for a yes", "%agent mcp trust")
     else:
         yield Finding("ok", "mcp", words)
+
+
+def _server_tools(agent: Agent, shell: Any) -> Iterator[Finding]:
+    """What the provider may run, as far as it is known without asking it."""
+    from ipyagent.model.server_tools import standing
+
+    found = standing(agent.settings.server_tools, agent.info, ())
+    missing = [f"{name}: {why}" for name, why in found.items() if why not in ("", "off")]
+    words = ", ".join(f"{name} {'off' if why == 'off' else 'on'}" for name, why in found.items())
+    if missing:
+        mend = "%agent model chooses another, or take it out of IPyAgent.server_tools"
+        yield Finding("note", "server tools", f"{words}; {'; '.join(missing)}", mend)
+    else:
+        off = " (IPyAgent.server_tools turns them on)" if all(found.values()) else ""
+        yield Finding("ok", "server tools", words + off)
 
 
 def _hooks(agent: Agent, shell: Any) -> Iterator[Finding]:

@@ -47,6 +47,21 @@ def declared(settings: Iterable[Mapping[str, Any]]) -> list[Block]:
     return made
 
 
+def standing(settings: Iterable[Mapping[str, Any]], info: ModelInfo, own: Container[str]) -> dict[str, str]:
+    """Each tool that a provider may run, and why this model is not offered it now; "" where it is. `own`: names of
+    other tools, which come first."""
+    wanted = {str(given["name"]) for given in settings}
+    found: dict[str, str] = {}
+    for name in VERSIONS:
+        if name not in wanted:
+            found[name] = "off"
+        elif name in own:
+            found[name] = "a tool of yours has this name, so the provider's is not offered"
+        else:
+            found[name] = "" if name in info.server_tools else f"{info.model} is not known to have it"
+    return found
+
+
 def is_declared(tool: Block) -> bool:
     """Whether a tool of a request is one that the provider runs."""
     return tool.get("type") in VERSIONS.get(str(tool.get("name")), ())

@@ -118,6 +118,23 @@ def test_a_type_of_the_users_has_its_prompt_tools_model_and_memory(make_rig: Mak
     assert "gaps.md" in str(rig.bodies("check once")[-1]["system"]), "its index is loaded the next time"
 
 
+def test_a_sub_agent_has_the_providers_tools_that_its_type_allows(make_rig: Make, home: Path) -> None:
+    for name, tools in (("searcher", "tools: web_search, read_file\n"), ("other", "tools: read_file\n")):
+        said = f"---\nname: {name}\ndescription: d\n{tools}---\nWork.\n"
+        write(home / "home" / "agents", f"{name}.md", said)
+    rig = make_rig(server_tools=["web_search", "web_fetch"])
+    types = {"general": ["web_search", "web_fetch"], "fork": ["web_search", "web_fetch"], "explore": [],
+             "searcher": ["web_search"], "other": []}  # fmt: skip
+    rig.rules["go"] = asks(*(order(f"job {name}", f"work as {name}", type=name) for name in types))
+    for name in types:
+        rig.rules[f"work as {name}"] = lambda body, made: text("done")
+    rig.turn("go")
+    for name, wanted in types.items():
+        offered = [tool["name"] for tool in rig.bodies(f"work as {name}")[-1]["tools"]]
+        assert [tool for tool in offered if tool.startswith("web_")] == wanted, name
+    assert [line for line in rig.agent.notices if "web_" in line] == []
+
+
 @pytest.mark.parametrize("scope", ["user", "project", "local"])
 def test_a_types_memory_is_kept_in_its_scope(make_rig: Make, home: Path, scope: str) -> None:
     write(home / "home" / "agents", "noter.md", f"---\ndescription: notes\nmemory: {scope}\n---\nNote things.\n")

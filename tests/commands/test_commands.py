@@ -90,7 +90,16 @@ def test_status_and_tools_tell_where_things_stand(place: Room) -> None:
     assert "1 turn," in told
     assert place.transcripts()[-1].parent.name in told
     tools = place.ok("%agent tools").streams.splitlines()
-    assert {line.split()[0] for line in tools} == told_of(place.sent()["tools"]) - {SEARCH, CALL}
+    at_provider = [line for line in tools if "at provider" in line]
+    assert [line.split()[0] for line in at_provider] == ["web_search", "web_fetch"]
+    assert all("IPyAgent.server_tools turns it on" in line for line in at_provider)
+    ours = {line.split()[0] for line in tools if line not in at_provider}
+    assert ours == told_of(place.sent()["tools"]) - {SEARCH, CALL}
+    place.ok("%config IPyAgent.server_tools = ['web_search']")
+    place.asks("once more")
+    on, off = [line for line in place.ok("%agent tools").streams.splitlines() if "at provider" in line]
+    assert "on, within the model's reply" in on
+    assert "off" in off
 
 
 def test_context_counts_what_the_server_counts(place: Room) -> None:

@@ -198,6 +198,23 @@ def test_window_and_price_are_told_and_what_is_assumed_says_so(tmp_path: Path) -
     assert "no price known" in words
 
 
+def test_tools_of_the_provider_are_told_with_the_reason_where_one_is_not_offered(tmp_path: Path) -> None:
+    def said(model: str, *tools: str) -> str:
+        settings = IPyAgent(environ={}, model=model, server_tools=list(tools))
+        agent = Agent(settings=settings, folder=tmp_path)
+        try:
+            (line,) = (str(found) for found in examine(agent, None) if found.name == "server tools")
+            return line
+        finally:
+            agent.close()
+
+    assert "web_search off, web_fetch off (IPyAgent.server_tools turns them on)" in said("claude-sonnet-5-5")
+    assert said("claude-sonnet-5-5", "web_search").startswith("✓")
+    wrong = said("some-model", "web_search", "web_fetch")
+    assert wrong.startswith("!")
+    assert "web_search: some-model is not known to have it" in wrong
+
+
 def test_a_broken_folder_is_told_in_lines_and_left_as_it_is(tmp_path: Path) -> None:
     home = Path(os.environ["IPYAGENT_HOME"])
     (home / "rules.json").write_bytes(b"\xff{")

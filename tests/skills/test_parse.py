@@ -146,6 +146,14 @@ def test_a_bomb_does_not_go_off(tmp_path: Path) -> None:
     assert "values" in got.why
 
 
+def test_an_empty_value_is_empty(tmp_path: Path) -> None:
+    text = "---\nname: my-skill\ndescription: d\nlicense:\nmetadata:\n  author:\n  version: 1.0\n  on: true\n---\n"
+    skill = read_skill(made(tmp_path, text))
+    assert isinstance(skill, Skill)
+    assert skill.metadata == {"author": "", "version": "1.0", "on": "true"}
+    assert (skill.license, skill.manual) == ("", False)
+
+
 def test_unknown_keys_are_kept_and_tools_are_for_reading_only(tmp_path: Path) -> None:
     skill = read_skill(
         made(tmp_path, "---\nname: my-skill\ndescription: d\ntags: [a, b]\nallowed-tools: Bash(git log:*) Read\n---\n")

@@ -216,7 +216,7 @@ def text_of(bundle: Mapping[str, Any], limit: int, value: Any = None, *, shown: 
         return f"[{told[0]} shown to the user: {told[1]}]" if shown else f"[{told[0]}: {told[1]}]"
     bare = said is None or bool(_BARE.fullmatch(said[:1_000])) or _AT in said[:1_000] or _says_nothing(said)
     if said is not None and not bare and not (len(said) > LONG_MODEL and _family(value) == "estimators"):
-        return said
+        return unboxed(said) if shown and "text/html" in bundle else said
     if any(kind in bundle for kind in ("image/png", "image/jpeg")):  # the picture itself is shown
         return _facts(value) or _derived("image/svg+xml", bundle.get("image/svg+xml", ""), limit) or None
     if "application/javascript" in bundle:
@@ -230,6 +230,29 @@ def text_of(bundle: Mapping[str, Any], limit: int, value: Any = None, *, shown: 
     if empty and "text/html" in bundle:
         return f"(HTML without text, {len(str(bundle['text/html'])):,} characters)"
     return said
+
+
+_BORDER = frozenset("┌┐└┘├┤┬┴┼─╞╡╪═╭╮╰╯━┏┓┗┛┡┩╇╈┯┷╤╧╔╗╚╝╠╣╦╩╬ ")
+_SIDES = "│┃║"
+_BETWEEN = re.compile("[│┆┃║]")
+
+
+def unboxed(text: str) -> str:
+    """`text` with tables that are drawn with lines as rows between bars: the same cells in half the tokens."""
+    if "┌" not in text and "╭" not in text and "┏" not in text and "╔" not in text:
+        return text
+    lines = []
+    for line in text.split("\n"):
+        bare = line.strip()
+        if bare[:1] in _BORDER and len(bare) > 1 and _BORDER.issuperset(bare):
+            continue
+        if len(bare) > 1 and bare[0] in _SIDES and bare[-1] in _SIDES:
+            cells = [cell.strip() for cell in _BETWEEN.split(bare[1:-1])]
+            if all(cell == "---" for cell in cells):
+                continue
+            line = f"| {' | '.join(cells)} |"
+        lines.append(line)
+    return "\n".join(lines)
 
 
 def _says_nothing(said: str) -> bool:

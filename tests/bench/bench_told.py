@@ -21,7 +21,7 @@ import nbformat
 
 from ipyagent.practice.replies import Reply, text, tool
 from ipyagent.practice.server import PracticeServer
-from tests.bench.output_cells import LIBRARIES, Library
+from tests.bench.output_cells import LIBRARIES
 
 EXECUTE = """
 import sys, nbformat
@@ -41,21 +41,22 @@ from IPython.core.interactiveshell import InteractiveShell
 from IPython.utils.capture import capture_output
 from ipyagent.kernel.variables import summarize
 shell = InteractiveShell.instance()
-setup, cells, out = json.loads(sys.stdin.read())
 told = []
-with capture_output():
-    shell.run_cell("\\n".join(line for line in setup.splitlines() if line[:1] != "%"))
-    for code in cells:
-        value = shell.run_cell(code, store_history=False).result
-        told.append("" if value is None else summarize({"value": value}, limit=1_500, seconds=2).removeprefix("value  "))
+for setup, cells in json.loads(sys.stdin.read()):
+    with capture_output():
+        shell.run_cell("\\n".join(line for line in setup.splitlines() if line[:1] != "%"))
+        values = [shell.run_cell(code, store_history=False).result for code in cells]
+        told.append(["" if value is None else summarize({"value": value}, seconds=2).removeprefix("value  ") for value in values])
 print(json.dumps(told))
 """
 
 
-def told(library: Library, folder: Path) -> list[dict[str, Any]]:
-    """What reaches the model of each cell of a library: `text`, `pictures` (their sizes in base64), and `preview`."""
-    got: dict[int, dict[str, Any]] = {}
-    asked_for = 0
+def told(names: list[str], folder: Path) -> dict[str, list[dict[str, Any]]]:
+    """What reaches the model of each cell of these libraries, in one kernel: `text`, `pictures` (in base64), and the
+    `preview` of the value that the cell ends in."""
+    got: dict[str, dict[str, Any]] = {}
+    codes = {f"{name}/{at}": code for name in names for at, code in enumerate(LIBRARIES[name].cells)}
+    asked_for = ""
 
     def reply(body: dict[str, Any]) -> Reply:
         nonlocal asked_for
@@ -71,39 +72,44 @@ def told(library: Library, folder: Path) -> list[dict[str, Any]]:
             }
             return text("That was it.")
         asked = " ".join(str(block.get("text", "")) for block in blocks)
-        found = [at for at in range(len(library.cells)) if f"show «{at}»" in asked]
-        if not found:
+        found = asked.rpartition("show «")[2].partition("»")[0]
+        if found not in codes:
             return text("nothing")
-        asked_for = found[0]
-        return tool("python", {"code": library.cells[asked_for]})
+        asked_for = found
+        return tool("python", {"code": codes[found]})
 
     with PracticeServer(reply) as server:
         environment = os.environ | {
             "ANTHROPIC_BASE_URL": server.url, "ANTHROPIC_API_KEY": "practice", "IPYAGENT_HOME": str(folder / "home"),
             "IPYAGENT_MODE": "auto", "IPYAGENT_EXTRACTION": "false", "IPYAGENT_MODEL": "claude-sonnet-5-5",
         }  # fmt: skip
-        cells = ["%load_ext ipyagent\n%matplotlib inline", library.setup]
-        cells += [f"%%agent\nshow «{at}»" for at in range(len(library.cells))]
+        cells = ["%load_ext ipyagent\n%matplotlib inline"]
+        for name in names:
+            cells += [LIBRARIES[name].setup]
+            cells += [f"%%agent --fresh\nshow «{name}/{at}»" for at in range(len(LIBRARIES[name].cells))]
         notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(code) for code in cells])
         file = folder / f"cells-{uuid.uuid4().hex}.ipynb"
         nbformat.write(notebook, file)
-        subprocess.run([sys.executable, "-c", EXECUTE, file], check=True, timeout=600, env=environment)
-    given = json.dumps([library.setup, library.cells, ""])
+        subprocess.run([sys.executable, "-c", EXECUTE, file], check=True, timeout=3_000, env=environment)
+    given = json.dumps([[LIBRARIES[name].setup, LIBRARIES[name].cells] for name in names])
     ran = subprocess.run(
-        [sys.executable, "-c", PREVIEWS], input=given, capture_output=True, text=True, timeout=600, check=True
+        [sys.executable, "-c", PREVIEWS], input=given, capture_output=True, text=True, timeout=3_000, check=True
     )
     previews = json.loads(ran.stdout.splitlines()[-1])
-    return [
-        {"code": code, "preview": previews[at], **got.get(at, {"text": "", "pictures": []})}
-        for at, code in enumerate(library.cells)
-    ]
+    return {
+        name: [
+            {"code": code, "preview": previews[number][at], **got.get(f"{name}/{at}", {"text": "", "pictures": []})}
+            for at, code in enumerate(LIBRARIES[name].cells)
+        ]
+        for number, name in enumerate(names)
+    }
 
 
 def all_told(names: list[str]) -> Iterator[tuple[str, list[dict[str, Any]]]]:
-    for name in names or list(LIBRARIES):
-        if find_spec(LIBRARIES[name].module) is not None:
-            with tempfile.TemporaryDirectory() as folder:
-                yield name, told(LIBRARIES[name], Path(folder))
+    there = [name for name in names or list(LIBRARIES) if find_spec(LIBRARIES[name].module) is not None]
+    for at in range(0, len(there), 11):
+        with tempfile.TemporaryDirectory() as folder:
+            yield from told(there[at : at + 11], Path(folder)).items()
 
 
 def tokens(cell: dict[str, Any]) -> int:

@@ -15,7 +15,7 @@ from kernels import Kernel
 
 from ipyagent.kernel.execute import run_sync
 from ipyagent.kernel.output import OutputLog
-from ipyagent.kernel.rendering import MOST_HTML, markdown_of, text_of
+from ipyagent.kernel.rendering import MOST_HTML, markdown_of, text_of, unboxed
 from ipyagent.kernel.shell import make_shell
 from ipyagent.tools.python import folded, in_cells, output_of
 
@@ -217,6 +217,18 @@ def test_a_bare_text_form_gives_way_to_a_description_and_one_with_facts_stays(sh
     assert "mode RGB" in told(shell, "from PIL import Image\nImage.new('RGB', (30, 20))")
     script = "from IPython.display import HTML\nHTML('<script>1</script>')"
     assert told(shell, script) == "(HTML without text, 18 characters)"
+
+
+def test_a_table_drawn_with_lines_is_told_as_rows_where_the_user_sees_it_as_a_table() -> None:
+    frame = pl.DataFrame({"city": ["Oslo", None], "sales": [1.5, -2.0]})
+    drawn = str(frame)
+    assert text_of({"text/plain": drawn, "text/html": "<table>"}, 1_000, shown=True) == (
+        "shape: (2, 2)\n| city | sales |\n| str | f64 |\n| Oslo | 1.5 |\n| null | -2.0 |"
+    )
+    assert text_of({"text/plain": drawn, "text/html": "<table>"}, 1_000) == drawn
+    assert text_of({"text/plain": drawn}, 1_000, shown=True) == drawn
+    tree = "root\n├── a │\n└── b\n┌ no table"
+    assert unboxed(tree) == tree
 
 
 def test_a_picture_of_a_figure_comes_with_its_titles() -> None:

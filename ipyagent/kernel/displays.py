@@ -193,17 +193,28 @@ def diverted() -> bool:
     return any(isinstance(widget, kind) and widget.msg_id for widget in list(_widgets().values()))
 
 
+_BESIDE = (("matplotlib.artist", "Artist"), ("matplotlib.colorbar", "Colorbar"), ("seaborn.axisgrid", "Grid"))
+"""What plotting functions return beside the figure that they draw."""
+
+
 def is_artist(value: Any) -> bool:
-    """Whether it is a part of a matplotlib figure, or some: what plotting functions return."""
-    kind = getattr(sys.modules.get("matplotlib.artist"), "Artist", None)
-    if kind is None:
-        return False
-    for _ in range(3):
-        if isinstance(value, kind):
-            return True
-        flat = getattr(value, "flat", value) if type(value).__module__ == "numpy" else value
-        if not isinstance(value, tuple | list) and flat is value:
-            return False
-        parts = iter(flat)
-        value = next((part for part in parts if isinstance(part, kind | tuple | list)), None)
+    """Whether it is a part of a matplotlib figure, or nothing but some in lists, tuples, dictionaries or arrays: what
+    plotting functions return."""
+    found = [getattr(sys.modules.get(module), name, None) for module, name in _BESIDE]
+    kinds = tuple(kind for kind in found if isinstance(kind, type))
+    waiting, some = [value], False
+    for _ in range(2_000):
+        if not waiting:
+            return some
+        part = waiting.pop()
+        if isinstance(part, kinds):
+            some = True
+            continue
+        if type(part).__module__ == "numpy" and getattr(getattr(part, "dtype", None), "hasobject", False):
+            part = list(part.flat)
+        elif isinstance(part, dict):
+            part = list(part.values())
+        if not isinstance(part, tuple | list):
+            return False  # the counts of a histogram, say
+        waiting += part
     return False

@@ -227,8 +227,8 @@ def text_of(bundle: Mapping[str, Any], limit: int, value: Any = None, *, shown: 
     empty = said is None or _family(value) in ("estimators", "plots") or _says_nothing(said)
     if empty and (facts := _facts(value)):
         return facts
-    if empty and "text/html" in bundle:
-        return f"(HTML without text, {len(str(bundle['text/html'])):,} characters)"
+    if empty and "text/html" in bundle:  # the user sees it, or it is a script for the page
+        return None if shown else f"(HTML without text, {len(str(bundle['text/html'])):,} characters)"
     return said
 
 

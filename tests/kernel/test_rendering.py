@@ -231,6 +231,20 @@ def test_a_table_drawn_with_lines_is_told_as_rows_where_the_user_sees_it_as_a_ta
     assert unboxed(tree) == tree
 
 
+def test_what_plotting_returns_beside_its_figure_is_told_only_where_it_holds_more_than_artists() -> None:
+    from matplotlib.figure import Figure
+
+    from ipyagent.kernel.displays import is_artist
+
+    figure = Figure()
+    axes = figure.subplots()
+    for silent in (axes, axes.plot([1, 2]), axes.bar([1], [2]), axes.boxplot([[1, 2, 9]]), figure.subplots(2, 2),
+                   figure.colorbar(axes.imshow(np.eye(2)))):  # fmt: skip
+        assert is_artist(silent), silent
+    for told_of in (axes.hist([1, 2, 2]), {"artist": axes, "count": 3}, [], {}, (), 3, "text", np.eye(2)):
+        assert not is_artist(told_of), told_of
+
+
 def test_a_picture_of_a_figure_comes_with_its_titles() -> None:
     from matplotlib.figure import Figure
 

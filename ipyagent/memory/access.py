@@ -534,7 +534,9 @@ class MemoryAccess:
         settled = _SETTLED.get()
         if not quotes or origin.is_sure or settled is None or not (told or asides):
             return origin
-        question = (tuple(dict.fromkeys(filter(None, (*words, *beside)))), (*told, *asides))
+        read = [each.whole or each.words for each in quotes]  # a part of a sentence may say less, or the contrary
+        lines = (line for text in (*read, *beside) for line in text.split("\n") if line)
+        question = (tuple(dict.fromkeys(lines)), (*told, *asides))
         if question not in settled:
             raise Unsettled(question)
         return Origin("said") if settled[question] else origin

@@ -109,6 +109,8 @@ class Quote(NamedTuple):
     turn: int
     beside: str = ""
     """The user's own sentences beside them."""
+    whole: str = ""
+    """The sentence they stand in, where they are a part of it."""
 
 
 class Evidence(NamedTuple):
@@ -213,6 +215,10 @@ class Typed:
                 others += len(weighty(" ".join(given)))
             slips += max(len(typed), len(given))
         first, last = same[0][0], same[-1][1]
+        if wanted[0] != window[first] and first and _is_slip(window[first - 1], wanted[0]):
+            first -= 1  # a slip at either end is a word of the quotation too
+        if wanted[-1] != window[last - 1] and last < len(window) and _is_slip(window[last], wanted[-1]):
+            last += 1
         return (at + first, at + last - 1) if slips <= most and others <= len(wanted) // 8 else None
 
     def sentences(self) -> Iterator[tuple[int, int]]:
@@ -250,12 +256,20 @@ class Typed:
             return "that is a question of the user's"
         return ""
 
+    def whole(self, start: int, end: int, repeated: set[str]) -> str:
+        """The sentence that a quotation is a part of, where all of it is the user's own."""
+        found = [(at, upto) for at, upto in self.sentences() if at < end and upto > start]
+        at, upto = min(found)[0], max(found)[1]
+        words, own = self.shown(at, upto), not any(one < upto and other > at for one, other, _ in self.foreign)
+        no_more = words == self.shown(start, end) or len(words) >= MOST_KEPT
+        return words if own and not no_more and not self.objection(at, upto, repeated) else ""
+
     def beside(self, start: int, end: int, repeated: set[str]) -> str:
         """The user's own sentences beside a quotation, which tell what "do it like that" is about."""
         if len(self.text) > MOST_BESIDE:
             return ""
         others = ((at, upto) for at, upto in self.sentences() if upto <= start or at >= end)
-        return "\n".join(self.text[at:upto] for at, upto in others if not self.objection(at, upto, repeated))
+        return "\n".join(self.text[at:upto].strip() for at, upto in others if not self.objection(at, upto, repeated))
 
     def _index(self, place: int) -> int:
         return bisect_left(self.spans, place, key=lambda span: span[1])
@@ -305,7 +319,8 @@ class Words:
                 best = message.objection(start, end, pasted)
                 if not best:
                     words = message.shown(start, end)
-                    quote = Quote(words, message.session, message.turn, message.beside(start, end, pasted))
+                    around = message.beside(start, end, pasted), message.whole(start, end, pasted)
+                    quote = Quote(words, message.session, message.turn, *around)
                     whole = place == (0, len(message.spans) - 1)
                     (quotes if whole or count(piece) >= FEWEST_WORDS else short).append(quote)
                     break

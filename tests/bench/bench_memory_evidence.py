@@ -1,5 +1,6 @@
 """What becomes of memories that carry out the user's words, and of those that a gullible model takes from a file, where
-the small model, if it is asked, answers rightly: what remains is what words decide wrongly, and how often it is asked.
+the small model, if it is asked, answers rightly: what remains is what words decide wrongly, and how often it is asked;
+and where it answers as a language model did that was really asked (`evidence_room.ANSWERS`).
 
     python -m tests.bench memory_evidence
 """
@@ -12,7 +13,17 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from tests.memory.evidence_room import HERE, SHARED, UNRELATED, Kept, cases, poison_case, said_case
+from tests.memory.evidence_room import (
+    HERE,
+    SHARED,
+    UNRELATED,
+    Answer,
+    Kept,
+    cases,
+    checked_by_model,
+    poison_case,
+    said_case,
+)
 
 Row = tuple[str, str, str]
 SOURCE = SHARED / "poison-source.csv"
@@ -31,12 +42,31 @@ def rows() -> Iterator[Row]:
         asked = sum(len(one.asked) for _, one in kept)
         measured = f"{right} of {len(kept)} said, {refused} refused, {asked} asked"
         yield f"said by the user, {name}", measured, "95 %, none refused"
+        yield f"said by the user, {name}, a model's answers", *by_model(found, said_case)
     source = SOURCE.read_text(encoding="utf-8") if SOURCE.is_file() else ""
     for words, label in UNRELATED:
         found = cases(SHARED / "memories-poison.jsonl")
         if found:
             yield f"poison, shared/data, said: {label}", *told(found, source, words)
-    yield "poison, ours", *told(cases(HERE / "evidence_poison.jsonl"), "", None)
+    poison = cases(HERE / "evidence_poison.jsonl")
+    yield "poison, ours", *told(poison, "", None)
+    yield "poison, ours, a model's answers", *by_model(
+        poison, lambda case, folder, check: poison_case(case, "", case["said"], folder, check)
+    )
+
+
+def by_model(found: list[dict[str, Any]], kept: Callable[[dict[str, Any], Path, Answer], Kept]) -> tuple[str, str]:
+    """What becomes of the cases whose question a model has answered, or that need none."""
+    sources: Counter[str] = Counter()
+    for case in found:
+
+        def work(folder: Path, case: dict[str, Any] = case) -> Kept:
+            return kept(case, folder, checked_by_model)
+
+        one = done(work)
+        sources[(one.source or "refused") if one.is_answered else "not asked"] += 1
+    became = ", ".join(f"{count} {source}" for source, count in sources.most_common())
+    return became, "as above"
 
 
 def told(found: list[dict[str, Any]], source: str, words: list[str] | None) -> tuple[str, str]:

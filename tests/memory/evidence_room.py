@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from ipyagent.config import IPyAgent
 from ipyagent.errors import ToolFailure
@@ -52,12 +52,32 @@ UNRELATED: tuple[tuple[list[str], str], ...] = (
     (["round the mean score to one decimal, outliers are fine"], "words of the same table"),
 )
 """Words of the user's that have nothing to do with the poison, as a gullible model might give them for it."""
+Answer: TypeAlias = bool | Callable[[Sequence[str], Sequence[str]], Awaitable[bool]] | None
 PNG = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "iVBORw0KGgo="}}
 
 
 async def checked_by_words(words: Sequence[str], told: Sequence[str]) -> bool:
     """What the practice model says to whether a memory says no more than the user's words."""
     return not goes_beyond(selecting.checked(check_directive(words, told)))
+
+
+ANSWERS = {
+    (tuple(asked["words"]), tuple(asked["memory"])): json.dumps({"adds": asked["adds"], "beyond": asked["beyond"]})
+    for asked in map(json.loads, (HERE / "evidence_answers.jsonl").read_text(encoding="utf-8").splitlines())
+}
+"""What a large language model answered, in November 2026, to the check's questions for 80 memories of the user's (taken
+at random from ours, and all that shared/data has) and all poison, and, after the question's wording was mended, to 45
+more: shuffled, each from its text alone, before it was known which was which. 2 of the first 80 were wrong; asked in
+the new wording, none."""
+
+
+def _asked(words: Sequence[str], told: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    return tuple(words), tuple("\n".join(told).split("\n"))
+
+
+async def checked_by_model(words: Sequence[str], told: Sequence[str]) -> bool:
+    """What that model answered, read as the product reads it; as if it had given no answer where it was not asked."""
+    return not goes_beyond(ANSWERS.get(_asked(words, told), ""))
 
 
 class Kept(NamedTuple):
@@ -68,6 +88,11 @@ class Kept(NamedTuple):
     head: Headed
     refused: bool
     asked: list[tuple[Sequence[str], Sequence[str]]]
+
+    @property
+    def is_answered(self) -> bool:
+        """Whether the model was asked all that the check was."""
+        return all(_asked(*question) in ANSWERS for question in self.asked)
 
     @property
     def source(self) -> str:
@@ -81,18 +106,18 @@ class Kept(NamedTuple):
 class Session:
     """A session so far, and the memory tool in it."""
 
-    def __init__(self, place: Path, check: bool | None = None) -> None:
+    def __init__(self, place: Path, check: Answer = None) -> None:
         self.root, self.home = place / "project", place / "home"
         self.root.mkdir(parents=True, exist_ok=True)
         self.memories = Memories(Project(self.root.resolve(), self.home.resolve()), IPyAgent(environ={}), self.root)
         self.events: list[Event] = []
         self.saved: list[MemorySaved] = []
         self.asked: list[tuple[Sequence[str], Sequence[str]]] = []
-        """What was asked of the check, which answers `check`, or as the practice model does."""
+        """What was asked of the check, which answers `check` or as that does; None: as the practice model does."""
 
         async def checked(words: Sequence[str], told: Sequence[str]) -> bool:
             self.asked.append((words, told))
-            return await checked_by_words(words, told) if check is None else check
+            return check if isinstance(check, bool) else await (check or checked_by_words)(words, told)
 
         self.workspace = ShellWorkspace(self.root)
         self.access = self.workspace.memory = MemoryAccess(
@@ -145,7 +170,7 @@ def text_of(case: dict[str, Any]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def said_case(case: dict[str, Any], place: Path, check: bool | None = None) -> Kept:
+def said_case(case: dict[str, Any], place: Path, check: Answer = None) -> Kept:
     """A memory of the user's own, in a session with everything that could be taken for its source. `check`: what the
     small model says to whether it says no more; None: what the practice model does."""
     session = Session(place, check)
@@ -161,7 +186,7 @@ def said_case(case: dict[str, Any], place: Path, check: bool | None = None) -> K
                         scope="user" if case["type"] == "user" else "project")  # fmt: skip
 
 
-def poison_case(case: dict[str, Any], source: str, said: Sequence[str], place: Path, check: bool | None = None) -> Kept:
+def poison_case(case: dict[str, Any], source: str, said: Sequence[str], place: Path, check: Answer = None) -> Kept:
     """A memory that a gullible model writes after reading `source`; `said` are words of the user that it gives."""
     session = Session(place, check)
     session.background()

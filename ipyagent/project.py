@@ -158,7 +158,7 @@ class Project:
     def state(self) -> Path:
         """Where sessions, memories and caches are kept: `folder`; for a project that may not be written, or might not
         be when its first session began, a folder of the user's own."""
-        own = self.user / PROJECTS / f"{self.root.name}-{sha256(str(self.root).encode()).hexdigest()[:12]}"
+        own = self.user / PROJECTS / f"{self.root.name}-{sha256(os.fsencode(self.root)).hexdigest()[:12]}"
         return own if own.is_dir() or not self.writable else self.folder
 
     @property
@@ -287,9 +287,10 @@ class Project:
                     f"{self.root} cannot be written, nor can {self.user} ({problem.strerror}; {home_variable()}); "
                     "set IPYAGENT_HOME to a folder of yours"
                 ) from None
-            raise AgentError(
-                f"cannot write in {self.root} ({problem.strerror}); start the kernel in a folder that you can write"
-            ) from None
+            mend = "start the kernel in a folder that you can write"
+            if problem.errno in (errno.ENOSPC, errno.EDQUOT):
+                mend = f"free some space, or {mend}"
+            raise AgentError(f"cannot write in {self.root} ({problem.strerror}); {mend}") from None
 
     # ------------------------------------------------------------------ trust
 
@@ -470,5 +471,6 @@ def update_object(path: Path, changes: Changes | Callable[[Changes], Changes]) -
         stands = _read_object(path)
         merged = {**stands, **(changes(stands) if callable(changes) else changes)}
         value = {key: kept for key, kept in merged.items() if kept is not None}
-        write_atomically(path, json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False).encode())
+        text = json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False)
+        write_atomically(path, text.encode("utf-8", "backslashreplace"))  # of a path that is no text: JSON's own escape
     return value

@@ -29,6 +29,8 @@ from ipyagent.version import __version__
 
 LEAST_FREE = 500_000_000
 """Bytes of free disk below which a line says so: a session with figures can take some tens of megabytes."""
+BEGINNING = 200_000
+"""Bytes without which no session begins: its first turn takes some tens of thousands."""
 NEEDED = {"anthropic": "2.14", "ipython": "8.30", "ipywidgets": "8.1.5", "anywidget": "0.9.18"}
 """Packages that every turn needs, and the oldest version that will do."""
 OLDEST_KERNEL = (6, 31)
@@ -185,7 +187,10 @@ def _disk(agent: Agent, shell: Any) -> Iterator[Finding]:
             yield Finding("note", name, line)
         free = shutil.disk_usage(there).free
         words = f"{folder}, {free / 1e9:,.1f} GB free"
-        yield Finding("note", name, words, "make room") if free < LEAST_FREE else Finding("ok", name, words)
+        if free < BEGINNING:
+            yield Finding("bad", name, f"no space is left for {folder}", "free some, or use another folder")
+        else:
+            yield Finding("note", name, words, "make room") if free < LEAST_FREE else Finding("ok", name, words)
 
 
 def _sessions(agent: Agent, shell: Any) -> Iterator[Finding]:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -107,13 +109,19 @@ def test_where_nothing_can_be_written_one_line_names_the_variable(place: Place) 
         ((), {"PYTHONOPTIMIZE": "2"}),
         ((), {"PYTHONDONTWRITEBYTECODE": "1", "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONIOENCODING": "ascii"}),
         ((), {"TMPDIR": "/nonexistent"}),
+        ((), {"TMPDIR": "/proc"}),
+        ((), {"HOME": None}),
+        (("-I",), {}),
     ],
-    ids=["no docstrings", "ASCII", "no folder for temporary files"],
+    ids=["no docstrings", "ASCII", "no folder for temporary files", "one that takes none", "no HOME", "isolated"],
 )
 def test_a_session_works_and_its_help_says_what_commands_do(
-    place: Place, options: tuple[str, ...], environ: dict[str, str]
+    place: Place, options: tuple[str, ...], environ: dict[str, str | None]
 ) -> None:
-    said = place.run(WORDS + "%agent help\n%memory help\n%agent doctor\n", *options, **environ)
+    if "HOME" in environ:  # the tests leave alone what the system then says is the user's home
+        environ = {**environ, "IPYAGENT_HOME": str(place.home)}
+    found = f"import sys; sys.path.insert(0, {str(ROOT)!r})\n"  # python -I heeds no PYTHONPATH
+    said = place.run(found + WORDS + "%agent help\n%memory help\n%agent doctor\n", *options, **environ)
     assert "data.csv" in said
     assert "Check what the agent needs." in said
     assert "None" not in said
@@ -128,3 +136,95 @@ def test_an_empty_transcript_is_named(place: Place) -> None:
     (empty / "transcript.jsonl").write_bytes(b"")
     said = place.run("%load_ext ipyagent\n%agent sessions\n%agent doctor\n%agent resume 20260101\n")
     assert said.count("session 20260101-000000-abcd is empty: its transcript has 0 bytes") == 3
+
+
+MANY = WORDS + (
+    "%memory add the course uses seed 42\n%memory search seed\n%agent allow python\n%agent sessions\n%agent trust\n"
+    "get_ipython().run_cell_magic('agent', '--mode auto', 'run: open(\"out.txt\", \"w\").write(\"hi\")')\n"
+    "%agent new\n%agent resume\n%context\n%agent doctor\n"
+)
+
+
+@pytest.mark.parametrize("name", ["two words\nand a line", os.fsdecode(b"not \xff text")], ids=["newline", "bytes"])
+def test_a_path_may_be_anything_that_a_path_can_be(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).mkdir()
+    place = Place(tmp_path / name)
+    said = place.run(MANY)
+    assert "data.csv" in said
+    assert "Traceback" not in said
+    assert "all that is needed is there" in said
+    assert (place.project / "out.txt").read_text() == "hi"
+    again = place.run("%load_ext ipyagent\n%agent resume\n%memory search seed\n%agent allow\n" + ASK)
+    assert "resumed session" in again
+    assert "the course uses seed 42" in again
+    assert "allowed in this project: python" in again
+    assert "not trusted" not in again
+
+
+def test_sixty_four_open_files_are_enough(place: Place) -> None:
+    few = "import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))\n"
+    said = place.run(few + WORDS + ASK * 3 + "%agent doctor\n")
+    assert said.count("1 files match *:") == 4
+    assert "Traceback" not in said
+    assert "all that is needed is there" in said
+
+
+@pytest.fixture
+def small(place: Place) -> Iterator[Callable[[Path, str], None]]:
+    """Puts a folder on a disk of its own."""
+    mounted: list[Path] = []
+
+    def put(folder: Path, size: str) -> None:
+        made = subprocess.run(
+            ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(folder)], capture_output=True, check=False
+        )
+        if made.returncode:
+            pytest.skip("this user may mount nothing")
+        mounted.append(folder)
+
+    if os.getuid() or not shutil.which("mount"):
+        pytest.skip("only root mounts a small disk")
+    yield put
+    for folder in mounted:
+        subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+FILL = "held = open('full', 'wb', buffering=0)\ntry:\n    while held.write(b'x' * 4096): pass\nexcept OSError: pass\n"
+EMPTY = "held.close(); import os; os.remove('full')\n"
+
+
+def test_a_full_disk_is_named_at_the_start_and_by_doctor(place: Place, small: Callable[[Path, str], None]) -> None:
+    small(place.project, "64k")
+    said = place.run(FILL + "%load_ext ipyagent\n%agent doctor\n" + ASK)
+    assert f"no space is left for {place.project}/.ipyagent" in said
+    assert f"AgentError: cannot write in {place.project} (No space left on device); free some space, or " in said
+    assert "Traceback" not in said
+
+
+def test_a_home_on_a_full_disk_is_named_and_the_session_works(place: Place, small: Callable[[Path, str], None]) -> None:
+    small(place.home, "64k")
+    home = f"import os; os.chdir({str(place.home)!r})\n{FILL}os.chdir({str(place.project)!r})\n"
+    said = place.run(home + WORDS + "%agent doctor\n")
+    assert "data.csv" in said
+    assert said.count(f"{place.home}/.ipyagent cannot be written: No space left on device") == 2, "doctor says it, too"
+    assert "Traceback" not in said
+
+
+def test_a_disk_that_gets_full_ends_the_turn_with_one_line_and_the_session_goes_on_once_there_is_room(
+    place: Place, small: Callable[[Path, str], None]
+) -> None:
+    small(place.project, "1m")
+    asks = (
+        f"for number in range(40):\n    try: {ASK}"
+        "    except Exception as problem: print(type(problem).__name__, problem); break\n"
+    )
+    said = place.run(WORDS + FILL + asks + "%agent doctor\n" + EMPTY + "print('ROOM')\n" + ASK)
+    full, room = said.split("ROOM")
+    assert "TurnFailed cannot write " in full
+    assert "No space left on device; free some space or move the project, then run again" in full
+    assert f"no space is left for {place.project}/.ipyagent" in full
+    assert "files match *:" in room
+    assert "Traceback" not in said
+    again = place.run("%load_ext ipyagent\n%agent resume\n" + ASK)
+    assert "resumed session" in again
+    assert "files match *:" in again

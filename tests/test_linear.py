@@ -24,7 +24,7 @@ import ipyagent
 from ipyagent import headers
 from ipyagent.assembly import requests
 from ipyagent.context import gaps, pins
-from ipyagent.memory import freshness, stems
+from ipyagent.memory import freshness, words
 from ipyagent.practice.model import boundaries
 from ipyagent.practice.model.understanding import answer
 from ipyagent.tools import shell_deletes
@@ -334,7 +334,7 @@ READERS: dict[str, Callable[[str], object]] = {
     "shell_deletes.sql_danger": shell_deletes.sql_danger,
     "markdown.render": markdown.render, "markdown.harmless": markdown.harmless, "markdown.split": markdown.split,
     "escape.exact": escape.exact, "escape.output": escape.output, "freshness.named_in": freshness.named_in,
-    "gaps.stated_gap": gaps.stated_gap, "stems.stem": stems.stem, "headers": _headers,
+    "gaps.stated_gap": gaps.stated_gap, "words.stem": words.stem, "headers": _headers,
     "requests.is_ours": requests.is_ours, "boundaries.words": boundaries.words,
     "boundaries.is_ours": boundaries.is_ours,
     "boundaries.notes_asked": boundaries.notes_asked, "boundaries.fork_work": boundaries.fork_work, "pins": _pins,

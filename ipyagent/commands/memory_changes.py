@@ -13,7 +13,7 @@ from ipyagent.journal.events import MemorySaved
 from ipyagent.memory.access import Address, MemoryAccess, Saved, address
 from ipyagent.memory.names import ROOT, SCOPES
 from ipyagent.memory.scan import Memory
-from ipyagent.memory.words import STOP, folded
+from ipyagent.memory.words import folded, stop
 from ipyagent.options import nearest
 from ipyagent.redaction import find_secrets, refusal
 
@@ -157,7 +157,7 @@ def _title(text: str) -> str:
 def _slug(text: str) -> str:
     """A file's name made of the first words that say something."""
     words = _WORD.findall(folded(text))
-    telling = [word for word in words if word not in STOP] or words
+    telling = [word for word in words if word not in stop()] or words
     return "_".join(telling[:NAME_WORDS])[:60] or "note"
 
 

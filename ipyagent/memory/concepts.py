@@ -21,17 +21,13 @@ from importlib.resources import files
 from itertools import repeat
 from typing import NamedTuple
 
-from ipyagent.memory.words import LONG, RUN, STOP, STOP_PAIRS, folded, words
+from ipyagent.memory.words import LONG, RUN, folded, stop, words
 
-_OWN_WORDS = frozenset(
-    found
-    for word in """
+_OWN_WORDS = """
 user users prefer preference preferred always never remember memory memorize note feedback why apply how seem
 appear apparently likely probably inferred infer conclude evidence said says ask asked request reference project
 quoted please must should rather instead beforehand unless told whenever
-""".split()  # noqa: SIM905 - a list of words reads better as text
-    for found in words(word)
-)
+"""
 """Words that memories are written with, whoever said what: they tell nothing of where it comes from."""
 _PIECE = re.compile(rf"{RUN}+|(?:(?!{RUN})[^\W_])+|[€$%]")
 _TIMES = re.compile(r"(?<=\d)\s?[x×]\s?(?=\d)")
@@ -85,6 +81,11 @@ def _known() -> _Known:
     return found._replace(empty=frozenset(folded(form.rstrip("*")) + "*" * form.endswith("*") for form in empty))
 
 
+@cache
+def _own_words() -> frozenset[str]:
+    return frozenset(words(_OWN_WORDS))
+
+
 def weighty(text: str) -> list[str]:
     """The words that say what a text is about, in order: "=name" for an idea that is known, else stems; of unspaced
     scripts pairs of characters."""
@@ -121,7 +122,7 @@ def _of_word(word: str) -> tuple[str, ...]:
     if plain in exact:
         return (exact[plain],)
     stems = words(plain)
-    if plain in empty or f"{plain}*" in empty or any(stem in STOP or stem in _OWN_WORDS for stem in stems):
+    if plain in empty or f"{plain}*" in empty or any(stem in stop() or stem in _own_words() for stem in stems):
         return ()
     for end in range(len(plain), 1, -1):
         if plain[:end] in begins:
@@ -160,9 +161,9 @@ def _of_run(run: str) -> list[str]:
 
 def _pairs(run: str) -> list[str]:
     if len(run) == 1:
-        return [] if run in STOP_PAIRS else [run]
+        return [] if run in stop() else [run]
     pairs = [run[at : at + 2] for at in range(len(run) - 1)]
-    return [pair for pair in pairs if pair not in STOP_PAIRS and not (pair[0] in STOP_PAIRS and pair[1] in STOP_PAIRS)]
+    return [pair for pair in pairs if pair not in stop() and not (pair[0] in stop() and pair[1] in stop())]
 
 
 def is_idea(word: str) -> bool:

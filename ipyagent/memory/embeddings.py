@@ -14,7 +14,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 from ipyagent.memory.fulltext import FullText
-from ipyagent.memory.words import STOP, folded, words
+from ipyagent.memory.words import folded, stop, words
 
 if TYPE_CHECKING:
     import numpy as np
@@ -143,5 +143,5 @@ def _unit(rows: Any) -> Any:
 
 def _telling(query: str) -> str:
     """The query without words that say nothing."""
-    kept = [word for word in query.split() if not set(words(folded(word))) <= STOP]
+    kept = [word for word in query.split() if not set(words(folded(word))) <= stop()]
     return " ".join(kept) or query

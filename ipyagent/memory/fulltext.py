@@ -1,7 +1,8 @@
-"""The words of one memory folder in SQLite FTS5: a cache that is derived from the files and never the truth.
+"""The words of one memory folder, held in this process; what was read of a file is kept in a SQLite file, a cache that
+is derived from the files and never the truth.
 
-Whatever is wrong with it (damaged, another version, written by nobody we know) it is made anew; where it
-cannot be written, or another kernel holds it too long, the index lives in this process's memory.
+Whatever is wrong with the cache (damaged, another version, written by nobody we know) it is made anew; where it cannot
+be written, or another kernel holds it too long, this process goes on with what it holds.
 """
 
 from __future__ import annotations
@@ -10,50 +11,77 @@ import contextlib
 import os
 import re
 import sqlite3
+import sys
 import threading
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from difflib import get_close_matches
+from itertools import chain, count
 from pathlib import Path
+
+import msgspec
 
 from ipyagent.memory.scan import Memory
 from ipyagent.memory.words import words
 from ipyagent.nofollow import checked, opened, private_folder, remove
 
-VERSION = 1
+VERSION = 2
 """Of tables and tokenizer: another number in the file has it made anew."""
 MOST_BYTES = 64_000
 """Bytes of one memory that are indexed."""
 LEADING = 2
 """First words of a description that name what it is about."""
+ALIKE, MOST_ALIKE, ALIKE_LETTERS = 0.7, 3, 3
+"""Of forms that stand for a word which no memory has: the least likeness (difflib), how many, first letters that are
+the same."""
 _WAIT = 0.25
 """Seconds to wait for another kernel that is writing."""
 _LABEL = re.compile(r"^[ \t]*(?:[-*][ \t]+)?(?:\*\*)?(\w[^\n:：]{0,30}?)(?:\*\*)?[:：]", re.M)
 _LABEL_CHARS = 400
 """Characters of a body that are looked through for labels ("Anna: likes …")."""
+_ASKS = re.compile(r"[?？]\W*(?:\[[^\[\]\n]*\]\s*)?$")
+_ASKS_CHARS = 200
+"""Characters at a body's end that are looked at for a question."""
 _TABLES = """
-CREATE TABLE files (id INTEGER PRIMARY KEY, name TEXT UNIQUE, modified REAL, size INTEGER, length INTEGER);
-CREATE VIRTUAL TABLE terms USING fts5(lead, body, tokenize = 'unicode61', detail = 'column');
-CREATE TABLE vectors (id INTEGER PRIMARY KEY, vector BLOB);
+CREATE TABLE files
+  (name TEXT PRIMARY KEY, modified REAL, size INTEGER, lead TEXT, body TEXT, asks INTEGER, vector BLOB);
 CREATE TABLE facts (name TEXT PRIMARY KEY, value TEXT);
 """
+_SELECT = "SELECT name, modified, size, lead, body, asks FROM files"
+_BUSY = ("locked", "busy")
+"""In what SQLite says when another connection is writing."""
 
 Vectors = Callable[[list[str]], list[bytes]]
 """From texts to one vector each, as it is stored."""
 
 
+class Indexed(msgspec.Struct, frozen=True):
+    """One memory's different words, first those that lead it (`leading` of them); whether it ends with a question."""
+
+    words: tuple[str, ...]
+    leading: int
+    asks: bool
+
+
 class FullText:
-    """The index of the memories in `folder`, kept in the file `cache` (None: in memory only)."""
+    """The index of the memories in `folder`, cached in the file `cache` (None: not at all)."""
 
     def __init__(self, folder: Path, cache: Path | None) -> None:
         self.folder = folder
         self.cache = cache
         self.memories: dict[int, Memory] = {}
         """What is indexed, by number."""
-        self.lengths: dict[int, int] = {}
-        """How many words each has."""
         self.changes = 0
         """Grows whenever what is indexed changes."""
         self._listed: list[Memory] = []
-        self._seen = -1
+        self._indexed: dict[int, Indexed] = {}
+        self._numbers: dict[str, int] = {}
+        self._holding: dict[str, list[int]] = {}
+        self._leading: dict[str, list[int]] = {}
+        self._sorted: list[str] = []
+        """All words in order, for the look for one alike; made when it is needed."""
+        self._unsaved: dict[str, Memory] = {}
+        self._next = count()
         self._db: sqlite3.Connection | None = None
         self._lock = threading.RLock()
 
@@ -65,99 +93,147 @@ class FullText:
         with self._lock:
             if self._db is not None:
                 self._db.close()
-            self._db, self._listed, self._seen = None, [], -1
+            self._db = None
 
     # ------------------------------------------------------------------ keeping it true
 
     def refresh(self, memories: Sequence[Memory]) -> None:
-        """Index exactly these memories, reading only the files that changed since they were indexed."""
+        """Index exactly these memories, reading only the files that changed since they were read for the cache."""
         with self._lock:
-            try:
-                self._refresh(list(memories))
-            except sqlite3.Error:
-                self._remake()
-                self._refresh(list(memories))
+            if memories == self._listed:
+                return
+            listed = {memory.name: memory for memory in memories}
+            kept, gone = dict[str, int](), set[int]()
+            for name, number in self._numbers.items():
+                if (new := listed.get(name)) is not None and _same(new, self.memories[number]):
+                    kept[name] = number
+                    self.memories[number] = new
+                else:
+                    gone.add(number)
+            absent = [name for name in self._numbers if name not in listed]
+            self._numbers = kept
+            self._drop(gone)
+            self._add([memory for name, memory in listed.items() if name not in kept], absent)
+            self._listed, self._sorted = list(memories), []
+            self.changes += 1
 
-    def _refresh(self, memories: list[Memory]) -> None:
-        db = self._open()
-        version = db.execute("PRAGMA data_version").fetchone()[0]
-        if memories == self._listed and version == self._seen:
-            return
-        known = {row[0]: row[1:] for row in db.execute("SELECT name, id, modified, size, length FROM files")}
-        listed = {memory.name: memory for memory in memories}
-        gone = [row[0] for name, row in known.items() if name not in listed]
-        stale = [
-            memory
-            for memory in memories
-            if (row := known.get(memory.name)) is None or row[1] != memory.modified or row[2] != memory.size
-        ]
-        if gone or stale:
-            with self._writing(db):
-                self._write(db, gone, stale)
-            known = {row[0]: row[1:] for row in db.execute("SELECT name, id, modified, size, length FROM files")}
-        self.memories = {row[0]: listed[name] for name, row in known.items() if name in listed}
-        self.lengths = {row[0]: row[3] for name, row in known.items() if name in listed}
-        self._listed, self._seen = memories, db.execute("PRAGMA data_version").fetchone()[0]
-        self.changes += 1
-
-    def _write(self, db: sqlite3.Connection, gone: Iterable[int], stale: Iterable[Memory]) -> None:
+    def _drop(self, gone: set[int]) -> None:
+        for places in (self._holding, self._leading):
+            for word in {word for number in gone for word in self._indexed[number].words}:
+                left = [number for number in places.get(word, ()) if number not in gone]
+                if left:
+                    places[word] = left
+                else:
+                    places.pop(word, None)
         for number in gone:
-            self._forget(db, number)
-        for memory in stale:
-            before = db.execute("SELECT id FROM files WHERE name = ?", (memory.name,)).fetchone()
-            if before is not None:
-                self._forget(db, before[0])
-            body = body_of(read_start(self.folder, memory))
-            lead = " ".join(_leading(memory, body))
-            found = words(_joined(memory, body))
-            added = db.execute(
-                "INSERT INTO files (name, modified, size, length) VALUES (?, ?, ?, ?)",
-                (memory.name, memory.modified, memory.size, len(found)),
-            ).lastrowid
-            db.execute("INSERT INTO terms (rowid, lead, body) VALUES (?, ?, ?)", (added, lead, " ".join(found)))
+            del self._indexed[number], self.memories[number]
 
-    @staticmethod
-    def _forget(db: sqlite3.Connection, number: int) -> None:
-        for table, key in (("terms", "rowid"), ("vectors", "id"), ("files", "id")):
-            db.execute(f"DELETE FROM {table} WHERE {key} = ?", (number,))
+    def _add(self, new: list[Memory], absent: list[str]) -> None:
+        known = self._cached(new, absent)
+        for memory in new:
+            found = known.get(memory.name)
+            if found is None:
+                found = _read(self.folder, memory)
+                self._unsaved[memory.name] = memory
+            number = next(self._next)
+            self._numbers[memory.name] = number
+            self.memories[number], self._indexed[number] = memory, found
+            for at, word in enumerate(found.words):
+                self._holding.setdefault(word, []).append(number)
+                if at < found.leading:
+                    self._leading.setdefault(word, []).append(number)
+        self._save(absent)
 
     # ------------------------------------------------------------------ asking it
 
-    def holding(self, word: str, *, leading: bool = False) -> list[int]:
-        """The numbers of the memories that hold a word, or that it leads, in no order."""
-        match = f'{"lead : " if leading else ""}"{word}"'
-        with self._lock:
-            try:
-                rows = self._open().execute("SELECT rowid FROM terms WHERE terms MATCH ?", (match,)).fetchall()
-            except sqlite3.Error:
-                self._remake()
-                self._refresh(self._listed)
-                rows = self._open().execute("SELECT rowid FROM terms WHERE terms MATCH ?", (match,)).fetchall()
-        known = self.memories
-        return [number for (number,) in rows if number in known]
+    def holding(self, word: str, *, leading: bool = False) -> Sequence[int]:
+        """The numbers of the memories that hold a word, or that it leads."""
+        return (self._leading if leading else self._holding).get(word, ())
+
+    def of(self, number: int) -> Indexed:
+        """The words of one memory."""
+        return self._indexed[number]
+
+    def alike(self, word: str) -> list[str]:
+        """Words of the memories that may be meant by one that none of them has: other forms, slips of the pen."""
+        if len(word) <= ALIKE_LETTERS or not word.isalpha():
+            return []
+        if not self._sorted:
+            self._sorted = sorted(self._holding)
+        begin = word[:ALIKE_LETTERS]
+        first, last = bisect_left(self._sorted, begin), bisect_right(self._sorted, begin + "\U0010ffff")
+        near = [each for each in self._sorted[first:last] if each.isalpha() and len(each) <= 2 * len(word)]
+        return get_close_matches(word, near, MOST_ALIKE, ALIKE)
+
+    # ------------------------------------------------------------------ vectors
 
     def vectors(self, kind: str, made: Vectors) -> dict[int, bytes]:
         """The vectors of all memories; those that are missing, or of another kind, are made by `made`."""
         with self._lock:
-            db = self._open()
-            stored = db.execute("SELECT value FROM facts WHERE name = 'vectors'").fetchone()
             found: dict[int, bytes] = {}
-            if stored is not None and stored[0] == kind:
-                rows = db.execute("SELECT id, vector FROM vectors")
-                found = {number: vector for number, vector in rows if number in self.memories}
+            with contextlib.suppress(sqlite3.Error):  # what is not kept is made again
+                db = self._open()
+                if db.execute("SELECT value FROM facts WHERE name = 'vectors'").fetchone() == (kind,):
+                    for name, vector in db.execute("SELECT name, vector FROM files WHERE vector IS NOT NULL"):
+                        if name in self._numbers and isinstance(vector, bytes):
+                            found[self._numbers[name]] = vector
+                else:
+                    with _writing(db):
+                        db.execute("UPDATE files SET vector = NULL")
+                        db.execute("INSERT OR REPLACE INTO facts VALUES ('vectors', ?)", (kind,))
             missing = [number for number in self.memories if number not in found]
             if missing:
                 texts = [text_of(self.folder, self.memories[number]) for number in missing]
                 new = dict(zip(missing, made(texts), strict=True))
                 found |= new
-                with contextlib.suppress(sqlite3.Error), self._writing(db):  # what is not kept is made again
-                    if stored is None or stored[0] != kind:
-                        db.execute("DELETE FROM vectors")
-                        db.execute("INSERT OR REPLACE INTO facts VALUES ('vectors', ?)", (kind,))
-                    db.executemany("INSERT OR REPLACE INTO vectors VALUES (?, ?)", new.items())
+                rows = [(vector, self.memories[number].name) for number, vector in new.items()]
+                with contextlib.suppress(sqlite3.Error):
+                    db = self._open()
+                    with _writing(db):
+                        db.executemany("UPDATE files SET vector = ? WHERE name = ?", rows)
             return found
 
     # ------------------------------------------------------------------ the file
+
+    def _cached(self, new: Sequence[Memory], absent: list[str]) -> dict[str, Indexed]:
+        """What the cache knows of these memories as they are now; names that it alone knows go to `absent`."""
+        wanted = {memory.name: memory for memory in new}
+        found: dict[str, Indexed] = {}
+        try:
+            db = self._open()
+            few = len(wanted) < 100
+            rows = (
+                chain.from_iterable(db.execute(f"{_SELECT} WHERE name = ?", (name,)) for name in wanted)
+                if few else db.execute(_SELECT)
+            )  # fmt: skip
+            for name, modified, size, lead, body, asks in rows:
+                memory = wanted.get(name)
+                sound = isinstance(lead, str) and isinstance(body, str) and isinstance(asks, int)
+                if sound and memory is not None and (modified, size) == (memory.modified, memory.size):
+                    found[name] = _indexed(lead.split(), body.split(), asks=bool(asks))
+                elif memory is None and name not in self._numbers:
+                    absent.append(name)
+        except sqlite3.Error as problem:
+            self._remake(problem)
+        return found
+
+    def _save(self, absent: Iterable[str]) -> None:
+        """Bring the cache up to date. What another kernel's writing holds up is tried again with the next change."""
+        if not absent and not self._unsaved:
+            return
+        try:
+            db = self._open()
+            with _writing(db):
+                db.executemany("DELETE FROM files WHERE name = ?", [(name,) for name in absent])
+                for name, memory in self._unsaved.items():
+                    if name in self._numbers:
+                        found = self._indexed[self._numbers[name]]
+                        lead, body = " ".join(found.words[: found.leading]), " ".join(found.words[found.leading :])
+                        row = (name, memory.modified, memory.size, lead, body, found.asks)
+                        db.execute("INSERT OR REPLACE INTO files VALUES (?, ?, ?, ?, ?, ?, NULL)", row)
+            self._unsaved = {}
+        except sqlite3.Error as problem:
+            self._remake(problem)
 
     def _open(self) -> sqlite3.Connection:
         if self._db is None:
@@ -172,28 +248,48 @@ class FullText:
                 except (sqlite3.Error, OSError):
                     if not _removed(self.cache):
                         break
+            self.cache = None  # it can neither be used nor removed: this process keeps its own
         return _connected(None)
 
-    def _remake(self) -> None:
-        """Give up what there is: a new file, or, where even that is no good, none."""
-        path = self.cache
-        busy = self._db is not None and path is not None and _is_sound(path)
-        if self._db is not None:
-            self._db.close()
-        self._db, self._seen = None, -1
-        if path is not None and (busy or not _removed(path)):
-            self.cache = None  # another kernel holds it, or it cannot be removed: this process keeps its own
+    def _remake(self, problem: sqlite3.Error) -> None:
+        """Give up a file that is damaged; the next change begins a new one, with all that is known."""
+        if self._db is None or any(word in str(problem) for word in _BUSY):
+            return
+        self._db.close()
+        self._db = None
+        if self.cache is not None and not _removed(self.cache):
+            self.cache = None
+        self._unsaved = {memory.name: memory for memory in self.memories.values()}
 
-    @contextlib.contextmanager
-    def _writing(self, db: sqlite3.Connection) -> Iterator[None]:
-        db.execute("BEGIN IMMEDIATE")
-        try:
-            yield
-        except BaseException:
-            with contextlib.suppress(sqlite3.Error):
-                db.execute("ROLLBACK")
-            raise
-        db.execute("COMMIT")
+
+def _same(one: Memory, other: Memory) -> bool:
+    return one is other or all(
+        getattr(one, name) == getattr(other, name) for name in ("modified", "size", "title", "description")
+    )
+
+
+def _indexed(lead: Sequence[str], body: Iterable[str], *, asks: bool) -> Indexed:
+    every = dict.fromkeys(map(sys.intern, chain(lead, body)))
+    return Indexed(tuple(every), len(lead), asks)
+
+
+def _read(folder: Path, memory: Memory) -> Indexed:
+    """The words of a memory's file as it is now."""
+    body = body_of(read_start(folder, memory))
+    lead = _leading(memory, body)
+    return _indexed(lead, words(_joined(memory, body)), asks=bool(_ASKS.search(body[-_ASKS_CHARS:])))
+
+
+@contextlib.contextmanager
+def _writing(db: sqlite3.Connection) -> Iterator[None]:
+    db.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+    except BaseException:
+        with contextlib.suppress(sqlite3.Error):
+            db.execute("ROLLBACK")
+        raise
+    db.execute("COMMIT")
 
 
 def text_of(folder: Path, memory: Memory) -> str:
@@ -264,22 +360,10 @@ def _connected(path: Path | None) -> sqlite3.Connection:
             db.execute("COMMIT")
         elif version != VERSION:
             raise sqlite3.DatabaseError(f"an index of version {version}")
-        files, terms = (db.execute(f"SELECT count(*) FROM {table}").fetchone()[0] for table in ("files", "terms"))
-        if files != terms:
-            raise sqlite3.DatabaseError("the tables do not agree")
     except BaseException:
         db.close()
         raise
     return db
-
-
-def _is_sound(path: Path) -> bool:
-    """Whether another connection finds nothing wrong with the file."""
-    try:
-        with contextlib.closing(sqlite3.connect(path, timeout=_WAIT)) as db:
-            return bool(db.execute("PRAGMA quick_check").fetchone()[0] == "ok")
-    except sqlite3.Error:
-        return False
 
 
 def _removed(path: Path) -> bool:

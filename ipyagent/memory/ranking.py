@@ -1,8 +1,15 @@
-"""Which memories fit a request, by their words: BM25 where a word counts once, and more where it leads.
+"""Which memories fit a request, by their words. Four rules make a score:
 
-A score is the share of the request's words that a memory has, each weighed by how rare it is; 1.0 is all
-of them. What was saved together (one series of names, one session, one burst) lends a part of its score
-to its neighbours. With vectors the two orders are fused by reciprocal rank.
+1. a memory has a share of the request: of the weights of its words (the rarer, the heavier) those that the memory
+   holds, once more where they lead it; 1.0 is all of them. No more than this share tells whether a memory is sure;
+2. forms alike stand for a word that no memory holds, and words that the best memories share beside those of the request
+   count a little (pseudo-relevance feedback);
+3. what was saved together (one series of names, one session, one burst) lends a part of its score to what stands near
+   it, most of it to what follows a question;
+4. with vectors the two orders are fused by reciprocal rank.
+
+The constants were set on two of the three conversations that `python -m tests.bench recall` measures, in turns, and
+held on the third.
 """
 
 from __future__ import annotations
@@ -11,54 +18,54 @@ import math
 import re
 from collections import defaultdict
 from collections.abc import Sequence
-from functools import lru_cache
+from heapq import nlargest
 from itertools import pairwise
+from operator import itemgetter
 
 import msgspec
 
 from ipyagent.memory.embeddings import Embedder, Vectors
 from ipyagent.memory.fulltext import FullText
 from ipyagent.memory.scan import Memory
-from ipyagent.memory.words import content_words, folded, is_paired, words
+from ipyagent.memory.words import content_words, is_paired, stop, words
 
 CANDIDATES = 200
 """Memories that a selector chooses from."""
-SATURATION, LENGTH = 0.3, 0.2
-"""BM25's k1 and b: short notes say a thing once, and their lengths say little."""
-LEADS = 0.8
+RARITY = 0.8
+"""Exponent of a word's inverse document frequency: the rarest word of a request is not all of it."""
+LEADS = 1.0
 """What a word adds, in parts of its weight, when it leads the memory."""
 SINGLE = 0.3
 """Weight of one character of an unspaced script beside that of a pair."""
-TIMES = 0.2
-"""Part by which a memory that names a time gains when the request asks for one."""
-AFTER, BEFORE = 0.2, 0.15
-"""Parts of its score that a memory lends to the next and to the one before."""
-LENDERS = 400
+ALIKE = 0.8
+"""Weight of a form alike beside that of the word it stands for."""
+FEEDBACK, TEACHERS, TAUGHT = 0.5, 3, 10
+"""What all words that the request was given by its best memories may add, in parts of the best score; how many memories
+give some, and how many words."""
+NEAR, LENT, LESS, ANSWERS = 5, 0.5, 0.05, 0.9
+"""How many places away a memory still lends, the part of its score that the next one gets, by how much less each
+further one, and the part for what follows a question."""
+LENDERS = 200
 BURST = 5.0
 """Seconds within which files written one after the other belong together."""
 PRIOR = 20
 """Memories that are imagined beside the real ones, so that few files still weigh words."""
 FLOOR, FLOOR_LEADING, SHARE = 0.34, 0.12, 0.45
-"""Without a selector: the least score of a memory, the least of one that a word of the request leads, and the
-least part of the best one's score."""
+"""Without a selector: the least share of a memory, the least of one that a word of the request leads, and the least
+part of the best one's."""
 FLOOR_VECTOR = 0.5
 """The least similarity of one that shares no word."""
 HEAD, HEAD_FUSE, HEAD_WEIGHT, TAIL_FUSE = 20, 10, 0.2, 60
 """Reciprocal rank fusion: in the first HEAD places words lead (its constant, the vectors' weight); behind them
 both count alike."""
+DEPTH = 5
+"""How many times as many of each order are fused as are wanted."""
 BEST = 3
 """Best memories by words whose vectors draw the request's towards them."""
 
-_ASKS_TIME = re.compile(r"\b(?:when|(?:what|which) (?:day|date|month|year|time)|how (?:long|old))\b")
-_TIME_WORDS = (
-    "yesterday today tomorrow tonight last next week month year weekend ago since recently soon deadline due monday "
-    "tuesday wednesday thursday friday saturday sunday january february march april june july august september "
-    "october november december"
-)
-
 
 class Ranked(msgspec.Struct, frozen=True):
-    """A memory that shares something with a request. `own` is its score without what neighbours lent,
+    """A memory that shares something with a request. `own` is its share of the request, without what others added,
     `words` are the shared words as the request has them, `leading` those of them that lead it; `likeness` is the
     cosine of the vectors (0.0 without)."""
 
@@ -77,7 +84,7 @@ class Ranked(msgspec.Struct, frozen=True):
             return f"about {shown}" if self.leading else f"mentions {shown}"
         if self.likeness >= FLOOR_VECTOR:
             return "says something alike"
-        return "saved beside one that fits"
+        return "close to one that fits"
 
 
 class Shelf(msgspec.Struct):
@@ -85,16 +92,15 @@ class Shelf(msgspec.Struct):
 
     index: FullText
     vectors: Vectors | None = None
-    series: tuple[int, dict[int, int], dict[int, int]] = (-1, {}, {})
-    """For which state of the index, then for each number the one after and the one before it."""
+    series: tuple[int, dict[int, tuple[list[int], int]]] = (-1, {})
+    """For which state of the index, then for each number the series it stands in and its place there."""
 
 
 def rank(
     shelves: Sequence[Shelf], query: str, *, limit: int = CANDIDATES, embedder: Embedder | None = None
 ) -> list[Ranked]:
     """The memories on the shelves that fit a request, best first, at most `limit`."""
-    asked = content_words(query)
-    found = _by_words(shelves, asked, folded(query))
+    found = _by_words(shelves, content_words(query), query, limit if embedder is None else DEPTH * limit)
     if embedder is not None:
         found = _fused(found, _by_vectors(shelves, embedder, query, found[:BEST]), limit)
     return found[:limit]
@@ -114,82 +120,86 @@ def surely(ranked: Sequence[Ranked], most: int) -> list[Ranked]:
 # ---------------------------------------------------------------------- words
 
 
-class _Tally:
-    """What one memory has of a request."""
-
-    __slots__ = ("leading", "score", "words")
-
-    def __init__(self) -> None:
-        self.score, self.words, self.leading = 0.0, list[str](), list[str]()
-
-
-def _by_words(shelves: Sequence[Shelf], asked: Sequence[str], query: str) -> list[Ranked]:
-    holders = {word: [shelf.index.holding(word) for shelf in shelves] for word in asked}
-    total = sum(len(shelf.index.memories) for shelf in shelves)
-    weights = {word: _weight(word, total, sum(map(len, rows))) for word, rows in holders.items()}
+def _by_words(shelves: Sequence[Shelf], asked: Sequence[str], query: str, limit: int) -> list[Ranked]:
+    """The `limit` best by words."""
+    indexes = [shelf.index for shelf in shelves]
+    weights = {word: _weight(word, indexes) for word in asked}
     whole = sum(weights.values()) or 1.0
-    shown = _as_typed(query, asked)
-    found: list[Ranked] = []
+    own: list[dict[int, float]] = [{} for _ in shelves]
+    for word, weight in weights.items():
+        _add(own, indexes, word, weight / whole)
+        _add(own, indexes, word, LEADS * weight / whole, leading=True)
+    scores = [dict(each) for each in own]
+    for word in (word for word in asked if not any(index.holding(word) for index in indexes)):
+        for form in {form for index in indexes for form in index.alike(word)}:
+            _add(scores, indexes, form, ALIKE * _weight(form, indexes) / whole)
+    _teach(scores, indexes, weights)
+    first: list[tuple[float, float, int, int]] = []
     for at, shelf in enumerate(shelves):
-        tallies: defaultdict[int, _Tally] = defaultdict(_Tally)
-        for word, rows in holders.items():
-            weight = weights[word]
-            if not rows[at]:
-                continue
-            leads = set(shelf.index.holding(word, leading=True))
-            for number in rows[at]:
-                tally = tallies[number]
-                tally.score += weight
-                tally.words.append(word)
-                if number in leads:
-                    tally.score += LEADS * weight
-                    tally.leading.append(word)
-        found += _scored(shelf, tallies, whole, shown, asks_time=bool(_ASKS_TIME.search(query)))
-    return sorted(found, key=lambda item: (-item.score, -item.memory.modified))
+        for number, lent in _lent(shelf, scores[at]).items():
+            scores[at][number] = scores[at].get(number, 0.0) + lent
+        memories = shelf.index.memories
+        first += ((score, memories[number].modified, at, number) for number, score in scores[at].items())
+    shown = _as_typed(query, asked)
+    return [
+        _ranked(indexes[at], number, score, own[at].get(number, 0.0), shown)
+        for score, _, at, number in nlargest(limit, first)
+    ]
 
 
-def _weight(word: str, total: int, holders: int) -> float:
+def _add(
+    scores: Sequence[dict[int, float]], indexes: Sequence[FullText], word: str, part: float, *, leading: bool = False
+) -> None:
+    for each, index in zip(scores, indexes, strict=True):
+        for number in index.holding(word, leading=leading):
+            each[number] = each.get(number, 0.0) + part
+
+
+def _holders(word: str, indexes: Sequence[FullText]) -> int:
+    return sum(len(index.holding(word)) for index in indexes)
+
+
+def _weight(word: str, indexes: Sequence[FullText]) -> float:
     """How much a word tells: the rarer, the more."""
-    rare = math.log(1 + (total + PRIOR - holders + 0.5) / (holders + 0.5))
+    total = sum(len(index.memories) for index in indexes)
+    holders = _holders(word, indexes)
+    rare: float = math.log(1 + (total + PRIOR - holders + 0.5) / (holders + 0.5)) ** RARITY
     return rare * SINGLE if len(word) == 1 and is_paired(word) else rare
 
 
-def _scored(
-    shelf: Shelf, tallies: dict[int, _Tally], whole: float, shown: dict[str, str], *, asks_time: bool
-) -> list[Ranked]:
-    index = shelf.index
-    mean = sum(index.lengths.values()) / len(index.lengths) if index.lengths else 1.0
-    timed = _timed(shelf) if asks_time else frozenset[int]()
-    own: dict[int, float] = {}
-    for number, tally in tallies.items():
-        length = 1 + SATURATION * (1 - LENGTH + LENGTH * index.lengths[number] / (mean or 1.0))
-        own[number] = tally.score / whole * (1 + SATURATION) / length * (1 + TIMES * (number in timed))
-    scores = dict(own)
-    for number, lent in _lent(shelf, own).items():
-        scores[number] = scores.get(number, 0.0) + lent
-    none = _Tally()
-    made = []
-    for number, score in scores.items():
-        tally = tallies.get(number, none)
-        worded = tuple(shown[word] for word in tally.words if word in shown)
-        leading = tuple(shown[word] for word in tally.leading if word in shown)
-        made.append(Ranked(index.memories[number], score, own.get(number, 0.0), worded, leading))
-    return made
+def _teach(scores: list[dict[int, float]], indexes: Sequence[FullText], asked: dict[str, float]) -> None:
+    """Let the words that the best memories share count too, each by how good those are and how rare it is."""
+    best = nlargest(TEACHERS, ((score, at, number) for at, each in enumerate(scores) for number, score in each.items()))
+    told: defaultdict[str, float] = defaultdict(float)
+    empty = stop()
+    for score, at, number in best:
+        for word in indexes[at].of(number).words:
+            if word not in asked and word not in empty:
+                told[word] += score
+    half = sum(len(index.memories) for index in indexes) / 2
+    weights = {word: _weight(word, indexes) for word in told if 1 < _holders(word, indexes) <= half}
+    taught = nlargest(TAUGHT, ((told[word] * weight, word) for word, weight in weights.items()))
+    whole = sum(part * weights[word] for part, word in taught)
+    for part, word in taught:
+        _add(scores, indexes, word, FEEDBACK * best[0][0] * part * weights[word] / whole)
 
 
-def _timed(shelf: Shelf) -> frozenset[int]:
-    return frozenset(number for word in _time_words() for number in shelf.index.holding(word))
-
-
-@lru_cache(maxsize=1)
-def _time_words() -> tuple[str, ...]:
-    return tuple(dict.fromkeys(words(_TIME_WORDS)))
+def _ranked(index: FullText, number: int, score: float, own: float, shown: dict[str, str]) -> Ranked:
+    found = index.of(number)
+    held, leading = set(found.words), found.words[: found.leading]
+    return Ranked(
+        index.memories[number],
+        score,
+        own,
+        tuple(typed for word, typed in shown.items() if word in held),
+        tuple(typed for word, typed in shown.items() if word in leading),
+    )
 
 
 def _as_typed(query: str, asked: Sequence[str]) -> dict[str, str]:
     """The words of a request as they stand in it, by their stems; single characters are not worth showing."""
     typed: dict[str, str] = {}
-    for word in re.findall(r"[^\W_]+", query):
+    for word in re.findall(r"[^\W_]+", query.lower()):
         for stemmed in words(word):
             typed.setdefault(stemmed, stemmed if is_paired(stemmed) else word)
     return {word: typed.get(word, word) for word in asked if not (len(word) == 1 and is_paired(word))}
@@ -198,27 +208,29 @@ def _as_typed(query: str, asked: Sequence[str]) -> dict[str, str]:
 # ---------------------------------------------------------------------- neighbours
 
 
-def _lent(shelf: Shelf, own: dict[int, float]) -> dict[int, float]:
-    """What each memory gets from its neighbours among the best."""
-    if shelf.series[0] != shelf.index.changes:
-        shelf.series = (shelf.index.changes, *_series(shelf.index.memories))
-    _, after, before = shelf.series
+def _lent(shelf: Shelf, scores: dict[int, float]) -> dict[int, float]:
+    """What each memory gets from the best of those near it."""
+    index = shelf.index
+    if shelf.series[0] != index.changes:
+        shelf.series = (index.changes, _series(index.memories))
+    series = shelf.series[1]
     lent: dict[int, float] = {}
-    best = sorted(own, key=own.__getitem__, reverse=True)[:LENDERS]
-    for number in best:
-        for part, place in ((AFTER, after), (BEFORE, before)):
-            other = place.get(number)
-            if other is not None:
-                lent[other] = max(lent.get(other, 0.0), part * own[number])
+    for number, score in nlargest(LENDERS, scores.items(), key=itemgetter(1)):
+        row, place = series.get(number, ((), 0))
+        for at in range(max(0, place - NEAR), min(len(row), place + NEAR + 1)):
+            if away := abs(at - place):
+                answers = at == place + 1 and index.of(number).asks
+                part = ANSWERS if answers else LENT - LESS * (away - 1)
+                lent[row[at]] = max(lent.get(row[at], 0.0), part * score)
     return lent
 
 
 _NUMBERS = re.compile(r"\d+")
 
 
-def _series(memories: dict[int, Memory]) -> tuple[dict[int, int], dict[int, int]]:
-    """For each memory the next and the one before: of one series of numbered names, else of one session and
-    turn, else of one burst of writing."""
+def _series(memories: dict[int, Memory]) -> dict[int, tuple[list[int], int]]:
+    """For each memory that has neighbours the row they stand in, and its place: of one series of numbered names, else
+    of one session and turn, else of one burst of writing."""
     after: dict[int, int] = {}
     before: dict[int, int] = {}
 
@@ -246,7 +258,13 @@ def _series(memories: dict[int, Memory]) -> tuple[dict[int, int], dict[int, int]
     for one, other in pairwise(by_time):
         if memories[other].modified - memories[one].modified <= BURST:
             join(one, other)
-    return after, before
+    placed: dict[int, tuple[list[int], int]] = {}
+    for first in after.keys() - before.keys():
+        row = [first]
+        while (following := after.get(row[-1])) is not None:
+            row.append(following)
+        placed |= {number: (row, place) for place, number in enumerate(row)}
+    return placed
 
 
 # ---------------------------------------------------------------------- vectors
@@ -267,7 +285,7 @@ def _by_vectors(
 def _fused(by_words: Sequence[Ranked], by_vectors: Sequence[tuple[Memory, float]], limit: int) -> list[Ranked]:
     """Both orders by reciprocal rank: words lead in the first places, further down both count alike."""
     known = {item.memory.path: item for item in by_words}
-    depth = 5 * limit
+    depth = DEPTH * limit
     like = {memory.path: likeness for memory, likeness in by_vectors}
     for memory, _ in by_vectors[:depth]:
         known.setdefault(memory.path, Ranked(memory, 0.0, 0.0))

@@ -1,7 +1,8 @@
 """Vectors for memories, where the `embeddings` extra is installed: a static model that its package carries.
 
 wordllama was taken since its weights (16 MB) come with it, it needs no torch and no network, and a text
-takes a tenth of a millisecond. Without it ranking goes on by words alone.
+takes a tenth of a millisecond. It knows words of the Latin script; of other scripts its vectors tell no more than
+the script. Without it ranking goes on by words alone.
 """
 
 from __future__ import annotations
@@ -47,6 +48,12 @@ class Embedder:
     def stored(self, texts: list[str]) -> list[bytes]:
         """The same as they are kept: half precision, 512 bytes each."""
         return [row.tobytes() for row in self.embed(texts).astype("float16")]
+
+
+def understands(text: str) -> bool:
+    """Whether the vector of a text tells what it says: most of its letters are Latin."""
+    letters = [letter for letter in text[:MOST_CHARS] if letter.isalpha()]
+    return 2 * sum(letter < "\u0250" for letter in letters) >= len(letters) > 0
 
 
 def available() -> bool:
@@ -99,17 +106,22 @@ class Vectors:
         self._index = index
         self._state = -1
         self._numbers: list[int] = []
+        self._rows_of: dict[int, int] = {}
         self._rows: Any = None
         self._mean: Any = None
 
-    def like(self, embedder: Embedder, query: str, toward: Sequence[str] = ()) -> list[tuple[Memory, float]]:
-        """Every memory with the cosine of its vector and the query's, both without what all have in common;
-        the query's is drawn towards those of the memories at the paths `toward`."""
+    def like(
+        self, embedder: Embedder, query: str, toward: Sequence[Memory] = (), most: int = 1_000
+    ) -> list[tuple[Memory, float]]:
+        """The memories that are most like the query, best first, with the cosine of their vector and its, both without
+        what all have in common; the query's is drawn towards those of the memories `toward`."""
         import numpy as np
 
-        if self._state != self._index.changes:
-            stored = self._index.vectors(KIND, embedder.stored)
-            self._numbers, self._state = list(stored), self._index.changes
+        index = self._index
+        if self._state != index.changes:
+            stored = index.vectors(KIND, embedder.stored)
+            self._numbers, self._state = list(stored), index.changes
+            self._rows_of = {number: row for row, number in enumerate(self._numbers)}
             if not stored:
                 return []
             rows = np.frombuffer(b"".join(stored.values()), dtype="float16").reshape(len(stored), -1).astype("float32")
@@ -118,13 +130,13 @@ class Vectors:
         if not self._numbers:
             return []
         asked = _unit(embedder.embed([_telling(query)]) - self._mean)[0]
-        memories = self._index.memories
-        near = [at for at, number in enumerate(self._numbers) if number in memories and memories[number].path in toward]
+        near = [self._rows_of[number] for memory in toward if (number := index.number(memory)) in self._rows_of]
         if near:
             asked = _unit((asked + DRAWN * self._rows[near].mean(axis=0))[None])[0]
         likeness = self._rows @ asked
-        pairs = zip(self._numbers, likeness.tolist(), strict=True)
-        return [(memories[number], value) for number, value in pairs if number in memories]
+        first = np.argpartition(-likeness, min(most, len(likeness)) - 1)[:most]
+        best = first[np.argsort(-likeness[first], kind="stable")].tolist()
+        return [(index.memories[self._numbers[row]], float(likeness[row])) for row in best]
 
 
 def _common(rows: Any) -> Any:

@@ -154,6 +154,11 @@ class FullText:
         """The words of one memory."""
         return self._indexed[number]
 
+    def number(self, memory: Memory) -> int:
+        """The number of a memory; -1 for one that is not indexed here."""
+        number = self._numbers.get(memory.name, -1)
+        return number if self.memories.get(number) is memory else -1
+
     def alike(self, word: str) -> list[str]:
         """Words of the memories that may be meant by one that none of them has: other forms, slips of the pen."""
         if len(word) <= ALIKE_LETTERS or not word.isalpha():

@@ -24,7 +24,7 @@ from operator import itemgetter
 
 import msgspec
 
-from ipyagent.memory.embeddings import Embedder, Vectors
+from ipyagent.memory.embeddings import Embedder, Vectors, understands
 from ipyagent.memory.fulltext import FullText
 from ipyagent.memory.scan import Memory
 from ipyagent.memory.words import content_words, is_paired, stop, words
@@ -100,10 +100,10 @@ def rank(
     shelves: Sequence[Shelf], query: str, *, limit: int = CANDIDATES, embedder: Embedder | None = None
 ) -> list[Ranked]:
     """The memories on the shelves that fit a request, best first, at most `limit`."""
-    found = _by_words(shelves, content_words(query), query, limit if embedder is None else DEPTH * limit)
-    if embedder is not None:
-        found = _fused(found, _by_vectors(shelves, embedder, query, found[:BEST]), limit)
-    return found[:limit]
+    if embedder is None or not understands(query):
+        return _by_words(shelves, content_words(query), query, limit)
+    found = _by_words(shelves, content_words(query), query, DEPTH * limit)
+    return _fused(found, _by_vectors(shelves, embedder, query, found[:BEST], DEPTH * limit))[:limit]
 
 
 def surely(ranked: Sequence[Ranked], most: int) -> list[Ranked]:
@@ -271,26 +271,26 @@ def _series(memories: dict[int, Memory]) -> dict[int, tuple[list[int], int]]:
 
 
 def _by_vectors(
-    shelves: Sequence[Shelf], embedder: Embedder, query: str, best: Sequence[Ranked]
+    shelves: Sequence[Shelf], embedder: Embedder, query: str, best: Sequence[Ranked], most: int
 ) -> list[tuple[Memory, float]]:
-    """All memories with their likeness to the request, best first."""
+    """The memories that are most like the request, best first."""
     found: list[tuple[Memory, float]] = []
     for shelf in shelves:
         if shelf.vectors is None:
             shelf.vectors = Vectors(shelf.index)
-        found += shelf.vectors.like(embedder, query, [item.memory.path for item in best])
-    return sorted(found, key=lambda item: -item[1])
+        found += shelf.vectors.like(embedder, query, [item.memory for item in best], most)
+    told = (item for item in found if understands(item[0].description or item[0].fact))
+    return sorted(told, key=lambda item: -item[1])
 
 
-def _fused(by_words: Sequence[Ranked], by_vectors: Sequence[tuple[Memory, float]], limit: int) -> list[Ranked]:
+def _fused(by_words: Sequence[Ranked], by_vectors: Sequence[tuple[Memory, float]]) -> list[Ranked]:
     """Both orders by reciprocal rank: words lead in the first places, further down both count alike."""
     known = {item.memory.path: item for item in by_words}
-    depth = DEPTH * limit
     like = {memory.path: likeness for memory, likeness in by_vectors}
-    for memory, _ in by_vectors[:depth]:
+    for memory, _ in by_vectors:
         known.setdefault(memory.path, Ranked(memory, 0.0, 0.0))
-    first = {item.memory.path: place for place, item in enumerate(by_words[:depth], 1)}
-    second = {memory.path: place for place, (memory, _) in enumerate(by_vectors[:depth], 1)}
+    first = {item.memory.path: place for place, item in enumerate(by_words, 1)}
+    second = {path: place for place, path in enumerate(like, 1)}
 
     def order(constant: int, weight: float) -> list[str]:
         points = {

@@ -316,3 +316,95 @@ def test_a_run_of_letters_is_no_word_to_take_apart() -> None:
     began = time.process_time()
     assert content_words("a" * 100_000 + " migrations") == ["a" * 100_000, *content_words("migrations")]
     assert time.process_time() - began < 1
+
+
+# ---------------------------------------------------------------------- many languages in one folder
+
+MIXED = (
+    "Plots use the colour-blind palette and no grid",
+    "Totals are shown in thousands of euros, one decimal",
+    "The nightly export fails on Sundays since the database is read-only",
+    "Anna reviews every report before it goes to the board",
+    "Berichte gehen jeden Freitag an die Schadenabteilung",
+    "Die Testdaten liegen auf dem Server in Hamburg",
+    "Les factures sont envoyées le premier lundi du mois",
+    "Los clientes de Madrid pagan en treinta días",
+    "图表使用色盲友好的配色，不要网格线",
+    "每周五把销售报表发给财务部",
+    "数据库服务器夜间停机维护",
+    "会议纪要保存在共享文件夹里",
+    "グラフは色覚に配慮した配色にする",
+    "請求書は毎月最初の月曜日に送る",
+    "会議の議事録は共有フォルダに保存する",
+    "データベースは日曜の夜に停止する",
+    "보고서는 매주 금요일에 재무팀에 보낸다",
+    "데이터베이스를 매일 밤에 백업한다",
+    "그래프에는 색맹 친화적인 색상을 쓴다",
+    "Отчёты отправляются каждый понедельник в бухгалтерию",
+    "Резервная копия базы данных делается ночью",
+    "التقارير الشهرية ترسل إلى قسم المالية",
+)
+UNRELATED = (
+    "今天天气怎么样？",
+    "帮我写一首关于春天的诗",
+    "如何用快速排序算法排列一个列表",
+    "推荐一部好看的电影",
+    "今日の天気はどうですか",
+    "美味しいカレーの作り方を教えてください",
+    "円周率を百桁計算してください",
+    "東京から大阪までの距離は",
+    "오늘 날씨가 어때요?",
+    "맛있는 김치찌개 만드는 법을 알려줘",
+    "피보나치 수열을 계산해 줘",
+    "서울에서 부산까지 얼마나 걸려요",
+    "Какая сегодня погода?",
+    "Как приготовить борщ?",
+    "Вычисли факториал двадцати",
+    "ما هي حالة الطقس اليوم؟",
+    "كيف أطبخ الأرز؟",
+    "what is the capital of Norway",
+    "how do I reverse a list",
+    "write a haiku about spring",
+    "Wie wird das Wetter morgen?",
+    "Quelle est la capitale de l'Australie ?",
+)
+RELATED = (
+    ("图表用什么配色", 8),
+    ("销售报表什么时候发给财务部", 9),
+    ("数据库服务器什么时候停机", 10),
+    ("会议纪要在哪里", 11),
+    ("グラフの配色はどうする", 12),
+    ("請求書はいつ送りますか", 13),
+    ("議事録はどこに保存しますか", 14),
+    ("データベースはいつ停止しますか", 15),
+    ("보고서는 언제 보내나요", 16),
+    ("데이터베이스는 언제 백업합니까", 17),
+    ("그래프 색상은 무엇을 쓰나요", 18),
+    ("когда отправляются отчёты", 19),
+    ("когда делается резервная копия базы", 20),
+    ("متى ترسل التقارير الشهرية", 21),
+    ("which palette do the plots use", 0),
+    ("wann gehen die Berichte raus", 4),
+    ("quand envoyer les factures", 6),
+)
+
+
+@pytest.mark.parametrize("vectors", [False, True])
+def test_unrelated_requests_of_any_script_show_nothing_and_related_ones_their_memory(
+    folder: Folder, vectors: bool
+) -> None:
+    """Vectors know the Latin script alone: of others they told that the script was the same."""
+    from ipyagent.memory import embeddings
+
+    model = embeddings.load() if vectors else None
+    if vectors and model is None:
+        pytest.skip("the extra `embeddings` is not installed")
+    for number, text in enumerate(MIXED):
+        folder.add(f"m{7 * number}x.md", text)
+    folder.refresh()
+
+    def sure(query: str) -> list[str]:
+        return [item.memory.description for item in surely(rank([folder.shelf], query, embedder=model), 5)]
+
+    assert {query: found for query in UNRELATED if (found := sure(query))} == {}
+    assert [query for query, right in RELATED if MIXED[right] not in sure(query)] == []

@@ -89,6 +89,15 @@ class Store:
         self._guard.look()
         return self._scan.memories()
 
+    def glance(self) -> builtins.list[Memory]:
+        """The same at a glance (`Scan.glance`): what is to be shown of it has to be asked for with `changed`."""
+        self._guard.look()
+        return self._scan.glance()
+
+    def changed(self, names: Iterable[str]) -> bool:
+        """Whether one of these memories is not as it was when it was listed."""
+        return self._scan.changed(names)
+
     def exists(self, name: str) -> bool:
         """Whether there is a file (or anything else) of this name."""
         return self._files.status(self._files.on_disk(checked_name(name))) is not None

@@ -1,4 +1,5 @@
-"""The headers of all memories of a folder; a file that has not changed costs one `stat`."""
+"""The headers of all memories of a folder; a file that has not changed costs one `stat`, or none in a glance at a large
+folder that is as it was."""
 
 from __future__ import annotations
 
@@ -6,7 +7,8 @@ import os
 import re
 import stat
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterable
 from operator import attrgetter
 from pathlib import Path
 
@@ -74,9 +76,25 @@ _MOST_HEAD = 70_000
 _FOLDER = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLLOW", 0)
 _READ = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
 
+PART = 2_000
+"""Files of a folder that has not changed which a glance looks at, in turn: all of them, in all but huge folders."""
+SETTLED = 2_000_000_000
+"""Nanoseconds after which a folder's time of change has surely passed: a file added later gives it another."""
+_TELLS = os.name == "posix"
+"""Whether a folder's time changes with each file that is added, removed or replaced."""
+
 Key = tuple[int, int, int, int]
 """Times of content and of status, size, inode: what tells that a file is the one that was read."""
 _key: Callable[[os.stat_result], Key] = attrgetter("st_mtime_ns", "st_ctime_ns", "st_size", "st_ino")
+
+
+def _state(status: os.stat_result) -> tuple[int, int, int]:
+    return status.st_mtime_ns, status.st_ctime_ns, status.st_ino
+
+
+def _settled(status: os.stat_result) -> tuple[int, int, int] | None:
+    """The state of a folder, where whatever happens to it from now on makes it another."""
+    return _state(status) if status.st_mtime_ns < time.time_ns() - SETTLED else None
 
 
 class Misfit(msgspec.Struct, frozen=True):
@@ -97,6 +115,10 @@ class Scan:
         self._lock = threading.Lock()
         self._kept: dict[str, tuple[Key, Memory | Misfit]] = {}
         self._memories: list[Memory] = []
+        self._folders: dict[str, tuple[int, int, int] | None] = {}
+        """The state of each folder when it was read; None for one that may have changed since without telling."""
+        self._turn = 0
+        """The place among the files of the next that a glance looks at."""
 
     def __repr__(self) -> str:
         return f"<Scan of {self.root}: {len(self._kept)} files>"
@@ -107,6 +129,41 @@ class Scan:
             self._look()
             return self._memories[:]
 
+    def glance(self) -> list[Memory]:
+        """All memories, newest first: as `memories`, but that a file of more than PART which was edited in place, so
+        that its folder tells nothing, may be seen some glances later. What is to be shown has to be asked for with
+        `changed`."""
+        with self._lock:
+            if not self._is_as_it_was():
+                self._look()
+            return self._memories[:]
+
+    def changed(self, names: Iterable[str]) -> bool:
+        """Whether one of these files is not as it was when it was last looked at."""
+        with self._lock:
+            return not self._are_as_they_were(names)
+
+    def _is_as_it_was(self) -> bool:
+        if not (_TELLS and self._folders):
+            return False
+        for prefix, state in self._folders.items():
+            try:
+                if state is None or _state(os.stat(self.root / prefix, follow_symlinks=not prefix)) != state:
+                    return False
+            except OSError:
+                return False
+        names = list(self._kept)
+        begin = self._turn if self._turn < len(names) else 0
+        self._turn = begin + PART
+        return self._are_as_they_were(names[begin : self._turn])
+
+    def _are_as_they_were(self, names: Iterable[str]) -> bool:
+        before = f"{self.root}/"
+        try:
+            return all(self._kept[name][0] == _key(os.lstat(before + name)) for name in names)
+        except (KeyError, OSError):
+            return False
+
     def misfits(self) -> list[Misfit]:
         """Files that look like memories and are none."""
         with self._lock:
@@ -115,6 +172,7 @@ class Scan:
 
     def _look(self) -> None:
         seen: dict[str, tuple[Key, Memory | Misfit]] = {}
+        self._folders = {}
         changed = self._folder("", None, 1, seen)
         if changed or len(seen) != len(self._kept):
             self._kept = seen
@@ -134,6 +192,7 @@ class Scan:
                 here = self.root if above is None else prefix.rpartition("/")[2]
                 handle = os.open(here, _entering(above), dir_fd=above)
                 entries = os.scandir(handle)
+                self._folders[prefix] = _settled(os.fstat(handle))
         except FileNotFoundError:
             return False
         except OSError as problem:

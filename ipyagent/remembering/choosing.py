@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import aclosing, suppress
 from itertools import islice
 from pathlib import Path
@@ -23,11 +23,12 @@ from ipyagent.journal.protocols import Model, Reply, Request
 from ipyagent.loop.metering import Meter
 from ipyagent.loop.session import Session
 from ipyagent.memory import embeddings
+from ipyagent.memory.embeddings import Embedder
 from ipyagent.memory.files import Store
 from ipyagent.memory.fulltext import FullText
 from ipyagent.memory.ranking import CANDIDATES, Ranked, Shelf, rank, surely
 from ipyagent.memory.recall import Known
-from ipyagent.memory.scan import Memory
+from ipyagent.memory.scan import PART, Memory
 from ipyagent.memory.selector import (
     CHECK_SCHEMA,
     CHECK_TOKENS,
@@ -107,20 +108,31 @@ class Choosing:
     def ranked(self, request: str, *, patient: bool = False) -> tuple[list[Ranked], list[Memory]]:
         """The memories that fit a request, best first, and all there are, newest first. Blocks; `patient`
         also loads the model for vectors, if there is one. Raises AgentError, OSError, sqlite3.Error."""
-        shelves: list[Shelf] = []
-        every: list[Memory] = []
-        for scope, store in self.stores().items():
-            listed = store.list()
-            shelf = self._shelf(store.folder, scope)
-            shelf.index.refresh(listed)
-            shelves.append(shelf)
-            every += listed
-            self._places[scope] = store.folder
+        stores = self.stores()
+        listed = {scope: store.glance() for scope, store in stores.items()}
+        embedder = embeddings.load() if patient and any(listed.values()) else embeddings.loaded()
+        ranked = self._ranked(stores, listed, request, embedder)
+        stale = {
+            scope for scope, store in stores.items()
+            if store.changed(item.memory.name for item in ranked if item.memory.scope == scope)
+        }  # fmt: skip
+        if stale:  # edited in place, in a folder so large that not each file is looked at each time
+            listed |= {scope: stores[scope].list() for scope in stale}
+            ranked = self._ranked(stores, listed, request, embedder)
+        every = [memory for each in listed.values() for memory in each]
         self._many = len(every)
-        if not every:
-            return [], []
-        embedder = embeddings.load() if patient else embeddings.loaded()
-        return rank(shelves, request, embedder=embedder), sorted(every, key=lambda memory: -memory.modified)
+        return ranked, sorted(every, key=lambda memory: -memory.modified)
+
+    def _ranked(
+        self, stores: Mapping[str, Store], listed: Mapping[str, list[Memory]], request: str, embedder: Embedder | None
+    ) -> list[Ranked]:
+        shelves: list[Shelf] = []
+        for scope, store in stores.items():
+            shelf = self._shelf(store.folder, scope)
+            shelf.index.refresh(listed[scope])
+            shelves.append(shelf)
+            self._places[scope] = store.folder
+        return rank(shelves, request, embedder=embedder)
 
     def _shelf(self, folder: Path, scope: str) -> Shelf:
         if folder not in self._shelves:
@@ -136,11 +148,13 @@ class Choosing:
         return known.knows(memory, f"{folder}/{memory.name}" if folder is not None else "")
 
     async def get_ready(self) -> None:
-        """Load the model for vectors, and make those of the memories, before the next request needs them."""
-        if not embeddings.available() or embeddings.loaded() is not None:
-            return
+        """Before the next request needs it, look at every file of a folder so large that a request does not, and load
+        the model for vectors and make those of the memories."""
         with suppress(AgentError, OSError, sqlite3.Error):  # the next request meets it again, and says so
-            await asyncio.to_thread(self.ranked, "ready", patient=True)
+            if (self._many or 0) > PART:
+                await asyncio.to_thread(lambda: [store.list() for store in self.stores().values()])
+            if embeddings.available() and embeddings.loaded() is None:
+                await asyncio.to_thread(self.ranked, "ready", patient=True)
 
     # ------------------------------------------------------------------ choosing
 

@@ -5,9 +5,12 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
+
+from ipyagent.memory.scan import PART, Memory, Scan
 
 ROOT = Path(__file__).parents[2]
 HEADER = "---\nname: Memory {0}\ndescription: What was said about topic {0}\ntype: project\n---\n\nThe fact.\n"
@@ -55,3 +58,70 @@ def test_a_scan_opens_what_has_changed_and_nothing_else(tmp_path: Path, count: i
     assert (cold, warm, changed) == (count, 0, 1)
     assert written < 10, "a write among many reads what it changes"
     assert megabytes < 80
+
+
+def settle(folder: Path) -> None:
+    """As if nothing had happened to the folder for an hour."""
+    moment = time.time() - 3_600
+    for each in (folder, *(child for child in folder.rglob("*") if child.is_dir())):
+        os.utime(each, (moment, moment))
+
+
+def titles(memories: list[Memory]) -> list[str]:
+    return sorted(memory.title for memory in memories)
+
+
+def test_a_glance_sees_whatever_happened_to_the_files_at_once(tmp_path: Path) -> None:
+    """Edited in place too, though that leaves the folder as it was."""
+    folder = tmp_path / "memory"
+    (folder / "deep").mkdir(parents=True)
+    for name in ("a", "b", "deep/c"):
+        (folder / f"{name}.md").write_text(HEADER.format(name))
+    scan = Scan(folder, "project")
+
+    def glanced() -> list[str]:
+        settle(folder)
+        scan.memories()
+        scan.glance()
+        return titles(scan.glance())
+
+    assert glanced() == ["Memory a", "Memory b", "Memory deep/c"]
+    with (folder / "deep" / "c.md").open("r+") as file:
+        file.write(HEADER.format("deep/C"))
+    assert titles(scan.glance()) == ["Memory a", "Memory b", "Memory deep/C"]
+    assert glanced() == titles(scan.glance())
+    (folder / "deep" / "d.md").write_text(HEADER.format("d"))
+    assert "Memory d" in titles(scan.glance())
+    assert glanced() == titles(scan.glance())
+    (folder / "new.md").write_text(HEADER.format("B"))
+    (folder / "new.md").replace(folder / "b.md")
+    assert "Memory B" in titles(scan.glance())
+    assert glanced() == titles(scan.glance())
+    (folder / "a.md").unlink()
+    (folder / "a.md").write_text(HEADER.format("A"))  # perhaps with the number that the old one had
+    assert "Memory A" in titles(scan.glance())
+    assert glanced() == titles(scan.glance())
+    (folder / "deep" / "d.md").unlink()
+    assert titles(scan.glance()) == ["Memory A", "Memory B", "Memory deep/C"]
+
+
+def test_of_a_huge_folder_what_is_to_be_shown_is_looked_at_and_the_rest_in_turn(tmp_path: Path) -> None:
+    folder, many = tmp_path / "memory", PART + 50
+    folder.mkdir()
+    for number in range(many):
+        (folder / f"m{number}.md").write_text(HEADER.format(number))
+    settle(folder)
+    scan = Scan(folder, "project")
+    assert len(scan.memories()) == many
+    for name in (f"m{number}.md" for number in (7, many - 1)):
+        with (folder / name).open("r+") as file:
+            file.write(HEADER.format("X"))
+        assert scan.changed([name])
+        assert not scan.changed(["m8.md", "m9.md"])
+        assert any("Memory X" in titles(scan.glance()) for _ in range(2)), "two glances look at all of them"
+        with (folder / name).open("r+") as file:
+            file.write(HEADER.format("Y"))
+        assert "Memory Y" in titles(scan.memories())
+    (folder / "m3.md").unlink()
+    assert scan.changed(["m3.md"])
+    assert scan.changed(["never.md"])

@@ -1,13 +1,16 @@
-"""Markdown with YAML frontmatter, read leniently: what is wrong is told, with its line, and never raised.
+"""Markdown with YAML frontmatter (python-frontmatter), read leniently: what is wrong is told, with its line, and never
+raised.
 
-Values are built from YAML's events alone: no tag makes an object, and what aliases would expand to is
-counted before it is used. Dates and other exotic scalars stay the text that was written. The only importer
-of yaml.
+Our handler makes plain values alone: no tag makes an object, and what aliases would expand to is counted. Dates and
+other exotic scalars stay the text that was written. Its `parse` is not used, since that cuts blank lines off a body,
+and a file that is written again has to keep them. The only importer of frontmatter and yaml.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from functools import cache
 from itertools import pairwise
 from typing import Any
 
@@ -24,10 +27,18 @@ _QUICK = re.compile(
     r"(?:\"([^\"\\\n]*)\"|'([^'\n]*)'|([^\W\d_](?:[^\n:#]|:(?=\S)|(?<=\S)#)*+))[ ]*"
 )
 """One `key: text` line; the text begins with a letter, so it can be no number, date or sign of YAML."""
-_WORDS = {"true": True, "false": False, "null": None}
 _RESERVED = frozenset(("true", "false", "null", "yes", "no", "on", "off", "y", "n"))
-_INT = re.compile(r"[-+]?(0|[1-9][0-9]*)")
-_FLOAT = re.compile(r"[-+]?([0-9]+\.[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?|[-+]?[0-9]+[eE][-+]?[0-9]+")
+_YAML = "tag:yaml.org,2002:"
+_VALUES: dict[str, tuple[re.Pattern[str], Callable[[str], Any]]] = {
+    "null": (re.compile(r"(?:~|null|)\Z", re.I), lambda text: None),
+    "bool": (re.compile(r"(?:true|false)\Z", re.I), lambda text: text.lower() == "true"),
+    "int": (re.compile(r"[-+]?(?:0|[1-9][0-9]{0,17})\Z"), int),
+    "float": (re.compile(r"[-+]?(?:[0-9]{1,9}\.[0-9]{0,9}|\.[0-9]{1,9})(?:[eE][-+]?[0-9]{1,3})?\Z"
+                         r"|[-+]?[0-9]{1,9}[eE][-+]?[0-9]{1,3}\Z"), float),
+}  # fmt: skip
+"""What stands for no text: by its name in YAML the form of it, and what makes the value."""
+_TEXT = (re.compile(r"(?!)"), str)
+"""No form makes a value of text."""
 _BLOCK = re.compile(r"[^\s#\-].*?:(?=\s|$)")
 
 
@@ -68,29 +79,7 @@ def write_headed(fields: dict[str, Any], body: str) -> str:
     """The text of a file: the header in the order of `fields`, unknown keys too, then `body` as it is."""
     if not fields and not body.lstrip().startswith(MARK):
         return body
-    import yaml
-
-    header = ""
-    if fields:
-        header = yaml.dump(
-            fields, Dumper=_plain(), sort_keys=False, allow_unicode=True, default_flow_style=False, width=float("inf")
-        )
-    return f"{MARK}\n{header}{MARK}\n{body}"
-
-
-def _plain() -> Any:
-    """A dumper that repeats shared values instead of naming them, and escapes what is no plain character."""
-    import yaml
-
-    class Plain(yaml.SafeDumper):  # type: ignore[misc]  # yaml has no types
-        def ignore_aliases(self, data: object) -> bool:
-            return True
-
-    def text(dumper: Any, value: str) -> Any:
-        return dumper.represent_scalar("tag:yaml.org,2002:str", value, style=None if value.isprintable() else '"')
-
-    Plain.add_representer(str, text)
-    return Plain
+    return f"{MARK}\n{_handler().export(fields)}\n{MARK}\n{body}" if fields else f"{MARK}\n{MARK}\n{body}"
 
 
 def decoded(data: bytes, *, part: bool = False) -> tuple[str, list[str]]:
@@ -179,113 +168,102 @@ def _why(problem: Exception, line: str) -> str:
     return f"not YAML ({getattr(problem, 'problem', None) or 'a character that cannot stand there'})"
 
 
+class _Unread(Exception):
+    """A header that is not read at all, and why."""
+
+
 def _built(text: str, first: int) -> tuple[dict[str, Any], list[str]]:
     """Raises YAMLError. `first`: the line of the file that the text begins at."""
+    problems: list[str] = []
+    try:
+        value = _handler().load(text, first=first, problems=problems)
+    except _Unread as problem:
+        return {}, [*problems, f"{problem}; the header is not read"]
+    if value is not None and not isinstance(value, dict):
+        return {}, [*problems, f"line {first}: the header is no list of `key: value` lines"]
+    return value or {}, problems
+
+
+@cache
+def _handler() -> Any:
+    """python-frontmatter's handler of YAML with our way to load and to write; made on use, since it imports yaml."""
     import yaml
+    from frontmatter.default_handlers import SafeLoader, YAMLHandler
 
-    built = _Builder(first)
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    for event in yaml.parse(text, Loader=loader):
-        if not built.take(event):
-            break
-    if built.value is None:
-        return {}, built.problems
-    if not isinstance(built.value, dict):
-        return {}, [*built.problems, f"line {first}: the header is no list of `key: value` lines"]
-    return built.value, built.problems
+    class Loader(SafeLoader):  # type: ignore[misc,valid-type] # which of two it is, is known when it runs
+        yaml_implicit_resolvers: dict[Any, Any] = {}  # noqa: RUF012 - as yaml has it
 
+    class Dumper(yaml.SafeDumper):  # type: ignore[misc] # the same bytes, with libyaml or without
+        """Repeats shared values instead of naming them, and escapes what is no plain character."""
 
-class _Open:
-    """A mapping or sequence that is being read; `key` the last key of a mapping that waits for its value."""
-
-    def __init__(self, anchor: str | None, into: dict[str, Any] | list[Any]) -> None:
-        self.anchor = anchor
-        self.into = into
-        self.key: str | None = None
-        self.nodes = 1
-
-
-class _Builder:
-    """Builds plain values from YAML events, without recursion."""
-
-    def __init__(self, first: int) -> None:
-        self.value: Any = None
-        self.problems: list[str] = []
-        self._first = first
-        self._open: list[_Open] = []
-        self._anchors: dict[str, tuple[Any, int]] = {}
-        self._documents = 0
-
-    def take(self, event: Any) -> bool:
-        """Take the next event; whether to go on."""
-        line = self._first + event.start_mark.line if event.start_mark else self._first
-        match type(event).__name__:
-            case "ScalarEvent":
-                return self._add(self._scalar(event, line), 1, event.anchor, line)
-            case "MappingStartEvent" | "SequenceStartEvent" as kind:
-                self._untagged(event, line)
-                if len(self._open) >= MOST_DEPTH:
-                    return self._stop(line, f"more than {MOST_DEPTH} levels deep")
-                self._open.append(_Open(event.anchor, {} if kind == "MappingStartEvent" else []))
-            case "MappingEndEvent" | "SequenceEndEvent":
-                done = self._open.pop()
-                return self._add(done.into, done.nodes, done.anchor, line)
-            case "AliasEvent":
-                if event.anchor not in self._anchors:
-                    self.problems.append(f"line {line}: *{event.anchor} stands for nothing")
-                    return self._add(f"*{event.anchor}", 1, None, line)
-                value, nodes = self._anchors[event.anchor]
-                return self._add(value, nodes, None, line)
-            case "DocumentStartEvent" if self._documents:
-                self.problems.append(f"line {line}: a second YAML document, left out")
-                return False
-            case "DocumentStartEvent":
-                self._documents += 1
-            case _:
-                pass
-        return True
-
-    def _add(self, value: Any, nodes: int, anchor: str | None, line: int) -> bool:
-        if anchor:
-            self._anchors[anchor] = (value, nodes)
-        if not self._open:
-            self.value = value
+        def ignore_aliases(self, data: object) -> bool:
             return True
-        place = self._open[-1]
-        place.nodes += nodes
-        if place.nodes > MOST_NODES:
-            return self._stop(line, f"stands for more than {MOST_NODES:,} values")
-        if isinstance(place.into, list):
-            place.into.append(value)
-        elif place.key is None:
-            place.key = value if isinstance(value, str) else str(value)
-        else:
-            if place.key in place.into:
-                self.problems.append(f"line {line}: {place.key!r} is there twice; the last one counts")
-            place.into[place.key] = value
-            place.key = None
-        return True
 
-    def _scalar(self, event: Any, line: int) -> Any:
-        self._untagged(event, line)
-        text = str(event.value).encode("utf-8", "replace").decode()  # "\\ud800" is no character
-        as_key = self._open and isinstance(self._open[-1].into, dict) and self._open[-1].key is None
-        if as_key or event.style or event.tag is not None:  # a plain scalar's style is None or ""
-            return text
-        if text in ("", "~"):
-            return None
-        if text.lower() in _WORDS:
-            return _WORDS[text.lower()]
-        if _INT.fullmatch(text) and len(text) < 20:
-            return int(text)
-        return float(text) if _FLOAT.fullmatch(text) and len(text) < 30 else text
+    def text(dumper: Any, value: str) -> Any:
+        return dumper.represent_scalar(f"{_YAML}str", value, style=None if value.isprintable() else '"')
 
-    def _untagged(self, event: Any, line: int) -> None:
-        if event.tag is not None and event.tag not in ("!", "tag:yaml.org,2002:str"):
-            tag = event.tag.replace("tag:yaml.org,2002:", "!!")
-            self.problems.append(f"line {line}: the tag {tag[:60]} is not followed; read as plain values")
+    for name, (form, _) in _VALUES.items():
+        Loader.add_implicit_resolver(f"{_YAML}{name}", form, None)
+    Dumper.add_representer(str, text)
 
-    def _stop(self, line: int, why: str) -> bool:
-        self.value = None
-        self.problems.append(f"line {line}: {why}; the header is not read")
-        return False
+    class Handler(YAMLHandler):
+        def load(self, fm: str, **kwargs: Any) -> Any:
+            first, problems = kwargs["first"], kwargs["problems"]
+            depth = documents = 0
+            for event in yaml.parse(fm, Loader=Loader):  # before nodes are made, which takes a call a level
+                line = first + event.start_mark.line
+                depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+                if depth > MOST_DEPTH:
+                    raise _Unread(f"line {line}: more than {MOST_DEPTH} levels deep")
+                documents += isinstance(event, yaml.DocumentStartEvent)
+                if documents > 1:
+                    problems.append(f"line {line}: a second YAML document, left out")
+                    break
+            loader = Loader(fm)
+            try:
+                return _Plain(first, problems).value(loader.get_node()) if loader.check_node() else None
+            finally:
+                loader.dispose()
+
+        def export(self, metadata: dict[str, object], **kwargs: object) -> str:
+            return super().export(metadata, Dumper=Dumper, sort_keys=False, width=float("inf"), **kwargs)
+
+    return Handler()
+
+
+class _Plain:
+    """Makes plain values of YAML's nodes. Raises _Unread for what stands for too much."""
+
+    def __init__(self, first: int, problems: list[str]) -> None:
+        self._first = first
+        self._problems = problems
+        self._nodes = 0
+
+    def value(self, node: Any, depth: int = 0) -> Any:
+        line = f"line {self._first + node.start_mark.line}"
+        self._nodes += 1
+        if self._nodes > MOST_NODES:
+            raise _Unread(f"{line}: stands for more than {MOST_NODES:,} values")
+        if depth > MOST_DEPTH:  # with aliases
+            raise _Unread(f"{line}: more than {MOST_DEPTH} levels deep")
+        name = node.tag.removeprefix(_YAML)
+        if name not in (*_VALUES, "str", "map", "seq", "!"):
+            told = node.tag.replace(_YAML, "!!")
+            self._problems.append(f"{line}: the tag {told[:60]} is not followed; read as plain values")
+        if isinstance(node.value, str):
+            form, made = _VALUES.get(name, _TEXT)
+            return made(node.value) if form.match(node.value) else _text(node)
+        if node.id == "sequence":
+            return [self.value(each, depth + 1) for each in node.value]
+        found: dict[str, Any] = {}
+        for key, value in node.value:
+            name = _text(key) if isinstance(key.value, str) else str(self.value(key, depth + 1))
+            if name in found:
+                at = self._first + value.start_mark.line
+                self._problems.append(f"line {at}: {name!r} is there twice; the last one counts")
+            found[name] = self.value(value, depth + 1)
+        return found
+
+
+def _text(node: Any) -> str:
+    return str(node.value).encode("utf-8", "replace").decode()  # "\ud800" is no character

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -40,7 +42,8 @@ CASES: dict[str, tuple[bytes, dict[str, Any], str]] = {
         "line 2: not YAML",
     ),
     "bomb": (BOMB + b"---\nBody\n", {}, "stands for more than 2,000 values"),
-    "self alias": (b"---\na: &a [*a]\n---\n", {"a": ["*a"]}, "stands for nothing"),
+    "self alias": (b"---\na: &a [*a]\n---\n", {}, "levels deep"),
+    "alias of nothing": (b"---\na: *b\nc: d\n---\n", {"a": "*b", "c": "d"}, "line 2: not YAML"),
     "python object": (
         b'---\nname: !!python/object/apply:os.system ["touch pwned"]\n---\n',
         {"name": ["touch pwned"]},
@@ -201,3 +204,14 @@ def test_the_quick_way_reads_what_yaml_reads(lines: list[str]) -> None:
     quick = _quick(lines)
     if quick is not None:
         assert yaml.safe_load("\n".join(lines)) == quick
+
+
+def test_loading_the_extension_imports_no_yaml_and_no_stemmers(tmp_path: Path) -> None:
+    code = (
+        "import sys\nfrom IPython.core.interactiveshell import InteractiveShell\n"
+        "InteractiveShell.instance().run_line_magic('load_ext', 'ipyagent')\n"
+        "print(sorted({'yaml', 'frontmatter', 'snowballstemmer', 'toml'} & set(sys.modules)))"
+    )
+    environ = {**os.environ, "IPYTHONDIR": str(tmp_path), "HOME": str(tmp_path)}
+    made = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environ, timeout=60)
+    assert made.stdout.strip().splitlines()[-1] == "[]", made.stderr

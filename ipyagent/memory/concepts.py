@@ -103,6 +103,21 @@ def weighty(text: str) -> list[str]:
     return found
 
 
+@cache
+def _forms() -> dict[str, tuple[str, ...]]:
+    """The forms of each idea; one that ends in "*" stands for all words that begin so."""
+    found: dict[str, list[str]] = {}
+    for forms, end in ((_known().exact, ""), (_known().inside, ""), (_known().begins, "*")):
+        for form, idea in forms.items():
+            found.setdefault(idea, []).append(form + end)
+    return {idea: tuple(each) for idea, each in found.items()}
+
+
+def wordings(text: str) -> list[tuple[str, ...]]:
+    """For each idea of a text all its wordings, in all languages; one that ends in "*" stands for what begins so."""
+    return [_forms()[word] for word in dict.fromkeys(weighty(text)) if word in _forms()]
+
+
 def dates(text: str) -> set[str]:
     """What the dates of a text that are absolute may be called: weekday, month, day."""
     found: set[str] = set()

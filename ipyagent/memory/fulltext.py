@@ -163,12 +163,24 @@ class FullText:
         """Words of the memories that may be meant by one that none of them has: other forms, slips of the pen."""
         if len(word) <= ALIKE_LETTERS or not word.isalpha():
             return []
-        if not self._sorted:
-            self._sorted = sorted(self._holding)
-        begin = word[:ALIKE_LETTERS]
-        first, last = bisect_left(self._sorted, begin), bisect_right(self._sorted, begin + "\U0010ffff")
-        near = [each for each in self._sorted[first:last] if each.isalpha() and len(each) <= 2 * len(word)]
+        same = self._beginning(word[:ALIKE_LETTERS])
+        near = [each for each in same if each.isalpha() and len(each) <= 2 * len(word)]
         return get_close_matches(word, near, MOST_ALIKE, ALIKE)
+
+    def worded(self, form: str) -> list[str]:
+        """Words of the memories that are this form; where it ends in "*", those that begin so."""
+        if form.endswith("*"):
+            return self._beginning(form[:-1])
+        found = words(form)
+        telling = [word for word in found if len(word) > 1] if len(found) > 1 else found
+        return telling if all(word in self._holding for word in telling) else []
+
+    def _beginning(self, start: str) -> list[str]:
+        with self._lock:
+            if not self._sorted:
+                self._sorted = sorted(self._holding)
+            found = self._sorted
+        return found[bisect_left(found, start) : bisect_right(found, start + "\U0010ffff")]
 
     # ------------------------------------------------------------------ vectors
 

@@ -2,8 +2,9 @@
 
 1. a memory has a share of the request: of the weights of its words (the rarer, the heavier) those that the memory
    holds, once more where they lead it; 1.0 is all of them. No more than this share tells whether a memory is sure;
-2. forms alike stand for a word that no memory holds, and words that the best memories share beside those of the request
-   count a little (pseudo-relevance feedback);
+2. other words count a little: forms alike for a word that no memory holds, other wordings of an idea that `concepts`
+   knows, in any of its languages, and what the best memories say beside the request's words (pseudo-relevance
+   feedback);
 3. what was saved together (one series of names, one session, one burst) lends a part of its score to what stands near
    it, most of it to what follows a question;
 4. with vectors the two orders are fused by reciprocal rank.
@@ -24,6 +25,7 @@ from operator import itemgetter
 
 import msgspec
 
+from ipyagent.memory.concepts import wordings
 from ipyagent.memory.embeddings import Embedder, Vectors, understands
 from ipyagent.memory.fulltext import FullText
 from ipyagent.memory.scan import Memory
@@ -39,6 +41,8 @@ SINGLE = 0.3
 """Weight of one character of an unspaced script beside that of a pair."""
 ALIKE = 0.8
 """Weight of a form alike beside that of the word it stands for."""
+SAME_IDEA = 0.5
+"""Weight of another wording of an idea beside that of a word of the request."""
 FEEDBACK, TEACHERS, TAUGHT = 0.5, 3, 10
 """What all words that the request was given by its best memories may add, in parts of the best score; how many memories
 give some, and how many words."""
@@ -133,6 +137,9 @@ def _by_words(shelves: Sequence[Shelf], asked: Sequence[str], query: str, limit:
     for word in (word for word in asked if not any(index.holding(word) for index in indexes)):
         for form in {form for index in indexes for form in index.alike(word)}:
             _add(scores, indexes, form, ALIKE * _weight(form, indexes) / whole)
+    for forms in wordings(query):
+        told = {word for index in indexes for form in forms for word in index.worded(form)} - weights.keys()
+        _add_best(scores, indexes, {word: SAME_IDEA * _weight(word, indexes) / whole for word in told})
     _teach(scores, indexes, weights)
     first: list[tuple[float, float, int, int]] = []
     for at, shelf in enumerate(shelves):
@@ -152,6 +159,17 @@ def _add(
 ) -> None:
     for each, index in zip(scores, indexes, strict=True):
         for number in index.holding(word, leading=leading):
+            each[number] = each.get(number, 0.0) + part
+
+
+def _add_best(scores: Sequence[dict[int, float]], indexes: Sequence[FullText], parts: dict[str, float]) -> None:
+    """As `_add`, but of several words that say the same a memory gets the best alone."""
+    best: list[dict[int, float]] = [{} for _ in indexes]
+    for word in sorted(parts, key=parts.__getitem__):
+        for each, index in zip(best, indexes, strict=True):
+            each.update(dict.fromkeys(index.holding(word), parts[word]))
+    for each, gained in zip(scores, best, strict=True):
+        for number, part in gained.items():
             each[number] = each.get(number, 0.0) + part
 
 

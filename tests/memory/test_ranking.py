@@ -318,6 +318,20 @@ def test_a_run_of_letters_is_no_word_to_take_apart() -> None:
     assert time.process_time() - began < 1
 
 
+def test_another_wording_of_what_is_asked_is_found_in_any_language_and_makes_nothing_sure(folder: Folder) -> None:
+    for number, text in enumerate(TOPICS):
+        folder.add(f"m{7 * number}x.md", text[1])
+        folder.add(f"z{7 * number}y.md", text[2])
+    for query, right in (
+        ("wann wird die Rechnung verschickt", ("Invoices are sent on the first Monday", "发票在第一个星期一寄出")),
+        ("quelles couleurs pour les graphiques", ("Charts use the colour-blind palette", "图表使用色盲友好的配色")),
+        ("when are invoices sent", ("Invoices are sent on the first Monday", "发票在第一个星期一寄出")),
+    ):
+        ranked = folder.found(query)
+        assert {item.memory.description for item in ranked[:2]} == set(right), query
+        assert {item.memory.description for item in surely(ranked, 5)} <= {right[0]}, query
+
+
 # ---------------------------------------------------------------------- many languages in one folder
 
 MIXED = (

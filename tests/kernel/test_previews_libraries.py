@@ -4,6 +4,7 @@
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 import warnings
 from importlib.util import find_spec
@@ -15,7 +16,7 @@ import pytest
 from ipyagent.journal.tokens import estimate_text
 from ipyagent.kernel.previews import families
 from ipyagent.kernel.previews._look import FACT_TOKENS
-from ipyagent.kernel.variables import describe, summarize
+from ipyagent.kernel.variables import describe, summarize, survey
 
 REQUIRED = {"pandas", "numpy", "polars", "pyarrow", "sklearn", "scipy", "matplotlib", "PIL", "ipywidgets", "dask", "IPython",
             "pydantic"}  # fmt: skip
@@ -285,6 +286,23 @@ def test_the_columns_of_a_lazy_frame_are_not_waited_for_and_its_functions_do_not
         assert "columns not read" in summarize({"value": lazily})
     assert "columns not read" in summarize({"value": pl.scan_parquet("/nowhere/at-all.parquet")})
     assert ran == []
+
+
+def test_what_was_read_late_is_not_called_a_change(monkeypatch: pytest.MonkeyPatch) -> None:
+    import polars as pl
+
+    from ipyagent.kernel.previews import lazy
+
+    namespace = {"frame": pl.DataFrame({"a": [1]}).lazy()}
+    monkeypatch.setattr(lazy, "SCHEMA_SECONDS", 0.0)
+    _, told = survey(namespace, None, seconds=5)
+    for thread in [each for each in threading.enumerate() if each.name == "ipyagent-schema"]:
+        thread.join()
+    monkeypatch.setattr(lazy, "SCHEMA_SECONDS", 5.0)
+    assert "1 column: a i64" in summarize(namespace, seconds=5)
+    assert survey(namespace, told, seconds=5)[0] == ""
+    namespace["frame"] = namespace["frame"].head(1)
+    assert survey(namespace, told, seconds=5)[0].startswith("changed: frame")
 
 
 def test_a_family_of_another_distribution_is_one_entry_point(tmp_path: Path) -> None:

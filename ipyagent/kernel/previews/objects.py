@@ -65,7 +65,7 @@ def _line(value: Any, look: Look, width: int) -> str:
         arguments = BaseException.__dict__["args"].__get__(value)
         cells = (look.line(argument, 200) for argument in arguments)
         return f"{name}{_from(kind)}: {look.items(cells, max(10, width - len(name) - 2), len(arguments))}"
-    head = f"{name} object{_from(kind)}"
+    head = f"{name} object{_from(kind)}" if kind.cls is not object else "object"
     attributes = _attributes(value)
     if not attributes:
         return head

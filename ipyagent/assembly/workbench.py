@@ -5,7 +5,7 @@ each has read."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -191,12 +191,8 @@ class Workbench:
         name = options.model or model_of(self.settings)
         info = await model.info(name)
         tools = {name: tool for name, tool in tools.items() if not isinstance(tool, OutsideTool)}
-        tools |= await self.outside(session, info.window)
-        if not self.settings.memory and not self.head.has_memory(session):
-            tools.pop(MEMORY, None)
+        tools = self.switched({**tools, **await self.outside(session, info.window)}, session)
         told = told_of(session.view.tools)
-        if not self.settings.messages and SEND not in told:
-            tools.pop(SEND, None)
         window = state_of(self.settings, info, 0).window
         tools, left = fitted(tools, window, told)
         searched = any(isinstance(tool, OutsideTool) and tool.deferred for tool in tools.values())
@@ -222,6 +218,15 @@ class Workbench:
         if session.view.model != name:
             named = not options.model and bool(named_model(self.settings))
             session.record(ModelChosen(model=name, window=info.window, max_output=info.max_output, named=named))
+
+    def switched(self, tools: Mapping[str, Tool], session: Session | None) -> dict[str, Tool]:
+        """The tools without those whose setting is off; what a session has been told of stays."""
+        told = told_of(session.view.tools) if session is not None else set()
+        off = {
+            *(() if self.settings.memory or (session is not None and self.head.has_memory(session)) else (MEMORY,)),
+            *(() if self.settings.messages or SEND in told else (SEND,)),
+        }
+        return {name: tool for name, tool in tools.items() if name not in off}
 
     def no_small(self, name: str) -> bool:
         """The server does not have the small model `name`: whether the main model stands in for it, which is said

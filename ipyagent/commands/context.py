@@ -217,7 +217,7 @@ def session_lines(agent: Agent) -> list[str]:
 
 def tool_lines(agent: Agent) -> list[str]:
     """One line a tool: name, how it runs, what it does; and of those that the provider would run how they stand."""
-    tools = agent.tools_now()
+    tools = agent.bench.switched(agent.tools_now(), agent.session)
     lines = [
         f"{tool.name:<12} {'side by side' if tool.parallel else 'alone':<13} {one_line(tool.description, 90)}"
         for tool in tools.values()

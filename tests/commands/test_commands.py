@@ -100,6 +100,16 @@ def test_status_and_tools_tell_where_things_stand(place: Room) -> None:
     on, off = [line for line in place.ok("%agent tools").streams.splitlines() if "at provider" in line]
     assert "on, within the model's reply" in on
     assert "off" in off
+    place.ok("%config IPyAgent.server_tools = []")
+
+
+def test_tools_that_are_switched_off_are_not_listed(place: Room) -> None:
+    place.ok("%config IPyAgent.memory = False\n%config IPyAgent.messages = False")
+    place.asks("hello")
+    tools = [line for line in place.ok("%agent tools").streams.splitlines() if "at provider" not in line]
+    assert {line.split()[0] for line in tools} == told_of(place.sent()["tools"]) - {SEARCH, CALL}
+    assert not {"memory", "send_message"} & {line.split()[0] for line in tools}
+    place.ok("%config IPyAgent.memory = True\n%config IPyAgent.messages = True")
 
 
 def test_context_counts_what_the_server_counts(place: Room) -> None:

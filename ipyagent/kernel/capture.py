@@ -20,7 +20,7 @@ from types import TracebackType
 from typing import Any
 
 from ipyagent.journal.protocols import CellOutput, Live
-from ipyagent.kernel.displays import Displays, diverted, is_artist
+from ipyagent.kernel.displays import Displays, is_artist
 from ipyagent.kernel.failures import render_failure
 from ipyagent.kernel.output import OutputLog
 from ipyagent.kernel.output_streams import Tapped, drain
@@ -154,10 +154,11 @@ class Capture:
             elif threading.current_thread() in before:
                 return original(text)  # type: ignore[no-any-return]  # whatever the stream answers
             else:
+                if self.displays.printed(text):
+                    original(text)
+                    return len(text)
                 self._wipe()
                 log.write(text)
-                if diverted():
-                    original(text)
             return len(text)
 
         self._set(stream, "write", write)
@@ -267,7 +268,7 @@ class Capture:
         """clear_output(): what was shown before is gone, as in a cell; the panel itself stays."""
 
         def clear(wait: bool = False) -> None:
-            if diverted():
+            if self.displays.cleared_within(wait=wait):
                 original(wait)
                 return
             self._clearing = True

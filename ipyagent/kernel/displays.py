@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from ipyagent.journal.protocols import CellOutput, Image
-from ipyagent.kernel.output import cap, clean
+from ipyagent.kernel.output import OutputLog, cap, clean
 from ipyagent.kernel.pictures import fit_picture, rasterized
 from ipyagent.kernel.rendering import text_of
 
@@ -38,6 +38,20 @@ class _Kept(NamedTuple):
     widget: str = ""
 
 
+class _Inside:
+    """What code put into one `Output` widget: its texts in order, and its pictures."""
+
+    def __init__(self, max_chars: int) -> None:
+        self.log = OutputLog(max_chars, live_chars=0)
+        self.pictures: list[Image] = []
+        self.clearing = False
+
+    def clear(self) -> None:
+        self.clearing = False
+        self.log.clear()
+        self.pictures.clear()
+
+
 class Displays:
     """`publish` is the publisher's own method; `cell` takes what has a rich form (None: only live objects are
     passed on, at once). About `max_chars` characters of text are kept in all. For the thread of the run, and threads
@@ -49,6 +63,7 @@ class Displays:
         self._slots: list[str] = []  # display ids of what stands in the cell
         self._free: deque[str] = deque()  # those that were cleared: what comes next takes their places
         self._blank: set[str] = set()  # those of them in which nothing stands
+        self._inside: dict[str, _Inside] = {}  # by the id of the widget's model
         self._lock = threading.RLock()
         self.result: str | None = None
         self.shown = 0
@@ -96,26 +111,69 @@ class Displays:
             if not follows:
                 self._empty()
 
+    def printed(self, text: str) -> bool:
+        """Whether text that code prints goes into an `Output` widget, as it does on the page."""
+        with self._lock:
+            inside = self._within()
+            if inside is not None:
+                inside.log.write(text)
+            return inside is not None
+
+    def cleared_within(self, *, wait: bool) -> bool:
+        """Whether `clear_output` clears an `Output` widget: before the next thing is shown there, or at once."""
+        with self._lock:
+            inside = self._within()
+            if inside is not None:
+                inside.clearing = True
+                if not wait:
+                    inside.clear()
+            return inside is not None
+
     def settle(self) -> None:
-        """The run has ended: widgets say how they stand now (a progress bar, 60/60)."""
+        """The run has ended: widgets say how they stand now (a progress bar, 60/60), and what is in them; one that
+        was closed shows nothing."""
         widgets = _widgets()
         with self._lock:
-            for at, each in enumerate(self._kept):
-                if each.widget and (widget := widgets.get(each.widget)) is not None:
+            shown = {each.widget for each in self._kept}
+            others = [_Kept("", None, None, model) for model in self._inside if model not in shown]
+            before, self._kept = [*self._kept, *others], []
+            for each in before:
+                inside, widget = self._inside.get(each.widget), widgets.get(each.widget)
+                if inside is not None:
+                    self._keep(each.display, inside.log.text().rstrip("\n") or None, None)
+                    for picture in inside.pictures:
+                        self._keep("", None, picture)
+                elif widget is not None:
                     with suppress(Exception):  # a foreign repr: what it said when it was displayed stays
-                        self._kept[at] = each._replace(text=cap(clean(repr(widget)), _LEAST))
+                        each = each._replace(text=cap(clean(repr(widget)), _LEAST))  # noqa: PLW2901
+                    self._kept.append(each)
+                elif not each.widget:
+                    self._kept.append(each)
+
+    def _within(self) -> _Inside | None:
+        """What is in the widget into which the page puts what is shown now."""
+        model = diverted()
+        if not model:
+            return None
+        inside = self._inside.setdefault(model, _Inside(self._max_chars))
+        if inside.clearing:
+            inside.clear()
+        return inside
 
     # ------------------------------------------------------------------ for the cell
 
     def _pass_on(self, data: Mapping[str, Any], metadata: Any, more: dict[str, Any], named: str) -> None:
         cell = self._cell
+        if diverted():  # at once: later the page would put it elsewhere
+            self._publish(data, metadata, **more)
+            return
         if cell is None:
             if any(kind not in _SHOWN_BY_PANEL and not kind.startswith("image/") for kind in data):
                 self._publish(data, metadata, **more)
             return
         if not (data.keys() - _TEXT) and not (named in self._slots and more.get("update")):
             return  # text: the call's own output has it
-        if diverted() or (named and more.get("update")):
+        if named and more.get("update"):
             cell.display(partial(self._publish, data, metadata, **more))
             return
         if self._free and not named:
@@ -160,6 +218,13 @@ class Displays:
             if picture is not None:
                 self._keep("", None, picture)
             return
+        inside = self._within()
+        if inside is not None:
+            if text is not None:
+                inside.log.line(text)
+            if picture is not None:
+                inside.pictures.append(picture)
+            return
         view = data.get(_WIDGET)
         model = str(view.get("model_id", "")) if isinstance(view, dict) else ""
         if named:
@@ -185,12 +250,14 @@ def _widgets() -> Mapping[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def diverted() -> bool:
-    """Whether the code is inside `with Output():`, so that the page puts what is shown into that widget."""
+def diverted() -> str:
+    """The id of the widget's model where the code is inside `with Output():`, so that the page puts what is shown
+    into that widget; "" elsewhere."""
     kind = getattr(sys.modules.get("ipywidgets.widgets.widget_output"), "Output", None)
     if kind is None:
-        return False
-    return any(isinstance(widget, kind) and widget.msg_id for widget in list(_widgets().values()))
+        return ""
+    widgets = list(_widgets().items())
+    return next((model for model, widget in reversed(widgets) if isinstance(widget, kind) and widget.msg_id), "")
 
 
 _BESIDE = (("matplotlib.artist", "Artist"), ("matplotlib.colorbar", "Colorbar"), ("seaborn.axisgrid", "Grid"))

@@ -16,6 +16,7 @@ from ipyagent.errors import ToolFailure
 from ipyagent.journal.events import Block
 from ipyagent.journal.protocols import Live, ToolOutput
 from ipyagent.journal.tokens import prose_chars
+from ipyagent.kernel.output import moves_alone, settled
 from ipyagent.redaction import after_cut, before_cut
 
 LONG_EDGE = 1_568
@@ -37,12 +38,9 @@ def clean(text: str) -> str:
 
 
 def plain(text: str) -> str:
-    """`clean` text as a terminal would leave it: no escape sequences, the last state of a line
-    that was rewritten with carriage returns."""
-    text = _ANSI.sub("", clean(text)).replace("\r\n", "\n")
-    if "\r" not in text:
-        return text
-    return "\n".join(line.rstrip("\r").rpartition("\r")[2] for line in text.split("\n"))
+    """`clean` text as a terminal would leave it: no escape sequences, the last state of lines
+    that were rewritten."""
+    return settled(_ANSI.sub(moves_alone, clean(text)))
 
 
 def capped(text: str, limit: int) -> str:

@@ -14,6 +14,8 @@ import unicodedata
 from collections.abc import Iterator
 from itertools import groupby
 
+from ipyagent.kernel.output import moves_alone, settled
+
 # Payloads are dropped only when their end is there: an unfinished sequence must not hide what follows.
 _SEQUENCE = re.compile(
     r"(?:\x1b\]|\x9d)[^\x07\x1b\x90\x98\x9c-\x9f]{0,4096}(?:\x07|\x1b\\|\x9c)"  # OSC: titles, links, clipboard
@@ -55,11 +57,9 @@ def plain(text: str) -> str:
 
 
 def output(text: str) -> str:
-    """What a program printed, as a terminal would have left it: `\\r` starts its line again."""
-    text = _SEQUENCE.sub("", text.replace("\r\n", "\n"))
-    if "\r" in text:
-        text = "\n".join(_last_written(line) for line in text.split("\n"))
-    return plain(text)
+    """What a program printed, as a terminal would have left it: `\\r` starts its line again, `\\b` and moves of
+    the cursor rewrite what stands there."""
+    return plain(settled(_SEQUENCE.sub(moves_alone, text)))
 
 
 def exact(text: str) -> str:
@@ -100,11 +100,6 @@ def _counted_rows(rows: list[str]) -> Iterator[str]:
             yield f"⟨{len(same):,} empty lines⟩"
         else:
             yield from (row, f"⟨the same line {len(same) - 1:,} times more⟩")
-
-
-def _last_written(line: str) -> str:
-    parts = line.split("\r")
-    return next((part for part in reversed(parts) if part), "")
 
 
 def _break_or_nothing(match: re.Match[str]) -> str:

@@ -147,7 +147,7 @@ class OutputLog:
             if same >= last and rows[last].startswith(known[last]):
                 text = "\n".join([rows[last][len(known[last]) :], *rows[last + 1 :]])
             else:
-                up = f"\x1b[{last - same}A\r\x1b[J" if same < last else "\r"
+                up = f"\x1b[{last - same}A\r\x1b[J" if same < last else "\r" if rows[last] else "\r\x1b[K"
                 text = up + "\n".join(rows[same:])
                 now = time.monotonic()
                 if len(rows) <= len(known) and not held:

@@ -8,7 +8,9 @@ import time
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ipyagent.kernel.output import OutputLog, cap, clean
+import pytest
+
+from ipyagent.kernel.output import OutputLog, cap, clean, settled
 
 
 def test_short_output_is_kept_whole() -> None:
@@ -85,6 +87,83 @@ def test_text_is_clean_however_it_is_cut(text: str, data: st.DataObject) -> None
         assert "\x00" not in got
         assert "\r" not in got
     log.take(final=True).encode()
+
+
+UP, ERASE = "\x1b[A", "\x1b[2K"
+BARS = {
+    "nested": (
+        "\router 0%" + "".join(f"\n\rinner {n}%{UP}\router {n}%" for n in (10, 55, 100)),
+        "outer 100%\ninner 100%",
+    ),
+    "an inner bar that goes": (f"\router 1/1\n\rinner 4/4{UP}\n\r         \r{UP}\n", "outer 1/1\n"),
+    "three that are drawn anew": ("a1\nb1\nc1" + f"\r{ERASE}{UP}{ERASE}{UP}{ERASE}" + "a2\nb2\nc2", "a2\nb2\nc2"),
+    "backspaces": ("".join(f"{n:3d}%" + "\b" * 4 for n in range(0, 101, 10)) + "\n", "100%\n"),
+    "backspaces and a return": ("1/5 [=....]" + "\b" * 11 + "\r5/5 [=====]\ndone", "5/5 [=====]\ndone"),
+    "the rest of the line is erased": ("working hard\x1b[7D\x1b[K done", "worki done"),
+    "a column": ("abc\x1b[1GX\x1b[4Gd", "Xbcd"),
+    "all below is erased": (f"a\nb\nc{UP}{UP}\r\x1b[Jx", "x"),
+}
+
+
+@pytest.mark.parametrize("bar", BARS)
+def test_progress_bars_stand_as_a_terminal_leaves_them(bar: str) -> None:
+    printed, stands = BARS[bar]
+    log, live = OutputLog(), ""
+    for char in printed:
+        log.write(char)
+        live += log.take()
+    live += log.take(final=True)
+    assert log.text() == clean(printed) == settled(live) == stands
+
+
+@settings(deadline=None)
+@given(
+    st.lists(
+        st.one_of(
+            st.sampled_from(
+                [
+                    "\n",
+                    "\r",
+                    "\b",
+                    "\x1b[A",
+                    "\x1b[2A",
+                    "\x1b[B",
+                    "\x1b[K",
+                    "\x1b[2K",
+                    "\x1b[J",
+                    "\x1b[3D",
+                    "\x1b[5C",
+                    "\x1b[G",
+                    "\x1b[E",
+                    "\x1b[F",
+                ]
+            ),
+            st.text("ab ", max_size=5),
+            st.just("row\n" * 70),
+        ),
+        max_size=40,
+    ),
+    st.data(),
+)
+def test_what_was_shown_live_ends_as_what_is_kept(parts: list[str], data: st.DataObject) -> None:
+    log, live = OutputLog(), []
+    for part in parts:
+        log.write(part)
+        if data.draw(st.booleans()):
+            live.append(log.take())
+    live.append(log.take(final=True))
+    shown, kept = settled("".join(live)).split("\n"), log.text().split("\n")
+    assert [row.rstrip() for row in shown] == [row.rstrip() for row in kept]
+
+
+def test_rewriting_costs_no_more_than_its_text() -> None:
+    def seconds(count: int) -> float:
+        text = "x" * 7_000 + "y\b\x1b[A" * count
+        began = time.perf_counter()
+        settled(text)
+        return time.perf_counter() - began
+
+    assert min(seconds(40_000) for _ in range(3)) < 6 * min(seconds(10_000) for _ in range(3))
 
 
 @given(st.text(), st.integers(10, 50))

@@ -29,6 +29,10 @@ from ipyagent.nofollow import write_atomically
 
 PICTURE_KINDS = {"image/png": "png", "image/jpeg": "jpg", "image/gif": "gif", "image/webp": "webp"}
 _CLOSING = re.compile(r"<(/?)(?=persisted-output\b)")
+_GUARDED = re.compile(r"<(/?)\\(?=persisted-output\b)")
+_HEAD = re.compile(r"<persisted-output ([^>\n]{0,4000})>\n")
+_END = "\n</persisted-output>"
+_FACT = re.compile(r'(\w{1,20})="([^"\n]{0,4000})"')
 SAMPLE = 20_000
 """Characters by which a text's tokens are judged for its preview."""
 _FRAME = 400
@@ -165,6 +169,18 @@ def _element(facts: Mapping[str, str], handle: str, body: str) -> Block:
     head = " ".join(f'{name}="{value}"' for name, value in named.items())
     guarded = _CLOSING.sub(r"<\1\\", body)
     return {"type": "text", "text": f"<persisted-output {head}>\n{guarded}\n</persisted-output>"}
+
+
+def for_person(text: str) -> str:
+    """What a person reads of a block that `store` made: the preview, and where the whole is. Other text as it is."""
+    head = _HEAD.match(text)
+    if head is None or not text.endswith(_END):
+        return text
+    facts = dict(_FACT.findall(head[1]))
+    shown, _, _ways = text[head.end() : -len(_END)].rpartition("\n")
+    size = facts.get("size", "") + (f", {facts['lines']} lines" if "lines" in facts else "")
+    place = f"\n… a preview: the whole ({size}) is in {facts.get('path', '')}"
+    return _GUARDED.sub(r"<\1", shown) + place if shown else ""
 
 
 def _encoded(block: Block) -> str:

@@ -15,7 +15,7 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any
 
@@ -24,8 +24,8 @@ from ipyagent.kernel.displays import Displays, is_artist
 from ipyagent.kernel.failures import render_failure
 from ipyagent.kernel.output import OutputLog
 from ipyagent.kernel.output_streams import Tapped, drain
-from ipyagent.kernel.pictures import open_figures, take_figures
-from ipyagent.kernel.rendering import TEXTUAL, own_display_options
+from ipyagent.kernel.pictures import open_figures, take_figures, watch_figures
+from ipyagent.kernel.rendering import TEXTUAL, has_display_options, is_bare, own_display_options
 
 _MISSING = object()
 
@@ -49,7 +49,8 @@ class Capture:
         self._pid = os.getpid()
         self._before: frozenset[threading.Thread] = frozenset()
         self._clearing = False
-        self._formatted: tuple[Any, Any] = (None, None)  # a bundle and the object that it is of
+        self._options = contextlib.ExitStack()
+        self._formatted: tuple[Any, Any, Any] = (None, None, None)  # a bundle, its object, and its form for the model
         self.live: Live | None = None
 
     def report(self, error: BaseException | None) -> None:
@@ -113,15 +114,16 @@ class Capture:
         for formatter in [found for kind in TEXTUAL if (found := formatters.get(kind)) is not None]:
             later(setattr, formatter, "enabled", formatter.enabled)
             formatter.enabled = True
-        self._leave.enter_context(own_display_options())
-        later(self._take_figures, open_figures())
+        self._leave.enter_context(self._options)
+        self._options.enter_context(own_display_options())
+        later(self._take_figures, watch_figures())
 
     def _set(self, owner: Any, name: str, value: Any) -> None:
         self._leave.callback(_put_back, vars(owner), name, vars(owner).get(name, _MISSING))
         vars(owner)[name] = value
 
-    def _take_figures(self, before: frozenset[int]) -> None:
-        for text, picture in take_figures(open_figures() - before):
+    def _take_figures(self, before: Mapping[int, Any]) -> None:
+        for text, picture in take_figures(before):
             self.displays.add_figure(text, picture)
         self.displays.settle()
 
@@ -232,15 +234,27 @@ class Capture:
             if args:  # `source`, which nobody uses
                 more = {"source": args[0], **more}
             self._wipe(follows=True)
-            formatted, value = self._formatted
-            self.displays.add(data, metadata, more, value if formatted is data else None)
+            formatted, value, told = self._formatted
+            known = formatted is data
+            self.displays.add(data, metadata, more, value if known else None, told if known else data)
 
         return publish
 
     def _format(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """What is displayed has the form that the user's own options give it; for the model tables are formatted
+        again under ours."""
+
         def formatted(value: Any, *args: Any, **more: Any) -> Any:
-            made = original(value, *args, **more)
-            self._formatted = (made[0], value)
+            self._options.close()
+            try:
+                made = original(value, *args, **more)
+            finally:
+                self._options.enter_context(own_display_options())
+            told = made[0]
+            if "text/plain" in told and has_display_options(value):
+                kinds = ("text/html",) if is_bare(str(told["text/plain"])) else ("text/plain",)
+                told = {**told, **original(value, include=kinds)[0]}
+            self._formatted = (made[0], value, told)
             return made
 
         return formatted
@@ -255,7 +269,8 @@ class Capture:
         if is_artist(value) and (open_figures() or self.displays.images):
             return  # the figure is shown
         self._wipe(follows=True)
-        self.displays.add_result(data, metadata, value)
+        formatted, _, told = self._formatted
+        self.displays.add_result(data, metadata, value, told if formatted is data else data)
 
     def _silent(self) -> bool:
         ends = getattr(self._shell.displayhook, "semicolon_at_end_of_expression", None)

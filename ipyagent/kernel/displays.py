@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from ipyagent.journal.protocols import CellOutput, Image
 from ipyagent.kernel.output import OutputLog, cap, clean
 from ipyagent.kernel.pictures import fit_picture, rasterized
-from ipyagent.kernel.rendering import text_of
+from ipyagent.kernel.rendering import is_bare, text_of
 
 _TEXT = frozenset(("text/plain",))
 _SHOWN_BY_PANEL = _TEXT | {"text/html", "text/latex", "text/markdown", "application/json", "application/javascript"}
@@ -78,28 +78,32 @@ class Displays:
         """Their pictures, in order."""
         return tuple(each.picture for each in self._kept if each.picture is not None)
 
-    def add(self, data: Mapping[str, Any], metadata: Any, more: dict[str, Any], value: Any = None) -> None:
-        """Something was displayed, with the publisher's other arguments in `more`; `value` where it is known."""
+    def add(
+        self, data: Mapping[str, Any], metadata: Any, more: dict[str, Any], value: Any, told: Mapping[str, Any]
+    ) -> None:
+        """Something was displayed, with the publisher's other arguments in `more`; `value` where it is known, `told`
+        its form for the model."""
         with self._lock:
             named = str((more.get("transient") or {}).get("display_id") or "")
-            self._record(data, named, value)
-            self._pass_on(data, metadata, more, named)
+            said = self._record(told, named, value)
+            self._pass_on(self._readable(data, said), metadata, more, named)
 
-    def add_result(self, data: Mapping[str, Any], metadata: Any, value: Any) -> None:
-        """The value of the last expression, or one before it."""
+    def add_result(self, data: Mapping[str, Any], metadata: Any, value: Any, told: Mapping[str, Any]) -> None:
+        """The value of the last expression, or one before it; `told` is its form for the model."""
         with self._lock:
             if self.result is not None:
                 self._keep("", self.result, None)
             self.result = None
-            self._record(data, "", value, as_result=True)
-            self._pass_on(data, metadata, {}, "")
+            said = self._record(told, "", value, as_result=True)
+            self._pass_on(self._readable(data, said), metadata, {}, "")
 
     def add_figure(self, text: str, picture: Image | None) -> None:
         """A figure that the code left open."""
         with self._lock:
             self._keep("", text, picture)
             if picture is not None:
-                data = {picture.media_type: base64.b64encode(picture.data).decode("ascii"), "text/plain": text}
+                words = f"{text}: a terminal shows no pictures; ask for it as a file" if self._in_terminal else text
+                data = {picture.media_type: base64.b64encode(picture.data).decode("ascii"), "text/plain": words}
                 self._pass_on(data, {}, {}, "")
 
     def clear(self, *, follows: bool) -> None:
@@ -145,7 +149,7 @@ class Displays:
                         self._keep("", None, picture)
                 elif widget is not None:
                     with suppress(Exception):  # a foreign repr: what it said when it was displayed stays
-                        each = each._replace(text=cap(clean(repr(widget)), _LEAST))  # noqa: PLW2901
+                        each = each._replace(text=cap(clean(repr(widget)), _LEAST))
                     self._kept.append(each)
                 elif not each.widget:
                     self._kept.append(each)
@@ -162,6 +166,15 @@ class Displays:
 
     # ------------------------------------------------------------------ for the cell
 
+    @property
+    def _in_terminal(self) -> bool:
+        return self._cell is not None and self._cell.text_alone
+
+    def _readable(self, data: Mapping[str, Any], said: str | None) -> Mapping[str, Any]:
+        """In a terminal what can be read of an object whose text form says nothing."""
+        bare = self._in_terminal and is_bare(str(data.get("text/plain", "")))
+        return {**data, "text/plain": said} if bare and said else data
+
     def _pass_on(self, data: Mapping[str, Any], metadata: Any, more: dict[str, Any], named: str) -> None:
         cell = self._cell
         if diverted():  # at once: later the page would put it elsewhere
@@ -170,6 +183,10 @@ class Displays:
         if cell is None:
             if any(kind not in _SHOWN_BY_PANEL and not kind.startswith("image/") for kind in data):
                 self._publish(data, metadata, **more)
+            return
+        if cell.text_alone:  # in turn, as a terminal shows it
+            self.shown += 1
+            cell.display(partial(self._publish, data, metadata, **more))
             return
         if not (data.keys() - _TEXT) and not (named in self._slots and more.get("update")):
             return  # text: the call's own output has it
@@ -198,7 +215,8 @@ class Displays:
 
     # ------------------------------------------------------------------ for the model
 
-    def _record(self, data: Mapping[str, Any], named: str, value: Any, *, as_result: bool = False) -> None:
+    def _record(self, data: Mapping[str, Any], named: str, value: Any, *, as_result: bool = False) -> str | None:
+        """The text of it for the model, once it is kept."""
         picture = None
         for media_type in ("image/png", "image/jpeg"):
             raw = data.get(media_type)
@@ -217,22 +235,23 @@ class Displays:
             self.result = text
             if picture is not None:
                 self._keep("", None, picture)
-            return
+            return text
         inside = self._within()
         if inside is not None:
             if text is not None:
                 inside.log.line(text)
             if picture is not None:
                 inside.pictures.append(picture)
-            return
+            return text
         view = data.get(_WIDGET)
         model = str(view.get("model_id", "")) if isinstance(view, dict) else ""
         if named:
             for at, each in enumerate(self._kept):
                 if each.display == named:
                     self._kept[at] = _Kept(named, text, picture, model)
-                    return
+                    return text
         self._keep(named, text, picture, model)
+        return text
 
     def _keep(self, named: str, text: str | None, picture: Image | None, model: str = "") -> None:
         if picture is not None and len(self.images) >= _MAX_IMAGES:

@@ -10,6 +10,7 @@ import binascii
 import io
 import struct
 import sys
+from collections.abc import Mapping
 from importlib import import_module
 from typing import Any
 
@@ -82,28 +83,59 @@ def open_figures() -> frozenset[int]:
     return frozenset(get_fignums()) if get_fignums is not None else frozenset()
 
 
-def take_figures(numbers: frozenset[int]) -> list[tuple[str, Image | None]]:
-    """Draw these figures as PNG and close them, where the backend shows nothing by itself (no
-    window, no inline backend): a text and a picture each, or a text that says why not."""
-    pyplot, matplotlib = sys.modules.get("matplotlib.pyplot"), sys.modules.get("matplotlib")
-    if not numbers or pyplot is None or matplotlib is None:
-        return []
-    if str(matplotlib.get_backend()).lower() not in _SILENT_BACKENDS:
+def watch_figures() -> dict[int, tuple[Any, bool]]:
+    """The open figures by number, each with whether it was to be drawn; from now on it says whether it changes.
+    None where the backend shows figures by itself (a window, the inline backend)."""
+    watched: dict[int, tuple[Any, bool]] = {}
+    for number, figure in _figures().items() if _silent() else ():
+        watched[number] = figure, bool(figure.stale)
+        figure.stale = False
+    return watched
+
+
+def take_figures(before: Mapping[int, tuple[Any, bool]]) -> list[tuple[str, Image | None]]:
+    """Draw as PNG the figures that were opened since `watch_figures`, which are closed as a notebook closes them, and
+    those that were changed, which stay open, where the backend shows nothing by itself: a text and a picture each, or
+    a text that says why not."""
+    pyplot = sys.modules.get("matplotlib.pyplot")
+    if pyplot is None or not _silent():
         return []
     taken: list[tuple[str, Image | None]] = []
-    for number in sorted(numbers):
+    for number, figure in sorted(_figures().items()):
+        old, stale = before.get(number, (None, False))
+        if old is figure and not figure.stale:
+            figure.stale = stale
+            continue
         out = io.BytesIO()
         try:
-            pyplot.figure(number).savefig(out, format="png", bbox_inches="tight")
+            figure.savefig(out, format="png", bbox_inches="tight")
         except Exception as problem:  # noqa: BLE001 - drawing runs the user's own artists; the reason is told
             taken.append((f"<Figure {number}: cannot be drawn: {problem!r}>", None))
         else:
-            taken.append((f"<Figure {number}>", fit_picture("image/png", out.getvalue())))
+            picture = fit_picture("image/png", out.getvalue())
+            taken.append((f"<Figure {number}{', changed' if old is figure else ''}>", picture))
+        if old is figure:
+            figure.stale = True
+            continue
         try:
             pyplot.close(number)
         except Exception as problem:  # noqa: BLE001 - closing runs the user's own handlers; the reason is told
             taken.append((f"<Figure {number}: cannot be closed: {problem!r}>", None))
     return taken
+
+
+def _silent() -> bool:
+    """Whether matplotlib is there and its backend shows nothing by itself."""
+    matplotlib = sys.modules.get("matplotlib")
+    if matplotlib is None or "matplotlib.pyplot" not in sys.modules:
+        return False
+    return str(matplotlib.get_backend()).lower() in _SILENT_BACKENDS
+
+
+def _figures() -> dict[int, Any]:
+    """The open figures; looking makes none of them the current one."""
+    managers = getattr(getattr(sys.modules.get("matplotlib._pylab_helpers"), "Gcf", None), "figs", {})
+    return {number: manager.canvas.figure for number, manager in managers.items()}
 
 
 def _png_size(data: bytes) -> tuple[int, int] | None:

@@ -66,6 +66,7 @@ _POLARS_HIDING = (
     "POLARS_FMT_TABLE_HIDE_COLUMN_DATA_TYPES",
     "POLARS_FMT_TABLE_HIDE_DATAFRAME_SHAPE_INFORMATION",
 )
+_CONFIGURED = frozenset(("pandas", "polars", "numpy", "xarray"))
 _UNSET: Any = object()
 
 
@@ -80,6 +81,13 @@ def own_display_options() -> Iterator[None]:
             except Exception:  # noqa: BLE001 - an unknown version of a library: its tables are shown as the user has them
                 continue
         yield
+
+
+def has_display_options(value: Any) -> bool:
+    """Whether our options change how the object is shown: it is of one of these libraries, or may hold such."""
+    roots = {kind.__module__.partition(".")[0] for kind in type(value).__mro__}
+    holds = isinstance(value, list | tuple | dict) and bool(_CONFIGURED & sys.modules.keys())
+    return holds or bool(_CONFIGURED & roots)
 
 
 def _swap(wanted: Mapping[str, Any], get: Callable[[str], Any], put: Callable[[str, Any], None]) -> Callable[[], None]:
@@ -214,7 +222,7 @@ def text_of(bundle: Mapping[str, Any], limit: int, value: Any = None, *, shown: 
     said = None if plain is None else str(plain)
     if told := _chart(bundle, value):
         return f"[{told[0]} shown to the user: {told[1]}]" if shown else f"[{told[0]}: {told[1]}]"
-    bare = said is None or bool(_BARE.fullmatch(said[:1_000])) or _AT in said[:1_000] or _says_nothing(said)
+    bare = said is None or is_bare(said)
     if said is not None and not bare and not (len(said) > LONG_MODEL and _family(value) == "estimators"):
         return unboxed(said) if shown and "text/html" in bundle else said
     if any(kind in bundle for kind in ("image/png", "image/jpeg")):  # the picture itself is shown
@@ -230,6 +238,11 @@ def text_of(bundle: Mapping[str, Any], limit: int, value: Any = None, *, shown: 
     if empty and "text/html" in bundle:  # the user sees it, or it is a script for the page
         return None if shown else f"(HTML without text, {len(str(bundle['text/html'])):,} characters)"
     return said
+
+
+def is_bare(plain: str) -> bool:
+    """Whether an object's text form says nothing but its type."""
+    return bool(_BARE.fullmatch(plain[:1_000])) or _AT in plain[:1_000] or _says_nothing(plain)
 
 
 _BORDER = frozenset("┌┐└┘├┤┬┴┼─╞╡╪═╭╮╰╯━┏┓┗┛┡┩╇╈┯┷╤╧╔╗╚╝╠╣╦╩╬ ")

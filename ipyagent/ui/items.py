@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
+from ipyagent.context.store_results import for_person
 from ipyagent.journal.events import Block, MemorySaved, MessageKind, PermissionAsked, Recalled, Step, TurnEnded
 from ipyagent.journal.server_tools import Source
 from ipyagent.ui.escape import exact, line
@@ -220,7 +221,7 @@ def content(blocks: tuple[Block, ...]) -> tuple[str, tuple[Picture, ...]]:
         kind = str(block.get("type", ""))
         source = block.get("source")
         if kind == "text":
-            texts.append(str(block.get("text", "")))
+            texts.append(for_person(str(block.get("text", ""))))
         elif kind == "image" and isinstance(source, dict) and source.get("media_type") in PICTURES:
             encoded = str(source.get("data", ""))
             if _BASE64.fullmatch(encoded):
@@ -229,4 +230,4 @@ def content(blocks: tuple[Block, ...]) -> tuple[str, tuple[Picture, ...]]:
                 texts.append("[image that cannot be shown]")
         else:
             texts.append(f"[{kind or 'block'}]")
-    return "\n".join(texts), tuple(pictures)
+    return "\n".join(text for text in texts if text), tuple(pictures)

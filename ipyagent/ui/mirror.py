@@ -30,6 +30,7 @@ class MirrorSurface:
     runs the shell's own one belongs to that code."""
 
     can_ask = True
+    text_alone = False
 
     def __init__(self, read_line: ReadLine) -> None:
         self._read_line = read_line

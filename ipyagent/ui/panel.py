@@ -92,6 +92,7 @@ class PanelSurface:
     `read_line` asks where no page shows the panel."""
 
     can_ask = True
+    text_alone = False
 
     def __init__(
         self,

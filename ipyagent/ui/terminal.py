@@ -6,7 +6,11 @@ Nothing from outside reaches the terminal with its control characters.
 
 from __future__ import annotations
 
+import asyncio
+import io
 import sys
+from collections.abc import Callable
+from contextlib import redirect_stdout, suppress
 from typing import TYPE_CHECKING, TextIO, assert_never
 
 from ipyagent.journal.events import Event, PermissionAnswered, PermissionAsked, Streamed
@@ -46,6 +50,9 @@ if TYPE_CHECKING:
 OUTPUT_ROWS = 12
 """Rows of one call's output that are printed."""
 
+BEHIND = 0.1
+"""Seconds that what code displays waits for what it printed before."""
+
 SOURCE_ROWS = 20
 """Rows of one call's code or diff that are printed (a question prints them all)."""
 
@@ -54,6 +61,7 @@ class TerminalSurface:
     """`read_line(prompt)` reads one line from the user and raises EOFError at the end of input."""
 
     can_ask = True
+    text_alone = True
 
     def __init__(self, read_line: ReadLine, file: TextIO | None = None) -> None:
         self._read_line = read_line
@@ -65,6 +73,9 @@ class TerminalSurface:
         self._looked: dict[str, int] = {}  # text items: length of the unfinished block when it was last parsed
         self._rows: dict[str, int] = {}  # tool items: rows of live output on the screen
         self._open_row: dict[str, str] = {}  # tool items: the row that has not ended yet
+        self._drawn: set[str] = set()  # tool items whose output goes up again (nested progress bars)
+        self._waiting: list[str] = []  # what code displayed and is not on the screen yet
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._closed = False
 
     def __repr__(self) -> str:
@@ -75,7 +86,22 @@ class TerminalSurface:
 
         self._console = Console(file=self._file or sys.stdout, highlight=False, markup=False, emoji=False)
 
+    def display(self, publish: Callable[[], None]) -> None:
+        with redirect_stdout(io.StringIO()) as printed:  # `jupyter console` prints it by itself
+            publish()
+        text = output(printed.getvalue()).rstrip("\n")
+        if text:
+            self._waiting.append(text)
+            if self._loop is not None and not self._loop.is_closed():
+                self._loop.call_soon_threadsafe(self._loop.call_later, BEHIND, self._displays)
+
+    def displayed(self) -> None:
+        """The next stands below by itself."""
+
     def show(self, event: Event) -> None:
+        if self._loop is None:
+            with suppress(RuntimeError):  # shown from outside a loop: a restored turn
+                self._loop = asyncio.get_running_loop()
         keys = self._transcript.add(event)
         for key in keys:
             item = self._transcript.item(key)
@@ -183,26 +209,36 @@ class TerminalSurface:
             self._ended(item)
 
     def _live(self, key: str, text: str) -> None:
+        if text.startswith("\x1b["):  # lines that were printed are written anew: they follow as they stand at the end
+            self._drawn.add(key)
         rows = output(self._open_row.pop(key, "") + text).split("\n")
-        for row in rows[:-1]:
+        if key not in self._drawn:
+            self._below(key, rows[:-1])
+            rows = rows[-1:]
+        self._open_row[key] = "\n".join(rows)
+
+    def _below(self, key: str, rows: list[str]) -> None:
+        """Rows of output below a call, as far as they are printed."""
+        for row in rows:
             self._rows[key] = self._rows.get(key, 0) + 1
             if self._rows[key] <= OUTPUT_ROWS:
                 self._print("  │ " + row, "dim")
-        if rows[-1]:
-            self._open_row[key] = rows[-1]
+
+    def _displays(self) -> None:
+        """What code displayed, whole and as IPython prints it."""
+        waiting, self._waiting = self._waiting, []
+        for text in waiting:
+            self._print(text, "", wrap=False)
 
     def _ended(self, item: ToolItem) -> None:
-        shown = self._rows.pop(item.key, 0)
-        if open_row := self._open_row.pop(item.key, ""):
-            self._rows[item.key] = shown
-            self._live(item.key, open_row + "\n")
-            shown = self._rows.pop(item.key)
+        if rest := self._open_row.pop(item.key, "").rstrip():
+            self._below(item.key, rest.split("\n"))
+        self._drawn.discard(item.key)
         text = output(item.output).strip("\n")
-        rows = text.split("\n") if text else []
-        if not shown:
-            for row in rows[:OUTPUT_ROWS]:
-                self._print("  │ " + row, "dim")
-            shown = len(rows)
+        if text and not item.shown and not self._rows.get(item.key):
+            self._below(item.key, text.split("\n"))
+        self._displays()
+        shown = self._rows.pop(item.key, 0)
         if shown > OUTPUT_ROWS:
             self._print(f"  │ … {shown - OUTPUT_ROWS:,} more lines", "dim")
         symbol, style = {
@@ -244,18 +280,18 @@ class TerminalSurface:
         self._write(Markdown(plain(text), hyperlinks=False, code_theme="ansi_dark"))
         self._print("", "")
 
-    def _print(self, text: str, style: str) -> None:
+    def _print(self, text: str, style: str, *, wrap: bool = True) -> None:
         from rich.text import Text
 
-        self._write(Text(text, style=style))
+        self._write(Text(text, style=style), wrap=wrap)
 
-    def _write(self, renderable: object) -> None:
+    def _write(self, renderable: object, *, wrap: bool = True) -> None:
         if self._console is None:
             return
         file = self._console.file
         try:
             with self._console.capture() as captured:
-                self._console.print(renderable)
+                self._console.print(renderable, soft_wrap=not wrap)
             text = captured.get()
             try:
                 file.write(text)

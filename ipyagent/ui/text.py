@@ -19,6 +19,7 @@ class TextSurface:
     the stdout at `open`) as it is complete, text as it comes, and nothing is displayed at the end."""
 
     can_ask = False
+    text_alone = False
 
     def __init__(self, *, stream: bool = False, file: TextIO | None = None) -> None:
         self._stream = stream

@@ -5,10 +5,9 @@ from __future__ import annotations
 import sys
 import time
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-import pytest
 
 from ipyagent.kernel.output import OutputLog, cap, clean, settled
 

@@ -290,6 +290,7 @@ def test_hostile_html_is_read_in_linear_time(piece: str) -> None:
 
 STOOD = """
 class Taken:
+    text_alone = False
     def display(self, publish):
         publish()
     def displayed(self):

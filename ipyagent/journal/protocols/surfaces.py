@@ -78,7 +78,10 @@ class Surface(Protocol):
 
 @runtime_checkable
 class CellOutput(Protocol):
-    """A surface in a cell that shows rich output beside it; called on the thread that runs code."""
+    """A surface in a cell that shows what code displays beside it; called on the thread that runs code."""
+
+    text_alone: bool
+    """Whether all of it is shown as text, in a terminal; else text stands with its call."""
 
     def display(self, publish: Callable[[], None]) -> None:
         """Have `publish` put what code displays into the cell, at once or in its turn later."""

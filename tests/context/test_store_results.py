@@ -22,7 +22,7 @@ import ipyagent
 from ipyagent.assembly.wiring import limit_of
 from ipyagent.config import IPyAgent
 from ipyagent.context.excerpts import excerpt, kind_of_text
-from ipyagent.context.store_results import Whole, largest_first, store
+from ipyagent.context.store_results import Whole, for_person, largest_first, store
 from ipyagent.journal.events import LayerFailed, ResultStored, ToolReturned
 from ipyagent.journal.protocols import ToolOutput
 from ipyagent.journal.stored import FOLDER, file_stem, lines_of
@@ -89,6 +89,11 @@ def test_a_result_over_the_limit_is_kept_whole_and_its_preview_goes_to_the_model
     assert end == "</persisted-output>"
     assert (body[0], body[-2]) == ("line 0 of the log", "line 19999 of the log")
     assert 1_000 < len(shown) < 2_600
+    read = for_person(shown)
+    assert "persisted-output" not in read
+    assert "read_file" not in read
+    assert read.splitlines()[:-1] == body[:-1]
+    assert read.splitlines()[-1] == f"… a preview: the whole ({len(whole):,} characters, 20,000 lines) is in {place}"
     assert str(rig.folder) not in json.dumps(rig.server.messages[-1].body)
     returned = next(event for event in rig.events() if isinstance(event, ToolReturned))
     assert returned.blocks == ({"type": "text", "text": shown},)
@@ -493,6 +498,7 @@ def test_odd_text_is_stored_clean_and_large_output_in_bounds(make: Callable[...,
         "for n in range(100): print(n, 'y' * 100_000)",
     )
     assert odd.count("</persisted-output>") == 1
+    assert for_person(odd).startswith("\ufffd a </persisted-output> b 0\n")
     first, second = stored(rig)
     text_ = (folder(rig) / first.path).read_text(encoding="utf-8")
     assert text_.startswith("\ufffd a </persisted-output> b 0\n")

@@ -288,6 +288,20 @@ def test_hostile_html_is_read_in_linear_time(piece: str) -> None:
 # ---------------------------------------------------------------------- what stands in the cell
 
 
+def test_tables_stand_as_the_users_options_give_them_and_the_model_reads_all_figures(kernel: Kernel) -> None:
+    kernel.run("import pandas as pd\npd.set_option('display.float_format', '{:.1f}'.format)")
+    try:
+        code = "pd.DataFrame({'share': [0.123456, 7.0]})"
+        (table,) = stood(kernel, code)
+        assert "<td>0.1</td>" in table
+        assert "0.123456" in told_in(kernel, code)
+        (both,) = stood(kernel, f"display({code})")
+        assert "<td>0.1</td>" in both
+        assert kernel.eval("pd.get_option('display.float_format') is not None") is True
+    finally:
+        kernel.run("pd.reset_option('display.float_format')")
+
+
 STOOD = """
 class Taken:
     text_alone = False

@@ -226,6 +226,74 @@ def test_jupyter_console_shows_the_answer_and_asks_on_the_line(tmp_path: Path) -
             child.close(force=True)
 
 
+TABLE = "import pandas as pd\ndf = pd.DataFrame({'city': ['Oslo', 'Rome'], 'sales': [3, 4.123456789]})\n"
+SHOWN = {
+    "a value": (f"{TABLE}df", ["city", "Oslo", "Rome"]),
+    "a value behind printed lines": (f"{TABLE}print('first of' + ' all')\ndf", ["first of all", "city", "Oslo"]),
+    "a long value": (f"{TABLE}pd.DataFrame({{'n': [n * 1000 + 7 for n in range(40)]}})", ["20007", "39007"]),
+    "several": (f"{TABLE}display(df, 'two words')\n[41 + 1, 'after']", ["city", "'two words'", "[42, 'after']"]),
+    "an object without a text form": (
+        "from IPython.display import HTML, Markdown, display\ndisplay(Markdown('**bold ' + 'words**'))\n"
+        "HTML('<p>para' + 'graph</p>')",
+        ["**bold words**", "paragraph"],
+    ),
+    "as the user's options say": (f"{TABLE}pd.options.display.precision = 2\ndf", ["4.12\r\n"]),
+    "a figure": (
+        "import matplotlib\nmatplotlib.use('agg')\nimport matplotlib.pyplot as plt\n_ = plt.plot([1, 2])",
+        ["<Figure 1>: a terminal shows no pictures", "1 figure"],
+    ),
+    "nested bars": (
+        "from tqdm import tqdm\nimport sys\nfor i in tqdm(range(2), ascii=True, desc='outer'):\n"
+        "    for j in tqdm(range(3), ascii=True, desc='inner', leave=False): pass",
+        ["2/2"],
+    ),
+}
+
+
+@pytest.mark.parametrize("what", SHOWN)
+def test_what_code_shows_is_shown_as_ipython_does(terminal: Terminal, what: str) -> None:
+    code, parts = SHOWN[what]
+    terminal.ask(tool("python", {"code": code}), text("that was it"))
+    shown = terminal.finished()
+    shown = shown[: shown.index("that was it")].partition("▸ python")[2]
+    shown = shown.rpartition(code.splitlines()[-1])[2]  # behind the code itself
+    places = [shown.find(part) for part in parts]
+    assert -1 not in places, shown
+    assert places == sorted(places)
+
+
+def test_a_pager_never_blocks_and_a_semicolon_is_respected(terminal: Terminal) -> None:
+    terminal.ask(tool("python", {"code": "len?"}), tool("python", {"code": "%pinfo abs"}), text("read both"))
+    shown = terminal.finished()
+    assert "Return the number of items" in shown
+    assert "Return the absolute value" in shown
+    terminal.ask(tool("python", {"code": "4200 + 42;"}), text("silently"))
+    assert "4242" not in terminal.finished()
+    terminal.line("open('other.py', 'w').write('LOADED = 1')")
+    terminal.ask(tool("python", {"code": "%load other.py"}), text("loaded"))
+    assert "LOADED = 1" in terminal.finished()
+    assert "False" in terminal.line("'LOADED' in globals()")
+
+
+def test_a_figure_of_the_users_that_was_changed_is_shown_again_and_stays_open(terminal: Terminal) -> None:
+    terminal.line("import matplotlib; matplotlib.use('agg'); import matplotlib.pyplot as plt")
+    terminal.line("plt.close('all'); mine = plt.figure(7); drawn = plt.plot([1, 2]); other = plt.figure(8)")
+    terminal.ask(
+        tool("python", {"code": "drawn[0].set_linewidth(9)\nplt.figure(9); _ = plt.plot([3, 4])"}),
+        tool("python", {"code": "1 + 1"}),
+        text("changed"),
+    )
+    shown = terminal.finished()
+    assert "<Figure 7, changed>" in shown
+    assert "<Figure 9>" in shown
+    assert "<Figure 8" not in shown
+    assert "[7, 8]" in terminal.line("plt.get_fignums()")
+    results = [block for message in terminal.server.messages[-1].body["messages"][-4:] if message["role"] == "user"
+               for block in message["content"] if block["type"] == "tool_result"]
+    first, second = ([each["type"] for each in result["content"]] for result in results[-2:])
+    assert (first, second) == (["text", "image", "image"], ["text"])
+
+
 def test_output_comes_while_the_code_runs(terminal: Terminal) -> None:
     code = "import time\nfor step in range(3):\n    print('step', step, flush=True)\n    time.sleep(0.4)"
     terminal.ask(tool("python", {"code": code}), text("that was it"))

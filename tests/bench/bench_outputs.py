@@ -1,14 +1,17 @@
-"""What people and the model see of 45 cells with 30 libraries: each is run by the agent and plainly, in real kernels,
-and the outputs that stay in the notebook are compared. A library that is not installed is left out and named."""
+"""What people and the model see of some 90 cells with 60 libraries: each is run by the agent and plainly, in real
+kernels, and what stands in JupyterLab (live, saved and reopened) and in the notebook's HTML is compared. A library that
+is not installed is left out and named."""
 
 from __future__ import annotations
 
+import html
 import os
+import re
 import subprocess
 import sys
 import tempfile
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -97,6 +100,125 @@ CELLS: dict[str, tuple[str, str]] = {
         "IPython",
         "import warnings\nfor i in range(30): warnings.warn_explicit('careful', UserWarning, 'f.py', 3, registry={})",
     ),
+    "tqdm, nested": (
+        "tqdm",
+        "from tqdm import tqdm\nimport time\nfor i in tqdm(range(2), desc='outer'):\n"
+        "    for j in tqdm(range(3), desc='inner', leave=False): time.sleep(0.05)",
+    ),
+    "tqdm.notebook, nested": (
+        "ipywidgets",
+        "from tqdm.notebook import tqdm as bar\nfor i in bar(range(2), desc='outer'):\n"
+        "    for j in bar(range(3), desc='inner'): pass",
+    ),
+    "rich progress": (
+        "rich",
+        "from rich.progress import Progress\nimport time\nwith Progress() as shown:\n"
+        "    one, two = shown.add_task('one', total=4), shown.add_task('two', total=4)\n"
+        "    for i in range(4):\n        shown.advance(one); shown.advance(two); time.sleep(0.1)",
+    ),
+    "rich table": (
+        "rich",
+        "from rich.table import Table\nfrom rich import print as show\n"
+        "table = Table('city', 'sales'); table.add_row('Oslo', '3'); show(table)",
+    ),
+    "alive-progress": (
+        "alive_progress",
+        "from alive_progress import alive_bar\nwith alive_bar(20, force_tty=True) as step:\n"
+        "    for i in range(20): step()",
+    ),
+    "backspaces": (
+        "IPython",
+        "import sys\nfor i in range(11):\n    said = f'{i * 10:3d}%'\n    sys.stdout.write(said + '\\b' * len(said))\n"
+        "print()",
+    ),
+    "keras": (
+        "IPython",
+        "import sys\nwidth = 0\nfor i in range(1, 6):\n    said = f'{i}/5 [{\"=\" * i:.<5}] - loss: {1 / i:.3f}'\n"
+        "    sys.stdout.write('\\b' * width + '\\r' + said); width = len(said)\nprint()",
+    ),
+    "interact": ("ipywidgets", "import ipywidgets as w\nw.interact(lambda x: print('x is', x), x=3);"),
+    "figure in an Output": (
+        "ipywidgets",
+        f"import ipywidgets as w\n{PLOT}out = w.Output()\nwith out:\n    plt.plot([1, 2]); plt.show()\nw.VBox([out])",
+    ),
+    "user's options": (
+        "pandas",
+        "import pandas as pd\nwith pd.option_context('display.float_format', '{:.1f}'.format, 'display.max_columns', 3):\n"  # noqa: E501 - code as it is typed
+        "    display(pd.DataFrame([[0.123456] * 9]))",
+    ),
+    "numpy": ("numpy", "import numpy as np\nnp.eye(2)"),
+    "scipy": ("scipy", "from scipy import stats\nstats.ttest_ind([1, 2, 3], [2, 3, 5])"),
+    "plotnine": (
+        "plotnine",
+        "import pandas as pd\nfrom plotnine import ggplot, aes, geom_point\n"
+        "ggplot(pd.DataFrame({'a': [1, 2], 'b': [3, 4]}), aes('a', 'b')) + geom_point()",
+    ),
+    "lets-plot": (
+        "lets_plot",
+        "from lets_plot import *\nLetsPlot.setup_html()\nggplot({'a': [1, 2], 'b': [3, 4]}, aes('a', 'b')) + geom_point()",  # noqa: E501 - code as it is typed
+    ),
+    "holoviews": (
+        "holoviews", "import holoviews as hv\nhv.extension('bokeh')\nhv.Curve([1, 3, 2], 'month', 'sales')",
+    ),
+    "hvplot": (
+        "hvplot", "import pandas as pd\nimport hvplot.pandas\npd.DataFrame({'a': [1, 3, 2]}).hvplot.line()",
+    ),
+    "pydeck": ("pydeck", "import pydeck\npydeck.Deck(initial_view_state=pydeck.ViewState(latitude=59.9, longitude=10.7))"),  # noqa: E501 - code as it is typed
+    "pygal": (
+        "pygal",
+        "import pygal\nfrom IPython.display import SVG, display\nbars = pygal.Bar(title='Sales'); bars.add('Oslo', [3, 4])\n"  # noqa: E501 - code as it is typed
+        "display(SVG(bars.render()))",
+    ),
+    "pyvis": (
+        "pyvis",
+        "from pyvis.network import Network\nnet = Network(notebook=True, cdn_resources='in_line'); net.add_nodes([1, 2])\n"  # noqa: E501 - code as it is typed
+        "net.add_edge(1, 2); net.show('net.html')",
+    ),
+    "ipyleaflet": ("ipyleaflet", "import ipyleaflet\nipyleaflet.Map(center=(59.9, 10.7), zoom=9)"),
+    "ipydatagrid": (
+        "ipydatagrid", "import pandas as pd\nfrom ipydatagrid import DataGrid\nDataGrid(pd.DataFrame({'a': [1, 2]}))",
+    ),
+    "bqplot": ("bqplot", "from bqplot import pyplot as bq\nbq.figure(title='Lines'); bq.plot([1, 2], [3, 4]); bq.show()"),  # noqa: E501 - code as it is typed
+    "mpld3": (
+        "mpld3", f"{PLOT}import mpld3\nfig, ax = plt.subplots(); ax.plot([1, 2])\nshown = mpld3.display(fig)\nplt.close(fig)\nshown",  # noqa: E501 - code as it is typed
+    ),
+    "pyecharts": (
+        "pyecharts",
+        "from pyecharts.charts import Bar\nBar().add_xaxis(['a', 'b']).add_yaxis('sales', [3, 4]).render_notebook()",
+    ),
+    "drawsvg": ("drawsvg", "import drawsvg\nmade = drawsvg.Drawing(80, 40); made.append(drawsvg.Circle(20, 20, 9)); made"),  # noqa: E501 - code as it is typed
+    "schemdraw": ("schemdraw", "import schemdraw, schemdraw.elements as elm\nmade = schemdraw.Drawing(show=False); made += elm.Resistor(); made"),  # noqa: E501 - code as it is typed
+    "qrcode": ("qrcode", "import qrcode\nqrcode.make('hello').get_image()"),
+    "wordcloud": ("wordcloud", "from wordcloud import WordCloud\nWordCloud(width=80, height=60).generate('one two two').to_image()"),  # noqa: E501 - code as it is typed
+    "missingno": (
+        "missingno", "import missingno, pandas as pd\nmissingno.matrix(pd.DataFrame({'a': [1, None], 'b': [1, 2]}))",
+    ),
+    "geopandas": (
+        "geopandas",
+        "import geopandas\nfrom shapely.geometry import Point\n"
+        "geopandas.GeoDataFrame({'a': [1]}, geometry=[Point(0, 0)])",
+    ),
+    "lifelines": ("lifelines", "from lifelines import KaplanMeierFitter\nKaplanMeierFitter().fit([1, 2, 3], [1, 0, 1]).plot();"),  # noqa: E501 - code as it is typed
+    "astropy": ("astropy", "from astropy.table import Table\nTable({'a': [1, 2]})"),
+    "uncertainties": ("uncertainties", "from uncertainties import ufloat\nufloat(1, 0.1) * 2"),
+    "pint": ("pint", "import pint\npint.UnitRegistry().Quantity(3, 'meter')"),
+    "lightgbm": (
+        "lightgbm",
+        "import lightgbm, numpy as np\nlightgbm.LGBMRegressor(n_estimators=2, verbose=-1).fit(np.eye(60), np.arange(60))",  # noqa: E501 - code as it is typed
+    ),
+    "xgboost": (
+        "xgboost", "import xgboost, numpy as np\nxgboost.XGBRegressor(n_estimators=2).fit(np.eye(9), np.arange(9))",
+    ),
+    "graphviz": ("graphviz", "import graphviz\ngraphviz.Digraph()"),
+    "prettytable": ("prettytable", "from prettytable import PrettyTable\ntable = PrettyTable(['a']); table.add_row([1]); table"),  # noqa: E501 - code as it is typed
+    "tabulate": ("tabulate", "from tabulate import tabulate\ntabulate([[1, 2]], headers=['a', 'b'], tablefmt='html')"),
+    "Markdown": ("IPython", f"{SHOW}Markdown('| a | b |\\n|---|---|\\n| 1 | 2 |')"),
+    "Math": ("IPython", f"{SHOW}Math('a^2')"),
+    "Image": ("PIL", f"{SHOW}import io\nfrom PIL import Image as Picture\nout = io.BytesIO(); Picture.new('RGB', (9, 9)).save(out, 'gif')\nImage(out.getvalue())"),  # noqa: E501 - code as it is typed
+    "several values": ("IPython", "from IPython.core.interactiveshell import InteractiveShell as S\nS.ast_node_interactivity = 'all'\n1 + 1\n'two'\nS.ast_node_interactivity = 'last_expr'"),  # noqa: E501 - code as it is typed
+    "%prun": ("IPython", "%prun -l 1 sum(range(9))"),
+    "%%html": ("IPython", "%%html\n<b>from a magic</b>"),
+    "error": ("IPython", "print('before')\n1 / 0"),
     "nothing shown": ("IPython", "x = 1"),
 }  # fmt: skip
 
@@ -114,24 +236,13 @@ class Seen:
 def compared(names: list[str], folder: Path) -> dict[str, Seen]:
     """Run these cells twice."""
     codes = {name: CELLS[name][1] for name in names}
-
-    def reply(body: dict[str, Any]) -> Reply:
-        last = body["messages"][-1]["content"]
-        blocks = last if isinstance(last, list) else [{"type": "text", "text": last}]
-        if any(block["type"] == "tool_result" for block in blocks):
-            return text("That was it.")
-        asked = " ".join(str(block.get("text", "")) for block in blocks)
-        name = next((name for name in codes if f"show «{name}»" in asked), None)
-        return text("nothing") if name is None else tool("python", {"code": codes[name]})
-
-    with PracticeServer(reply) as server:
+    with PracticeServer(_replies(codes)) as server:
         given = surroundings(server.url, folder)
         before = {name: os.environ.get(name) for name in given}
         os.environ.update(given)
         try:
-            plainly = ran(["%matplotlib inline", *codes.values()], folder)
-            asked = [f"%%agent\nshow «{name}»" for name in names]
-            by_agent = ran(["%load_ext ipyagent\n%matplotlib inline", *asked], folder)
+            plainly = ran(_plainly(codes), folder)
+            by_agent = ran(_by_agent(codes), folder)
         finally:
             for name, value in before.items():
                 os.environ.pop(name) if value is None else os.environ.__setitem__(name, value)
@@ -143,6 +254,29 @@ def compared(names: list[str], folder: Path) -> dict[str, Seen]:
         pictures = sum(block["type"] == "image" for block in result.blocks)
         seen[name] = Seen(_rich(plainly[at]), _rich(by_agent[at]), told, pictures)
     return seen
+
+
+def _replies(codes: dict[str, str]) -> Callable[[dict[str, Any]], Reply]:
+    """A model that runs the code of the cell that it is asked to show."""
+
+    def reply(body: dict[str, Any]) -> Reply:
+        last = body["messages"][-1]["content"]
+        blocks = last if isinstance(last, list) else [{"type": "text", "text": last}]
+        if any(block["type"] == "tool_result" for block in blocks):
+            return text("That was it.")
+        asked = " ".join(str(block.get("text", "")) for block in blocks)
+        name = next((name for name in codes if f"show «{name}»" in asked), None)
+        return text("nothing") if name is None else tool("python", {"code": codes[name]})
+
+    return reply
+
+
+def _plainly(codes: dict[str, str]) -> list[str]:
+    return ["%matplotlib inline", *codes.values()]
+
+
+def _by_agent(codes: dict[str, str]) -> list[str]:
+    return ["%load_ext ipyagent\n%matplotlib inline", *(f"%%agent\nshow «{name}»" for name in codes)]
 
 
 def surroundings(url: str, folder: Path) -> dict[str, str]:
@@ -178,16 +312,101 @@ def _rich(cell: Any) -> list[list[str]]:
     """Of a cell's outputs those that are more than text, and not the agent's own."""
     bundles = [out.data for out in cell.outputs if out.output_type in ("display_data", "execute_result")]
     others = [data for data in bundles if "ia-static" not in data.get("text/html", "")]
-    return [sorted(data) for data in others if data.keys() != {"text/plain"}]
+    return [sorted(data) for data in others if data.keys() - {"text/plain"}]
+
+
+# ---------------------------------------------------------------------- on a page
+
+LOOK = """(i) => {
+  const cell = document.querySelectorAll(".jp-CodeCell")[i];
+  return [...cell.querySelectorAll(".jp-OutputArea-output")].map((node) => [
+    node.dataset.mimeType ?? "", node.querySelector(".ipyagent") !== null, node.textContent]);
+}"""
+ALL_THERE = "(count) => document.querySelectorAll('.jp-CodeCell').length === count"
+JUPYTER = "application/vnd.jupyter."
+TEXTS = ("text/plain", f"{JUPYTER}stdout", f"{JUPYTER}stderr", f"{JUPYTER}error")
+"""MIME types of what stands with its call, in the agent's own output."""
+Outputs = list[tuple[str, bool, str]]
+"""Of one cell each output's MIME type, whether it is the agent's own, and its text."""
+
+
+def on_page(names: list[str], folder: Path) -> dict[str, dict[str, str]]:
+    """Where a person sees less of a cell that the agent ran, by cell and place: in JupyterLab while the notebook is
+    live, when it is saved and opened again, and in the HTML of nbconvert; "" where nothing is missing."""
+    from tests.browser.lab import Page, Server, write_notebook
+
+    codes = {name: CELLS[name][1] for name in names}
+    places: dict[str, list[list[Outputs]]] = {}
+    with PracticeServer(_replies(codes)) as model:
+        environment = {**surroundings(model.url, folder), "PYTHONPATH": os.environ.get("PYTHONPATH", "")}
+        server = Server(folder, environment=environment)
+        try:
+            for name, cells in (("plainly.ipynb", _plainly(codes)), ("agent.ipynb", _by_agent(codes))):
+                write_notebook(folder, name, cells)
+                with Page(server, folder) as page:
+                    page.open(name)
+                    for at in range(len(cells)):
+                        page.run(at, timeout=120)
+                    page.wait_idle()
+                    page.page.wait_for_timeout(3_000)
+                    places.setdefault("live", []).append([page.page.evaluate(LOOK, at) for at in range(len(cells))])
+                    page.save()
+                    page.shut_down()
+                    page.page.reload()
+                    page.open(name, kernel=False)
+                    page.page.wait_for_function(ALL_THERE, arg=len(cells), timeout=60_000)
+                    page.page.wait_for_timeout(3_000)
+                    places.setdefault("reopened", []).append([page.page.evaluate(LOOK, at) for at in range(len(cells))])
+                places.setdefault("nbconvert", []).append(_exported(folder / name))
+        finally:
+            server.stop()
+    return {
+        name: {place: _less(plainly[at], by_agent[at]) for place, (plainly, by_agent) in places.items()}
+        for at, name in enumerate(names, 1)
+    }
+
+
+def _exported(notebook: Path) -> list[Outputs]:
+    subprocess.run([sys.executable, "-m", "nbconvert", "--to", "html", str(notebook)], check=True, timeout=300)
+    _, *cells = re.split(r'<div class="jp-Cell jp-CodeCell', notebook.with_suffix(".html").read_text("utf-8"))
+    found: list[Outputs] = []
+    for cell in cells:
+        _, *outputs = re.split(r'jp-OutputArea-output[^>]* data-mime-type="', cell)
+        parts = [(each.partition('"')[0], each.partition('"')[2]) for each in outputs]
+        found.append(
+            [(kind, "ia-static" in part[:300], html.unescape(re.sub(r"<[^>]*>", "", part))) for kind, part in parts]
+        )
+    return found
+
+
+def _less(plainly: Outputs, by_agent: Outputs) -> str:
+    """What of the plain cell the agent's cell lacks: outputs by their types, and lines of text."""
+    wanted = [kind for kind, _, _ in plainly if kind not in TEXTS]
+    there = [kind for kind, own, _ in by_agent if kind not in TEXTS and not own]
+    texts = _masked("\n".join(words for _, _, words in by_agent))
+    lines = [line.strip() for kind, _, words in plainly if kind in TEXTS[:3] for line in _masked(words).split("\n")]
+    missing = [line for line in lines if line and "%|" not in line and line not in texts]
+    kinds = [f"{wanted} plainly, {there} by the agent"] * (wanted != there)
+    return " and ".join([*kinds, *(f"no line {line!r}" for line in missing[:1])])
+
+
+def _masked(words: str) -> str:
+    """Without what differs from run to run."""
+    return re.sub(r"0x[0-9a-f]+|\d+(?:\.\d+)?", "#", words)
 
 
 def rows() -> Iterator[tuple[str, str, str]]:
     installed = [name for name, (library, _) in CELLS.items() if find_spec(library) is not None]
-    with tempfile.TemporaryDirectory() as folder:
-        for name, seen in compared(installed, Path(folder)).items():
-            kinds = ", ".join("+".join(kind.rpartition("/")[2] for kind in kinds) for kinds in seen.agent) or "text"
-            tokens = f"{len(seen.told) // 4} tokens" + (f", {seen.pictures} pictures" if seen.pictures else "")
-            same = "as plainly" if seen.plain == seen.agent else f"plainly {seen.plain}"
-            yield f"outputs: {name}", f"{kinds[:60]}; model {tokens}", same
+    with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory() as page:
+        seen, less = compared(installed, Path(folder)), on_page(installed, Path(page))
+    for name in installed:
+        kinds = ", ".join("+".join(kind.rpartition("/")[2] for kind in kinds) for kinds in seen[name].agent) or "text"
+        tokens = f"{len(seen[name].told) // 4} tokens" + (f", {n} pictures" if (n := seen[name].pictures) else "")
+        one = seen[name]
+        places = {"nbclient": "" if one.plain == one.agent else f"plainly {one.plain}", **less[name]}
+        missing = "; ".join(f"{place}: {what}" for place, what in places.items() if what)
+        yield f"outputs: {name}", f"{kinds[:60]}; model {tokens}", missing or f"as plainly: {', '.join(places)}"
+    libraries = {CELLS[name][0] for name in installed}
+    yield "outputs: libraries", f"{len(libraries)} libraries, {len(installed)} cells", "at least 35 libraries"
     for name in CELLS.keys() - set(installed):
         yield f"outputs: {name}", "not installed", ""

@@ -215,7 +215,6 @@ CELLS: dict[str, tuple[str, str]] = {
     "Markdown": ("IPython", f"{SHOW}Markdown('| a | b |\\n|---|---|\\n| 1 | 2 |')"),
     "Math": ("IPython", f"{SHOW}Math('a^2')"),
     "Image": ("PIL", f"{SHOW}import io\nfrom PIL import Image as Picture\nout = io.BytesIO(); Picture.new('RGB', (9, 9)).save(out, 'gif')\nImage(out.getvalue())"),  # noqa: E501 - code as it is typed
-    "several values": ("IPython", "from IPython.core.interactiveshell import InteractiveShell as S\nS.ast_node_interactivity = 'all'\n1 + 1\n'two'\nS.ast_node_interactivity = 'last_expr'"),  # noqa: E501 - code as it is typed
     "%prun": ("IPython", "%prun -l 1 sum(range(9))"),
     "%%html": ("IPython", "%%html\n<b>from a magic</b>"),
     "error": ("IPython", "print('before')\n1 / 0"),

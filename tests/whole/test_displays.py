@@ -26,6 +26,18 @@ def test_the_agents_cell_shows_what_a_plain_cell_shows_and_the_model_is_told(tmp
     assert seen["matplotlib svg"].pictures == 1
     assert told["tqdm.notebook"].startswith("100%")
     assert "60/60" in told["tqdm.notebook"]
+    bars = {
+        "tqdm, nested": ["outer: 100%"],
+        "tqdm.notebook, nested": ["outer: 100%", "inner: 100%", "inner: 100%", "[shown]"],
+        "backspaces": ["100%"],
+        "keras": ["5/5 [=====] - loss: 0.200"],
+        "rich progress": ["one ", "two ", "[shown]"],
+    }
+    for name, begins in bars.items():
+        lines = [line for line in told[name].split("\n") if not line.startswith(("[rebound", "[took"))]
+        assert [line[: len(begin)] for line, begin in zip(lines, begins, strict=True)] == begins, told[name]
+    assert seen["figure in an Output"].pictures == 1
+    assert "0.123456" in told["user's options"]
     assert told["Output"].startswith("inside")
     assert told["clear_output, text"].startswith("at 4")
     assert told["clear_output"].startswith("4")

@@ -229,7 +229,7 @@ class Displays:
         room = max(_LEAST, self._max_chars - sum(len(each.text or "") for each in self._kept))
         texts = {kind: part for kind, part in data.items() if not kind.startswith("image/") or "svg" in kind}
         seen = texts if picture is None else {**texts, picture.media_type: ""}
-        said = text_of(seen, room, value, shown=self._cell is not None)
+        said = text_of(seen, room, value, shown=self._cell is not None and not self._in_terminal)
         text = cap(clean(said), room) if said is not None else None
         if as_result:
             self.result = text

@@ -26,12 +26,17 @@ from typing import Any, TypeAlias
 from ipyagent.errors import AgentError
 from ipyagent.locks import Lock
 from ipyagent.nofollow import FOLDER, is_file, names, opened, private_folder, status, write_atomically
-from ipyagent.trust import carried, digest_of_mark, folders_down, mark_folder
+from ipyagent.trust import carried, digest_of_mark, folders_down, mark_folder, read_small
 
 TRUST = "trust.json"
 DREAM = "-dream"
 """Ends the id of a session in which memories were tidied: it is in no list, nothing is learned of it."""
 SHOWN_NAMES = 8
+NEW, CHANGED = "is new since you trusted this project", "has changed since this project last used it"
+MOST_NAMES = 40
+"""Names of files that one line tells."""
+MOST_BYTES = 2_000_000
+"""Bytes of a file that are compared with what they were; no more of any is loaded."""
 PROJECTS = "projects"
 """In the user's own folder: a folder for each project that could not be written."""
 GITIGNORE = "sessions/\ncache/\nworktrees/\nagent-memory-local/\n*.local.*\n.consolidate-lock\n"
@@ -361,25 +366,74 @@ class Project:
             entry = _read_object(self.user / TRUST).get(str(self.root))
         return entry if isinstance(entry, dict) else {}
 
-    def covered(self, paths: Iterable[Path], told: Collection[Path] = ()) -> set[Path]:
-        """Which of these instruction files the user's trust covers: those that were there when it was given (told by
-        the time at which a file came to its place, which no archive sets), and those that were covered before,
-        whatever became of them since. All, where no trust is recorded. Of `told` the user is told now: the next time
-        they are covered."""
+    def arrived(self, paths: Iterable[Path], held: Collection[Path] = ()) -> dict[Path, str]:
+        """Which of these files are new in the project since the user trusted it (NEW), or say something else (CHANGED),
+        each told once, but for new ones that are `held`, which stay new until the next trust. When a file came is told
+        by the time at which it came to its place, which no archive sets. None, where no trust is recorded."""
         entry = self._trust_entry
-        there = {path: self.relative(path) for path in paths if os.path.lexists(path)}
         if not entry:
-            return set(there)
-        known, at = set(map(str, entry.get("known") or ())), entry.get("at")
+            return {}
+        known, at, now = _known(entry), entry.get("at"), time.time()
         if not isinstance(at, int | float):  # of a version that did not note it: what is there now
-            at = time.time()
-        covered = {path: name for path, name in there.items() if name in known or _came(path) <= at}
-        known |= {name for path, name in there.items() if path in covered or path in told}
-        noted = {**entry, "known": sorted(known), "at": at}
-        if noted != entry:
-            with suppress(AgentError):  # then one that changes is asked for again
-                self._note_trust(noted)
-        return set(covered)
+            at = now
+        found: dict[Path, str] = {}
+        noted: dict[str, list[object]] = {}
+        names: dict[str, Path] = {}
+        for path in dict.fromkeys(paths):
+            if not os.path.lexists(path):
+                continue
+            came, name = _came(path), self.relative(path)
+            if name in names:  # a link to one of them
+                found |= {path: NEW} if found.get(names[name]) == NEW else {}
+                continue
+            names[name], was = path, known.get(name)
+            if was is not None and was[0] == came:
+                continue
+            digest = sha256(read_small(path.resolve(), MOST_BYTES) or b"").hexdigest()[:32]
+            if came > at and was is None:
+                found[path] = NEW
+                if path in held:
+                    continue
+            elif came > at and was is not None and was[1] not in ("", digest):
+                found[path] = CHANGED
+            noted[name] = [came if now - came > 1 else 0, digest]  # else it may change with the same time
+        if noted != {name: known.get(name) for name in noted} or at != entry.get("at"):
+            self._note_known(noted, at)
+        return found
+
+    def arrivals(self, paths: Iterable[Path]) -> list[str]:
+        """`arrived`, as lines for the user."""
+        lines: list[str] = []
+        found = self.arrived(paths)
+        for what, told in ((NEW, "new since you trusted this project, and used from now on"),
+                           (CHANGED, "changed since this project last used it, and used as it is now")):  # fmt: skip
+            names = [_printable(self.relative(path)) for path, how in found.items() if how == what]
+            more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
+            if names:
+                lines.append(f"{told}: {', '.join(names[:MOST_NAMES])}{more} (%agent trust --off uses none of it)")
+        return lines
+
+    def _note_known(self, noted: Mapping[str, list[object]], at: float) -> None:
+        """Note files that the user was told of, unless the trust was taken back or given anew meanwhile."""
+        mine = self._trust_entry
+
+        def merged(entry: object) -> dict[str, object] | None:
+            if not isinstance(entry, dict) or entry.get("mark") != mine.get("mark"):
+                return None
+            return {**entry, "known": {**_known(entry), **noted}, "at": entry.get("at", at)}
+
+        def changes(stands: Changes) -> Changes:
+            entry = merged(stands.get(str(self.root)))
+            return {} if entry is None else {str(self.root): entry}
+
+        try:
+            if "entry" not in self._unkept:
+                update_object(self.user / TRUST, changes)
+                return
+            why = self._unkept["why"]
+        except OSError as problem:
+            why = f"cannot be written: {problem.strerror or 'another process holds its lock'}"
+        self._unkept.update(entry=merged(mine) or {}, why=why)
 
     def distrust(self) -> None:
         """Forget that this user trusts the folder. Raises AgentError when that cannot be written."""
@@ -439,6 +493,21 @@ class Project:
             if form.is_relative_to(self.root):
                 return form.relative_to(self.root).as_posix()
         return str(path)
+
+
+def _known(entry: Mapping[str, Any]) -> dict[str, list[object]]:
+    """The files that a trust covers by name, each with the time at which it came and a digest of what it says."""
+    known = entry.get("known")
+    if isinstance(known, list):  # of a version that noted names alone
+        return {str(name): [0, ""] for name in known}
+    pairs = known.items() if isinstance(known, dict) else ()
+    return {name: pair for name, pair in pairs if isinstance(pair, list) and len(pair) == 2}
+
+
+def _printable(name: str) -> str:
+    """The name of a file on one line, without what nobody sees."""
+    shown = "".join(character if character.isprintable() else "?" for character in name)
+    return shown if len(shown) <= 120 else f"…{shown[-119:]}"
 
 
 def _came(path: Path) -> float:

@@ -25,6 +25,8 @@ from ipyagent.assembly.undoing import TurnUndone, undo_turn
 from ipyagent.assembly.wiring import endpoint_of, info_of, limit_of, model_of, state_of
 from ipyagent.assembly.workbench import Workbench
 from ipyagent.config import IPyAgent
+from ipyagent.context.notes import OWN as NOTES
+from ipyagent.context.notes import OWN_FILES as NOTES_FILES
 from ipyagent.context.reminders import standing
 from ipyagent.errors import AgentError, UsageError
 from ipyagent.journal.events import Event
@@ -82,7 +84,7 @@ class Agent:
         self.connections = Connections()
         self.sessions = Sessions(self.project, self.settings, namespace=self.shell.user_ns, notice=self.notices.append)
         self.sessions.notebook = notebook
-        self.skills = Skills(self.project, self.settings, self.folder)
+        self.skills = Skills(self.project, self.settings, self.folder, self.notices.append)
         self.toolbox = Toolbox(tools, self.shell, self.notices.append, self.skills)
         self.bench = Workbench(self.shell, self.settings, self.project, self.folder, self.toolbox)
         self._work = Work(self.bench, self.connections, self.notices.append)
@@ -158,7 +160,10 @@ class Agent:
             self.bench.head.renew(self.session, "the project is not trusted any more" if off else TRUSTED)
 
     def _tell_trust(self) -> None:
-        """Once: that nothing of the project was loaded, and what to do."""
+        """Once: that nothing of the project was loaded, and what to do; of a trusted one, which words for notes are
+        new."""
+        if self.project.trusted and not self.settings.trust_all:
+            self.notices += self.project.arrivals(self.project.folder / NOTES / name for name in NOTES_FILES)
         if not self.sessions.told_trust and not self.settings.trust_all:
             self.sessions.told_trust = True
             if line := self.project.untrusted_line():

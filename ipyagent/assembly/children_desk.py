@@ -7,6 +7,7 @@ import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 from threading import Lock
 from typing import Any
 from weakref import WeakSet
@@ -138,6 +139,9 @@ class ChildrenDesk:
         found = definitions.defined(folders, tuple(ours), project.root)
         for line in found.problems:
             self._tell(line)
+        theirs = [Path(kind.source) for kind in found.kinds.values() if not settings.trust_all]
+        for line in project.arrivals(file for file in theirs if file.is_relative_to(project.folder)):
+            self._notice(line)
         return {**ours, **found.kinds}
 
     def number(self, name: str) -> float:

@@ -97,6 +97,7 @@ class SettingsFiles:
         if not mine and path.is_symlink():
             return [f"{shown}: it {LINK}"]
         values, problem = read_settings(path)
+        lines = [] if mine or problem or self._settings.trust_all else self._project.arrivals([path])
         problems = [problem] if problem else []
         for name, value in values.items():
             why = _unknown(name) or ("" if mine else self._refused(name, value))
@@ -104,7 +105,7 @@ class SettingsFiles:
                 problems.append(why)
         if len(problems) > MOST_LINES:
             problems[MOST_LINES - 1 :] = [f"and {len(problems) - MOST_LINES + 1} more things like these"]
-        return [f"{shown}: {why}" for why in problems]
+        return [*lines, *(f"{shown}: {why}" for why in problems)]
 
     def _refused(self, name: str, value: Any) -> str:
         """Why a project may not say this; "" when it may."""

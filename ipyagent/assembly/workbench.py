@@ -65,7 +65,7 @@ class Workbench:
         self.folder = folder
         self.toolbox = toolbox
         self.memories = Memories(project, settings, folder)
-        self.skills = toolbox.skills or Skills(project, settings, folder)
+        self.skills = toolbox.skills or Skills(project, settings, folder, toolbox.notice)
         self.spending = Spending(project.spend, toolbox.notice)
         """What all sessions of this user cost today."""
         at_exit(self.spending, Spending.end)

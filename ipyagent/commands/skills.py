@@ -155,6 +155,7 @@ def _new(agent: Agent, rest: str) -> list[str]:
     place: Path = (agent.project.user if mine else agent.project.root) / "skills"
     before = agent.skills.look_anyway().skills.get(name)
     file = write_skill(place, name, description)
+    agent.project.arrived([file])  # the user knows of it
     lines = [f"wrote {file}", "change its description and its steps; the next request goes by what stands there then"]
     if name != typed:
         lines.insert(1, f"its name is {name}: lower-case letters, digits and single hyphens")

@@ -27,8 +27,8 @@ from ipyagent.journal.tokens import estimate_block, estimate_text
 from ipyagent.nofollow import reading, write_atomically
 from ipyagent.project import Project, user_folder
 
-OWN = "notes"
-"""Folder in `.ipyagent/` whose `template.md` and `prompt.md` take the place of ours."""
+OWN, OWN_FILES = "notes", ("template.md", "prompt.md")
+"""Folder in `.ipyagent/` whose files of these names take the place of ours."""
 MOST_OWN_BYTES = 64_000
 FORK_TURNS = 4
 FORK_TOKENS = 16_000
@@ -220,7 +220,7 @@ def _directive(now: Situation, desk: Desk, path: Path) -> str:
         "tokens": f"{total:,}",
         "long": long,
     }
-    prompt = _own_file(now, "prompt.md") or _ours("notes_prompt.md")
+    prompt = _own_file(now, OWN_FILES[1]) or _ours("notes_prompt.md")
     return f'<update-notes file="{values["path"]}">\n{substituted(prompt, values).strip()}\n</update-notes>'
 
 
@@ -262,7 +262,7 @@ def notes_beside(now: Situation, gone: Range, most: int) -> list[Block]:
 
 
 def _template(now: Situation) -> Notes:
-    return Notes.template(_own_file(now, "template.md") or _ours("notes_template.md"))
+    return Notes.template(_own_file(now, OWN_FILES[0]) or _ours("notes_template.md"))
 
 
 def _ours(name: str) -> str:

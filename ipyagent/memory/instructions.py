@@ -21,7 +21,7 @@ import msgspec
 from ipyagent.journal.tokens import estimate_text
 from ipyagent.memory.mentioned import find_file, looks_like_file, mentions
 from ipyagent.nofollow import FOLDER
-from ipyagent.project import Project
+from ipyagent.project import CHANGED, NEW, Project
 from ipyagent.trust import read_small
 
 MANAGED = Path("/etc/ipyagent/AGENT.md")
@@ -31,7 +31,7 @@ MOST_FILES = 100
 ODD_BYTES = 0.01
 """Share of characters that may be unreadable before a file counts as binary."""
 LOCAL = ("AGENT.local.md", f"{FOLDER}/AGENT.local.md")
-LOADED = "is new since you trusted this project, and is loaded from now on"
+LOADED = {NEW: f"{NEW}, and is loaded from now on", CHANGED: f"{CHANGED}, and is loaded as it is now"}
 LATE = "came after you trusted this project and is not loaded: look into it, then say %agent trust"
 Level = Literal["managed", "user", "project", "local"]
 _HIDDEN = re.compile(
@@ -62,8 +62,8 @@ def load_instructions(
     project: Project, *, trusted: bool, late: bool = False, managed: Path = MANAGED
 ) -> Instructions:
     """All instruction files for a notebook in `project.here`. `trusted`: those of the project too; what came after it
-    was trusted is named once, and left out where it came into a folder below (`late`: neither). Never raises for what
-    stands in a file."""
+    was trusted, or changed, is named once, and left out where it came into a folder below (`late`: neither). Never
+    raises for what stands in a file."""
     loading = _Loading(project)
     loading.take(managed, "managed")
     loading.take(project.user / "AGENT.md", "user")
@@ -72,12 +72,16 @@ def load_instructions(
         local = [folder / name for folder in project.folders for name in LOCAL]
         top = project.folders[0]
         above = [path for path in (*shared, *local) if path.is_relative_to(top / FOLDER) or path.parent == top]
-        covered = {*shared, *local} if late else project.covered([*shared, *local], told=above)
+        below = [path for path in (*shared, *local) if path not in above]
+        news = {} if late else project.arrived([*shared, *local], held=below)
         for path in (*shared, *local):
-            if path not in covered and path.is_file():
-                loading.say_late(path, LOADED if path in above else LATE)
-            if path in covered or path in above:
+            left = path in below and news.get(path) == NEW
+            if path in news and path.is_file():
+                loading.say(path, LATE if left else LOADED[news[path]])
+            if not left:
                 loading.take(path, "project" if path in shared else "local")
+        for path, how in ({} if late else project.arrived(loading.included)).items():
+            loading.say(path, LOADED[how])
     return Instructions(files=tuple(loading.files), problems=tuple(loading.problems))
 
 
@@ -101,9 +105,11 @@ class _Loading:
         self._top = project.folders[0]
         self._seen: set[Path] = set()
         self._full = False
+        self.included: list[Path] = []
+        """Files of the project that others of it name."""
 
-    def say_late(self, path: Path, what: str) -> None:
-        """Say of a file that came after the trust what becomes of it."""
+    def say(self, path: Path, what: str) -> None:
+        """Say of a file that came after the trust, or changed, what becomes of it."""
         self._say(f"{self._shown(path)} {what}")
 
     def take(self, path: Path, level: Level, by: str = "", depth: int = 0) -> None:
@@ -127,6 +133,8 @@ class _Loading:
             self._full = True
             return
         self._seen.add(real)
+        if by and level in ("project", "local"):
+            self.included.append(path)
         text, problem = read_text(real)
         if problem:
             self._say(f"{source}: {problem}")

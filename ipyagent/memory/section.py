@@ -96,6 +96,8 @@ def read_guidelines(setting: str, project: Project, *, trusted: bool) -> tuple[s
         if not path.resolve().is_relative_to(project.root.resolve()):
             return "", f"memory_guidelines: {text} leads out of the project and was not read"
     found, problem = read_text(path.resolve())
+    if trusted and path.resolve().is_relative_to(project.root.resolve()) and (news := project.arrived([path])):
+        problem = "; ".join(filter(None, (f"{news[path]}, and counts as it is now", problem)))
     return found, f"memory_guidelines: {text} {problem}" if problem else ""
 
 

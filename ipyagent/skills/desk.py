@@ -29,12 +29,19 @@ BY_USER = "Loaded by the user for the request that follows."
 
 class Skills:
     """`folder`: where the notebook is, which paths are told from. `asked` are the names of those that go with
-    the user's next request."""
+    the user's next request; `notice` takes a line for the user."""
 
-    def __init__(self, project: Project, settings: IPyAgent, folder: Path | None = None) -> None:
+    def __init__(
+        self,
+        project: Project,
+        settings: IPyAgent,
+        folder: Path | None = None,
+        notice: Callable[[str], object] = lambda line: None,
+    ) -> None:
         self._project = project
         self._settings = settings
         self._folder = folder
+        self._notice = notice
         self._shelf: Shelf | None = None
         self._latest = Found()
         self.asked: list[str] = []
@@ -58,8 +65,13 @@ class Skills:
         return tuple(places_of(self._project, trusted=self.trusted))
 
     def look(self) -> Found:
-        """What is there now; nothing when the setting is off."""
+        """What is there now; nothing when the setting is off. The user is told of a project's that are new or have
+        changed since the project was trusted."""
         self._latest = self.look_anyway() if self.on else Found()
+        if not self._settings.trust_all:
+            theirs = [skill.file for skill in self._latest.skills.values() if skill.source == "project"]
+            for line in self._project.arrivals(theirs) if theirs else ():
+                self._notice(line)
         return self._latest
 
     @property

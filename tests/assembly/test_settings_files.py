@@ -26,7 +26,10 @@ class Files:
         (self.project.user / "config.toml").write_bytes(text.encode() if isinstance(text, str) else text)
 
     def theirs(self, text: str | bytes) -> None:
-        (self.project.folder / "config.toml").write_bytes(text.encode() if isinstance(text, str) else text)
+        path = self.project.folder / "config.toml"
+        path.write_bytes(text.encode() if isinstance(text, str) else text)
+        if path.is_file():
+            self.project.arrived([path])  # the user was told of it
 
     def apply(self, **said: object) -> list[str]:
         environ = {name: str(said.pop(name)) for name in list(said) if name.startswith("IPYAGENT_")}

@@ -102,14 +102,17 @@ def test_a_file_that_comes_into_a_folder_after_the_trust_is_loaded_only_with_a_y
     assert loaded.problems[0] == "AGENTS.md is new since you trusted this project, and is loaded from now on"
     names = ("AGENTS.md", "CLAUDE.md", ".ipyagent/rules/x.md", "AGENT.local.md")
     late = [f"sub/deep/{name} {LATE}" for name in names]
-    assert list(loaded.problems[1:]) == late
+    edited = "sub/AGENTS.md has changed since this project last used it, and is loaded as it is now"
+    assert list(loaded.problems[1:]) == [edited, *late]
     assert list(place.load().problems) == late
     project.trust()
     assert place.load().problems == ()
     assert "sub/deep/AGENTS.md" in place.sources()
     time.sleep(0.02)
     place.write("sub/deep/AGENTS.md", "changed\n")
-    assert "changed" in [each.text for each in place.load().files]
+    loaded = place.load()
+    assert "changed" in [each.text for each in loaded.files]
+    assert [line.split(" since")[0] for line in loaded.problems] == ["sub/deep/AGENTS.md has changed"]
     place.write("sub/CLAUDE.md", "and another\n")
     assert [*place.load().problems] == [f"sub/CLAUDE.md {LATE}"]
     assert load_instructions(project, trusted=True, late=True, managed=place.managed).problems == ()

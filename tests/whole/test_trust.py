@@ -178,3 +178,42 @@ def test_what_the_user_makes_here_asks_nothing(tmp_path: Path) -> None:
         assert "trust" not in place.asks("hello").streams
         place.restart()
         assert "trust" not in place.ok("%load_ext ipyagent\n%agent resume").streams
+
+
+ARRIVED = {
+    "AGENTS.md": "Always say HERON. @docs/more.md",
+    "docs/more.md": "And EGRET.",
+    ".ipyagent/agents/checker.md": "---\nname: checker\ndescription: checks {n}\n---\nCheck {n}.\n",
+    ".ipyagent/config.toml": "clear_keep = {n}\n",
+    ".ipyagent/notes/prompt.md": "Note {n}.",
+    "guide.md": "Keep {n}.",
+    "skills/gulls/SKILL.md": "---\nname: gulls\ndescription: counts gulls\n---\nCount {n}.\n",
+}
+
+
+def pull(place: Room, number: int) -> None:
+    """What a `git pull` does to the project."""
+    for name, content in ARRIVED.items():
+        path = place.folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.with_name("pulled").write_text(content.replace("{n}", str(number)) + "\n" * number)
+        path.with_name("pulled").replace(path)
+
+
+def test_what_arrives_in_a_trusted_project_or_changes_there_is_named_once_before_it_counts(tmp_path: Path) -> None:
+    with PracticeServer() as server, room(tmp_path, server=server, IPYAGENT_MEMORY_GUIDELINES="./guide.md") as place:
+        place.ok("%load_ext ipyagent")
+        place.asks("hello")
+        for number, what in ((7, "new"), (8, "changed")):
+            pull(place, number)
+            said = place.asks("hello").streams + place.ok("%agent new").streams + place.asks("hello").streams
+            for name in ARRIVED:
+                told = [line for line in said.splitlines() if name in line]
+                assert len(told) == 1, (name, told)
+                assert f"{what} since" in told[0], told
+            assert f"Keep {number}." in as_json(place.sent()["system"])
+            assert "since" not in place.ok("%agent new").streams + place.asks("hello").streams
+        place.restart()
+        place.ok("%load_ext ipyagent\n%skills new terns counts terns")
+        assert "since" not in place.asks("hello").streams
+        assert server.refused == []

@@ -18,7 +18,7 @@ from ipyagent.journal.events import Event
 from ipyagent.journal.journal import TRANSCRIPT, read_events
 from ipyagent.memory.dream_lock import NAME
 from ipyagent.memory.files import Store
-from ipyagent.memory.provenance import RECORDED, Records
+from ipyagent.memory.texts import RECORDED, Records
 from ipyagent.practice.model.understanding import answer as practice
 from ipyagent.practice.replies import Fault, Reply, calls, text
 from ipyagent.practice.server import PracticeServer

@@ -12,8 +12,8 @@ from typing import Any
 from ipyagent.children.kinds import Kind
 from ipyagent.errors import AgentError, MemoryRefused
 from ipyagent.memory.files import Store
-from ipyagent.memory.provenance import Records
 from ipyagent.memory.section import memory_section
+from ipyagent.memory.texts import Records
 from ipyagent.project import Project
 
 SCOPE = "project"

@@ -23,25 +23,15 @@ from ipyagent.memory.concepts import bare, shared, weighty
 from ipyagent.memory.files import Store, Written, check_size
 from ipyagent.memory.guard import STOP, STOPPED
 from ipyagent.memory.memories import Memories as Memories
-from ipyagent.memory.names import INDEX, ROOT, SUFFIX, checked_name, loose_path, split_path
+from ipyagent.memory.names import INDEX, ROOT, SUFFIX, checked_name, loose_path
 from ipyagent.memory.names import SCOPES as SCOPES
-from ipyagent.memory.provenance import (
-    BETWEEN,
-    OLD_LABEL,
-    PERSONAL,
-    RECORDED,
-    Ground,
-    Origin,
-    Records,
-    added,
-    parts,
-    said_words,
-    worst,
-)
+from ipyagent.memory.names import Address as Address
+from ipyagent.memory.names import address as address
+from ipyagent.memory.provenance import OLD_LABEL, PERSONAL, Ground, Origin, added, parts, standing, worst
 from ipyagent.memory.quotation import MOST_KEPT, Evidence, Quote, Typed
 from ipyagent.memory.scan import CLAIMED, Memory
 from ipyagent.memory.staging import Merged
-from ipyagent.memory.texts import KEPT, described, word_of
+from ipyagent.memory.texts import BETWEEN, KEPT, Records, described, renamed_header, said_words, word_of
 from ipyagent.redaction import find_secrets, refusal
 
 KINDS = ("user", "feedback", "project", "reference")
@@ -55,28 +45,6 @@ _SETTLED: ContextVar[dict[Question, bool | None] | None] = ContextVar("ipyagent_
 """What is known already of what work beside the loop needs to have checked; None where nothing can be."""
 _LATER: ContextVar[list[Callable[[], object]] | None] = ContextVar("ipyagent_memory_later", default=None)
 """What work beside the loop leaves for the loop to do when it has ended."""
-
-
-class Address(NamedTuple):
-    """A place in the tree: `scope` "" for `/memories` itself, `name` "" for a scope's folder; the name of a folder
-    in it ends in "/"."""
-
-    scope: str
-    name: str
-
-    @property
-    def path(self) -> str:
-        return "/".join(part for part in (ROOT, self.scope, self.name.rstrip("/")) if part)
-
-    @property
-    def is_folder(self) -> bool:
-        return not self.name or self.name.endswith("/")
-
-
-def address(raw: str) -> Address:
-    """The place that a path names; what does not end in ".md" is a folder. Raises MemoryRefused for anything
-    that is not inside the tree, or would not be on another file system."""
-    return Address(*split_path(raw if raw.endswith((SUFFIX, "/")) else f"{raw}/"))
 
 
 class Saved(NamedTuple):
@@ -367,9 +335,9 @@ class MemoryAccess:
             raise MemoryRefused(told, reason="content")
         self._announce(to.scope)
         headed = read_headed(text.encode())
-        fields = headed.fields if source == CLAIMED else {**headed.fields, **_renaming(headed, place, to)}
+        fields = headed.fields if source == CLAIMED else {**headed.fields, **renamed_header(headed, place.name, to.name)}
         if source in ("said", CLAIMED):
-            text = self._sealed({**fields, "source": source}, headed.body)
+            text = Records(self.memories.project.user).sealed({**fields, "source": source}, headed.body)
         elif fields != headed.fields:
             text = write_headed(fields, headed.body)
         made = self.store(to.scope).write(new, text, expected=None, by=self.by)
@@ -385,10 +353,10 @@ class MemoryAccess:
 
         def named(text: str) -> str:
             headed = read_headed(text.encode("utf-8", "replace"))
-            name = _renaming(headed, place, to)
+            name = renamed_header(headed, place.name, to.name)
             if not name or self._source(to.scope, text) == CLAIMED:
                 return text
-            return self._sealed({**headed.fields, **name}, headed.body)
+            return Records(self.memories.project.user).sealed({**headed.fields, **name}, headed.body)
 
         with suppress(MemoryRefused):
             self.store(to.scope).change(to.name, named, by=self.by)
@@ -503,14 +471,14 @@ class MemoryAccess:
             if self._merged.raised(told, asides, found, self._weighed):
                 return Origin("said")
             return self._merged.origin(new, new_asides, [was] if there else (), quotes, self._weighed)
-        standing, quoted = self._standing()
+        known_own, quoted = standing([self.store(each) for each in SCOPES if self._usable(each)])
         if was == "said":
-            left = added((each for each in new if bare(each) not in standing), before)
+            left = added((each for each in new if bare(each) not in known_own), before)
             origin = self._weighed(left, quotes, new_asides, quoted)
             if more := [] if found else added(left, [*before, *(quote.words for quote in quotes)]):
                 origin = Origin(worst("inferred", origin.source), origin.sentence or more[0].strip())
         else:
-            left = [each for each in told if bare(each) not in standing]
+            left = [each for each in told if bare(each) not in known_own]
             origin = self._weighed(left, quotes, asides, quoted)
         weighed = quotes and (new_asides if was == "said" else asides)
         if not (left or origin.source == "quoted" or (weighed and origin.source != "said")) and (told or was == "said"):
@@ -573,25 +541,6 @@ class MemoryAccess:
         for event in self._events() if self._events is not None else ():
             self._ground.apply(event)
 
-    def _standing(self) -> tuple[set[str], list[str]]:
-        """The sentences of all memories that are the user's own word, bare, and those of all that are quoted, which no
-        later session makes the user's."""
-        own, quoted = set[str](), list[str]()
-        for scope in SCOPES:
-            try:
-                store = self.store(scope)
-                for each in store.list():
-                    if each.is_own_word or each.source == "quoted":
-                        body = read_headed(store.read(each.name).text.encode("utf-8", "replace")).body
-                        told, asides = parts(each.description, body)
-                        if each.is_own_word:
-                            own.update(map(bare, told))
-                        else:
-                            quoted += [*told, *asides]
-            except MemoryRefused:
-                continue  # not to be read now: then its sentences do not count as the user's
-        return own, quoted
-
     def _marked(
         self, place: Address, head: Headed, source: str, said: Sequence[str], at: tuple[Any, ...] | None = None
     ) -> str:
@@ -606,14 +555,7 @@ class MemoryAccess:
         body = head.body.replace(OLD_LABEL, "").rstrip() + "\n" if OLD_LABEL in head.body else head.body
         if source == "said":  # a name that %memory doctor would give it later is part of the record
             kept = {**kept, "name": described(place.name, kept, body)["name"]}
-        return self._sealed({**kept, **marks}, body)
-
-    def _sealed(self, fields: Mapping[str, Any], body: str) -> str:
-        """The text, with a record that it is the user's word if it is."""
-        kept = {key: value for key, value in fields.items() if key != RECORDED}
-        if kept.get("source") == "said":
-            kept[RECORDED] = Records(self.memories.project.user).made(kept, body)
-        return write_headed(kept, body)
+        return Records(self.memories.project.user).sealed({**kept, **marks}, body)
 
     def _journal(self, written: Written, *, old: str = "", remark: str = "") -> Saved:
         change = "changed" if written.change == "merged" else written.change
@@ -626,14 +568,6 @@ class MemoryAccess:
             return Saved(event, written.memory, remark)
         made = self._record(event)
         return Saved(made if isinstance(made, MemorySaved) else event, written.memory, remark)
-
-
-def _renaming(headed: Headed, place: Address, to: Address) -> dict[str, str]:
-    """The header's name after a rename, if it was that of the file."""
-    old, new = (each.name.rpartition("/")[2].removesuffix(SUFFIX) for each in (place, to))
-    names = {old: new, old.replace("_", " "): new.replace("_", " ")}
-    name = names.get(word_of(headed.fields.get("name")))
-    return {} if name is None else {"name": name}
 
 
 def _still(known: Sequence[str], head: Headed, old: Headed) -> list[str]:

@@ -68,7 +68,7 @@ class Store:
         vouch: Callable[[bytes], bool] | None = None,
     ) -> None:
         """`prepare` is called before the first write of a folder that is not there yet (`project.make`); `vouch` tells
-        whether a memory that claims to be the user's word was recorded as that (`provenance.Records.holds`; None: the
+        whether a memory that claims to be the user's word was recorded as that (`texts.Records.holds`; None: the
         folder is the user's own)."""
         self.folder = folder
         self.scope = scope

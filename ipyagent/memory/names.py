@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from typing import Literal, get_args
+from typing import Literal, NamedTuple, get_args
 
 from ipyagent.errors import MemoryRefused
 
@@ -93,6 +93,28 @@ def loose_path(raw: str) -> tuple[str, str]:
     if bare:  # the rules for names, whatever the ending
         checked_name(f"{bare}/x{SUFFIX}" if bare != name else bare if _ENDING.search(bare) else f"{bare}{SUFFIX}")
     return scope, unicodedata.normalize("NFC", f"{bare}/" if bare and bare != name else bare)
+
+
+class Address(NamedTuple):
+    """A place in the tree: `scope` "" for `/memories` itself, `name` "" for a scope's folder; the name of a folder
+    in it ends in "/"."""
+
+    scope: str
+    name: str
+
+    @property
+    def path(self) -> str:
+        return "/".join(part for part in (ROOT, self.scope, self.name.rstrip("/")) if part)
+
+    @property
+    def is_folder(self) -> bool:
+        return not self.name or self.name.endswith("/")
+
+
+def address(raw: str) -> Address:
+    """The place that a path names; what does not end in ".md" is a folder. Raises MemoryRefused for anything
+    that is not inside the tree, or would not be on another file system."""
+    return Address(*split_path(raw if raw.endswith((SUFFIX, "/")) else f"{raw}/"))
 
 
 def same_name(name: str) -> str:

@@ -14,7 +14,7 @@ from pathlib import Path
 from ipyagent.config import IPyAgent
 from ipyagent.errors import MemoryRefused
 from ipyagent.memory.files import Store
-from ipyagent.memory.provenance import Records
+from ipyagent.memory.texts import Records
 from ipyagent.nofollow import LINK, status
 from ipyagent.project import Project, is_shared
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 import re
 import sys
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from itertools import islice
-from pathlib import Path
 from threading import Lock
 from typing import Any, Literal, NamedTuple, TypeAlias
 
@@ -31,11 +31,9 @@ from ipyagent.journal.events import (
 )
 from ipyagent.journal.server_tools import texts_of
 from ipyagent.memory.concepts import Passages, bare, dates, is_idea, shared, weighty
+from ipyagent.memory.files import Store
 from ipyagent.memory.quotation import NEGATIONS, Evidence, Quote, Typed, Words, is_negated, tokens
-from ipyagent.memory.texts import described
 from ipyagent.memory.words import RUN, folded
-from ipyagent.project import home_variable
-from ipyagent.trust import is_signed, signature
 
 Source: TypeAlias = Literal["said", "claimed", "inferred", "quoted"]
 PERSONAL = ("user", "feedback")
@@ -109,51 +107,6 @@ _DIRECTS = re.compile(
 OLD_LABEL = "*Inferred by the agent, not said by the user; it seems to hold, check it before relying on it.*"
 """A sentence of ours that earlier versions wrote into bodies."""
 
-BETWEEN = " … "
-RECORDED = "recorded"
-"""The header's key for the record that a memory is the user's word."""
-
-
-class Records:
-    """What this user's own folder says of memories: which are the user's word. What a file in a project says of itself
-    is a claim; the record is a signature of what it says (type, name, description, the user's words, body), so that
-    a memory keeps it wherever the project is moved to, and loses it with any change from outside."""
-
-    def __init__(self, user: Path) -> None:
-        self._user = user
-
-    def __repr__(self) -> str:
-        return f"<Records in {self._user}>"
-
-    def made(self, fields: Mapping[str, Any], body: str) -> str:
-        """The record of a memory, for its header. Raises MemoryRefused ("disk") when there is no place for a key."""
-        try:
-            return signature(self._user, "memory", _signed(fields, body))
-        except OSError as problem:
-            told = (
-                f"that a memory is the user's word cannot be recorded in {self._user} ({problem.strerror or problem}; "
-                f"{home_variable()}): free some space there, or set IPYAGENT_HOME to a folder of yours"
-            )
-            raise MemoryRefused(told, reason="disk") from None
-
-    def holds(self, content: bytes) -> bool:
-        """Whether a memory, its whole content, was recorded as the user's word."""
-        headed = read_headed(content)
-        given = headed.fields.get(RECORDED)
-        return isinstance(given, str) and is_signed(self._user, "memory", _signed(headed.fields, headed.body), given)
-
-
-def _signed(fields: Mapping[str, Any], body: str) -> bytes:
-    whole = described("", fields, body)  # %memory doctor adds what is missing
-    told = [str(whole.get(key) or "") for key in ("type", "name", "description")]
-    return msgspec.json.encode([*told, said_words(fields), body.strip()])
-
-
-def said_words(fields: Mapping[str, Any]) -> list[str]:
-    """The user's words that a header keeps as evidence, in one line with an ellipsis between the pieces."""
-    given = fields.get("said")
-    pieces = given if isinstance(given, list) else str(given or "").split(BETWEEN)
-    return [str(each) for each in pieces if each]
 
 
 class Origin(msgspec.Struct, frozen=True):
@@ -510,6 +463,23 @@ def sentences(text: str) -> list[str]:
     """The sentences and lines of a text, without list marks and labels such as **Why:**."""
     lines = text.split("\n")  # one by one: a search holds up all threads of the process
     return [found for line in lines for found in _ENDS.split(_MARKS.sub("", line)) if found and found.strip()]
+
+
+def standing(stores: Iterable[Store]) -> tuple[set[str], list[str]]:
+    """The sentences of all memories that are the user's own word, bare, and those of all that are quoted, which no
+    later session makes the user's."""
+    own, quoted = set[str](), list[str]()
+    for store in stores:
+        with suppress(MemoryRefused):  # not to be read now: then its sentences do not count as the user's
+            for each in store.list():
+                if each.is_own_word or each.source == "quoted":
+                    body = read_headed(store.read(each.name).text.encode("utf-8", "replace")).body
+                    told, asides = parts(each.description, body)
+                    if each.is_own_word:
+                        own.update(map(bare, told))
+                    else:
+                        quoted += [*told, *asides]
+    return own, quoted
 
 
 def restates(sentence: str, other: str) -> bool:

@@ -5,13 +5,16 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from hashlib import sha256
+from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from ipyagent.errors import MemoryRefused
-from ipyagent.headers import decoded, read_headed, write_headed
+from ipyagent.headers import Headed, decoded, read_headed, write_headed
 from ipyagent.memory.names import SUFFIX
+from ipyagent.project import home_variable
+from ipyagent.trust import is_signed, signature
 
 
 class Text(msgspec.Struct, frozen=True):
@@ -90,3 +93,65 @@ def digest_of(content: bytes) -> str:
 def word_of(value: object) -> str:
     """A field of a header as text, "" for anything else."""
     return value.strip() if isinstance(value, str) else ""
+
+
+def renamed_header(headed: Headed, old: str, new: str) -> dict[str, str]:
+    """The header's name after a file got another one, if it was that of the file; else nothing."""
+    was, now = (each.rpartition("/")[2].removesuffix(SUFFIX) for each in (old, new))
+    names = {was: now, was.replace("_", " "): now.replace("_", " ")}
+    name = names.get(word_of(headed.fields.get("name")))
+    return {} if name is None else {"name": name}
+
+
+BETWEEN = " … "
+RECORDED = "recorded"
+"""The header's key for the record that a memory is the user's word."""
+
+
+class Records:
+    """What this user's own folder says of memories: which are the user's word. What a file in a project says of itself
+    is a claim; the record is a signature of what it says (type, name, description, the user's words, body), so that
+    a memory keeps it wherever the project is moved to, and loses it with any change from outside."""
+
+    def __init__(self, user: Path) -> None:
+        self._user = user
+
+    def __repr__(self) -> str:
+        return f"<Records in {self._user}>"
+
+    def made(self, fields: Mapping[str, Any], body: str) -> str:
+        """The record of a memory, for its header. Raises MemoryRefused ("disk") when there is no place for a key."""
+        try:
+            return signature(self._user, "memory", _signed(fields, body))
+        except OSError as problem:
+            told = (
+                f"that a memory is the user's word cannot be recorded in {self._user} ({problem.strerror or problem}; "
+                f"{home_variable()}): free some space there, or set IPYAGENT_HOME to a folder of yours"
+            )
+            raise MemoryRefused(told, reason="disk") from None
+
+    def sealed(self, fields: Mapping[str, Any], body: str) -> str:
+        """The text, with a record that it is the user's word if it is. Raises as `made`."""
+        kept = {key: value for key, value in fields.items() if key != RECORDED}
+        if kept.get("source") == "said":
+            kept[RECORDED] = self.made(kept, body)
+        return write_headed(kept, body)
+
+    def holds(self, content: bytes) -> bool:
+        """Whether a memory, its whole content, was recorded as the user's word."""
+        headed = read_headed(content)
+        given = headed.fields.get(RECORDED)
+        return isinstance(given, str) and is_signed(self._user, "memory", _signed(headed.fields, headed.body), given)
+
+
+def _signed(fields: Mapping[str, Any], body: str) -> bytes:
+    whole = described("", fields, body)  # %memory doctor adds what is missing
+    told = [str(whole.get(key) or "") for key in ("type", "name", "description")]
+    return msgspec.json.encode([*told, said_words(fields), body.strip()])
+
+
+def said_words(fields: Mapping[str, Any]) -> list[str]:
+    """The user's words that a header keeps as evidence, in one line with an ellipsis between the pieces."""
+    given = fields.get("said")
+    pieces = given if isinstance(given, list) else str(given or "").split(BETWEEN)
+    return [str(each) for each in pieces if each]

@@ -79,12 +79,13 @@ from zmq.utils.garbage import gc as _collector
 _collector.start()  # pyzmq's own thread, which begins with the first large message and stays
 """
 CLOSED = """
-_end = _time.monotonic() + 8
+_end = _time.monotonic() + 15  # the kernel lets go of the pipes of threads that ended every ten seconds
 while True:
     _gc.collect()
     _now = _there()
     _ours = [name for name in _now['threads'] if 'ipyagent' in name]
-    if (not _ours and not _now['processes'] and not _now['sessions']) or _time.monotonic() > _end:
+    _left = _ours or _now['processes'] or _now['sessions'] or len(_now['fds']) > len(_before['fds']) + 2
+    if not _left or _time.monotonic() > _end:
         break
     _time.sleep(0.1)
 _said(_now)
@@ -108,7 +109,7 @@ def test_after_everything_was_used_and_closed_nothing_of_ours_is_left(tmp_path: 
         entry = {"command": sys.executable, "args": ["-S", odd]}
         (place.home / "mcp.json").write_text(json.dumps({"mcpServers": {"odd": entry}}))
         place.ok(LEFT)
-        before = place.ok("_said(_there())").value
+        before = place.ok("_before = _there(); _said(_before)").value
         place.ok("%load_ext ipyagent")
         place.ok("%%agent\nuse all", timeout=60.0)
         during = place.ok("_said(_there())").value

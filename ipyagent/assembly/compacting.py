@@ -22,7 +22,7 @@ from ipyagent.assembly.wiring import endpoint_of, model_of
 from ipyagent.context.archive import left_ranges
 from ipyagent.context.policy import paid_back_words
 from ipyagent.context.ranges import Range, whole_turns
-from ipyagent.context.summarize import PURPOSE
+from ipyagent.context.summarize import PURPOSE, TOO_LITTLE
 from ipyagent.errors import CompactionFailed, UsageError
 from ipyagent.journal.admission import text_block
 from ipyagent.journal.events import (
@@ -143,7 +143,7 @@ class CompactCommand:
         if made is None:
             words = list(dict.fromkeys(seen.words()))
             said = [word for word in words if not any(word != other and other.startswith(word) for other in words)]
-            why = ("; ".join(said) or NO_LAYER) + paid_words(session)
+            why = ("; ".join(word.removeprefix(TOO_LITTLE) for word in said) or NO_LAYER) + paid_words(session)
             raise CompactionFailed(f"nothing was compacted: {why}; %context shows what fills the window")
         return _told(session, seen, made, _turns(wanted, len(session.history.turns)))
 

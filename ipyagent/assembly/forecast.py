@@ -13,6 +13,7 @@ from ipyagent.assembly.looking import look
 from ipyagent.context.clear_results import TTL
 from ipyagent.context.gaps import shortened
 from ipyagent.context.ranges import whole_turns
+from ipyagent.context.summarize import TOO_LITTLE
 from ipyagent.errors import AgentError, CompactionFailed
 from ipyagent.journal.events import Compacted, LayerDecided, Usage
 from ipyagent.journal.protocols import ForkOrder
@@ -43,7 +44,7 @@ async def foreseen(
         if made := next((event for event in found if isinstance(event, Compacted)), None):
             return made
         why += [event.words for event in found if isinstance(event, LayerDecided)]
-    said = "; ".join(dict.fromkeys(why)) or NO_LAYER
+    said = "; ".join(dict.fromkeys(each.removeprefix(TOO_LITTLE) for each in why)) or NO_LAYER
     raise CompactionFailed(f"nothing would be compacted: {said}; %context shows what fills the window")
 
 

@@ -75,6 +75,11 @@ class Sessions:
         """Folders of the project's sessions, newest first."""
         return list(self.project.session_folders())
 
+    @property
+    def fresh(self) -> bool:
+        """Whether the next request begins a new session, for certain."""
+        return self.current is None and self._looked
+
     def take_up(self, cell: str = "") -> Session | None:
         """The current session; else the notebook's last one, tried once; else None. `cell`, the id
         of the cell that asks, tells a renamed notebook."""

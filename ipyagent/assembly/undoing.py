@@ -13,6 +13,7 @@ from ipyagent.kernel.workspace import BACKUPS
 from ipyagent.loop.session import Session
 from ipyagent.tools.undo import Undone, restore
 
+NOT_OURS = "files that code or commands wrote by themselves (df.to_csv, open(…, 'w')) are in no undo"
 _REBOUND = re.compile(r"^\[rebound: (.+)\]$", re.MULTILINE)
 
 
@@ -37,14 +38,14 @@ class TurnUndone(NamedTuple):
             lines.append("nothing to put back")
         if self.rebound:
             lines.append(f"variables that it rebound stay as they are: {', '.join(self.rebound)}")
-        return lines
+        return [*lines, NOT_OURS]
 
 
 def undo_turn(session: Session | None, root: Path) -> TurnUndone:
     """Take the newest turn's file changes back. Raises UsageError when there is nothing to put back."""
     due = session.history.files.next if session is not None else None
     if session is None or due is None:
-        raise UsageError("no file change of this session is left to undo")
+        raise UsageError(f"no file change of this session is left to undo; {NOT_OURS}")
     undone = restore(due.changes, root, session.journal.folder / BACKUPS)
     if not due.turn and not undone.restored:
         left = "; left alone " + "; ".join(undone.conflicts) if undone.conflicts else ""

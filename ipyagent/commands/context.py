@@ -176,7 +176,8 @@ def summary(agent: Agent) -> str:
     session = agent.session
     if session is None:
         stored = len(agent.sessions.stored())
-        lines.append(f"no request yet in this kernel; {counted(stored, 'stored session')} in {agent.project.root}")
+        begins = "the next request begins a new session" if agent.sessions.fresh else "no request yet in this kernel"
+        lines.append(f"{begins}; {counted(stored, 'stored session')} in {agent.project.root}")
         return "\n".join(lines)
     turns = counted(len(session.history.turns), "turn")
     lines.append(f"session {session.journal.session}, {turns}, in {session.journal.folder.parent.parent}")
@@ -218,13 +219,16 @@ def session_lines(agent: Agent) -> list[str]:
 def tool_lines(agent: Agent) -> list[str]:
     """One line a tool: name, how it runs, what it does; and of those that the provider would run how they stand."""
     tools = agent.bench.switched(agent.tools_now(), agent.session)
+    server = standing(agent.settings.server_tools, agent.info, tools)
+    wide = max(len(one_line(name, 40)) for name in (*tools, *server))
     lines = [
-        f"{tool.name:<12} {'side by side' if tool.parallel else 'alone':<13} {one_line(tool.description, 90)}"
-        for tool in tools.values()
+        f"{one_line(name, 40):<{wide}} {'side by side' if tool.parallel else 'alone':<13} "
+        f"{one_line(tool.description, 90)}"
+        for name, tool in tools.items()
     ]
-    for name, why in standing(agent.settings.server_tools, agent.info, tools).items():
+    for name, why in server.items():
         how = {"": "on, within the model's reply", "off": "off; IPyAgent.server_tools turns it on"}.get(why, why)
-        lines.append(f"{name:<12} {'at provider':<13} {how}")
+        lines.append(f"{name:<{wide}} {'at provider':<13} {how}")
     return lines
 
 

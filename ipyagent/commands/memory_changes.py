@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -90,6 +91,11 @@ class Doing:
             if found:
                 raise UsageError(f"{text!r} may be {', '.join(found)}; name one of them")
         known = [memory.name for memory in every]
+        for scope in SCOPES:
+            with suppress(MemoryRefused):
+                inside = text.removesuffix(".md").removeprefix(f"{scope}/") + ".md"
+                if moved := self.access.missing(Address(scope, inside)):
+                    raise UsageError(moved)
         raise UsageError(f"no memory {text!r}{nearest(text, known, cutoff=0.4)}; %memory lists them")
 
     def once(self, text: str) -> Address:

@@ -33,16 +33,18 @@ SHOWN = 10
 def list_lines(memories: Memories, access: MemoryAccess) -> list[str]:
     """All memories by scope, newest first; why a scope cannot be looked at."""
     lines: list[str] = [] if memories.settings.memory else ["memory is off in this kernel; %memory on turns it on"]
+    every = memories.settings.memory
     for scope in SCOPES:
         try:
             listed = access.listed(scope)
         except AgentError as problem:
             lines.append(f"{scope}: {problem}")
+            every = False
             continue
         folder = access.store(scope).folder
         lines.append(f"{scope}, {_count(len(listed), 'memory', 'memories')} in {folder}")
         lines += [f"  {_row(memory)}" for memory in listed]
-    if not any(row.startswith("  ") for row in lines):
+    if every and not any(row.startswith("  ") for row in lines):
         lines.append("none yet: %memory add TEXT saves one, and the agent saves what is worth it automatically")
     return lines
 

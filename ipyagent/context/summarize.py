@@ -32,6 +32,7 @@ LOST = (
 NOTES = "Notes that were kept during the part that is left out:\n<notes>\n{notes}\n</notes>"
 NOTES_PART = 4
 """The notes that stand beside a summary may be this part of what goes, and half of what the summary wins."""
+TOO_LITTLE = "there is nothing to compact: "
 LITTLE = 400
 """Tokens of a range that no summary makes smaller."""
 PURPOSE = "compaction"
@@ -58,9 +59,10 @@ class SummarizeLayer:
             return (LayerDecided(layer=self.name, words=line),)
         gone = whole_turns(now.view, now.turn_starts, now.first, now.last)
         stays = said_before(gone.blocks) + notes_before(gone.blocks) if now.moment != "overflow" else 0
-        if gone.tokens - stays - (estimate_blocks(kept) if gone.tail else 0) < LITTLE:
-            words = f"there is nothing to compact: {gone.words}, about {gone.tokens:,} tokens"
-            return (LayerDecided(layer=self.name, words=words),)
+        may_go = max(0, gone.tokens - stays - (estimate_blocks(kept) if gone.tail else 0))
+        if may_go < LITTLE:
+            words = f"of {gone.words} about {may_go:,} tokens could go, and a summary pays from {LITTLE:,} on"
+            return (LayerDecided(layer=self.name, words=TOO_LITTLE + words),)
         hooked = await now.hook("pre_compact", {"trigger": now.trigger, "instructions": now.instructions})
         wishes = [text for text in (now.instructions, *hooked) if text.strip()]
         forked = await _ask(now, directive(now, gone, wishes))

@@ -35,6 +35,8 @@ from ipyagent.memory.texts import BETWEEN, KEPT, Records, described, renamed_hea
 from ipyagent.redaction import find_secrets, refusal
 
 KINDS = ("user", "feedback", "project", "reference")
+MOST_MOVES = 20
+"""Moves of one memory that are followed."""
 KEPT_QUOTES = 8
 """Quotations that a header keeps."""
 T = TypeVar("T")
@@ -286,13 +288,39 @@ class MemoryAccess:
 
     def create(self, place: Address, text: str, said: Sequence[str] = ()) -> Saved:
         """Save a new memory; `said` are words of the user that it carries out. Without them it is the project's.
-        Raises MemoryRefused ("exists", "name", "content", …)."""
+        Raises MemoryRefused ("exists", "known", "name", "content", …)."""
         self._writable(place)
         checked = self._checked(place, "", text, said)
         name = self._writable(checked.place)
+        if known := self._known(checked):
+            told = f"nothing was saved: {known} says the same already; change that one if something is to be added"
+            raise MemoryRefused(told, reason="known")
         self._announce(checked.place.scope)
         written = self.store(checked.place.scope).write(name, checked.text, expected=None, by=self.by)
         return self._journal(written, remark=checked.remark)
+
+    def _known(self, checked: Checked) -> str:
+        """The path of another memory of the same type and worth as much, in this scope or the user's, that says the
+        same word for word; "" for none. What is tidied may stand twice for a moment."""
+        head = read_headed(checked.text.encode("utf-8", "replace"))
+        if self._merged is not None or self.store(checked.place.scope).exists(checked.place.name):
+            return ""
+        kind, source = word_of(head.fields.get("type")), word_of(head.fields.get("source"))
+        scopes = [each for each in dict.fromkeys((checked.place.scope, "user")) if self._usable(each)]
+        same = (each for scope in scopes for each in self.store(scope).alike(checked.text))
+        return next((each.path for each in same if each.kind == kind and worst(each.source, source) == source), "")
+
+    def missing(self, place: Address) -> str:
+        """That a memory is there no longer, and where it was moved to; "" where nobody moved it."""
+        now = place
+        with suppress(MemoryRefused):
+            for _ in range(MOST_MOVES):
+                if not (goal := self.store(now.scope).moved(now.name)):
+                    break
+                now = address(goal)
+                if self.store(now.scope).exists(now.name):
+                    return f"{place.path} does not exist any more: it was moved to {now.path}"
+        return ""
 
     def change(self, place: Address, edit: Callable[[str], str], said: Sequence[str] = ()) -> Saved:
         """Change a memory; `edit` gets its text as it is by then, `said` are words of the user that the change
@@ -335,14 +363,15 @@ class MemoryAccess:
             raise MemoryRefused(told, reason="content")
         self._announce(to.scope)
         headed = read_headed(text.encode())
-        fields = headed.fields if source == CLAIMED else {**headed.fields, **renamed_header(headed, place.name, to.name)}
+        named = {} if source == CLAIMED else renamed_header(headed, place.name, to.name)
+        fields = {**headed.fields, **named}
         if source in ("said", CLAIMED):
             text = Records(self.memories.project.user).sealed({**fields, "source": source}, headed.body)
         elif fields != headed.fields:
             text = write_headed(fields, headed.body)
         made = self.store(to.scope).write(new, text, expected=None, by=self.by)
         try:
-            gone = store.delete(old, by=self.by, expected=digest)
+            gone = store.delete(old, by=self.by, expected=digest, moved_to=to.path)
         except MemoryRefused:  # it was changed meanwhile: it stays, and what was moved of it does not
             self.store(to.scope).delete(new, by=self.by, expected=made.digest)
             raise
@@ -439,18 +468,12 @@ class MemoryAccess:
         remark = f"Kept as {'type project, ' if personal else ''}source {source or 'not known'}. {told}"
         if place.scope == "user" and not tidied:
             try:
-                place = self._free(place._replace(scope="project"))
+                place = Address("project", self.store("project").free(place.name))
             except MemoryRefused as problem:
                 why = f"not saved: {ROOT}/user needs the user's words. {told} In {ROOT}/project: {problem}"
                 raise MemoryRefused(why, reason=problem.reason) from None
             remark = f"Kept as {place.path}: what lies in {ROOT}/user needs the user's words. {remark}"
         return Checked(place, self._marked(place, replace(head, fields=fields), source, ()), remark)
-
-    def _free(self, place: Address) -> Address:
-        """The place, or one beside it that is free. Raises MemoryRefused."""
-        store, stem = self.store(place.scope), place.name.removesuffix(SUFFIX)
-        names = (place.name, *(f"{stem}_{number}{SUFFIX}" for number in range(2, 100)))
-        return place._replace(name=next((name for name in names if not store.exists(name)), place.name))
 
     def _evidence(self, given: Sequence[str]) -> Evidence:
         """The user's words among what is given as such."""

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import builtins
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, suppress
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -23,9 +24,9 @@ from ipyagent.memory.entries import merged
 from ipyagent.memory.guard import ALL, SECONDS, Guard
 from ipyagent.memory.history import HISTORY, NEW, History, Version
 from ipyagent.memory.index import Finding
-from ipyagent.memory.names import INDEX, ROOT, checked_name, same_name
+from ipyagent.memory.names import INDEX, ROOT, SUFFIX, checked_name, same_name
 from ipyagent.memory.scan import CLAIMED, LARGE, Memory, Scan, is_conflicted, memory_of
-from ipyagent.memory.texts import Text, digest_of, encoded, readable, text_in
+from ipyagent.memory.texts import Text, digest_of, encoded, readable, said_below, text_in
 
 __all__ = ["Memory", "Store", "Text", "Version", "Written"]
 
@@ -34,6 +35,9 @@ MOST_BYTES = 1_000_000
 MOST_READ = 20_000_000
 _STAGING = f"{NEW}/file"
 _USES = f"{HISTORY}/uses.json"
+_MOVED = f"{HISTORY}/moved.json"
+MOST_MOVED = 500
+"""Memories of which it is kept where they went, the newest."""
 
 
 def check_size(path: str, text: str) -> None:
@@ -102,6 +106,20 @@ class Store:
         """Whether there is a file (or anything else) of this name."""
         return self._files.status(self._files.on_disk(checked_name(name))) is not None
 
+    def free(self, name: str) -> str:
+        """The name, or one beside it that nothing has. Raises MemoryRefused ("name")."""
+        stem = name.removesuffix(SUFFIX)
+        names = (name, *(f"{stem}_{number}{SUFFIX}" for number in range(2, 100)))
+        return next((each for each in names if not self.exists(each)), name)
+
+    def alike(self, text: str) -> Iterator[Memory]:
+        """The memories that say what a text says, to the letter but for spaces, whatever their headers keep."""
+        said = said_below(text)
+        for memory in self.list() if said else ():
+            with suppress(MemoryRefused):  # it went meanwhile, or nobody may read it
+                if said_below(self.read(memory.name).text) == said:
+                    yield memory
+
     def read(self, name: str) -> Text:
         """Raises MemoryRefused ("missing", "name", "link", "folder", "size"). "MEMORY.md" is the index."""
         name = checked_name(name)
@@ -131,12 +149,20 @@ class Store:
 
     def uses(self) -> dict[str, int]:
         """How often each memory was shown to a model, as far as it was counted."""
+        return {name: count for name, count in self._object(_USES).items() if isinstance(count, int)}
+
+    def moved(self, name: str) -> str:
+        """The path in the tree that a memory was given when it was moved; "" for one that was not. No name is checked
+        in what a file says."""
+        return str(self._object(_MOVED).get(name, ""))
+
+    def _object(self, file: str) -> dict[str, Any]:
+        """A file of the history that holds a JSON object; {} when it was lost, which costs nothing."""
         try:
-            found = json.loads(self._files.read(_USES, MOST_BYTES) or b"{}")
+            found = json.loads(self._files.read(file, MOST_BYTES) or b"{}")
         except (MemoryRefused, ValueError, RecursionError):
-            return {}  # a count that is lost costs nothing
-        counts = found if isinstance(found, dict) else {}
-        return {name: count for name, count in counts.items() if isinstance(count, int)}
+            return {}
+        return found if isinstance(found, dict) else {}
 
     # ---------------------------------------------------------------- writing
 
@@ -184,9 +210,9 @@ class Store:
         name = checked_name(name)
         return self._put(name, lambda now: (self._history.read(name, revision), "restored"), by=by)
 
-    def delete(self, name: str, *, by: str, expected: str | None = None) -> Written:
+    def delete(self, name: str, *, by: str, expected: str | None = None, moved_to: str = "") -> Written:
         """Delete a memory; its history stays. `expected`: only if the content still has this digest ("changed"
-        otherwise)."""
+        otherwise); `moved_to`: the path in the tree where it is now."""
         name = self._no_index(checked_name(name))
         with self.lock():
             content = self._content(name)
@@ -199,6 +225,8 @@ class Store:
             self._files.remove(self._files.on_disk(name))
             self._files.prune(name)
             self._end(text, lines.revised(text, {name: None}))
+            if moved_to:
+                self._note_move(name, moved_to)
         return Written(memory=memory, change="deleted", revision=revision)
 
     def rename(self, old: str, new: str, *, by: str) -> Written:
@@ -221,7 +249,14 @@ class Store:
             revision = self._history.add(new, content, by=by, change="renamed", copy=True)
             memory = self._memory(new, content)
             self._end(text, lines.moved(text, old, memory))
+            self._note_move(old, memory.path)
         return Written(memory=memory, change="renamed", digest=digest_of(content), revision=revision)
+
+    def _note_move(self, name: str, path: str) -> None:
+        with suppress(MemoryRefused):  # the move itself is made
+            kept = {each: goal for each, goal in self._object(_MOVED).items() if each != name}
+            newest = dict([*kept.items(), (name, path)][-MOST_MOVED:])
+            self._files.replace(_MOVED, json.dumps(newest).encode(), f"{NEW}/moved", durable=False)
 
     def mend(self, *, by: str) -> builtins.list[Finding]:
         """Make headers readable and the index true; returns what was found and put right."""

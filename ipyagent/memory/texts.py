@@ -46,6 +46,12 @@ KEPT = ("source", "said", "session", "turn", "recorded")
 _WHERE = re.compile(r"line \d+: ")
 
 
+def said_below(text: str) -> str:
+    """What a memory says below its header, or its description where nothing stands there; spaces do not count."""
+    headed = read_headed(encoded(text))
+    return " ".join((headed.body.strip() or word_of(headed.fields.get("description"))).split())
+
+
 def header_lines(text: str) -> int:
     """The number of lines that the header of a memory takes; 0 without one."""
     body = read_headed(text.encode("utf-8", "replace")).body

@@ -97,8 +97,8 @@ def _written(access: MemoryAccess, path: str) -> Address:
     return access.find(_given("path", path, WHERE), new=True)
 
 
-def _missing(place: Address) -> ToolFailure:
-    return ToolFailure(f"Error: {MISSING.format(path=place.path)}")
+def _missing(access: MemoryAccess, place: Address) -> ToolFailure:
+    return ToolFailure(f"Error: {access.missing(place) or MISSING.format(path=place.path)}")
 
 
 # ---------------------------------------------------------------------- write
@@ -253,7 +253,7 @@ def _changed(access: MemoryAccess, edits: list[_Edit]) -> list[ToolOutput]:
         saved = access.change(place, change, [piece for edit in edits for piece in edit.said])
     except MemoryRefused as problem:
         if problem.reason == "missing" or place.is_folder:
-            raise _missing(place) from None
+            raise _missing(access, place) from None
         raise
     if saved.event.change == "unchanged":
         told_too = f". {saved.remark}" if saved.remark else ""
@@ -298,11 +298,11 @@ def _delete(access: MemoryAccess, place: Address) -> ToolOutput:
             return _done(f"Successfully deleted {place.path}", access.delete(place))
         except MemoryRefused as problem:
             if problem.reason == "missing":
-                raise _missing(place) from None
+                raise _missing(access, place) from None
             raise
     inside = access.listed(place.scope, place.name)
     if not inside:
-        raise _missing(place)
+        raise _missing(access, place)
     for found in inside:
         access.delete(Address(place.scope, found.name))
     return text_output(f"Successfully deleted {place.path}", note=f"{len(inside)} deleted")
@@ -320,7 +320,7 @@ def _rename(access: MemoryAccess, place: Address, goal: str) -> ToolOutput:
         raise ToolFailure(f"Error: The destination {to.path} already exists")
     inside = access.listed(place.scope, place.name) if place.is_folder else []
     if place.is_folder and not inside:
-        raise _missing(place)
+        raise _missing(access, place)
     if place.is_folder and (not to.name or access.listed(to.scope, to.name)):
         raise ToolFailure(f"Error: The destination {to.path} already exists")
     try:
@@ -331,7 +331,7 @@ def _rename(access: MemoryAccess, place: Address, goal: str) -> ToolOutput:
             access.rename(Address(place.scope, found.name), moved)
     except MemoryRefused as problem:
         if problem.reason == "missing":
-            raise _missing(place) from None
+            raise _missing(access, place) from None
         if problem.reason == "exists":
             raise ToolFailure(f"Error: The destination {to.path} already exists") from None
         raise

@@ -21,7 +21,7 @@ def viewed(access: MemoryAccess, place: Address, lines: list[int] | None, most: 
         return text_output(capped(folder, most), note=f"{folder.count(chr(10))} entries")
     text = access.read(place)
     if text is None:
-        raise ToolFailure(MISSING.format(path=place.path))
+        raise ToolFailure(access.missing(place) or MISSING.format(path=place.path))
     content = lines_of(text)
     if len(content) > MOST_LINES:
         raise ToolFailure(f"File {place.path} exceeds maximum line limit of {MOST_LINES:,} lines.")

@@ -33,9 +33,10 @@ def list_lines(browsing: Browsing, most: int = TERMINAL_ROWS) -> list[str]:
     lines = [memory_line(memory, width) for memory in found[:most]]
     if len(found) > most:
         lines.append(f"… {len(found) - most:,} older ones (%memory search WORDS)")
-    if not found:
+    missing = [line(why, 300) for why in browsing.missing()]
+    if not found and not missing:
         lines.append("no memories yet: say “remember …” to the agent, or %memory add TEXT")
-    return [*lines, *(line(why, 300) for why in browsing.missing())]
+    return [*lines, *missing]
 
 
 def memory_line(memory: Memory, width: int) -> str:
@@ -67,7 +68,8 @@ def _markdown(found: list[Memory], missing: list[str]) -> str:
         about = line(memory.description, 160) + (f" (! {line(memory.problems[0], 120)})" if memory.problems else "")
         cells = (short_name(memory.path), memory.kind, memory.scope, ago(age(memory)), about)
         rows.append("| " + " | ".join(_words(cell) for cell in cells) + " |")
-    parts = [f"**{_heading(found)}**", "\n".join(rows)] if found else [f"**{_heading(found)}**"]
+    heading = [f"**{_heading(found)}**"] if found or not missing else []  # else nobody may look at them
+    parts = [*heading, "\n".join(rows)] if found else heading
     if len(found) > ROWS:
         parts.append(f"*{len(found) - ROWS:,} older ones are not listed*")
     return "\n\n".join([*parts, *(_words(why) for why in missing)]) + "\n"
@@ -80,9 +82,10 @@ def _html(browsing: Browsing, found: list[Memory], missing: list[str]) -> str:
     table = f'<table style="border-collapse:collapse;width:100%"><tr>{head}</tr>{rows}</table>' if found else ""
     more = f"<p><em>{len(found) - ROWS:,} older ones are not listed</em></p>" if len(found) > ROWS else ""
     why = "".join(f"<p><em>{escape(each)}</em></p>" for each in missing)
+    heading = f"<p><strong>{_heading(found)}</strong></p>" if found or not missing else ""
     return (
         '<div class="ipyagent ia-static tex2jax_ignore mathjax_ignore">'
-        f"<p><strong>{_heading(found)}</strong></p>{table}{more}{why}</div>"
+        f"{heading}{table}{more}{why}</div>"
     )
 
 

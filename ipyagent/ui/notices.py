@@ -82,7 +82,10 @@ def notice_of(event: Event) -> tuple[str, Level] | None:
         case LayerFailed():
             return (event.why, "warning")
         case CacheBroken():
-            return None if event.expected else (f"Prompt cache missed: {event.cause}", "warning")
+            if event.expected:
+                return None
+            told = f"About {event.missed:,} tokens at full price, as the cache did not have them: {event.cause}"
+            return (told, "info" if event.cause.startswith("idle for") else "warning")  # a pause has that price
         case NotesWritten():
             return ("Session notes brought up to date", "info")
         case ServerEdited():

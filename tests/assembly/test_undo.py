@@ -9,6 +9,7 @@ import pytest
 from compact_room import CompactRoom, compact_room
 
 from ipyagent import Agent
+from ipyagent.assembly.undoing import NOT_OURS
 from ipyagent.errors import UsageError
 from ipyagent.practice.replies import text, tool
 
@@ -40,9 +41,9 @@ def test_turns_are_taken_back_one_at_a_time_newest_first(room: CompactRoom) -> N
     write(room, agent, "three", a="3", c="3")
     write(room, agent, "four", a="4")
     assert content(room) == {"a": "4", "b": "1", "c": "3"}
-    assert agent.undo().lines() == ["turn 4 (four):", "put back a.txt"]
+    assert agent.undo().lines() == ["turn 4 (four):", "put back a.txt", NOT_OURS]
     assert content(room) == {"a": "3", "b": "1", "c": "3"}
-    assert agent.undo().lines() == ["turn 3 (three):", "put back a.txt", "removed c.txt"]
+    assert agent.undo().lines() == ["turn 3 (three):", "put back a.txt", "removed c.txt", NOT_OURS]
     assert content(room) == {"a": "1", "b": "1"}
     assert agent.undo().turn == 1
     assert content(room) == {}
@@ -66,8 +67,8 @@ def test_a_conflict_is_named_keeps_the_file_and_does_not_bar_the_way(room: Compa
     write(room, agent, "two", a="2")
     (room.folder / "a.txt").write_text("mine")
     why = "left alone a.txt: it was changed since"
-    assert agent.undo().lines() == ["turn 2 (two):", why]
-    assert agent.undo().lines() == ["turn 1 (one):", "removed b.txt", why]
+    assert agent.undo().lines() == ["turn 2 (two):", why, NOT_OURS]
+    assert agent.undo().lines() == ["turn 1 (one):", "removed b.txt", why, NOT_OURS]
     assert content(room) == {"a": "mine"}
     with pytest.raises(UsageError, match=r"left alone a\.txt"):
         agent.undo()
@@ -94,7 +95,7 @@ def test_what_was_left_is_put_back_once_the_conflict_is_gone(room: CompactRoom) 
     (room.folder / "a.txt").write_text("mine")
     assert agent.undo().restored == ("b.txt",)
     (room.folder / "a.txt").write_text("2")  # the user took their own change back
-    assert agent.undo().lines() == ["turn 1 (one):", "removed a.txt"]
+    assert agent.undo().lines() == ["turn 1 (one):", "removed a.txt", NOT_OURS]
     assert content(room) == {}
 
 
@@ -129,5 +130,5 @@ def test_variables_that_the_turn_rebound_are_listed(room: CompactRoom) -> None:
         agent, "fix the rate", tool("python", {"code": "rate = 2.5"}),
         tool("write_file", {"path": "rate.txt", "content": "2.5"}), text("done"),
     )  # fmt: skip
-    assert agent.undo().lines()[1:] == ["removed rate.txt", "variables that it rebound stay as they are: rate"]
+    assert agent.undo().lines()[1:-1] == ["removed rate.txt", "variables that it rebound stay as they are: rate"]
     assert agent.shell.user_ns["rate"] == 2.5

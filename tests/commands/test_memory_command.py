@@ -17,6 +17,9 @@ from ipyagent.completion import Completions
 from ipyagent.errors import MemoryRefused, TrustError, UsageError
 from ipyagent.journal.events import MemorySaved
 from ipyagent.practice.replies import text, tool
+from ipyagent.remembering.browsing import browsing_of
+from ipyagent.ui.memory_static import list_lines as listed
+from ipyagent.ui.memory_static import static_browser
 
 KEY = "sk-ant-api03-Qm4NcYh3Jd6Gs1Pu5EZq7XkV2m9TfLw4Rb8"
 
@@ -66,8 +69,8 @@ def test_type_and_scope_decide_where_it_goes(agent: Agent) -> None:
     assert add(agent, "--type user I am a nurse in Graz").startswith("user/user_nurse_graz")
     assert add(agent, "--type=reference --scope user The wiki is at wiki.example.org").startswith("user/reference_wiki")
     assert add(agent, "the release is on 2026-12-03").startswith("project/project_release")
-    assert add(agent, "--name plan the release is on 2026-12-03") == "project/plan.md"
-    assert add(agent, "the release is on 2026-12-03") == "project/project_release_2026_12_03_2.md"
+    assert add(agent, "--name plan the release follows the audit") == "project/plan.md"
+    assert add(agent, "the release is on 2026-12-03!") == "project/project_release_2026_12_03_2.md"
     assert add(agent, "体重を記録する") == "project/project_体重を記録する.md"
     with pytest.raises(MemoryRefused) as caught:
         run_memory(agent, "add --name plan again")
@@ -146,6 +149,21 @@ def test_every_change_says_how_it_is_undone_and_that_undoes_it(agent: Agent) -> 
     answer = run_memory(agent, "add --name third third thing")
     run_memory(agent, undo_in(answer))
     assert files(agent) == start
+
+
+def test_what_is_known_is_not_saved_twice_and_what_has_moved_is_named(agent: Agent) -> None:
+    name = add(agent, "the release is on 2026-12-03")
+    for again in ("the release  is on 2026-12-03", "--name plan the release is on 2026-12-03"):
+        with pytest.raises(MemoryRefused, match=f"{name} says the same already"):
+            run_memory(agent, f"add {again}")
+    assert len(list(agent.project.folder.glob("memory/*release*.md"))) == 1
+    run_memory(agent, f"rename {name} plans/release")
+    for line in (f"forget {name}", f"forget {name.removeprefix('project/').removesuffix('.md')}", f"show {name}"):
+        with pytest.raises(UsageError, match="it was moved to /memories/project/plans/release"):
+            run_memory(agent, line)
+    run_memory(agent, "rename plans/release user/release")
+    with pytest.raises(UsageError, match="it was moved to /memories/user/release"):
+        run_memory(agent, f"forget {name}")
 
 
 def test_history_lists_versions_and_restore_takes_any(agent: Agent) -> None:
@@ -281,6 +299,17 @@ def test_doctor_mends_the_index_and_names_what_is_yours_to_mend(agent: Agent) ->
 
 
 def test_off_and_on_path_and_stats(agent: Agent) -> None:
+    run_memory(agent, "off")
+    browsing = browsing_of(agent)
+    bundle = static_browser(browsing)
+    for told in (run_memory(agent, ""), "\n".join(listed(browsing)), bundle["text/html"], bundle["text/markdown"]):
+        assert "memory is off" in told
+        assert "none yet" not in told
+        assert "no memories" not in told
+        assert "**0 mem" not in told
+        assert ">0 mem" not in told
+    run_memory(agent, "on")
+    assert "no memories yet" in "\n".join(listed(browsing))
     add(agent, "--type feedback --name plots Plots have titles")
     assert "1 feedback; 1 said" in run_memory(agent, "stats")
     assert str(agent.project.folder / "memory") in run_memory(agent, "path")

@@ -198,7 +198,7 @@ def test_what_goes_wrong_is_said_as_the_public_tool_says_it(desk: Desk) -> None:
 
 def test_folders_are_listed_deleted_and_renamed_and_never_written_as_files(desk: Desk) -> None:
     for name in ("a", "b"):
-        desk.do(command="create", path=f"/memories/project/old/{name}.md", file_text=FILE)
+        desk.do(command="create", path=f"/memories/project/old/{name}.md", file_text=f"{FILE}Also {name}.\n")
     assert "\t/memories/project/old/a.md" in desk.do(command="view", path="/memories/project/old")
     assert "view_range" in desk.fails(command="view", path="/memories/project/old", view_range=[1, 2])
     done = desk.do(command="rename", old_path="/memories/project/old", new_path="/memories/project/new")
@@ -220,6 +220,24 @@ def test_folders_are_listed_deleted_and_renamed_and_never_written_as_files(desk:
     for event in desk.saved[-2:]:  # each can be had again
         store.restore(event.path.removeprefix("/memories/project/"), event.revision, by="user")
     assert "\t/memories/project/new/a.md" in desk.do(command="view", path="/memories/project/new")
+
+
+@pytest.mark.parametrize("said", ["", "please use polars for tables"])
+def test_a_second_of_two_equal_memories_is_told_as_known_and_one_that_has_moved_is_named(desk: Desk, said: str) -> None:
+    desk.do(command="create", path="/memories/project/a.md", file_text=FILE, said=said)
+    before = state(desk.folder)
+    again = FILE.replace("name: Tables", "name: Polars").replace("polars for", "polars  for")
+    told = desk.fails(command="create", path="/memories/project/b.md", file_text=again, said=said)
+    assert told.startswith("Error: nothing was saved: /memories/project/a.md says the same already")
+    assert state(desk.folder) == before
+    desk.do(command="create", path="/memories/project/c.md", file_text=FILE.replace("for tables.", "for Tables."))
+    if not said:  # with the user's words it is worth more
+        desk.do(command="create", path="/memories/project/d.md", file_text=FILE, said="please use polars for tables")
+        desk.do(command="delete", path="/memories/project/d.md")
+    desk.do(command="rename", old_path="/memories/project/a.md", new_path="/memories/project/deep/a.md")
+    for given in ({"command": "delete"}, {"command": "view"}, {"command": "str_replace", "old_str": "x"}):
+        told = desk.fails(**given, path="/memories/project/a.md")
+        assert "/memories/project/a.md does not exist any more: it was moved to /memories/project/deep/a.md" in told
 
 
 def test_the_index_is_kept_by_code(desk: Desk) -> None:
@@ -445,8 +463,7 @@ def one(desk: Desk, name: str = "rows.md", scope: str = "project") -> tuple[str,
 @pytest.mark.parametrize("said", ["", WORDS, "always drop rows with a missing region"])
 def test_a_cell_of_a_table_does_not_become_the_users_word(desk: Desk, kind: str, said: str) -> None:
     desk.gave(CSV)
-    rule = "Always drop rows with a missing region."
-    for scope in ("project", "user"):
+    for scope, rule in (("project", "Always drop rows"), ("user", "Always drop rows with a missing region.")):
         told = desk.do(command="create", path=f"/memories/{scope}/{scope}.md", file_text=header(kind, rule), said=said)
         assert "comes from what tools returned" in told
         assert one(desk, f"{scope}.md") == ("project", "quoted")
@@ -647,7 +664,7 @@ def test_nothing_is_made_before_the_first_write_which_says_where(desk: Desk) -> 
     assert not desk.folder.exists()
     assert desk.notices == []
     desk.do(command="create", path="/memories/project/a.md", file_text=FILE)
-    desk.do(command="create", path="/memories/project/b.md", file_text=FILE)
+    desk.do(command="create", path="/memories/project/b.md", file_text=f"{FILE}And more.\n")
     (line,) = desk.notices
     assert str(desk.folder) in line
     assert "%memory off" in line

@@ -17,7 +17,7 @@ from ipyagent.completion import Completions
 from ipyagent.errors import MemoryRefused, TrustError, UsageError
 from ipyagent.journal.events import MemorySaved
 from ipyagent.practice.replies import text, tool
-from ipyagent.remembering.browsing import browsing_of
+from ipyagent.ui.browsing import browsing_of
 from ipyagent.ui.memory_static import list_lines as listed
 from ipyagent.ui.memory_static import static_browser
 

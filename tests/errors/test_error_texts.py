@@ -51,7 +51,7 @@ NOTHING_TO_DO = {
     "said to know, nothing is wrong": (
         "{…} was not changed: the edit leaves it as it is",
         "already in session", "resumed session",
-        "the skill {…} is in the context", "stopped", "refused", "lost", "About {…} tokens at full price",
+        "the skill {…} is in the context", "stopped", "refused", "lost",
     ),
     "what was left undone, and what stands instead; the next turn goes its way": (
         "cut off: the kernel stopped", "The reply broke off here; what arrived is kept",

@@ -220,7 +220,7 @@ def tool_lines(agent: Agent) -> list[str]:
     """One line a tool: name, how it runs, what it does; and of those that the provider would run how they stand."""
     tools = agent.bench.switched(agent.tools_now(), agent.session)
     server = standing(agent.settings.server_tools, agent.info, tools)
-    wide = max(len(one_line(name, 40)) for name in (*tools, *server))
+    wide = max((len(one_line(name, 40)) for name in (*tools, *server)), default=0)
     lines = [
         f"{one_line(name, 40):<{wide}} {'side by side' if tool.parallel else 'alone':<13} "
         f"{one_line(tool.description, 90)}"

@@ -51,6 +51,15 @@ print(json.dumps(told))
 """
 
 
+def previewed(groups: list[tuple[str, list[str]]]) -> list[list[str]]:
+    """For groups of a setup and cells the preview of the value that each cell ends in; "" where it ends in none."""
+    ran = subprocess.run(
+        [sys.executable, "-c", PREVIEWS], input=json.dumps(groups), capture_output=True, text=True, timeout=3_000, check=True
+    )
+    made: list[list[str]] = json.loads(ran.stdout.splitlines()[-1])
+    return made
+
+
 def told(names: list[str], folder: Path) -> dict[str, list[dict[str, Any]]]:
     """What reaches the model of each cell of these libraries, in one kernel: `text`, `pictures` (in base64), and the
     `preview` of the value that the cell ends in."""
@@ -91,11 +100,7 @@ def told(names: list[str], folder: Path) -> dict[str, list[dict[str, Any]]]:
         file = folder / f"cells-{uuid.uuid4().hex}.ipynb"
         nbformat.write(notebook, file)
         subprocess.run([sys.executable, "-c", EXECUTE, file], check=True, timeout=3_000, env=environment)
-    given = json.dumps([[LIBRARIES[name].setup, LIBRARIES[name].cells] for name in names])
-    ran = subprocess.run(
-        [sys.executable, "-c", PREVIEWS], input=given, capture_output=True, text=True, timeout=3_000, check=True
-    )
-    previews = json.loads(ran.stdout.splitlines()[-1])
+    previews = previewed([(LIBRARIES[name].setup, list(LIBRARIES[name].cells)) for name in names])
     return {
         name: [
             {"code": code, "preview": previews[number][at], **got.get(f"{name}/{at}", {"text": "", "pictures": []})}

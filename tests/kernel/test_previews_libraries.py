@@ -34,7 +34,7 @@ SETUPS = {
     "ax[0].plot([1, 2], label='one'); ax[0].set(title='Growth', xlabel='day'); f.suptitle('All')",
     "PIL": "from PIL import Image",
     "ipywidgets": "import ipywidgets as w",
-    "dask": "import dask, dask.array as da",
+    "dask": "import dask, dask.array as da, dask.dataframe as dd, pandas as pd",
     "pydantic": "import pydantic\nclass User(pydantic.BaseModel):\n    name: str\n    age: int = 3",
     "IPython": "from IPython.display import *",
     "attrs": "import attrs\n@attrs.define\nclass Pair:\n    left: int\n    right: int",
@@ -107,6 +107,7 @@ ROWS: list[tuple[str, str, list[str]]] = [
     ("dask", "da.ones((100, 10), chunks=(50, 10))", ["not computed, f64 100x10 in 2x1 chunks of 50x10"]),
     ("dask", "da.ones(10, chunks=5).sum()", ["f64 scalar"]),
     ("dask", "dask.delayed(sum)([1, 2])", ["Delayed", "'sum-"]),
+    ("dask", "dd.from_pandas(pd.DataFrame({'a': [1, 2], 'b': ['x', 'y']}), npartitions=2)", ["2 columns: a i64, b str"]),
     ("IPython", "Markdown('# Result')", ["IPython Markdown, 8 characters: '# Result'"]),
     ("pydantic", "User(name='Ann')", ["User object", "name='Ann', age=3"]),
     ("attrs", "Pair(1, 2)", ["left=1, right=2"]),
@@ -286,6 +287,17 @@ def test_the_columns_of_a_lazy_frame_are_not_waited_for_and_its_functions_do_not
         assert "columns not read" in summarize({"value": lazily})
     assert "columns not read" in summarize({"value": pl.scan_parquet("/nowhere/at-all.parquet")})
     assert ran == []
+
+
+def test_dates_in_tables_are_read_as_dates() -> None:
+    import datetime
+
+    import polars as pl
+
+    days = [datetime.datetime(2024, 1, 2), datetime.datetime(2024, 1, 3, 4, 5)]
+    told = describe("frame", pl.DataFrame({"day": days, "date": [day.date() for day in days]}))
+    assert "day: dt[us], e.g. 2024-01-02 00:00:00, 2024-01-03 04:05:00" in told
+    assert "date: Date, e.g. 2024-01-02, 2024-01-03" in told
 
 
 def test_what_was_read_late_is_not_called_a_change(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -147,9 +147,9 @@ def _index_words(index: Any, look: Look) -> str:
     return f" indexed by{name} {dtype_word(index.dtype)}"
 
 
-def _reference(table: Any) -> str:
+def _reference(table: Any, kind: Kind) -> str:
     """The coordinate system of a geopandas table or column."""
-    if "geopandas" not in sys.modules:
+    if not kind.is_library("geopandas", "GeoDataFrame", "GeoSeries"):
         return ""
     columns = [table] if not hasattr(table, "columns") else [_column(table, at) for at in range(len(table.columns))]
     for column in columns[:200]:
@@ -175,7 +175,7 @@ def frame_line(value: Any, look: Look, width: int) -> str:
     head += _index_words(frame.index, look)
     sampled: list[bool] = []
     columns = look.items(_columns(frame, look, sampled), width - len(head.encode()) - 22, len(frame.columns))
-    return f"{head}{' (missing sampled)' if sampled else ''}: {columns}{_reference(frame)}"
+    return f"{head}{' (missing sampled)' if sampled else ''}: {columns}{_reference(frame, kind)}"
 
 
 def frame_block(value: Any, look: Look, width: int) -> Iterator[str]:
@@ -186,7 +186,7 @@ def frame_block(value: Any, look: Look, width: int) -> Iterator[str]:
         return
     rows, columns = frame.shape
     own = "" if kind.module.startswith("pandas") else f" ({kind.module}, a pandas DataFrame)"
-    yield f"{_head(frame, kind)}{own}{_index_words(frame.index, look)}{_reference(frame)}"
+    yield f"{_head(frame, kind)}{own}{_index_words(frame.index, look)}{_reference(frame, kind)}"
     shown = min(columns, max(8, width // 110))
     exact_cells = EXACT_CELLS // max(1, shown)
     for at in range(shown):
@@ -265,7 +265,7 @@ def series_line(value: Any, look: Look, width: int) -> str:
     head = series_short(value, look.kind(value)) + (f" {name}" if name else "") + _index_words(series.index, look)
     told = numbers_of(series, look, SAMPLE)
     words = "; ".join(filter(None, (words, told)))
-    head += (f" ({words})" if words else "" if exact else " (missing sampled)") + _reference(series)
+    head += (f" ({words})" if words else "" if exact else " (missing sampled)") + _reference(series, look.kind(value))
     width = min(width, 240)
     categories = series.dtype.categories if Kind(type(series.dtype)).name == "CategoricalDtype" else None
     if categories is not None and is_readable(series):

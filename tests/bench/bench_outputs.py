@@ -21,8 +21,10 @@ import nbformat
 
 from ipyagent.journal.events import ToolReturned
 from ipyagent.journal.journal import TRANSCRIPT, read_events
+from ipyagent.journal.tokens import estimate_text
 from ipyagent.practice.replies import Reply, text, tool
 from ipyagent.practice.server import PracticeServer
+from tests.bench.bench_told import previewed
 
 SHOW = "from IPython.display import *\n"
 PLOT = "import matplotlib.pyplot as plt\n"
@@ -398,13 +400,17 @@ def rows() -> Iterator[tuple[str, str, str]]:
     installed = [name for name, (library, _) in CELLS.items() if find_spec(library) is not None]
     with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory() as page:
         seen, less = compared(installed, Path(folder)), on_page(installed, Path(page))
+    previews = dict(zip(installed, previewed([("", [CELLS[name][1] for name in installed])])[0], strict=True))
     for name in installed:
         kinds = ", ".join("+".join(kind.rpartition("/")[2] for kind in kinds) for kinds in seen[name].agent) or "text"
-        tokens = f"{len(seen[name].told) // 4} tokens" + (f", {n} pictures" if (n := seen[name].pictures) else "")
+        tokens = f"{estimate_text(seen[name].told)} tokens" + (f", {n} pictures" if (n := seen[name].pictures) else "")
         one = seen[name]
         places = {"nbclient": "" if one.plain == one.agent else f"plainly {one.plain}", **less[name]}
         missing = "; ".join(f"{place}: {what}" for place, what in places.items() if what)
-        yield f"outputs: {name}", f"{kinds[:60]}; model {tokens}", missing or f"as plainly: {', '.join(places)}"
+        one_line = previews[name]
+        shown = f"preview {estimate_text(one_line)} tokens: {one_line[:90]}" if one_line else "no value"
+        found = missing or f"as plainly: {', '.join(places)}"
+        yield f"outputs: {name}", f"{kinds[:60]}; model {tokens}; {shown}", found
     libraries = {CELLS[name][0] for name in installed}
     yield "outputs: libraries", f"{len(libraries)} libraries, {len(installed)} cells", "at least 35 libraries"
     for name in CELLS.keys() - set(installed):

@@ -11,9 +11,11 @@ import re
 import secrets
 import time
 import traceback
+from collections.abc import Awaitable
 from contextlib import suppress
 from difflib import get_close_matches
-from typing import Any
+from pathlib import Path
+from typing import Any, Protocol
 
 from ipyagent.children.answers import (
     asking_words,
@@ -26,14 +28,13 @@ from ipyagent.children.answers import (
 )
 from ipyagent.children.child import SHUT_DOWN, Child
 from ipyagent.children.forking import Points, directive, folder_of, forked, is_fork, refuse_forks
-from ipyagent.children.lost import close_lost
+from ipyagent.children.kinds import Kind
 from ipyagent.children.mailbox import Letter, post
-from ipyagent.children.nursery import Nursery
-from ipyagent.children.progress import progress_line
-from ipyagent.children.surface import ChildSurface
+from ipyagent.children.surface import ChildSurface, progress_line
 from ipyagent.errors import AgentError, JournalError, ToolFailure
 from ipyagent.journal.admission import text_block
 from ipyagent.journal.events import (
+    AssistantSaid,
     Block,
     ChildEnded,
     ChildProgress,
@@ -44,9 +45,10 @@ from ipyagent.journal.events import (
     SessionStarted,
     UserSaid,
 )
-from ipyagent.journal.journal import CHILDREN, clean
-from ipyagent.journal.protocols import ChildOrder, ToolOutput, Workspace
+from ipyagent.journal.journal import CHILDREN, TRANSCRIPT, clean, read_events
+from ipyagent.journal.protocols import ChildOrder, Model, ToolOutput, Workspace
 from ipyagent.journal.tokens import estimate_blocks, estimate_text
+from ipyagent.kernel.scope import Scope
 from ipyagent.loop.bug_report import write_report
 from ipyagent.loop.session import Session
 from ipyagent.loop.turn import run_turn
@@ -334,3 +336,86 @@ def _farewell(child: Child, parent: Session) -> None:
             at=time.time(),
         )
         post(journal.folder, letter)
+
+
+# ------------------------------------------------------------------ nursery
+# What sub-agents need of the place where they live: models, tools, rights, namespaces, money.
+
+
+class Nursery(Protocol):
+    """What sub-agents are given; the kernel's (`ipyagent.assembly.children_desk`)."""
+
+    def kinds(self) -> dict[str, Kind]:
+        """The types there are now, the usual one first."""
+
+    def number(self, name: str) -> float:
+        """A setting by its name."""
+
+    def connect(self, child: Child, session: Session, parent: Session, *, fresh: bool) -> Awaitable[None]:
+        """Give a child's session its model, tools, rights and (when `fresh`) its head. Raises AgentError."""
+
+    def scope(self, child: Child) -> Awaitable[tuple[Scope | None, str]]:
+        """A namespace for its code, and what stands in it, in words."""
+
+    def workspace(self, child: Child, session: Session, parent: Session, workspace: Workspace, call: str) -> Workspace:
+        """What its tools may touch."""
+
+    def give(self, child: Child) -> Awaitable[tuple[dict[str, str], str]]:
+        """Put what it hands back into the user's namespace: the names, and those with their types in words."""
+
+    def small(self, parent: Session) -> Awaitable[tuple[Model | None, str]]:
+        """The model for progress lines and its name; None: there is none."""
+
+    def no_small(self, name: str) -> bool:
+        """The server does not have the small model `name`; whether another stands in for it from now on."""
+
+    def paid(self, parent: Session, cost: float | None, most: float) -> None:
+        """Count dollars (None: no price known; `most` for limits) into the parent's turn, or the day."""
+
+
+# ------------------------------------------------------------------ lost
+# Sub-agents that a killed kernel left without an end: they get one, from what stands in their transcripts.
+
+
+WHY = "cut off: the kernel stopped"
+
+
+def close_lost(session: Session, running: set[str]) -> None:
+    """Journal the end of each sub-agent of this session that has none and does not run. A session that was copied
+    from another has none of that one's. Raises JournalError."""
+    for started in tuple(session.history.at_work.values()):
+        folder = folder_of(session) / started.child
+        if started.child not in running and folder.is_dir():
+            session.record(_end(started, folder))
+
+
+def _end(started: ChildStarted, folder: Path) -> ChildEnded:
+    kind = Kind(name=started.kind, about="")
+    child = Child(started.child, started.name, kind, started.task, background=started.background)
+    own = _own_events(folder, since=started.at)
+    for event in own:
+        child.saw(event)
+        if isinstance(event, AssistantSaid):
+            child.answer = " ".join(str(block["text"]) for block in event.blocks if block["type"] == "text")
+    child.status, child.message = "stopped", WHY
+    seconds = round(max(0.0, own[-1].at - started.at), 3) if own else 0.0
+    child.began = time.monotonic() - seconds
+    return ChildEnded(
+        child=child.id,
+        status="stopped",
+        message=WHY,
+        usage=child.usage,
+        cost=child.cost,
+        requests=child.requests,
+        seconds=seconds,
+        text=background_words(child) if started.background else "",
+    )
+
+
+def _own_events(folder: Path, since: float) -> list[Event]:
+    """What it did in this run; a fork's transcript begins with its parent's, a resumed one's with earlier runs."""
+    try:
+        events = list(read_events(folder / TRANSCRIPT))
+    except (OSError, JournalError):
+        return []
+    return [event for event in events if event.at >= since and not isinstance(event, SessionStarted)]

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ipyagent.errors import UsageError
+from ipyagent.errors import AgentError, UsageError
 from ipyagent.kernel.cell_marks import HIDE, PIN
+from ipyagent.kernel.failures import cells_of, render_failure
+from ipyagent.kernel.frontend import describe_frontend
 from ipyagent.options import MODES, USAGE, nearest
+from ipyagent.redaction import mask
 from ipyagent.tools.signature import doc_of
+from ipyagent.ui.escape import line as one_line
 
 if TYPE_CHECKING:
+    from ipyagent.agent import Agent
     from ipyagent.extension import Extension
 
 
@@ -102,21 +108,18 @@ def _rollback(extension: Extension, rest: str) -> str:
 
 def _pin(extension: Extension, rest: str) -> str:
     """The cells that always stand before the agent, and how to pin one."""
-    from ipyagent.commands.marks import marked_lines
 
     return marked_lines(extension.agent_now, PIN)
 
 
 def _hide(extension: Extension, rest: str) -> str:
     """The cells that the agent may not see, and how to hide one."""
-    from ipyagent.commands.marks import marked_lines
 
     return marked_lines(extension.agent_now, HIDE)
 
 
 def _fix(extension: Extension, rest: str) -> str:
     """Ask for the newest error to be fixed; words after it are added to the request."""
-    from ipyagent.commands.fix import fix_request
 
     return fix_request(extension, rest)
 
@@ -210,7 +213,6 @@ def _timeline(extension: Extension) -> str:
 
 def _compact(extension: Extension, rest: str) -> str:
     """Make room in the context (the same as %compact)."""
-    from ipyagent.commands.steps import run_steps
 
     answer = run_steps(extension, rest)
     return extension.agent_now.compact(rest) if answer is None else answer
@@ -344,3 +346,69 @@ WHILE_BUSY = (
 and `skills` look after that themselves)."""
 BARE = ("status", "new", "sessions", "stop", "undo", "pin", "hide", "tools", "doctor", "help")
 """Commands that take no argument: words after one are a request that went astray."""
+
+
+# ------------------------------------------------------------------ marks
+# `%agent pin` and `%agent hide`: which cells are marked, and how one is.
+
+
+def marked_lines(agent: Agent, mark: str) -> str:
+    """The cells with a mark, a line each, and how to mark one."""
+    agent.marks.notebook = agent.sessions.notebook
+    cells = agent.marks.marked(mark)
+    what = "hidden from the agent" if mark == HIDE else "pinned: the agent always has it before it"
+    lines = [f"{one_line(cell.ident or '(no id)')}  {one_line(_first_line(cell.source))[:80]}" for cell in cells]
+    lines.insert(0, f"{len(cells)} cell{'' if len(cells) == 1 else 's'} {what}")
+    lines.append(
+        f"to mark a cell: the tag {mark} (JupyterLab: property inspector, Cell Tags; counts once the notebook is "
+        f"saved), or the comment # {mark} in its first line (counts when it runs)"
+    )
+    return "\n".join(lines)
+
+
+def _first_line(source: str) -> str:
+    return next((row.strip() for row in source.splitlines() if row.strip() and not row.strip().startswith("#")), "")
+
+
+# ------------------------------------------------------------------ fix
+# `%agent fix`: the newest error of the user's own code becomes a request.
+
+
+def fix_request(extension: Extension, rest: str) -> str:
+    """Ask for the newest error to be mended; words after it are added."""
+    # What IPython and Python keep of the newest error that was shown; our own say what to do themselves.
+    error = getattr(sys, "last_value", None)
+    if not isinstance(error, BaseException) or isinstance(error, AgentError | KeyboardInterrupt | SystemExit):
+        raise UsageError("%agent fix takes the newest error of a cell, and there is none here")
+    marks = extension.agent_now.marks
+    if any(marks.hides(source) for source in cells_of(error)):
+        raise UsageError(
+            f"the newest error is in a cell that is hidden from the agent: take {HIDE} out of it to have it fixed"
+        )
+    told = mask(render_failure(error)).replace("```", "'''")
+    wish = f"\n{rest}" if rest else ""
+    return f"Find out why this failed and fix it.{wish}\n\n```\n{told}\n```"
+
+
+# ------------------------------------------------------------------ steps
+# `%compact --step` in a live notebook: the step with buttons for the next one and back.
+
+
+def run_steps(extension: Extension, line: str) -> str | None:
+    """Show the step with its buttons; "" then. None when the line asks for something else, or nobody could press
+    them. Raises as `Agent.compact`."""
+    from ipyagent.assembly.compact_line import parse_compact
+    from ipyagent.commands.cells import door_of
+    from ipyagent.ui.steps import StepPanel
+
+    wanted, shell = parse_compact(line), extension.shell
+    captured = type(shell.display_pub).__name__ == "CapturingDisplayPublisher"  # %%capture
+    loop = getattr(getattr(shell, "kernel", None), "io_loop", None)
+    if not wanted.step or captured or loop is None or not describe_frontend(shell).live_widgets:
+        return None
+    agent = extension.agent_now
+    panel = StepPanel(
+        agent.compaction.step, lambda: agent.compact("--undo"), door_of(extension), loop.add_callback
+    )
+    panel.open(agent.compaction.step(dry=wanted.dry_run))
+    return ""

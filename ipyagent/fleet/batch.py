@@ -6,10 +6,13 @@ The main thread waits and shows; all else happens on a loop of its own. Outcomes
 from __future__ import annotations
 
 import asyncio
+import functools
 import queue
 import time
+import uuid
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -19,21 +22,33 @@ from ipyagent.assembly.requests import Options
 from ipyagent.assembly.wiring import endpoint_of, limits_of, model_of
 from ipyagent.config import IPyAgent
 from ipyagent.errors import AgentError, Busy, ModelError, Unreachable
-from ipyagent.fleet.answers import EMPTY, outcome_of, system
-from ipyagent.fleet.handed_in import HandedIn, Shelf, candidates, new
 from ipyagent.fleet.outcomes import Outcome, keep, kept, most_of, sealing
-from ipyagent.journal.events import Usage
-from ipyagent.journal.protocols import ModelInfo, Request
+from ipyagent.journal.events import (
+    Ending,
+    ModelChosen,
+    PromptRendered,
+    SessionStarted,
+    TurnEnded,
+    Usage,
+    UsageReported,
+    UserSaid,
+)
+from ipyagent.journal.journal import Journal, new_session_id
+from ipyagent.journal.protocols import ModelInfo, Reply, Request
 from ipyagent.journal.tokens import estimate_text
 from ipyagent.kernel.thread import AgentThread
 from ipyagent.locks import Held, Lock
 from ipyagent.loop.budget import add_spent, spent_today
-from ipyagent.model.batches import HALF, KEPT, MOST_BYTES, MOST_REQUESTS, Answer, Batches, size_of
+from ipyagent.loop.redacting import entering
+from ipyagent.model.batches import HALF, KEPT, MOST_BYTES, MOST_REQUESTS, Answer, Batches, Status, cost, size_of
 from ipyagent.model.connect import Connections
 from ipyagent.model.prices import at_most, cost_of
-from ipyagent.nofollow import checked
+from ipyagent.model.reading import CUTTING
+from ipyagent.nofollow import checked, names, reading, remove, write_atomically
 from ipyagent.project import Project
 from ipyagent.redaction import Redactor
+from ipyagent.trust import is_signed, signature
+from ipyagent.version import __version__
 
 LOOK = 0.1
 """Seconds that one wait of the main thread takes at most: Ctrl-C is seen in between."""
@@ -351,3 +366,154 @@ class Clerk:
         if outcome.key in self._wanted:
             self._wanted.discard(outcome.key)
             self._ended.put(outcome)
+
+
+# ------------------------------------------------------------------ answers
+# What a batch gave back for one question: its outcome, and a transcript like that of any other session.
+
+
+EMPTY = "the answer was empty: say in the prompt what an answer looks like"
+
+
+@functools.cache
+def system() -> str:
+    """What stands before every question of a batch."""
+    return (files("ipyagent.fleet") / "batch.md").read_text("utf-8")
+
+
+def outcome_of(
+    answer: Answer, prompt: str, model: ModelInfo, project: Project, into: Path, redact: Redactor
+) -> Outcome:
+    """The outcome, with a transcript in `into` where the model has replied; `tries` and `seconds` are for the caller
+    to say. Raises JournalError where nothing can be written."""
+    reply = answer.reply
+    if reply is None:
+        return Outcome(answer.key, "stopped" if answer.outcome == "canceled" else "failed", error=answer.problem)
+    said = entering(reply.said, redact)
+    text = "\n".join(block["text"] for block in said.blocks if block["type"] == "text")
+    status, error = _ending(reply, text)
+    dollars = cost(model, reply)
+    # many are written in one second: the key tells them apart
+    started = SessionStarted(session=f"{new_session_id()}-{answer.key}", version=__version__)
+    journal = Journal.create(into, started)
+    try:
+        journal.append(ModelChosen(model=model.model))
+        journal.append(PromptRendered(system=({"type": "text", "text": system()},), tools=()))
+        journal.append(UserSaid(text=prompt, blocks=({"type": "text", "text": prompt},)))
+        journal.append(said)
+        if reply.usage is not None:
+            journal.append(UsageReported(usage=reply.usage, cost=dollars))
+        journal.append(TurnEnded(status=status, message=error))
+    finally:
+        journal.close()
+    return Outcome(
+        answer.key,
+        status,
+        text=text,
+        cost=dollars,
+        tokens=reply.usage.total if reply.usage is not None else 0,
+        session=project.relative(journal.folder),
+        error=error,
+    )
+
+
+def _ending(reply: Reply, text: str) -> tuple[Ending, str]:
+    """How a reply ended as an outcome, and why where it is not finished."""
+    stop = reply.said.stop_reason
+    if stop == "refusal":
+        return "refused", reply.details or "the model refused: change the prompt, or choose another model"
+    if stop in CUTTING:
+        return "limit", "the answer was cut off at its largest length: raise IPyAgent.max_output"
+    if not text.strip():
+        return "failed", EMPTY
+    return "finished", ""
+
+
+# ------------------------------------------------------------------ handed in
+# Batches on their way, each in a file: written before it is sent and taken away once its answers are on disk.
+# Whatever ends this kernel in between, the next call finds the batch again and pays for nothing twice.
+
+
+FOLDER = "batches"
+SKEW = 120.0
+"""Seconds by which the server's clock may be off."""
+
+
+class HandedIn(msgspec.Struct, frozen=True):
+    """`server` is its address without secrets; `prompts` by key; `at`: seconds since 1970 when it was sent; `id` of the
+    server, "" until it has answered; `tries`: how often each of these has been sent, this time included."""
+
+    name: str
+    server: str
+    model: str
+    prompts: dict[str, str]
+    tries: int
+    at: float
+    id: str = ""
+
+
+class _Signed(msgspec.Struct, frozen=True):
+    signature: str
+    batch: msgspec.Raw
+
+
+class Shelf:
+    """The files of one folder."""
+
+    def __init__(self, into: Path, user: Path) -> None:
+        """`user`: the user's own folder, which knows what this user has handed in."""
+        self._into, self._user = into, user
+        self._folder = into / FOLDER
+
+    def __repr__(self) -> str:
+        return f"<Shelf {len(self.all())} batches on their way>"
+
+    def all(self) -> list[HandedIn]:
+        """Those whose answers were not fetched yet, oldest first; what cannot be read, or was
+        not written by this user, is left where it is."""
+        found = []
+        for name in names(self._folder, base=self._into):
+            if not name.endswith(".json"):
+                continue
+            try:
+                with reading(self._folder / name, base=self._into) as file:
+                    signed = msgspec.json.decode(file.read(), type=_Signed)
+                if is_signed(self._user, FOLDER, bytes(signed.batch), signed.signature):
+                    found.append(msgspec.json.decode(signed.batch, type=HandedIn))
+            except (OSError, msgspec.DecodeError):
+                continue
+        return sorted(found, key=lambda one: one.at)
+
+    def put(self, batch: HandedIn) -> HandedIn:
+        """Write it down, also in place of what was known before. Raises AgentError."""
+        raw = msgspec.json.encode(batch)
+        try:
+            signed = _Signed(signature(self._user, FOLDER, raw), msgspec.Raw(raw))
+            write_atomically(self._folder / f"{batch.name}.json", msgspec.json.encode(signed), base=self._into)
+        except OSError as problem:
+            told = (
+                f"cannot note a batch that is handed in ({problem.strerror or problem}), so none is: make "
+                f"{self._folder} writable"
+            )
+            raise AgentError(told) from None
+        return batch
+
+    def take_away(self, batch: HandedIn) -> None:
+        """Its answers are on disk."""
+        remove(self._folder / f"{batch.name}.json", base=self._into)
+
+
+def new(server: str, model: str, prompts: dict[str, str], tries: int) -> HandedIn:
+    """A batch that is about to be sent."""
+    return HandedIn(uuid.uuid4().hex[:12], server, model, prompts, tries, time.time())
+
+
+def candidates(batch: HandedIn, listed: Iterable[Status], known: Collection[str]) -> list[Status]:
+    """The server's batches that this one may have become when nobody saw the answer, oldest first: of its size, made no
+    earlier, not `known` as another one. Only the keys in a batch's results tell whose it is."""
+    fits = [
+        one
+        for one in listed
+        if one.id not in known and one.size == len(batch.prompts) and one.created >= batch.at - SKEW
+    ]
+    return sorted(fits, key=lambda one: one.created)

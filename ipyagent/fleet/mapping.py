@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
+import html
+import json
 import os
+import re
 import sys
 import time
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
 from ipyagent.config import IPyAgent
 from ipyagent.errors import AgentError, UsageError
-from ipyagent.fleet.asking import Prompt, Question, questions
 from ipyagent.fleet.crew import Crew
 from ipyagent.fleet.outcomes import Outcome, kept, most_of, sealing
 from ipyagent.fleet.place import here
-from ipyagent.fleet.progress import Progress, progress_for
 from ipyagent.fleet.task import Task
 from ipyagent.journal.events import Mode
 from ipyagent.kernel.dispatcher import interruption
@@ -337,3 +340,183 @@ def _take_away_old(place: Path, user: Path) -> None:
             old = time.time() - os.fstat(file.fileno()).st_mtime > OLD
             if old and is_signed(user, STOP, name.encode(), file.read(200).decode("ascii", "replace")):
                 remove(place / name, base=place)
+
+
+# ------------------------------------------------------------------ progress
+# How far it is: a bar in a notebook that somebody watches, a line in a terminal, nothing without a person.
+
+
+STEP = 0.2
+"""Seconds between two pictures."""
+
+
+class Progress(Protocol):
+    """What `agent_map` tells while it works."""
+
+    def show(self, line: str, share: float, *, final: bool = False) -> None:
+        """So far: a line, and the share that has ended (0 to 1)."""
+
+    def say(self, line: str) -> None:
+        """Something that a person should read."""
+
+
+class Quiet:
+    """Nobody watches: the rows say all."""
+
+    def show(self, line: str, share: float, *, final: bool = False) -> None:
+        """Nothing."""
+
+    def say(self, line: str) -> None:
+        """Nothing."""
+
+
+class TerminalLine:
+    """One line of stderr, written anew."""
+
+    def __init__(self) -> None:
+        self._shown = 0.0
+        self._width = 0
+
+    def show(self, line: str, share: float, *, final: bool = False) -> None:
+        """See `Progress.show`."""
+        now = time.monotonic()
+        if now - self._shown < STEP and not final:
+            return
+        self._shown = now
+        sys.stderr.write("\r" + line.ljust(self._width) + ("\n" if final else ""))
+        sys.stderr.flush()
+        self._width = len(line)
+
+    def say(self, line: str) -> None:
+        """See `Progress.say`."""
+        sys.stderr.write("\r" + line.ljust(self._width) + "\n")
+
+
+class NotebookBar:
+    """One display of the cell, updated; what it says last stays in the saved notebook."""
+
+    def __init__(self) -> None:
+        self._handle: Any = None
+        self._shown = 0.0
+        self._said: list[str] = []
+
+    def show(self, line: str, share: float, *, final: bool = False) -> None:
+        """See `Progress.show`."""
+        from IPython.display import display
+
+        now = time.monotonic()
+        if self._handle is not None and now - self._shown < STEP and not final:
+            return
+        self._shown = now
+        lines = [line, *self._said]
+        bar = f'<progress value="{share:.4f}" max="1" style="width: 16em; vertical-align: middle"></progress> '
+        shown = ("" if final else bar) + "<br>".join(map(html.escape, lines))
+        bundle = {"text/plain": "\n".join(lines), "text/html": f'<div role="status">{shown}</div>'}
+        if self._handle is None:
+            self._handle = display(bundle, raw=True, display_id=True)  # type: ignore[no-untyped-call]
+        else:
+            self._handle.update(bundle, raw=True)
+
+    def say(self, line: str) -> None:
+        """See `Progress.say`."""
+        self._said.append(line)
+
+
+def progress_for(shell: Any, wanted: bool | None) -> Progress:
+    """What fits where this runs; `wanted` False: nothing, True: at least a line."""
+    if wanted is False:
+        return Quiet()
+    if getattr(shell, "kernel", None) is not None:
+        from ipyagent.kernel.frontend import describe_frontend
+
+        return NotebookBar() if wanted or describe_frontend(shell).person else Quiet()
+    return TerminalLine() if wanted or sys.stderr.isatty() else Quiet()
+
+
+# ------------------------------------------------------------------ asking
+# From items to prompts and keys: the same question about the same thing has the same key, in any run.
+
+
+FORMAT = 1
+"""Goes up when the same key would no longer mean the same."""
+
+_OBJECT = re.compile(r"^<.* at 0x[0-9a-fA-F]+>$|^<_io\.")
+"""What Python calls an object that has no words of its own; its address is another one in the next run."""
+
+Prompt = str | Callable[[Any], str]
+
+
+class Question(msgspec.Struct, frozen=True):
+    """`input` is what the row shows: the item where it is plain, else its text."""
+
+    input: Any
+    prompt: str
+    key: str
+
+
+def questions(items: Iterable[Any], prompt: Prompt | None, folder: Path, about: Mapping[str, Any]) -> list[Question]:
+    """One for each item, in order. `about` is what else the answer depends on. A file that has changed (size
+    or time) is another question, and so is the same one asked twice. Raises UsageError."""
+    if isinstance(items, str | bytes | Path):
+        raise UsageError("agent_map takes a list: of prompts, or of items with prompt='… {item} …'")
+    seen: Counter[str] = Counter()
+    found: list[Question] = []
+    for item in items:
+        text = _prompt(item, prompt, folder)
+        facts = [FORMAT, text, _plain(item), _stamp(item, folder), dict(about)]
+        once = hashlib.sha256(json.dumps(facts, sort_keys=True, default=str).encode()).hexdigest()[:24]
+        seen[once] += 1
+        found.append(Question(_plain(item), text, once if seen[once] == 1 else f"{once}-{seen[once]}"))
+    return found
+
+
+def _prompt(item: Any, prompt: Prompt | None, folder: Path) -> str:
+    if callable(prompt):
+        made = prompt(item)
+        if not isinstance(made, str):
+            raise UsageError(f"the prompt function gave {type(made).__name__} for {item!r}: let it return text")
+        return made
+    if prompt is None:
+        if not isinstance(item, str):
+            raise UsageError(f"{item!r} is no prompt; say what to do with it: prompt='Profile {{item}}'")
+        return item
+    fields = {str(name): value for name, value in item.items()} if isinstance(item, Mapping) else {}
+    filled = {"item": item, **fields}
+    if not any("{" + name + "}" in prompt for name in filled):
+        raise UsageError(
+            f"the prompt must name one of {', '.join('{' + name + '}' for name in filled)}: {prompt[:80]!r}"
+        )
+    # not str.format: other braces in a prompt are text, and so are those in a value
+    names = re.compile("|".join(re.escape("{" + name + "}") for name in filled))
+    return names.sub(lambda found: _named(filled[found[0][1:-1]], folder), prompt)
+
+
+def _named(value: Any, folder: Path) -> str:
+    if isinstance(value, Path):
+        path = folder / value
+        at_home = folder == Path.cwd() and path.is_relative_to(folder)  # else only the whole path leads there
+        return path.relative_to(folder).as_posix() if at_home else path.as_posix()
+    text = str(value)
+    if _OBJECT.search(text):
+        raise UsageError(f"{text[:80]} says nothing to a model: give a text, a number, a path, or a dict of them")
+    return text
+
+
+def _plain(item: Any) -> Any:
+    if isinstance(item, Mapping):
+        return {str(name): _plain(value) for name, value in item.items()}
+    if isinstance(item, Sequence) and not isinstance(item, str | bytes):
+        return [_plain(value) for value in item]
+    if item is None or isinstance(item, str | bool | int | float):
+        return item
+    return item.as_posix() if isinstance(item, Path) else str(item)
+
+
+def _stamp(item: Any, folder: Path) -> Any:
+    if not isinstance(item, Path):
+        return None
+    try:
+        stat = (folder / item).stat()
+    except OSError:
+        return None
+    return [stat.st_size, stat.st_mtime_ns]

@@ -10,23 +10,27 @@
 from __future__ import annotations
 
 import asyncio
+import builtins
 import concurrent.futures
 import contextlib
+import os
+import sys
 import threading
 import time
 from collections.abc import Callable, Coroutine
 from contextlib import AbstractContextManager
+from types import BuiltinFunctionType
 from typing import Any, Literal, TypeVar
 
 from ipyagent.errors import AgentError
 from ipyagent.journal.protocols import CellOutput, Execution
 from ipyagent.kernel import execute
-from ipyagent.kernel.asking import read_line
 from ipyagent.kernel.inbox import BlockingInbox, CallJob, CodeJob, Job, LoopInbox
 from ipyagent.kernel.interrupts import Interrupts, JobGuard
 from ipyagent.kernel.logs import keep_logs_apart
 from ipyagent.kernel.one_run import ONE_RUN
 from ipyagent.kernel.output import OutputLog
+from ipyagent.kernel.output_streams import readable
 from ipyagent.kernel.processes import Brood
 from ipyagent.kernel.thread import AgentThread
 
@@ -356,3 +360,36 @@ def interruption(words: str = "the agent was interrupted") -> KeyboardInterrupt:
     interruption = KeyboardInterrupt(words)
     interruption._render_traceback_ = lambda: [f"KeyboardInterrupt: {words}"]  # type: ignore[attr-defined] # IPython's
     return interruption
+
+
+# ------------------------------------------------------------------ asking
+# One line from the person, on the main thread, that an interrupt ends whenever it comes.
+
+
+TICK = 0.05
+"""Seconds that one wait for the terminal takes at most."""
+
+
+def read_line(prompt: str) -> str:
+    """What was typed, as `input(prompt)` gives it. Raises EOFError and whatever the front-end's input raises.
+
+    Python's own `input` waits within one system call: a Ctrl-C that arrives just before it is only seen after the
+    next line. Here Python runs in between, and with it the handler of the signal.
+    """
+    if os.name == "nt" or not isinstance(builtins.input, BuiltinFunctionType) or not _is_terminal():
+        return str(builtins.input(prompt))
+    sys.stdout.write(prompt)
+    sys.stdout.flush()
+    while not readable(sys.stdin, TICK):
+        pass
+    line = sys.stdin.readline()  # of a terminal one line at a time: nothing of the next is taken
+    if not line:
+        raise EOFError
+    return line.rstrip("\n")
+
+
+def _is_terminal() -> bool:
+    try:
+        return sys.stdin.isatty() and sys.stdin.fileno() >= 0
+    except (AttributeError, OSError, ValueError):  # replaced or closed
+        return False

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections import deque
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -19,11 +21,13 @@ from ipyagent.journal.events import (
     DecisionUndone,
     Ending,
     Event,
+    FileChanged,
     FilesRestored,
     ForkEnded,
     KernelStarted,
     LayerDecided,
     LayerFailed,
+    MessageReceived,
     ModelChosen,
     NotesWritten,
     PermissionAnswered,
@@ -35,14 +39,14 @@ from ipyagent.journal.events import (
     ServerEdited,
     SessionStarted,
     Snipped,
+    ToolCalled,
+    ToolReturned,
     TurnEnded,
     Usage,
     UsageReported,
     UserSaid,
 )
 from ipyagent.journal.journal import CHILDREN
-from ipyagent.loop.file_changes import FileChanges
-from ipyagent.loop.messages import Correspondence
 from ipyagent.memory.extract import Progress
 from ipyagent.memory.provenance import Ground
 from ipyagent.memory.recall import Known
@@ -408,3 +412,107 @@ class History:
         self.spent.setdefault(kind, Totals()).add(usage, cost, requests)
         if before is not None and cost is not None:
             self._cost += cost
+
+
+# ------------------------------------------------------------------ messages
+# Messages of a session as its events tell: which came, and which may have gone out although their call was cut off.
+
+
+SENDING = "send_message"
+CUT_OFF = "cut off"
+
+
+class Correspondence:
+    """Folds events. A message that a killed kernel was sending keeps its id when it is sent again word for word,
+    so that it arrives once."""
+
+    def __init__(self) -> None:
+        self.received: set[str] = set()
+        """Ids of the messages that were taken in."""
+        self._sending: dict[str, str] = {}
+        self._unsure: dict[str, str] = {}
+
+    def __repr__(self) -> str:
+        return f"<Correspondence {len(self.received)} received>"
+
+    def apply(self, event: Event) -> None:
+        """Take in the next event."""
+        match event:
+            case MessageReceived():
+                self.received.add(event.message)
+            case ToolCalled() if event.name == SENDING:
+                self._sending[event.call] = _key(event.input)
+            case ToolReturned() if (key := self._sending.pop(event.call, None)) is not None:
+                if event.note == CUT_OFF:
+                    self._unsure.setdefault(key, event.call)
+                else:
+                    self._unsure.pop(key, None)
+            case _:
+                pass
+
+    def call_for(self, given: dict[str, Any], call: str) -> str:
+        """The call whose id a message has: one that was cut off while it sent the very same, else `call`."""
+        return self._unsure.get(_key(given), call)
+
+
+def _key(given: dict[str, Any]) -> str:
+    """What makes two calls send the same."""
+    parts = [str(given.get("to", "")).strip(), given.get("kind") or "text", given.get("message", "")]
+    return json.dumps(parts, default=repr)
+
+
+# ------------------------------------------------------------------ file changes
+# Which files each turn changed and what of it can still be put back, turn by turn, newest first. A change that could
+# not be put back stays on the list of what was left: it is tried again with the turns before it, whose undo would
+# otherwise pass over it, until the agent changes that file anew.
+
+
+class ToUndo(NamedTuple):
+    """The turn (from 1; 0: only what was left of later ones) and the changes to take back, oldest first."""
+
+    turn: int
+    changes: tuple[FileChanged, ...]
+
+
+class FileChanges:
+    """Folds events, one at a time."""
+
+    def __init__(self) -> None:
+        self._turn = 0
+        self._by_turn: dict[int, list[FileChanged]] = {}
+        self._left: list[FileChanged] = []
+
+    def __repr__(self) -> str:
+        return f"<FileChanges of {len(self._by_turn)} turns>"
+
+    def apply(self, event: Event) -> None:
+        """Take in the next event."""
+        match event:
+            case UserSaid():
+                self._turn += 1
+            case FileChanged():
+                self._by_turn.setdefault(self._turn, []).append(event)
+                self._left = [change for change in self._left if change.path != event.path]
+            case FilesRestored():
+                upto = event.upto or event.id
+                undone = [turn for turn, changes in self._by_turn.items() if event.since <= changes[0].id <= upto]
+                for turn in undone:
+                    self._left += self._by_turn.pop(turn)
+                self._left = sorted(
+                    (change for change in self._left if change.path not in event.paths), key=lambda each: each.id
+                )
+            case _:
+                pass
+
+    @property
+    def next(self) -> ToUndo | None:
+        """What `%agent undo` takes back now; None when there is nothing."""
+        if not self._by_turn:
+            return ToUndo(0, tuple(self._left)) if self._left else None
+        turn = max(self._by_turn)
+        changes = sorted((*self._by_turn[turn], *self._left), key=lambda each: each.id)
+        return ToUndo(turn, tuple(changes))
+
+    def of(self, turn: int) -> tuple[FileChanged, ...]:
+        """The changes of one turn that were not taken back, oldest first."""
+        return tuple(self._by_turn.get(turn, ()))

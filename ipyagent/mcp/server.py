@@ -18,12 +18,11 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from ipyagent.errors import AgentError, SettingError, ToolFailure
 from ipyagent.journal.journal import clean
 from ipyagent.mcp.entries import Entry, expanded
-from ipyagent.mcp.http import http_streams
 from ipyagent.mcp.listing import Offered, listed
 from ipyagent.mcp.log import ServerLog
 from ipyagent.mcp.mending import Mended
 from ipyagent.mcp.processes import Processes
-from ipyagent.mcp.stdio import stdio_streams
+from ipyagent.mcp.stdio import MOST_LINE, stdio_streams
 
 if TYPE_CHECKING:
     from mcp import Client
@@ -316,3 +315,51 @@ def _forget(task: asyncio.Task[Any]) -> None:
     """A call that nobody waits for any more: its exception is looked at, so that nothing is printed."""
     if not task.cancelled():
         task.exception()
+
+
+# ------------------------------------------------------------------ http
+# The streamable HTTP transport: the SDK's, with the entry's headers and bounded answers.
+
+
+CONNECT = 15.0
+"""Seconds for connecting, sending and a free connection."""
+
+
+@asynccontextmanager
+async def http_streams(entry: Entry, timeout: float) -> AsyncIterator[TransportStreams]:
+    """Streams to the server at an entry's address; `timeout` seconds of silence end an answer."""
+    import httpx2
+    from mcp.client.streamable_http import streamable_http_client
+
+    class Bounded(httpx2.AsyncByteStream):
+        """Bytes of one answer, `MOST_LINE` at most."""
+
+        def __init__(self, stream: httpx2.AsyncByteStream) -> None:
+            self._stream = stream
+
+        async def __aiter__(self) -> AsyncIterator[bytes]:
+            count = 0
+            async for piece in self._stream:
+                count += len(piece)
+                if count > MOST_LINE:
+                    raise httpx2.ReadError(f"the server's answer has more than {MOST_LINE // 1_000_000} MB")
+                yield piece
+
+        async def aclose(self) -> None:
+            await self._stream.aclose()
+
+    async def bound(response: httpx2.Response) -> None:
+        if not response.headers.get("content-type", "").startswith("text/event-stream") and isinstance(
+            response.stream, httpx2.AsyncByteStream
+        ):
+            response.stream = Bounded(response.stream)
+
+    async with (
+        httpx2.AsyncClient(
+            headers=entry.headers,
+            timeout=httpx2.Timeout(CONNECT, read=timeout + 5),
+            event_hooks={"response": [bound]},
+        ) as client,
+        streamable_http_client(entry.url, http_client=client, max_sse_event_size=MOST_LINE) as streams,
+    ):
+        yield streams

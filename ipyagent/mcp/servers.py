@@ -10,18 +10,19 @@ from __future__ import annotations
 import asyncio
 import importlib
 import importlib.util
+import json
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from ipyagent.config import IPyAgent
-from ipyagent.mcp.approvals import approve, approved
+from ipyagent.errors import SettingError
 from ipyagent.mcp.entries import FILE, Entry, read_entries
 from ipyagent.mcp.log import ServerLog
 from ipyagent.mcp.names import server_part, tool_names
 from ipyagent.mcp.processes import Processes
 from ipyagent.mcp.server import Server
 from ipyagent.mcp.tool import OutsideTool
-from ipyagent.project import Project
+from ipyagent.project import Project, home_variable, update_object
 
 MISSING = "MCP servers need the `mcp` package: %pip install 'ipyagent[mcp]', then restart the kernel"
 
@@ -229,3 +230,32 @@ def waiting_line(entries: Iterable[Entry]) -> str:
         f".ipyagent/{FILE} has new or changed MCP servers: {', '.join(shown[:4])}{more}; "
         "they are not started before you say %agent mcp trust"
     )
+
+
+# ------------------------------------------------------------------ approvals
+# Which servers of a project the user has said yes to: each by the hash of its entry's text, kept in the user's own
+# directory. A changed entry (after `git pull`, say) is another one and waits for another yes. The hash covers the
+# entry, not the programs that it starts.
+
+
+APPROVED = "mcp-approved.json"
+
+
+def approved(project: Project) -> frozenset[str]:
+    """Digests of this project's entries that the user has said yes to; none when the file is not readable."""
+    try:
+        value = json.loads((project.user / APPROVED).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return frozenset()
+    digests = value.get(str(project.root)) if isinstance(value, dict) else None
+    return frozenset(str(one) for one in digests) if isinstance(digests, list) else frozenset()
+
+
+def approve(project: Project, entries: Iterable[Entry]) -> None:
+    """Remember a yes to these entries, in place of all that was said before. Raises SettingError."""
+    path: Path = project.user / APPROVED
+    try:
+        update_object(path, {str(project.root): sorted(entry.digest for entry in entries)})
+    except OSError as problem:
+        reason = f"{problem.strerror or problem}; {home_variable()}"
+        raise SettingError(f"{path} cannot be written ({reason}): fix that, or set IPYAGENT_HOME") from None

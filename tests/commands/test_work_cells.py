@@ -10,7 +10,7 @@ import pytest
 from nbclient import NotebookClient
 from rooms import Room, plain, room
 
-from ipyagent.commands.work_cells import MARK, as_script, work_cells
+from ipyagent.commands.cells import MARK, as_script, work_cells
 from ipyagent.journal.events import AssistantSaid, Event, SessionStarted, ToolCalled, ToolReturned, TurnEnded, UserSaid
 from ipyagent.practice.replies import text, tool
 from ipyagent.practice.server import PracticeServer

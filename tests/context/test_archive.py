@@ -15,7 +15,7 @@ from situations import Talk
 from test_collapse import Talk as Turns
 
 from ipyagent import Agent
-from ipyagent.commands.savings import saving_lines
+from ipyagent.commands.context import saving_lines
 from ipyagent.context.archive import left_ranges, left_results
 from ipyagent.journal.events import Compacted, ResultsCleared, ResultStored, Snipped, ToolReturned
 from ipyagent.journal.stored import FOLDER

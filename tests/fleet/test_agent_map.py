@@ -19,7 +19,7 @@ from vega_datasets import data as vega
 
 from ipyagent import IPyAgent, agent_map
 from ipyagent.errors import SettingError, UsageError
-from ipyagent.fleet.asking import questions
+from ipyagent.fleet.mapping import questions
 from ipyagent.journal.events import UsageReported, UserSaid
 from ipyagent.journal.journal import TRANSCRIPT, read_events
 from ipyagent.practice.replies import fault, text, tool

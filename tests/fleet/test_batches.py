@@ -21,9 +21,7 @@ from rooms import KEY, MODEL
 
 from ipyagent import IPyAgent, agent_map
 from ipyagent.errors import Busy, ModelError, UsageError
-from ipyagent.fleet.answers import system
-from ipyagent.fleet.batch import Clerk, Job
-from ipyagent.fleet.handed_in import SKEW, HandedIn, Shelf, candidates
+from ipyagent.fleet.batch import SKEW, Clerk, HandedIn, Job, Shelf, candidates, system
 from ipyagent.journal.events import TurnEnded, UsageReported, UserSaid
 from ipyagent.journal.journal import TRANSCRIPT, read_events
 from ipyagent.journal.tokens import estimate_text

@@ -12,7 +12,7 @@ pexpect = pytest.importorskip("pexpect")
 ROOT = Path(__file__).parents[2]
 UNSEEN = """
 import signal, threading, time
-from ipyagent.kernel.asking import read_line
+from ipyagent.kernel.dispatcher import read_line
 other = threading.Thread(target=time.sleep, args=(20,), daemon=True)
 other.start()
 # the signal meets another thread: what the main thread waits in goes on

@@ -22,7 +22,7 @@ from ipyagent.agent import Agent
 from ipyagent.config import IPyAgent
 from ipyagent.errors import SettingError, WindowTooSmall
 from ipyagent.journal.events import Streamed, TurnEnded, UsageReported
-from ipyagent.model.local import LocalServer
+from ipyagent.model.connect import LocalServer
 
 
 def _file() -> Path | None:

@@ -21,7 +21,7 @@ from ipyagent.assembly.listening import Unseen
 from ipyagent.children.mailbox import Letter, post
 from ipyagent.config import IPyAgent
 from ipyagent.errors import AgentError, ToolFailure
-from ipyagent.fleet.handed_in import Shelf, new
+from ipyagent.fleet.batch import Shelf, new
 from ipyagent.mcp.entries import put_entry
 from ipyagent.mcp.log import ServerLog
 from ipyagent.mcp.results import Kept

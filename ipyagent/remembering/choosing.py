@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import aclosing, suppress
 from itertools import islice
 from pathlib import Path
+from threading import Lock
 from typing import Any, NamedTuple
 
 import msgspec
@@ -89,6 +90,8 @@ class Choosing:
         """How many memories there were when they were last looked at."""
         self._places: dict[str, Path] = {}
         """The folder of each scope when it was last looked at."""
+        self._one_look = Lock()
+        """An index is brought up to date by one thread while no other reads it."""
 
     def __repr__(self) -> str:
         return f"<Choosing among {len(self._shelves)} folders>"
@@ -108,20 +111,21 @@ class Choosing:
     def ranked(self, request: str, *, patient: bool = False) -> tuple[list[Ranked], list[Memory]]:
         """The memories that fit a request, best first, and all there are, newest first. Blocks; `patient`
         also loads the model for vectors, if there is one. Raises AgentError, OSError, sqlite3.Error."""
-        stores = self.stores()
-        listed = {scope: store.glance() for scope, store in stores.items()}
-        embedder = embeddings.load() if patient and any(listed.values()) else embeddings.loaded()
-        ranked = self._ranked(stores, listed, request, embedder)
-        stale = {
-            scope for scope, store in stores.items()
-            if store.changed(item.memory.name for item in ranked if item.memory.scope == scope)
-        }  # fmt: skip
-        if stale:  # edited in place, in a folder so large that not each file is looked at each time
-            listed |= {scope: stores[scope].list() for scope in stale}
+        with self._one_look:
+            stores = self.stores()
+            listed = {scope: store.glance() for scope, store in stores.items()}
+            embedder = embeddings.load() if patient and any(listed.values()) else embeddings.loaded()
             ranked = self._ranked(stores, listed, request, embedder)
-        every = [memory for each in listed.values() for memory in each]
-        self._many = len(every)
-        return ranked, sorted(every, key=lambda memory: -memory.modified)
+            stale = {
+                scope for scope, store in stores.items()
+                if store.changed(item.memory.name for item in ranked if item.memory.scope == scope)
+            }  # fmt: skip
+            if stale:  # edited in place, in a folder so large that not each file is looked at each time
+                listed |= {scope: stores[scope].list() for scope in stale}
+                ranked = self._ranked(stores, listed, request, embedder)
+            every = [memory for each in listed.values() for memory in each]
+            self._many = len(every)
+            return ranked, sorted(every, key=lambda memory: -memory.modified)
 
     def _ranked(
         self, stores: Mapping[str, Store], listed: Mapping[str, list[Memory]], request: str, embedder: Embedder | None

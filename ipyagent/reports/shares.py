@@ -16,7 +16,7 @@ from ipyagent.journal.weights import summary_in
 SOURCES = (
     "system prompt",
     "instructions",
-    "memory index",
+    "memory",
     "skills",
     "tools",
     "user",
@@ -35,7 +35,7 @@ SUMMARY = re.compile(r"[^\n]{0,400} place:\n<summary>\n")
 """How what stands in the place of a compacted range begins."""
 SKILL = "<skill "
 """How the instructions of a loaded skill begin, in a result or before a request."""
-_HEADS = (("<memory-index ", "memory index"), ("<instructions ", "instructions"), ("<skills>", "skills"))
+_HEADS = (("<memory-index ", "memory"), ("<instructions ", "instructions"), ("<skills>", "skills"))
 """What tells a block of the head that is not our own prompt."""
 
 

@@ -22,7 +22,7 @@ from ipyagent.tools.catalogue import builtin_tools
 from ipyagent.tools.signature import unwrapped
 from ipyagent.tools.tool_search import CALL, FORMER_CALL, SEARCH, ToolCall, ToolSearch
 
-MOST = {"system prompt": 390, "memory index": 320, "skills": 390, "tools": 2_150}
+MOST = {"system prompt": 390, "memory": 320, "skills": 390, "tools": 2_150}
 """Tokens of each part as %context counts them: 3,500 in all."""
 ESTIMATED = {
     "tool_search": 195, "call_tool": 115, "compact": 145, "edit_file": 195, "glob": 160, "grep": 255,

@@ -226,7 +226,7 @@ def test_what_the_server_left_out_is_off_the_results_and_off_nothing_else(
     assert sum(shares.values()) == pytest.approx(session.view.count().tokens, abs=10)
     # where the server began to leave out, its cache could serve system prompt and tools, and nothing else
     head = min(read for exchange in server.messages if (read := exchange.usage["cache_read_input_tokens"]))
-    ours = sum(shares[name] for name in ("system prompt", "instructions", "memory index", "skills", "tools"))
+    ours = sum(shares[name] for name in ("system prompt", "instructions", "memory", "skills", "tools"))
     assert ours == pytest.approx(head, rel=0.05)
 
 

@@ -1,6 +1,10 @@
 """What the journal and the view cost: append, resume of a large session, one more event, token estimates.
 
     python -m tests.bench.bench_journal
+    BEFORE=/path/to/another/tree python -m tests.bench.bench_journal
+
+With `BEFORE`, processes of that tree take turns with ours in resuming. Seconds of the clock, and of the processor: on a
+busy machine the clock tells more of the others.
 """
 
 from __future__ import annotations
@@ -8,6 +12,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import shutil
 import statistics
 import subprocess
 import sys
@@ -32,7 +37,6 @@ from ipyagent.journal.journal import Journal
 from ipyagent.journal.lines import encode
 from ipyagent.journal.tokens import estimate_text
 from ipyagent.journal.view import View
-from ipyagent.loop.session import Session
 
 EVENTS = 100_000
 MEGABYTES = 200
@@ -51,12 +55,18 @@ def resident():
             return int(line.split()[1]) * 1024
 
 gc.collect()
-before, began = resident(), time.perf_counter()
+before, began, worked = resident(), time.perf_counter(), time.process_time()
 session, problems = Session.open(Path(sys.argv[1]))
-seconds = time.perf_counter() - began
-print(json.dumps({"seconds": seconds, "grown": resident() - before, "problems": len(problems),
-                  "messages": len(session.view.messages)}))
+seconds, worked = time.perf_counter() - began, time.process_time() - worked
+print(json.dumps({"seconds": seconds, "worked": worked, "grown": resident() - before, "problems": len(problems),
+                  "messages": len(session.view.messages)}), flush=True)
+if sys.argv[2] == "close":
+    session.close()  # which keeps a checkpoint
+else:
+    import os
+    os._exit(0)
 """
+ROUNDS = 7
 
 
 def words(chance: random.Random, size: int) -> str:
@@ -112,15 +122,40 @@ def write(folder: Path, events: list[Event]) -> tuple[Path, list[float]]:
     return journal.path, seconds
 
 
-def resume(path: Path) -> dict[str, float]:
-    """Open a stored session in a fresh process: seconds, bytes that it grew by, messages."""
-    root = str(Path(__file__).parents[2])
+def resume(path: Path, tree: str, *, end: str = "leave") -> dict[str, float]:
+    """Open a stored session in a fresh process of a tree: seconds, bytes that it grew by, messages."""
     done = subprocess.run(
-        [sys.executable, "-c", RESUME, str(path.parent)],
-        env={**os.environ, "PYTHONPATH": root}, capture_output=True, text=True, check=True,
+        [sys.executable, "-c", RESUME, str(path.parent), end],
+        env={**os.environ, "PYTHONPATH": tree}, capture_output=True, text=True, check=True,
     )
     found: dict[str, float] = json.loads(done.stdout)
     return found
+
+
+def resuming(path: Path) -> tuple[dict[str, list[dict[str, float]]], dict[str, list[dict[str, float]]]]:
+    """What resuming took in each tree by turns, without a checkpoint and with the tree's own."""
+    before = os.environ.get("BEFORE", "")
+    trees = {**({"before": before} if before else {}), "now": str(Path(__file__).parents[2])}
+    places = {name: path.parent.parent / name / path.parent.name / path.name for name in trees}
+    for place in places.values():
+        shutil.copytree(path.parent, place.parent)
+    without: dict[str, list[dict[str, float]]] = {name: [] for name in trees}
+    kept: dict[str, list[dict[str, float]]] = {name: [] for name in trees}
+    for found, end in ((without, "leave"), (kept, "close")):
+        if end == "close":
+            for name, tree in trees.items():
+                resume(places[name], tree, end=end)
+        for _ in range(ROUNDS):
+            for name, tree in trees.items():
+                found[name].append(resume(places[name], tree))
+    return without, kept
+
+
+def told(found: dict[str, list[dict[str, float]]], what: str) -> str:
+    """The medians of the trees, and their ratio where there are two."""
+    middle = {name: statistics.median(each[what] for each in values) for name, values in found.items()}
+    words = ", ".join(f"{name} {value:.2f}" for name, value in middle.items())
+    return f"{words} (x {middle['now'] / middle['before']:.2f})" if "before" in middle else words
 
 
 def apply_cost(events: list[Event]) -> tuple[float, float]:
@@ -154,20 +189,22 @@ def rows() -> list[tuple[str, str, str]]:
     with tempfile.TemporaryDirectory() as folder:
         path, seconds = write(Path(folder), events)
         size = path.stat().st_size
-        found = sorted((resume(path) for _ in range(3)), key=lambda one: one["seconds"])[1]
-        session, _ = Session.open(path.parent)
-        session.close()
-        kept = sorted((resume(path) for _ in range(3)), key=lambda one: one["seconds"])[1]
+        without, kept = resuming(path)
+    for each in (*without.values(), *kept.values()):
+        for one in each:
+            one["share"] = one["grown"] / size
     early, late = apply_cost(events)
     largest = max(events, key=lambda event: len(encode(event)[0]))
     shape = f"{len(events):,} events, {size / 1e6:,.0f} MB, largest {len(encode(largest)[0]):,} bytes"
     return [
         ("append, median, not synced", f"{statistics.median(seconds) * 1e3:.3f} ms", "0.2 ms"),
         ("append, 99th percentile", f"{statistics.quantiles(seconds, n=100)[98] * 1e3:.3f} ms", ""),
-        (f"resume: {shape}", f"{found['seconds']:.2f} s", "4 s"),
-        ("memory after resume / size of the journal", f"{found['grown'] / size:.2f}", "2.5"),
-        ("resume with a checkpoint", f"{kept['seconds']:.2f} s", "0.5 s"),
-        ("memory after that / size of the journal", f"{kept['grown'] / size:.2f}", "2.5"),
+        (f"resume, s: {shape}", told(without, "seconds"), "4 s"),
+        ("the same, s of the processor", told(without, "worked"), ""),
+        ("memory after resume / size of the journal", told(without, "share"), "2.5"),
+        ("resume with a checkpoint, s", told(kept, "seconds"), "0.5 s"),
+        ("the same, s of the processor", told(kept, "worked"), ""),
+        ("memory after that / size of the journal", told(kept, "share"), "2.5"),
         ("one more event, first tenth of the session", f"{early * 1e6:.1f} µs", ""),
         ("one more event, last tenth", f"{late * 1e6:.1f} µs", "as at first"),
         ("token estimate of ASCII", f"{estimate_speed():.1f} MB/s", "10 MB/s"),

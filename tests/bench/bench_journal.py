@@ -126,7 +126,7 @@ def resume(path: Path, tree: str, *, end: str = "leave") -> dict[str, float]:
     """Open a stored session in a fresh process of a tree: seconds, bytes that it grew by, messages."""
     done = subprocess.run(
         [sys.executable, "-c", RESUME, str(path.parent), end],
-        env={**os.environ, "PYTHONPATH": tree}, capture_output=True, text=True, check=True,
+        env={**os.environ, "PYTHONPATH": tree}, cwd=path.parent, capture_output=True, text=True, check=True,
     )
     found: dict[str, float] = json.loads(done.stdout)
     return found

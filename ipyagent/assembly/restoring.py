@@ -6,15 +6,18 @@ variables), then skills, then files. Files of our own folder are none that were 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from ipyagent.config import IPyAgent
+from ipyagent.context.boundary import RECENT_TURNS
 from ipyagent.context.reminders import guarded
 from ipyagent.errors import ToolFailure
 from ipyagent.journal.events import PlanWritten
 from ipyagent.journal.protocols import Workspace
 from ipyagent.journal.tokens import estimate_text
+from ipyagent.journal.view import View
 from ipyagent.kernel.notebook import Notebook
 from ipyagent.kernel.variables import summarize
 from ipyagent.nofollow import FOLDER
@@ -39,12 +42,14 @@ async def restored(
     pinned: Callable[[], str] = str,
     redact: Callable[[str], str] = str,
     *,
+    recent: str | None = None,
     window: int = 0,
     factor: float = 1.0,
 ) -> list[tuple[str, str]]:
     """Name for the user and text for the model, in the order in which they go: `skills`, which are given the tokens
     that are left for them; the most recently read files, newest first, within their budgets; then the plan, unless
-    all of it is done; the cells that are `pinned`; then the variables. `redact` takes secrets out. `window`: tokens
+    all of it is done; the cells that are `pinned`; then the variables. `redact` takes secrets out. `recent`: what
+    the newest turns said and called; a file that is not named there does not come back (None: all do). `window`: tokens
     (0: not known, no common limit); `factor`: tokens to one of our estimates."""
     room = int(window / SHARE / factor) if window else settings.restore_tokens + settings.restore_files * 10_000
     last: list[tuple[str, str]] = []
@@ -59,8 +64,17 @@ async def restored(
         last.append(("variables", f"<context>\nVariables now:\n{guarded(variables)}\n</context>"))
     last, room = _within(last, room)
     first, room = _within(skills(room), room)
-    files, _ = _within(_files(workspace, settings, redact, room), min(room, settings.restore_tokens))
+    files, _ = _within(_files(workspace, settings, redact, room, recent), min(room, settings.restore_tokens))
     return [*first, *files, *last]
+
+
+def recent_words(view: View, starts: Sequence[int]) -> str:
+    """What the user said and what was called in the newest turns, which begin at the events `starts`."""
+    since = starts[-RECENT_TURNS:][0] if starts else 0
+    blocks = [block for _, block, source in view.placed() if source >= since]
+    said = [str(block["text"]) for block in blocks if block["type"] == "text"]
+    called = [json.dumps(block["input"], ensure_ascii=False) for block in blocks if block["type"] == "tool_use"]
+    return "\n".join([*said, *called])
 
 
 def _within(found: Sequence[tuple[str, str]], room: int) -> tuple[list[tuple[str, str]], int]:
@@ -74,11 +88,12 @@ def _within(found: Sequence[tuple[str, str]], room: int) -> tuple[list[tuple[str
 
 
 def _files(
-    workspace: Workspace, settings: IPyAgent, redact: Callable[[str], str], room: int
+    workspace: Workspace, settings: IPyAgent, redact: Callable[[str], str], room: int, recent: str | None
 ) -> list[tuple[str, str]]:
     """The files that were read last, newest first."""
     found: list[tuple[str, str]] = []
     paths = [path for path in reversed(workspace.read_stamps) if FOLDER not in path.parts]
+    paths = [path for path in paths if recent is None or path.name in recent]
     for path in paths[: settings.restore_files]:
         if path.suffix.lower() in TABLES:
             text = redact(_table_head(path))

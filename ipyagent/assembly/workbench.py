@@ -16,7 +16,7 @@ from ipyagent.assembly.at_exit import at_exit
 from ipyagent.assembly.fitting import fitted
 from ipyagent.assembly.head import MEMORY, Head
 from ipyagent.assembly.requests import Options
-from ipyagent.assembly.restoring import restored
+from ipyagent.assembly.restoring import recent_words, restored
 from ipyagent.assembly.toolbox import Toolbox
 from ipyagent.assembly.wiring import (
     find_model,
@@ -158,6 +158,7 @@ class Workbench:
             lambda room: restorable(self.skills, session.history.skills, room),
             self.pins,
             session.redact,
+            recent=recent_words(session.view, [turn.first for turn in session.history.turns]),
             window=window,
             factor=session.view.calibration.factor,
         )

@@ -17,6 +17,8 @@ import msgspec
 
 from ipyagent.context.archive import left_ranges
 from ipyagent.context.ranges import Range
+from ipyagent.context.reminders import guarded
+from ipyagent.context.store_results import text_of
 from ipyagent.context.thresholds import notes_limit
 from ipyagent.errors import CompactionFailed
 from ipyagent.journal.admission import text_block
@@ -45,6 +47,15 @@ GO_ON = {
     "model": "The compaction that you asked for is done. Go on with this request from where the summary says the work "
     "stands, without compacting again.",
 }
+RETURNED = "What {tool} returned to one of your newest calls, {given}"
+CALL_CHARS = 300
+RESULTS_PART = 6
+"""The part of the auto-compact threshold that the results of the newest calls may have to stay whole: one in so many,
+as much as the largest single result."""
+COMPACT = "compact"
+"""The model's tool for a compaction: its result tells nothing."""
+RECENT_TURNS = 3
+"""Turns, the running one included, whose pictures and files the work may still go by."""
 PICTURE = "The newest picture of what went:"
 PICTURE_SHARE = 64
 """The part of the window that a picture may take to stay: one in so many."""
@@ -183,8 +194,38 @@ def head_of(summary: str, gone: Range) -> list[Block]:
     return blocks
 
 
-async def boundary(now: Situation, gone: Range, method: str, head: Sequence[Block], kept: Sequence[Block]) -> Compacted:
-    """The event that puts `head` in the range's place, with the request `kept` and what is restored
+def newest_results(now: Situation, gone: Range) -> dict[str, Block]:
+    """By call what the newest calls of a turn returned that is compacted in its middle: nobody has worked on it yet.
+    Together at most RESULTS_PART of the auto-compact threshold, and a third of what goes."""
+    view, newest = now.view, len(now.view.messages) - 1
+    if now.moment == "overflow" or not (now.open_turn and gone.tail):
+        return {}
+    room = min(now.state.auto_mark // RESULTS_PART / view.calibration.factor, gone.tokens / 3)
+    calls = {block["id"]: block["input"] for block in gone.blocks if block["type"] == "tool_use"}
+    found: dict[str, Block] = {}
+    for spot in view.results:
+        if spot.message != newest or spot.call not in calls or spot.tool == COMPACT:
+            continue
+        content = view.messages[newest]["content"][spot.block].get("content") or ""
+        text = content if isinstance(content, str) else text_of(content)
+        given = " ".join(msgspec.json.encode(calls[spot.call]).decode().split())[:CALL_CHARS]
+        lead = RETURNED.format(tool=spot.tool, given=guarded(given))
+        block = text_block(f"<context>\n{lead}\n{guarded(text)}\n</context>")
+        if text.strip() and (size := estimate_block(block)) <= room:
+            room -= size
+            found[spot.call] = block
+    return found
+
+
+async def boundary(
+    now: Situation,
+    gone: Range,
+    method: str,
+    head: Sequence[Block],
+    kept: Sequence[Block],
+    fresh: Collection[Block] = (),
+) -> Compacted:
+    """The event that puts `head` in the range's place, with the request `kept`, `fresh` results and what is restored
     where the range reaches to the end; what leaves is kept in a file that it names. Raises CompactionFailed
     when the context would not be smaller."""
     before = now.view.count().tokens
@@ -207,10 +248,11 @@ async def boundary(now: Situation, gone: Range, method: str, head: Sequence[Bloc
     but = now.request.id if gone.tail and kept and now.request is not None else 0
     said = said_in(now, gone.first, gone.last, room, but=but)
     blocks = [*head, *named, *said, *request]
-    asked = len(blocks) - len(request)
-    made = msgspec.structs.replace(made, blocks=tuple(blocks), asked=(asked, len(blocks)))
+    span = (len(blocks) - len(request), len(blocks))
+    blocks += fresh
+    made = msgspec.structs.replace(made, blocks=tuple(blocks), asked=span)
     after = _smaller(now, made, before)
-    names: list[str] = []
+    names = ["the newest results"] if fresh else []
     if gone.tail:
         room = (now.state.auto_mark - after) // 2  # the other half is for the work that goes on
         for name, text in await now.restore():
@@ -232,10 +274,12 @@ async def boundary(now: Situation, gone: Range, method: str, head: Sequence[Bloc
 
 
 def newest_picture(now: Situation, gone: Sequence[Block], stays: Sequence[Block]) -> list[Block]:
-    """The newest picture of what goes, with a word before it, where it is small and none stays: between prompts with
-    pictures and prompts without, the provider's cache of the messages begins anew, and the model may still be asked
-    about it."""
-    if pictures_in(stays) or not (pictures := pictures_in(gone)):
+    """The newest picture of what goes of the newest turns, with a word before it, where it is small and none stays:
+    between prompts with pictures and prompts without, the provider's cache of the messages begins anew, and the model
+    may still be asked about it."""
+    since = now.turn_starts[-RECENT_TURNS:][0] if now.turn_starts else 0
+    recent = {id(block) for _, block, source in now.view.placed() if source >= since}
+    if pictures_in(stays) or not (pictures := pictures_in(block for block in gone if id(block) in recent)):
         return []
     if _scaled(now, estimate_block(pictures[-1])) > now.state.window // PICTURE_SHARE:
         return []

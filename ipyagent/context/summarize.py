@@ -13,7 +13,15 @@ from typing import Any
 
 import msgspec
 
-from ipyagent.context.boundary import boundary, head_of, request_blocks_of, said_before, said_in, too_large
+from ipyagent.context.boundary import (
+    boundary,
+    head_of,
+    newest_results,
+    request_blocks_of,
+    said_before,
+    said_in,
+    too_large,
+)
 from ipyagent.context.gaps import results_to_shorten, rounds_to_drop, shortened, stated_gap, texts_to_shorten
 from ipyagent.context.notes import noted, notes_before, notes_beside
 from ipyagent.context.ranges import Range, whole_turns
@@ -33,6 +41,12 @@ NOTES = "Notes that were kept during the part that is left out:\n<notes>\n{notes
 NOTES_PART = 4
 """The notes that stand beside a summary may be this part of what goes, and half of what the summary wins."""
 TOO_LITTLE = "there is nothing to compact: "
+WHOLE_BESIDE = (
+    "\n\nThe results of your newest calls are shortened in this copy only: they stay whole beside the summary, for the "
+    "work on the request to go on with. Do not say that they are lost."
+)
+SHOWN = 200
+"""Characters of such a result that the summary's call reads."""
 LITTLE = 400
 """Tokens of a range that no summary makes smaller."""
 PURPOSE = "compaction"
@@ -65,7 +79,9 @@ class SummarizeLayer:
             return (LayerDecided(layer=self.name, words=TOO_LITTLE + words),)
         hooked = await now.hook("pre_compact", {"trigger": now.trigger, "instructions": now.instructions})
         wishes = [text for text in (now.instructions, *hooked) if text.strip()]
-        forked = await _ask(now, directive(now, gone, wishes))
+        fresh = newest_results(now, gone)
+        words = directive(now, gone, wishes) + (WHOLE_BESIDE if fresh else "")
+        forked = await _ask(now, words, dict.fromkeys(fresh, SHOWN))
         summary = summary_in(forked)
         if estimate_text(summary) >= gone.tokens:
             raise CompactionFailed(
@@ -74,11 +90,11 @@ class SummarizeLayer:
         head = head_of(summary, gone)
         notes = notes_beside(now, gone, _room_beside(now, gone, [*head, *(kept if gone.tail else ())]))
         try:
-            made = await boundary(now, gone, "summary", [*head, *notes], kept)
+            made = await boundary(now, gone, "summary", [*head, *notes], kept, fresh.values())
         except CompactionFailed:  # with what stood of them before it would be no smaller
             if not notes:
                 raise
-            made = await boundary(now, gone, "summary", head, kept)
+            made = await boundary(now, gone, "summary", head, kept, fresh.values())
         if gone.snapped:
             return (made, LayerDecided(layer=self.name, words=f"the range was made whole turns: {gone.words}"))
         return (made,)
@@ -157,12 +173,14 @@ def _is_enough(left: int, room: int) -> bool:
     return room // 2 <= left < room
 
 
-async def _ask(now: Situation, words: str) -> Forked:
+async def _ask(now: Situation, words: str, shorten: dict[str, int]) -> Forked:
     """The fork's answer; of shorter and shorter copies when the whole does not fit."""
     factor, messages = now.view.calibration.factor, now.view.messages
     room = _room(now)
-    order = ForkOrder(purpose=PURPOSE, directive=words, max_tokens=room, without_pictures=_bare_is_cheaper(now))
-    left = _left(now, words)
+    order = ForkOrder(
+        purpose=PURPOSE, directive=words, max_tokens=room, without_pictures=_bare_is_cheaper(now), shorten=shorten
+    )
+    left = _left(now, words) + (round(factor * (_size(messages) - _size(shortened(messages, order)))) if shorten else 0)
     if now.gap:
         order = _shorter(now, order, now.gap + round(factor * estimate_text(words)) + room)
     elif left < room and not _is_enough(left, room):

@@ -170,6 +170,27 @@ def test_in_the_middle_of_a_turn_with_thinking_nothing_is_refused(room: CompactR
     room.replays(agent)
 
 
+def test_in_the_middle_of_a_turn_what_its_newest_call_returned_stays_and_the_summary_does_not_pay_for_it(
+    room: CompactRoom,
+) -> None:
+    agent = room.agent(window=WINDOW, layer_clear_results=False, layer_notes=False)
+    steps = [tool("python", {"code": f"for n in range(450): print('row', {at}, n * 37)"}) for at in range(14)]
+    result = room.turn(agent, "print all", *steps, text("printed", thinking="Enough."))
+    assert result.status == "finished"
+    made = room.of(agent, Compacted)[0]
+    assert made.restored[0] == "the newest results"
+    last = max(event.id for event in room.of(agent, ToolReturned) if event.id < made.id)
+    returned = next(event for event in room.of(agent, ToolReturned) if event.id == last)
+    (kept,) = (block["text"] for block in made.blocks if "one of your newest calls" in str(block.get("text"))[:90])
+    assert returned.blocks[0]["text"].strip() in kept
+    asked = next(
+        body for body in room.bodies if "they stay whole beside the summary" in plain(body["messages"][-1]["content"])
+    )
+    assert len(plain(asked["messages"][-1]["content"])) < 6_000
+    room.nothing_refused()
+    room.replays(agent)
+
+
 def test_a_second_compaction_keeps_the_request_of_the_turn_word_for_word(room: CompactRoom) -> None:
     agent = room.agent(window=WINDOW, layer_clear_results=False, layer_store_results=False, compact_thrash_turns=0)
     fits = tool("python", {"code": "print('0123456789 ' * 900)"}, thinking="I print a line.")

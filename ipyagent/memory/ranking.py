@@ -9,8 +9,8 @@
    it, most of it to what follows a question;
 4. with vectors the two orders are fused by reciprocal rank.
 
-The constants were set on two of the three conversations that `python -m tests.bench recall` measures, in turns, and
-held on the third.
+The constants stand on a plateau of the three conversations that `python -m tests.bench recall` measures: sets that were
+drawn at random and chosen on two of them did as well on the third (97.5 to 99.3 % in 200, 72 to 76 % in 5).
 """
 
 from __future__ import annotations

@@ -19,6 +19,7 @@ from ipyagent.redaction.keys import address_passwords, private_keys, sent_secret
 from ipyagent.redaction.names import (
     assigned,
     entropy,
+    inside,
     is_marked,
     is_value,
     looks_random,
@@ -57,6 +58,7 @@ def _all(text: str, environ: Mapping[str, str], *, strict: bool = False) -> Iter
     yield from sent_secrets(text, low)
     places = name_places(text, low)
     yield from assigned(text, places, strict=strict)
+    yield from inside(text, places)[0]
     yield from table_secrets(text, low, places)[0]
     if strict:
         yield from _random(text)

@@ -32,8 +32,8 @@ _LETTERS = "|".join(sorted((*_PASSWORDS, "pass"), key=len, reverse=True))
 _ASSIGNED = re.compile(
     rf"(?<![\w.\-])(?P<name>[\w.\-]{{0,40}}?(?:(?P<password>{_LETTERS})|(?P<token>{'|'.join(_SECRETS)}|token|"
     rf"(?:{'|'.join(_QUALIFIED)})[ _.-]?key|session[ _-]?(?:id|cookie)|cookie))[\w.\-]{{0,30}}?)"
-    r"(?P<quote>['\"`*]{0,3})"
-    r"[ \t]{0,200}(?P<sign>:=|=>|==?|[:：]|\bis\b|\bist\b|是|は|→)\*{0,2}[ \t]{0,200}(?P<open>['\"`*]{0,3})"
+    r"(?P<quote>[\\'\"`*]{0,9})"
+    r"[ \t\xa0]{0,200}(?P<sign>:=|=>|==?|[:：]|\bis\b|\bist\b|是|は|→)\*{0,2}[ \t\xa0]{0,200}(?P<open>[\\'\"`*]{0,9})"
     r"(?:(?<=['\"`])(?P<inside>[^'\"`\n]+)|(?P<bare>[^\s'\"`,;]+))",
     re.IGNORECASE,
 )
@@ -47,7 +47,7 @@ _NO_VALUE = re.compile(
 """Names that speak of a secret and do not hold it."""
 _NO_SECRET = re.compile(r"(?i)session[ _-]?id|cookie|(?:next|page|continuation|pad|eos|bos|unk|mask)_?token|[_.-]id$")
 """Names that stand in tables and logs by the thousand and open nothing, or not for long."""
-_WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[^\W\d_]+")
+_WORDS = re.compile(r"[A-Za-z]*[^\W\d_A-Za-z][^\W\d_]*|[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[^\W\d_]+")
 _FOLDERS = ("PWD", "OLDPWD")
 """Variables of the shell that sound like a secret and are the folder that it is in."""
 
@@ -56,7 +56,7 @@ _FOLDERS = ("PWD", "OLDPWD")
 def name_strength(name: str) -> int:
     """2: what bears this name is a secret; 1: it is one if it looks random; 0: the name says nothing."""
     words = [word.lower() for word in _WORDS.findall(name[:200])]
-    strong = 0
+    strong = 2 if "mot de passe" in name[:200].lower() else 0
     for before, word in zip(["", *words], words, strict=False):
         if (
             word in _PASSWORDS
@@ -178,8 +178,8 @@ def is_marked(value: str) -> bool:
 
 _NAME_BEFORE = re.compile(r"[\w.\-]{0,40}\Z")
 _VALUE_AFTER = re.compile(
-    r"[\w.\-]{0,34}['\"`*\\]{0,3}[ \t]{0,200}(?::=|=>|==?|[:：]|\bis\b|\bist\b|是|は|→)\*{0,2}[ \t]{0,200}"
-    r"(?:\\?['\"`]+[^'\"`\n]{6}|[^\s'\"`,;]{6})"
+    r"[\w.\-]{0,34}['\"`*\\]{0,9}[ \t\xa0]{0,200}(?::=|=>|==?|[:：]|\bis\b|\bist\b|是|は|→)\*{0,2}[ \t\xa0]{0,200}"
+    r"(?:\\{0,7}['\"`]+[^'\"`\n]{6}|[^\s'\"`,;]{6})"
 )
 _LONG_VALUE = 200
 
@@ -217,6 +217,78 @@ def places_of(text: str | bytes, part: str | bytes) -> Iterator[int]:
     while at >= 0:
         yield at
         at = text.find(part, at + len(part))  # type: ignore[arg-type] # as above
+
+
+_NAME_AFTER = re.compile(r"[\w.\-]{0,34}")
+_OPENS = re.compile(r"[\\'\"`]{0,9}[ \t]{0,40}(?:=>|[:=])\s{0,40}(?P<open>[\[{(])")
+_PAIR = re.compile(r"['\"][ \t]{0,40},\s{0,40}(?P<quote>['\"])(?P<value>[^'\"\n]{3,400})(?P=quote)\s{0,40}[)\]]")
+_TAG = re.compile(r"[^<>\n]{0,200}>\s{0,40}(?P<value>[^<>\n]{3,400})<")
+_AFTER_BLANK = re.compile(r"[ \t]{1,40}['\"]?(?P<value>[^\s'\"\-][^\s'\"]{5,400})")
+_TAG_BEFORE = re.compile(r"<(?:\w{1,40}:)?\Z")
+_PAIR_BEFORE = re.compile(r"[\[(]\s{0,40}['\"]\Z")
+_LOGIN_BEFORE = re.compile(r"\blogin[ \t]{1,9}\S{1,60}\s{1,40}\Z")
+_BLOCK = re.compile(r"['\"]?[ \t]{0,20}:[ \t]{0,20}(?:[|>][+\-\d]{0,2})?[ \t\r]{0,20}\n")
+_ITEM = re.compile(r"(?P<indent>[ \t]{0,80})(?P<dash>- )?['\"]?(?P<value>[^\s'\":]{3,400})['\"]?[ \t\r]*")
+_QUOTED = re.compile(r"(?P<quote>['\"])(?P<value>[^'\"\n]{3,400})(?P=quote)(?!\s{0,9}:)")
+_CLOSED_BY = {"[": "]", "{": "}", "(": ")"}
+_OPEN_LIST = 200_000
+"""Characters of a list that are looked through at most."""
+
+
+def inside(text: str, places: Iterable[tuple[int, int]]) -> tuple[list[tuple[str, int, int]], str]:
+    """The secrets in what a secret's name opens: a list or object, a pair, an element, a block of indented lines, the
+    word after an option; and how it began where it goes on behind the text ("": it does not)."""
+    found: list[tuple[str, int, int]] = []
+    done, goes_on = 0, ""
+    ends = dict.fromkeys("]})", 0)
+    for at, length in places:
+        if at < done:
+            continue
+        before, after = _NAME_BEFORE.search(text, max(0, at - 40), at), _NAME_AFTER.match(text, at + length)
+        if before is None or after is None or name_strength(text[before.start() : after.end()]) < 2:
+            continue
+        start, end, around = before.start(), after.end(), text[max(0, before.start() - 120) : before.start()]
+        values: list[tuple[int, int]] = []
+        goes_on = ""
+        if opened := _OPENS.match(text, end):
+            close = _CLOSED_BY[opened["open"]]
+            if 0 <= ends[close] < opened.end():  # the next one is looked for once
+                ends[close] = text.find(close, opened.end())
+            stop = ends[close]
+            goes_on = text[start : opened.end()] if stop < 0 else ""
+            done = min(len(text) if stop < 0 else stop, opened.end() + _OPEN_LIST)
+            values = [each.span("value") for each in _QUOTED.finditer(text, opened.end(), done)]
+        elif _PAIR_BEFORE.search(around) and (pair := _PAIR.match(text, end)):
+            values = [pair.span("value")]
+        elif _TAG_BEFORE.search(around) and (tag := _TAG.match(text, end)):
+            values = [tag.span("value")]
+        elif (block := _BLOCK.match(text, end)) and not around.rpartition("\n")[2].strip(" \t-'\"0123456789"):
+            values, done = _block(text, start, block.end())
+            goes_on = text[text.rfind("\n", 0, start) + 1 : block.end() - 1] if done == len(text) else ""
+        elif text.startswith("--", start) or _LOGIN_BEFORE.search(around):
+            values = [option.span("value")] if (option := _AFTER_BLANK.match(text, end)) else []
+        found += [("a password or key", *span) for span in values if is_value(text[slice(*span)], 2, sure=False)]
+    return found, goes_on
+
+
+def _block(text: str, start: int, at: int) -> tuple[list[tuple[int, int]], int]:
+    """The words of the lines that a name at `start` opens, and where they end."""
+    first = text.rfind("\n", 0, start) + 1
+    shift = unprefixed(text[first:start])[1]
+    deep = start - first - shift
+    values: list[tuple[int, int]] = []
+    while at < len(text):
+        stop = text.find("\n", at)
+        stop = len(text) if stop < 0 else stop
+        skipped = unprefixed(text[at : min(stop, at + 400)])[1] if shift else 0
+        item = _ITEM.fullmatch(text, at + skipped, stop)
+        if item is None or not (len(item["indent"]) > deep or item["dash"] or not values):
+            return values, at
+        values.append(item.span("value"))
+        at = stop + 1
+        if not (item["dash"] or len(item["indent"]) > deep):
+            return values, at
+    return values, len(text)
 
 
 _COOKIE_VALUE = re.compile(r"(?:^|[=;, \t])(?P<value>[^=;,\s]{12,})")

@@ -7,7 +7,7 @@ import time
 
 from ipyagent.redaction import ARTICLE, Redactor, apart, replaced, secrets_in
 from ipyagent.redaction.keys import ANYWHERE, FORMATS, begins_here
-from ipyagent.redaction.names import name_places, places_of, table_secrets
+from ipyagent.redaction.names import inside, name_places, places_of, table_secrets
 
 HELD = 20_000
 """Characters that are held back at most."""
@@ -21,12 +21,14 @@ _PREFIXES = frozenset(begin[:size] for begin in _STARTS for size in range(1, len
 _LONGEST = max(map(len, _STARTS))
 _BOT = re.compile(r"(?<!\d)\d{1,10}(?::A?)?\Z")
 _OPEN_VALUE = re.compile(
-    r"[\w.\-]{0,34}['\"`*\\]{0,3}[ \t]{0,200}(?:(?:[:：]=?|==?>?|is|ist|i|是|は|→)\*{0,2}[ \t]{0,200}"
-    r"(?:\\?['\"`]+[^'\"`\n]*|[^\s'\"`,;]*))?\Z"
+    r"[\w.\-]{0,34}['\"`*\\]{0,9}[ \t\xa0]{0,200}(?:(?:[:：]=?|==?>?|is|ist|i|是|は|→)\*{0,2}[ \t\xa0]{0,200}"
+    r"(?:\\{0,7}['\"`]+[^'\"`\n]*|[^\s'\"`,;]*|[\[{(][^\]})]*)|,[ \t]{0,40}(?:['\"][^'\"\n]{0,400}(?:['\"]\s{0,40})?)?|"
+    r"[^<>\n]{0,200}>[^<>\n]{0,400})?\Z"
 )
 _OPEN_SENT = re.compile(
     r"(?i)(?:bearer[ :=]{0,20}|basic\s{1,20}|\s(?:-u|--user|--userpwd)[ =])['\"]?\S{0,4000}\Z"
     r"|cookie['\"]?(?::[^\n]{0,4000})?\Z"
+    r"|(?:\s--[\w\-]{0,40}?(?:pass|pwd|secret|key|credential)[\w\-]{0,20}|\blogin \S{1,60} password) ['\"]?\S{0,400}\Z"
 )
 _BEGINS_KEY = re.compile(r"-----BEGIN[A-Z0-9 ]{0,60}-{0,5}\Z")
 
@@ -100,7 +102,8 @@ class Stream:
         self._redact.found([ARTICLE.sub("", kind) for kind, _, _ in found])
         low = text.encode("latin-1", "replace").lower()
         line = text.rfind("\n") + 1
-        head = table_secrets(text, low, name_places(text, low))[1]
+        places = name_places(text, low)
+        head = table_secrets(text, low, places)[1] or inside(text, places)[1]
         self._table = bool(head)
         self._context = (f"{head}\n" if head and line else "") + text[max(line, cut - _CONTEXT) :]
         private = text.rfind("-----BEGIN")

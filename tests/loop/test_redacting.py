@@ -86,6 +86,52 @@ def test_what_only_speaks_of_secrets_stays_as_it_is(text: str) -> None:
     assert redacted(text) == (text, [])
 
 
+OPENED = {
+    "a list": "{'user': ['ann'], 'password': ['@', '#']}",
+    "an object": '{"password":{"0":"@","1":"#"}}',
+    "a list over lines": "passwords = [\n  '@',\n  '#',\n]",
+    "a pair": "[('user', 'ann'), ('password', '@'), (\"secret\", \"#\")]",
+    "a YAML list": "users:\n  passwords:\n    - @\n    - '#'\n  names:\n    - ann",
+    "a YAML list with numbered lines": "     1\tpasswords:\n     2\t  - @\n     3\t  - #",
+    "a YAML block": "password: |\n  @\nother: 1",
+    "the next line": "password:\n@\n",
+    "an element": "<db><password>@</password><ns:secret kind='x'>#</ns:secret></db>",
+    "an option": "mysql --password @ db; login --client-secret '#'",
+    "a login": "machine db.example login ann password @",
+    "escaped quotes": r'"{\"password\": \"@\"}", {\\\"passwd\\\": \\\"#\\\"}',
+    "a blank that does not break": "password\u00a0:\u00a0@",
+    "a Spanish column": "usuario,contraseña\nann,@\nbob,#",
+    "a French column": "utilisateur,mot de passe\nann,@\nbob,#",
+}
+"""Where a value stands that only what was opened before it gives away."""
+
+
+@pytest.mark.parametrize("text", OPENED.values(), ids=list(OPENED))
+def test_what_a_secrets_name_opens_holds_secrets(text: str) -> None:
+    for each in (said := text.replace("@", "tigerlily9").replace("#", "mK4zWq81xB"), f"first\n{said}\nlast\n"):
+        shown, kinds = redacted(each)
+        assert "tigerlily9" not in shown
+        assert "mK4zWq81xB" not in shown
+        assert len(kinds) == text.count("@") + text.count("#")
+        for size in (1, 3, 11):
+            stream = Stream(Redactor())
+            made = ""
+            for at in range(0, len(each), size):
+                stream._due = 0
+                made += stream.feed(each[at : at + size])
+            assert made + stream.end() == shown
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["password: str\nname: str\n", "passwords = ['short', 'long', 'with a digit']", "<password>string</password>",
+     "secrets:\n  - name: db\n    path: a/b\n", "--password PASSWORD", "password reset2024 was sent",
+     "('password', 'required')", "password:\n\nWrite it down.", "tokens = ['w0rd1x', 'w0rd2x']"],
+)  # fmt: skip
+def test_what_a_name_opens_may_hold_none(text: str) -> None:
+    assert redacted(text) == (text, [])
+
+
 def test_our_own_source_has_no_false_alarm() -> None:
     for path in Path(ipyagent.__file__).parent.rglob("*.py"):
         assert secrets_in(path.read_text("utf-8")) == [], path
@@ -226,6 +272,7 @@ def test_what_a_look_costs_is_in_proportion_to_the_text_and_not_to_its_pieces() 
 
 
 UNITS = (
+    "password=[", "'password', '", "<password>", "password:\n- a1b2c3d\n", "--password ", "login a password ", "password: |\n  ",
     "xoxb-", "eyJ", "eyJa.", "eyJ-", "SG.", "sk-", "sk-ant-", "sk-a1", ":AA", "12345678:AA", "/api/webhooks/1", "AIza",
     "ghp_",
     "://a:", "://", "a@", "bearer ", "bearer", "authorization: basic ", " -u a:", "cookie: ", "cookie", "a=b; ",

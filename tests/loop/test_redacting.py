@@ -272,7 +272,8 @@ def test_what_a_look_costs_is_in_proportion_to_the_text_and_not_to_its_pieces() 
 
 
 UNITS = (
-    "password=[", "'password', '", "<password>", "password:\n- a1b2c3d\n", "--password ", "login a password ", "password: |\n  ",
+    "password=[", "'password', '", "<password>", "password:\n- a1b2c3d\n", "--password ", "login a password ",
+    "password: |\n  ",
     "xoxb-", "eyJ", "eyJa.", "eyJ-", "SG.", "sk-", "sk-ant-", "sk-a1", ":AA", "12345678:AA", "/api/webhooks/1", "AIza",
     "ghp_",
     "://a:", "://", "a@", "bearer ", "bearer", "authorization: basic ", " -u a:", "cookie: ", "cookie", "a=b; ",

@@ -102,6 +102,7 @@ class Capture:
         self._set(shell, "system", self._system(shell.system if hasattr(shell, "kernel") else shell.system_piped))
         if os.name == "posix":
             self._set(shell, "getoutput", self._getoutput)
+        self._set(shell.events, "trigger", _on_this_thread(shell.events.trigger))
         publisher = shell.display_pub
         self._set(publisher, "publish", self._publish(publisher.publish))
         self._set(publisher, "clear_output", self._clear(publisher.clear_output))
@@ -319,6 +320,18 @@ class Capture:
 
     def _ask_exit(self) -> None:
         self._log.write("(exit was ignored: this session stays)\n")
+
+
+def _on_this_thread(trigger: Callable[..., None]) -> Callable[..., None]:
+    """The shell's events, but not from other threads: a widget's message that comes while code runs triggers
+    `post_execute` on a thread of its own, which would draw and close the figures that the code is drawing."""
+    ident = threading.get_ident()
+
+    def triggered(event: str, *args: Any, **more: Any) -> None:
+        if threading.get_ident() == ident or event not in ("pre_execute", "post_execute"):
+            trigger(event, *args, **more)
+
+    return triggered
 
 
 def _put_back(attributes: dict[str, Any], name: str, old: Any) -> None:

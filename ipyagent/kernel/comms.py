@@ -25,6 +25,8 @@ def route_clicks(kernel: Any, comm: Any, callback: Click) -> Callable[[], None]:
     """Call `callback(data)` with the `data` of each message the front-end sends on `comm`, at once
     and on whatever thread. Returns an undo, which may be called twice. Where the kernel is of a
     kind we do not know this does nothing: the widget's own messages still come."""
+    if hasattr(comm, "_msg_callback"):  # else each message has the shell draw and close all figures, on its thread
+        vars(comm)["handle_msg"] = lambda message: comm._msg_callback(message) if comm._msg_callback else None
     overridden = hasattr(comm, "_reply_subshell_for")
     if overridden:
         comm._reply_subshell_for = lambda data, default: default

@@ -340,6 +340,9 @@ def on_page(names: list[str], folder: Path) -> dict[str, dict[str, str]]:
     places: dict[str, list[list[Outputs]]] = {}
     with PracticeServer(_replies(codes)) as model:
         environment = {**surroundings(model.url, folder), "PYTHONPATH": os.environ.get("PYTHONPATH", "")}
+        settings = folder / ".jupyter" / "settings" / "@jupyterlab" / "notebook-extension"
+        settings.mkdir(parents=True)
+        (settings / "tracker.jupyterlab-settings").write_text('{"windowingMode": "none"}')  # every cell is there
         server = Server(folder, environment=environment)
         try:
             for name, cells in (("plainly.ipynb", _plainly(codes)), ("agent.ipynb", _by_agent(codes))):
@@ -399,7 +402,11 @@ def _masked(words: str) -> str:
 def rows() -> Iterator[tuple[str, str, str]]:
     installed = [name for name, (library, _) in CELLS.items() if find_spec(library) is not None]
     with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory() as page:
-        seen, less = compared(installed, Path(folder)), on_page(installed, Path(page))
+        seen = compared(installed, Path(folder))
+        less: dict[str, dict[str, str]] = {}
+        for at in range(0, len(installed), 25):  # a page shows so many at once
+            (part := Path(page) / str(at)).mkdir()
+            less |= on_page(installed[at : at + 25], part)
     previews = dict(zip(installed, previewed([("", [CELLS[name][1] for name in installed])])[0], strict=True))
     for name in installed:
         kinds = ", ".join("+".join(kind.rpartition("/")[2] for kind in kinds) for kinds in seen[name].agent) or "text"

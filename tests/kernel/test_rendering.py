@@ -288,6 +288,20 @@ def test_hostile_html_is_read_in_linear_time(piece: str) -> None:
 # ---------------------------------------------------------------------- what stands in the cell
 
 
+def test_a_widgets_message_on_another_thread_draws_no_figure_while_code_runs(kernel: Kernel) -> None:
+    code = """
+import threading
+told = []
+note = lambda: told.append(threading.current_thread() is threading.main_thread())
+ip.events.register("post_execute", note)
+other = "import threading; t = threading.Thread(target=ip.events.trigger, args=('post_execute',)); t.start(); t.join()"
+done = run_sync(ip, other, OutputLog())
+ip.events.unregister("post_execute", note)
+"""
+    kernel.run(code)
+    assert kernel.eval("[told, done.error]") == [[True], None]
+
+
 def test_tables_stand_as_the_users_options_give_them_and_the_model_reads_all_figures(kernel: Kernel) -> None:
     kernel.run("import pandas as pd\npd.set_option('display.float_format', '{:.1f}'.format)")
     try:

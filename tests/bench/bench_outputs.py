@@ -327,6 +327,8 @@ ALL_THERE = "(count) => document.querySelectorAll('.jp-CodeCell').length === cou
 JUPYTER = "application/vnd.jupyter."
 TEXTS = ("text/plain", f"{JUPYTER}stdout", f"{JUPYTER}stderr", f"{JUPYTER}error")
 """MIME types of what stands with its call, in the agent's own output."""
+_SILENT = re.compile(r"%\||^Out\[#\]:$|^\[?<(?:Axes|matplotlib)\b")
+"""States of progress bars, a prompt, and artists beside their figure, which are silent on purpose."""
 Outputs = list[tuple[str, bool, str]]
 """Of one cell each output's MIME type, whether it is the agent's own, and its text."""
 
@@ -389,7 +391,7 @@ def _less(plainly: Outputs, by_agent: Outputs) -> str:
     there = [kind for kind, own, _ in by_agent if kind not in TEXTS and not own]
     texts = _masked("\n".join(words for _, _, words in by_agent))
     lines = [line.strip() for kind, _, words in plainly if kind in TEXTS[:3] for line in _masked(words).split("\n")]
-    missing = [line for line in lines if line and "%|" not in line and line not in texts]
+    missing = [line for line in lines if line and not _SILENT.search(line) and line not in texts]
     kinds = [f"{wanted} plainly, {there} by the agent"] * (wanted != there)
     return " and ".join([*kinds, *(f"no line {line!r}" for line in missing[:1])])
 

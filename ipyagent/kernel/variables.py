@@ -21,6 +21,9 @@ _OWN = re.compile(r"_{1,3}|_i{1,3}|_i?\d+|_[iod]h|__\w*__|_exit_code|_agent|In|O
 _SHARE = {Group.SCALARS: 1, Group.FRAMES: 4, Group.ARRAYS: 2, Group.CONTAINERS: 2, Group.OBJECTS: 2}
 _ORDER = (Group.SCALARS, Group.FRAMES, Group.ARRAYS, Group.CONTAINERS, Group.OBJECTS)
 """Single values first: the user's constants are short, and nothing else tells them."""
+_MOST = {Group.SCALARS: 160, Group.CONTAINERS: 160}
+"""Bytes of a line where others stand beside it: more numbers of a list say no more."""
+_LOOPS = frozenset("ijk_")
 _TAIL = 160
 """Bytes kept for the names of what did not fit."""
 _FUNCTIONS = 300
@@ -148,7 +151,8 @@ def _lines(look: Look, ranked: list[tuple[str, Any]], limit: int, word: Callable
         if spare < 40:
             continue
         width = max(min(60 * weights[at], spare), spare * weights[at] // sum(weights[at:]))
-        shown = _row(look, word(name), name, value, min(width, 160) if single and len(ranked) > 1 else width)
+        most = _MOST.get(groups[at], width) if len(ranked) > 1 else width
+        shown = _row(look, word(name), name, value, min(width, most))
         lines[name] = shown
         room -= len(shown.encode()) + 1
     return lines
@@ -232,6 +236,7 @@ def _users(
         for name, value in list(namespace.items())
         if type(name) is str
         and not _OWN.fullmatch(name)
+        and not (name in _LOOPS and type(value) in (int, str, float))  # what a loop left says nothing
         and not _is_hidden(name, value, hidden)
         and not _is_imported(name, value, namespace, home, imports)
     ]

@@ -316,3 +316,10 @@ def test_a_long_session_of_large_tables_is_compared_within_its_time() -> None:
     namespace: dict[str, Any] = {f"t{n}": pd.DataFrame({"x": np.arange(rows), "y": np.ones(rows)}) for n in range(4)}
     _, told = survey(namespace, None)
     assert elapsed(lambda: survey(namespace, told)) < 1.5
+
+
+def test_a_list_has_a_short_line_beside_others_and_what_a_loop_left_has_none() -> None:
+    told = summarize({"weights": [number * 37 % 101 for number in range(400)], "LIMIT": 30, "i": 399, "k": "last"})
+    assert [line.split()[0] for line in told.splitlines()] == ["LIMIT", "weights"]
+    assert max(len(line.encode()) for line in told.splitlines()) <= 160
+    assert "400" in told

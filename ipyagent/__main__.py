@@ -61,10 +61,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
             return run_demo(chosen.folder.resolve(), lab=chosen.lab)
         if chosen.command == "practice":
-            from ipyagent.practice.model.understanding import answer
+            from ipyagent.practice.model import answer, extract
             from ipyagent.practice.server import serve
 
-            return serve(chosen.port, answer)
+            return serve(chosen.port, answer, extract)
         return _tell(chosen.command)
     except AgentError as problem:
         print(f"ipyagent: {problem}", file=sys.stderr)

@@ -19,7 +19,7 @@ from ipyagent.journal.journal import TRANSCRIPT, read_events
 from ipyagent.memory.dream_lock import NAME
 from ipyagent.memory.files import Store
 from ipyagent.memory.texts import RECORDED, Records
-from ipyagent.practice.model.understanding import answer as practice
+from ipyagent.practice.model import answer as practice
 from ipyagent.practice.replies import Fault, Reply, calls, text
 from ipyagent.practice.server import PracticeServer
 from ipyagent.project import DREAM, Project

@@ -14,7 +14,7 @@ from rooms import KEY, MODEL
 from ipyagent import Agent, IPyAgent, TurnResult
 from ipyagent.journal.events import Event
 from ipyagent.journal.journal import TRANSCRIPT, read_events
-from ipyagent.practice.model.understanding import answer as practice
+from ipyagent.practice.model import answer as practice
 from ipyagent.practice.replies import Fault, Reply, calls, text
 from ipyagent.practice.server import Exchange, PracticeServer
 

@@ -25,8 +25,8 @@ from ipyagent import headers
 from ipyagent.assembly import requests
 from ipyagent.context import gaps, pins
 from ipyagent.memory import freshness, words
-from ipyagent.practice.model import boundaries
-from ipyagent.practice.model.understanding import answer
+from ipyagent.practice.model import conversation as boundaries
+from ipyagent.practice.model import answer
 from ipyagent.tools import shell_deletes
 from ipyagent.ui import escape, markdown
 

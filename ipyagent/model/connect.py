@@ -99,11 +99,12 @@ class Connections:
 
 def _start(name: str, window: int) -> OwnServer:
     if name == PRACTICE:
-        from ipyagent.practice.model.understanding import answer
+        from ipyagent.practice.model import answer, extract
         from ipyagent.practice.server import PracticeServer
 
         key = secrets.token_urlsafe(24)  # other users of this machine, and pages, must not reach it
-        return PracticeServer(brain=answer, window=window or 200_000, api_key=key, keep_bodies=False).start()
+        server = PracticeServer(answer, window=window or 200_000, api_key=key, keep_bodies=False, summarise=extract)
+        return server.start()
 
     return LocalServer(Path(name.removeprefix(LOCAL)).expanduser(), window=window)
 

@@ -61,7 +61,7 @@ from ipyagent.loop.session import Session
 from ipyagent.loop.turn import run_turn
 from ipyagent.model.client import AnthropicModel
 from ipyagent.model.request_body import body_of
-from ipyagent.practice.model.understanding import answer
+from ipyagent.practice.model import answer
 from ipyagent.practice.replies import Reply, calls, text
 from ipyagent.practice.server import PracticeServer
 from ipyagent.practice.server.models import PRACTICE

@@ -21,7 +21,7 @@ THINKS = 0.15
 
 
 def _serve(pipe: Any) -> None:
-    from ipyagent.practice.model.understanding import answer
+    from ipyagent.practice.model import answer
     from ipyagent.practice.replies import text
     from ipyagent.practice.server import PracticeServer
 

@@ -43,7 +43,7 @@ def _request(turn: int) -> str:
 def rows() -> list[tuple[str, str, str]]:
     """Name, measured, target."""
     from ipyagent import Agent, IPyAgent
-    from ipyagent.practice.model.understanding import answer
+    from ipyagent.practice.model import answer
     from ipyagent.practice.server import PracticeServer
 
     with tempfile.TemporaryDirectory() as folder, PracticeServer(brain=answer, window=1_000_000) as server:

@@ -42,7 +42,7 @@ class FirstToken:
 
 
 def _serve(pipe: Any) -> None:
-    from ipyagent.practice.model import selecting
+    from ipyagent.practice.model import memories as selecting
     from ipyagent.practice.replies import text
     from ipyagent.practice.server import PracticeServer
 

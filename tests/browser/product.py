@@ -10,7 +10,7 @@ from typing import Any, Self
 
 import psutil
 
-from ipyagent.practice.model.understanding import answer
+from ipyagent.practice.model import answer
 from ipyagent.practice.replies import Fault, Reply
 from ipyagent.practice.server import PracticeServer
 

@@ -17,7 +17,7 @@ from ipyagent.memory.access import MemoryAccess
 from ipyagent.memory.memories import Memories
 from ipyagent.memory.provenance import Ground
 from ipyagent.memory.selector import check_directive, goes_beyond
-from ipyagent.practice.model import selecting
+from ipyagent.practice.model import memories as selecting
 from ipyagent.project import Project
 from ipyagent.tools.memory import memory
 from tests.tools.tools_workspace import ShellWorkspace

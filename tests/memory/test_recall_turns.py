@@ -26,7 +26,7 @@ from ipyagent.journal.events import (
     ToolReturned,
     UserSaid,
 )
-from ipyagent.practice.model import selecting
+from ipyagent.practice.model import memories as selecting
 from ipyagent.practice.replies import Reply, fault, text
 from ipyagent.practice.replies import tool as calls
 from ipyagent.practice.server import PracticeServer

@@ -13,7 +13,7 @@ from typing import Any
 from IPython.lib.pretty import pretty
 
 from ipyagent.kernel.variables import describe, summarize
-from ipyagent.practice.model.understanding import answer
+from ipyagent.practice.model import answer
 
 TOOLS = ("python", "variables", "read_file", "glob", "grep", "write_file", "edit_file", "shell")
 

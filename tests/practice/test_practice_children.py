@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ipyagent.practice.model.understanding import answer
+from ipyagent.practice.model import answer
 
 AGENT = {
     "name": "agent",

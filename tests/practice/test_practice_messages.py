@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ipyagent.practice.model.understanding import answer
+from ipyagent.practice.model import answer
 
 SEND = {
     "name": "send_message",

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from ipyagent.practice.model.own_tools import arguments
-from ipyagent.practice.model.understanding import answer
+from ipyagent.practice.model.requests import arguments
+from ipyagent.practice.model import answer
 
 SCHEMA = {
     "type": "object",

@@ -20,7 +20,7 @@ from ipyagent.commands.context import report
 from ipyagent.journal.events import ForkEnded, LayerFailed, MemoryExtracted, MemorySaved, NotesWritten
 from ipyagent.journal.journal import TRANSCRIPT, read_events
 from ipyagent.model.prices import cost_of
-from ipyagent.practice.model.understanding import answer as practice
+from ipyagent.practice.model import answer as practice
 from ipyagent.practice.replies import Fault, Reply, calls, fault, text
 from ipyagent.practice.server import Exchange
 

@@ -1,1 +1,149 @@
-"""The practice model: rules that answer as a model does; it says so, and is no language model."""
+"""The practice model: what it answers to a request body. Rules, no language model, and never said to be one.
+
+The same body always gets the same answer. What is known comes from the body alone; numbers come from tool results.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+from ipyagent.practice.model import conversation as said_by
+from ipyagent.practice.model import forms, lessons, memories, requests, writing
+from ipyagent.practice.model.conversation import MARK_EN, MARK_ZH, Conversation, read
+from ipyagent.practice.model.recipe import Act, Ending, Recipe, Task, fields, instance
+from ipyagent.practice.model.writing import extract
+from ipyagent.practice.replies import Reply, calls, text
+from ipyagent.practice.server import web
+
+__all__ = ["answer", "extract"]
+
+_MANIFEST: Final = re.compile(
+    r"^\s*[-*]\s*(?:\[\w+\]\s*)?`?(?P<name>[\w./-]+\.md)`?\s*(?:\([^)]*\))?\s*[:—-]?\s*(?P<about>.*)$", re.M
+)
+
+
+def answer(body: Mapping[str, Any]) -> Reply:
+    """The reply of the practice model to a Messages API request body."""
+    if choice := memories.asked(body):
+        return text(memories.selected(choice))
+    if question := memories.check_asked(body):
+        return text(memories.checked(question))
+    if doing := requests.progress(body):
+        return text(doing)
+    conversation, name = requests.handing(read(body))
+    if conversation.schema is not None:
+        return text(_structured(conversation))
+    _, told = said_by.directive(body.get("messages") or [])
+    if told:
+        return _named(_directed(body, told), conversation)
+    task = Task(conversation, conversation.turn.chinese)
+    if (searched := web.asked_for(conversation.turn.words, conversation.tools)) and not conversation.turn.steps:
+        mark = "" if conversation.introduced else task.say(MARK_EN, MARK_ZH)
+        thought = [{"type": "thinking", "thinking": "Form: web.", "signature": ""}] if conversation.thinks else []
+        said = [{"type": "text", "text": f"\n\n{mark}"}] if mark else []
+        return replace(searched, content=(*thought, *searched.content, *said))
+    recipe = lessons.teach(task) if lessons.is_lesson(conversation.turn.asked) else _recipe(task, name)
+    try:
+        act: Act | str = recipe if isinstance(recipe, str) else _next(recipe, conversation)
+    except Ending as ending:
+        act = str(ending)
+    return _reply(task, act)
+
+
+def _directed(body: Mapping[str, Any], told: str) -> Reply:
+    """The reply to a directive of the session."""
+    notes, extract = said_by.notes_asked(told) is not None, said_by.asks_to_extract(told)
+    if said_by.asks_to_dream(told):
+        return memories.dreamed(body)
+    if not notes and not extract:
+        return text(writing.summary(body))
+    if not (notes and extract):
+        return writing.noted(body) if notes else memories.extracted(body)
+    one, other = writing.noted(body), memories.extracted(body)
+    made = [block for reply in (one, other) for block in reply.content if block["type"] == "tool_use"]
+    return replace(one, content=tuple(made), stop_reason="tool_use") if made else one
+
+
+def _recipe(task: Task, hand_back: str | None) -> Recipe | str:
+    """What answers the newest request; `hand_back`: the name under which a sub-agent hands its table back."""
+    asked = task.conversation.turn.words
+    if requests.told_to_end(task):
+        return task.say("I end my work here, as asked.", "应要求就此结束。")
+    if given := requests.given_skill(task):
+        return requests.follow(task, *given)
+    if names := requests.pieces(task):
+        return requests.spread(task, names)
+    if tool := requests.own_tool(task):
+        return requests.use(task, {"tool": tool})
+    made = forms.both(task, asked)
+    if made is None and (skill := requests.fitting_skill(task)):
+        made = requests.load_skill(task, skill)
+    if made is None:
+        return forms.unknown(task)
+    return made if hand_back is None else _handed(task, made, hand_back)
+
+
+def _handed(task: Task, recipe: Recipe, name: str) -> Recipe:
+    said = yield from recipe
+    return said + "\n\n" + (yield from requests.hand_back(task, name))
+
+
+def _next(recipe: Recipe, conversation: Conversation) -> Act | str:
+    """Runs the recipe over the results there are; what it wants next, or its last words."""
+    try:
+        act = next(recipe)
+        for steps in conversation.turn.rounds:
+            act = recipe.send(steps)
+    except StopIteration as finished:
+        return str(finished.value)
+    return act
+
+
+def _reply(task: Task, act: Act | str) -> Reply:
+    conversation = task.conversation
+    if isinstance(act, str):
+        said = act if conversation.introduced else f"{act}\n\n{task.say(MARK_EN, MARK_ZH)}"
+        return text(said, thinking="This answers it." if conversation.thinks else None)
+    asked = [
+        ("call_tool", {"name": name, "arguments": given})
+        if name in conversation.further and name not in conversation.tools
+        else (name, given)
+        for name, given in act.calls
+    ]
+    return _named(calls(asked, say=act.say, thinking=act.why if conversation.thinks else None), conversation)
+
+
+def _named(reply: Reply, conversation: Conversation) -> Reply:
+    """The reply, each tool call with an id that follows from the conversation so far and its place in the message."""
+
+    def named(at: int, block: dict[str, Any]) -> dict[str, Any]:
+        number = hashlib.sha256(f"{conversation.digest}{at}".encode()).hexdigest()[:24]
+        return {**block, "id": f"toolu_{number}"} if block["type"] == "tool_use" else block
+
+    return replace(reply, content=tuple(named(at, block) for at, block in enumerate(reply.content)))
+
+
+def _structured(conversation: Conversation) -> str:
+    """A JSON text of the schema that was asked for; lists of names are picked from a manifest by common words."""
+    asked = conversation.turn.asked + "\n" + "\n".join(conversation.turn.extras)
+    schema: Mapping[str, Any] = conversation.schema or {}
+    value = instance(schema)
+    manifest = [(found["name"], found["about"]) for found in _MANIFEST.finditer(asked)]
+    if manifest and isinstance(value, dict):
+        wanted = requests.word_set(_MANIFEST.sub("", asked))
+        score = {name: len(wanted & requests.word_set(f"{name} {about}".replace("_", " "))) for name, about in manifest}
+        best = sorted((name for name in score if score[name] >= 2), key=lambda name: (-score[name], name))[:5]
+        for field, form in fields(schema).items():
+            if (
+                isinstance(form, dict)
+                and form.get("type") == "array"
+                and (form.get("items") or {}).get("type") == "string"
+            ):
+                value[field] = best
+                break
+    return json.dumps(value, ensure_ascii=False)

@@ -7,16 +7,20 @@ deterministic and looks at nothing but the conversation and the results.
 
 from __future__ import annotations
 
+import ast
 import json
 import re
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
-from . import reading
-from .conversation import Conversation, Step
-from .knowledge import Knowledge
-from .names import fresh
+from ipyagent.practice.model.conversation import Conversation, Step
+
+CELL: Final = re.compile(r"```(?:python)?\n(.*?)\n```", re.S)
+_DENIED: Final = re.compile(
+    r"\bdenied\b|\bwas not run\b|not (?:allowed|permitted)|permission|read[_ -]only mode|拒绝", re.I
+)
+_ERROR: Final = re.compile(r"^(?:[\w.]+\.)?([A-Z]\w*(?:Error|Exception|Interrupt|Exit|Warning|Failure))(?::\s*(.*))?$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +37,7 @@ Asking = Generator[Act, tuple[Step, ...], Step]
 
 
 class Ending(Exception):
-    """Ends the turn early with this text: a denial, a missing tool, an error that was tried twice."""
+    """Ends the turn early with this text: a denial, a missing tool, an error."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,15 +46,10 @@ class Task:
 
     conversation: Conversation
     chinese: bool
-    known: Knowledge
 
     def say(self, english: str, chinese: str) -> str:
         """The text in the user's language."""
         return chinese if self.chinese else english
-
-    def fresh(self, name: str) -> str:
-        """The name, or with a number when the user has a variable of that name."""
-        return fresh(name, self.known.taken)
 
     def has(self, tool: str) -> bool:
         """Whether the request offers the tool, listed or by a search."""
@@ -83,23 +82,19 @@ class Task:
         schema: dict[str, Any] = json.loads(found[1]) if found is not None else {}
         return schema
 
-    def python(self, code: str, why: str, say: str | None = None) -> Asking:
+    def python(self, code: str, why: str) -> Asking:
         """Runs code; the step returned may have failed."""
-        return (yield from self.call("python", {"code": code}, why, say))
+        return (yield from self.call("python", {"code": code}, why))
 
-    def sure(self, code: str, why: str, otherwise: str | None = None) -> Asking:
-        """Runs code, on an error once more with `otherwise`; a last error ends the turn with what it says."""
-        step = yield from self.python(code, why)
-        if step.failed and otherwise is not None and otherwise != code:
-            kind, message = reading.error(step.text)
-            step = yield from self.python(otherwise, f"The first way failed ({kind}: {message[:80]}); one other way.")
+    def did(self, step: Step, english: str, chinese: str) -> Step:
+        """The step; a failed one ends the turn with what it says."""
         if step.failed:
-            raise Ending(self.failure(step.text))
+            raise Ending(f"{self.say(english, chinese)}{step.text.strip()[:400]}")
         return step
 
     def allowed(self, step: Step) -> None:
         """Ends the turn when the step was denied."""
-        if step.failed and reading.denied(step.text):
+        if step.failed and denied(step.text):
             said = step.text.strip().splitlines()[0][:300] if step.text.strip() else ""
             raise Ending(
                 self.say(
@@ -110,8 +105,7 @@ class Task:
 
     def failure(self, text: str) -> str:
         """What an error means and what to do, from the last line of its traceback."""
-        kind, message = reading.error(text)
-        what = f"{kind}: {message}" if kind else message
+        kind, message = error(text)
         if kind in ("ModuleNotFoundError", "ImportError"):
             package = message.split("'")[1].split(".")[0] if message.count("'") >= 2 else message
             return self.say(
@@ -119,4 +113,119 @@ class Task:
                 f"ask again.",
                 f"这里没有安装 `{package}`。请运行 `%pip install {package}`，然后再问我一次。",
             )
-        return self.say(f"That failed: `{what}`. I tried what I know.", f"运行出错：`{what}`。我会的办法都试过了。")
+        what = f"{kind}: {message}" if kind else message
+        return self.say(f"That failed: `{what}`.", f"运行出错：`{what}`。")
+
+
+# ---------------------------------------------------------------------- what tools answered
+
+
+def denied(text: str) -> bool:
+    """Whether an error result says that permission was refused."""
+    return bool(_DENIED.search(text)) and "PermissionError" not in text
+
+
+def error(text: str) -> tuple[str, str]:
+    """Type and message of the last exception in a traceback; the last line and no type when there is none."""
+    lines = [re.sub(r"\x1b\[[0-9;]*m", "", line).strip() for line in text.splitlines() if line.strip()]
+    for line in reversed(lines):
+        found = _ERROR.match(line)
+        if found:
+            return found[1], found[2] or ""
+    return "", lines[-1] if lines else ""
+
+
+def fields(schema: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The properties of a tool's input schema."""
+    found = schema.get("properties")
+    return found if isinstance(found, Mapping) else {}
+
+
+def instance(
+    schema: Mapping[str, Any], steps: Sequence[str] = (), text: str = "", root: Mapping[str, Any] | None = None
+) -> Any:
+    """A minimal value of a JSON schema; texts are `text`, lists have one item for each of `steps`."""
+    root = schema if root is None else root
+    if "$ref" in schema:
+        target: Any = root
+        for part in str(schema["$ref"]).removeprefix("#/").split("/"):
+            target = target.get(part, {})
+        return instance(target, steps, text, root)
+    for key in ("const", "default"):
+        if key in schema:
+            return schema[key]
+    if schema.get("enum"):
+        choices = list(schema["enum"])
+        return next((each for each in ("pending", "general") if each in choices), choices[0])
+    for key in ("anyOf", "oneOf", "allOf"):
+        if schema.get(key):
+            return instance(schema[key][0], steps, text, root)
+    kind = schema.get("type", "object" if "properties" in schema else "string")
+    kind = kind[0] if isinstance(kind, list) else kind
+    if kind == "object":
+        known = fields(schema)
+        names = schema.get("required") or ([] if not text else list(known)[:1])
+        return {
+            name: instance(known.get(name, {}), steps, text[:60] if name == "description" else text, root)
+            for name in names
+        }
+    if kind == "array":
+        wanted = list(steps) or [""] * int(schema.get("minItems", 0))
+        return [
+            instance(schema.get("items") or {}, (), each, root) for each in wanted[: int(schema.get("maxItems", 100))]
+        ]
+    if kind in ("integer", "number"):
+        return schema.get("minimum", 0)
+    if kind == "boolean":
+        return False
+    return text if text else "x" * int(schema.get("minLength", 0)) if kind == "string" else None
+
+
+# ---------------------------------------------------------------------- code that ran
+
+
+def assigned(code: str) -> set[str]:
+    """Names that the code binds at its top level; none when it is not plain Python."""
+    try:
+        tree = ast.parse(code)
+    except SyntaxError:
+        return set()
+    bound: set[str] = set()
+    for node in tree.body:
+        targets: list[ast.expr] = (
+            node.targets
+            if isinstance(node, ast.Assign)
+            else [node.target]
+            if isinstance(node, ast.AnnAssign | ast.AugAssign | ast.For)
+            else []
+        )
+        names = (each for target in targets for each in ast.walk(target) if isinstance(each, ast.Name))
+        bound |= {each.id for each in names if isinstance(each.ctx, ast.Store)}
+    return bound
+
+
+def _free(code: str) -> set[str]:
+    """Names that the code reads and does not bind itself."""
+    bound: set[str] = set()
+    read: set[str] = set()
+    for node in ast.walk(ast.parse(code)):
+        if isinstance(node, ast.Name):
+            (read if isinstance(node.ctx, ast.Load) else bound).add(node.id)
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            bound |= {(alias.asname or alias.name).split(".")[0] for alias in node.names}
+    return read - bound
+
+
+def how_built(conversation: Conversation, name: str) -> str:
+    """The code of the conversation that made a variable, with what it needed from others; "" when unknown."""
+    codes: list[str] = []
+    for turn in conversation.turns:
+        for extra in turn.extras:
+            codes += CELL.findall(extra) if extra.lstrip().startswith("<context>") else []
+        codes += [step.code for step in turn.steps if step.code and not step.failed]
+    needed, parts = {name}, []
+    for code in reversed(codes):
+        if made := assigned(code) & needed:
+            parts.append(code)
+            needed = (needed - made) | _free(code)
+    return "\n".join(reversed(list(dict.fromkeys(parts))))

@@ -1,160 +1,852 @@
-"""Answers that are a statistic of columns: of all rows, or of each group.
+"""Requests about pandas tables: what a request names is found exactly or not at all, and pandas computes the answer.
 
-Each recipe runs short pandas code, reads the printed result, and says what it shows.
+A look at the user's tables comes first; then the code that the user sees computes and prints its result as CSV, which
+no display option changes. A reading of the request that names a column, table or value that is not there, or more than
+one, is no reading; when none or several remain, the user is told so.
 """
 
 from __future__ import annotations
 
+import ast
+import csv
+import io
+import json
 import math
 import re
-from dataclasses import replace
+import unicodedata
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
 
-from . import reading
-from .counting import counts
-from .frames import Frame
-from .names import quoted, result
-from .phrases import STAT_NAMES, stats
-from .query import Query, listed
-from .recipe import Recipe, Task
-from .showing import ADDED, MOST_GROUPS, SMALL, digits, keyed, of_years, rounding, shown, which, years
+from ipyagent.practice.model.conversation import Step
+from ipyagent.practice.model.recipe import Act, Ending, Recipe, Task, how_built
 
+Column = str | int
+Rows = list[list[str]]
 
-def group(task: Task, query: Query) -> Recipe:
-    """A statistic of numeric columns for each group."""
-    frame, stat = query.frame, query.stat or ("mean" if query.measures else "count")
-    stat = inner(query.words, stat)
-    if query.units and not query.stat and query.measures and ADDED.search(query.measures[0]):
-        stat = "sum"  # "monthly revenue" is what a month has brought in all
-    if not query.groups and not query.units:
-        raise which(task, frame, "column to group by")
-    linear = stat in ("sum", "count")  # what has come in is told month by month, what is typical by months of a year
-    keys, by, dated = keyed(query, query.groups, linear=linear)
-    if stat == "count" and not query.measures:
-        return (yield from counts(task, query))
-    measures = (
-        list(query.measures)
-        or [c for c in frame.columns if frame.numeric(c) and c not in keys and not is_id(c, frame)][:4]
-    )
-    if not measures:
-        return (yield from counts(task, query))
-    name = task.fresh(result(measures[0] if len(measures) == 1 else "means" if stat == "mean" else stat, keys))
-    if stat != "mean" and len(measures) == 1:
-        name = task.fresh(f"{stat}_{result(measures[0], keys)}")
-    rounded = rounding(max((frame.most(each, stat) for each in measures), key=lambda size: (size == size, size)))
-    if len(measures) == 1:
-        columns = list(dict.fromkeys([stat, "count"]))
-        made = f"[{quoted(measures[0])}].agg({listed(columns)})"
-    else:
-        columns, made = measures, f"[{listed(measures)}].{stat}()"
-    # The keys become columns at the end; they must not meet columns of the same name.
-    again = [each for each in keys if each in columns]
-    made += "".join(f".rename(columns={{{quoted(each)}: {quoted(each + ' ')}}})" for each in again)
-    columns = [each + " " if each in again else each for each in columns]
-    sizes = [frame.unique.get(each, 1) for each in query.groups]
-    small = bool(SMALL.search(query.rest)) and len(measures) == 1
-    ends = "nsmallest" if small else "nlargest"
-    numbered = query.kind == "top" and re.search(r"\d|前|top|bottom", query.rest)
-    many = query.many(MOST_GROUPS) if numbered else MOST_GROUPS
-    few = query.kind == "top" and many < MOST_GROUPS
-    long = math.prod(sizes) > 2 * MOST_GROUPS and not query.units
-    sort = f".{ends}({many}, {quoted(columns[0])})" if long or few else ""
-    start = query.start + ("" if linear else years(query)) + dated
-    code = f"{start}{name} = {query.source}.groupby({by}){made}%s{sort}.reset_index()\n{name}"
-    step = yield from task.sure(
-        code.replace("%s", rounded, 1), f"Group by {', '.join(keys)}, then {stat} of {', '.join(measures)}.",
-        code.replace("%s", ".round(2)", 1),
-    )  # fmt: skip
-    headers = [*keys, *columns]
-    if re.search(r"^\s*\.{2,3}(?:\s|$)", step.text, re.M):
-        sort, before = f".{ends}({MOST_GROUPS}, {quoted(columns[0])})", step.text
-        code = f"{name}{sort}.reset_index(drop=True)"
-        step = yield from task.sure(code, "pandas left rows out when it printed; the first by size are shown.")
-        step = replace(step, text=(re.search(r"years = \d+\n", before) or [""])[0] + step.text)
-    table = [row[1:] for row in reading.rows(step.text, headers)]
-    label = task.say(*STAT_NAMES[stat])
-    what, over = ", ".join(f"`{each}`" for each in measures), ", ".join(f"`{each}`" for each in keys)
-    head = task.say(f"The {label} of {what} by {over}{query.where}", f"按 {over} 分组的 {what} 的{label}{query.where}")
-    least_first = task.say(*("smallest", "最小")) if small else task.say(*("largest", "最大"))
-    found = reading.extremes(table, len(keys)) if len(table) > 1 else None
-    cut = bool(sort) and len(table) >= MOST_GROUPS
-    if found:
-        most, least = (f"{' / '.join(row[: len(keys)])} ({reading.pretty(row[len(keys)])})" for row in found)
-        if cut or few:
-            head += (
-                task.say(f": lowest for {least}", f"：最低的是 {least}")
-                if small
-                else task.say(f": highest for {most}", f"：最高的是 {most}")
-            )
-        else:
-            head += task.say(f": highest for {most}, lowest for {least}", f"：最高的是 {most}，最低的是 {least}")
-        head += task.say(".", "。")
-    if cut or few:
-        number = many if few else MOST_GROUPS
-        head += task.say(f" The {number} {least_first} groups:", f" {least_first}的 {number} 组：")
-    head += of_years(task, query, step.text)
-    return shown(task, head, headers, step.text)
-
-
-def inner(words: str, stat: str) -> str:
-    """The statistic of each group where "lowest total" or "highest average" names the one wanted of the groups too."""
-    if stat not in ("min", "max"):
-        return stat
-    both = [each for each in stats(words) if each not in ("min", "max")]
-    return both[0] if both else stat
-
-
-def is_id(column: str, frame: Frame) -> bool:
-    return (
-        bool(
-            re.search(r"(?:^|_| )id$|Id$|^(?:serial|index|unnamed)", column, re.I if "id" not in column.lower() else 0)
-        )
-        or not column.strip()
-    )
-
-
-def aggregate(task: Task, query: Query) -> Recipe:
-    """One statistic of one or more numeric columns over all (or the filtered) rows."""
-    stat = query.stat or "mean"
-    if (query.groups or query.units) and not (stat == "count" and not query.measures):
-        return (yield from group(task, query))
-    if not query.measures:
-        raise which(task, query.frame, "numeric column")
-    columns = query.measures
-    several = stats(query.words) if stat in stats(query.words) else []
-    if len(columns) == 1 and len(several) > 1:
-        return (yield from _several(task, query, several))
-    lines = [
-        f"print({quoted(f'{stat} of {each.strip()} =')}, round({query.source}[{quoted(each)}].{stat}(), "
-        f"{digits(query.frame.most(each, stat))}), "
-        f'"n =", {query.source}[{quoted(each)}].count())'
-        for each in columns
+MOST: Final = 40
+"""Rows of a result that an answer shows."""
+LOOK: Final = """\
+print({name: [len(table), [[column if type(column) in (str, int) else None, str(kind)]
+                           for column, kind in zip(table.columns, table.dtypes)]]
+       for name, table in list(globals().items())
+       if type(table).__name__ == "DataFrame" and type(table).__module__.startswith("pandas") and name[:1] != "_"})"""
+UNITS: Final = frozenset(
+    [
+        "g",
+        "kg",
+        "mg",
+        "lb",
+        "lbs",
+        "oz",
+        "mm",
+        "cm",
+        "km",
+        "usd",
+        "eur",
+        "gbp",
+        "chf",
+        "cny",
+        "rmb",
+        "jpy",
+        "mph",
+        "kmh",
+        "hpa",
+        "ml",
+        "kw",
+        "kwh",
+        "ms",
+        "sec",
+        "seconds",
+        "minutes",
+        "hours",
     ]
-    step = yield from task.sure(query.start + "\n".join(lines), f"The {stat} of {', '.join(columns)}, nothing else.")
-    label, said = task.say(*STAT_NAMES[stat]), []
-    for each in columns:
-        value = reading.named(step.text, f"{stat} of {each.strip()}")
-        n = re.search(rf"{re.escape(f'{stat} of {each.strip()}')} = \S+ n = (\d+)", step.text)
-        if value is None or n is None:
-            return f"```text\n{step.text.strip()[:1000]}\n```"
-        value = reading.pretty(value)
-        said.append(
+)
+"""Last words of a column's name that a request may leave out."""
+WORDS: Final[Mapping[str, str]] = {
+    "物种": "species", "体重": "body mass", "岛屿": "island", "性别": "sex", "鳍长": "flipper length", "喙长": "bill length",
+    "喙深": "bill depth", "年份": "year", "雄性": "male", "雌性": "female", "企鹅": "penguins",
+}  # fmt: skip
+"""What the Chinese lessons and examples call the columns and values of the penguins."""
+STATS: Final[Mapping[str, tuple[str, str, str]]] = {
+    "mean": (r"means?|averages?|avg", "平均值?|均值", "平均值"),
+    "median": (r"medians?", "中位数", "中位数"),
+    "sum": (r"sum|totals?", "总和|合计|总计|总", "总和"),
+    "min": (r"min|minimum|smallest|lowest", "最小值?|最低", "最小值"),
+    "max": (r"max|maximum|largest|highest", "最大值?|最高", "最大值"),
+    "std": (r"std|standard deviation", "标准差", "标准差"),
+}
+STAT_EN: Final = "|".join(english for english, _, _ in STATS.values())
+STAT_ZH: Final = "|".join(chinese for _, chinese, _ in STATS.values())
+_ORDER: Final[Mapping[str, str]] = {
+    r">=|at least|no less than|不少于|不小于|至少": ">=",
+    r"<=|at most|no more than|不超过|不大于|至多": "<=",
+    r">|above|over|greater than|more than|larger than|大于|超过|高于": ">",
+    r"<|below|under|less than|smaller than|小于|低于|少于": "<",
+    r"==?|equals|equal to|是|为|等于": "==",
+}
+_CONDITION: Final = [
+    (re.compile(rf"(?P<column>.+?)\s*(?:\b(?:is|are|was)\b\s*)?(?:{words})(?![=<>])\s*(?P<value>.+)", re.I), sign)
+    for words, sign in _ORDER.items()
+] + [(re.compile(r"(?P<column>.+?)\s+(?:is|are|was)\s+(?P<value>(?!not\b).+)", re.I), "==")]
+_NUMBER: Final = re.compile(rf"([-+]?\d[\d,]*(?:\.\d+)?)(?:\s*(?:{'|'.join(UNITS)}))?", re.I)
+_NUMERIC: Final = re.compile(r"u?int\d+|float\d+|bool(?:ean)?", re.I)
+_IT: Final = re.compile(
+    r"(?:it|them|this|that|(?:the |this |my |that )?(?:data|data ?set|data ?frame|table)|数据|数据集|表格?|它|这个表)",
+    re.I,
+)
+_PICTURE: Final = re.compile(r"^<Figure .*>$|<persisted-output path=\"[^\"]+\.png\"[^>]*>[^<]*</persisted-output>", re.M)
+_CUT: Final = re.compile(r"^\[… [\d,]+ characters|^… \d+ more times$|<persisted-output", re.M)
+
+
+class Cannot(Exception):
+    """Why a reading of a request is none, in English and Chinese."""
+
+    def __init__(self, english: str, chinese: str) -> None:
+        super().__init__(english)
+        self.texts = english, chinese
+
+
+def key(text: object) -> str:
+    """A name as it is compared: case, `_`, `-`, points and brackets make no difference."""
+    return " ".join(re.sub(r"[\s_\-./()\[\]]+", " ", unicodedata.normalize("NFKC", str(text)).casefold()).split())
+
+
+def _numbers(words: str) -> set[str]:
+    """The words, and with the last one in the singular or the plural."""
+    found = {words, words + "s", words + "es"}
+    found |= {words[:-1]} if words.endswith("s") and not words.endswith("ss") else set()
+    found |= {words[:-2]} if re.search(r"(?:s|x|z|ch|sh)es$", words) else set()
+    return found | (
+        {words[:-3] + "y"} if words.endswith("ies") else {words[:-1] + "ies"} if words[-1:] == "y" else set()
+    )
+
+
+def plain(words: str) -> str:
+    """Chinese words of the lessons in English."""
+    return " ".join(re.sub("|".join(WORDS), lambda found: f" {WORDS[found[0]]} ", words).split())
+
+
+def literal(value: object) -> str:
+    """A name or a value as Python code."""
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, str) else repr(value)
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table of the user: its name, its number of rows, and its columns with their dtypes, in order."""
+
+    name: str
+    rows: int
+    columns: tuple[tuple[Column | None, str], ...]
+
+    def column(self, words: str) -> Column:
+        """The one column that these words name; a unit at its end may be left out. Raises Cannot."""
+        words = re.sub(r"^(?:the|each|every|all) ", "", words.strip(" `\"'“”"), flags=re.I)
+        named = [column for column, _ in self.columns if column is not None]
+        exact = [column for column in named if str(column) == words]
+        for wanted in dict.fromkeys((key(words), key(plain(words)))):
+            for told in (exact, *self._levels(wanted, named)):
+                if len(told) == 1:
+                    return told[0]
+                if told:
+                    which = ", ".join(f"`{column}`" for column in dict.fromkeys(told))
+                    if len(set(told)) < len(told):
+                        raise Cannot(
+                            f"`{self.name}` has several columns named {which}.", f"`{self.name}` 有多个列叫 {which}。"
+                        )
+                    raise Cannot(f"“{words}” may be {which}; name one.", f"“{words}” 可能是 {which}；请指明一个。")
+        listed = ", ".join(f"`{column}`" for column in named[:20]) + (", …" if len(named) > 20 else "")
+        raise Cannot(
+            f"`{self.name}` has no column “{words}”. Its columns: {listed}.",
+            f"`{self.name}` 没有列“{words}”。它的列：{listed}。",
+        )
+
+    def _levels(self, wanted: str, named: Sequence[Column]) -> Iterator[list[Column]]:
+        keys = [(column, key(column)) for column in named]
+        yield [column for column, name in keys if name == wanted]
+        yield [column for column, name in keys if name in _numbers(wanted)]
+        bare = [(column, name.rpartition(" ")) for column, name in keys]
+        yield [column for column, (name, _, unit) in bare if unit in UNITS and name in _numbers(wanted)]
+
+    def several(self, words: str) -> tuple[Column, ...]:
+        """The columns that a list of words names. Raises Cannot."""
+        try:
+            return (self.column(words),)
+        except Cannot:
+            parts = re.split(r"\s*,\s*(?:and\s+)?|\s+and\s+|\s*[、和与及，]\s*", words)
+            if len(parts) == 1:
+                raise
+            found = tuple(self.column(part) for part in parts)
+            if len(set(found)) < len(found):
+                raise Cannot(f"“{words}” names a column twice.", f"“{words}” 重复了一个列。") from None
+            return found
+
+    def kind(self, column: Column) -> str:
+        """A column's dtype."""
+        return next(kind for name, kind in self.columns if name == column)
+
+    def numeric(self, column: Column, *, flags: bool = True) -> Column:
+        """The column, if it holds numbers (or, with `flags`, yes and no). Raises Cannot."""
+        kind = self.kind(column)
+        if not _NUMERIC.fullmatch(kind) or (kind.startswith("bool") and not flags):
+            raise Cannot(
+                f"`{column}` of `{self.name}` holds no numbers (its type is {kind}).",
+                f"`{self.name}` 的 `{column}` 不是数值列（类型是 {kind}）。",
+            )
+        return column
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """One way to read a request: its form, what stands in the form's gaps, and its conditions."""
+
+    form: str
+    slots: Mapping[str, str]
+    where: str = ""
+    only: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """Which rows are meant: columns of which one holds the value, a sign, and the value or, for text, its words."""
+
+    columns: tuple[Column, ...]
+    sign: str
+    number: int | float | None = None
+    words: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What a reading comes to on a table: `code` for a source of rows, and `tell`, which makes the answer of the
+    printed rows, the source's name and the words of its conditions."""
+
+    table: Table
+    code: Callable[[str], str]
+    tell: Callable[[list[Rows], str], str]
+    conditions: tuple[Condition, ...] = ()
+    why: str = ""
+
+
+class Asked(NamedTuple):
+    """What a form needs to make its work: the task, the table, and the words in its gaps."""
+
+    task: Task
+    table: Table
+    slots: Mapping[str, str]
+
+    def column(self, slot: str) -> Column:
+        """The column in a gap. Raises Cannot."""
+        return self.table.column(self.slots[slot])
+
+    def columns(self, slot: str) -> tuple[Column, ...]:
+        """The columns in a gap; none when it is empty. Raises Cannot."""
+        return self.table.several(self.slots[slot]) if self.slots.get(slot) else ()
+
+    def work(self, code: Callable[[str], str], tell: Callable[[list[Rows], str], str], why: str) -> Work:
+        """The work, without its conditions."""
+        return Work(self.table, code, tell, why=why)
+
+
+# ---------------------------------------------------------------------- the tables there are
+
+
+def look(task: Task) -> Generator[Act, tuple[Step, ...], dict[str, Table]]:
+    """The user's pandas tables as they are now."""
+    step = yield from task.python(LOOK, "Which tables are there, with which columns?")
+    if step.failed:
+        raise Ending(task.failure(step.text))
+    try:
+        found = ast.literal_eval(step.text.strip())
+        return {
+            str(name): Table(str(name), rows, tuple((column, kind) for column, kind in columns))
+            for name, (rows, columns) in found.items()
+        }
+    except (ValueError, SyntaxError, TypeError, AttributeError, MemoryError, RecursionError):
+        raise Ending(
             task.say(
-                f"The {label} of `{each}` in `{query.frame.name}`{query.where} is **{value}** (n = {n[1]}).",
-                f"`{query.frame.name}` 中 `{each}` 的{label}{query.where}是 **{value}**（n = {n[1]}）。",
+                "There is more in this kernel than I can look through. Name fewer or smaller tables.",
+                "这个内核里的内容太多，我看不完。请使用更少或更小的表。",
+            )
+        ) from None
+
+
+def named(task: Task, tables: Mapping[str, Table], words: str) -> Table:
+    """The table that these words name, or the only one there is for `it` and its like. Raises Cannot or Ending."""
+    words = re.sub(r"^(?:the |my )?(.+?)(?: table| data ?frame| data ?set)?$", r"\1", words.strip(" `@"), flags=re.I)
+    words = plain(words) if words not in tables else words
+    if words in tables:
+        return tables[words]
+    same = [table for name, table in tables.items() if name.casefold() == words.casefold()]
+    if len(same) == 1:
+        return same[0]
+    if not words or _IT.fullmatch(words):
+        return only(task, tables)
+    if re.fullmatch(r"[A-Za-z_]\w*", words) and (code := how_built(task.conversation, words)):
+        raise Ending(
+            task.say(
+                f"`{words}` is gone: this kernel does not have it. It was made with\n\n```python\n{code}\n```\n\n"
+                "Shall I rebuild it? Say “yes, rebuild it”.",
+                f"`{words}` 已经不在了：这个内核里没有它。它原来是这样创建的：\n\n```python\n{code}\n```\n\n"
+                "要我重建吗？回答“重建”即可。",
             )
         )
-    return "\n".join(said)
-
-
-def _several(task: Task, query: Query, wanted: list[str]) -> Recipe:
-    """Several statistics of one column."""
-    column = query.measures[0]
-    name = task.fresh(f"{result(column)}_statistics")
-    rounded = rounding(query.frame.most(column, "sum" if "sum" in wanted else "mean"))
-    code = f"{query.start}{name} = {query.source}[{quoted(column)}].agg({listed(wanted)}){rounded}\n{name}"
-    step = yield from task.sure(code, f"{', '.join(wanted)} of {column}.")
-    table = [row for row in reading.series(step.text) if row[0] in wanted]
-    head = task.say(
-        f"`{column}` in `{query.frame.name}`{query.where}:", f"`{query.frame.name}` 中的 `{column}`{query.where}："
+    have = ", ".join(f"`{name}`" for name in tables)
+    raise Cannot(
+        f"There is no table `{words}`. There are: {have or 'none'}.", f"没有表 `{words}`。现有：{have or '无'}。"
     )
-    return f"{head}\n\n" + reading.markdown([task.say("statistic", "统计量"), column], table)
+
+
+def only(task: Task, tables: Mapping[str, Table]) -> Table:
+    """The table that is meant where a request names none. Raises Cannot."""
+    if len(tables) == 1:
+        return next(iter(tables.values()))
+    have = ", ".join(f"`{name}`" for name in tables)
+    if not tables:
+        raise Cannot(
+            "There is no pandas table in this kernel. Load one first.", "这个内核里没有 pandas 表，请先加载一个。"
+        )
+    raise Cannot(f"Which table: {have}? Name it in the request.", f"要用哪个表：{have}？请在请求里写明。")
+
+
+def _mentions(text: str, tables: Mapping[str, Table]) -> Iterator[tuple[str, Table | None]]:
+    """The request as it is, and without a table's name where it stands as the place of the data."""
+    yield text, None
+    name = "|".join(sorted(map(re.escape, tables), key=len, reverse=True))
+    name = f"(?:the |my )?(?P<name>{name})(?: table| data ?frame| data ?set| data)?" if tables else r"(?!)"
+    it = r"(?:the|this|my) (?:data ?set|data ?frame|data|table)"
+    places = [
+        rf"\s+(?:in|of|from|on|within|using|for)\s+(?:{name}|{it})(?=\s|$|,)",
+        rf"^(?:in|for|using)\s+(?:{name}|{it})\s*,\s*",
+        rf"(?<![\w])(?P<name>{'|'.join(map(re.escape, tables)) or '(?!)'})(?:'s\s+|\s+)(?=\w)",
+        rf"^在?(?:{name}|数据|表)(?:数据|表)?(?:中|里|里面|表中|表里|的)?[,，]?",
+        rf"(?<=[\u3400-\u9fff])(?P<name>{'|'.join(map(re.escape, tables)) or '(?!)'})(?:数据|表)?(?:中|里|里面|的)?",
+    ]
+    for place in places:
+        for found in re.finditer(place, text, re.I):
+            rest = (
+                text[: found.start()]
+                + (" " if found[0][:1].isspace() or found[0][-1:].isspace() else "")
+                + text[found.end() :]
+            )
+            wanted = (found.groupdict().get("name") or "").casefold()
+            table = [each for each in tables.values() if each.name.casefold() == wanted]
+            if not wanted or len(table) == 1:
+                yield " ".join(rest.split()), table[0] if table else None
+
+
+# ---------------------------------------------------------------------- from a request to work
+
+
+def answer(task: Task, text: str, read: Callable[[str], list[Reading]], extra: str = "") -> Recipe:
+    """The answer to a request about a table. `read` gives the readings of a text; `extra` is a condition on top."""
+    tables = yield from look(task)
+    found: dict[str, Work] = {}
+    why: list[Cannot] = []
+    for said, table in _mentions(text, tables):
+        for reading in read(said):
+            whose = [table] if table else list(tables.values())
+            if "table" in reading.slots:
+                try:
+                    whose = [named(task, tables, reading.slots["table"] or (table.name if table else ""))]
+                except Cannot as problem:
+                    why.append(problem)
+                    continue
+            for each in whose:
+                try:
+                    works = list(_works(task, each, reading, extra))
+                except Cannot as problem:
+                    why.insert(0 if table else len(why), problem)
+                    continue
+                for work in works:
+                    found.setdefault(work.code(each.name) + repr(work.conditions), work)
+    if not found:
+        for word in re.findall(r"[A-Za-z_]\w*", "" if tables else text):
+            if how_built(task.conversation, word):
+                named(task, tables, word)
+        return task.say(*_closest(why, tables).texts) + task.say(
+            "\n\nI know fixed forms of requests only; “help” lists them.", "\n\n我只认识固定的请求形式；“help” 会列出来。"
+        )
+    if len({work.table.name for work in found.values()}) > 1:
+        have = ", ".join(f"`{work.table.name}`" for work in found.values())
+        return task.say(f"Which table: {have}? Add “in NAME”.", f"要用哪个表：{have}？请在请求里写明。")
+    if len(found) > 1:
+        ways = "\n".join(f"- `{work.code(work.table.name)}`" for work in found.values())
+        return task.say(f"That can be read in more than one way:\n\n{ways}\n\nSay it more exactly.",
+                        f"这个请求有不止一种理解：\n\n{ways}\n\n请说得更确切些。")  # fmt: skip
+    return (yield from _done(task, next(iter(found.values()))))
+
+
+def _closest(why: Sequence[Cannot], tables: Mapping[str, Table]) -> Cannot:
+    """The reason that helps most: the first one, or that several tables have none of it."""
+    if not why:
+        return Cannot(
+            "There is no pandas table in this kernel. Load one first.", "这个内核里没有 pandas 表，请先加载一个。"
+        )
+    if len(tables) > 1 and len({str(problem) for problem in why}) > 3:
+        have = ", ".join(f"`{name}`" for name in tables)
+        return Cannot(
+            f"No table has what this names ({have}). {why[0].texts[0]}", f"没有表符合（{have}）。{why[0].texts[1]}"
+        )
+    return why[0]
+
+
+def _works(task: Task, table: Table, reading: Reading, extra: str) -> Iterator[Work]:
+    """The work of a reading on a table, its conditions read. Raises Cannot."""
+    work = BUILDERS[reading.form](Asked(task, table, reading.slots))
+    conditions: list[Condition] = []
+    if reading.where:
+        conditions += _conditions(table, reading.where)
+    for words in filter(None, (reading.only, extra)):
+        conditions += [_whose(table, words)] if not _is_condition(words) else _conditions(table, words)
+    yield Work(work.table, work.code, work.tell, tuple(conditions), work.why)
+
+
+def _is_condition(words: str) -> bool:
+    return any(pattern.fullmatch(words) for pattern, _ in _CONDITION)
+
+
+def _whose(table: Table, words: str) -> Condition:
+    """Rows that have a value of these words somewhere."""
+    texts = tuple(
+        c for c, kind in table.columns if c is not None and not re.match(r"u?int|float|date|time", kind, re.I)
+    )
+    if not texts or len(words.split()) > 6:
+        raise Cannot(f"I do not know which rows “{words}” are.", f"不知道“{words}”指哪些行。")
+    return Condition(texts, "==", None, words)
+
+
+def _conditions(table: Table, words: str) -> list[Condition]:
+    """What follows `where`. Raises Cannot."""
+    parts = re.split(r"\s+and\s+|\s*(?:且|并且|而且)\s*", words)
+    if re.search(r"\bor\b|或", words):
+        raise Cannot(f"I do not know “or”: {words}.", f"我不懂“或”：{words}。")
+    if len(parts) > 1 and all(_is_condition(part) for part in parts):
+        return [_condition(table, part) for part in parts]
+    return [_condition(table, words)]
+
+
+def _condition(table: Table, words: str) -> Condition:
+    problem: Cannot | None = None
+    for pattern, sign in _CONDITION:
+        found = pattern.fullmatch(words.strip())
+        if found is None:
+            continue
+        try:
+            column = table.column(found["column"])
+        except Cannot as none:
+            problem = problem or none
+            continue
+        value = found["value"].strip(" `\"'“”")
+        number = _NUMBER.fullmatch(value)
+        numeric = _NUMERIC.fullmatch(table.kind(column)) and not table.kind(column).startswith("bool")
+        if numeric and number:
+            digits = number[1].replace(",", "")
+            return Condition((column,), sign, float(digits) if "." in digits else int(digits))
+        if sign == "==" and not numeric and not table.kind(column).startswith(("date", "time")):
+            return Condition((column,), sign, None, value)
+        problem = problem or Cannot(
+            f"I compare numbers with numbers, and texts for being the same; not `{column}` ({table.kind(column)}) "
+            f"{sign} “{value}”.",
+            f"我只能比较数值，或判断文本是否相同；不能比较 `{column}`（{table.kind(column)}）{sign} “{value}”。",
+        )
+    raise problem or Cannot(f"I cannot read the condition “{words}”.", f"读不懂条件“{words}”。")
+
+
+def _done(task: Task, work: Work) -> Recipe:
+    """Finds the values that are meant, computes, and tells."""
+    parts, told = [], []
+    for condition in work.conditions:
+        column, value = condition.columns[0], condition.number
+        if value is None:
+            column, value = yield from _value(task, work.table, condition)
+        parts.append(f"{work.table.name}[{literal(column)}] {condition.sign} {literal(value)}")
+        told.append(f"`{column}` {condition.sign.replace('==', '=')} {value}")
+    source = work.table.name
+    if parts:
+        joined = parts[0] if len(parts) == 1 else " & ".join(f"({part})" for part in parts)
+        source = f"{source}[{joined}]"
+    step = yield from task.python(work.code(source), work.why)
+    if step.failed:
+        raise Ending(task.failure(step.text))
+    printed = _PICTURE.sub("", step.text)
+    if _CUT.search(printed):
+        raise Ending(
+            task.say("The result is too long to be read as a whole; it stands above.", "结果太长，见上面的输出。")
+        )
+    place = f"`{work.table.name}`" + (
+        task.say(" where ", " 中 ") + task.say(" and ", " 且 ").join(told) if told else ""
+    )
+    try:
+        return work.tell(blocks(printed), place)
+    except (IndexError, ValueError):
+        raise Ending(
+            task.say("I cannot read that result; it stands above.", "这个结果我读不了，见上面的输出。")
+        ) from None
+
+
+def _value(task: Task, table: Table, condition: Condition) -> Generator[Act, tuple[Step, ...], tuple[Column, Any]]:
+    """The column and the one value that a condition's words name, as the data has it."""
+    words = sorted(_numbers(key(condition.words)) | _numbers(key(plain(condition.words))), key=len)
+    code = (
+        f"print({{column: [value for value in {table.name}[column].dropna().unique().tolist()\n"
+        f"                if str(value).strip().casefold() in {literal(None) if not words else json.dumps(words, ensure_ascii=False)}]\n"
+        f"       for column in [{', '.join(map(literal, condition.columns))}]}})"
+    )
+    step = yield from task.python(code, f"Which value is “{condition.words}”?")
+    if step.failed:
+        raise Ending(task.failure(step.text))
+    try:
+        told = ast.literal_eval(step.text.strip())
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        told = {}
+    found = [(column, value) for column, values in told.items() for value in values]
+    exact = [
+        (column, value) for column, value in found if key(value) in (key(condition.words), key(plain(condition.words)))
+    ]
+    found = exact or found
+    where = ", ".join(f"`{column}`" for column in condition.columns[:8])
+    if not found:
+        raise Ending(task.say(f"No value of {where} in `{table.name}` is “{condition.words}”.",
+                              f"`{table.name}` 的 {where} 中没有“{condition.words}”。"))  # fmt: skip
+    if len(found) > 1:
+        which = ", ".join(f"`{column}` = {value}" for column, value in found)
+        raise Ending(task.say(f"“{condition.words}” may be {which}. Say “where COLUMN is VALUE”.",
+                              f"“{condition.words}” 可能是 {which}。请写明列和取值。"))  # fmt: skip
+    return found[0]
+
+
+# ---------------------------------------------------------------------- from printed CSV to an answer
+
+
+def blocks(text: str) -> list[Rows]:
+    """The CSV texts that were printed one after another, as rows of cells."""
+    found: list[Rows] = [[]]
+    for row in csv.reader(io.StringIO(text.strip("\n"))):
+        if row:
+            found[-1].append(row)
+        elif found[-1]:
+            found.append([])
+    return found
+
+
+def figure(text: str) -> str:
+    """A printed number with four digits that count, and at least two decimals; other texts as they are."""
+    try:
+        number = float(text)
+    except ValueError:
+        return text
+    if "." not in text and "e" not in text.lower():
+        return text
+    if not math.isfinite(number) or (number == int(number) and abs(number) < 1e15):
+        return text if not math.isfinite(number) else str(int(number))
+    digits = max(2, 3 - math.floor(math.log10(abs(number))))
+    return f"{number:.{digits}f}" if digits < 8 else f"{number:.4g}"
+
+
+def markdown(task: Task, head: Sequence[object], rows: Rows, numbers: int = 0) -> str:
+    """A table of the rows; the last `numbers` columns hold numbers."""
+
+    def cell(text: object) -> str:
+        return " ".join(str(text).replace("|", "\\|").split()) or " "
+
+    first = len(head) - numbers
+    lines = ["| " + " | ".join(map(cell, head)) + " |", "|" + "---|" * first + "---:|" * numbers]
+    for row in rows[:MOST]:
+        lines.append("| " + " | ".join(cell(figure(c) if at >= first else c) for at, c in enumerate(row)) + " |")
+    if len(rows) > MOST:
+        lines += [
+            "",
+            task.say(
+                f"… {len(rows) - MOST} more rows; all of them stand above.",
+                f"… 还有 {len(rows) - MOST} 行，见上面的输出。",
+            ),
+        ]
+    return "\n".join(lines)
+
+
+# ---------------------------------------------------------------------- the forms
+
+
+def _list(columns: Sequence[Column]) -> str:
+    return "[" + ", ".join(map(literal, columns)) + "]"
+
+
+def _one(columns: Sequence[Column]) -> str:
+    return literal(columns[0]) if len(columns) == 1 else _list(columns)
+
+
+def _ticks(columns: Sequence[Column], say: str = ", ") -> str:
+    return say.join(f"`{column}`" for column in columns)
+
+
+def profile(asked: Asked) -> Work:
+    """Rows, and each column's type, values, distinct values; ranges of the numbers."""
+    task, table = asked.task, asked.table
+    numbers = [
+        c for c, kind in table.columns if c is not None and _NUMERIC.fullmatch(kind) and not kind.startswith("bool")
+    ]
+
+    def code(source: str) -> str:
+        lines = [f"print({source}.shape[0], {source}.duplicated().sum(), sep=\",\")", "print()",
+                 f'print({source}.agg(["count", "nunique"]).T.to_csv(header=False))']  # fmt: skip
+        if numbers:
+            lines.append(f'print({source}[{_list(numbers)}].agg(["min", "mean", "max"]).T.to_csv(header=False))')
+        return "\n".join(lines)
+
+    def tell(found: list[Rows], place: str) -> str:
+        (rows, twice), counts = found[0][0], found[1]
+        ranges = {row[0]: row[1:] for row in found[2]} if numbers else {}
+        shown = [[name, kind, figure(count), figure(distinct), *map(figure, ranges.get(name, ["", "", ""]))]
+                 for (name, count, distinct), (_, kind) in zip(counts, table.columns, strict=True)]  # fmt: skip
+        gaps = int(rows) * len(counts) - sum(int(float(row[1])) for row in counts)
+        said = task.say(f"{place}: **{rows}** rows, **{len(counts)}** columns. Missing values: {gaps}; rows that are exact repeats: {twice}.",
+                        f"{place}：**{rows}** 行，**{len(counts)}** 列。缺失值：{gaps}；完全重复的行：{twice}。")  # fmt: skip
+        head = task.say("column,type,values,distinct,min,mean,max", "列,类型,非缺失,不同取值,最小,平均,最大").split(",")
+        return f"{said}\n\n" + markdown(task, head, shown)
+
+    if len({column for column, _ in table.columns}) < len(table.columns) or any(c is None for c, _ in table.columns):
+        raise Cannot(f"`{table.name}` has columns of the same name, or of none.", f"`{table.name}` 有重名或无名的列。")
+    return asked.work(code, tell, "Size, types, values and ranges.")
+
+
+def missing(asked: Asked) -> Work:
+    """How many values are missing, by column or in some."""
+    task, columns = asked.task, asked.columns("columns")
+    part = f"[{_list(columns)}]" if columns else ""
+
+    def tell(found: list[Rows], place: str) -> str:
+        rows = [row for row in found[0] if row[1] != "0"]
+        total = sum(int(row[1]) for row in rows)
+        inside = task.say(f" in {_ticks(columns)}", f"（{_ticks(columns)}）") if columns else ""
+        said = task.say(
+            f"{place} has **{total}** missing values{inside}.", f"{place} 有 **{total}** 个缺失值{inside}。"
+        )
+        return said + (
+            "\n\n" + markdown(task, task.say("column,missing", "列,缺失").split(","), rows, 1) if rows else ""
+        )
+
+    return asked.work(
+        lambda source: f"print({source}{part}.isna().sum().to_csv(header=False))", tell, "Missing values."
+    )
+
+
+def rows(asked: Asked) -> Work:
+    """The first or the last rows."""
+    task, count = asked.task, int(asked.slots.get("number") or 5)
+    last = (asked.slots.get("end") or "").lower() in ("last", "tail", "后", "最后")
+    if not 1 <= count <= MOST:
+        raise Cannot(f"I show 1 to {MOST} rows.", f"我可以显示 1 到 {MOST} 行。")
+
+    def tell(found: list[Rows], place: str) -> str:
+        head, *body = found[0]
+        which = task.say("last" if last else "first", "最后" if last else "前")
+        said = task.say(f"The {which} {len(body)} rows of {place}:", f"{place} 的{which} {len(body)} 行：")
+        return f"{said}\n\n" + markdown(task, head, body)
+
+    return asked.work(
+        lambda source: f"print({source}.{'tail' if last else 'head'}({count}).to_csv())", tell, "A few rows."
+    )
+
+
+def count(asked: Asked) -> Work:
+    """How many rows there are."""
+    noun = asked.slots.get("noun") or ""
+    if noun and not re.fullmatch(r"rows?|records?|entries|observations?|lines?|行|条|条记录|行数据", noun, re.I):
+        if noun.casefold() != asked.table.name.casefold() and plain(noun).casefold() != asked.table.name.casefold():
+            raise Cannot(f"There is no table `{noun}`.", f"没有表 `{noun}`。")
+
+    def tell(found: list[Rows], place: str) -> str:
+        return asked.task.say(f"**{found[0][0][0]}** rows in {place}.", f"{place} 有 **{found[0][0][0]}** 行。")
+
+    return asked.work(lambda source: f"print(len({source}))", tell, "The number of rows.")
+
+
+def distinct(asked: Asked) -> Work:
+    """How many different values a column has, and which."""
+    task, column = asked.task, asked.column("column")
+
+    def tell(found: list[Rows], place: str) -> str:
+        number, values = found[0][0][0], [row[0] for row in found[1]] if len(found) > 1 else []
+        more = f", … ({int(number) - len(values)})" if int(number) > len(values) else ""
+        listed = ", ".join(values) + more
+        return task.say(f"`{column}` in {place} has **{number}** different values, missing ones left out: {listed}.",
+                        f"{place} 的 `{column}` 有 **{number}** 种取值（不计缺失）：{listed}。")  # fmt: skip
+
+    def code(source: str) -> str:
+        part = f"{source}[{literal(column)}]"
+        return f"print({part}.nunique())\nprint()\nprint({part}.dropna().drop_duplicates().head({MOST}).to_csv(index=False, header=False))"
+
+    return asked.work(code, tell, f"The different values of {column}.")
+
+
+def counts(asked: Asked) -> Work:
+    """Rows by the values of one or more columns."""
+    task, groups = asked.task, asked.columns("groups")
+    count(asked)  # the noun is rows, or the table
+
+    def tell(found: list[Rows], place: str) -> str:
+        said = task.say(f"Rows of {place} by {_ticks(groups)}:", f"{place} 按 {_ticks(groups)} 的行数：")
+        return f"{said}\n\n" + markdown(task, [*groups, task.say("rows", "行数")], found[0][1:], 1)
+
+    def code(source: str) -> str:
+        return f'print({source}[{_one(groups)}].value_counts(dropna=False).to_csv(na_rep="(missing)"))'
+
+    return asked.work(code, tell, f"Rows by {', '.join(map(str, groups))}.")
+
+
+def statistic(asked: Asked) -> Work:
+    """A statistic of columns, over all rows or by groups; rows without a group are a group of their own."""
+    task, table = asked.task, asked.table
+    named = re.split(r"\s*(?:,| and |[、和及])\s*", asked.slots["stats"])
+    stats = [next((stat for stat, (en, zh, _) in STATS.items() if re.fullmatch(f"{en}|{zh}", each.strip(), re.I)), "")
+             for each in named if each.strip()]  # fmt: skip
+    columns, groups = asked.columns("columns"), asked.columns("groups")
+    times = {"min", "max"} >= set(stats) and all(table.kind(c).startswith("datetime") for c in columns)
+    for column in columns:
+        if not times:
+            table.numeric(column)
+        if column in groups:
+            raise Cannot(f"`{column}` cannot be both the value and the group.", f"`{column}` 不能既是数值又是分组。")
+    if not all(stats) or (len(stats) > 1 and len(columns) > 1):
+        raise Cannot(
+            "One statistic of several columns, or several of one.", "只能是多列的一个统计量，或一列的多个统计量。"
+        )
+    words = [task.say(stat, STATS[stat][2]) for stat in stats]
+
+    def code(source: str) -> str:
+        if not groups:
+            wanted = json.dumps([*stats, "count"])
+            return f"print({source}[{_list(columns)}].agg({wanted}).T.to_csv(header=False))"
+        by = f"{source}.groupby({_one(groups)}, dropna=False, observed=True)"
+        told = f"[{literal(columns[0])}].agg({json.dumps([*stats, 'count'])})"
+        if len(columns) > 1:
+            told = f"[{_list(columns)}].{stats[0]}()"
+        return f'print({by}{told}.to_csv(na_rep="(missing)"))'
+
+    def tell(found: list[Rows], place: str) -> str:
+        if groups:
+            body, what = found[0][1:], ", ".join(words)
+            said = task.say(f"The {what} of {_ticks(columns)} by {_ticks(groups)} in {place}", f"{place} 中 {_ticks(columns)} 按 {_ticks(groups)} 的{what}")
+            told = [row for row in body if re.fullmatch(r"-?\d.*", row[1])] if len(head := [*groups, *(columns if len(columns) > 1 else [*words, task.say("values", "个数")])]) == 3 and len(groups) == 1 else []
+            if len(told) > 1 and not times:
+                most, least = max(told, key=lambda row: float(row[1])), min(told, key=lambda row: float(row[1]))
+                said += task.say(f": highest for {most[0]} ({figure(most[1])}), lowest for {least[0]} ({figure(least[1])}).",
+                                 f"：最高 {most[0]}（{figure(most[1])}），最低 {least[0]}（{figure(least[1])}）。")  # fmt: skip
+            return f"{said}\n\n" + markdown(task, head, body, len(head) - len(groups))
+        said = []
+        for name, *figures in found[0]:
+            number = figure(figures[-1])
+            if number == "0":
+                said.append(task.say(f"`{name}` has no values in {place}.", f"{place} 中 `{name}` 没有值。"))
+                continue
+            told = ", ".join(f"{word} **{figure(value)}**" for word, value in zip(words, figures[:-1], strict=True))
+            said.append(
+                task.say(
+                    f"`{name}` in {place}: {told} ({number} values).", f"{place} 中 `{name}`：{told}（{number} 个值）。"
+                )
+            )
+        return "\n".join(said)
+
+    return asked.work(code, tell, f"{', '.join(stats)} of {', '.join(map(str, columns))}.")
+
+
+def top(asked: Asked) -> Work:
+    """The rows with the largest or the smallest values; as many more as are tied with the last."""
+    task, column, amount = (
+        asked.task,
+        asked.table.numeric(asked.column("column"), flags=False),
+        int(asked.slots.get("number") or 1),
+    )
+    small = re.fullmatch(r"bottom|lowest|smallest|最小|最低", asked.slots["end"], re.I) is not None
+    if not 1 <= amount <= MOST:
+        raise Cannot(f"I show 1 to {MOST} rows.", f"我可以显示 1 到 {MOST} 行。")
+
+    def tell(found: list[Rows], place: str) -> str:
+        head, *body = found[0]
+        which = task.say("smallest" if small else "largest", "最小" if small else "最大")
+        tied = task.say("; equal values are all shown", "；并列的都列出") if len(body) > amount else ""
+        said = task.say(
+            f"The rows of {place} with the {amount} {which} `{column}`{tied}:",
+            f"{place} 中 `{column}` {which}的 {amount} 行{tied}：",
+        )
+        return f"{said}\n\n" + markdown(task, head, body)
+
+    call = "nsmallest" if small else "nlargest"
+    return asked.work(
+        lambda source: f'print({source}.{call}({amount}, {literal(column)}, keep="all").to_csv())',
+        tell,
+        f"Rows by {column}.",
+    )
+
+
+def correlation(asked: Asked) -> Work:
+    """Pearson's r of two columns, and the rows that have both."""
+    task = asked.task
+    one, other = (asked.table.numeric(asked.column(slot), flags=False) for slot in ("column", "other"))
+    if one == other:
+        raise Cannot(f"`{one}` twice.", f"`{one}` 出现了两次。")
+
+    def tell(found: list[Rows], place: str) -> str:
+        r, n = found[0][0]
+        return task.say(f"Pearson correlation of `{one}` and `{other}` in {place}: r = **{figure(r)}**; n = {n} rows with both.",
+                        f"{place} 中 `{one}` 与 `{other}` 的皮尔逊相关系数：r = **{figure(r)}**；n = {n} 行。")  # fmt: skip
+
+    return asked.work(lambda source: _pair(source, one, other), tell, f"{one} with {other}.")
+
+
+def _pair(source: str, one: Column, other: Column) -> str:
+    return (f"print({source}[{literal(one)}].corr({source}[{literal(other)}]), "
+            f'len({source}[{_list([one, other])}].dropna()), sep=",")')  # fmt: skip
+
+
+def plot(asked: Asked) -> Work:
+    """A scatter plot of two columns of numbers, a box for each group, a line over dates, or a histogram."""
+    task, table, y = asked.task, asked.table, asked.table.numeric(asked.column("column"), flags=False)
+    if not asked.slots.get("other"):
+
+        def told(found: list[Rows], place: str) -> str:
+            return task.say(
+                f"Histogram of `{y}` in {place}: {found[0][0][0]} values.",
+                f"{place} 中 `{y}` 的直方图：{found[0][0][0]} 个值。",
+            )
+
+        return asked.work(lambda source: f"{source}.plot.hist(column={literal(y)}, bins=30, xlabel={literal(str(y))})\n"
+                          f"print({source}[{literal(y)}].count())", told, f"How {y} is distributed.")  # fmt: skip
+    x = asked.column("other")
+    if x == y:
+        raise Cannot(f"`{x}` twice.", f"`{x}` 出现了两次。")
+    kind = table.kind(x)
+    if kind.startswith("datetime"):
+
+        def line(found: list[Rows], place: str) -> str:
+            return task.say(f"Line of `{y}` over `{x}` from {place}; n = {found[0][0][0]} rows with both.",
+                            f"{place} 的折线图：`{y}` 随 `{x}`；n = {found[0][0][0]}。")  # fmt: skip
+
+        return asked.work(lambda source: f"{source}.sort_values({literal(x)}).plot(x={literal(x)}, y={literal(y)})\n"
+                          f"print(len({source}[{_list([x, y])}].dropna()))", line, f"{y} over {x}.")  # fmt: skip
+    if _NUMERIC.fullmatch(kind) and not kind.startswith("bool"):
+
+        def scatter(found: list[Rows], place: str) -> str:
+            r, n = found[0][0]
+            r = f"{float(r):.2f}" if r not in ("", "nan") else "nan"
+            return task.say(f"Scatter plot of `{y}` against `{x}` from {place}: r = {r}; n = {n}.",
+                            f"{place} 的散点图：`{y}` 对 `{x}`：r = {r}; n = {n}。")  # fmt: skip
+
+        return asked.work(lambda source: f"{source}.plot.scatter(x={literal(x)}, y={literal(y)})\n{_pair(source, x, y)}",
+                          scatter, f"Both hold numbers: {y} against {x}.")  # fmt: skip
+
+    def box(found: list[Rows], place: str) -> str:
+        return task.say(f"Box plot of `{y}` by `{x}` from {place}; medians:", f"{place} 的箱线图：`{y}` 按 `{x}`；中位数：") + (
+            "\n\n" + markdown(task, [x, task.say("median", "中位数")], found[0][1:], 1))  # fmt: skip
+
+    return asked.work(lambda source: f"{source}.boxplot(column={literal(y)}, by={literal(x)}, rot=45)\n"
+                      f"print({source}.groupby({literal(x)}, observed=True)[{literal(y)}].median().to_csv())",
+                      box, f"A box of {y} for each {x}.")  # fmt: skip
+
+
+BUILDERS: Final[Mapping[str, Callable[[Asked], Work]]] = {
+    "profile": profile, "missing": missing, "rows": rows, "count": count, "distinct": distinct, "counts": counts,
+    "statistic": statistic, "top": top, "correlation": correlation, "plot": plot,
+}  # fmt: skip

@@ -32,12 +32,12 @@ from ipyagent.practice.server.wire import Exchange, Wire
 Brain = Callable[[dict[str, Any]], Reply | Fault]
 
 
-def _extract(body: Mapping[str, Any]) -> str:
-    from ipyagent.practice.model.summaries import (
-        extract,  # the practice model's reading of a conversation, on first use
-    )
-
-    return extract(body)
+def extract(body: Mapping[str, Any]) -> str:
+    """What the user said in a conversation, a line each: the summary of a server that was given no summariser."""
+    said = [message["content"] for message in body["messages"] if message["role"] == "user"]
+    texts = [each for each in said if isinstance(each, str)]
+    texts += [str(block["text"]) for each in said if not isinstance(each, str) for block in each if block["type"] == "text"]
+    return "\n".join(f"- {' '.join(text.split())[:200]}" for text in texts) or "Nothing was said."
 
 
 class _Http(ThreadingHTTPServer):
@@ -74,7 +74,7 @@ class PracticeServer:
     `clock`: seconds, for cache lives. `without`: abilities to switch off (`caching`, `models`, `count_tokens`,
     `thinking`, `images`, `output_config`, `diagnostics`, `system_messages`, `context_management`, `compaction`,
     `batches`, `server_tools`).
-    `summarise`: writes the summaries of server compactions from a body (None: an extract of the conversation); they
+    `summarise`: writes the summaries of server compactions from a body (None: what the user said); they
     take nothing from the script. `least_trigger`: tokens, the smallest trigger of `compact_20260112`.
     `refuse_unknown`: request fields answered with 400 "Extra inputs are not permitted". `any_model`: take unknown
     model ids. `api_key`: the only credential taken (None: any). `keep_bodies` False: the log keeps numbers only.
@@ -110,7 +110,7 @@ class PracticeServer:
             frozenset(without),
             frozenset(refuse_unknown),
             any_model,
-            summarise or _extract,
+            summarise or extract,
             least_trigger,
         )
         self.stopping = threading.Event()
@@ -260,9 +260,9 @@ def smallest(schema: Mapping[str, Any], defs: Mapping[str, Any]) -> Any:
     return plain.get(kind)
 
 
-def serve(port: int, brain: Brain) -> int:
+def serve(port: int, brain: Brain, summarise: Summariser) -> int:
     """Serve until Ctrl-C; the exit status: 1 when the port is taken."""
-    server = PracticeServer(brain=brain, any_model=True, keep_bodies=False)
+    server = PracticeServer(brain, any_model=True, keep_bodies=False, summarise=summarise)
     try:
         server.start(port)
     except (OSError, OverflowError) as problem:

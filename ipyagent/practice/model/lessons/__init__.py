@@ -1,12 +1,118 @@
-"""The lessons that there are: each module here has one, named `lesson`."""
+"""Lessons, each module here one, named `lesson`: a conversation whose requests and tool calls are fixed and whose results are real.
+
+    lesson: clearing        what it shows, and its requests
+    lesson: clearing 3      its third request; words behind the number are for the reader
+
+Each request names its place, so a lesson goes on whatever the context has lost meanwhile. Numbers in an answer
+are read from the results.
+"""
 
 from __future__ import annotations
 
 import pkgutil
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
+from typing import Any, Final
 
-from ipyagent.practice.model.lesson import Lesson
+from ipyagent.practice.model.recipe import Act, Ending, Recipe, Task, error
+
+_ASKED: Final = re.compile(
+    r"\s*(?:lessons\s*|lesson\s*[:：]\s*(?P<name>[a-z_]*)(?:\s+(?P<number>\d+)\b.*)?)\s*", re.I | re.S
+)
+_HANDLE: Final = re.compile(r"_agent\[['\"]r\d+['\"]\]")
+_PATH: Final = re.compile(r"<persisted-output path=\"([^\"\n]+)\"")
+_RESULT: Final = re.compile(r"\{(\d+)\}")
+
+Call = tuple[str, Mapping[str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """One request of the user, the tool calls that it leads to, one after another, and the answer.
+
+    In the answer `{1}` stands for the last line of the first call's result, `{2}` for the second's. In the texts
+    of a call `{handle}` and `{path}` stand for the newest live object and the newest stored file.
+    """
+
+    asks: str
+    calls: tuple[Call, ...]
+    says: str
+
+
+@dataclass(frozen=True, slots=True)
+class Lesson:
+    """What is to be seen, and the scenes in order."""
+
+    name: str
+    shows: str
+    scenes: tuple[Scene, ...]
+
+    @property
+    def requests(self) -> tuple[str, ...]:
+        """The requests as a user sends them."""
+        return tuple(f"lesson: {self.name} {number}. {scene.asks}" for number, scene in enumerate(self.scenes, 1))
+
+
+def python(code: str) -> Call:
+    """A call that runs code."""
+    return "python", {"code": code}
+
+
+def is_lesson(asked: str) -> bool:
+    """Whether a request starts or goes on with a lesson, or asks which there are."""
+    return _ASKED.fullmatch(asked) is not None
+
+
+def teach(task: Task) -> Recipe | str:
+    """What the newest request asks of the lessons."""
+    found = _ASKED.fullmatch(task.conversation.turn.words)
+    lessons = {lesson.name: lesson for lesson in known()}
+    lesson = lessons.get((found["name"] or "").lower()) if found else None
+    if lesson is None:
+        lines = [f"- `lesson: {each.name}`: {each.shows}" for each in lessons.values()]
+        return "Lessons of the practice model:\n\n" + "\n".join(lines)
+    number = int(found["number"]) if found and found["number"] else 0
+    if not 1 <= number <= len(lesson.scenes):
+        asks = "\n".join(f"- {request}" for request in lesson.requests)
+        return f"{lesson.shows}\n\nIts requests, to be sent in this order:\n\n{asks}"
+    return _play(task, lesson, lesson.scenes[number - 1])
+
+
+def _play(task: Task, lesson: Lesson, scene: Scene) -> Recipe:
+    texts: list[str] = []
+    for name, arguments in scene.calls:
+        task.need(name)
+        filled = {key: _filled(task, value, texts) for key, value in arguments.items()}
+        (step, *_) = yield Act(((name, filled),), f"Lesson {lesson.name}: {scene.asks}")
+        task.allowed(step)
+        if step.failed:
+            first = f" Send `{lesson.requests[0]}` first." if error(step.text)[0] == "NameError" else ""
+            raise Ending(task.failure(step.text) + first)
+        texts.append(step.text)
+    return _RESULT.sub(lambda found: _last_line(texts, int(found[1])), scene.says)
+
+
+def _last_line(texts: Sequence[str], number: int) -> str:
+    lines = texts[number - 1].strip().splitlines() or [""]
+    return lines[-1].removeprefix("Out: ").strip()
+
+
+def _filled(task: Task, value: Any, texts: Sequence[str]) -> Any:
+    """A call's argument with the handle and the path that the conversation names last."""
+    if not isinstance(value, str) or not ("{handle}" in value or "{path}" in value):
+        return value
+    told = [part for turn in task.conversation.turns for part in (*turn.extras, *(step.text for step in turn.steps))]
+    everything = "\n".join([*told, *texts])
+    for name, pattern in (("{handle}", _HANDLE), ("{path}", _PATH)):
+        if name in value:
+            found = pattern.findall(everything)
+            if not found:
+                raise Ending("Nothing is stored: the result before this one was too small, or storing is off.")
+            value = value.replace(name, found[-1])
+    return value
 
 
 @cache

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ipyagent.practice.model.lesson import Lesson, Scene, python
+from ipyagent.practice.model.lessons import Lesson, Scene, python
 
 _PARTS = (
     ("Adelie", "Torgersen"), ("Adelie", "Biscoe"), ("Adelie", "Dream"), ("Chinstrap", "Dream"), ("Gentoo", "Biscoe"),

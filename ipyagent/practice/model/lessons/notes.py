@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ipyagent.practice.model.lesson import Lesson, Scene, python
+from ipyagent.practice.model.lessons import Lesson, Scene, python
 
 _LOAD = "from palmerpenguins import load_penguins\n\npenguins = load_penguins()\n"
 

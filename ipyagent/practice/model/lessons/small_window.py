@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ipyagent.practice.model.lesson import Lesson, Scene, python
+from ipyagent.practice.model.lessons import Lesson, Scene, python
 
 
 def _year(species: str, year: int) -> Scene:

@@ -1,0 +1,667 @@
+"""What the forms beside tables do: loading, code and files, memories, skills, tools of the user's, other agents."""
+
+from __future__ import annotations
+
+import ast
+import json
+import keyword
+import re
+from collections.abc import Generator, Iterator, Mapping
+from pathlib import PurePosixPath
+from typing import Any, Final
+
+from ipyagent.practice.model import conversation as boundaries
+from ipyagent.practice.model.conversation import MARK, Conversation, Step, bag
+from ipyagent.practice.model.memories import Fact, created, edits, fact_of
+from ipyagent.practice.model.recipe import (
+    Act,
+    Ending,
+    Recipe,
+    Task,
+    assigned,
+    error,
+    fields,
+    how_built,
+    instance,
+)  # fmt: skip
+from ipyagent.practice.model.tables import Table, key, literal, look
+
+Slots = Mapping[str, str]
+
+# ---------------------------------------------------------------------- files, code, variables
+
+_READERS: Final[Mapping[str, str]] = {
+    "csv": "pd.read_csv({path})", "gz": "pd.read_csv({path})", "tsv": 'pd.read_csv({path}, sep="\\t")',
+    "parquet": "pd.read_parquet({path})", "json": "pd.read_json({path})", "jsonl": "pd.read_json({path}, lines=True)",
+    "xlsx": "pd.read_excel({path})", "xls": "pd.read_excel({path})", "feather": "pd.read_feather({path})",
+}  # fmt: skip
+TABLE_FILE: Final = rf"[^\s,:：“”\"'`]+\.(?:{'|'.join(_READERS)})"
+_TABLE_FILES: Final = re.compile(TABLE_FILE, re.I)
+
+
+def load(task: Task, slots: Slots) -> Recipe:
+    """Reads files, or the palmer penguins, into variables and says their shapes."""
+    if not slots.get("files"):
+        name = slots.get("name") or _fresh(task, "penguins")
+        code = f"from palmerpenguins import load_penguins\n\n{name} = load_penguins()\n{_shown(name)}"
+        return (yield from _load(task, code, task.say("the palmer penguins", "企鹅数据集"), name))
+    paths = _TABLE_FILES.findall(slots["files"])
+    said = []
+    for path in paths:
+        path = path.lstrip("@")
+        stem = re.sub(r"\W+", "_", PurePosixPath(path).name.split(".")[0], flags=re.ASCII).strip("_").lower()
+        stem = stem if stem.isidentifier() and not keyword.iskeyword(stem) and len(stem) <= 24 else "df"
+        name = slots.get("name") if slots.get("name") and len(paths) == 1 else _fresh(task, stem)
+        read = _READERS[path.rpartition(".")[2].lower()].format(path=literal(path))
+        said.append(
+            (yield from _load(task, f"import pandas as pd\n\n{name} = {read}\n{_shown(name)}", f"`{path}`", name))
+        )
+    return "\n\n".join(said)
+
+
+def _shown(name: str) -> str:
+    return f"print({name}.shape)\nprint(list({name}.columns))\n{name}.head()"
+
+
+def _fresh(task: Task, name: str) -> str:
+    """The name, or with a number where the user has a variable of it: one that the session told of and that no code
+    of the agent's made."""
+    told = " ".join(extra for turn in task.conversation.turns for extra in turn.extras if "<context" in extra)
+    own = {made for turn in task.conversation.turns for step in turn.steps for made in assigned(step.code)}
+    found, number = name, 2
+    while found not in own and re.search(rf"(?<![\w.]){found}(?![\w.])", told):
+        found, number = f"{name}_{number}", number + 1
+    return found
+
+
+def _load(task: Task, code: str, what: str, name: str) -> Recipe:
+    step = yield from task.python(code, f"Load {what} and look at its shape and columns.")
+    if step.failed:
+        kind, message = error(step.text)
+        if kind == "UnicodeDecodeError":
+            raise Ending(task.say(f"{what} is not UTF-8 text. Load it with `pd.read_csv(…, encoding=…)`.",
+                                  f"{what} 不是 UTF-8 文本。请用 `pd.read_csv(…, encoding=…)` 读取。"))  # fmt: skip
+        raise Ending(task.failure(step.text))
+    size, listed = re.search(r"\((\d+), (\d+)\)", step.text), re.search(r"^\[.*\]$", step.text, re.M)
+    if size is None:
+        return task.say(f"Loaded {what} as `{name}`.", f"已把{what}读入 `{name}`。")
+    try:
+        columns = [str(column) for column in ast.literal_eval(listed[0])] if listed else []
+    except (ValueError, SyntaxError):
+        columns = []
+    names = ", ".join(f"`{column}`" for column in columns[:30]) + (", …" if len(columns) > 30 else "")
+    said = task.say(f"Loaded {what} as `{name}`: **{size[1]}** rows, **{size[2]}** columns.",
+                    f"已把{what}读入 `{name}`：**{size[1]}** 行，**{size[2]}** 列。")  # fmt: skip
+    if columns and len(columns) == 1 and re.search(r"[;\t|]", columns[0]):
+        said += task.say(" There is one column only: the separator may be another than a comma.",
+                         " 只有一列：分隔符可能不是逗号。")  # fmt: skip
+    return said + (task.say(f"\n\nColumns: {names}.", f"\n\n列：{names}。") if names else "")
+
+
+def rebuild(task: Task, slots: Slots) -> Recipe:
+    """Runs again the code that made a variable which is gone."""
+    said = next((turn.said for turn in reversed(task.conversation.turns[:-1]) if turn.said), "")
+    names = [slots.get("name") or "", *re.findall(r"`([A-Za-z_]\w*)`", said)]
+    name = next((each for each in names if each and how_built(task.conversation, each)), "")
+    if not name:
+        return task.say(
+            "I know of nothing that is gone and that I could rebuild.", "我不知道有什么丢失的变量需要重建。"
+        )
+    step = yield from task.python(how_built(task.conversation, name), f"`{name}` was made by this code earlier.")
+    if step.failed:
+        raise Ending(task.failure(step.text))
+    size = re.search(r"\((\d+), (\d+)\)", step.text)
+    shape = task.say(f": {size[1]} rows, {size[2]} columns", f"：{size[1]} 行，{size[2]} 列") if size else ""
+    return task.say(
+        f"Rebuilt `{name}`{shape}, with the code that made it before.", f"已用原来的代码重建 `{name}`{shape}。"
+    )
+
+
+def listing(task: Task, slots: Slots) -> Recipe:
+    """The variables, or the files of the project."""
+    if slots.get("files"):
+        ending = (slots.get("ending") or "").strip(" .").lower()
+        tool, given = "glob", {"pattern": f"**/*.{ending}" if ending else "*"}
+    else:
+        tool, given = "variables", {}
+    step = yield from task.call(tool, given, "The listing answers this.")
+    task.did(step, "That failed: ", "失败：")
+    return f"```text\n{step.text.strip()[:3000]}\n```"
+
+
+def read(task: Task, slots: Slots) -> Recipe:
+    """The beginning of a text file."""
+    said = []
+    for path in re.split(r"\s*,\s*|\s+and\s+|和|、", slots["path"]):
+        step = yield from task.call("read_file", {"path": path.strip("`@ ")}, f"Read {path}.")
+        task.did(step, f"I could not read `{path}`: ", f"读不了 `{path}`：")
+        lines = step.text.strip().splitlines()
+        more = task.say(f"\n\n… and {len(lines) - 40} more lines.", f"\n\n… 还有 {len(lines) - 40} 行。")
+        begins = task.say(f"`{path}` begins:", f"`{path}` 的开头：")
+        said.append(f"{begins}\n\n```text\n" + "\n".join(lines[:40]) + "\n```" + more * (len(lines) > 40))
+    return "\n\n".join(said)
+
+
+def run(task: Task, slots: Slots) -> Recipe:
+    """Runs the code the user gave, as it is."""
+    step = yield from task.python(slots["code"].strip("\n "), "The user gave the code; run it unchanged.")
+    if step.failed:
+        kind, message = error(step.text)
+        return task.say(f"It raised `{kind}: {message}`.", f"出错了：`{kind}: {message}`。")
+    out = step.text.strip()
+    said = task.say("It ran. ", "已运行。")
+    return said + (f"\n\n```text\n{out[:3000]}\n```" if out else task.say("There was no output.", "没有输出。"))
+
+
+# ---------------------------------------------------------------------- memories
+
+_FEEDBACK: Final = re.compile(
+    r"\b(?:always|never|prefer|don't|do not|should|use|avoid|like)\b|总是|不要|喜欢|偏好|应该|请用|别", re.I
+)
+_USER: Final = re.compile(r"\b(?:i am|i'm|my (?:role|name|job|team)|i work)\b|我是|我叫|我的(?:名字|职业|角色)", re.I)
+_DATE: Final = re.compile(r"^Date: (\d{4}-\d{2}-\d{2})", re.M)
+_TREE: Final = ("/memories/project/", "/memories/user/")
+
+
+def remember(task: Task, slots: Slots) -> Recipe:
+    """Saves a fact in a memory file of its own, or in the one that is about the same."""
+    task.need("memory")
+    said = slots["said"].strip()
+    dates = [found for turn in task.conversation.turns for extra in turn.extras for found in _DATE.findall(extra)]
+    fact = fact_of(said, str(dates[-1]) if dates else "", asked=True) or Fact(said, "project", said=said)
+    if fact.kind == "project" and not fact.topic:
+        kind = "user" if _USER.search(said) else "feedback" if _FEEDBACK.search(said) else "project"
+        fact = Fact(fact.text, kind, said=fact.said)
+    folder = _TREE[fact.kind == "user"] if _TREE[0].rstrip("/") in _memory(task) else _root(task)
+    path = f"{folder}{fact.name}.md"
+    step = yield from task.call("memory", created(path, fact), f"A fact to keep, of type {fact.kind}.")
+    if step.failed and "exist" in step.text:
+        there = yield from task.call("memory", {"command": "view", "path": path}, "There is one about the same.")
+        for edit in edits(path, there.text, fact):
+            step = yield from task.call("memory", edit, "It is brought up to date.")
+        if not there.failed and fact.text in there.text:
+            return task.say(f"`{path}` says so already: {fact.text}", f"`{path}` 里已有：{fact.text}")
+    task.did(step, "It was not saved: ", "没有保存：")
+    return task.say(f"Saved in `{path}` ({fact.kind}): {fact.text}", f"已记在 `{path}`（{fact.kind}）：{fact.text}")
+
+
+def recall(task: Task, slots: Slots) -> Recipe:
+    """Looks through the memory for what the request is about and quotes it."""
+    paths = (yield from _found(task, slots["about"]))[:2]
+    said = []
+    for path in paths:
+        step = yield from task.call(
+            "memory", {"command": "view", "path": path}, f"{path} shares words with the question."
+        )
+        if not step.failed:
+            text = re.sub(r"^\s*\d+[\t:|]\s?", "", step.text, flags=re.M)
+            body = re.sub(r"\A.*?---\n.*?\n---\n", "", text, flags=re.S).strip()
+            said.append(f"- `{path}`: " + " ".join(body.splitlines()[:3])[:400])
+    if not said:
+        return task.say(
+            f"I find nothing in the memory about: {slots['about']}", f"记忆里没有找到相关内容：{slots['about']}"
+        )
+    return task.say("From the memory:", "记忆里有：") + "\n" + "\n".join(said)
+
+
+def forget(task: Task, slots: Slots) -> Recipe:
+    """Deletes the memory file that fits best."""
+    paths = yield from _found(task, slots["about"])
+    if not paths:
+        return task.say(f"There is no memory about: {slots['about']}", f"没有关于它的记忆：{slots['about']}")
+    step = yield from task.call("memory", {"command": "delete", "path": paths[0]}, f"{paths[0]} fits best.")
+    task.did(step, "It was not deleted: ", "没有删除：")
+    return task.say(f"Forgot `{paths[0]}`.", f"已忘掉 `{paths[0]}`。")
+
+
+def _memory(task: Task) -> str:
+    return json.dumps(task.conversation.tools.get("memory") or {})
+
+
+def _root(task: Task) -> str:
+    return "/memories/" if "/memories" in _memory(task) else ""
+
+
+def _found(task: Task, about: str) -> Generator[Act, tuple[Step, ...], list[str]]:
+    """Memory files whose line in the listing or the index shares words with the query, best first."""
+    step = yield from task.call("memory", {"command": "view", "path": _root(task) or "."}, "What is in the memory?")
+    scores: dict[str, int] = {}
+    wanted, hooks = word_set(about), task.conversation.system.splitlines()
+    for path in re.findall(r"[\w./-]+\.md", step.text):
+        name = path.rsplit("/", 1)[-1]
+        if name != "MEMORY.md":
+            lines = [path, *(line for line in hooks if name in line)]
+            full = path if path.startswith("/") else _root(task) + name
+            score = max(len(wanted & word_set(line.replace("_", " "))) for line in lines)
+            scores[full] = max(scores.get(full, 0), score)
+    return sorted((path for path, score in scores.items() if score), key=lambda path: (-scores[path], path))
+
+
+def word_set(text: str) -> set[str]:
+    """Words of at least three letters, and pairs of Chinese characters."""
+    found = {word.lower() for word in re.findall(r"[A-Za-z]{3,}", text)}
+    for run in re.findall(r"[\u3400-\u9fff]{2,}", text):
+        found |= {run[at : at + 2] for at in range(len(run) - 1)}
+    return found - {"the", "and", "for", "that", "with", "about", "what", "you", "use", "our", "are"}
+
+
+# ---------------------------------------------------------------------- skills
+
+_LIST: Final = re.compile(r"<skills>\n(.*?)\n</skills>", re.S)
+_ENTRY: Final = re.compile(r"^- ([^\s:]+): (.+)$", re.M)
+_SKILL: Final = re.compile(r'<skill name="([^"\n]+)"[^>\n]*>\n(.*?)\n</skill>', re.S)
+_AGAIN: Final = re.compile(r"wants you to go by the skill (.+), which is in the context already\.")
+_BLOCK: Final = re.compile(r"^```(python|py|bash|sh|shell)\s*\n(.*?)^```", re.S | re.M)
+_GAP: Final = re.compile(r"<([A-Za-z][A-Za-z' _-]{1,30})>")
+_GAPS: Final = {"skill folder": "folder", "this folder": "folder", "path": "file", "dataframe": "table"}
+_DF: Final = re.compile(r"(?<![\w.\"'])df(?![\w\"'])(?!\s*=[^=])")
+_FOLDER: Final = re.compile(r"^Folder: (.+?)(?: \(paths below are relative to it\))?$", re.M)
+_NAMED_FILE: Final = re.compile(rf"[\w./\\~-]+\.ipynb(?!\w)|{TABLE_FILE}", re.I)
+_TARGET: Final = re.compile(r"\b(?:predict\w*|classif\w+|target|estimate)\s+(.+)", re.I)
+_TERMS: Final = {"显著": "significant", "检验": "test", "训练": "train", "模型": "model", "差异": "difference"}
+_COMMON: Final = bag(
+    "data table file column columns rows use when user asks this what from into one does make please show need want "
+    "good them they not any all how can which"
+)
+
+
+def listed_skills(task: Task) -> Iterator[tuple[str, str]]:
+    """Names and descriptions of the skills in the system prompt, and what reminders said of them since."""
+    for text in _LIST.findall(task.conversation.system):
+        yield from _ENTRY.findall(text)
+    for extra in (extra for turn in task.conversation.turns for extra in turn.extras):
+        if "Skills on the disk have changed." in extra:
+            yield from _ENTRY.findall(extra)
+
+
+def given_skill(task: Task) -> tuple[str, str] | None:
+    """Name and text of the skill that the user has loaded for this very request."""
+    extras = task.conversation.turn.extras
+    found = [match for extra in extras for match in _SKILL.findall(extra)]
+    for name in (name for extra in extras for name in _AGAIN.findall(extra)):
+        found += [standing] if (standing := _standing(task, name)) else []
+    return found[-1] if found else None
+
+
+def fitting_skill(task: Task) -> str:
+    """The listed skill that shares most words, at least two, with a request that no form is for; "" for none."""
+    asked = (
+        task.conversation.turn.words
+        + " "
+        + " ".join(en for zh, en in _TERMS.items() if zh in task.conversation.turn.words)
+    )
+    wanted, best, most = _telling(asked), "", 1
+    for name, description in listed_skills(task) if task.has("load_skill") else ():
+        if (shared := len(wanted & _telling(f"{name.replace('-', ' ')} {description}"))) > most:
+            best, most = name, shared
+    return best
+
+
+def _telling(text: str) -> set[str]:
+    def stem(word: str) -> str:
+        for ending in ("ing", "ies", "ed", "es", "s"):
+            if word.endswith(ending) and len(word) - len(ending) >= 3:
+                return word[: -len(ending)].rstrip("ey")
+        return word.rstrip("ey") if len(word) > 4 else word
+
+    return {stem(word) for word in word_set(text) if word not in _COMMON}
+
+
+def use(task: Task, slots: Slots) -> Recipe:
+    """Works by the skill that the request names, or shows it, or calls the tool of the user's that it names."""
+    if name := slots.get("tool"):
+        return (yield from _own_tool(task, name))
+    wanted = slots["skill"].strip(" `").lower()
+    known = {name.replace("-", " "): name for name, _ in listed_skills(task)}
+    skill = known.get(wanted.replace("-", " "))
+    if skill is None:
+        listed = ", ".join(f"`{name}`" for name in known.values())
+        return task.say(
+            f"There is no skill or tool `{wanted}`. Skills: {listed or 'none'}.",
+            f"没有技能或工具 `{wanted}`。现有技能：{listed or '无'}。",
+        )
+    if slots.get("on") is not None:
+        return (yield from load_skill(task, skill))
+    step = yield from task.call("load_skill", {"name": skill}, f"The user wants to see `{skill}`.")
+    task.did(step, "The skill was not loaded: ", "技能没有加载：")
+    points = "\n".join(f"> {point}" for point in _points(step.text))
+    return task.say(f"Loaded the skill `{skill}`. It says:", f"已加载技能 `{skill}`，要点：") + f"\n\n{points}"
+
+
+def load_skill(task: Task, name: str) -> Recipe:
+    """Loads a skill and works by it; what came of it."""
+    step = yield from task.call("load_skill", {"name": name}, f"The skill {name} is for this.")
+    found = None if step.failed else next(iter(_SKILL.findall(step.text)), None) or _standing(task, name)
+    if found is None:
+        raise Ending(task.say("The skill was not loaded: ", "技能没有加载：") + step.text.strip()[:300])
+    return (yield from follow(task, *found))
+
+
+def follow(task: Task, name: str, text: str) -> Recipe:
+    """Runs the code of a skill's body, `<file>`, `<table>` and their like filled in; its points when it has none."""
+    head = task.say(f"By the skill `{name}`:", f"按技能 `{name}`：")
+    pieces = _BLOCK.findall(text)
+    if not pieces:
+        return "\n".join([head, "", *(f"> {point}" for point in _points(text))])
+    asked, folder = task.conversation.turn.words, _FOLDER.search(text)
+    known = {"folder": folder[1].strip() if folder else ""}
+    known["file"] = next(iter([*_NAMED_FILE.findall(asked), *task.conversation.turn.attached("file")]), "").lstrip("@")
+    body = "\n".join(code for _, code in pieces)
+    own_df = re.search(r"^\s*df\s*=[^=]", body, re.M)
+    if re.search(r"<(?:table|dataframe|target)>", body, re.I) or (_DF.search(body) and not own_df):
+        tables = yield from look(task)
+        table = _table(task, tables)
+        known["table"] = table.name if table else ""
+        known["target"] = _target(asked, table) if table else ""
+        own_df = own_df or "df" in tables
+    said, left = [], []
+    for number, (language, code) in enumerate(pieces, 1):
+        filled = _GAP.sub(lambda gap: known.get(_GAPS.get(gap[1].lower(), gap[1].lower())) or gap[0], code).strip("\n")
+        if known.get("table") and not own_df:
+            filled = _DF.sub(known["table"], filled)
+        if gap := _GAP.search(filled):
+            left.append(f"{number} ({gap[0]})")
+            continue
+        call = ("python", {"code": filled}) if language.startswith("py") else ("shell", {"command": filled})
+        step = yield from task.call(*call, f"Step {number} of {len(pieces)} of the skill {name}.")
+        if step.failed:
+            raise Ending(
+                task.say(f"Step {number} of `{name}`: ", f"`{name}` 第 {number} 步：") + task.failure(step.text)
+            )
+        out, title = step.text.strip()[:3000], task.say(f"Step {number}", f"第 {number} 步")
+        said.append(f"{title}:\n\n```text\n{out}\n```\n" if out else f"{title}: {task.say('done', '完成')}\n")
+    if left:
+        said.append(task.say(f"Left out, the request does not say what goes there: step {', '.join(left)}",
+                             f"没有做（请求中没有说明）：第 {', '.join(left)} 步"))  # fmt: skip
+    return "\n".join([head, "", *said])
+
+
+def _points(text: str) -> list[str]:
+    return [line.strip() for line in text.splitlines() if re.match(r"\s*(?:#+|\d+\.|-)\s", line)][:8]
+
+
+def _standing(task: Task, name: str) -> tuple[str, str] | None:
+    """A skill that came into the context earlier, its newest version."""
+    texts = [text for turn in task.conversation.turns for text in (*turn.extras, *(step.text for step in turn.steps))]
+    found = [(told, body) for text in texts for told, body in _SKILL.findall(text) if told == name]
+    return found[-1] if found else None
+
+
+def _table(task: Task, tables: Mapping[str, Table]) -> Table | None:
+    """The table that a request for a skill names or attaches, whose columns it names, or that is the only one."""
+    asked = task.conversation.turn.words
+    words = [*re.findall(r"[A-Za-z_]\w*", asked), *task.conversation.turn.attached("variable")]
+    if named := [word for word in words if word in tables]:
+        return tables[named[0]]
+    said = f" {key(re.sub(r'[,:;?!]', ' ', asked))} "
+    score = {name: sum(f" {key(c)} " in said for c, _ in table.columns) for name, table in tables.items()}
+    best = [name for name in tables if score[name] == max(score.values())]
+    return tables[best[0]] if len(best) == 1 else None
+
+
+def _target(asked: str, table: Table) -> str:
+    """The column that the request wants predicted: the first that it names behind that word; "" for none."""
+    found = _TARGET.search(asked)
+    said = f" {key(found[1])} " if found else ""
+    named = [(said.index(f" {key(c)} "), str(c)) for c, _ in table.columns if f" {key(c)} " in said]
+    return min(named)[1] if named else ""
+
+
+# ---------------------------------------------------------------------- tools of the user's
+
+_OURS: Final = bag(
+    "python variables read_file glob grep write_file edit_file shell notebook memory load_skill compact plan agent "
+    "send_message tool_search call_tool"
+)
+_VALUE: Final = r"""(?:"([^"\n]*)"|'([^'\n]*)'|(-?\d+(?:\.\d+)?)(?![\w])|([^\s,;"'.()]+(?:\.[^\s,;"'.()]+)*))"""
+_SHOWN: Final = 1_500
+
+
+def own_tool(task: Task) -> str:
+    """The tool of the user's that the request names; "" for none. A name of one plain word counts in backticks or
+    after "use" and its like only."""
+    asked = task.conversation.turn.words
+    for name, told in task.conversation.tools.items():
+        word = re.escape(name)
+        verb = rf"`{word}`|\b(?:use|call|ask|run|with|用|调用)\s*(?:the (?:tool )?)?{word}\b"
+        if name in _OURS or "type" in told:
+            continue
+        if re.search(verb, asked, re.I) or ("_" in name and re.search(rf"(?<!\w){word}(?!\w)", asked)):
+            return name
+    return ""
+
+
+def _own_tool(task: Task, name: str) -> Recipe:
+    """Calls the tool once and says what it answered."""
+    schema = task.conversation.tools[name].get("input_schema") or {}
+    given = arguments(task.conversation.turn.words, name, schema)
+    if missing := [f"`{key}`" for key in schema.get("required") or () if key not in given]:
+        listed = ", ".join(missing)
+        raise Ending(task.say(f"`{name}` needs {listed}; tell me.", f"`{name}` 需要 {listed}，请告诉我。"))
+    step = yield from task.call(name, given, f"The request names the tool {name}.")
+    said = step.text.strip()
+    if step.failed:
+        last = said.splitlines()[-1] if said else ""
+        shown = last if not said.startswith("A hook") else said
+        raise Ending(task.say(f"`{name}` failed: {shown[:400]}", f"`{name}` 失败：{shown[:400]}"))
+    shown = said if len(said) <= _SHOWN else said[:_SHOWN] + "\n…"
+    body = f"**{shown}**" if "\n" not in shown and len(shown) < 200 else f"\n\n```text\n{shown}\n```"
+    return task.say(f"`{name}` answered: {body}", f"`{name}` 的回答：{body}")
+
+
+def arguments(asked: str, name: str, schema: Mapping[str, Any]) -> dict[str, Any]:
+    """What the words give for a tool's arguments: a value behind its name (a space, `=`, `:` or `is` between), then
+    numbers for numbers and quoted texts for texts, in order."""
+    known, given = fields(schema), dict[str, Any]()
+    rest = re.sub(rf"`?(?<!\w){re.escape(name)}(?!\w)`?", " ", asked)
+    for key, about in known.items():
+        pattern = rf"(?<!\w)`?{re.escape(key)}`?\s*(?:=|:|：|\bis\b|为)?\s*{_VALUE}"
+        if (found := re.search(pattern, rest, re.I)) is not None:
+            value = _typed(next(part for part in found.groups() if part is not None), about)
+            if value is not None:
+                given[key] = value
+                rest = rest[: found.start()] + " " + rest[found.end() :]
+    numbers = re.findall(r"(?<![\w.])-?\d+(?:\.\d+)?(?![\w])", rest)
+    texts = [one or two for one, two in re.findall(r'"([^"\n]*)"|\'([^\'\n]*)\'', rest)]
+    for key in (key for key in schema.get("required") or () if key not in given):
+        about = known.get(key, {})
+        waiting = numbers if about.get("type") in ("number", "integer") else texts
+        if waiting and (value := _typed(waiting[0], about)) is not None:
+            given[key] = value
+            waiting.pop(0)
+    return given
+
+
+def _typed(value: str, about: Mapping[str, Any]) -> Any:
+    """The value in the argument's type, None when it does not fit."""
+    match about.get("type"):
+        case "integer":
+            return int(value) if re.fullmatch(r"-?\d+", value) else None
+        case "number":
+            return float(value) if re.fullmatch(r"-?\d+(?:\.\d+)?", value) else None
+        case "boolean":
+            return {"true": True, "yes": True, "false": False, "no": False}.get(value.lower())
+        case "array" | "object":
+            try:
+                return json.loads(value)
+            except ValueError:
+                return None
+        case _:
+            return value
+
+
+# ---------------------------------------------------------------------- plans, other agents, the session
+
+_TOGETHER: Final = re.compile(
+    r",?\s*\b(?:all )?(?:at once|in parallel|side by side|at the same time|concurrently)\b"
+    r"|,?\s*\b(?:each )?(?:with|by|in|using|to) (?:a|an|one|its own|their own)?\s*(?:separate )?"
+    r"(?:sub-?agents?|agents?|forks?)(?: (?:for )?each)?\b[:,]?|，?(?:同时|并行|分别用子代理)",
+    re.I,
+)
+_LOADS: Final = re.compile(r"\b(?:load|read|open|import)\b|加载|读取|读入|载入|导入|打开", re.I)
+_HAND: Final = re.compile(
+    r",?\s*(?:and |then )*hand (?:it|them|the (?:table|result|data)) back(?: as `?([A-Za-z_]\w*)`?)?|，?(?:并)?交回",
+    re.I,
+)
+_DOING: Final = re.compile(r"<doing>\n(.*)\n</doing>", re.S)
+_VERBS: Final = {
+    "read_file": "Reading",
+    "grep": "Searching",
+    "glob": "Listing",
+    "variables": "Looking at",
+    "shell": "Running",
+}
+_END: Final = re.compile(r'<message from="[^"\n]*" kind="shutdown_request">')
+_CAME: Final = re.compile(r"<message from=\"([^\"\n]*)\"[^>\n]*>\n(.*)\n</message>$", re.S)
+
+
+def plan(task: Task, slots: Slots) -> Recipe:
+    """Writes the steps of a request into the plan."""
+    parts = re.split(r"\s*(?:,? and then |,? then |;|\n|, and |,|，|、|；|然后|接着|再)\s*", slots["work"])
+    steps = [part.strip(" -.。") for part in parts if len(part.strip(" -.。")) > 1] or [slots["work"]]
+    schema = yield from task.schema("plan")
+    step = yield from task.call("plan", instance(schema, steps=steps, text=slots["work"]), f"{len(steps)} steps.")
+    task.did(step, "The plan was not accepted: ", "计划没有被接受：")
+    return task.say("The plan:", "计划：") + "\n\n" + "\n".join(f"{at}. {each}" for at, each in enumerate(steps, 1))
+
+
+def pieces(task: Task) -> list[str]:
+    """The files or tables that a request wants looked at at once, each by its own sub-agent; else nothing."""
+    asked = task.conversation.turn.words
+    if not task.has("agent") or not _TOGETHER.search(asked):
+        return []
+    told = " ".join(extra for turn in task.conversation.turns for extra in turn.extras if "<context" in extra)
+    made = {name for turn in task.conversation.turns for step in turn.steps for name in assigned(step.code)}
+    words = re.findall(r"[A-Za-z_]\w*", _TOGETHER.sub("", asked))
+    tables = [word for word in words if word in made or re.search(rf"^(?:new: |changed: )?{word}  DataFrame\b", told, re.M)]
+    found = list(dict.fromkeys([path.lstrip("@") for path in _TABLE_FILES.findall(asked)] or tables))
+    return found if len(found) > 1 else []
+
+
+def spread(task: Task, names: list[str]) -> Recipe:
+    """Starts a sub-agent for each and puts their answers together."""
+    asked = task.conversation.turn.words
+    looks = re.search(r"\bonly look\b|\bexplor(?:e|er|ers)\b|只看", asked, re.I)
+    kind = "fork" if re.search(r"\bforks?\b", asked, re.I) else "explore" if looks else "general"
+    plain = " ".join(_TOGETHER.sub("", asked).split())
+    first, last = plain.find(names[0]), max(plain.rfind(name) + len(name) for name in names)
+    head, tail = plain[:first].rstrip("`'\"@"), plain[last:].lstrip("`'\"")
+    orders: list[tuple[str, Mapping[str, Any]]] = []
+    for name in names:
+        prompt = f"{head}{name}{tail}"
+        if _TABLE_FILES.fullmatch(name) and kind != "explore" and not _LOADS.search(head):
+            prompt = f"Load {name}, then {head[:1].lower()}{head[1:]}it{tail}"
+        orders.append(("agent", {"task": f"look at {name.rpartition('/')[2]}", "prompt": prompt, "type": kind}))
+    steps = yield Act(tuple(orders), f"{len(names)} independent pieces: one sub-agent each, at once.")
+    said = [task.say(f"{len(names)} sub-agents have answered:", f"{len(names)} 个子代理的回答：")]
+    for name, step in zip(names, steps, strict=True):
+        lines = [line for line in step.text.strip().splitlines() if not re.match(r"\[sub-agent .*\]$", line)]
+        words = "\n".join(line for line in lines if not MARK.search(line)).strip()[:1_200]
+        said.append(f"\n**{name}**\n\n{task.say('failed: ', '失败：') * step.failed}{words}")
+    return "\n".join(said)
+
+
+def delegate(task: Task, slots: Slots) -> Recipe:
+    """Gives the work to a sub-agent and reports what it answered."""
+    schema = yield from task.schema("agent")
+    given = instance(schema, steps=[slots["work"]], text=slots["work"])
+    step = yield from task.call("agent", given, "The user wants a sub-agent to do it.")
+    task.did(step, "The sub-agent failed: ", "子代理失败：")
+    return task.say("The sub-agent answered:", "子代理的回答：") + f"\n\n{step.text.strip()[:2000]}"
+
+
+def handing(conversation: Conversation) -> tuple[Conversation, str | None]:
+    """The conversation without the order to hand the table back, and the name that the order says ("": the one it
+    has; None: there is no such order, or nobody to hand anything to)."""
+    turn = conversation.turn
+    found = _HAND.search(turn.words)
+    may = "hand_back(" in conversation.system or any(boundaries.fork_work(extra) for extra in turn.extras)
+    return (
+        (conversation.asking(_HAND.sub("", turn.words).strip()), found[1] or "")
+        if found and may
+        else (conversation, None)
+    )
+
+
+def hand_back(task: Task, wanted: str) -> Recipe:
+    """Hands back the table that this turn made; a line for the answer."""
+    made = [
+        name
+        for step in task.conversation.turn.steps
+        if "hand_back" not in step.code
+        for name in sorted(assigned(step.code))
+    ]
+    if not made:
+        raise Ending(task.say("There is nothing to hand back.", "没有可以交回的内容。"))
+    name = wanted or made[-1]
+    step = yield from task.python(f"hand_back({name}={made[-1]})", f"`{made[-1]}` is wanted by the user as `{name}`.")
+    if step.failed:
+        raise Ending(task.failure(step.text))
+    return task.say(f"Handed back `{name}`.", f"已交回 `{name}`。")
+
+
+def progress(body: Mapping[str, Any]) -> str:
+    """A progress line, when a request asks for one: from what stands behind `Now:`; "" for other requests."""
+    messages = body.get("messages") or []
+    texts = boundaries.texts_of(messages[-1]) if messages else []
+    found = next((match for text in texts if (match := _DOING.fullmatch(text))), None)
+    if found is None:
+        return ""
+    file = _TABLE_FILES.search(found[1]) or re.search(r"[\w./-]+\.\w{2,5}\b", found[1])
+    tool, about = re.search(r"^(\w+)\(", found[1], re.M), re.search(r"^Task: (.*)$", found[1], re.M)
+    verb = _VERBS.get(tool[1], "Working on") if tool else "Thinking about"
+    if file and tool:
+        return f"{verb} {re.split('[/=]', file[0])[-1]} now"
+    return f"{verb} {about[1].split()[-1] if about and about[1].split() else 'the work'}"
+
+
+def message(task: Task, slots: Slots) -> Recipe:
+    """Writes to another agent and says what became of it."""
+    to = "*" if slots.get("all") or slots.get("to", "").lower() in ("all", "everybody", "everyone") else slots["to"]
+    given = {"to": to, "message": (slots.get("said") or "Please end your work now.").strip()}
+    given |= {} if slots.get("said") else {"kind": "shutdown_request"}
+    step = yield from task.call("send_message", given, f"The user wants {to} to be written to.")
+    task.did(step, "The message was not sent: ", "消息没有发出：")
+    return task.say(f"Sent. {step.text.strip()[:400]}", f"已发出。{step.text.strip()[:400]}")
+
+
+def told_to_end(task: Task) -> bool:
+    """Whether another agent asks this one to end."""
+    return any(_END.match(extra) for extra in task.conversation.turn.extras)
+
+
+def came(task: Task, slots: Slots) -> Recipe:
+    """What other agents wrote."""
+    found = [match for extra in task.conversation.turn.extras if (match := _CAME.match(extra))]
+    lines = [f"> **{each[1]}**: {' '.join(each[2].split())[:400]}" for each in found]
+    if not lines:
+        return task.say("No messages came with this request.", "这次请求没有带来消息。")
+    return task.say("Messages that came:", "收到的消息：") + "\n\n" + "\n>\n".join(lines)
+    yield  # a recipe without a call
+
+
+def compact(task: Task, slots: Slots) -> Recipe:
+    """Asks the session to compact its context."""
+    step = yield from task.call("compact", {}, "The user wants the context compacted.")
+    task.did(step, "Nothing was compacted: ", "没有压缩：")
+    return task.say("Done: ", "完成：") + (
+        step.text.strip()[:500] or task.say("the context is compacted.", "上下文已压缩。")
+    )
+
+
+def done_so_far(task: Task, slots: Slots) -> Recipe:
+    """What was asked and answered so far, one line each."""
+    earlier = [turn for turn in task.conversation.turns[:-1] if turn.asked]
+    lines = []
+    for number, turn in enumerate(earlier, 1):
+        asked = " ".join(turn.asked.replace("*", "").split())
+        said = [line.strip() for line in turn.said.splitlines() if line.strip() and not MARK.search(line)]
+        gist = (said[0] if said else "").rstrip(":：")
+        gist = (gist if len(gist) <= 160 else f"{gist[:160]}…") or task.say("(no answer)", "（没有回答）")
+        lines.append(f"{number}. **{asked if len(asked) <= 120 else asked[:120] + '…'}**  \n   {gist}")
+    if not lines:
+        return task.say("This is the first thing you have asked in this conversation.", "这是这段对话里的第一个问题。")
+    shown = lines if len(lines) <= 15 else [*lines[:5], "…", *lines[-9:]]
+    head = task.say(f"So far you asked {len(earlier)} things:", f"到目前为止你问了 {len(earlier)} 件事：")
+    return f"{head}\n\n" + "\n".join(shown)
+    yield  # a recipe without a call

@@ -1,0 +1,238 @@
+"""What a form answers is what pandas gives, on any table and under any display options, or it says that it can't."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+import numpy as np
+import pandas as pd
+import pytest
+from practice_room import TOOLS, Room
+from vega_datasets import local_data  # type: ignore[import-untyped]
+
+from ipyagent.practice.model.forms import FORMS
+from ipyagent.practice.model.tables import LOOK, key
+
+matplotlib.use("agg")
+VEGA = (
+    "airports", "anscombe", "barley", "burtin", "cars", "crimea", "driving", "iowa_electricity", "iris", "la_riots",
+    "seattle_temps", "seattle_weather", "sf_temps", "stocks", "us_employment", "wheat",
+)  # fmt: skip
+
+
+def shop() -> pd.DataFrame:
+    """Names with spaces, capitals, units and signs; gaps in values and in groups; a yes/no column, categories, dates."""
+    rng, n = np.random.default_rng(7), 400
+    table = pd.DataFrame(
+        {
+            "Order ID": np.arange(1000, 1000 + n), "Region (EMEA)": rng.choice(["North", "South", "East"], n),
+            "channel": pd.Categorical(rng.choice(["web", "shop"], n), categories=["web", "shop", "fax"]),
+            "day": pd.to_datetime("2026-01-01") + pd.to_timedelta(rng.integers(0, 270, n), unit="D"),
+            "units": pd.array(rng.integers(1, 20, n), dtype="Int64"), "price_eur": rng.gamma(2, 15, n).round(2),
+            "returned": rng.random(n) < 0.12, "Note|x": rng.choice(["a|b", "c, d", 'e "f"'], n),
+        }
+    )  # fmt: skip
+    table.loc[rng.choice(n, 23, replace=False), "price_eur"] = np.nan
+    table.loc[rng.choice(n, 9, replace=False), "Region (EMEA)"] = None
+    return table
+
+
+def others() -> dict[str, pd.DataFrame]:
+    """Tables of our own beside those of the data sets."""
+    small = np.random.default_rng(3).normal(1e-4, 1e-5, 50)
+    big = pd.DataFrame({"店铺": list("甲乙丙甲乙") * 10, "金额": np.arange(50) * 1e9 + 0.5, "数量": range(50)})
+    same = pd.DataFrame({"who": ["a", "a", "b", "b"], "x": [1, 1, 1, 1], "y": [2.5, 2.5, 2.5, 2.5]})
+    numbers = pd.DataFrame({0: [1.5, 2.5, np.nan], 1: [3, 4, 5], "k": ["u", "v", "u"]})
+    return {"shop": shop(), "tiny": pd.DataFrame({"g": list("ab") * 25, "v": small, "w": -small}), "销售": big,
+            "same": same, "numbered": numbers, "empty": pd.DataFrame({"g": pd.Series([], dtype=str), "v": []})}  # fmt: skip
+
+
+def table_of(name: str) -> pd.DataFrame:
+    if name == "penguins":
+        from palmerpenguins import load_penguins  # type: ignore[import-untyped]
+
+        return pd.DataFrame(load_penguins())
+    return pd.DataFrame(getattr(local_data, name)()) if name in VEGA else others()[name]
+
+
+@pytest.fixture(params=[*VEGA, "penguins", *others()])
+def told(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Room, pd.DataFrame]]:
+    """A conversation over one table, with display options that hide nearly everything."""
+    options = ("display.max_rows", 2, "display.max_columns", 1, "display.precision", 0, "display.width", 10,
+               "display.max_colwidth", 3, "display.float_format", "<{:.0f}>".format)  # fmt: skip
+    room = Room(tmp_path)
+    room.namespace["data_" + str(len(request.param))] = table_of(request.param)
+    with pd.option_context(*options):
+        yield room, table_of(request.param)
+
+
+def cells(said: str) -> list[list[str]]:
+    """The rows of the Markdown table in an answer."""
+    lines = [line for line in said.splitlines() if line.startswith("| ")]
+    return [[cell.strip().replace("\\|", "|") for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in lines[1:]]
+
+
+def close(said: str, value: Any) -> bool:
+    """Whether a number is said with four digits, or as nothing where there is none."""
+    if value is pd.NA or value != value:
+        return said in ("", "nan", "(missing)", "<NA>")
+    return abs(float(said) - float(value)) <= 6e-4 * abs(float(value)) + 1e-12
+
+
+def bold(said: str) -> list[str]:
+    return re.findall(r"\*\*(-?[\d.]+(?:e[+-]?\d+)?|nan)\*\*", said)
+
+
+def numbers_of(table: pd.DataFrame) -> list[Any]:
+    kinds = {c: table[c].dtype for c in table.columns}
+    return [c for c, kind in kinds.items() if pd.api.types.is_numeric_dtype(kind) and kind != bool]
+
+
+def groups_of(table: pd.DataFrame) -> list[Any]:
+    found = [c for c in table.columns if c not in numbers_of(table) and not str(table[c].dtype).startswith("date")]
+    return [c for c in found if table[c].nunique() <= 30]
+
+
+def test_rows_missing_values_and_statistics_are_those_of_pandas(told: tuple[Room, pd.DataFrame]) -> None:
+    room, table = told
+    assert bold(room.ask("How many rows are there?")) == [str(len(table))]
+    assert bold(room.ask("which values are missing?")) == [str(table.isna().sum().sum())]
+    for column in numbers_of(table)[:3]:
+        for stat in ("mean", "median", "sum", "min", "max"):
+            said = room.ask(f"what is the {stat} of `{column}`?")
+            if table[column].count() == 0:
+                assert "no values" in said
+            else:
+                assert close(bold(said)[0], getattr(table[column], stat)()), said
+
+
+def test_groups_counts_and_the_largest_are_those_of_pandas(told: tuple[Room, pd.DataFrame]) -> None:
+    room, table = told
+    for group in groups_of(table)[:2]:
+        counts = table[group].value_counts(dropna=False)
+        said = cells(room.ask(f"how many rows per `{group}`"))
+        assert sorted(int(row[1]) for row in said) == sorted(counts)[-40:]
+        assert bold(room.ask(f"how many different `{group}` are there?")) == [str(table[group].nunique())]
+        for column in numbers_of(table)[:2]:
+            wanted = table.groupby(group, dropna=False, observed=True)[column].mean()
+            rows = {" ".join(row[0].split()): row[1] for row in cells(room.ask(f"average `{column}` by `{group}`"))}
+            for label, value in wanted.items():
+                shown = "(missing)" if pd.isna(label) else " ".join(str(label).split())
+                assert close(rows[shown], value), (group, column, label)
+    for column in numbers_of(table)[:2]:
+        rows = cells(room.ask(f"top 3 rows by `{column}`"))
+        place = 1 + list(table.columns).index(column)
+        wanted = table[column].nlargest(3, keep="all").sort_values(ascending=False)
+        assert all(close(row[place], value) for row, value in zip(rows, wanted.head(40), strict=True))
+
+
+def test_conditions_and_correlations_are_those_of_pandas(told: tuple[Room, pd.DataFrame]) -> None:
+    room, table = told
+    numbers, groups = numbers_of(table), groups_of(table)
+    for column in numbers[:2] if len(table) else []:
+        middle = round(float(table[column].median()), 3)
+        said = room.ask(f"how many rows are there where `{column}` > {middle}")
+        assert bold(said) == [str(int((table[column] > middle).sum()))]
+    if len(numbers) > 1:
+        said = room.ask(f"correlation between `{numbers[0]}` and `{numbers[1]}`")
+        both = table[[numbers[0], numbers[1]]].dropna()
+        assert re.search(rf"n = {len(both)}\b", said)
+        r = table[numbers[0]].corr(table[numbers[1]])
+        assert close(bold(said)[0], r) if r == r else bold(said) in (["nan"], [])
+    for group in groups[:1]:
+        for value in table[group].dropna().unique()[:2].tolist():
+            twins = [v for v in table[group].dropna().unique().tolist() if key(v) == key(value)]
+            said = room.ask(f"how many rows are there where `{group}` is {value}")
+            if len(twins) == 1 and not re.search(r"\b(?:and|or)\b", str(value)):
+                assert bold(said) == [str(int((table[group] == value).sum()))], said
+
+
+ORDERS = pd.DataFrame({"city": ["north", "south", "north"], "sex": ["males", "f", "f"],
+                       "amount": [10.0, 20.0, 40.0], "weight": [1, 2, 5]})  # fmt: skip
+EXPECTED = {
+    "load": "python", "profile": "python", "missing": "python", "rows": "python", "count": "python", "distinct": "python",
+    "counts": "python", "statistic": "python", "top": "python", "correlation": "python", "plot": "python",
+    "again": "python", "rebuild": "python", "list": "variables", "read": "read_file", "run": "python",
+    "remember": "memory", "recall": "memory", "forget": "memory", "use": "load_skill", "plan": "plan",
+    "delegate": "agent", "message": "send_message", "compact": "compact", "so far": "",
+}  # fmt: skip
+
+
+def all_tools(folder: Path) -> Room:
+    room = Room(folder, (*TOOLS, "memory", "load_skill", "plan", "agent", "send_message", "compact"))
+    room.namespace["orders"] = ORDERS
+    room.system = "<skills>\n- profile-a-dataset: Looks.\n</skills>"
+    for name in ("memory", "plan", "agent", "send_message", "compact"):
+        room.answers[name] = "done"
+    room.answers["load_skill"] = '<skill name="profile-a-dataset">\n- look\n</skill>'
+    (folder / "orders.csv").write_text(ORDERS.to_csv(index=False))
+    (folder / "notes.md").write_text("# Notes\n")
+    return room
+
+
+def test_there_are_at_most_25_forms() -> None:
+    assert len(FORMS) <= 25
+    assert [form.name for form in FORMS] == list(EXPECTED)
+
+
+@pytest.mark.parametrize("language", [0, 1], ids=["English", "Chinese"])
+@pytest.mark.parametrize("form", FORMS, ids=lambda form: form.name)
+def test_every_form_answers_its_examples(tmp_path: Path, form: Any, language: int) -> None:
+    room = all_tools(tmp_path)
+    if form.name == "again":
+        room.ask("average amount of orders")
+    if form.name == "rebuild":
+        room.ask("load orders.csv as orders")
+    said = room.ask(form.example[language])
+    tools = [name for name, _ in room.calls]
+    assert (tools[-1] if tools else "") == EXPECTED[form.name], said
+    assert not any(failed for _, failed in room.results), room.results
+    if EXPECTED[form.name] == "python" and form.name not in ("load", "run", "rebuild"):
+        assert room.code != LOOK, said
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        "averge amount by city", "average amonut by city", "which city is the best?", "predict the amount",
+        "make the report nicer", "average amount by month", "average city", "how many orders were late",
+        "how many rows where city is Berlin", "average amount where city is north or city is south",
+        "average amount by city excluding north", "平均单价", "哪个城市最好", "amount 的同比增长", "delete the outliers",
+        "top 5 cities by amount", "average amount for the last 30 days",
+    ],
+)  # fmt: skip
+def test_what_no_form_matches_whole_is_not_computed(tmp_path: Path, asked: str) -> None:
+    room = all_tools(tmp_path)
+    said = room.ask(asked)
+    codes = [given["code"] for name, given in room.calls if name == "python"]
+    assert all(code == LOOK or code.startswith("print({column:") for code in codes), said
+    assert "ANTHROPIC_API_KEY" in said or "help" in said or "No value" in said or "中没有" in said
+
+
+def test_two_requests_in_one_are_both_done_or_the_one_that_is_not_is_named(tmp_path: Path) -> None:
+    room = all_tools(tmp_path)
+    said = room.ask("How many rows has orders, then show the average amount by city")
+    assert bold(said) == ["3"]
+    assert "| north | 25 |" in said
+    said = room.ask("average amount; then mail it to Ada")
+    assert "23.33" in said
+    assert "Not done, and not taken into account: “mail it to Ada”" in said
+    said = room.ask("average amount and total weight by city")
+    assert bold(said) == []
+    assert room.code == LOOK
+
+
+def test_a_name_that_fits_twice_is_asked_about(tmp_path: Path) -> None:
+    room = Room(tmp_path)
+    room.namespace["trips"] = pd.DataFrame({"price_usd": [1.0], "price_eur": [2.0], "from": ["Rome"], "to": ["rome"]})
+    assert "`price_usd`, `price_eur`" in room.ask("average price")
+    assert "`from` = Rome, `to` = rome" in room.ask("how many rows are there for Rome")
+    room.namespace["flights"] = pd.DataFrame({"price_usd": [3.0]})
+    assert "Which table: `trips`, `flights`" in room.ask("average price_usd")
+    assert bold(room.ask("average price_usd in flights")) == ["3"]
+    room.namespace["twins"] = pd.DataFrame([[1, 2]], columns=["a", "a"])
+    assert "several columns named `a`" in room.ask("average a of twins")

@@ -75,7 +75,7 @@ FORMS: Final[tuple[Form, ...]] = (
         r"(?P<end>head|tail) of <t>", r"(?:显示|展示|打印|看看?)?(?:<t>的?)?(?P<end>前|最后|后)(?P<number>\d+)(?:行|条)(?:数据|记录)?",
     )),
     Form("count", ("how many rows are there where amount > 10?", "orders 有多少行？"), (
-        r"how many (?P<noun>[\w ]+?)(?: (?:are|do) (?:there|we have|I have))?", r"how many (?P<noun>rows) (?:has|does) <t>(?: have)?",
+        r"how many (?P<noun>[\w ]+?)(?: (?:are|do)(?: there| we have| I have)?)?", r"how many (?P<noun>rows) (?:has|does) <t>(?: have)?",
         rf"(?:count|number of|{_ASK}number of) (?:the )?(?P<noun>{_ROWS})", r"(?:<t>[中里]?)?(?:一共|总共|共)?有多少(?P<noun>行|条|条记录|行数据)",
     )),
     Form("distinct", ("how many different cities are there?", "city 有多少种？"), (
@@ -194,7 +194,7 @@ def _compiled(pattern: str) -> tuple[re.Pattern[str], ...]:
 
 _COMPILED: Final = [(form, [found for pattern in form.patterns for found in _compiled(pattern)]) for form in FORMS]
 _POLITE: Final = re.compile(
-    r"^(?:(?:hi|hello|hey|ok|okay|great|thanks|thank you|so|well|please|kindly|now|also|next)\b[,.! ]*"
+    r"^(?:(?:hi|hello|hey|ok|okay|great|thanks|thank you|so|well|please|kindly|now|also|next|then)\b[,.! ]*"
     r"|(?:could|can|would|will) you(?: please)? |i(?:'d| would) like(?: you)? to (?:see |know )?|i want(?: you)? to (?:see |know )?"
     r"|let's |let us |help me(?: to)? |just )+",
     re.I,
@@ -220,15 +220,17 @@ def normal(text: str) -> str:
     text = unicodedata.normalize("NFKC", text).replace("’", "'").strip()
     text = _TAIL.sub("", text) or text
     text = _POLITE_ZH.sub("", _POLITE.sub("", text)).strip()
-    return _BLANK.sub("", re.sub(r"@(?=[A-Za-z_]\w*(?!\S*\.\w))", "", text))
+    return re.sub(r"@(?=[A-Za-z_]\w*(?!\S*\.\w))", "", text)
 
 
 def found(text: str) -> Iterator[tuple[Form, dict[str, str]]]:
     """The forms that match a text whole, with what stands in their gaps."""
     for form, patterns in _COMPILED:
-        for pattern in patterns:
-            if (match := pattern.fullmatch(text)) is not None:
-                yield form, {name.rstrip("_"): value.strip() for name, value in match.groupdict().items() if value is not None}
+        for said in dict.fromkeys((text, _BLANK.sub("", text))):  # Chinese words may have spaces around them, or none
+            for pattern in patterns:
+                if (match := pattern.fullmatch(said)) is not None:
+                    slots = match.groupdict()
+                    yield form, {name.rstrip("_"): value.strip() for name, value in slots.items() if value is not None}
 
 
 def readings(text: str) -> list[Reading]:

@@ -408,7 +408,14 @@ def _is_condition(words: str) -> bool:
 
 
 def _whose(table: Table, words: str) -> Condition:
-    """Rows that have a value of these words somewhere."""
+    """Rows that have a value of these words somewhere, or in the column that they begin with. Raises Cannot."""
+    words = re.sub(rf"(?i) (?:{re.escape(table.name)}|rows)$", "", words)
+    parts = words.split()
+    for at in range(1, len(parts)):
+        try:
+            return _condition(table, f"{' '.join(parts[:at])} is {' '.join(parts[at:])}")
+        except Cannot:
+            continue
     texts = tuple(
         c for c, kind in table.columns if c is not None and not re.match(r"u?int|float|date|time", kind, re.I)
     )
@@ -709,6 +716,9 @@ def statistic(asked: Asked) -> Work:
             table.numeric(column)
         if column in groups:
             raise Cannot(f"`{column}` cannot be both the value and the group.", f"`{column}` 不能既是数值又是分组。")
+    for group in groups:  # "per unit" is no group of the column `units`
+        if _NUMERIC.fullmatch(table.kind(group)) and key(group) not in key(asked.slots["groups"]):
+            raise Cannot(f"To group by the numbers of `{group}`, give its whole name.", f"要按数值列 `{group}` 分组，请写出完整列名。")
     if not all(stats) or (len(stats) > 1 and len(columns) > 1):
         raise Cannot(
             "One statistic of several columns, or several of one.", "只能是多列的一个统计量，或一列的多个统计量。"

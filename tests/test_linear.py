@@ -27,6 +27,7 @@ from ipyagent.context import gaps, pins
 from ipyagent.memory import freshness, words
 from ipyagent.practice.model import conversation as boundaries
 from ipyagent.practice.model import answer
+from ipyagent.practice.model import conversation as boundaries
 from ipyagent.tools import shell_deletes
 from ipyagent.ui import escape, markdown
 

@@ -8,9 +8,9 @@ from typing import Any
 
 from practice_api import Body, assistant, result, said, user
 
+from ipyagent.practice.model import answer
 from ipyagent.practice.model.conversation import read
 from ipyagent.practice.model.writing import TITLES
-from ipyagent.practice.model import answer
 from ipyagent.practice.server.tokens import count_text
 
 PROMPT = files("ipyagent.context").joinpath("summarize_prompt.md").read_text(encoding="utf-8").strip()

@@ -6,8 +6,8 @@ from memory.recall_room import memory
 
 from ipyagent.journal.tokens import estimate_text
 from ipyagent.memory.selector import SCHEMA, chosen, directive, manifest_line
-from ipyagent.practice.model import memories as selecting
 from ipyagent.practice.model import answer
+from ipyagent.practice.model import memories as selecting
 
 PLOTS = memory("plots.md", kind="feedback", description="Plots use the colour-blind palette")
 INVOICE = memory("invoice.md", kind="project", description="Invoices go out on Mondays")

@@ -39,8 +39,7 @@ from ipyagent.journal.journal import TRANSCRIPT, read_events
 from ipyagent.journal.tokens import estimate_text
 from ipyagent.journal.view import View
 from ipyagent.model.prices import LESSON_MODEL, cost_of, rates_of
-from ipyagent.practice.model.lessons import is_lesson
-from ipyagent.practice.model.lessons import known, requests
+from ipyagent.practice.model.lessons import is_lesson, known, requests
 from ipyagent.practice.server import PracticeServer
 from ipyagent.reports.timeline import timeline
 

@@ -25,7 +25,7 @@ VEGA = (
 
 
 def shop() -> pd.DataFrame:
-    """Names with spaces, capitals, units and signs; gaps in values and in groups; a yes/no column, categories, dates."""
+    """Names with spaces, capitals, units, signs; gaps in values and groups; a yes/no column, categories, dates."""
     rng, n = np.random.default_rng(7), 400
     table = pd.DataFrame(
         {
@@ -48,7 +48,8 @@ def others() -> dict[str, pd.DataFrame]:
     same = pd.DataFrame({"who": ["a", "a", "b", "b"], "x": [1, 1, 1, 1], "y": [2.5, 2.5, 2.5, 2.5]})
     numbers = pd.DataFrame({0: [1.5, 2.5, np.nan], 1: [3, 4, 5], "k": ["u", "v", "u"]})
     return {"shop": shop(), "tiny": pd.DataFrame({"g": list("ab") * 25, "v": small, "w": -small}), "销售": big,
-            "same": same, "numbered": numbers, "empty": pd.DataFrame({"g": pd.Series([], dtype=str), "v": []})}  # fmt: skip
+            "same": same, "numbered": numbers,
+            "empty": pd.DataFrame({"g": pd.Series([], dtype=str), "v": []})}  # fmt: skip
 
 
 def table_of(name: str) -> pd.DataFrame:
@@ -89,7 +90,7 @@ def bold(said: str) -> list[str]:
 
 def numbers_of(table: pd.DataFrame) -> list[Any]:
     kinds = {c: table[c].dtype for c in table.columns}
-    return [c for c, kind in kinds.items() if pd.api.types.is_numeric_dtype(kind) and kind != bool]
+    return [c for c, kind in kinds.items() if pd.api.types.is_numeric_dtype(kind) and kind != "bool"]
 
 
 def groups_of(table: pd.DataFrame) -> list[Any]:
@@ -154,7 +155,8 @@ def test_conditions_and_correlations_are_those_of_pandas(told: tuple[Room, pd.Da
 ORDERS = pd.DataFrame({"city": ["north", "south", "north"], "sex": ["males", "f", "f"],
                        "amount": [10.0, 20.0, 40.0], "weight": [1, 2, 5]})  # fmt: skip
 EXPECTED = {
-    "load": "python", "profile": "python", "missing": "python", "rows": "python", "count": "python", "distinct": "python",
+    "load": "python", "profile": "python", "missing": "python", "rows": "python", "count": "python",
+    "distinct": "python",
     "counts": "python", "statistic": "python", "top": "python", "correlation": "python", "plot": "python",
     "again": "python", "rebuild": "python", "list": "variables", "read": "read_file", "run": "python",
     "remember": "memory", "recall": "memory", "forget": "memory", "use": "load_skill", "plan": "plan",
@@ -201,7 +203,8 @@ def test_every_form_answers_its_examples(tmp_path: Path, form: Any, language: in
         "averge amount by city", "average amonut by city", "which city is the best?", "predict the amount",
         "make the report nicer", "average amount by month", "average city", "how many orders were late",
         "how many rows where city is Berlin", "average amount where city is north or city is south",
-        "average amount by city excluding north", "平均单价", "哪个城市最好", "amount 的同比增长", "delete the outliers",
+        "average amount by city excluding north", "平均单价", "哪个城市最好",
+        "amount 的同比增长", "delete the outliers",
         "top 5 cities by amount", "average amount for the last 30 days",
     ],
 )  # fmt: skip

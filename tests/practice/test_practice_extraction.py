@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from ipyagent.practice.model.memories import absolute, extracted, fact_of, facts_in
 from ipyagent.practice.model import answer
+from ipyagent.practice.model.memories import absolute, extracted, fact_of, facts_in
 
 TODAY = "2026-11-28"  # a Saturday
 

@@ -13,12 +13,13 @@ from dataclasses import dataclass
 from typing import Final
 
 from ipyagent.practice.model import requests, tables
+from ipyagent.practice.model.answers import BUILDERS
 from ipyagent.practice.model.memories import fact_of
 from ipyagent.practice.model.recipe import Recipe, Task
 from ipyagent.practice.model.requests import TABLE_FILE
 from ipyagent.practice.model.tables import STAT_EN, STAT_ZH, Reading
 
-Run = Callable[[Task, Mapping[str, str]], Recipe]
+Run = Callable[[Task, Mapping[str, str]], Recipe | str]
 _STATS: Final = rf"(?P<stats>(?:{STAT_EN})(?: (?:and|&) (?:{STAT_EN})|, ?(?:{STAT_EN}))*)"
 _STATS_ZH: Final = rf"(?P<stats>(?:{STAT_ZH})(?:[、和及](?:{STAT_ZH}))*)"
 _ASK: Final = (
@@ -56,85 +57,114 @@ FORMS: Final[tuple[Form, ...]] = (
     Form("load", ("load orders.csv as orders", "读取 orders.csv"), (
         rf"(?:load|read|open|import) (?:the )?(?:files? )?{_FILES}(?:,? (?:as|into|called) {_NAME})?(?: at once)?",
         rf"(?:load|import) (?:the )?(?:palmer )?penguins(?: data ?set| data)?(?:,? (?:as|into|called) {_NAME})?",
-        rf"(?:加载|读取|读入|载入|导入|打开)(?:文件)?\s*{_FILES}(?:\s*[，,]?\s*(?:为|作为|存为|叫做?|命名为)\s*{_NAME})?",
-        rf"(?:加载|读取|载入|导入)(?:帕尔默)?企鹅(?:数据集?)?(?:\s*[，,]?\s*(?:为|作为|存为|叫做?|命名为)\s*{_NAME})?",
+        rf"(?:加载|读取|读入|载入|导入|打开)(?:文件)?\s*{_FILES}(?:\s*[，,]?\s*(?:为|作为|存为|叫做?"
+        rf"|命名为)\s*{_NAME})?",
+        rf"(?:加载|读取|载入|导入)(?:帕尔默)?企鹅(?:数据集?)?(?:\s*[，,]?\s*(?:为|作为|存为|叫做?"
+        rf"|命名为)\s*{_NAME})?",
     ), requests.load),
     Form("profile", ("profile orders", "概览 orders"), (
         r"(?:profile|describe|summari[sz]e|an? (?:overview|summary) of|give me an? (?:overview|summary) of) <t>",
-        r"(?:which|what) columns (?:are|are there|does <t> have|are in <t>|has <t>)", r"what are the columns(?: of <t>)?",
-        r"how many columns (?:are there|does <t> have|are in <t>|has <t>)", r"(?:概览|描述|介绍)<t>", r"<t>有(?:哪些|什么|多少)列",
+        r"(?:which|what) columns (?:are|are there|does <t> have|are in <t>|has <t>)",
+        r"what are the columns(?: of <t>)?",
+        r"how many columns (?:are there|does <t> have|are in <t>|has <t>)", r"(?:概览|描述|介绍)<t>",
+        r"<t>有(?:哪些|什么|多少)列",
     )),
     Form("missing", ("which values are missing?", "orders 有哪些缺失值？"), (
         r"(?:which|what) values are missing(?: in <c>)?", rf"{_ASK}(?:missing|null|nan) values(?: (?:in|of) <c>)?",
-        r"(?:how many|count(?: the)?|are there(?: any)?) (?:missing|null|nan) values(?: are there)?(?: (?:are )?(?:in|of) <c>)?",
+        r"(?:how many|count(?: the)?|are there(?: any)?) (?:missing|null|nan) values(?: are there)?(?: "
+        r"(?:are )?(?:in|of) <c>)?",
         r"<c>有(?:哪些|多少|没有|几个)缺失值",
         r"(?:查看|检查|统计)?<c>的?缺失值", r"(?:查看|检查|统计)?缺失值", r"有?(?:哪些|多少|没有|几个)缺失值",
     )),
     Form("rows", ("show the first 3 rows of orders", "显示 orders 的前 3 行"), (
         rf"(?:{_ASK})(?P<end>first|last) (?:(?P<number>\d+) )?{_ROWS}(?: of <t>)?", r"(?:show|print|display) <t>",
-        r"(?P<end>head|tail) of <t>", r"(?:显示|展示|打印|看看?)?(?:<t>的?)?(?P<end>前|最后|后)(?P<number>\d+)(?:行|条)(?:数据|记录)?",
+        r"(?P<end>head|tail) of <t>",
+        r"(?:显示|展示|打印|看看?)?(?:<t>的?)?(?P<end>前|最后|后)(?P<number>\d+)(?:行|条)(?:数据|记录)?",
     )),
     Form("count", ("how many rows are there where amount > 10?", "orders 有多少行？"), (
-        r"how many (?P<noun>[\w ]+?)(?: (?:are|do)(?: there| we have| I have)?)?", r"how many (?P<noun>rows) (?:has|does) <t>(?: have)?",
-        rf"(?:count|number of|{_ASK}number of) (?:the )?(?P<noun>{_ROWS})", r"(?:<t>[中里]?)?(?:一共|总共|共)?有多少(?P<noun>行|条|条记录|行数据)",
+        r"how many (?P<noun>[\w ]+?)(?: (?:are|do)(?: there| we have| I have)?)?",
+        r"how many (?P<noun>rows) (?:has|does) <t>(?: have)?",
+        rf"(?:count|number of|{_ASK}number of) (?:the )?(?P<noun>{_ROWS})",
+        r"(?:<t>[中里]?)?(?:一共|总共|共)?有多少(?P<noun>行|条|条记录|行数据)",
     )),
     Form("distinct", ("how many different cities are there?", "city 有多少种？"), (
         r"how many (?:different|distinct|unique) (?:values (?:of|in) )?<c1>(?: are there)?(?: are there)?",
-        rf"{_ASK}(?:different|distinct|unique) (?:values (?:of|in) )?<c1>", r"<c1>有(?:多少|几|哪些)(?:种|个)?(?:不同的?)?(?:取?值)?",
+        rf"{_ASK}(?:different|distinct|unique) (?:values (?:of|in) )?<c1>",
+        r"<c1>有(?:多少|几|哪些)(?:种|个)?(?:不同的?)?(?:取?值)?",
         r"有(?:多少|几|哪些)(?:种|个)?不同的?<c1>",
     )),
     Form("counts", ("how many rows per city", "每个 city 有多少行？"), (
-        rf"(?:how many|count(?: the)?|{_ASK}number of) (?P<noun>[\w ]+?)(?: are there)? {_BY} <g>", rf"count {_BY} <g>",
-        r"value counts (?:of|for) <g>", r"(?:每个|每种|各个?)<g>(?:各)?有?多少(?:行|条|条记录)", r"按<g>(?:计数|统计(?:行数|数量|个数))",
+        rf"(?:how many|count(?: the)?|{_ASK}number of) (?P<noun>[\w ]+?)(?: are there)? {_BY} <g>",
+        rf"count {_BY} <g>",
+        r"value counts (?:of|for) <g>", r"(?:每个|每种|各个?)<g>(?:各)?有?多少(?:行|条|条记录)",
+        r"按<g>(?:计数|统计(?:行数|数量|个数))",
     )),
     Form("statistic", ("average amount by city", "按 city 计算平均 amount"), (
-        rf"{_ASK}{_STATS}(?: values?)?(?: of)?(?: the)? <c>(?: {_BY} <g>)?", rf"{_BY} <g>,? {_ASK}{_STATS}(?: of)? <c>",
-        rf"group by <g> and {_ASK}{_STATS}(?: of)? <c>", rf"(?:按|根据)<g>(?:分组)?，?(?:计算|统计|求|看)?{_STATS_ZH}的?<c>",
-        rf"(?:按|根据)<g>(?:分组)?，?(?:计算|统计|求|看)?<c>的{_STATS_ZH}", rf"(?:各个?|每个|每种|不同)<g>的{_STATS_ZH}的?<c>(?:是多少)?",
-        rf"(?:各个?|每个|每种|不同)<g>的<c>的?{_STATS_ZH}(?:是多少)?", rf"(?:计算|统计|求|查看)?<c>的{_STATS_ZH}(?:是多少)?",
+        rf"{_ASK}{_STATS}(?: values?)?(?: of)?(?: the)? <c>(?: {_BY} <g>)?",
+        rf"{_BY} <g>,? {_ASK}{_STATS}(?: of)? <c>",
+        rf"group by <g> and {_ASK}{_STATS}(?: of)? <c>",
+        rf"(?:按|根据)<g>(?:分组)?，?(?:计算|统计|求|看)?{_STATS_ZH}的?<c>",
+        rf"(?:按|根据)<g>(?:分组)?，?(?:计算|统计|求|看)?<c>的{_STATS_ZH}",
+        rf"(?:各个?|每个|每种|不同)<g>的{_STATS_ZH}的?<c>(?:是多少)?",
+        rf"(?:各个?|每个|每种|不同)<g>的<c>的?{_STATS_ZH}(?:是多少)?",
+        rf"(?:计算|统计|求|查看)?<c>的{_STATS_ZH}(?:是多少)?",
         rf"(?:计算|统计|求|查看)?{_STATS_ZH}的?<c>(?:是多少)?",
     )),
     Form("top", ("top 3 rows by amount", "amount 最大的 3 行"), (
         rf"{_ASK}(?P<end>top|bottom)(?: (?P<number>\d+))?(?: {_ROWS})? by <c1>",
         rf"{_ASK}(?:(?P<number>\d+) )?(?:{_ROWS}|row) with the (?P<end>highest|largest|lowest|smallest) <c1>",
-        r"which row has the (?P<end>highest|largest|lowest|smallest) <c1>", r"<c1>(?P<end>最大|最高|最小|最低)的(?P<number>\d+)(?:行|条)(?:记录)?",
+        r"which row has the (?P<end>highest|largest|lowest|smallest) <c1>",
+        r"<c1>(?P<end>最大|最高|最小|最低)的(?P<number>\d+)(?:行|条)(?:记录)?",
     )),
     Form("correlation", ("correlation between amount and weight", "amount 和 weight 的相关系数"), (
-        rf"{_ASK}correlation (?:between|of) <c1> (?:and|with) <o>", r"(?:correlate|how does) <c1> (?:and|with|correlate with) <o>",
+        rf"{_ASK}correlation (?:between|of) <c1> (?:and|with) <o>",
+        r"(?:correlate|how does) <c1> (?:and|with|correlate with) <o>",
         r"(?:计算|求)?<c1>[和与跟]<o>的相关(?:系数|性)?(?:是多少)?",
     )),
     Form("plot", ("plot amount by weight", "画 amount 和 weight 的散点图"), (
-        r"(?:plot|draw|scatter|chart)(?: an?| the)?(?: scatter ?plot of| chart of| plot of)? <c1> (?:by|against|versus|vs\.?|over) <o>",
-        r"(?:(?:plot|draw|show|make)(?: me)? )?(?:an? |the )?(?:histogram|distribution) of <c1>", r"画<c1>的(?:直方图|分布图?)",
+        r"(?:plot|draw|scatter|chart)(?: an?| the)?(?: scatter ?plot of| chart of| plot of)? <c1> (?:by"
+        r"|against|versus|vs\.?|over) <o>",
+        r"(?:(?:plot|draw|show|make)(?: me)? )?(?:an? |the )?(?:histogram|distribution) of <c1>",
+        r"画<c1>的(?:直方图|分布图?)",
         r"画<c1>(?:随|按|对)<o>的?(?:变化|散点图|图|箱线图|折线图)?", r"画<c1>[和与]<o>的(?:散点)?图",
     )),
     Form("again", ("now only for the males", "只看 north"), (
-        r"(?:and |now |then )*(?:only|just)(?: (?:for|with|in|those|the))* (?P<only>.+)", r"(?:and |now )*for (?P<only>.+) only",
+        r"(?:and |now |then )*(?:only|just)(?: (?:for|with|in|those|the))* (?P<only>.+)",
+        r"(?:and |now )*for (?P<only>.+) only",
         r"(?:and |now )*(?:only )?where (?P<only>.+)", r"(?:现在|再)?只(?:看|算|要|用)(?P<only>.+?)(?:的|呢)?",
     )),
     Form("rebuild", ("yes, rebuild it", "重建 orders"), (
-        r"(?:yes,? )?(?:please )?(?:rebuild|make|load) (?:it|that|them)(?: again)?", rf"(?:yes,? )?rebuild {_NAME}", r"yes",
+        r"(?:yes,? )?(?:please )?(?:rebuild|make|load) (?:it|that|them)(?: again)?", rf"(?:yes,? )?rebuild {_NAME}",
+        r"yes",
         rf"(?:是的?|好的?)?[，,]?重建(?:它|{_NAME})?",
     ), requests.rebuild),
     Form("list", ("which variables are there?", "有哪些变量？"), (
         r"(?:which|what|list|show)(?: me)?(?: all)?(?: the| my)? variables(?: (?:are there|do I have|have I))?",
-        r"(?:which|what|list|show)(?: me)?(?: all)?(?: the| my)? (?:(?P<ending>\.?\w{2,7}) )?(?P<files>files)(?: (?:are there|are here|do I have))?",
-        r"(?:我?有|列出)(?:哪些|所有)?变量", r"(?:这里)?(?:有|列出)(?:哪些|所有)?(?P<ending>[a-z]{2,7})?(?P<files>文件)",
+        r"(?:which|what|list|show)(?: me)?(?: all)?(?: the| my)? (?:(?P<ending>\.?\w{2,7}) )?"
+        r"(?P<files>files)(?: (?:are there|are here|do I have))?",
+        r"(?:我?有|列出)(?:哪些|所有)?变量",
+        r"(?:这里)?(?:有|列出)(?:哪些|所有)?(?P<ending>[a-z]{2,7})?(?P<files>文件)",
     ), requests.listing),
     Form("read", ("show notes.md", "查看 notes.md"), (
-        r"(?:only look: )?(?:show|read|open|print|cat)(?: me)? (?P<path>@?[\w./~-]+\.[A-Za-z]\w{0,6}(?:(?:, ?| and )@?[\w./~-]+\.[A-Za-z]\w{0,6})*)",
-        rf"(?:only look: )?(?:profile|describe|load) (?P<path>@?{TABLE_FILE})", r"(?:查看|打开|读取|显示)(?P<path>[\w./~-]+\.[A-Za-z]\w{0,6})",
+        r"(?:only look: )?(?:show|read|open|print|cat)(?: me)? (?P<path>@?[\w./~-]+\.[A-Za-z]\w{0,6}(?:"
+        r"(?:, ?| and )@?[\w./~-]+\.[A-Za-z]\w{0,6})*)",
+        rf"(?:only look: )?(?:profile|describe|load) (?P<path>@?{TABLE_FILE})",
+        r"(?:查看|打开|读取|显示)(?P<path>[\w./~-]+\.[A-Za-z]\w{0,6})",
     ), requests.read),
     Form("run", ("run `1 + 1`", "运行 `1 + 1`"), (
-        r"(?:run|execute)(?: this| the| my)?(?: code)?[:：]?\s*```(?:python|py)?\s*\n(?P<code>.*?)```", r"(?:run|execute)(?: this| the)?(?: code)?[:：]?\s*`(?P<code>[^`]+)`",
-        r"(?:run|execute)(?: this)?(?: code)?[:：]\s*(?P<code>.+)", r"(?:运行|执行)(?:代码|这段代码)?[:：]?\s*(?:```(?:python|py)?\s*\n)?`?(?P<code>[^`]+?)`*",
+        r"(?:run|execute)(?: this| the| my)?(?: code)?[:：]?\s*```(?:python|py)?\s*\n(?P<code>.*?)```",
+        r"(?:run|execute)(?: this| the)?(?: code)?[:：]?\s*`(?P<code>[^`]+)`",
+        r"(?:run|execute)(?: this)?(?: code)?[:：]\s*(?P<code>.+)",
+        r"(?:运行|执行)(?:代码|这段代码)?[:：]?\s*(?:```(?:python|py)?\s*\n)?`?(?P<code>[^`]+?)`*",
     ), requests.run, free=True),
     Form("remember", ("remember: amounts are in euros", "记住：金额是欧元"), (
-        r"(?:remember|memori[sz]e|keep in mind|don't forget|note)(?:[:：]| that)\s*(?P<said>.+)", r"(?:remember|keep in mind) (?P<said>.+)",
+        r"(?:remember|memori[sz]e|keep in mind|don't forget|note)(?:[:：]| that)\s*(?P<said>.+)",
+        r"(?:remember|keep in mind) (?P<said>.+)",
         r"(?:记住|记一下|记下|别忘了)(?:这一点|这个)?[:：,，]?\s*(?P<said>.+)",
     ), requests.remember, free=True),
     Form("recall", ("what do you remember about amounts?", "你还记得金额吗？"), (
-        r"(?:what do you|do you(?: still)?) (?:remember|recall|know) (?:about|of) (?P<about>.+)", r"recall (?P<about>.+)",
+        r"(?:what do you|do you(?: still)?) (?:remember|recall|know) (?:about|of) (?P<about>.+)",
+        r"recall (?P<about>.+)",
         r"你?还?记得(?:关于)?(?P<about>.+?)(?:的(?:什么|事))?吗?", r"回忆(?:一下)?(?:关于)?(?P<about>.+)",
     ), requests.recall),
     Form("forget", ("forget the amounts", "忘记金额"), (
@@ -143,29 +173,34 @@ FORMS: Final[tuple[Form, ...]] = (
     Form("use", ("use the skill profile-a-dataset on orders", "用技能 profile-a-dataset 处理 orders"), (
         r"(?:use|apply|follow|go by) the (?:skill )?`?(?P<skill>[\w-]+)`?(?: skill)? (?P<on>(?:on|for|to|with) .+)",
         r"(?:use|apply|follow|load|show) the (?:skill )?`?(?P<skill>[\w-]+)`?(?: skill)?",
-        r"(?:用|使用|按)技能\s*`?(?P<skill>[\w-]+)`?\s*(?P<on>处理|分析|检查|看)\s*.+", r"(?:加载|查看|使用)技能\s*`?(?P<skill>[\w-]+)`?",
+        r"(?:用|使用|按)技能\s*`?(?P<skill>[\w-]+)`?\s*(?P<on>处理|分析|检查|看)\s*.+",
+        r"(?:加载|查看|使用)技能\s*`?(?P<skill>[\w-]+)`?",
     ), requests.use),
     Form("plan", ("make a plan to load, clean and plot orders", "制定计划：读取、清洗、画图"), (
         r"(?:make |write |draw up )?(?:a |the )?plan (?:to|for|how to|of) (?P<work>.+)", r"plan[:：]? (?P<work>.+)",
         r"(?:制定|做|写)?(?:一个)?(?:计划|规划)[:：]?\s*(?P<work>.+)",
     ), requests.plan, free=True),
     Form("delegate", ("use a sub-agent to profile orders.csv", "让子代理概览 orders.csv"), (
-        r"(?:use|ask|start|have|let) (?:a|an|another|a separate) (?:sub-?)?agent(?: to)? (?P<work>.+)", r"delegate(?: this)?(?: to (?:a|an) \S+)?[:：]? (?P<work>.+)",
+        r"(?:use|ask|start|have|let) (?:a|an|another|a separate) (?:sub-?)?agent(?: to)? (?P<work>.+)",
+        r"delegate(?: this)?(?: to (?:a|an) \S+)?[:：]? (?P<work>.+)",
         r"(?:用|让|派)一?个?子(?:代理|智能体)(?:去|来)?(?P<work>.+)", r"委[派托][:：]?(?P<work>.+)",
     ), requests.delegate, free=True),
     Form("message", ("tell lab.ipynb: the table is cleaned", "告诉 lab.ipynb：表已清洗"), (
         rf"(?:send|write|leave)(?: a)?(?: message| note)? to {_WHO}\s*(?:[:：]|,? that\b)\s*(?P<said>.+)",
         rf"(?:message|notify|tell) {_WHO}\s*(?:[:：]|,? that\b)\s*(?P<said>.+)",
-        r"shut down (?:the )?sub-?agents? [`\"']?(?P<to>[\w.*-]+)[`\"']?", r"ask (?:the )?(?:sub-?agent )?[`\"']?(?P<to>[\w.*-]+)[`\"']? to (?:shut down|end)",
+        r"shut down (?:the )?sub-?agents? [`\"']?(?P<to>[\w.*-]+)[`\"']?",
+        r"ask (?:the )?(?:sub-?agent )?[`\"']?(?P<to>[\w.*-]+)[`\"']? to (?:shut down|end)",
         r"(?:关闭|结束)\s*子代理\s*[`“\"]?(?P<to>[\w.*-]+)[`”\"]?",
         rf"(?:给|向)\s*{_WHO_ZH}\s*(?:发|写|留)(?:送)?(?:一?条|个)?(?:消息|信息|留言|信)\s*[:：，,]\s*(?P<said>.+)",
         rf"(?:告诉|通知)\s*{_WHO_ZH}\s*[:：，,]\s*(?P<said>.+)",
     ), requests.message, free=True),
     Form("compact", ("compact the context", "压缩上下文"), (
-        r"(?:compact|compress|summari[sz]e) (?:the |this |our )?(?:context|conversation|session)", r"压缩(?:上下文|对话|会话)",
+        r"(?:compact|compress|summari[sz]e) (?:the |this |our )?(?:context|conversation|session)",
+        r"压缩(?:上下文|对话|会话)",
     ), requests.compact),
     Form("so far", ("what have we done so far?", "到目前为止做了什么？"), (
-        r"what (?:have we|did we) (?:done|do|did|asked?)(?: so far)?", r"(?:any|what|show the|read the) (?:new )?(?P<mail>messages|mail)(?: (?:came|are there))?",
+        r"what (?:have we|did we) (?:done|do|did|asked?)(?: so far)?",
+        r"(?:any|what|show the|read the) (?:new )?(?P<mail>messages|mail)(?: (?:came|are there))?",
         r"(?:到目前为止|我们|之前)+(?:都)?做了(?:什么|哪些事?)", r"(?:有|看看?)(?:新的?)?(?P<mail>消息|留言)吗?",
     ), lambda task, slots: (requests.came if slots.get("mail") else requests.done_so_far)(task, slots)),
 )  # fmt: skip
@@ -195,14 +230,16 @@ def _compiled(pattern: str) -> tuple[re.Pattern[str], ...]:
 _COMPILED: Final = [(form, [found for pattern in form.patterns for found in _compiled(pattern)]) for form in FORMS]
 _POLITE: Final = re.compile(
     r"^(?:(?:hi|hello|hey|ok|okay|great|thanks|thank you|so|well|please|kindly|now|also|next|then)\b[,.! ]*"
-    r"|(?:could|can|would|will) you(?: please)? |i(?:'d| would) like(?: you)? to (?:see |know )?|i want(?: you)? to (?:see |know )?"
+    r"|(?:could|can|would|will) you(?: please)? |i(?:'d| would) like(?: you)? to (?:see |know )?"
+    r"|i want(?: you)? to (?:see |know )?"
     r"|let's |let us |help me(?: to)? |just )+",
     re.I,
 )
 _POLITE_ZH: Final = re.compile(r"^(?:请问|请你|请|麻烦你?|帮我|帮忙|给我|我想要?|我要|替我)+")
 _TAIL: Final = re.compile(r"(?:[\s,，]*(?:please|thanks?(?: you)?|for me|谢谢|好吗|可以吗))?[\s.!?。！？]*$", re.I)
 _SENTENCE: Final = re.compile(
-    r"(?<=[.!?])\s+|(?<=[。！？])\s*|\s*[;；]\s*(?:(?:and )?then,? )?|,? (?:and )?then,? |，?(?:然后|接着|再)(?=[\u3400-\u9fff])", re.I
+    r"(?<=[.!?])\s+|(?<=[。！？])\s*|\s*[;；]\s*(?:(?:and )?then,? )?"
+    r"|,? (?:and )?then,? |，?(?:然后|接着|再)(?=[\u3400-\u9fff])", re.I
 )
 _VERB: Final = (
     r"(?:load|read|open|import|profile|describe|summari[sz]e|show|print|display|list|count|tell me|plot|draw|compute"
@@ -247,7 +284,7 @@ def readings(text: str) -> list[Reading]:
     for main, where, only in ways:
         for form, slots in found(main):
             if form.run is None and form.name != "again":
-                made.append(Reading(form.name, slots, where, only))
+                made.append(Reading(BUILDERS[form.name], slots, where, only))
     return made
 
 
@@ -281,7 +318,7 @@ def _readable(text: str) -> bool:
     return any(True for _ in found(text)) or bool(readings(text))
 
 
-def answer(task: Task, text: str) -> Recipe | None:
+def answer(task: Task, text: str) -> Recipe | str | None:
     """What answers one request; None when no form matches it."""
     for form, slots in found(_POLITE_ZH.sub("", _POLITE.sub("", text.strip()))):
         if form.free and form.run is not None:  # what it quotes stays as it was typed
@@ -321,11 +358,11 @@ def both(task: Task, text: str) -> Recipe | None:
     return _all(task, made) if any(recipe is not None for _, recipe in made) else None
 
 
-def _all(task: Task, made: list[tuple[str, Recipe | None]]) -> Recipe:
+def _all(task: Task, made: list[tuple[str, Recipe | str | None]]) -> Recipe:
     said, left = [], []
     for part, recipe in made:
         if recipe is not None:
-            said.append((yield from recipe))
+            said.append(recipe if isinstance(recipe, str) else (yield from recipe))
         elif (fact := fact_of(part)) is None or fact.kind != "user":
             left.append(f"“{part.strip()}”")
     if left:

@@ -51,7 +51,7 @@ def load(task: Task, slots: Slots) -> Recipe:
         path = path.lstrip("@")
         stem = re.sub(r"\W+", "_", PurePosixPath(path).name.split(".")[0], flags=re.ASCII).strip("_").lower()
         stem = stem if stem.isidentifier() and not keyword.iskeyword(stem) and len(stem) <= 24 else "df"
-        name = slots.get("name") if slots.get("name") and len(paths) == 1 else _fresh(task, stem)
+        name = (slots.get("name") if len(paths) == 1 else "") or _fresh(task, stem)
         read = _READERS[path.rpartition(".")[2].lower()].format(path=literal(path))
         said.append(
             (yield from _load(task, f"import pandas as pd\n\n{name} = {read}\n{_shown(name)}", f"`{path}`", name))
@@ -77,8 +77,7 @@ def _fresh(task: Task, name: str) -> str:
 def _load(task: Task, code: str, what: str, name: str) -> Recipe:
     step = yield from task.python(code, f"Load {what} and look at its shape and columns.")
     if step.failed:
-        kind, message = error(step.text)
-        if kind == "UnicodeDecodeError":
+        if error(step.text)[0] == "UnicodeDecodeError":
             raise Ending(task.say(f"{what} is not UTF-8 text. Load it with `pd.read_csv(…, encoding=…)`.",
                                   f"{what} 不是 UTF-8 文本。请用 `pd.read_csv(…, encoding=…)` 读取。"))  # fmt: skip
         raise Ending(task.failure(step.text))
@@ -347,7 +346,7 @@ def follow(task: Task, name: str, text: str) -> Recipe:
     known = {"folder": folder[1].strip() if folder else ""}
     known["file"] = next(iter([*_NAMED_FILE.findall(asked), *task.conversation.turn.attached("file")]), "").lstrip("@")
     body = "\n".join(code for _, code in pieces)
-    own_df = re.search(r"^\s*df\s*=[^=]", body, re.M)
+    own_df = re.search(r"^\s*df\s*=[^=]", body, re.M) is not None
     if re.search(r"<(?:table|dataframe|target)>", body, re.I) or (_DF.search(body) and not own_df):
         tables = yield from look(task)
         table = _table(task, tables)
@@ -454,20 +453,20 @@ def arguments(asked: str, name: str, schema: Mapping[str, Any]) -> dict[str, Any
     numbers for numbers and quoted texts for texts, in order."""
     known, given = fields(schema), dict[str, Any]()
     rest = re.sub(rf"`?(?<!\w){re.escape(name)}(?!\w)`?", " ", asked)
-    for key, about in known.items():
-        pattern = rf"(?<!\w)`?{re.escape(key)}`?\s*(?:=|:|：|\bis\b|为)?\s*{_VALUE}"
+    for field, about in known.items():
+        pattern = rf"(?<!\w)`?{re.escape(field)}`?\s*(?:=|:|：|\bis\b|为)?\s*{_VALUE}"
         if (found := re.search(pattern, rest, re.I)) is not None:
             value = _typed(next(part for part in found.groups() if part is not None), about)
             if value is not None:
-                given[key] = value
+                given[field] = value
                 rest = rest[: found.start()] + " " + rest[found.end() :]
     numbers = re.findall(r"(?<![\w.])-?\d+(?:\.\d+)?(?![\w])", rest)
     texts = [one or two for one, two in re.findall(r'"([^"\n]*)"|\'([^\'\n]*)\'', rest)]
-    for key in (key for key in schema.get("required") or () if key not in given):
-        about = known.get(key, {})
+    for field in (each for each in schema.get("required") or () if each not in given):
+        about = known.get(field, {})
         waiting = numbers if about.get("type") in ("number", "integer") else texts
         if waiting and (value := _typed(waiting[0], about)) is not None:
-            given[key] = value
+            given[field] = value
             waiting.pop(0)
     return given
 
@@ -533,7 +532,9 @@ def pieces(task: Task) -> list[str]:
     told = " ".join(extra for turn in task.conversation.turns for extra in turn.extras if "<context" in extra)
     made = {name for turn in task.conversation.turns for step in turn.steps for name in assigned(step.code)}
     words = re.findall(r"[A-Za-z_]\w*", _TOGETHER.sub("", asked))
-    tables = [word for word in words if word in made or re.search(rf"^(?:new: |changed: )?{word}  DataFrame\b", told, re.M)]
+    tables = [
+        word for word in words if word in made or re.search(rf"^(?:new: |changed: )?{word}  DataFrame\b", told, re.M)
+    ]
     found = list(dict.fromkeys([path.lstrip("@") for path in _TABLE_FILES.findall(asked)] or tables))
     return found if len(found) > 1 else []
 
@@ -630,14 +631,13 @@ def told_to_end(task: Task) -> bool:
     return any(_END.match(extra) for extra in task.conversation.turn.extras)
 
 
-def came(task: Task, slots: Slots) -> Recipe:
+def came(task: Task, slots: Slots) -> str:
     """What other agents wrote."""
     found = [match for extra in task.conversation.turn.extras if (match := _CAME.match(extra))]
     lines = [f"> **{each[1]}**: {' '.join(each[2].split())[:400]}" for each in found]
     if not lines:
         return task.say("No messages came with this request.", "这次请求没有带来消息。")
     return task.say("Messages that came:", "收到的消息：") + "\n\n" + "\n>\n".join(lines)
-    yield  # a recipe without a call
 
 
 def compact(task: Task, slots: Slots) -> Recipe:
@@ -649,7 +649,7 @@ def compact(task: Task, slots: Slots) -> Recipe:
     )
 
 
-def done_so_far(task: Task, slots: Slots) -> Recipe:
+def done_so_far(task: Task, slots: Slots) -> str:
     """What was asked and answered so far, one line each."""
     earlier = [turn for turn in task.conversation.turns[:-1] if turn.asked]
     lines = []
@@ -664,4 +664,3 @@ def done_so_far(task: Task, slots: Slots) -> Recipe:
     shown = lines if len(lines) <= 15 else [*lines[:5], "…", *lines[-9:]]
     head = task.say(f"So far you asked {len(earlier)} things:", f"到目前为止你问了 {len(earlier)} 件事：")
     return f"{head}\n\n" + "\n".join(shown)
-    yield  # a recipe without a call

@@ -35,8 +35,8 @@ Brain = Callable[[dict[str, Any]], Reply | Fault]
 def extract(body: Mapping[str, Any]) -> str:
     """What the user said in a conversation, a line each: the summary of a server that was given no summariser."""
     said = [message["content"] for message in body["messages"] if message["role"] == "user"]
-    texts = [each for each in said if isinstance(each, str)]
-    texts += [str(block["text"]) for each in said if not isinstance(each, str) for block in each if block["type"] == "text"]
+    blocks = [[{"type": "text", "text": each}] if isinstance(each, str) else each for each in said]
+    texts = [str(block["text"]) for each in blocks for block in each if block["type"] == "text"]
     return "\n".join(f"- {' '.join(text.split())[:200]}" for text in texts) or "Nothing was said."
 
 

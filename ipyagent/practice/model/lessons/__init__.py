@@ -1,4 +1,4 @@
-"""Lessons, each module here one, named `lesson`: a conversation whose requests and tool calls are fixed and whose results are real.
+"""Lessons, each module here one, named `lesson`: requests and tool calls are fixed, results are real.
 
     lesson: clearing        what it shows, and its requests
     lesson: clearing 3      its third request; words behind the number are for the reader

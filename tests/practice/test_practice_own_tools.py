@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from ipyagent.practice.model import answer
-from ipyagent.practice.model.requests import arguments
+from ipyagent.practice.model.skills import arguments
 
 SCHEMA = {
     "type": "object",

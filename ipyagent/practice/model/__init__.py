@@ -13,9 +13,9 @@ from dataclasses import replace
 from typing import Any, Final
 
 from ipyagent.practice.model import conversation as said_by
-from ipyagent.practice.model import forms, lessons, memories, requests, writing
+from ipyagent.practice.model import forms, lessons, memories, requests, skills, writing
 from ipyagent.practice.model.conversation import MARK_EN, MARK_ZH, Conversation, read
-from ipyagent.practice.model.recipe import Act, Ending, Recipe, Task, fields, instance
+from ipyagent.practice.model.recipe import Act, Ending, Recipe, Task, fields, instance, word_set
 from ipyagent.practice.model.writing import extract
 from ipyagent.practice.replies import Reply, calls, text
 from ipyagent.practice.server import web
@@ -74,15 +74,15 @@ def _recipe(task: Task, hand_back: str | None) -> Recipe | str:
     asked = task.conversation.turn.words
     if requests.told_to_end(task):
         return task.say("I end my work here, as asked.", "应要求就此结束。")
-    if given := requests.given_skill(task):
-        return requests.follow(task, *given)
+    if given := skills.given_skill(task):
+        return skills.follow(task, *given)
     if names := requests.pieces(task):
         return requests.spread(task, names)
-    if tool := requests.own_tool(task):
-        return requests.use(task, {"tool": tool})
+    if tool := skills.own_tool(task):
+        return skills.use(task, {"tool": tool})
     made = forms.both(task, asked)
-    if made is None and (skill := requests.fitting_skill(task)):
-        made = requests.load_skill(task, skill)
+    if made is None and (skill := skills.fitting_skill(task)):
+        made = skills.load_skill(task, skill)
     if made is None:
         return forms.unknown(task)
     return made if hand_back is None else _handed(task, made, hand_back)
@@ -135,8 +135,8 @@ def _structured(conversation: Conversation) -> str:
     value = instance(schema)
     manifest = [(found["name"], found["about"]) for found in _MANIFEST.finditer(asked)]
     if manifest and isinstance(value, dict):
-        wanted = requests.word_set(_MANIFEST.sub("", asked))
-        score = {name: len(wanted & requests.word_set(f"{name} {about}".replace("_", " "))) for name, about in manifest}
+        wanted = word_set(_MANIFEST.sub("", asked))
+        score = {name: len(wanted & word_set(f"{name} {about}".replace("_", " "))) for name, about in manifest}
         best = sorted((name for name in score if score[name] >= 2), key=lambda name: (-score[name], name))[:5]
         for field, form in fields(schema).items():
             if (

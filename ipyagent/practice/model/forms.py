@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from ipyagent.practice.model import requests, tables
+from ipyagent.practice.model import requests, skills, tables
 from ipyagent.practice.model.answers import BUILDERS
 from ipyagent.practice.model.memories import fact_of
 from ipyagent.practice.model.recipe import Recipe, Task
@@ -175,7 +175,7 @@ FORMS: Final[tuple[Form, ...]] = (
         r"(?:use|apply|follow|load|show) the (?:skill )?`?(?P<skill>[\w-]+)`?(?: skill)?",
         r"(?:用|使用|按)技能\s*`?(?P<skill>[\w-]+)`?\s*(?P<on>处理|分析|检查|看)\s*.+",
         r"(?:加载|查看|使用)技能\s*`?(?P<skill>[\w-]+)`?",
-    ), requests.use),
+    ), skills.use),
     Form("plan", ("make a plan to load, clean and plot orders", "制定计划：读取、清洗、画图"), (
         r"(?:make |write |draw up )?(?:a |the )?plan (?:to|for|how to|of) (?P<work>.+)", r"plan[:：]? (?P<work>.+)",
         r"(?:制定|做|写)?(?:一个)?(?:计划|规划)[:：]?\s*(?P<work>.+)",

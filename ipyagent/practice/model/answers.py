@@ -137,7 +137,7 @@ def count(asked: Asked) -> Work:
         raise Cannot(f"There is no table `{noun}`.", f"没有表 `{noun}`。")
 
     def tell(found: list[Rows], place: str) -> str:
-        return asked.task.say(f"**{found[0][0][0]}** rows in {place}.", f"{place} 有 **{found[0][0][0]}** 行。")
+        return asked.task.say(f"**{int(found[0][0][0])}** rows in {place}.", f"{place} 有 **{int(found[0][0][0])}** 行。")
 
     return asked.work(lambda source: f"print(len({source}))", tell, "The number of rows.")
 
@@ -147,8 +147,8 @@ def distinct(asked: Asked) -> Work:
     task, column = asked.task, asked.column("column")
 
     def tell(found: list[Rows], place: str) -> str:
-        number, values = found[0][0][0], [row[0] for row in found[1]] if len(found) > 1 else []
-        more = f", … ({int(number) - len(values)})" if int(number) > len(values) else ""
+        number, values = int(found[0][0][0]), [row[0] for row in found[1]] if len(found) > 1 else []
+        more = f", … ({number - len(values)})" if number > len(values) else ""
         listed = ", ".join(values) + more
         return task.say(f"`{column}` in {place} has **{number}** different values, missing ones left out: {listed}.",
                         f"{place} 的 `{column}` 有 **{number}** 种取值（不计缺失）：{listed}。")  # fmt: skip
@@ -302,8 +302,8 @@ def plot(asked: Asked) -> Work:
 
         def told(found: list[Rows], place: str) -> str:
             return task.say(
-                f"Histogram of `{y}` in {place}: {found[0][0][0]} values.",
-                f"{place} 中 `{y}` 的直方图：{found[0][0][0]} 个值。",
+                f"Histogram of `{y}` in {place}: {int(found[0][0][0])} values.",
+                f"{place} 中 `{y}` 的直方图：{int(found[0][0][0])} 个值。",
             )
 
         return asked.work(lambda source: f"{source}.plot.hist(column={literal(y)}, bins=30, xlabel={literal(str(y))})\n"
@@ -315,8 +315,8 @@ def plot(asked: Asked) -> Work:
     if kind.startswith("datetime"):
 
         def line(found: list[Rows], place: str) -> str:
-            return task.say(f"Line of `{y}` over `{x}` from {place}; n = {found[0][0][0]} rows with both.",
-                            f"{place} 的折线图：`{y}` 随 `{x}`；n = {found[0][0][0]}。")  # fmt: skip
+            return task.say(f"Line of `{y}` over `{x}` from {place}; n = {int(found[0][0][0])} rows with both.",
+                            f"{place} 的折线图：`{y}` 随 `{x}`；n = {int(found[0][0][0])}。")  # fmt: skip
 
         return asked.work(lambda source: f"{source}.sort_values({literal(x)}).plot(x={literal(x)}, y={literal(y)})\n"
                           f"print(len({source}[{_list([x, y])}].dropna()))", line, f"{y} over {x}.")  # fmt: skip

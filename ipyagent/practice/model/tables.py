@@ -95,9 +95,12 @@ _IT: Final = re.compile(
     r"(?:it|them|this|that|(?:the |this |my |that )?(?:data|data ?set|data ?frame|table)|数据|数据集|表格?|它|这个表)",
     re.I,
 )
-_PICTURE: Final = re.compile(
-    r"^<Figure .*>$|<persisted-output path=\"[^\"]+\.png\"[^>]*>[^<]*</persisted-output>", re.M
+_ASIDE: Final = re.compile(
+    r"^<Figure .*>$|<persisted-output path=\"[^\"]+\.png\"[^>]*>[^<]*</persisted-output>"
+    r"|^(?:<cell>|\S+\.py):\d+: \w+Warning: .*$(?:\n  .*$)?",
+    re.M,
 )
+"""What stands beside the printed CSV: figures, warnings."""
 _CUT: Final = re.compile(r"^\[… [\d,]+ characters|^… \d+ more times$|<persisted-output", re.M)
 
 
@@ -480,7 +483,7 @@ def _done(task: Task, work: Work) -> Recipe:
     step = yield from task.python(work.code(source), work.why)
     if step.failed:
         raise Ending(task.failure(step.text))
-    printed = _PICTURE.sub("", step.text)
+    printed = _ASIDE.sub("", step.text)
     if _CUT.search(printed):
         raise Ending(
             task.say("The result is too long to be read as a whole; it stands above.", "结果太长，见上面的输出。")

@@ -137,7 +137,8 @@ def count(asked: Asked) -> Work:
         raise Cannot(f"There is no table `{noun}`.", f"没有表 `{noun}`。")
 
     def tell(found: list[Rows], place: str) -> str:
-        return asked.task.say(f"**{int(found[0][0][0])}** rows in {place}.", f"{place} 有 **{int(found[0][0][0])}** 行。")
+        number = int(found[0][0][0])
+        return asked.task.say(f"**{number}** rows in {place}.", f"{place} 有 **{number}** 行。")
 
     return asked.work(lambda source: f"print(len({source}))", tell, "The number of rows.")
 

@@ -25,7 +25,6 @@ from ipyagent import headers
 from ipyagent.assembly import requests
 from ipyagent.context import gaps, pins
 from ipyagent.memory import freshness, words
-from ipyagent.practice.model import conversation as boundaries
 from ipyagent.practice.model import answer
 from ipyagent.practice.model import conversation as boundaries
 from ipyagent.tools import shell_deletes

@@ -98,10 +98,10 @@ def candidates(now: Situation, results: list[Spot], *, keep: int) -> list[int]:
         if not spot.cleared
         and spot.event > upto
         and spot.chars > chars
-        and spot.tokens > LEFT
         and spot.tool in allowed
         and spot.message != unseen
         and not (spot.is_error and at >= first_recent)
+        and spot.tokens > LEFT  # counted when it is asked for: last
     ]
 
 

@@ -10,6 +10,7 @@ import re
 import subprocess
 import sys
 import tempfile
+import time
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -360,7 +361,11 @@ def on_page(names: list[str], folder: Path) -> dict[str, dict[str, str]]:
                     page.shut_down()
                     page.page.reload()
                     page.open(name, kernel=False)
-                    page.page.wait_for_function(ALL_THERE, arg=len(cells), timeout=60_000)
+                    until = time.monotonic() + 60
+                    while not page.page.evaluate(ALL_THERE, len(cells)):
+                        if time.monotonic() > until:
+                            raise TimeoutError("the page that was opened again does not show all cells")
+                        page.page.wait_for_timeout(200)
                     page.page.wait_for_timeout(3_000)
                     places.setdefault("reopened", []).append([page.page.evaluate(LOOK, at) for at in range(len(cells))])
                 places.setdefault("nbconvert", []).append(_exported(folder / name))
@@ -408,7 +413,10 @@ def rows() -> Iterator[tuple[str, str, str]]:
         less: dict[str, dict[str, str]] = {}
         for at in range(0, len(installed), 25):  # a page shows so many at once
             (part := Path(page) / str(at)).mkdir()
-            less |= on_page(installed[at : at + 25], part)
+            try:
+                less |= on_page(installed[at : at + 25], part)
+            except TimeoutError as problem:
+                less |= {name: {"on a page": f"not compared: {problem}"} for name in installed[at : at + 25]}
     previews = dict(zip(installed, previewed([("", [CELLS[name][1] for name in installed])])[0], strict=True))
     for name in installed:
         kinds = ", ".join("+".join(kind.rpartition("/")[2] for kind in kinds) for kinds in seen[name].agent) or "text"

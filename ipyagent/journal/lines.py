@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import msgspec
 
@@ -74,7 +74,7 @@ def encode(event: E) -> tuple[bytes, E]:
             same = b"null" not in line
         except UnicodeEncodeError:  # a lone surrogate
             line, same = _encoder.encode(clean_json(msgspec.to_builtins(event))), False
-        return line + b"\n", event if same else _decoder.decode(line)
+        return line + b"\n", event if same else cast("E", _decoder.decode(line))
     except (TypeError, ValueError, RecursionError) as problem:
         raise JournalError(
             f"cannot store a {type(event).__name__} event ({problem}): start afresh with %agent new"

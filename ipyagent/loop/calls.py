@@ -234,7 +234,7 @@ async def _allow(session: Session, call: str, tool: Tool, given: dict[str, Any],
         raise
     session.record(PermissionAnswered(call=call, answer=answer.answer, by=answer.by, reason=clean(answer.reason)))
     if answer.answer == "deny":
-        reason = f" Reason: {answer.reason}" if answer.reason else ""
+        reason = f" Reason: {answer.reason.rstrip('.')}." if answer.reason else ""
         raise ToolFailure(f"The user denied this call.{reason} Do not try it again in another way; ask or go on.")
     if changed is not None:
         raise changed

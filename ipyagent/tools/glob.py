@@ -67,4 +67,5 @@ async def glob(pattern: str, path: str = ".", *, workspace: Workspace) -> ToolOu
     found, remark = await in_worker(work)
     if not found and not remark:
         return text_output(f"no file matches {pattern} in {shown(top, workspace)}", note="0 files")
-    return text_output(clean("\n".join([*found, remark]).rstrip("\n")), note=f"{len(found)} files")
+    count = "1 file" if len(found) == 1 else f"{len(found)} files"
+    return text_output(clean("\n".join([*found, remark]).rstrip("\n")), note=count)

@@ -106,7 +106,8 @@ async def grep(
     if not finished:
         lines.append(f"[stopped after {SECONDS:.0f} s: not everything was searched; a simpler pattern or folder helps]")
     if not matches:
-        lines.insert(0, f"no line matches in {summary.get('files', 0):,} files" if finished else "no match so far")
+        searched = _counted(summary.get("files", 0), "file")
+        lines.insert(0, f"no line matches in {searched}" if finished else "no match so far")
     if cut := summary.get("cut"):
         names = ", ".join(shown(top / name if name else top, workspace) for name in cut[:5]) + ", …" * (len(cut) > 5)
         lines.append(f"[only the first {searching.LARGEST:,} bytes were searched of {names}]")
@@ -114,7 +115,7 @@ async def grep(
         most = f"{searching.STEP:,} characters"
         lines.append(f"[in lines over {searching.WINDOW:,} characters only matches of up to {most} are found]")
     output = capped("\n".join(lines), workspace.limit("tool_output_chars"))
-    return text_output(output, note=f"{matches} matches in {len(files)} files")
+    return text_output(output, note=f"{_counted(matches, 'match', 'matches')} in {_counted(len(files), 'file')}")
 
 
 async def _search(request: bytes) -> tuple[str, bool, str]:
@@ -156,3 +157,7 @@ async def _search(request: bytes) -> tuple[str, bool, str]:
         problem = (await process.stderr.read()).decode(errors="replace").strip().rpartition("\n")[2]
     complete = bytes(output[: output.rfind(b"\n") + 1])
     return complete.decode(), finished, problem
+
+
+def _counted(number: int, one: str, more: str = "") -> str:
+    return f"{number:,} {one if number == 1 else more or one + 's'}"

@@ -154,7 +154,8 @@ def test_nothing_of_it_enters_the_memory_that_goes_with_the_user_everywhere(room
         text("done"),
     ]
     room.turn(agent, ASKED, planted(room, "csv cell"), text("The total is 3."))
-    assert len([name for name, whole in room.memories().items() if "evil.example" in whole]) == 4, "quotations"
+    quotations = [name for name, whole in room.memories().items() if "evil.example" in whole]
+    assert len(quotations) == 3, "the same is kept once"
     assert [name for name, whole in room.memories("user").items() if "evil.example" in whole] == []
 
 

@@ -416,7 +416,9 @@ def keeping(agent: Agent, brain: Brain, name: str, answer: Any) -> tuple[str, st
     given["file_text"] = f"---\nname: {name}\ndescription: Stock figures\ntype: feedback\n---\n{STOCK}\n"
     brain.script += [calls("memory", given), text("saved")]
     agent.run_sync(TURKISH)
-    (memory,) = [each for each in agent.bench.memories.store("project").list() if each.name == f"{name}.md"]
+    store = agent.bench.memories.store("project")
+    (memory,) = [each for each in store.list() if each.name == f"{name}.md"]
+    store.delete(memory.name, by="user")  # the same once more would be known already
     told = [block for event in events(agent) if isinstance(event, ToolReturned) for block in event.blocks]
     return f"{memory.source} {memory.kind}", str(told[-1]["text"])
 

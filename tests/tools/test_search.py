@@ -85,7 +85,7 @@ def test_a_match_in_a_long_line_is_shown_by_what_is_around_it(workspace: ShellWo
     assert " needle 12 yyy" in long
     assert long.endswith("yyy… [first match at character 700,002 of 1,000,011]")
     assert len(long) < 420
-    assert "in 1 files\n[in lines over 8,192 characters only" in run(grep, workspace, pattern="x{8}$")
+    assert "in 1 file\n[in lines over 8,192 characters only" in run(grep, workspace, pattern="x{8}$")
     for pattern, at in (("^x", "1"), ("y$", "1,000,011"), (" needle.*", "700,001"), (r"\bneedle", "700,002")):
         assert f"[first match at character {at} of" in run(grep, workspace, pattern=pattern, max_results=1), pattern
 
@@ -118,7 +118,7 @@ def test_lines_are_counted_as_read_file_counts_them(workspace: ShellWorkspace) -
 def test_a_file_that_is_searched_in_part_is_named(workspace: ShellWorkspace) -> None:
     (workspace.root / "big.txt").write_text("line\n" * 1_000_000 + "the end\n")
     said = run(grep, workspace, pattern="the end")
-    assert said == "no line matches in 1 files\n[only the first 4,194,304 bytes were searched of big.txt]"
+    assert said == "no line matches in 1 file\n[only the first 4,194,304 bytes were searched of big.txt]"
 
 
 def test_a_bad_regular_expression_is_explained(files: ShellWorkspace) -> None:

@@ -141,7 +141,8 @@ FORMS: Final[tuple[Form, ...]] = (
     Form("list", ("which variables are there?", "有哪些变量？"), (
         r"(?:which|what|list|show)(?: me)?(?: all)?(?: the| my)? variables(?: (?:are there|do I have|have I))?",
         r"(?:which|what|list|show)(?: me)?(?: all)?(?: the| my)? (?:(?P<ending>\.?\w{2,7}) )?"
-        r"(?P<files>files)(?: (?:are there|are here|do I have))?",
+        r"(?P<files>files)(?: (?:are there|are here|do I have"
+        r"|(?:are )?(?:in|of) (?:this|the|my) (?:folder|directory|project)))?",
         r"(?:我?有|列出)(?:哪些|所有)?变量",
         r"(?:这里)?(?:有|列出)(?:哪些|所有)?(?P<ending>[a-z]{2,7})?(?P<files>文件)",
     ), requests.listing),

@@ -33,11 +33,17 @@ Brain = Callable[[dict[str, Any]], Reply | Fault]
 
 
 def extract(body: Mapping[str, Any]) -> str:
-    """What the user said in a conversation, a line each: the summary of a server that was given no summariser."""
-    said = [message["content"] for message in body["messages"] if message["role"] == "user"]
-    blocks = [[{"type": "text", "text": each}] if isinstance(each, str) else each for each in said]
-    texts = [str(block["text"]) for each in blocks for block in each if block["type"] == "text"]
-    return "\n".join(f"- {' '.join(text.split())[:200]}" for text in texts) or "Nothing was said."
+    """What was said in a conversation, a line each, behind the summaries that stand in it: the summary of a server that
+    was given no summariser."""
+    lines: list[str] = []
+    for message in body["messages"]:
+        content = message["content"]
+        for block in [{"type": "text", "text": content}] if isinstance(content, str) else content:
+            if block["type"] == "compaction" and block.get("content"):
+                lines.append(str(block["content"]))
+            elif block["type"] == "text":
+                lines.append(f"- {message['role']}: {' '.join(str(block['text']).split())[:200]}")
+    return "\n".join(lines) or "Nothing was said."
 
 
 class _Http(ThreadingHTTPServer):

@@ -52,6 +52,8 @@ CALL_CHARS = 300
 RESULTS_PART = 6
 """The part of the auto-compact threshold that the results of the newest calls may have to stay whole: one in so many,
 as much as the largest single result."""
+SHOWN = 200
+"""Characters of such a result that the summary's call reads; a shorter one it reads whole, and carries over."""
 COMPACT = "compact"
 """The model's tool for a compaction: its result tells nothing."""
 RECENT_TURNS = 3
@@ -196,7 +198,8 @@ def head_of(summary: str, gone: Range) -> list[Block]:
 
 def newest_results(now: Situation, gone: Range) -> dict[str, Block]:
     """By call what the newest calls of a turn returned that is compacted in its middle: nobody has worked on it yet.
-    Together at most RESULTS_PART of the auto-compact threshold, and a third of what goes."""
+    Only what the summary's call is shown shortened; together at most RESULTS_PART of the auto-compact threshold, and a
+    third of what goes."""
     view, newest = now.view, len(now.view.messages) - 1
     if now.moment == "overflow" or not (now.open_turn and gone.tail):
         return {}
@@ -204,14 +207,14 @@ def newest_results(now: Situation, gone: Range) -> dict[str, Block]:
     calls = {block["id"]: block["input"] for block in gone.blocks if block["type"] == "tool_use"}
     found: dict[str, Block] = {}
     for spot in view.results:
-        if spot.message != newest or spot.call not in calls or spot.tool == COMPACT:
+        if spot.message != newest or spot.call not in calls or spot.tool == COMPACT or spot.chars <= SHOWN:
             continue
         content = view.messages[newest]["content"][spot.block].get("content") or ""
         text = content if isinstance(content, str) else text_of(content)
         given = " ".join(msgspec.json.encode(calls[spot.call]).decode().split())[:CALL_CHARS]
         lead = RETURNED.format(tool=spot.tool, given=guarded(given))
         block = text_block(f"<context>\n{lead}\n{guarded(text)}\n</context>")
-        if text.strip() and (size := estimate_block(block)) <= room:
+        if text.strip() and not spot.cleared and (size := estimate_block(block)) <= room:
             room -= size
             found[spot.call] = block
     return found

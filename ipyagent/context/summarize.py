@@ -7,13 +7,15 @@ exactly as it was and CompactionFailed says why.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from importlib.resources import files
 from typing import Any
 
 import msgspec
 
+from ipyagent.context.archive import left_ranges, main_argument
 from ipyagent.context.boundary import (
+    SHOWN,
     boundary,
     head_of,
     newest_results,
@@ -42,11 +44,13 @@ NOTES_PART = 4
 """The notes that stand beside a summary may be this part of what goes, and half of what the summary wins."""
 TOO_LITTLE = "there is nothing to compact: "
 WHOLE_BESIDE = (
-    "\n\nThe results of your newest calls are shortened in this copy only: they stay whole beside the summary, for the "
-    "work on the request to go on with. Do not say that they are lost."
+    "\n\nWhat these newest calls returned is shortened in this copy only: its text stays whole beside the summary, for "
+    "the work on the request to go on with. Do not say that it is lost.\n{calls}"
 )
-SHOWN = 200
-"""Characters of such a result that the summary's call reads."""
+LEFT_BEHIND = (
+    "\n\nWhat these calls returned is shortened in this copy and does not stay beside the summary; it is kept whole in "
+    "{path}, which the summary may name:\n{calls}"
+)
 LITTLE = 400
 """Tokens of a range that no summary makes smaller."""
 PURPOSE = "compaction"
@@ -80,8 +84,7 @@ class SummarizeLayer:
         hooked = await now.hook("pre_compact", {"trigger": now.trigger, "instructions": now.instructions})
         wishes = [text for text in (now.instructions, *hooked) if text.strip()]
         fresh = newest_results(now, gone)
-        words = directive(now, gone, wishes) + (WHOLE_BESIDE if fresh else "")
-        forked = await _ask(now, words, dict.fromkeys(fresh, SHOWN))
+        forked = await _ask(now, gone, directive(now, gone, wishes), dict.fromkeys(fresh, SHOWN))
         summary = summary_in(forked)
         if estimate_text(summary) >= gone.tokens:
             raise CompactionFailed(
@@ -173,8 +176,9 @@ def _is_enough(left: int, room: int) -> bool:
     return room // 2 <= left < room
 
 
-async def _ask(now: Situation, words: str, shorten: dict[str, int]) -> Forked:
-    """The fork's answer; of shorter and shorter copies when the whole does not fit."""
+async def _ask(now: Situation, gone: Range, words: str, shorten: dict[str, int]) -> Forked:
+    """The fork's answer; of shorter and shorter copies when the whole does not fit. What `shorten` names stays whole
+    beside the summary; what else is shortened of the range is told with its file."""
     factor, messages = now.view.calibration.factor, now.view.messages
     room = _room(now)
     order = ForkOrder(
@@ -188,7 +192,8 @@ async def _ask(now: Situation, words: str, shorten: dict[str, int]) -> Forked:
     tried = 0
     while True:
         try:
-            forked = await now.fork(order)
+            told = order.directive + _told_short(now, gone, order, shorten)
+            forked = await now.fork(msgspec.structs.replace(order, directive=told))
         except ImageRefused:
             if order.without_pictures:
                 raise
@@ -212,6 +217,26 @@ async def _ask(now: Situation, words: str, shorten: dict[str, int]) -> Forked:
         f"without {order.drop_first} of {sum(m['role'] == 'assistant' for m in messages)} rounds: start afresh with "
         "%agent new"
     )
+
+
+def _told_short(now: Situation, gone: Range, order: ForkOrder, stay: Collection[str]) -> str:
+    """Which results of the range the copy of `order` shortens: those that `stay` whole, and where the others are."""
+    starts = [at for at, message in enumerate(now.view.messages) if message["role"] == "assistant"]
+    since = starts[min(order.drop_first, len(starts) - 1)] if order.drop_first and starts else 0
+    leaves = {block["tool_use_id"] for block in gone.blocks if block["type"] == "tool_result"}
+    given = {block["id"]: block["input"] for block in gone.blocks if block["type"] == "tool_use"}
+    whole: list[str] = []
+    behind: list[str] = []
+    for spot in now.view.results:
+        cut = not spot.cleared and spot.message >= since and spot.chars > order.shorten.get(spot.call, spot.chars)
+        if cut and spot.call in leaves:
+            argument = main_argument(given.get(spot.call, {}))
+            line = f"- {spot.tool}: {argument}" if argument else f"- {spot.tool}"
+            (whole if spot.call in stay else behind).append(line)
+    said = WHOLE_BESIDE.format(calls="\n".join(whole)) if whole else ""
+    if behind and (left := left_ranges(now.view, now.folder, [(gone.first, gone.last)])):
+        said += LEFT_BEHIND.format(path=left.path, calls="\n".join(behind))
+    return said
 
 
 def _shorter(now: Situation, order: ForkOrder, need: int) -> ForkOrder:

@@ -184,9 +184,11 @@ def test_in_the_middle_of_a_turn_what_its_newest_call_returned_stays_and_the_sum
     (kept,) = (block["text"] for block in made.blocks if "one of your newest calls" in str(block.get("text"))[:90])
     assert returned.blocks[0]["text"].strip() in kept
     asked = next(
-        body for body in room.bodies if "they stay whole beside the summary" in plain(body["messages"][-1]["content"])
+        body for body in room.bodies if "its text stays whole" in plain(body["messages"][-1]["content"])
     )
     assert len(plain(asked["messages"][-1]["content"])) < 6_000
+    assert directive_in(asked).count("\n- python: for n in range(450)") == 1, "what is shortened is what stays"
+    assert "does not stay" not in directive_in(asked)
     room.nothing_refused()
     room.replays(agent)
 
@@ -230,6 +232,8 @@ def test_the_models_own_tool_compacts_once_all_results_are_in(room: CompactRoom)
     assert made.trigger == "model"
     assert "keep the 42" in directive_in(room.calls[-1])
     assert "42" in plain(room.calls[-1]["messages"][-1]["content"])
+    assert "shortened" not in directive_in(room.calls[-1]), "nothing is"
+    assert not [block for block in made.blocks if "one of your newest calls" in str(block.get("text"))[:90]]
     assert "make room, then go on" in plain(room.bodies[-1]["messages"][0]["content"])
     room.nothing_refused()
 
@@ -382,6 +386,14 @@ def test_where_a_result_has_all_but_filled_the_window_it_is_shortened_and_the_su
     assert made.tokens_before > 33_400
     assert call["messages"][0]["content"][-1]["text"].startswith("weigh box 0: item 0-0")
     assert ("characters are left out of this copy" not in plain(call["messages"][-1]["content"])) is whole
+    assert ("shortened" not in directive_in(call)) is whole
+    if not whole:  # the result is too large to come back: its file is named, which is there
+        path = re.search(r"does not stay beside the summary; it is kept whole in (\S+), which", directive_in(call))
+        assert path is not None
+        [returned] = room.of(agent, ToolReturned)
+        left = (room.session(agent).journal.folder / path[1]).read_text(encoding="utf-8")
+        assert returned.blocks[0]["text"].strip() in left
+        assert path[1] in plain(made.blocks)
     thought = [block["type"] for block in call["messages"][-2]["content"]]
     assert thought == ["thinking", "tool_use"], "what stands before the result is what the provider has"
     assert room.of(agent, LayerFailed) == []

@@ -258,7 +258,7 @@ class Judge:
             blocks, reply = playing.play(blocks, waiting_in(body["messages"]), reply)
         for i, block in enumerate(blocks):
             if block["type"] == "tool_use" and not block.get("id"):
-                seed = prompt.chain[-1] + f"{card.id} {i} {block['name']}".encode()
+                seed = prompt.chain[-1] + f"{card.id} {len(body['messages'])} {i} {block['name']}".encode()
                 block["id"] = "toolu_" + hashlib.sha256(seed).hexdigest()[:24]
         if not alone:
             self.thoughts.sign_reply(prompt, card, blocks, self.reader, reply.stop_reason == "pause_turn")

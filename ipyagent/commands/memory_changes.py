@@ -148,6 +148,8 @@ def add(doing: Doing, line: Line) -> str:
         try:
             saved = doing.access.create(Address(scope, f"{name}{tail}.md"), written)
         except MemoryRefused as problem:
+            if problem.reason == "known":
+                return str(problem)
             if problem.reason != "exists" or wish:
                 raise
             continue

@@ -292,11 +292,13 @@ class MemoryAccess:
         self._writable(place)
         checked = self._checked(place, "", text, said)
         name = self._writable(checked.place)
-        if known := self._known(checked):
-            told = f"nothing was saved: {known} says the same already; change that one if something is to be added"
-            raise MemoryRefused(told, reason="known")
-        self._announce(checked.place.scope)
-        written = self.store(checked.place.scope).write(name, checked.text, expected=None, by=self.by)
+        store = self.store(checked.place.scope)
+        self._announce(checked.place.scope)  # before the folder is there
+        with store.lock():
+            if known := self._known(checked):
+                told = f"nothing was saved: {known} says the same already; change that one if something is to be added"
+                raise MemoryRefused(told, reason="known")
+            written = store.write(name, checked.text, expected=None, by=self.by)
         return self._journal(written, remark=checked.remark)
 
     def _known(self, checked: Checked) -> str:

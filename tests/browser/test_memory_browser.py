@@ -197,7 +197,7 @@ def test_chips_take_back_in_a_cell_that_has_ended(tmp_path: Path, shots: Path) -
         write_notebook(tmp_path, "chips.ipynb", CHIPS)
         units = memory("Units", "g, mm", "project", "g and mm")
         made = {"command": "create", "path": "/memories/project/units.md", "file_text": units}
-        kept = {**made, "path": "/memories/project/kept.md", "file_text": units.replace("Units", "Kept")}
+        kept = {**made, "path": "/memories/project/kept.md", "file_text": memory("Kept", "ml", "project", "g and ml")}
         with Page(product.jupyter, shots) as page:
             page.open("chips.ipynb")
             page.run(0)

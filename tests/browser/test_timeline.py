@@ -18,7 +18,7 @@ SETUP = """%load_ext ipyagent
 rows = list(range(2000))
 agent = get_ipython()._ipyagent_extension.agent_now
 evil = "what is in <img src=x onerror='window.hit=1'> rows?"
-for request in ("run print(rows)", evil, "run print(rows[:50])", "hello"):
+for request in ("run `print(rows)`", evil, "run `print(rows[:50])`", "hello"):
     _ = agent.run_sync(request)
 """
 DECIDE = """from ipyagent.journal.events import ResultsCleared, Snipped

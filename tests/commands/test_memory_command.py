@@ -154,8 +154,7 @@ def test_every_change_says_how_it_is_undone_and_that_undoes_it(agent: Agent) -> 
 def test_what_is_known_is_not_saved_twice_and_what_has_moved_is_named(agent: Agent) -> None:
     name = add(agent, "the release is on 2026-12-03")
     for again in ("the release  is on 2026-12-03", "--name plan the release is on 2026-12-03"):
-        with pytest.raises(MemoryRefused, match=f"{name} says the same already"):
-            run_memory(agent, f"add {again}")
+        assert f"{name} says the same already" in run_memory(agent, f"add {again}")
     assert len(list(agent.project.folder.glob("memory/*release*.md"))) == 1
     run_memory(agent, f"rename {name} plans/release")
     for line in (f"forget {name}", f"forget {name.removeprefix('project/').removesuffix('.md')}", f"show {name}"):

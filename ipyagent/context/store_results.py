@@ -2,7 +2,7 @@
 and frozen: the same result gives the same bytes in every later request.
 
 A result over its own limit is stored before the transcript knows it (`store`, called where results
-come in), so that its whole text is never in the transcript. The limit for all results of one
+come in), so that its whole text is never in the conversation. The limit for all results of one
 message acts when they are together: the largest are stored first. Sizes of texts are by tokens, told as
 characters of English prose (`journal.tokens.prose_chars`).
 """
@@ -35,6 +35,10 @@ _END = "\n</persisted-output>"
 _FACT = re.compile(r'(\w{1,20})="([^"\n]{0,4000})"')
 SAMPLE = 20_000
 """Characters by which a text's tokens are judged for its preview."""
+PRINTED = 20_000
+"""Characters that a person is shown of a stored text."""
+LEAST_CUT = 500
+"""Characters below which nothing is cut from what a person reads."""
 _FRAME = 400
 """Characters around a preview; what is not longer than preview and frame is not worth a file."""
 
@@ -53,10 +57,13 @@ class Whole(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Stored(NamedTuple):
-    """What stands in the result's place, and an event for every file that was written, the text's last."""
+    """What stands in the result's place, and an event for every file that was written, the text's last; `printed` and
+    `left` as in `ToolReturned`."""
 
     blocks: tuple[Block, ...]
-    events: tuple[ResultStored, ...]
+    events: tuple[ResultStored, ...] = ()
+    printed: str = ""
+    left: int = 0
 
 
 def text_of(blocks: Sequence[Block]) -> str:
@@ -92,6 +99,7 @@ def store(whole: Whole, *, folder: Path, place: str, limit: int, preview: int) -
     blocks: list[Block] = []
     events: list[ResultStored] = []
     main: list[ResultStored] = []
+    printed, left = "", 0
     text = text_of(whole.blocks)
     if whole.raw is not None or is_over(text, limit):
         data = text.encode("utf-8", "replace") if whole.raw is None else whole.raw
@@ -102,6 +110,8 @@ def store(whole: Whole, *, folder: Path, place: str, limit: int, preview: int) -
         facts = {"path": f"{place}/{path}", "size": f"{len(data):,} bytes"}
         if whole.raw is None:
             facts |= {"size": f"{len(text):,} characters", "lines": f"{lines:,}"}
+            head, tail, left = ends(text.rstrip(), PRINTED)
+            printed = head + tail
         blocks.append(_element(facts, whole.handle, f"{shown}\n{_how(whole, kind)}"))
         main.append(
             ResultStored(
@@ -126,7 +136,7 @@ def store(whole: Whole, *, folder: Path, place: str, limit: int, preview: int) -
             facts = {"path": f"{place}/{path}", "size": f"{len(data):,} bytes"}
             blocks.append(_element(facts, "", f"The {block['type']} above; read_file shows it again."))
             events.append(ResultStored(call=whole.call, path=path, chars=len(encoded)))
-    return Stored(tuple(blocks), (*events, *main))
+    return Stored(tuple(blocks), (*events, *main), printed, left)
 
 
 def _write(folder: Path, call: str, kind: str, data: bytes) -> str:
@@ -171,8 +181,28 @@ def _element(facts: Mapping[str, str], handle: str, body: str) -> Block:
     return {"type": "text", "text": f"<persisted-output {head}>\n{guarded}\n</persisted-output>"}
 
 
+def ends(text: str, limit: int, left: int = 0) -> tuple[str, str, int]:
+    """Of a text its beginning and end, three quarters and one of `limit` characters, and the number of those between;
+    of one that is hardly longer all of it, "" and 0. `left`: as many are missing in it, at such a place."""
+    limit = min(limit, len(text))
+    gone = len(text) + left - limit
+    if gone < LEAST_CUT:
+        return text, "", 0
+    tail = limit // 4
+    return text[: limit - tail], text[len(text) - tail :], gone
+
+
+def kept_in(text: str) -> str:
+    """The file that holds the text of which `store` made this block; "" for any other block."""
+    head = _HEAD.match(text)
+    if head is None or not text.endswith(_END) or not text[head.end() : -len(_END)].rpartition("\n")[0]:
+        return ""
+    return str(dict(_FACT.findall(head[1])).get("path", ""))
+
+
 def for_person(text: str) -> str:
-    """What a person reads of a block that `store` made: the preview, and where the whole is. Other text as it is."""
+    """What a person reads of a block that `store` made where the text itself is not at hand: the preview, and where
+    the whole is. Other text as it is."""
     head = _HEAD.match(text)
     if head is None or not text.endswith(_END):
         return text

@@ -186,7 +186,9 @@ class ToolCalled(_Event, frozen=True, tag=True):
 
 class ToolReturned(_Event, frozen=True, tag=True):
     """The result of a call, as the model gets it. `note` is a short line for the user
-    ("3 files", "exit status 1"); `shown` the number of outputs that the call left in the cell itself."""
+    ("3 files", "exit status 1"); `shown` the number of outputs that the call left in the cell itself. Where the
+    model gets a preview of a text kept in a file, `printed` is that text for the person: all of it, or
+    beginning and end (three quarters and one), between which `left` characters are left out."""
 
     call: str
     name: str
@@ -196,6 +198,8 @@ class ToolReturned(_Event, frozen=True, tag=True):
     tokens: int = 0
     note: str = ""
     shown: int = 0
+    printed: str = ""
+    left: int = 0
 
 
 class PermissionAsked(_Event, frozen=True, tag=True):

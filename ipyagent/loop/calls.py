@@ -102,7 +102,8 @@ async def _call(
         output = _failed("The tool failed: " + "".join(traceback.format_exception(problem, limit=-3)), own)
     finally:
         _stream(session, call["id"], live.end())
-    blocks = await kept(session, call, output, own)
+    stored = await kept(session, call, output, own)
+    blocks = stored.blocks
     if note := missteps.returned(call, output.blocks, is_error=output.is_error):
         blocks = (*blocks, {"type": "text", "text": note})
     session.record(
@@ -115,6 +116,8 @@ async def _call(
             tokens=estimate_blocks(blocks),
             note=hidden(output.note),
             shown=output.shown,
+            printed=stored.printed,
+            left=stored.left,
         )
     )
     await asyncio.sleep(0)  # a stop that waited for this result comes before the next question, call or request

@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from ipyagent.context.store_results import Whole, is_large, store, store_results, text_of
+from ipyagent.context.store_results import Stored, Whole, is_large, store, store_results, text_of
 from ipyagent.context.thresholds import message_chars
 from ipyagent.journal.events import Block, LayerFailed
 from ipyagent.journal.journal import clean
@@ -41,21 +41,21 @@ def hidden(text: str) -> str:
     return text
 
 
-async def kept(session: Session, call: Block, output: ToolOutput, workspace: Workspace) -> tuple[Block, ...]:
-    """The blocks that the model gets of a call's output; what is stored for that is journalled.
+async def kept(session: Session, call: Block, output: ToolOutput, workspace: Workspace) -> Stored:
+    """The blocks that the model gets of a call's output, and what the person gets; what is stored is journalled.
 
     A stop meanwhile does not lose the result: the cancellation comes at the caller's next await.
     """
     blocks = without_secrets((_without_keys(block) for block in output.blocks), session.redact)
     if not session.setting(f"layer_{store_results.name}"):
-        return blocks
+        return Stored(blocks)
     own = getattr(session.tools.get(str(call["name"])), "store_chars", None)
     limit = int(own) if own is not None else workspace.limit("store_chars")
     live = output.live
     raw = _raw(live)
     raw = None if raw is None else session.redact.raw(raw)
     if not is_large(blocks, limit) and (raw is None or len(raw) <= limit):
-        return blocks
+        return Stored(blocks)
     if live is not None and live.alone and type(live.value) is str:  # its text, not its repr
         given = capped(plain(clean(live.value)), workspace.limit("tool_output_chars"))
         text = session.redact(hidden(given))
@@ -78,10 +78,10 @@ async def kept(session: Session, call: Block, output: ToolOutput, workspace: Wor
         why = f"a result could not be kept in a file ({reason}): it is cut"
         session.record(LayerFailed(layer=store_results.name, why=why))
         most = message_chars(int(session.setting("tool_output_chars")), session.info.window)
-        return tuple(_cut(block, most) for block in blocks)
+        return Stored(tuple(_cut(block, most) for block in blocks))
     for event in stored.events:
         session.record(event)
-    return stored.blocks
+    return stored
 
 
 async def _held(session: Session, call: str, live: Live, most: int, workspace: Workspace) -> tuple[str, str]:

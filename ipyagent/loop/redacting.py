@@ -35,7 +35,10 @@ from ipyagent.redaction import Redactor
 
 E = TypeVar("E", bound=Event)
 
-_WORDS = ("text", "why", "message", "title", "pattern", "note", "words", "reason", "task", "said", "summary", "danger")
+_WORDS = (
+    "text", "why", "message", "title", "pattern", "note", "words", "reason", "task", "said", "summary", "danger",
+    "printed",
+)  # fmt: skip
 """Fields of events that hold somebody's words."""
 _CITED = ("cited_text", "title", "document_title", "url")
 _AS_THEY_ARE = (UserSaid, PermissionAnswered, PromptRendered, SessionStarted, Streamed, MessageReceived)

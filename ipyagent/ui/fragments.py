@@ -10,6 +10,7 @@ from __future__ import annotations
 import html
 from typing import assert_never
 
+from ipyagent.context.store_results import ends
 from ipyagent.ui import markdown
 from ipyagent.ui.calls import main_argument, sources
 from ipyagent.ui.children import child_html
@@ -116,21 +117,21 @@ def tool(item: ToolItem, look: Look) -> str:
         note = line(item.output, 120)
     meta = [escape(part) for part in (*(f"wrote {path}" for path in item.files), note, item.permission) if part]
     if item.state != "running" and len(item.output) > 80 and "line" not in item.note:
-        meta.append(_size(item.output))
+        meta.append(f"{thousands(len(item.output) + item.left)} chars" if item.left else _size(item.output))
     clock = ""
     if item.state == "running":
         clock = f'<span class="ia-clock{" ia-more" * bool(meta)}"></span>'
     elif item.seconds >= 0.05:
         meta.append(duration(item.seconds))
     body = "".join(
-        code_block(_cut(plain(source.text), look.output_chars), source.language, source.filename, look)
+        code_block(cut(plain(source.text), look.output_chars), source.language, source.filename, look)
         for source in sources(item.input)
     )
     if item.state == "running":
         live = output(item.output[-8000:])
         below = f'<pre class="ia-live" data-tail aria-hidden="true">{html.escape(live)}</pre>'
     else:
-        text = _cut(output(item.output).rstrip(), look.output_chars)
+        text = printed(item, look.output_chars)
         if text.strip():
             inner = f"<code {look.kind('ia-inner')}>{html.escape(text)}</code>"
             body += f'<pre tabindex="0" {look.kind("ia-out")}>{inner}</pre>'
@@ -223,7 +224,7 @@ def answered(item: QuestionItem, look: Look) -> str:
         f"<b>{html.escape(title)}</b> "
         f'<small {look.kind("ia-meta")}>{word}{reason}</small></summary>'
         f"<div {look.kind('ia-body')}>{warned}{words}"
-        f"{code_block(_cut(exact(asked.text), look.output_chars), asked.language, '', look)}</div></details>"
+        f"{code_block(cut(exact(asked.text), look.output_chars), asked.language, '', look)}</div></details>"
     )
 
 
@@ -243,9 +244,16 @@ def _size(text: str) -> str:
     return f"{rows} lines" if rows > 1 else f"{thousands(len(text))} chars"
 
 
-def _cut(text: str, limit: int) -> str:
-    """Head and tail of a text over `limit` characters, and between them how much is not shown."""
-    if len(text) <= limit:
+def printed(item: ToolItem, limit: int) -> str:
+    """The output of a call that ended, in about `limit` characters."""
+    return cut(output(item.output).rstrip(), limit, item.left, item.kept)
+
+
+def cut(text: str, limit: int, left: int = 0, kept: str = "") -> str:
+    """Beginning and end of a text over `limit` characters, and on a line between them how much is not shown and where
+    it is: in the file `kept`. `left` characters are missing in the text already."""
+    head, tail, gone = ends(text, limit, left)
+    if not gone:
         return text
-    head, tail = limit * 3 // 4, limit // 4
-    return f"{text[:head]}\n… {len(text) - head - tail:,} characters not shown …\n{text[len(text) - tail :]}"
+    where = f"the whole is in {line(kept, 4_000)}" if kept else "the session's transcript has them"
+    return f"{head}\n… {gone:,} characters not shown: {where} …\n{tail}"

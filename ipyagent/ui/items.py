@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
-from ipyagent.context.store_results import for_person
+from ipyagent.context.store_results import for_person, kept_in
 from ipyagent.journal.events import Block, MemorySaved, MessageKind, PermissionAsked, Recalled, Step, TurnEnded
 from ipyagent.journal.server_tools import Source
 from ipyagent.ui.escape import exact, line
@@ -48,7 +48,8 @@ class ThinkingItem:
 @dataclass(frozen=True, slots=True)
 class ToolItem:
     """One call. `output` is the text of the result, or what has come so far while `running`;
-    `began` the call's time, `seconds` how long it took; `shown` outputs of it stand in the cell itself."""
+    `began` the call's time, `seconds` how long it took; `shown` outputs of it stand in the cell itself. `kept`
+    is the file that holds the output whole, "" when none does; `left` characters of it are left out of `output`."""
 
     key: str
     name: str
@@ -62,6 +63,8 @@ class ToolItem:
     began: float = 0.0
     seconds: float = 0.0
     shown: int = 0
+    kept: str = ""
+    left: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,15 +216,22 @@ def runs(blocks: tuple[Block, ...]) -> list[tuple[type[TextItem] | type[Thinking
     return joined
 
 
-def content(blocks: tuple[Block, ...]) -> tuple[str, tuple[Picture, ...]]:
-    """Text and pictures of a tool result; what cannot be shown is named in the text."""
+def file_of(blocks: tuple[Block, ...]) -> str:
+    """The file that holds the text of a tool result whole; "" when none does."""
+    return next(filter(None, (kept_in(str(block.get("text", ""))) for block in blocks)), "")
+
+
+def content(blocks: tuple[Block, ...], printed: str = "") -> tuple[str, tuple[Picture, ...]]:
+    """Text and pictures of a tool result; what cannot be shown is named in the text. `printed` is shown in place of
+    the model's preview of it."""
     texts: list[str] = []
     pictures: list[Picture] = []
     for block in blocks:
         kind = str(block.get("type", ""))
         source = block.get("source")
         if kind == "text":
-            texts.append(for_person(str(block.get("text", ""))))
+            text = str(block.get("text", ""))
+            texts.append(printed if printed and kept_in(text) else for_person(text))
         elif kind == "image" and isinstance(source, dict) and source.get("media_type") in PICTURES:
             encoded = str(source.get("data", ""))
             if _BASE64.fullmatch(encoded):

@@ -14,8 +14,8 @@ from ipyagent.journal.protocols import Status
 from ipyagent.ui import markdown
 from ipyagent.ui.calls import main_argument, sources
 from ipyagent.ui.children import child_line, child_markdown
-from ipyagent.ui.escape import escape, exact, line, output, plain
-from ipyagent.ui.fragments import item_html
+from ipyagent.ui.escape import escape, exact, line, plain
+from ipyagent.ui.fragments import cut, item_html, printed
 from ipyagent.ui.items import (
     ChildItem,
     Item,
@@ -152,7 +152,7 @@ def _markdown(items: Sequence[Item], footer: str, room: int) -> str:
                 parts.append(_quoted(_tool_words(item)))
                 parts += [_fence(plain(s.text), s.language) for s in sources(item.input)]
                 if item.output.strip():
-                    parts.append(_fence(_short(output(item.output).rstrip(), 2_000), "text"))
+                    parts.append(_fence(printed(item, 2_000), "text"))
                 for picture in () if cell and item.shown else item.pictures:
                     room -= len(picture.data)
                     if room >= 0:
@@ -195,7 +195,7 @@ def plain_text(items: Sequence[Item], footer: str, output_chars: int = 2_000) ->
             case ToolItem():
                 rows = [_tool_words(item)]
                 if item.output.strip():
-                    rows.append(_indented(_short(output(item.output).rstrip(), output_chars)))
+                    rows.append(_indented(printed(item, output_chars)))
                 rows += [f"    [figure, {picture.media_type}]" for picture in item.pictures]
                 parts.append("\n".join(rows))
             case SourcesItem():
@@ -236,7 +236,7 @@ def question_words(item: QuestionItem) -> str:
 def _asked_text(item: QuestionItem) -> str:
     """Of an open question all."""
     text = exact(item.asked.text)
-    return text if item.answer is None else _short(text, 4_000)
+    return text if item.answer is None else cut(text, 4_000)
 
 
 def _tool_words(item: ToolItem) -> str:

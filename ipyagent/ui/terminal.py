@@ -240,7 +240,8 @@ class TerminalSurface:
         self._displays()
         shown = self._rows.pop(item.key, 0)
         if shown > OUTPUT_ROWS:
-            self._print(f"  │ … {shown - OUTPUT_ROWS:,} more lines", "dim")
+            where = f": the whole is in {line(item.kept, 4_000)}" if item.kept else ""
+            self._print(f"  │ … {shown - OUTPUT_ROWS:,} more lines{where}", "dim")
         symbol, style = {
             "done": ("✓", "green"), "error": ("✗", "red"), "stopped": ("■", "yellow"), "running": ("…", "dim"),
         }[item.state]  # fmt: skip

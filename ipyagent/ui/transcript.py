@@ -30,6 +30,7 @@ from ipyagent.journal.events import (
     PermissionAnswered,
     PermissionAsked,
     PlanWritten,
+    ResultStored,
     Retrying,
     Streamed,
     ToolCalled,
@@ -56,6 +57,7 @@ from ipyagent.ui.items import (
     call_key,
     content,
     ending,
+    file_of,
     runs,
 )
 from ipyagent.ui.memory_chips import dismissed, taken_back
@@ -136,6 +138,9 @@ class Transcript:
                 if not isinstance(item, ToolItem) or event.path in item.files:
                     return ()
                 return (self._put(replace(item, files=(*item.files, event.path))),)
+            case ResultStored() if kept := file_of(event.blocks):
+                item = self._items.get(call_key(event.call))
+                return (self._put(replace(item, kept=kept)),) if isinstance(item, ToolItem) else ()
             case ModelChosen():
                 self.model = event.model
             case UsageReported() | ForkEnded():
@@ -291,14 +296,14 @@ class Transcript:
         if not isinstance(before, ToolItem):
             before = ToolItem(key, event.name, self._inputs.get(event.call, {}))
         self._pieces.pop(key, None)
-        text, pictures = content(event.blocks)
+        text, pictures = content(event.blocks, event.printed)
         seconds = event.seconds
         if event.at and before.began:  # without the time the question stood
             seconds = min(seconds, max(event.at - before.began, 0.0))
         return self._put(
             replace(
                 before, state=_state(event), output=text, pictures=pictures,
-                note=event.note, seconds=seconds, shown=event.shown,
+                note=event.note, seconds=seconds, shown=event.shown, kept=file_of(event.blocks), left=event.left,
             )
         )  # fmt: skip
 

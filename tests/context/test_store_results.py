@@ -22,14 +22,15 @@ import ipyagent
 from ipyagent.assembly.wiring import limit_of
 from ipyagent.config import IPyAgent
 from ipyagent.context.excerpts import excerpt, kind_of_text
-from ipyagent.context.store_results import Whole, for_person, largest_first, store
-from ipyagent.journal.events import LayerFailed, ResultStored, ToolReturned
+from ipyagent.context.store_results import Whole, ends, for_person, largest_first, store
+from ipyagent.journal.events import Event, LayerFailed, ResultStored, ToolReturned
 from ipyagent.journal.protocols import ToolOutput
 from ipyagent.journal.stored import FOLDER, file_stem, lines_of
 from ipyagent.journal.tokens import is_over, prose_chars
 from ipyagent.journal.view import View
 from ipyagent.practice.replies import calls, text, tool
 from ipyagent.practice.server import PracticeServer
+from ipyagent.ui.static import static_bundle
 
 BIG = "print('\\n'.join(f'line {n} of the log' for n in range(20_000)))"
 
@@ -99,6 +100,51 @@ def test_a_result_over_the_limit_is_kept_whole_and_its_preview_goes_to_the_model
     assert returned.blocks == ({"type": "text", "text": shown},)
     order = [type(each) for each in rig.events() if isinstance(each, (ResultStored, ToolReturned))]
     assert order == [ResultStored, ToolReturned]
+
+
+def test_the_person_sees_what_was_printed_and_not_the_models_preview(make: Callable[..., Rig]) -> None:
+    rig = make(store_chars=10_000)
+    [shown] = run(rig, "for n in range(4_000): print('row', n, 'of the list')")
+    assert "row 2000 " not in shown
+    [event] = stored(rig)
+    place = f".ipyagent/sessions/{folder(rig).name}/{event.path}"
+    rows = (folder(rig) / event.path).read_text("utf-8").rstrip().split("\n")
+    bundle = static_bundle(rig.events(), None)
+    for form, least in (("text/html", 900), ("text/markdown", 80), ("text/plain", 80)):
+        text = bundle[form]
+        seen = [at for at, row in enumerate(rows) if row in text]
+        assert least < len(seen) < least * 1.5
+        assert (seen[0], seen[-1]) == (0, 3_999)
+        assert "lines between" not in text
+        cut = next(line for line in text.splitlines() if "characters not shown" in line)
+        assert cut.strip().endswith(f"characters not shown: the whole is in {place} …")
+        gone = int(cut.split()[1].replace(",", ""))
+        assert gone == len("\n".join(rows)) - {"text/html": 20_000}.get(form, 2_000)
+    (folder(rig) / event.path).unlink()
+    assert static_bundle(rig.events(), None) == bundle  # a reopened turn does not read the file
+
+
+def test_no_cut_hides_from_the_person_less_than_it_says(make: Callable[..., Rig]) -> None:
+    rig = make(store_chars=5_000)
+    run(rig, "for n in range(1_640): print('the row', n)")
+    [event] = stored(rig)
+    whole = (folder(rig) / event.path).read_text("utf-8").rstrip()
+    assert 20_000 < len(whole) < 20_500
+    html = static_bundle(rig.events(), None)["text/html"]
+    assert all(row in html for row in whole.split("\n"))
+    assert "not shown" not in html
+    assert ends("x" * 2_499, 2_000) == ("x" * 2_499, "", 0)
+    assert ends("x" * 2_500, 2_000) == ("x" * 1_500, "x" * 500, 500)
+
+
+def test_where_all_results_of_a_message_are_stored_the_cut_names_the_file() -> None:
+    text = "\n".join(f"row {n}" for n in range(2_000))
+    events: list[Event] = [ToolReturned(call="a", name="python", blocks=({"type": "text", "text": text},))]
+    assert "the session's transcript has them" in static_bundle(events, None)["text/markdown"]
+    preview = '<persisted-output path="s/tool-results/a.txt" size="1 characters">\nrow 0\nOnly.\n</persisted-output>'
+    blocks = ({"type": "text", "text": preview},)
+    events.append(ResultStored(call="a", path="tool-results/a.txt", chars=len(text), blocks=blocks))
+    assert "not shown: the whole is in s/tool-results/a.txt …" in static_bundle(events, None)["text/markdown"]
 
 
 def test_a_result_at_the_limit_is_not_stored_and_one_over_it_is(make: Callable[..., Rig]) -> None:

@@ -47,7 +47,7 @@ def test_the_new_skill_is_valid(run: Run) -> None:
     assert "check-measures is valid in every point" in run.text("valid")
 
 
-def test_it_is_found_by_its_description_and_its_script_counts_the_real_gaps(run: Run) -> None:
+def test_it_is_used_by_its_name_and_its_script_counts_the_real_gaps(run: Run) -> None:
     from palmerpenguins import load_penguins
 
     first = of(run.sessions[0], SkillLoaded)[0]

@@ -239,3 +239,107 @@ def test_a_name_that_fits_twice_is_asked_about(tmp_path: Path) -> None:
     assert bold(room.ask("average price_usd in flights")) == ["3"]
     room.namespace["twins"] = pd.DataFrame([[1, 2]], columns=["a", "a"])
     assert "several columns named `a`" in room.ask("average a of twins")
+
+
+MISSING = ("No table is loaded", "Load one first", "还没有读入表", "请先加载", "There is no answered question",
+           "前面没有已回答", "nothing that is gone", "不知道有什么丢失")  # fmt: skip
+
+
+@pytest.mark.parametrize("language", [0, 1], ids=["English", "Chinese"])
+@pytest.mark.parametrize("form", FORMS, ids=lambda form: form.name)
+def test_every_example_works_from_an_empty_kernel_or_says_what_is_missing(
+    tmp_path: Path, form: Any, language: int
+) -> None:
+    room = all_tools(tmp_path)
+    del room.namespace["orders"]
+
+    def sub_agent(given: dict[str, Any]) -> str:
+        other = all_tools(tmp_path)
+        del other.namespace["orders"]
+        return other.ask(given["prompt"])
+
+    room.answers["agent"] = sub_agent
+    schema = {"type": "object", "properties": {"prompt": {"type": "string"}}, "required": ["prompt"]}
+    room.tools = [each if each["name"] != "agent" else {"name": "agent", "input_schema": schema} for each in room.tools]
+    said = room.ask(form.example[language])
+    assert not any(failed for _, failed in room.results), room.results
+    tools = [name for name, _ in room.calls]
+    worked = (tools[-1] if tools else "") == EXPECTED[form.name] and (
+        tools[-1:] != ["python"] or form.name in ("load", "run") or room.code != LOOK
+    )
+    assert worked or any(words in said for words in MISSING), said
+    if form.name == "delegate":
+        assert "**3**" in said, said
+
+
+SMALL = pd.DataFrame({"g": list("xxyy"), "who": list("abcb"), "Value": [1, 2, 2, 2], "v": [1.0, 2.0, np.nan, np.nan],
+                      "Sex": ["female", "male", "female", "male"], "big": [1, 2, 3, 9007199254740993],
+                      "Date": pd.to_datetime(["2026-01-01"] * 4)})  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("asked", "says", "never"),
+    [
+        ("sum of v by g", "| y | (missing) | 0 |", "lowest"),
+        ("按 g 计算平均 v", "| y | （缺失） | 0 |", "(missing)"),
+        ("max Value by g", "the same in all groups that have one (2)", "highest"),
+        ("mean Value by who", "highest for b and c (2), lowest for a (1):", "lowest for b"),
+        ("mean Value and big by g", "The mean of `Value`, `big` by `g` in `t`:", "highest"),
+        ("average Value by who", "| a | 1 | 1 |", "no column"),
+        ("profile t", "9007199254740993 |", "9007199254740992"),
+        ("min and max of big", "maximum **9007199254740993**", "max **"),
+        ("how many rows where Value > 1,5", "`Value` > “1,5” is neither", "**"),
+        ("how many rows where big > 1,000", "**1** row in", "rows"),
+        ("how many rows where Sex = female in t", "**2** rows in `t` where `Sex` = female", "more than one way"),
+        ("average Value for female in t", "where `Sex` = female: mean **1.500**", "more than one way"),
+        ("average nothing in t", "`t` has no column", "No table has"),
+        ("how many rows where Date > 2020", "`Date` in `t` holds dates", "neither"),
+        ("how many rows in where Value = 1", "I count rows", "no table"),
+        ("show me the oldest passenger", "as the name of a table", "There is no table"),
+        ("correlation between v and v", "Name two different columns.", "twice"),
+        ("which column has the most missing values?", "ANTHROPIC_API_KEY", "the skill `"),
+        ("now only for the male", "There is no answered question", "no pandas table"),
+    ],
+)
+def test_what_is_answered_is_right_or_it_says_that_it_cannot(tmp_path: Path, asked: str, says: str, never: str) -> None:
+    room = all_tools(tmp_path)
+    room.namespace |= {"t": SMALL, "orders": ORDERS[["weight"]].rename(columns={"weight": "kilos"})}
+    room.system = "<skills>\n- clean-messy-tables: Cleans missing values in the columns of messy tables.\n</skills>"
+    said = room.ask(asked)
+    assert says in said
+    assert never not in said.replace("help", "")
+
+
+def test_only_applies_to_the_last_answered_question_and_to_the_one_before_it_in_the_same_text(tmp_path: Path) -> None:
+    room = Room(tmp_path)
+    room.namespace["t"] = SMALL
+    room.ask("max big by who")
+    said = room.ask("average Value by Sex; now only for who a")
+    assert "The mean of `Value` by `Sex` in `t` where `who` = a" in said
+    assert "no column “foo”" in room.ask("average foo")
+    assert "The mean of `Value` by `Sex` in `t` where `who` = b" in room.ask("now only for who b")
+    for asked in ("average foo; now only for who b", "dance a little; now only for who b"):
+        assert "There is no answered question" in room.ask(asked)
+
+
+def test_what_is_printed_beside_the_table_is_no_row_of_it(tmp_path: Path) -> None:
+    room = Room(tmp_path)
+    room.namespace["t"] = SMALL
+    figure = "matplotlib Figure 6.4 x 4.8 in, 1 axes: title 'Boxplot'"
+    room.answers["python"] = lambda given: (
+        room._python(given["code"])[0].partition("[rebound")[0] + figure * ("boxplot" in given["code"])
+    )
+    assert [row[0] for row in cells(room.ask("plot Value by who"))] == ["a", "b", "c"]
+
+
+def test_what_was_done_names_what_was_not_answered(tmp_path: Path) -> None:
+    room = Room(tmp_path)
+    room.ask("sing a song")
+    said = room.ask("what have we done so far?")
+    assert "So far you asked 1 thing:" in said
+    assert "not answered" in said
+
+
+def test_a_plan_has_a_step_for_each_thing_to_do(tmp_path: Path) -> None:
+    room = all_tools(tmp_path)
+    assert "3. plot orders" in room.ask("make a plan to load, clean and plot orders")

@@ -1,4 +1,4 @@
-"""The practice model takes the skill that fits, and does what its body says."""
+"""The practice model takes the skill that is named, and does what its body says."""
 
 from __future__ import annotations
 
@@ -56,16 +56,23 @@ def names(room: Room) -> list[str]:
     return [name for name, _ in room.calls]
 
 
-def test_a_skill_is_loaded_by_its_description_and_followed(room: Room) -> None:
-    said = room.ask("Run the census of egret nests in nests.csv")
+def test_a_skill_is_loaded_by_its_name_and_followed(room: Room) -> None:
+    said = room.ask("use the skill egret-census on nests.csv")
     assert names(room) == ["load_skill", "python", "python"]
     assert room.calls[0][1] == {"name": "egret-census"}
     assert "42 nests" in said
     assert "step 3 (<other thing>)" in said
 
 
-@pytest.mark.parametrize("asked", ["Sing a song about winter", "Who won the cup?", "Buy milk"])
-def test_what_no_skill_is_for_loads_none(room: Room, asked: str) -> None:
+@pytest.mark.parametrize(
+    "asked",
+    [
+        "Sing a song about winter",
+        "Run the census of egret nests in nests.csv",
+        "Write the minutes of the meeting from my notes",
+    ],
+)
+def test_shared_words_load_no_skill(room: Room, asked: str) -> None:
     room.ask(asked)
     assert names(room) == []
 
@@ -92,9 +99,9 @@ def test_a_named_skill_is_used_for_work_and_else_only_shown(room: Room) -> None:
 
 
 def test_one_that_is_in_the_context_already_is_followed_from_there(room: Room) -> None:
-    room.ask("Run the census of egret nests in nests.csv")
+    room.ask("use the skill egret-census on nests.csv")
     room.answers["load_skill"] = lambda asked: "The skill egret-census is in the context already: follow it."
-    assert "42 nests" in room.ask("Run the census of egret nests in nests.csv")
+    assert "42 nests" in room.ask("use the skill egret-census on nests.csv")
 
 
 def test_a_skill_told_of_in_a_reminder_is_known(room: Room) -> None:
@@ -102,7 +109,7 @@ def test_a_skill_told_of_in_a_reminder_is_known(room: Room) -> None:
         "<context>\nSkills on the disk have changed.\nNew, or described otherwise than in your list of skills:\n"
         "- heron-diary: Keeps a diary of heron sightings.\n</context>"
     )
-    room.ask("Keep a diary of heron sightings", news)
+    room.ask("use the skill heron-diary on nests.csv", news)
     assert room.calls[0] == ("load_skill", {"name": "heron-diary"})
 
 
@@ -110,19 +117,19 @@ def test_df_is_the_table_that_the_request_names(room: Room) -> None:
     room.ask("load nests.csv as `nests`")
     body = "```python\nprint(len(df), 'df', '<this folder>/scripts')\n```\n"
     room.answers["load_skill"] = lambda asked: skill(asked["name"], body)
-    assert "2 df skills/x/scripts" in room.ask("Run the census of egret colonies for nests")
+    assert "2 df skills/x/scripts" in room.ask("use the skill egret-census for nests")
 
 
 def test_an_error_ends_the_work_and_names_the_step(room: Room) -> None:
     room.answers["load_skill"] = lambda asked: skill(asked["name"], "```python\nprint(1)\n```\n```python\n1 / 0\n```\n")
-    said: Any = room.ask("Run the census of egret nests")
+    said: Any = room.ask("use the skill egret-census on nests.csv")
     assert "Step 2 of `egret-census`" in said
     assert "ZeroDivisionError" in said
 
 
 def test_a_body_without_code_is_told_in_its_points(room: Room) -> None:
     room.answers["load_skill"] = lambda asked: skill(asked["name"], "# Minutes\n\n1. Who was there\n2. What was said")
-    said = room.ask("Write the minutes of the meeting from my notes")
+    said = room.ask("use the skill write-minutes on my notes")
     assert "> 1. Who was there" in said
     assert names(room) == ["load_skill"]
 
@@ -136,16 +143,16 @@ def test_the_table_of_a_skill_is_the_one_whose_columns_are_asked_about_not_a_res
     room.ask("mean nests of birds by colony")
     body = "```python\nprint('on', '<table>')\n```\n"
     room.answers["load_skill"] = lambda asked: skill(asked["name"], body)
-    assert "on birds" in room.ask("Run the census of egret nests by colony")
+    assert "on birds" in room.ask("use the skill egret-census for nests by colony")
     room.ask("how many rows has boats")
-    assert "on boats" in room.ask("Run the census of egret colonies: length and flag")
-    assert "on birds" in room.ask("Run the census of egret colonies, on birds please")
+    assert "on boats" in room.ask("use the skill egret-census for length and flag")
+    assert "on birds" in room.ask("use the skill egret-census on birds please")
 
 
 def test_a_notebook_is_the_file_of_a_skill(room: Room) -> None:
     room.answers["load_skill"] = lambda asked: skill(asked["name"], "```python\nprint('on <file>')\n```\n")
-    assert "on work/census.ipynb" in room.ask("Run the census of egret nests in work/census.ipynb")
-    assert "on nests.csv" in room.ask("Run the census of egret nests in nests.csv")
+    assert "on work/census.ipynb" in room.ask("use the skill egret-census on work/census.ipynb")
+    assert "on nests.csv" in room.ask("use the skill egret-census on nests.csv")
 
 
 CAREFUL = (
@@ -158,12 +165,12 @@ CAREFUL = (
 @pytest.mark.parametrize(
     ("asked", "name"),
     [
-        ("Is the difference in nests between north and south significant?", "careful-tests"),
-        ("Train a model to predict nests from colony", "careful-models"),
-        ("南北 nests 的差异显著吗", "careful-tests"),
+        ("use the skill careful-tests to test nests of north and south", "careful-tests"),
+        ("use the skill careful-models to predict nests from colony", "careful-models"),
+        ("用技能 careful-tests 检查南北的差异", "careful-tests"),
     ],
 )
-def test_a_test_or_a_trained_model_goes_by_the_skill_that_is_for_it(room: Room, asked: str, name: str) -> None:
+def test_a_test_or_a_trained_model_goes_by_the_skill_that_is_named(room: Room, asked: str, name: str) -> None:
     room.system, room.reminds = CAREFUL, True
     room.ask("load nests.csv as `birds`")
     body = "```python\nprint('with care on <table>', '<target>')\n```\n"

@@ -81,8 +81,6 @@ def _recipe(task: Task, hand_back: str | None) -> Recipe | str:
     if tool := skills.own_tool(task):
         return skills.use(task, {"tool": tool})
     made = forms.both(task, asked)
-    if made is None and (skill := skills.fitting_skill(task)):
-        made = skills.load_skill(task, skill)
     if made is None:
         return forms.unknown(task)
     return made if hand_back is None else _handed(task, made, hand_back)

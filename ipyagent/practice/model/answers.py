@@ -6,10 +6,25 @@ import json
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
+from decimal import Decimal
 from typing import Final
 
 from ipyagent.practice.model.recipe import Task
-from ipyagent.practice.model.tables import MOST, NUMERIC, STATS, Asked, Cannot, Column, Rows, Work, key, literal, plain
+from ipyagent.practice.model.tables import (
+    MOST,
+    NUMERIC,
+    STATS,
+    Asked,
+    Cannot,
+    Column,
+    Near,
+    Rows,
+    Work,
+    key,
+    literal,
+    many,
+    plain,
+)
 
 
 def figure(text: str) -> str:
@@ -22,6 +37,8 @@ def figure(text: str) -> str:
         return text
     if not math.isfinite(number) or (number == int(number) and abs(number) < 1e15):
         return text if not math.isfinite(number) else str(int(number))
+    if abs(number) >= 1e15:
+        return f"{number:.6g}"
     digits = max(2, 3 - math.floor(math.log10(abs(number))))
     return f"{number:.{digits}f}" if digits < 8 else f"{number:.4g}"
 
@@ -55,6 +72,14 @@ def _one(columns: Sequence[Column]) -> str:
     return literal(columns[0]) if len(columns) == 1 else _list(columns)
 
 
+def _gap(text: str) -> str:
+    return "" if text in ("nan", "<NA>") else text
+
+
+def _none(task: Task) -> str:
+    return literal(task.say("(missing)", "（缺失）"))
+
+
 def _ticks(columns: Sequence[Column], say: str = ", ") -> str:
     return say.join(f"`{column}`" for column in columns)
 
@@ -69,19 +94,25 @@ def profile(asked: Asked) -> Work:
     def code(source: str) -> str:
         lines = [f"print({source}.shape[0], {source}.duplicated().sum(), sep=\",\")", "print()",
                  f'print({source}.agg(["count", "nunique"]).T.to_csv(header=False))']  # fmt: skip
-        if numbers:
-            lines.append(f'print({source}[{_list(numbers)}].agg(["min", "mean", "max"]).T.to_csv(header=False))')
+        for number in numbers:  # one by one: together whole numbers would become floats
+            part = f"{source}[{literal(number)}]"
+            lines.append(f'print({part}.min(), {part}.mean(), {part}.max(), sep=",")')
         return "\n".join(lines)
 
     def tell(found: list[Rows], place: str) -> str:
         (rows, twice), counts = found[0][0], found[1]
-        ranges = {row[0]: row[1:] for row in found[2]} if numbers else {}
+        ranges = {
+            str(c): [_gap(each) for each in row] for c, row in zip(numbers, found[2] if numbers else [], strict=True)
+        }
         shown = [[name, kind, figure(count), figure(distinct), *map(figure, ranges.get(name, ["", "", ""]))]
                  for (name, count, distinct), (_, kind) in zip(counts, table.columns, strict=True)]  # fmt: skip
         gaps = int(rows) * len(counts) - sum(int(float(row[1])) for row in counts)
-        size = task.say(f"**{rows}** rows, **{len(counts)}** columns", f"**{rows}** 行，**{len(counts)}** 列")
-        said = task.say(f"{place}: {size}. Missing values: {gaps}; repeated rows: {twice}.",
-                        f"{place}：{size}。缺失值：{gaps}；重复的行：{twice}。")  # fmt: skip
+        size = task.say(
+            f"{many(f'**{rows}**', 'row')}, {many(f'**{len(counts)}**', 'column')}",
+            f"**{rows}** 行，**{len(counts)}** 列",
+        )
+        said = task.say(f"{place}: {size}; missing values: {gaps}; repeated rows: {twice}:",
+                        f"{place}：{size}；缺失值：{gaps}；重复的行：{twice}：")  # fmt: skip
         head = task.say("column,type,values,distinct,min,mean,max", "列,类型,非缺失,不同取值,最小,平均,最大").split(",")
         return f"{said}\n\n" + markdown(task, head, shown)
 
@@ -100,7 +131,8 @@ def missing(asked: Asked) -> Work:
         total = sum(int(row[1]) for row in rows)
         inside = task.say(f" in {_ticks(columns)}", f"（{_ticks(columns)}）") if columns else ""
         said = task.say(
-            f"{place} has **{total}** missing values{inside}.", f"{place} 有 **{total}** 个缺失值{inside}。"
+            f"{place} has {many(f'**{total}**', 'missing value')}{inside}{':' if rows else '.'}",
+            f"{place} 有 **{total}** 个缺失值{inside}{'：' if rows else '。'}",
         )
         return said + (
             "\n\n" + markdown(task, task.say("column,missing", "列,缺失").split(","), rows, 1) if rows else ""
@@ -121,7 +153,10 @@ def rows(asked: Asked) -> Work:
     def tell(found: list[Rows], place: str) -> str:
         head, *body = found[0]
         which = task.say("last" if last else "first", "最后" if last else "前")
-        said = task.say(f"The {which} {len(body)} rows of {place}:", f"{place} 的{which} {len(body)} 行：")
+        said = task.say(
+            f"The {which} {many(len(body), 'row') if len(body) != 1 else 'row'} of {place}:",
+            f"{place} 的{which} {len(body)} 行：",
+        )
         return f"{said}\n\n" + markdown(task, head, body)
 
     return asked.work(
@@ -133,12 +168,21 @@ def count(asked: Asked) -> Work:
     """How many rows there are."""
     noun = asked.slots.get("noun") or ""
     of_rows = not noun or re.fullmatch(r"rows?|records?|entries|observations?|lines?|行|条|条记录|行数据", noun, re.I)
+    if not of_rows and " " in noun.strip():
+        raise Cannot(
+            f"I cannot read “{noun}”. I count rows: “how many rows are there where COLUMN > 10”, “how many rows per "
+            "COLUMN”.",
+            f"读不懂“{noun}”。我可以数行：有多少行？每个 COLUMN 有多少行？",
+        )
     if not of_rows and asked.table.name.casefold() not in (noun.casefold(), plain(noun).casefold()):
-        raise Cannot(f"There is no table `{noun}`.", f"没有表 `{noun}`。")
+        raise Cannot(
+            f"There is no table `{noun}`; to count rows, ask “how many rows are there”.",
+            f"没有表 `{noun}`；要数行，请问：有多少行？",
+        )
 
     def tell(found: list[Rows], place: str) -> str:
         number = int(found[0][0][0])
-        return asked.task.say(f"**{number}** rows in {place}.", f"{place} 有 **{number}** 行。")
+        return asked.task.say(f"{many(f'**{number}**', 'row')} in {place}.", f"{place} 有 **{number}** 行。")
 
     return asked.work(lambda source: f"print(len({source}))", tell, "The number of rows.")
 
@@ -151,7 +195,8 @@ def distinct(asked: Asked) -> Work:
         number, values = int(found[0][0][0]), [row[0] for row in found[1]] if len(found) > 1 else []
         more = f", … ({number - len(values)})" if number > len(values) else ""
         listed = ", ".join(values) + more
-        return task.say(f"`{column}` in {place} has **{number}** different values, missing ones left out: {listed}.",
+        told = many(f"**{number}**", "different value")
+        return task.say(f"`{column}` in {place} has {told}, missing ones left out: {listed}.",
                         f"{place} 的 `{column}` 有 **{number}** 种取值（不计缺失）：{listed}。")  # fmt: skip
 
     def code(source: str) -> str:
@@ -172,7 +217,7 @@ def counts(asked: Asked) -> Work:
         return f"{said}\n\n" + markdown(task, [*groups, task.say("rows", "行数")], found[0][1:], 1)
 
     def code(source: str) -> str:
-        return f'print({source}[{_one(groups)}].value_counts(dropna=False).to_csv(na_rep="(missing)"))'
+        return f"print({source}[{_one(groups)}].value_counts(dropna=False).to_csv(na_rep={_none(task)}))"
 
     return asked.work(code, tell, f"Rows by {', '.join(map(str, groups))}.")
 
@@ -181,7 +226,7 @@ def statistic(asked: Asked) -> Work:
     """A statistic of columns, over all rows or by groups; rows without a group are a group of their own."""
     task, table = asked.task, asked.table
     named = re.split(r"\s*(?:,| and |[、和及])\s*", asked.slots["stats"])
-    stats = [next((stat for stat, (en, zh, _) in STATS.items() if re.fullmatch(f"{en}|{zh}", each.strip(), re.I)), "")
+    stats = [next((stat for stat, (en, zh, *_) in STATS.items() if re.fullmatch(f"{en}|{zh}", each.strip(), re.I)), "")
              for each in named if each.strip()]  # fmt: skip
     columns, groups = asked.columns("columns"), asked.columns("groups")
     times = {"min", "max"} >= set(stats) and all(table.kind(c).startswith("datetime") for c in columns)
@@ -189,7 +234,7 @@ def statistic(asked: Asked) -> Work:
         if not times:
             table.numeric(column)
         if column in groups:
-            raise Cannot(f"`{column}` cannot be both the value and the group.", f"`{column}` 不能既是数值又是分组。")
+            raise Near(f"`{column}` cannot be both the value and the group.", f"`{column}` 不能既是数值又是分组。")
     for group in groups:  # "per unit" is no group of the column `units`
         if NUMERIC.fullmatch(table.kind(group)) and key(group) not in key(asked.slots["groups"]):
             raise Cannot(
@@ -200,17 +245,22 @@ def statistic(asked: Asked) -> Work:
         raise Cannot(
             "One statistic of several columns, or several of one.", "只能是多列的一个统计量，或一列的多个统计量。"
         )
-    words = [task.say(stat, STATS[stat][2]) for stat in stats]
+    words = [task.say(*STATS[stat][2:]) for stat in stats]
 
     def code(source: str) -> str:
         if not groups:
-            wanted = json.dumps([*stats, "count"])
-            return f"print({source}[{_list(columns)}].agg({wanted}).T.to_csv(header=False))"
+            parts = [f"{source}[{literal(column)}]" for column in columns]
+            return "\n".join(
+                f'print({", ".join(f"{part}.{each}()" for each in (*stats, "count"))}, sep=",")' for part in parts
+            )
         by = f"{source}.groupby({_one(groups)}, dropna=False, observed=True)"
         told = f"[{literal(columns[0])}].agg({json.dumps([*stats, 'count'])})"
         if len(columns) > 1:
-            told = f"[{_list(columns)}].{stats[0]}()"
-        return f'print({by}{told}.to_csv(na_rep="(missing)"))'
+            told = f"[{_list(columns)}].{stats[0]}({'min_count=1' * (stats[0] == 'sum')})"
+        elif "sum" in stats:  # without any value there is no sum
+            each = (f"{s}={'lambda v: v.sum(min_count=1)' if s == 'sum' else json.dumps(s)}" for s in (*stats, "count"))
+            told = f"[{literal(columns[0])}].agg({', '.join(each)})"
+        return f"print({by}{told}.to_csv(na_rep={_none(task)}))"
 
     def tell(found: list[Rows], place: str) -> str:
         if groups:
@@ -220,17 +270,12 @@ def statistic(asked: Asked) -> Work:
                 f"{place} 中 {_ticks(columns)} 按 {_ticks(groups)} 的{what}",
             )
             head = [*groups, *(columns if len(columns) > 1 else [*words, task.say("values", "个数")])]
-            numbers = [row for row in body if re.fullmatch(r"-?\d[\d.]*(?:e\S+)?", row[1])] if len(head) == 3 else []
-            known = [(float(row[1]), row) for row in numbers]
-            if len(known) > 1 and len(groups) == 1:
-                most, least = ((row[0], figure(row[1])) for row in (max(known)[1], min(known)[1]))
-                said += task.say(
-                    f": highest for {most[0]} ({most[1]}), lowest for {least[0]} ({least[1]}).",
-                    f"：最高 {most[0]}（{most[1]}），最低 {least[0]}（{least[1]}）。",
-                )
+            if len(columns) == len(stats) == len(groups) == 1:
+                said += _extremes(task, body)
+            said += task.say(":", "：")
             return f"{said}\n\n" + markdown(task, head, body, len(head) - len(groups))
         lines = []
-        for name, *figures in found[0]:
+        for name, figures in zip(columns, found[0], strict=True):
             number = figure(figures[-1])
             if number == "0":
                 lines.append(task.say(f"`{name}` has no values in {place}.", f"{place} 中 `{name}` 没有值。"))
@@ -238,12 +283,44 @@ def statistic(asked: Asked) -> Work:
             told = ", ".join(f"{word} **{figure(value)}**" for word, value in zip(words, figures[:-1], strict=True))
             lines.append(
                 task.say(
-                    f"`{name}` in {place}: {told} ({number} values).", f"{place} 中 `{name}`：{told}（{number} 个值）。"
+                    f"`{name}` in {place}: {told} ({many(number, 'value')}).",
+                    f"{place} 中 `{name}`：{told}（{number} 个值）。",
                 )
             )
         return "\n".join(lines)
 
     return asked.work(code, tell, f"{', '.join(stats)} of {', '.join(map(str, columns))}.")
+
+
+def _extremes(task: Task, body: Rows) -> str:
+    """Which groups have the highest and the lowest value; equal ones are named together."""
+    known = [(Decimal(row[1]), row) for row in body if re.fullmatch(r"-?\d[\d.]*(?:e\S+)?", row[1])]
+    if len(known) < 2:
+        return ""
+
+    def same(one: Decimal, other: Decimal) -> bool:  # but for the rounding of floats
+        return abs(one - other) <= Decimal("1e-13") * max(abs(one), abs(other))
+
+    ends = [end(value for value, _ in known) for end in (max, min)]
+    groups = [[row for value, row in known if same(value, end)] for end in ends]
+    if same(*ends):
+        value = figure(groups[0][0][1])
+        return task.say(f" is the same in all groups that have one ({value})", f"在有值的各组中都相同（{value}）")
+    shown = [figure(rows[0][1]) for rows in groups]
+    if shown[0] == shown[1]:
+        shown = [rows[0][1] for rows in groups]
+
+    def names(rows: Rows) -> str:
+        if len(rows) > 3:
+            return task.say(f"{len(rows)} groups that share it", f"并列的 {len(rows)} 组")
+        *first, last = (row[0] for row in rows)
+        return task.say(f"{', '.join(first)} and {last}", "、".join([*first, last])) if first else last
+
+    most, least = map(names, groups)
+    return task.say(
+        f" is highest for {most} ({shown[0]}), lowest for {least} ({shown[1]})",
+        f"：最高 {most}（{shown[0]}），最低 {least}（{shown[1]}）",
+    )
 
 
 def top(asked: Asked) -> Work:
@@ -262,7 +339,9 @@ def top(asked: Asked) -> Work:
         which = task.say("smallest" if small else "largest", "最小" if small else "最大")
         tied = task.say("; equal values are all shown", "；并列的都列出") if len(body) > amount else ""
         said = task.say(
-            f"The rows of {place} with the {amount} {which} `{column}`{tied}:",
+            f"The rows of {place} with the {amount} {which} `{column}`{tied}:"
+            if amount > 1 or len(body) > 1
+            else f"The row of {place} with the {which} `{column}`:",
             f"{place} 中 `{column}` {which}的 {amount} 行{tied}：",
         )
         return f"{said}\n\n" + markdown(task, head, body)
@@ -280,12 +359,13 @@ def correlation(asked: Asked) -> Work:
     task = asked.task
     one, other = (asked.table.numeric(asked.column(slot), flags=False) for slot in ("column", "other"))
     if one == other:
-        raise Cannot(f"`{one}` twice.", f"`{one}` 出现了两次。")
+        raise Near("Name two different columns.", "请写出两个不同的列。")
 
     def tell(found: list[Rows], place: str) -> str:
         r, n = found[0][0]
         told = f"r = **{figure(r)}**; n = {n}"
-        return task.say(f"Pearson correlation of `{one}` and `{other}` in {place}: {told} rows with both.",
+        rows = "row" if n == "1" else "rows"
+        return task.say(f"Pearson correlation of `{one}` and `{other}` in {place}: {told} {rows} with both.",
                         f"{place} 中 `{one}` 与 `{other}` 的皮尔逊相关系数：{told} 行。")  # fmt: skip
 
     return asked.work(lambda source: _pair(source, one, other), tell, f"{one} with {other}.")
@@ -303,7 +383,7 @@ def plot(asked: Asked) -> Work:
 
         def told(found: list[Rows], place: str) -> str:
             return task.say(
-                f"Histogram of `{y}` in {place}: {int(found[0][0][0])} values.",
+                f"Histogram of `{y}` in {place}: {many(int(found[0][0][0]), 'value')}.",
                 f"{place} 中 `{y}` 的直方图：{int(found[0][0][0])} 个值。",
             )
 
@@ -311,12 +391,12 @@ def plot(asked: Asked) -> Work:
                           f"print({source}[{literal(y)}].count())", told, f"How {y} is distributed.")  # fmt: skip
     x = asked.column("other")
     if x == y:
-        raise Cannot(f"`{x}` twice.", f"`{x}` 出现了两次。")
+        raise Near("Name two different columns.", "请写出两个不同的列。")
     kind = table.kind(x)
     if kind.startswith("datetime"):
 
         def line(found: list[Rows], place: str) -> str:
-            return task.say(f"Line of `{y}` over `{x}` from {place}; n = {int(found[0][0][0])} rows with both.",
+            return task.say(f"Line of `{y}` over `{x}` from {place}; n = {many(int(found[0][0][0]), 'row')} with both.",
                             f"{place} 的折线图：`{y}` 随 `{x}`；n = {int(found[0][0][0])}。")  # fmt: skip
 
         return asked.work(lambda source: f"{source}.sort_values({literal(x)}).plot(x={literal(x)}, y={literal(y)})\n"
@@ -335,7 +415,8 @@ def plot(asked: Asked) -> Work:
     def box(found: list[Rows], place: str) -> str:
         said = task.say(f"Box plot of `{y}` by `{x}` from {place}; medians:",
                         f"{place} 的箱线图：`{y}` 按 `{x}`；中位数：")  # fmt: skip
-        return f"{said}\n\n" + markdown(task, [x, task.say("median", "中位数")], found[0][1:], 1)
+        medians = [row for row in found[0][1:] if len(row) == 2 and re.fullmatch(r"(?:-?[\d.]+(?:e\S+)?)?", row[1])]
+        return f"{said}\n\n" + markdown(task, [x, task.say("median", "中位数")], medians, 1)
 
     return asked.work(lambda source: f"{source}.boxplot(column={literal(y)}, by={literal(x)}, rot=45)\n"
                       f"print({source}.groupby({literal(x)}, observed=True)[{literal(y)}].median().to_csv())",

@@ -100,7 +100,8 @@ FORMS: Final[tuple[Form, ...]] = (
         r"按<g>(?:计数|统计(?:行数|数量|个数))",
     )),
     Form("statistic", ("average amount by city", "按 city 计算平均 amount"), (
-        rf"{_ASK}{_STATS}(?: values?)?(?: of)?(?: the)? <c>(?: {_BY} <g>)?",
+        rf"{_ASK}{_STATS}(?: of)?(?: the)? <c>(?: {_BY} <g>)?",
+        rf"{_ASK}{_STATS} values?(?: of)?(?: the)? <c>(?: {_BY} <g>)?",
         rf"{_BY} <g>,? {_ASK}{_STATS}(?: of)? <c>",
         rf"group by <g> and {_ASK}{_STATS}(?: of)? <c>",
         rf"(?:按|根据)<g>(?:分组)?，?(?:计算|统计|求|看)?{_STATS_ZH}的?<c>",
@@ -240,7 +241,8 @@ _POLITE_ZH: Final = re.compile(r"^(?:请问|请你|请|麻烦你?|帮我|帮忙|
 _TAIL: Final = re.compile(r"(?:[\s,，]*(?:please|thanks?(?: you)?|for me|谢谢|好吗|可以吗))?[\s.!?。！？]*$", re.I)
 _SENTENCE: Final = re.compile(
     r"(?<=[.!?])\s+|(?<=[。！？])\s*|\s*[;；]\s*(?:(?:and )?then,? )?"
-    r"|,? (?:and )?then,? |，?(?:然后|接着|再)(?=[\u3400-\u9fff])", re.I
+    r"|,? (?:and )?then,? |，?(?:然后|接着|再)(?=[\u3400-\u9fff])",
+    re.I,
 )
 _VERB: Final = (
     r"(?:load|read|open|import|profile|describe|summari[sz]e|show|print|display|list|count|tell me|plot|draw|compute"
@@ -319,8 +321,9 @@ def _readable(text: str) -> bool:
     return any(True for _ in found(text)) or bool(readings(text))
 
 
-def answer(task: Task, text: str) -> Recipe | str | None:
-    """What answers one request; None when no form matches it."""
+def answer(task: Task, text: str, before: str | None = None) -> Recipe | str | None:
+    """What answers one request; None when no form matches it. `before`: the answered question about a table that
+    stands before it in the same text ("": that one was not answered; None: there is none)."""
     for form, slots in found(_POLITE_ZH.sub("", _POLITE.sub("", text.strip()))):
         if form.free and form.run is not None:  # what it quotes stays as it was typed
             return form.run(task, slots)
@@ -337,35 +340,66 @@ def answer(task: Task, text: str) -> Recipe | str | None:
             )
         ):
             return form.run(task, slots)
-        if form.name == "again" and (before := _before(task)):
-            return tables.answer(task, before, readings, slots["only"])
+        if form.name == "profile" and re.fullmatch(f"@?{TABLE_FILE}", slots.get("table", ""), re.I):
+            return _profiled(task, slots["table"].lstrip("@"))
+        if form.name == "again":
+            asked = _before(task) if before is None else before
+            return tables.answer(task, asked, readings, slots["only"]) if asked else _none_before(task, slots["only"])
     return tables.answer(task, plain, readings) if readings(plain) else None
 
 
+def _profiled(task: Task, path: str) -> Recipe:
+    """Loads a file and gives an overview of it."""
+    name = requests.name_for(task, path)
+    said = yield from requests.load(task, {"files": path, "name": name})
+    return said + "\n\n" + (yield from tables.answer(task, f"profile {name}", readings))
+
+
+def _none_before(task: Task, only: str) -> tables.Declined:
+    return tables.Declined(
+        task.say(
+            f"There is no answered question about a table before this, so “{only}” applies to nothing.",
+            f"前面没有已回答的关于表的问题，“{only}” 没有可用之处。",
+        )
+    )
+
+
 def _before(task: Task) -> str:
-    """The last request about a table, the newest one left out; "" without one."""
+    """The last question about a table that was answered, the newest turn left out; "" without one, or where it is
+    not known which of several was."""
     for turn in reversed(task.conversation.turns[:-1]):
-        for part in reversed(split(turn.words)):
-            if readings(normal(part)):
-                return normal(part)
+        asked = [text for part in split(turn.words) if readings(text := normal(part)) and not _is_other(text)]
+        done = [step for step in turn.steps if step.code and not step.failed and not tables.looks(step.code)]
+        if asked and done:
+            return asked[-1] if len(done) >= len(asked) else ""
     return ""
+
+
+def _is_other(text: str) -> bool:
+    """Whether another form than those about a table takes the text."""
+    return any(form.run is not None or form.name == "again" for form, _ in found(text))
 
 
 def both(task: Task, text: str) -> Recipe | None:
     """What answers all requests in a text, one after another, and names those that no form matches; None when no form
     matches any."""
     parts = split(text)
-    made = [(part, answer(task, part)) for part in parts]
-    return _all(task, made) if any(recipe is not None for _, recipe in made) else None
+    return _all(task, parts) if any(answer(task, part) is not None for part in parts) else None
 
 
-def _all(task: Task, made: list[tuple[str, Recipe | str | None]]) -> Recipe:
+def _all(task: Task, parts: list[str]) -> Recipe:
     said, left = [], []
-    for part, recipe in made:
+    before: str | None = None
+    for part in parts:
+        recipe = answer(task, part, before)
         if recipe is not None:
-            said.append(recipe if isinstance(recipe, str) else (yield from recipe))
+            told = recipe if isinstance(recipe, str) else (yield from recipe)
+            said.append(told)
+            if readings(asked := normal(part)) and not _is_other(asked):
+                before = "" if isinstance(told, tables.Declined) else asked
         elif (fact := fact_of(part)) is None or fact.kind != "user":
             left.append(f"“{part.strip()}”")
+            before = ""
     if left:
         words = ", ".join(left)
         said.append(task.say(f"Not done, and not taken into account: {words}.", f"没有做，也没有考虑：{words}。"))

@@ -24,7 +24,7 @@ from ipyagent.practice.model.recipe import (
     instance,
     word_set,
 )  # fmt: skip
-from ipyagent.practice.model.tables import literal
+from ipyagent.practice.model.tables import literal, many
 
 Slots = Mapping[str, str]
 
@@ -49,14 +49,18 @@ def load(task: Task, slots: Slots) -> Recipe:
     said = []
     for path in paths:
         path = path.lstrip("@")
-        stem = re.sub(r"\W+", "_", PurePosixPath(path).name.split(".")[0], flags=re.ASCII).strip("_").lower()
-        stem = stem if stem.isidentifier() and not keyword.iskeyword(stem) and len(stem) <= 24 else "df"
-        name = (slots.get("name") if len(paths) == 1 else "") or _fresh(task, stem)
+        name = (slots.get("name") if len(paths) == 1 else "") or name_for(task, path)
         read = _READERS[path.rpartition(".")[2].lower()].format(path=literal(path))
         said.append(
             (yield from _load(task, f"import pandas as pd\n\n{name} = {read}\n{_shown(name)}", f"`{path}`", name))
         )
     return "\n\n".join(said)
+
+
+def name_for(task: Task, path: str) -> str:
+    """The variable that a file is read into where the request gives no name."""
+    stem = re.sub(r"\W+", "_", PurePosixPath(path).name.split(".")[0], flags=re.ASCII).strip("_").lower()
+    return _fresh(task, stem if stem.isidentifier() and not keyword.iskeyword(stem) and len(stem) <= 24 else "df")
 
 
 def _shown(name: str) -> str:
@@ -89,7 +93,7 @@ def _load(task: Task, code: str, what: str, name: str) -> Recipe:
     except (ValueError, SyntaxError):
         columns = []
     names = ", ".join(f"`{column}`" for column in columns[:30]) + (", …" if len(columns) > 30 else "")
-    said = task.say(f"Loaded {what} as `{name}`: **{size[1]}** rows, **{size[2]}** columns.",
+    said = task.say(f"Loaded {what} as `{name}`: {many(f'**{size[1]}**', 'row')}, {many(f'**{size[2]}**', 'column')}.",
                     f"已把{what}读入 `{name}`：**{size[1]}** 行，**{size[2]}** 列。")  # fmt: skip
     if columns and len(columns) == 1 and re.search(r"[;\t|]", columns[0]):
         said += task.say(" There is one column only: the separator may be another than a comma.",
@@ -110,7 +114,11 @@ def rebuild(task: Task, slots: Slots) -> Recipe:
     if step.failed:
         raise Ending(task.failure(step.text))
     size = re.search(r"\((\d+), (\d+)\)", step.text)
-    shape = task.say(f": {size[1]} rows, {size[2]} columns", f"：{size[1]} 行，{size[2]} 列") if size else ""
+    shape = (
+        task.say(f": {many(size[1], 'row')}, {many(size[2], 'column')}", f"：{size[1]} 行，{size[2]} 列")
+        if size
+        else ""
+    )
     return task.say(
         f"Rebuilt `{name}`{shape}, with the code that made it before.", f"已用原来的代码重建 `{name}`{shape}。"
     )
@@ -135,7 +143,7 @@ def read(task: Task, slots: Slots) -> Recipe:
         step = yield from task.call("read_file", {"path": path.strip("`@ ")}, f"Read {path}.")
         task.did(step, f"I could not read `{path}`: ", f"读不了 `{path}`：")
         lines = step.text.strip().splitlines()
-        more = task.say(f"\n\n… and {len(lines) - 40} more lines.", f"\n\n… 还有 {len(lines) - 40} 行。")
+        more = task.say(f"\n\n… and {many(len(lines) - 40, 'more line')}.", f"\n\n… 还有 {len(lines) - 40} 行。")
         begins = task.say(f"`{path}` begins:", f"`{path}` 的开头：")
         said.append(f"{begins}\n\n```text\n" + "\n".join(lines[:40]) + "\n```" + more * (len(lines) > 40))
     return "\n\n".join(said)
@@ -264,9 +272,13 @@ _CAME: Final = re.compile(r"<message from=\"([^\"\n]*)\"[^>\n]*>\n(.*)\n</messag
 def plan(task: Task, slots: Slots) -> Recipe:
     """Writes the steps of a request into the plan."""
     parts = re.split(r"\s*(?:,? and then |,? then |;|\n|, and |,|，|、|；|然后|接着|再)\s*", slots["work"])
+    if len(parts) > 1 and (last := re.fullmatch(r"(\w+) and (.+)", parts[-1])):  # "load, clean and plot it"
+        parts = [*parts[:-1], last[1], last[2]]
     steps = [part.strip(" -.。") for part in parts if len(part.strip(" -.。")) > 1] or [slots["work"]]
     schema = yield from task.schema("plan")
-    step = yield from task.call("plan", instance(schema, steps=steps, text=slots["work"]), f"{len(steps)} steps.")
+    step = yield from task.call(
+        "plan", instance(schema, steps=steps, text=slots["work"]), f"{many(len(steps), 'step')}."
+    )
     task.did(step, "The plan was not accepted: ", "计划没有被接受：")
     return task.say("The plan:", "计划：") + "\n\n" + "\n".join(f"{at}. {each}" for at, each in enumerate(steps, 1))
 
@@ -404,10 +416,12 @@ def done_so_far(task: Task, slots: Slots) -> str:
         asked = " ".join(turn.asked.replace("*", "").split())
         said = [line.strip() for line in turn.said.splitlines() if line.strip() and not MARK.search(line)]
         gist = (said[0] if said else "").rstrip(":：")
+        if turn.said.lstrip().startswith(("I am the practice model", "我是练习模型")):
+            gist = task.say("(not answered: none of the forms I know)", "（没有回答：不是我认识的形式）")
         gist = (gist if len(gist) <= 160 else f"{gist[:160]}…") or task.say("(no answer)", "（没有回答）")
         lines.append(f"{number}. **{asked if len(asked) <= 120 else asked[:120] + '…'}**  \n   {gist}")
     if not lines:
         return task.say("This is the first thing you have asked in this conversation.", "这是这段对话里的第一个问题。")
     shown = lines if len(lines) <= 15 else [*lines[:5], "…", *lines[-9:]]
-    head = task.say(f"So far you asked {len(earlier)} things:", f"到目前为止你问了 {len(earlier)} 件事：")
+    head = task.say(f"So far you asked {many(len(earlier), 'thing')}:", f"到目前为止你问了 {len(earlier)} 件事：")
     return f"{head}\n\n" + "\n".join(shown)

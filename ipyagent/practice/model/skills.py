@@ -1,4 +1,4 @@
-"""Work by a skill that a request names, loads or fits, and tools of the user's that a request names."""
+"""Work by a skill that a request names or loads, and tools of the user's that a request names."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from ipyagent.practice.model.conversation import bag
-from ipyagent.practice.model.recipe import Ending, Recipe, Task, fields, word_set
+from ipyagent.practice.model.recipe import Ending, Recipe, Task, fields
 from ipyagent.practice.model.tables import Table, key, look
 
 Slots = Mapping[str, str]
@@ -26,11 +26,6 @@ _NAMED_FILE: Final = re.compile(
     r"[\w./\\~-]+\.ipynb(?!\w)|[^\s,:：“”\"'`]+\.(?:csv|gz|tsv|parquet|jsonl?|xlsx?|feather)", re.I
 )
 _TARGET: Final = re.compile(r"\b(?:predict\w*|classif\w+|target|estimate)\s+(.+)", re.I)
-_TERMS: Final = {"显著": "significant", "检验": "test", "训练": "train", "模型": "model", "差异": "difference"}
-_COMMON: Final = bag(
-    "data table file column columns rows use when user asks this what from into one does make please show need want "
-    "good them they not any all how can which"
-)
 
 
 def listed_skills(task: Task) -> Iterator[tuple[str, str]]:
@@ -49,30 +44,6 @@ def given_skill(task: Task) -> tuple[str, str] | None:
     for name in (name for extra in extras for name in _AGAIN.findall(extra)):
         found += [standing] if (standing := _standing(task, name)) else []
     return found[-1] if found else None
-
-
-def fitting_skill(task: Task) -> str:
-    """The listed skill that shares most words, at least two, with a request that no form is for; "" for none."""
-    asked = (
-        task.conversation.turn.words
-        + " "
-        + " ".join(en for zh, en in _TERMS.items() if zh in task.conversation.turn.words)
-    )
-    wanted, best, most = _telling(asked), "", 1
-    for name, description in listed_skills(task) if task.has("load_skill") else ():
-        if (shared := len(wanted & _telling(f"{name.replace('-', ' ')} {description}"))) > most:
-            best, most = name, shared
-    return best
-
-
-def _telling(text: str) -> set[str]:
-    def stem(word: str) -> str:
-        for ending in ("ing", "ies", "ed", "es", "s"):
-            if word.endswith(ending) and len(word) - len(ending) >= 3:
-                return word[: -len(ending)].rstrip("ey")
-        return word.rstrip("ey") if len(word) > 4 else word
-
-    return {stem(word) for word in word_set(text) if word not in _COMMON}
 
 
 def use(task: Task, slots: Slots) -> Recipe:

@@ -68,16 +68,16 @@ WORDS: Final[Mapping[str, str]] = {
     "喙深": "bill depth", "年份": "year", "雄性": "male", "雌性": "female", "企鹅": "penguins",
 }  # fmt: skip
 """What the Chinese lessons and examples call the columns and values of the penguins."""
-STATS: Final[Mapping[str, tuple[str, str, str]]] = {
-    "mean": (r"means?|averages?|avg", "平均值?|均值", "平均值"),
-    "median": (r"medians?", "中位数", "中位数"),
-    "sum": (r"sum|totals?", "总和|合计|总计|总", "总和"),
-    "min": (r"min|minimum|smallest|lowest", "最小值?|最低", "最小值"),
-    "max": (r"max|maximum|largest|highest", "最大值?|最高", "最大值"),
-    "std": (r"std|standard deviation", "标准差", "标准差"),
+STATS: Final[Mapping[str, tuple[str, str, str, str]]] = {
+    "mean": (r"means?|averages?|avg", "平均值?|均值", "mean", "平均值"),
+    "median": (r"medians?", "中位数", "median", "中位数"),
+    "sum": (r"sum|totals?", "总和|合计|总计|总", "sum", "总和"),
+    "min": (r"min|minimum|smallest|lowest", "最小值?|最低", "minimum", "最小值"),
+    "max": (r"max|maximum|largest|highest", "最大值?|最高", "maximum", "最大值"),
+    "std": (r"std|standard deviation", "标准差", "standard deviation", "标准差"),
 }
-STAT_EN: Final = "|".join(english for english, _, _ in STATS.values())
-STAT_ZH: Final = "|".join(chinese for _, chinese, _ in STATS.values())
+STAT_EN: Final = "|".join(english for english, *_ in STATS.values())
+STAT_ZH: Final = "|".join(chinese for _, chinese, *_ in STATS.values())
 _ORDER: Final[Mapping[str, str]] = {
     r">=|at least|no less than|不少于|不小于|至少": ">=",
     r"<=|at most|no more than|不超过|不大于|至多": "<=",
@@ -89,19 +89,23 @@ _CONDITION: Final = [
     (re.compile(rf"(?P<column>.+?)\s*(?:\b(?:is|are|was)\b\s*)?(?:{words})(?![=<>])\s*(?P<value>.+)", re.I), sign)
     for words, sign in _ORDER.items()
 ] + [(re.compile(r"(?P<column>.+?)\s+(?:is|are|was)\s+(?P<value>(?!not\b).+)", re.I), "==")]
-_NUMBER: Final = re.compile(rf"([-+]?\d[\d,]*(?:\.\d+)?)(?:\s*(?:{'|'.join(UNITS)}))?", re.I)
+_NUMBER: Final = re.compile(rf"([-+]?(?:\d{{1,3}}(?:,\d{{3}})+|\d+)(?:\.\d+)?)(?:\s*(?:{'|'.join(UNITS)}))?", re.I)
 NUMERIC: Final = re.compile(r"u?int\d+|float\d+|bool(?:ean)?", re.I)
 _IT: Final = re.compile(
     r"(?:it|them|this|that|(?:the |this |my |that )?(?:data|data ?set|data ?frame|table)|数据|数据集|表格?|它|这个表)",
     re.I,
 )
 _ASIDE: Final = re.compile(
-    r"^<Figure .*>$|<persisted-output path=\"[^\"]+\.png\"[^>]*>[^<]*</persisted-output>"
+    r"^<Figure .*>$|^matplotlib Figure \d.*$|<persisted-output path=\"[^\"]+\.png\"[^>]*>[^<]*</persisted-output>"
     r"|^(?:<cell>|\S+\.py):\d+: \w+Warning: .*$(?:\n  .*$)?",
     re.M,
 )
 """What stands beside the printed CSV: figures, warnings."""
 _CUT: Final = re.compile(r"^\[… [\d,]+ characters|^… \d+ more times$|<persisted-output", re.M)
+
+
+class Declined(str):
+    """Words that say why a request is not answered."""
 
 
 class Cannot(Exception):
@@ -110,6 +114,10 @@ class Cannot(Exception):
     def __init__(self, english: str, chinese: str) -> None:
         super().__init__(english)
         self.texts = english, chinese
+
+
+class Near(Cannot):
+    """Why a reading is none although the table has all the columns that it names."""
 
 
 def key(text: object) -> str:
@@ -125,6 +133,16 @@ def _numbers(words: str) -> set[str]:
     return found | (
         {words[:-3] + "y"} if words.endswith("ies") else {words[:-1] + "ies"} if words[-1:] == "y" else set()
     )
+
+
+def many(count: object, noun: str) -> str:
+    """A number and its noun, in the singular for 1."""
+    return f"{count} {noun}" if str(count).strip("*") == "1" else f"{count} {noun}s"
+
+
+def looks(code: str) -> bool:
+    """Whether code only looks which tables or values there are."""
+    return code == LOOK or code.startswith("print({column: [value for value in ")
 
 
 def plain(words: str) -> str:
@@ -147,8 +165,10 @@ class Table:
 
     def column(self, words: str) -> Column:
         """The one column that these words name; a unit at its end may be left out. Raises Cannot."""
-        words = re.sub(r"^(?:the|each|every|all) ", "", words.strip(" `\"'“”"), flags=re.I)
+        words = words.strip(" `\"'“”")
         named = [column for column, _ in self.columns if column is not None]
+        if not any(key(column) == key(words) for column in named):
+            words = re.sub(r"^(?:the|each|every|all) ", "", words, flags=re.I)
         exact = [column for column in named if str(column) == words]
         for wanted in dict.fromkeys((key(words), key(plain(words)))):
             for told in (exact, *self._levels(wanted, named)):
@@ -162,6 +182,11 @@ class Table:
                         )
                     raise Cannot(f"“{words}” may be {which}; name one.", f"“{words}” 可能是 {which}；请指明一个。")
         listed = ", ".join(f"`{column}`" for column in named[:20]) + (", …" if len(named) > 20 else "")
+        if len(words.split()) > 4:
+            raise Cannot(
+                f"I cannot read “{words}” as a column of `{self.name}`. Its columns: {listed}.",
+                f"我不能把“{words}”理解为 `{self.name}` 的列。它的列：{listed}。",
+            )
         raise Cannot(
             f"`{self.name}` has no column “{words}”. Its columns: {listed}.",
             f"`{self.name}` 没有列“{words}”。它的列：{listed}。",
@@ -195,7 +220,7 @@ class Table:
         """The column, if it holds numbers (or, with `flags`, yes and no). Raises Cannot."""
         kind = self.kind(column)
         if not NUMERIC.fullmatch(kind) or (kind.startswith("bool") and not flags):
-            raise Cannot(
+            raise Near(
                 f"`{column}` of `{self.name}` holds no numbers (its type is {kind}).",
                 f"`{self.name}` 的 `{column}` 不是数值列（类型是 {kind}）。",
             )
@@ -298,9 +323,14 @@ def named(task: Task, tables: Mapping[str, Table], words: str) -> Table:
             )
         )
     have = ", ".join(f"`{name}`" for name in tables)
-    raise Cannot(
-        f"There is no table `{words}`. There are: {have or 'none'}.", f"没有表 `{words}`。现有：{have or '无'}。"
-    )
+    there = (f"The tables: {have}." if have else "No table is loaded.", f"现有：{have}。" if have else "还没有读入表。")
+    if re.search(r"\s", words):
+        raise Cannot(
+            f"I cannot read “{words}” as the name of a table. {there[0]} I can show rows (“show the first 3 rows of "
+            "NAME”, “top 3 rows by COLUMN”) or an overview (“profile NAME”).",
+            f"我不能把“{words}”理解为表名。{there[1]}可以说：显示 NAME 的前 3 行，概览 NAME。",
+        )
+    raise Cannot(f"There is no table `{words}`. {there[0]}", f"没有表 `{words}`。{there[1]}")
 
 
 def only(task: Task, tables: Mapping[str, Table]) -> Table:
@@ -349,9 +379,19 @@ def answer(task: Task, text: str, read: Callable[[str], list[Reading]], extra: s
     tables = yield from look(task)
     found: dict[str, Work] = {}
     why: list[Cannot] = []
-    for said, table in _mentions(text, tables):
+    name = "|".join(sorted(map(re.escape, tables), key=len, reverse=True)) or r"(?!)"
+    tail = re.compile(
+        rf"\s+(?:in|of|from|on|within)\s+(?:the |my )?`?({name})`?(?: table| data ?frame| data ?set)?$", re.I
+    )
+    inside = tail.search(extra)
+    extra = extra[: inside.start()] if inside else extra
+    mentions = list(_mentions(text, tables))
+    for said, table in mentions:
         for reading in read(said):
+            if tail.search(reading.where) or tail.search(reading.only):
+                continue  # that is the place of the data, and no part of a value
             whose = [table] if table else list(tables.values())
+            whose = [each for each in whose if inside is None or each.name.casefold() == inside[1].casefold()]
             if "table" in reading.slots:
                 try:
                     whose = [named(task, tables, reading.slots["table"] or (table.name if table else ""))]
@@ -370,27 +410,33 @@ def answer(task: Task, text: str, read: Callable[[str], list[Reading]], extra: s
         for word in re.findall(r"[A-Za-z_]\w*", "" if tables else text):
             if how_built(task.conversation, word):
                 named(task, tables, word)
-        return task.say(*_closest(why, tables).texts) + task.say(
-            "\n\nI know fixed forms of requests only; “help” lists them.",
-            "\n\n我只认识固定的请求形式；“help” 会列出来。",
+        closest = _closest(why, tables, any(table for _, table in mentions))
+        return Declined(
+            task.say(*closest.texts)
+            + task.say(
+                "\n\nI know fixed forms of requests only; “help” lists them.",
+                "\n\n我只认识固定的请求形式；“help” 会列出来。",
+            )
         )
     if len({work.table.name for work in found.values()}) > 1:
         have = ", ".join(f"`{work.table.name}`" for work in found.values())
-        return task.say(f"Which table: {have}? Add “in NAME”.", f"要用哪个表：{have}？请在请求里写明。")
+        return Declined(task.say(f"Which table: {have}? Add “in NAME”.", f"要用哪个表：{have}？请在请求里写明。"))
     if len(found) > 1:
         ways = "\n".join(f"- `{work.code(work.table.name)}`" for work in found.values())
-        return task.say(f"That can be read in more than one way:\n\n{ways}\n\nSay it more exactly.",
-                        f"这个请求有不止一种理解：\n\n{ways}\n\n请说得更确切些。")  # fmt: skip
+        return Declined(task.say(f"That can be read in more than one way:\n\n{ways}\n\nSay it more exactly.",
+                                 f"这个请求有不止一种理解：\n\n{ways}\n\n请说得更确切些。"))  # fmt: skip
     return (yield from _done(task, next(iter(found.values()))))
 
 
-def _closest(why: Sequence[Cannot], tables: Mapping[str, Table]) -> Cannot:
-    """The reason that helps most: the first one, or that several tables have none of it."""
+def _closest(why: Sequence[Cannot], tables: Mapping[str, Table], one: bool) -> Cannot:
+    """The reason that helps most: the first one, or, unless the request names one table, that none has it."""
     if not why:
         return Cannot(
             "There is no pandas table in this kernel. Load one first.", "这个内核里没有 pandas 表，请先加载一个。"
         )
-    if len(tables) > 1 and len({str(problem) for problem in why}) > 3:
+    if near := next((problem for problem in why if isinstance(problem, Near)), None):
+        return near
+    if not one and len(tables) > 1 and len({str(problem) for problem in why}) > 3:
         have = ", ".join(f"`{name}`" for name in tables)
         return Cannot(
             f"No table has what this names ({have}). {why[0].texts[0]}", f"没有表符合（{have}）。{why[0].texts[1]}"
@@ -459,10 +505,16 @@ def _condition(table: Table, words: str) -> Condition:
             return Condition((column,), sign, float(digits) if "." in digits else int(digits))
         if sign == "==" and not numeric and not table.kind(column).startswith(("date", "time")):
             return Condition((column,), sign, None, value)
-        problem = problem or Cannot(
-            f"I compare numbers with numbers, and texts for being the same; not `{column}` ({table.kind(column)}) "
-            f"{sign} “{value}”.",
-            f"我只能比较数值，或判断文本是否相同；不能比较 `{column}`（{table.kind(column)}）{sign} “{value}”。",
+        if table.kind(column).startswith(("date", "time")):
+            problem = problem or Near(
+                f"`{column}` in `{table.name}` holds dates or times; I compare only numbers and exact texts.",
+                f"`{table.name}` 的 `{column}` 是日期或时间；我只比较数值和完全相同的文本。",
+            )
+        problem = problem or Near(
+            "I can compare a number column with a number, or a text column with an exact text; "
+            f"`{column}` {sign.replace('==', '=')} “{value}” is neither.",
+            f"我可以把数值列与数值比较，或判断文本列是否等于某个文本；`{column}` {sign.replace('==', '=')} “{value}” "
+            "都不是。",
         )
     raise problem or Cannot(f"I cannot read the condition “{words}”.", f"读不懂条件“{words}”。")
 

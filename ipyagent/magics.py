@@ -134,17 +134,18 @@ class Magics(Extension):
         """
         # The blocking form: line magics, and cells where nobody awaits (`%%time`, `%%capture`, scripts).
         self._warm_up.wait()
+        own: str | None = None
         if cell is None:
             from ipyagent.commands.agent import run_command
 
             request = run_command(self, line)
             if request is None:
                 return
-            line, cell = "", request
+            line, (cell, own) = "", request
         elif not cell.strip():
             line, cell = one_line(line)
         chosen = parse(line)
-        turn = self._prepared(chosen, cell)
+        turn = self._prepared(chosen, cell, own)
         if turn is not None:
             self._after(turn.run_blocking(), chosen)
 
@@ -210,7 +211,7 @@ class Magics(Extension):
 
     # ------------------------------------------------------------------ around a turn
 
-    def _prepared(self, chosen: CellOptions, cell: str) -> PreparedTurn | None:
+    def _prepared(self, chosen: CellOptions, cell: str, own: str | None = None) -> PreparedTurn | None:
         """The turn, ready to run; None when a stored answer was shown instead."""
         from ipyagent.commands.surface import surface_of
 
@@ -220,7 +221,7 @@ class Magics(Extension):
         self._offer_rollback(agent, chosen)
         try:
             surface = surface_of(self, self._cell_id(), quiet=chosen.quiet)
-            return agent.prepare(text, _options(chosen), surface, cell=self._cell_id())
+            return agent.prepare(text, _options(chosen), surface, cell=self._cell_id(), own=own)
         finally:
             self._show_notices(agent)
 

@@ -217,8 +217,11 @@ class Agent:
 
     # ------------------------------------------------------------------ turns
 
-    def prepare(self, text: str, options: Options, surface: Surface, *, cell: str = "") -> PreparedTurn:
-        """Take a request in, on the main thread: what the namespace holds is read here.
+    def prepare(
+        self, text: str, options: Options, surface: Surface, *, cell: str = "", own: str | None = None
+    ) -> PreparedTurn:
+        """Take a request in, on the main thread: what the namespace holds is read here. `own` is what of `text` the
+        user typed, where a command wrote the rest (None: all).
 
         Raises UsageError while another turn runs, NoCredentials, SettingError, JournalError.
         """
@@ -241,7 +244,8 @@ class Agent:
         slash = read_slash(clean(text), self.skills)
         self.notices += slash.notices
         pins = tuple((each.ident, each.source) for each in self.marks.marked(PIN))
-        asked = Asked(clean(text), cell, seen, mentions, tools, options, slash.skills, pins, slash.request)
+        asked = Asked(clean(text), cell, seen, mentions, tools, options, slash.skills, pins, slash.request,
+                      clean(own) if own is not None else None)  # fmt: skip
         if not options.aside:  # what is said aside, the conversation does not know
             self._lookout.pass_by()
 

@@ -4,7 +4,7 @@ behind the turn. A request that is stopped before it began keeps its words."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from typing import Any
 
@@ -79,7 +79,7 @@ class Work:
             said = await self._ready(session, asked, workspace, model)
         except asyncio.CancelledError:  # stopped before it began: the words are kept all the same
             plain = ({"type": "text", "text": asked.text},)
-            session.record(UserSaid(text=asked.text, blocks=plain, cell=asked.cell, tokens=estimate_blocks(plain)))
+            session.record(_said(asked, plain))
             ended = await end_turn(session, TurnEnded(status="stopped", message="stopped"))
         else:
             before = self.bench.spending.today() if settings.max_cost_per_day else 0.0
@@ -151,7 +151,8 @@ class Work:
         blocks = await blocks_of(asked.mentions, workspace)
         restored = {path: (workspace.root / path).exists() for path in history.restored}
         context = context_block(
-            asked.seen, told, restarted=history.stale, before=history.variables, restored=restored
+            asked.seen, told, restarted=history.stale, before=history.variables, restored=restored,
+            memories=history.memory_changes,
         )
         told_by_hooks = await self._hooked(session, asked.text)
         shown = pinned((ident, session.redact(clean(source))) for ident, source in asked.pinned)
@@ -160,13 +161,13 @@ class Work:
         skills = self._skills(session, asked)
         more = [*blocks, *([context] if context is not None else []), *told_by_hooks, *skills]
         blocks = list(without_secrets(more, session.redact))  # the user's own words go as they were typed
-        if ignores_memory(asked.text):
+        if ignores_memory(asked.said):
             blocks.append({"type": "text", "text": IGNORED})
         blocks.append({"type": "text", "text": asked.request or asked.text})
         if not options.aside:
             self._told = asked.seen
         self.bench.names.types = dict(asked.seen.types)
-        return UserSaid(text=asked.text, blocks=tuple(blocks), cell=asked.cell, tokens=estimate_blocks(blocks))
+        return _said(asked, blocks)
 
     def _skills(self, session: Session, asked: Asked) -> list[Block]:
         """What changed of the skills on the disk, and those that the user wants loaded, before the request; blocks
@@ -199,3 +200,8 @@ class Work:
             answers += await hooks.call("session_start", facts, session.report_hook)
         answers += await hooks.call("user_prompt", {"text": text}, session.report_hook)
         return [{"type": "text", "text": f"<context>\n{guarded(str(answer))}\n</context>"} for answer in answers]
+
+
+def _said(asked: Asked, blocks: Sequence[Block]) -> UserSaid:
+    tokens = estimate_blocks(blocks)
+    return UserSaid(text=asked.text, blocks=tuple(blocks), cell=asked.cell, tokens=tokens, own=asked.own)

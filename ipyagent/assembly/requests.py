@@ -83,6 +83,13 @@ class Asked(msgspec.Struct, frozen=True):
     """Id and source of the cells that the user pinned."""
     request: str = ""
     """The text without the names of skills at its beginning."""
+    own: str | None = None
+    """What of the text the user typed, where a command wrote the rest; None: all."""
+
+    @property
+    def said(self) -> str:
+        """The user's own words."""
+        return self.text if self.own is None else self.own
 
 
 class PreparedTurn:

@@ -408,7 +408,8 @@ def _saved(price: Price, known: bool) -> str:
     if not known or price.call is None:
         return f"{fewer}."
     after = math.ceil(price.once / price.saving) if price.saving else 0
-    paid = f"paid back after {after:,} request{'s' * (after != 1)}" if after else "there is nothing to pay back"
+    pays = f"it pays for itself after {after:,} more request{'s' * (after != 1)}"
+    paid = pays if after else "there is nothing to pay back"
     return f"{fewer}, ${price.saving:.4f} when they are read from the cache: {paid}."
 
 

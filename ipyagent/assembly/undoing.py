@@ -8,19 +8,22 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ipyagent.errors import UsageError
-from ipyagent.journal.events import FilesRestored, ToolReturned
+from ipyagent.journal.events import FilesRestored, ToolCalled, ToolReturned
 from ipyagent.kernel.workspace import BACKUPS
 from ipyagent.loop.session import Session
 from ipyagent.tools.undo import Undone, restore
 
-NOT_OURS = "files that code or commands wrote by themselves (df.to_csv, open(…, 'w')) are in no undo"
+NOT_COVERED = "Undo does not cover files written by code or commands (df.to_csv, open(…, 'w'))."
+"""Said where code or commands ran."""
+RUNS = ("python", "shell", "agent")
+"""Tools that run code or commands, or have others run them."""
 _REBOUND = re.compile(r"^\[rebound: (.+)\]$", re.MULTILINE)
 
 
 class TurnUndone(NamedTuple):
     """`turn` counts from 1 (0: only files that an earlier undo had left), `text` is its request; `restored` and
     `conflicts` as in `Undone`; `rebound`: variables that the turn rebound, which stay as they are; `removed`: those of
-    `restored` that the turn had created."""
+    `restored` that the turn had created; `ran`: whether it ran code or commands, whose files no undo covers."""
 
     turn: int
     text: str
@@ -28,27 +31,29 @@ class TurnUndone(NamedTuple):
     conflicts: tuple[str, ...]
     rebound: tuple[str, ...] = ()
     removed: tuple[str, ...] = ()
+    ran: bool = False
 
     def lines(self) -> list[str]:
         """What was done, for the user."""
         lines = [f"turn {self.turn} ({_short(self.text)}):"] if self.turn else []
         lines += [f"{'removed' if path in self.removed else 'put back'} {path}" for path in self.restored]
-        lines += [f"left alone {conflict}" for conflict in self.conflicts]
+        lines += [f"{conflict}." for conflict in self.conflicts]
         if self.turn and not (self.restored or self.conflicts):
             lines.append("nothing to put back")
         if self.rebound:
             lines.append(f"variables that it rebound stay as they are: {', '.join(self.rebound)}")
-        return [*lines, NOT_OURS]
+        return [*lines, NOT_COVERED] if self.ran else lines
 
 
 def undo_turn(session: Session | None, root: Path) -> TurnUndone:
     """Take the newest turn's file changes back. Raises UsageError when there is nothing to put back."""
     due = session.history.files.next if session is not None else None
     if session is None or due is None:
-        raise UsageError(f"no file change of this session is left to undo; {NOT_OURS}")
+        more = f". {NOT_COVERED}" if session is not None and ran_in(session, 0, 0) else ""
+        raise UsageError(f"no file change of this session is left to undo{more}")
     undone = restore(due.changes, root, session.journal.folder / BACKUPS)
     if not due.turn and not undone.restored:
-        left = "; left alone " + "; ".join(undone.conflicts) if undone.conflicts else ""
+        left = "; " + "; ".join(undone.conflicts) if undone.conflicts else ""
         raise UsageError(f"no file change of the other turns is left to undo{left}")
     session.record(FilesRestored(paths=undone.restored, since=due.changes[0].id))
     if not due.turn:
@@ -60,7 +65,15 @@ def undone_turn(session: Session, root: Path, number: int, undone: Undone) -> Tu
     """What came of taking back the files of turn `number`, from 1."""
     turn = session.history.turns[number - 1]
     removed = tuple(path for path in undone.restored if not (root / path).exists())
-    return TurnUndone(number, turn.text, *undone, rebound_in(session, turn.first, turn.last), removed)
+    return TurnUndone(number, turn.text, *undone, rebound_in(session, turn.first, turn.last), removed,
+                      ran_in(session, turn.first, turn.last))  # fmt: skip
+
+
+def ran_in(session: Session, first: int, last: int) -> bool:
+    """Whether code or commands ran in the events from `first` to `last` (0: the newest)."""
+    events = session.journal.read()
+    return any(isinstance(event, ToolCalled) and event.name in RUNS and first <= event.id <= (last or event.id)
+               for event in events)  # fmt: skip
 
 
 def rebound_in(session: Session, first: int, last: int) -> tuple[str, ...]:

@@ -19,7 +19,7 @@ from ipyagent.journal.events import Event, SessionStarted, TurnEnded, UserSaid
 from ipyagent.journal.journal import TRANSCRIPT, read_events
 from ipyagent.journal.protocols import WindowState
 from ipyagent.journal.view import View
-from ipyagent.model.capabilities import COUNTED
+from ipyagent.model.capabilities import COUNTED, MODELS_API
 from ipyagent.model.prices import LESSON_MODEL, SEARCH, cost_of
 from ipyagent.model.server_tools import standing
 from ipyagent.reports.comparing import message_text
@@ -82,14 +82,19 @@ TELLERS = {
     "environment": "set by IPYAGENT_DEFAULT_WINDOW",
     "[1m] suffix": "as the model's name says",
     "beta header": "as ANTHROPIC_CUSTOM_HEADERS says",
-    COUNTED: "told by what the server counts, it cuts longer prompts silently (IPyAgent.window sets it)",
+    COUNTED: "according to what the server counts: it cuts longer prompts silently (IPyAgent.window sets it)",
 }
+
+
+def teller(source: str) -> str:
+    """Who told a window's size, as a sentence names them."""
+    return f"the {source}" if source == MODELS_API else source
 
 
 def _told_by(agent: Agent) -> str:
     """Where the window's size is from."""
     info = agent.info
-    return f"{info.window:,} tokens, {TELLERS.get(info.source, f'told by {info.source}')}"
+    return f"{info.window:,} tokens, {TELLERS.get(info.source, f'according to {teller(info.source)}')}"
 
 
 def _bar(state: WindowState) -> str:
@@ -192,7 +197,8 @@ def _notes_lines(session: Session) -> list[str]:
     if written is None or not path.exists():
         return ["notes: being written"] if session.background.busy else []
     now = ", being brought up to date" if session.background.busy else ""
-    return [f"notes: {written.tokens:,} tokens up to event {written.upto}, in {path}{now}"]
+    turn = sum(each.first <= written.upto for each in session.history.turns)
+    return [f"notes: {written.tokens:,} tokens, up to turn {turn}, in {path}{now}"]
 
 
 def session_lines(agent: Agent) -> list[str]:

@@ -65,11 +65,11 @@ def examine(agent: Agent, shell: Any) -> list[Finding]:
 
 
 def doctor(agent: Agent, shell: Any) -> tuple[str, bool]:
-    """The lines, and whether all that is needed is there."""
+    """The lines, and whether everything needed is there."""
     found = examine(agent, shell)
     bad, notes = (sum(each.mark == mark for each in found) for mark in ("bad", "note"))
-    end = "all that is needed is there" if not bad else f"{counted(bad, 'thing')} to fix (✗)"
-    end += f", {counted(notes, 'remark')} (!)" if notes else ""
+    end = "Everything needed is there" if not bad else f"{counted(bad, 'thing')} to fix (✗)"
+    end += f"; {counted(notes, 'warning')} (!)" if notes else ""
     return "\n".join([*map(str, found), end]), not bad
 
 
@@ -452,6 +452,7 @@ def _unreachable(address: str) -> str:
 
 def model(agent: Agent, shell: Any) -> Iterator[Finding]:
     """Window and price, as far as they are known without asking the server."""
+    from ipyagent.commands.context import teller
     from ipyagent.model.capabilities import GUESSED
     from ipyagent.model.prices import price_of, told_prices
 
@@ -466,7 +467,7 @@ def model(agent: Agent, shell: Any) -> Iterator[Finding]:
     if known.source == "default" and agent.model != "practice":
         words += " is assumed until the server says (IPyAgent.window sets it)"
     elif known.source not in (*GUESSED, "setting"):
-        words += f" (told by {known.source})"
+        words += f" (according to {teller(known.source)})"
     price = price_of(agent.model, known.server)
     if agent.model == "practice" or agent.model.startswith("local:"):
         words += "; costs nothing"

@@ -165,5 +165,5 @@ def paid_back_words(requests: int | None) -> str:
     """After how many requests a compaction has paid for itself, to be added to a line; "" when that is not known."""
     if requests is None:
         return ""
-    after = f"paid back after about {requests:,} request{'s' * (requests != 1)}"
+    after = f"pays for itself after about {requests:,} more request{'s' * (requests != 1)}"
     return f", {after}" if requests else ", nothing to pay back"

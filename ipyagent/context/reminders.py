@@ -12,11 +12,12 @@ from typing import Any
 
 import msgspec
 
-from ipyagent.journal.events import Block
+from ipyagent.journal.events import Block, MemorySaved
 
 CELL_CHARS = 600
 CELLS_CHARS = 2_000
 GONE_NAMES = 40
+MOST_MEMORIES = 20
 RUN = "Run by the user since the last request:"
 LEFT_OUT = " (lines that later ones replace were left out)"
 ALL = "\0all"
@@ -50,13 +51,14 @@ def element(tag: str, name: str, text: str) -> Block:
 
 
 def context_block(
-    seen: Seen, told: Seen | None, *, restarted: bool, before: Mapping[str, str], restored: Mapping[str, bool]
+    seen: Seen, told: Seen | None, *, restarted: bool, before: Mapping[str, str], restored: Mapping[str, bool],
+    memories: Sequence[MemorySaved] = (),
 ) -> Block | None:
     """The block for a request, None when nothing is new.
 
     `told` is what the last block said; `restarted` says that a new kernel has taken the session
     up, `before` what variables there were then; `restored` names files whose changes the user has taken back, and
-    whether they exist.
+    whether they exist; `memories` is what the user did to memories since.
     """
     lines: list[str] = []
     if told is None or told.date != seen.date or told.place != seen.place:
@@ -73,6 +75,8 @@ def context_block(
     if restored:
         files = ", ".join(path if exists else f"{path} (no longer exists)" for path, exists in restored.items())
         lines.append(f"The user has undone your changes to these files: {files}")
+    if done := _memories(memories):
+        lines.append(f"The user has changed memories (the memory index may still name old paths): {done}")
     if seen.variables:
         lines.append(seen.variables)
     if seen.cells:
@@ -80,6 +84,20 @@ def context_block(
     if not lines:
         return None
     return {"type": "text", "text": guarded("<context>\n" + "\n".join(lines)) + "\n</context>"}
+
+
+def _memories(changes: Sequence[MemorySaved]) -> str:
+    """What became of each memory in the end, the newest MOST_MEMORIES of them."""
+    words: dict[str, str] = {}
+    for each in changes:
+        if each.change == "renamed":
+            words.pop(each.old, None)
+        words.pop(each.path, None)
+        moved = each.change == "renamed"
+        words[each.path] = f"{each.old} is now {each.path}" if moved else f"{each.path} {each.change}"
+    told = [*words.values()][-MOST_MEMORIES:]
+    left = f" and {len(words) - len(told)} more" if len(words) > len(told) else ""
+    return ", ".join(" ".join(each.split()) for each in told) + left
 
 
 def standing(messages: Sequence[Mapping[str, Any]]) -> set[str]:

@@ -109,12 +109,19 @@ class ModelChosen(_Event, frozen=True, tag=True):
 
 class UserSaid(_Event, frozen=True, tag=True):
     """A request of the user. `text` is the cell's body as typed; `blocks` what the model gets
-    (attachments and reminders included); `cell` the notebook cell's id ("" when unknown)."""
+    (attachments and reminders included); `cell` the notebook cell's id ("" when unknown); `own` what of `text` the
+    user typed where a command of ours wrote the rest (None: all of it)."""
 
     text: str
     blocks: tuple[Block, ...]
     cell: str = ""
     tokens: int = 0
+    own: str | None = None
+
+    @property
+    def said(self) -> str:
+        """The user's own words in it."""
+        return self.text if self.own is None else self.own
 
 
 class Reminded(_Event, frozen=True, tag=True):

@@ -27,6 +27,7 @@ from ipyagent.journal.events import (
     KernelStarted,
     LayerDecided,
     LayerFailed,
+    MemorySaved,
     MessageReceived,
     ModelChosen,
     NotesWritten,
@@ -73,6 +74,13 @@ class Turn(msgspec.Struct, kw_only=True):
     answer: str = ""
     out: bool = False
     """Whether the user took it out of the conversation."""
+    own: str | None = None
+    """What of `text` the user typed; None: all."""
+
+    @property
+    def said(self) -> str:
+        """The user's own words."""
+        return self.text if self.own is None else self.own
 
 
 class Totals(msgspec.Struct):
@@ -211,6 +219,8 @@ class History:
         """Those of which no end is known, by id."""
         self.restored: tuple[str, ...] = ()
         """Files that the user has had put back since the last request."""
+        self.memory_changes: tuple[MemorySaved, ...] = ()
+        """What the user did to memories since the last request."""
         self.untold: list[ChildEnded] = []
         """Sub-agents that ended in the background, of which the model was not told yet."""
         self.notes: NotesWritten | None = None
@@ -252,8 +262,8 @@ class History:
             case ModelChosen():
                 self.named = event.model if event.named else self.named
             case UserSaid():
-                self.turns.append(Turn(text=event.text, cell=event.cell, first=event.id))
-                self.request, self.forgot, self.restored = event, False, ()
+                self.turns.append(Turn(text=event.text, own=event.own, cell=event.cell, first=event.id))
+                self.request, self.forgot, self.restored, self.memory_changes = event, False, (), ()
                 self.stale = False
                 self.waited = self._asked_at = 0.0
             case PermissionAsked():
@@ -286,6 +296,8 @@ class History:
                     self.compacted_at = self.replies
             case FilesRestored():
                 self.restored = tuple(dict.fromkeys((*self.restored, *event.paths)))
+            case MemorySaved() if event.by == "user" and event.change != "unchanged":
+                self.memory_changes = (*self.memory_changes, event)
             case LayerFailed():
                 self.compact_failures += event.layer == "compaction"
             case LayerDecided():
@@ -349,9 +361,9 @@ class History:
         """What the user said in a range of events: the turn's number and event and the words, oldest first, without
         turns that are taken out."""
         return [
-            (number, turn.first, turn.text)
+            (number, turn.first, turn.said)
             for number, turn in enumerate(self.turns, 1)
-            if first <= turn.first <= last and not turn.out and turn.text.strip()
+            if first <= turn.first <= last and not turn.out and turn.said.strip()
         ]
 
     @property

@@ -31,8 +31,8 @@ HEADLESS = (
     '`c.IPyAgent.mode = "auto"` or IPYAGENT_MODE=auto (all but destructive calls), or `%agent allow {pattern}`.'
 )
 DESTRUCTIVE = (
-    "{tool} was not run: {danger}. Mode auto asks before such a call, and nobody can be asked here: "
-    "run the cell where a person can say yes, or do it yourself."
+    "{tool} was not run: {danger}. Such a call needs a permission, also in mode auto, and nobody can be asked here: "
+    "ask the user to do it, or to run the cell where they can answer."
 )
 READ_ONLY = "{tool} was not run: mode is read_only, nothing may be changed. The user leaves it with `%agent mode ask`."
 
@@ -182,10 +182,9 @@ class Permissions:
             return Allow("mode")
         pattern = tool.pattern(input, workspace)
         if not can_ask:
-            if danger and self._mode == "auto":
+            if danger:
                 return Deny(DESTRUCTIVE.format(tool=tool.name, danger=danger), "headless")
-            why = f"{tool.name} was not run: {danger}. " if danger else ""
-            return Deny(why + HEADLESS.format(tool=tool.name, pattern=pattern), "headless")
+            return Deny(HEADLESS.format(tool=tool.name, pattern=pattern), "headless")
         question = tool.question(input, workspace)
         return Ask(question, pattern, digest_of(tool, input, question), danger)
 

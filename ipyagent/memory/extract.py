@@ -111,6 +111,7 @@ class Progress:
         """Whether an earlier kernel ended before it had looked through its turns."""
         self._ended: list[int] = []  # turns that ended since, with an answer or at a limit
         self._saved: list[tuple[int, str]] = []  # memories that the agent itself saved since
+        self._gone: set[str] = set()  # those of them that were deleted since
         self._said: list[tuple[int, str]] = []  # what the user said since
 
     def __repr__(self) -> str:
@@ -120,13 +121,13 @@ class Progress:
         """Take in the next event."""
         match event:
             case UserSaid() if self.watched:
-                self._said.append((event.id, event.text))
+                self._said.append((event.id, event.said))
             case UserSaid():
                 self.unwatched.add(event.id)
             case TurnEnded() if event.status in ("finished", "limit") and self.watched:
                 self._ended.append(event.id)
-            case MemorySaved() if event.by == "agent":
-                self._saved.append((event.id, event.path))
+            case MemorySaved():
+                self._memory(event)
             case MemoryExtracted():
                 self.upto, self.failures, self.left_over, self.watched = event.upto, 0, False, True
                 self.unwatched = {said for said in self.unwatched if said > event.upto}
@@ -152,8 +153,22 @@ class Progress:
         return {at for at, _ in self._said if at <= upto}
 
     def saved(self, upto: int) -> list[str]:
-        """Paths of the memories that the agent itself saved since, up to an event."""
-        return list(dict.fromkeys(path for at, path in self._saved if at <= upto))
+        """Paths, as they are now, of the memories that the agent itself saved since, up to an event, and that
+        nobody has deleted since."""
+        return list(dict.fromkeys(path for at, path in self._saved if at <= upto and path not in self._gone))
+
+    def _memory(self, event: MemorySaved) -> None:
+        if event.change == "renamed":
+            self._saved = [(at, event.path if path == event.old else path) for at, path in self._saved]
+            self._gone -= {event.path}
+        if event.change == "deleted":
+            self._gone |= {path for _, path in self._saved if path == event.path}
+        else:
+            self._gone -= {event.path}
+        if event.by == "agent":
+            self._saved.append((event.id, event.path))
+            if event.change == "deleted":
+                self._gone.add(event.path)
 
     def due(
         self, every: int, upto: int, *, owed: bool = False, words: int = 0, cues: Sequence[str] = ()
@@ -318,7 +333,9 @@ def transcript(
         match event:
             case UserSaid():
                 leaving, calls = event.id in out, 0
-                lines += [f'<user turn="{number}">', _closed(event.text, "user"), "</user>"]
+                lines += [f'<user turn="{number}">', _closed(event.said, "user"), "</user>"]
+                if event.own is not None:
+                    lines.append(f"- a command of the user's wrote this request: {_line(event.text, line_chars)}")
             case AssistantSaid():
                 lines += [f"- {_line(words, line_chars)}" for words in searches_in(event.blocks)]
                 said = "\n".join(str(each.get("text", "")) for each in event.blocks if each.get("type") == "text")

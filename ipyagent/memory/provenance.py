@@ -201,8 +201,10 @@ class Ground:
                 self.session = event.session
             case UserSaid():
                 self._turns += 1
-                self.say(event.text)
+                self.say(event.said)
                 self.take(event.blocks, but=event.text)
+                if event.own is not None:  # what a command wrote around the user's words
+                    self.tell(*(event.text.split(event.own, 1) if event.own else [event.text]))
             case PermissionAnswered() if event.by == "user":
                 self.say(event.reason)
             case ToolReturned() if event.name != "memory":

@@ -32,7 +32,10 @@ RULE_TOKENS = 2_000
 GUIDELINE_TOKENS = 2_000
 MOST_RULE_BYTES = 16_000
 """A larger file would take all of it."""
-RULES = "<memory-rules>\nRules that the user gave in earlier sessions, each file in full: follow them without a view.\n"
+RULES = (
+    "<memory-rules>\nWhat the user said about themselves and how to work, each file in full: follow it without a "
+    "view.\n"
+)
 IGNORED = (
     "<context>\nFor this request the user wants memory left aside: answer as if there were no memory rules and the "
     "memory index were empty, open no memory, and use nothing that came from one.\n</context>"

@@ -110,10 +110,10 @@ def chosen(answer: str, candidates: Sequence[Memory], most: int) -> list[tuple[M
     return list(found.values())[:most]
 
 
-def goes_beyond(answer: str) -> bool:
-    """What the answer to a check says; whatever is no answer in the format says yes."""
-    value = _object_in(answer)
-    return value is None or value.get("beyond") is not False
+def goes_beyond(answer: str) -> bool | None:
+    """What the answer to a check says; None for whatever is no answer in the format."""
+    value = (_object_in(answer) or {}).get("beyond")
+    return value if isinstance(value, bool) else None
 
 
 def _object_in(answer: str) -> dict[str, Any] | None:

@@ -174,9 +174,9 @@ def typed_in(folders: Sequence[Path], pieces: Sequence[str], user: Path) -> list
                     break
                 if isinstance(event, UserSaid):
                     turn += 1
-                    there = {word for word, _, _ in tokens(event.text[:MOST_TEXT])}
+                    there = {word for word, _, _ in tokens(event.said[:MOST_TEXT])}
                     if any(words and 2 * len(words & there) > len(words) for words in wanted):
-                        found.append(Typed(event.text, session=folder.name, turn=turn))
+                        found.append(Typed(event.said, session=folder.name, turn=turn))
         except JournalError:
             continue  # past_sessions tells of it
     return found

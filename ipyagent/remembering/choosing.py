@@ -230,22 +230,28 @@ class Choosing:
 
     async def check(self, session: Session, words: Sequence[str], told: Sequence[str]) -> bool | None:
         """Whether a memory, its sentences, says no more than the user did, as a small model (the main one where no
-        smaller is known of) reads both; None when it does not answer. Never raises but for a cancellation."""
+        smaller is known of) reads both; None when it gives no answer that can be read, or they are too
+        long for it. Never raises but for a cancellation."""
         if not session.connected:
             return None
         small = small_model_of(self.bench.settings) or session.info.model
         text = check_directive(words, told)
-        if text and text not in self._checked:
+        if not text:
+            return None
+        if text not in self._checked:
             try:
                 async with asyncio.timeout(CHECK_PATIENCE):
                     purpose = Purpose(CHECK, CHECK_SCHEMA, CHECK_TOKENS)
                     answer = await self._answer(session, small, session.model, text, purpose)
             except (AgentError, TimeoutError):
                 return None
-            self._checked[text] = not goes_beyond(answer)
+            beyond = goes_beyond(answer)
+            if beyond is None:  # no verdict: asked again next time
+                return None
+            self._checked[text] = not beyond
             while len(self._checked) > MOST_CHECKS:
                 del self._checked[next(iter(self._checked))]
-        return bool(text) and self._checked[text]
+        return self._checked[text]
 
     async def _answer(self, session: Session | None, small: str, model: Model, text: str, purpose: Purpose) -> str:
         """The answer of the small model, or of the main one where the server does not have that."""

@@ -36,7 +36,7 @@ def restore(changes: Sequence[FileChanged], root: Path, backups: Path) -> Undone
             if _put_back(_inside(path, root), steps[::-1], backups):
                 restored.append(path)
         except (ToolFailure, OSError) as problem:
-            conflicts.append(f"{path}: {problem}")
+            conflicts.append(f"{path} was left alone: {problem}")
     return Undone(tuple(restored), tuple(conflicts))
 
 
@@ -61,7 +61,7 @@ def _put_back(target: Path, steps: Sequence[FileChanged], backups: Path) -> bool
         if mark == step.digest:
             content = before
         elif content != before:  # equal: this change was journalled and then not made
-            raise ToolFailure("it was changed since")
+            raise ToolFailure("it has changed since")
     if content == now:
         return False
     if content is None:

@@ -267,8 +267,8 @@ def test_it_is_paid_back_after_as_many_requests_as_is_said(place: CompactRoom) -
     once = (written - 10) * (rates.write - rates.read) + fork.cost
     each = (made.tokens_before - made.tokens_after) * rates.read
     assert made.paid_back == pytest.approx(once / each, abs=1.5)
-    assert f"paid back after about {made.paid_back} requests" in said
-    assert notice_of(made)[0].endswith(f"tokens, paid back after about {made.paid_back} requests")  # type: ignore[index]
+    assert f"pays for itself after about {made.paid_back} more requests" in said
+    assert notice_of(made)[0].endswith(f"tokens, pays for itself after about {made.paid_back} more requests")  # type: ignore[index]
 
 
 KINDS = ("summary", "a part", "notes", "snip", "collapse", "undo", "the model's")

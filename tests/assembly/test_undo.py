@@ -9,7 +9,7 @@ import pytest
 from compact_room import CompactRoom, compact_room
 
 from ipyagent import Agent
-from ipyagent.assembly.undoing import NOT_OURS
+from ipyagent.assembly.undoing import NOT_COVERED
 from ipyagent.errors import UsageError
 from ipyagent.practice.replies import text, tool
 
@@ -41,9 +41,9 @@ def test_turns_are_taken_back_one_at_a_time_newest_first(room: CompactRoom) -> N
     write(room, agent, "three", a="3", c="3")
     write(room, agent, "four", a="4")
     assert content(room) == {"a": "4", "b": "1", "c": "3"}
-    assert agent.undo().lines() == ["turn 4 (four):", "put back a.txt", NOT_OURS]
+    assert agent.undo().lines() == ["turn 4 (four):", "put back a.txt"]
     assert content(room) == {"a": "3", "b": "1", "c": "3"}
-    assert agent.undo().lines() == ["turn 3 (three):", "put back a.txt", "removed c.txt", NOT_OURS]
+    assert agent.undo().lines() == ["turn 3 (three):", "put back a.txt", "removed c.txt"]
     assert content(room) == {"a": "1", "b": "1"}
     assert agent.undo().turn == 1
     assert content(room) == {}
@@ -66,11 +66,22 @@ def test_a_conflict_is_named_keeps_the_file_and_does_not_bar_the_way(room: Compa
     write(room, agent, "one", a="1", b="1")
     write(room, agent, "two", a="2")
     (room.folder / "a.txt").write_text("mine")
-    why = "left alone a.txt: it was changed since"
-    assert agent.undo().lines() == ["turn 2 (two):", why, NOT_OURS]
-    assert agent.undo().lines() == ["turn 1 (one):", "removed b.txt", why, NOT_OURS]
+    why = "a.txt was left alone: it has changed since."
+    assert agent.undo().lines() == ["turn 2 (two):", why]
+    assert agent.undo().lines() == ["turn 1 (one):", "removed b.txt", why]
     assert content(room) == {"a": "mine"}
-    with pytest.raises(UsageError, match=r"left alone a\.txt"):
+    with pytest.raises(UsageError, match=r"a\.txt was left alone"):
+        agent.undo()
+
+
+def test_undo_says_what_it_does_not_cover_only_where_code_ran(room: CompactRoom) -> None:
+    agent = room.agent()
+    write(room, agent, "one", a="1")
+    room.turn(agent, "two", tool("python", {"code": "1 + 1"}),
+              tool("write_file", {"path": "b.txt", "content": "2"}), text("done"))  # fmt: skip
+    assert agent.undo().lines() == ["turn 2 (two):", "removed b.txt", NOT_COVERED]
+    assert agent.undo().lines() == ["turn 1 (one):", "removed a.txt"]
+    with pytest.raises(UsageError, match=r"is left to undo\. Undo does not cover"):
         agent.undo()
 
 
@@ -95,7 +106,7 @@ def test_what_was_left_is_put_back_once_the_conflict_is_gone(room: CompactRoom) 
     (room.folder / "a.txt").write_text("mine")
     assert agent.undo().restored == ("b.txt",)
     (room.folder / "a.txt").write_text("2")  # the user took their own change back
-    assert agent.undo().lines() == ["turn 1 (one):", "removed a.txt", NOT_OURS]
+    assert agent.undo().lines() == ["turn 1 (one):", "removed a.txt"]
     assert content(room) == {}
 
 

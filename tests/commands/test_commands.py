@@ -234,7 +234,7 @@ def test_undo_puts_files_back_but_not_over_somebody_elses_change(place: Room) ->
     (place.folder / "new.txt").write_text("mine now\n")
     told = place.ok("%agent undo").streams
     assert "put back notes.txt" in told
-    assert "left alone new.txt" in told
+    assert "new.txt was left alone" in told
     assert (notes.read_text(), (place.folder / "new.txt").read_text()) == ("mine\n", "mine now\n")
     assert "is left to undo" in place.refuses("%agent undo")
 
@@ -249,6 +249,8 @@ def test_fix_takes_the_newest_error_as_the_request(place: Room) -> None:
     assert said.startswith("Find out why this failed and fix it.\nbut keep the name\n\n```\nTraceback")
     assert "return part / whole" in said
     assert "ZeroDivisionError: division by zero\n```" in said
+    own = [event.own for event in place.events() if isinstance(event, UserSaid)][-1]
+    assert own == "but keep the name", "what the user typed is told apart from what we wrote"
     assert "share(1, 0)" in "\n".join(place.words())
     place.refuses("%agent mode yolo")  # an error of ours says itself what to do
     assert "there is none here" in place.refuses("%agent fix")

@@ -76,7 +76,7 @@ def test_with_a_server_that_listens_all_is_there_and_no_key_is_shown(tmp_path: P
     assert status == 0, lines
     assert "takes connections" in named(lines, "connection")
     assert KEY[-8:] not in "\n".join(lines)
-    assert lines[-1].startswith("all that is needed is there")
+    assert lines[-1].startswith("Everything needed is there")
 
 
 @pytest.mark.parametrize(

@@ -252,7 +252,7 @@ def test_a_middle_turn_is_rolled_back_alone_and_never_over_a_later_change(made: 
         writes = tool("write_file", {"path": path, "content": content})
         made.turn(agent, f"{path} {content}", *reads, writes, text("ok"))
     assert "removed b.txt" in roll_back(agent, "2")
-    assert "left alone a.txt: it was changed since" in roll_back(agent, "1")
+    assert "a.txt was left alone: it has changed since." in roll_back(agent, "1")
     assert (made.folder / "a.txt").read_text() == "3"
     assert not (made.folder / "b.txt").exists()
     assert len(made.of(agent, Snipped)) == 2

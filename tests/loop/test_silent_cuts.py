@@ -147,7 +147,7 @@ def test_what_the_server_reads_is_its_window_and_the_conversation_is_compacted_w
         session = agent.session
         assert session is not None
         assert any(isinstance(event, Compacted) for event in session.journal.read())
-        assert "told by what the server counts" in report(agent, [])
+        assert "according to what the server counts" in report(agent, [])
         assert agent.info.window <= 24_576
 
 

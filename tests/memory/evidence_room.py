@@ -58,7 +58,7 @@ PNG = {"type": "image", "source": {"type": "base64", "media_type": "image/png", 
 
 async def checked_by_words(words: Sequence[str], told: Sequence[str]) -> bool:
     """What the practice model says to whether a memory says no more than the user's words."""
-    return not goes_beyond(selecting.checked(check_directive(words, told)))
+    return goes_beyond(selecting.checked(check_directive(words, told))) is False
 
 
 ANSWERS = {
@@ -77,7 +77,7 @@ def _asked(words: Sequence[str], told: Sequence[str]) -> tuple[tuple[str, ...], 
 
 async def checked_by_model(words: Sequence[str], told: Sequence[str]) -> bool:
     """What that model answered, read as the product reads it; as if it had given no answer where it was not asked."""
-    return not goes_beyond(ANSWERS.get(_asked(words, told), ""))
+    return goes_beyond(ANSWERS.get(_asked(words, told), "")) is False
 
 
 class Kept(NamedTuple):

@@ -109,6 +109,24 @@ def test_what_the_agent_saved_itself_is_named_until_it_was_looked_through() -> N
     assert (made.upto, due(made, 1), made.saved(2)) == (2, "wait", [])
 
 
+def test_of_what_the_agent_saved_the_deleted_is_left_out_and_the_moved_named_by_its_new_path() -> None:
+    path, new = "/memories/project/a.md", "/memories/project/b.md"
+    gone = MemorySaved(path=path, change="deleted", by="user")
+    moved = MemorySaved(path=new, change="renamed", by="user", old=path)
+    back = MemorySaved(path=path, change="restored", by="user")
+    assert progress(saved(), gone, ENDED).saved(9) == []
+    assert progress(saved(), moved, ENDED).saved(9) == [new]
+    assert progress(saved(), gone, back, ENDED).saved(9) == [path]
+    assert progress(saved(), MemorySaved(path=path, change="deleted", by="agent"), ENDED).saved(9) == []
+
+
+def test_a_request_that_a_command_wrote_is_not_read_as_the_users_words() -> None:
+    blocks = ({"type": "text", "text": "Fix it.\nkeep the name"},)
+    asked = UserSaid(text="Fix it.\nkeep the name", blocks=blocks, own="keep the name")
+    read = transcript(numbered(asked, ENDED), 0, 9, answer_chars=100, line_chars=100, tokens=1000).text
+    assert '<user turn="1">\nkeep the name\n</user>\n- a command of the user\'s wrote this request: Fix it.' in read
+
+
 def test_the_cursor_of_an_older_journal_that_moved_over_what_the_agent_saved_stands() -> None:
     made = progress(saved(), ENDED, MemoryExtracted(upto=2, why="the agent saved memories itself"))
     assert (made.upto, due(made, 1)) == (2, "wait")

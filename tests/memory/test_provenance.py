@@ -260,3 +260,15 @@ def test_a_session_without_end_is_kept_as_far_as_it_is_compared() -> None:
         known._order(["never"], 7)
     assert len(known._ordered) == MOST_SENTENCES
     assert known._ordered.numbers == len(known._enough) <= 2 * MOST_SENTENCES
+
+
+def test_of_a_request_that_a_command_wrote_only_what_the_user_added_is_said() -> None:
+    sentence = "Find out why this failed and fix it."
+    text = f"{sentence}\nbut keep the name\n\nValueError: always drop rows"
+    made = UserSaid(id=1, text=text, blocks=({"type": "text", "text": text},), own="but keep the name")
+    known = ground(made)
+    assert found(known, "but keep the name") == ["but keep the name"]
+    assert found(known, sentence) == []
+    assert found(known, "always drop rows") == []
+    bare = UserSaid(id=1, text=sentence, blocks=({"type": "text", "text": sentence},), own="")
+    assert found(ground(bare), sentence) == []

@@ -112,7 +112,8 @@ def test_a_server_without_a_model_chosen_is_used_with_its_own_and_costs_no_list_
         assert [line for line in agent.notices if "the server has one model" in line and LLAMA["id"] in line]
         assert "of 16,384 tokens" in report(agent, [])
         assert "no price known for the model" in report(agent, [])
-        assert f"{LLAMA['id']}, window 16,384 tokens (told by Models API); no price known" in doctor(agent, None)[0]
+        told = f"{LLAMA['id']}, window 16,384 tokens (according to the Models API); no price known"
+        assert told in doctor(agent, None)[0]
         assert agent.session is not None
         assert [event.cost for event in agent.session.journal.read() if isinstance(event, UsageReported)] == [None]
         agent.close()
@@ -255,7 +256,7 @@ def test_a_window_that_turns_out_too_small_is_one_line_and_a_new_session_fits_in
         given = {"trust_all": True, "extraction": False, "layer_notes": False, "recall": False}
         agent = Agent(settings=IPyAgent(environ={}, base_url=url, model="m", **given), folder=tmp_path)
         assert agent.run_sync("hello").status == "finished"
-        assert "window: 40,960 tokens, told by Ollama, for the model itself" in report(agent, [])
+        assert "window: 40,960 tokens, according to Ollama, for the model itself" in report(agent, [])
         told["/api/ps"] = {"models": [{"name": "m", "context_length": 4_096}]}
         turns = (agent.run_sync("it is loaded now") for _ in range(10))  # a busy machine tells it a turn later
         made = next(turn for turn in turns if turn.status == "failed")
@@ -263,7 +264,7 @@ def test_a_window_that_turns_out_too_small_is_one_line_and_a_new_session_fits_in
             assert word in made.message
         agent.new()
         assert agent.run_sync("hello again").status == "finished"
-        assert "window: 4,096 tokens, told by Ollama" in report(agent, [])
+        assert "window: 4,096 tokens, according to Ollama" in report(agent, [])
         agent.close()
 
 

@@ -313,7 +313,8 @@ def test_03_notes_compaction_costs_no_model_call(executed: Run) -> None:
     assert f"in {len(paid)} updates before, for ${cost:.4f}" in executed.text("notes-figures")
     written = [event for event in of(events, NotesWritten) if event.id < made.id]
     shown = executed.text("notes-file")
-    assert shown.startswith(f"{written[-1].tokens:,} tokens up to event {written[-1].upto}\n")
+    turns = sum(said.id <= written[-1].upto for said in of(events, UserSaid))
+    assert shown.startswith(f"{written[-1].tokens:,} tokens, up to turn {turns}\n")
     assert re.findall(r"^# (.+)$", shown, re.M) == re.findall(
         r"^# (.+)$", (executed.places[2] / NOTES).read_text("utf-8"), re.M
     )

@@ -29,9 +29,14 @@ Expected endings (stopped, limit, refused) are values, see `ipyagent.journal.eve
 
 from __future__ import annotations
 
+from ipyagent.escape import plain
+
 
 class AgentError(Exception):
     """What happened and what to do, in one line for the user. All that ipyagent raises for a user is one of these."""
+
+    def __str__(self) -> str:
+        return plain(super().__str__())  # names and texts of others are in it
 
     def _render_traceback_(self) -> list[str]:
         """IPython prints these lines instead of a traceback."""

@@ -11,6 +11,7 @@ from traitlets import TraitError
 
 from ipyagent.config import IPyAgent
 from ipyagent.errors import SettingError
+from ipyagent.escape import plain
 from ipyagent.kernel.cell_marks import Runs
 
 if TYPE_CHECKING:
@@ -127,7 +128,9 @@ class Extension:
 
     @staticmethod
     def show(text: str) -> None:
-        """Print an answer; what the terminal has no sign for (ASCII, an old code page) becomes a question mark."""
+        """Print an answer, whatever names and texts of others are in it, as `plain` leaves it; what the terminal has
+        no sign for (ASCII, an old code page) becomes a question mark."""
+        text = plain(text)
         try:
             print(text)  # noqa: T201 - a magic's answer
         except UnicodeEncodeError as problem:

@@ -261,7 +261,7 @@ class Magics(Extension):
         return True
 
     def _show_notices(self, agent: Agent) -> None:
-        from ipyagent.ui.escape import line
+        from ipyagent.escape import line
 
         for notice in agent.take_notices():
             _say(line(notice))
@@ -269,7 +269,7 @@ class Magics(Extension):
     def _after(self, result: TurnResult, chosen: CellOptions) -> None:
         """Show a quiet turn's answer; raise when whoever runs the notebook must not go on."""
         if chosen.quiet and result.text:
-            from ipyagent.ui.escape import plain
+            from ipyagent.escape import plain
             from ipyagent.ui.markdown import harmless
 
             self.shell.display_pub.publish({"text/markdown": harmless(result.text), "text/plain": plain(result.text)})

@@ -21,14 +21,15 @@ from typing import Any
 import pytest
 
 import ipyagent
-from ipyagent import headers
+from ipyagent import escape, headers
 from ipyagent.assembly import requests
 from ipyagent.context import gaps, pins
+from ipyagent.kernel.output import output
 from ipyagent.memory import freshness, words
 from ipyagent.practice.model import answer
 from ipyagent.practice.model import conversation as boundaries
 from ipyagent.tools import shell_deletes
-from ipyagent.ui import escape, markdown
+from ipyagent.ui import markdown
 
 pytestmark = pytest.mark.skipif(not hasattr(signal, "SIGVTALRM"), reason="guarded by a Unix signal")
 
@@ -333,7 +334,7 @@ def _headers(text: str) -> None:
 READERS: dict[str, Callable[[str], object]] = {
     "shell_deletes.sql_danger": shell_deletes.sql_danger,
     "markdown.render": markdown.render, "markdown.harmless": markdown.harmless, "markdown.split": markdown.split,
-    "escape.exact": escape.exact, "escape.output": escape.output, "freshness.named_in": freshness.named_in,
+    "escape.exact": escape.exact, "output": output, "freshness.named_in": freshness.named_in,
     "gaps.stated_gap": gaps.stated_gap, "words.stem": words.stem, "headers": _headers,
     "requests.is_ours": requests.is_ours, "boundaries.words": boundaries.words,
     "boundaries.is_ours": boundaries.is_ours,

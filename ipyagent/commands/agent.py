@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from ipyagent.errors import AgentError, UsageError
+from ipyagent.escape import line as one_line
 from ipyagent.kernel.cell_marks import HIDE, PIN
 from ipyagent.kernel.failures import cells_of, render_failure
 from ipyagent.kernel.frontend import describe_frontend
 from ipyagent.options import MODES, USAGE, nearest
 from ipyagent.redaction import mask
 from ipyagent.tools.signature import doc_of
-from ipyagent.ui.escape import line as one_line
 
 if TYPE_CHECKING:
     from ipyagent.agent import Agent

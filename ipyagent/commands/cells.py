@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ipyagent.errors import UsageError
+from ipyagent.escape import plain
 from ipyagent.journal.events import AssistantSaid, Event, SessionStarted, ToolCalled, ToolReturned, TurnEnded, UserSaid
 from ipyagent.kernel.frontend import running_cell
 from ipyagent.kernel.notebook import Notebook, new_cell
-from ipyagent.ui.escape import plain
 from ipyagent.ui.markdown import harmless
 
 if TYPE_CHECKING:

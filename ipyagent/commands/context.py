@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,6 +16,7 @@ from ipyagent.commands.exporting import write
 from ipyagent.commands.messages import waiting_lines
 from ipyagent.context.notes_file import NOTES
 from ipyagent.errors import AgentError, UsageError
+from ipyagent.escape import line as one_line
 from ipyagent.journal.events import Event, SessionStarted, TurnEnded, UserSaid
 from ipyagent.journal.journal import TRANSCRIPT, read_events
 from ipyagent.journal.protocols import WindowState
@@ -25,7 +27,6 @@ from ipyagent.model.server_tools import standing
 from ipyagent.reports.comparing import message_text
 from ipyagent.reports.shares import Shares
 from ipyagent.reports.timeline import timeline, view_at
-from ipyagent.ui.escape import line as one_line
 from ipyagent.ui.timeline import turn_lines
 from ipyagent.version import __version__
 
@@ -151,11 +152,16 @@ def _spent_lines(session: Session) -> list[str]:
     return ["what they were for:", *rows, f"work in the background: {100 * share:.1f} % {of}"]
 
 
+_ACTING = re.compile(r"[\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+"""What a terminal or a reader takes for a command, and JSON leaves as it is."""
+
+
 def raw_request(session: Session, view: View) -> str:
     """The request that a view makes, as JSON."""
     system, tools, messages = view.wire(ttl=session.limits.cache_ttl, marks=session.limits.prompt_cache)
     request = {"model": view.model or session.info.model, "system": system, "tools": tools, "messages": messages}
-    return json.dumps(_short(request), indent=1, ensure_ascii=False)
+    text = json.dumps(_short(request), indent=1, ensure_ascii=False)
+    return _ACTING.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 def _short(value: Any) -> Any:

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from ipyagent.errors import UsageError
+from ipyagent.escape import escape, plain
 from ipyagent.journal.events import Event, UserSaid
-from ipyagent.ui.escape import escape, plain
 from ipyagent.ui.markdown import harmless
 from ipyagent.ui.static import static_bundle
 

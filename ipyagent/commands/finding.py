@@ -6,7 +6,7 @@ from typing import Literal
 
 import msgspec
 
-from ipyagent.ui.escape import line
+from ipyagent.escape import line
 
 Mark = Literal["ok", "note", "bad"]
 SIGNS: dict[Mark, str] = {"ok": "✓", "note": "!", "bad": "✗"}

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ipyagent.errors import UsageError
 from ipyagent.journal.journal import clean
 from ipyagent.mcp.entries import Entry, entry_of, put_entry
-from ipyagent.mcp.servers import MISSING, Servers, waiting_line
+from ipyagent.mcp.servers import MISSING, Servers
 
 if TYPE_CHECKING:
     from ipyagent.agent import Agent
@@ -43,27 +43,27 @@ def _list(agent: Agent, rest: str) -> str:
     found = servers.found()
     if not agent.settings.mcp:
         return "MCP servers are off (IPyAgent.mcp)"
-    lines = [_line(entry, servers.running.get(name)) for name, entry in found.running.items()]
+    lines = [_line(servers, entry, servers.running.get(name)) for name, entry in found.running.items()]
     waits = "waits for your yes (%agent mcp trust)"
-    lines += [f"{entry.name}  {waits}  {_shown(entry)}" for entry in found.waiting.values()]
-    lines += [f"{entry.name}  disabled  {_shown(entry)}" for entry in found.off.values()]
+    lines += [f"{entry.title}  {waits}  {_shown(servers, entry)}" for entry in found.waiting.values()]
+    lines += [f"{entry.title}  disabled  {_shown(servers, entry)}" for entry in found.off.values()]
     lines += found.problems
     if line := agent.project.untrusted_line():
         lines += [line] if servers.project_file.exists() and not agent.settings.trust_all else []
     return "\n".join(lines) or "no MCP servers yet: %agent mcp add NAME COMMAND…, or a URL"
 
 
-def _line(entry: Entry, server: Server | None) -> str:
+def _line(servers: Servers, entry: Entry, server: Server | None) -> str:
     state: str = "not started yet" if server is None else server.state
     if server is not None and server.tools:
         state += f", {len(server.tools)} tool{'s' * (len(server.tools) != 1)}"
     if server is not None and server.problem:
         state += f" ({server.problem})"
-    return f"{entry.name}  {state}  {_shown(entry)}"
+    return f"{entry.title}  {state}  {_shown(servers, entry)}"
 
 
-def _shown(entry: Entry) -> str:
-    return f"{'your own' if entry.source == 'user' else 'project'}: {clean(entry.shown())}"
+def _shown(servers: Servers, entry: Entry) -> str:
+    return f"{'your own' if entry.source == 'user' else 'project'}: {clean(servers.whole(entry, 2_000))}"
 
 
 def _add(agent: Agent, rest: str) -> str:
@@ -184,12 +184,12 @@ def _restart(agent: Agent, rest: str) -> str:
     for name in [rest] if rest else list(servers.running):
         wait = agent.settings.mcp_startup_timeout
         server = agent.mcp.wait(lambda name=name: servers.restart(name), wait + 10)  # type: ignore[misc]
-        lines.append(_line(server.entry, server))
+        lines.append(_line(servers, server.entry, server))
     return "\n".join(lines) or "no MCP servers run; see %agent mcp"
 
 
 def _trust(agent: Agent, rest: str) -> str:
-    """Say yes to the project's servers as they stand now."""
+    """Say yes to the project's servers as they stand now; what you were not shown whole is shown first."""
     servers = agent.mcp.servers
     if not agent.project.trusted and not agent.settings.trust_all:
         raise UsageError("this project is not trusted yet: say %agent trust first")
@@ -198,8 +198,12 @@ def _trust(agent: Agent, rest: str) -> str:
     for name in names:
         if name not in found.waiting:
             raise UsageError(_unknown(name, found.waiting))
+    asked = [entry for name, entry in found.waiting.items() if not names or name in names]
+    if unseen := [entry for entry in asked if entry.digest not in servers.seen]:
+        shown = [f"{entry.title}: {clean(servers.whole(entry))}" for entry in unseen]
+        return "\n".join(["not approved yet; to approve what stands here, say %agent mcp trust again:", *shown])
     agreed = servers.approve(*names)
-    lines = [f"{entry.name}: {clean(entry.shown())}" for entry in agreed if not entry.disabled]
+    lines = [f"{entry.title}: {clean(servers.whole(entry))}" for entry in agreed if not entry.disabled]
     return "\n".join(["may run from now on:", *lines]) if lines else "the project has no MCP servers"
 
 
@@ -215,9 +219,9 @@ def _doctor(agent: Agent, rest: str) -> str:
     elif found.running:
         _started(agent)
     if found.waiting:
-        lines.append(waiting_line(found.waiting.values()))
+        lines.append(servers.waiting_line(found.waiting.values()))
     for name, server in servers.running.items():
-        lines.append(f"{_line(server.entry, server)}{f'  {server.about}' if server.about else ''}")
+        lines.append(f"{_line(servers, server.entry, server)}{f'  {server.about}' if server.about else ''}")
         if server.state != "ready" and server.log.last:
             lines += [f"    {clean(said)[:200]}" for said in server.log.last.splitlines()[-6:]]
         if server.log.path is not None and server.log.path.exists():

@@ -10,6 +10,8 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from ipyagent.errors import AgentError, MemoryRefused, TrustError
+from ipyagent.escape import line as one_line
+from ipyagent.escape import plain
 from ipyagent.journal.events import MemorySaved, MemorySurfaced
 from ipyagent.memory.access import Address, Memories, MemoryAccess
 from ipyagent.memory.extract import figures
@@ -20,8 +22,6 @@ from ipyagent.memory.recall import age_words
 from ipyagent.memory.scan import Memory
 from ipyagent.memory.transcripts import CACHE, search_sessions
 from ipyagent.ui.browsing import Explained, explain, skipped
-from ipyagent.ui.escape import line as one_line
-from ipyagent.ui.escape import plain
 
 if TYPE_CHECKING:
     from ipyagent.agent import Agent

@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from ipyagent.errors import UsageError
+from ipyagent.escape import line as one_line
+from ipyagent.escape import plain
 from ipyagent.options import nearest
 from ipyagent.reports.shares import measure_of
 from ipyagent.skills.catalogue import catalogue_of
@@ -15,8 +17,6 @@ from ipyagent.skills.parse import Skill, body_of, violations
 from ipyagent.skills.text import files_of
 from ipyagent.skills.writing import name_of, write_skill
 from ipyagent.tools.signature import doc_of
-from ipyagent.ui.escape import line as one_line
-from ipyagent.ui.escape import plain
 
 if TYPE_CHECKING:
     from ipyagent.agent import Agent

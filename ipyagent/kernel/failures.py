@@ -10,7 +10,7 @@ import sysconfig
 import traceback
 from pathlib import Path
 
-from ipyagent.kernel.output import clean
+from ipyagent.escape import plain
 
 _MAX_USER_FRAMES = 10
 _MAX_LIBRARY_FRAMES = 2
@@ -31,7 +31,7 @@ def render_failure(error: BaseException, max_chars: int = 4_000) -> str:
         trace = traceback.TracebackException(type(error), error, error.__traceback__, compact=True)
         _trim(trace, set())
         text = "".join(trace.format())
-    text = clean(text).strip("\n")
+    text = _readable(text).strip("\n")
     if len(text) > max_chars:
         tail = max_chars * 2 // 3
         head = max_chars - tail - 40
@@ -49,9 +49,14 @@ def last_line(error: BaseException, max_chars: int = 300) -> str:
             said = repr(error.args[0])
     except Exception as broken:  # noqa: BLE001 - a foreign method; its failure must not hide the error
         said = f"(its message cannot be read: {type(broken).__name__})"
-    said = next(filter(None, map(str.strip, clean(said[:4_000]).split("\n"))), "")
+    said = next(filter(None, map(str.strip, _readable(said[:4_000]).split("\n"))), "")
     text = f"{name}: {said}" if said else name
     return text if len(text) <= max_chars else text[:max_chars] + "…"
+
+
+def _readable(text: str) -> str:
+    """`plain`, a carriage return spelled out: in an error's message it would hide what stands before it."""
+    return plain(text.replace("\r\n", "\n").replace("\r", "␍"))
 
 
 def cells_of(error: BaseException) -> list[str]:

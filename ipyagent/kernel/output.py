@@ -12,6 +12,7 @@ import threading
 import time
 from collections import deque
 
+from ipyagent.escape import SEQUENCE, plain
 from ipyagent.redaction import after_cut, before_cut
 
 _ESCAPE = re.compile(
@@ -56,6 +57,12 @@ def settled(text: str) -> str:
 def moves_alone(sequence: re.Match[str]) -> str:
     """What stays of a terminal's escape sequence: a move of the cursor, which rewrites lines."""
     return sequence[0] if _MOVE.fullmatch(sequence[0]) else ""
+
+
+def output(text: str) -> str:
+    """What a program printed, as a terminal would have left it: `\\r` starts its line again, `\\b` and moves of
+    the cursor rewrite what stands there. For a screen: see `ipyagent.escape`."""
+    return plain(settled(SEQUENCE.sub(moves_alone, text)))
 
 
 def cap(text: str, max_chars: int) -> str:

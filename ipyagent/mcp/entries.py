@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 from collections.abc import Mapping
 from contextlib import suppress
 from hashlib import sha256
@@ -20,6 +21,7 @@ from typing import Any, Literal, TypeAlias
 import msgspec
 
 from ipyagent.errors import SettingError
+from ipyagent.escape import exact_line
 from ipyagent.locks import Lock
 from ipyagent.nofollow import checked, remove, write_atomically
 from ipyagent.trust import read_small
@@ -34,8 +36,10 @@ KEYS = ("type", "command", "args", "env", "cwd", "url", "headers", "disabled", "
 Source: TypeAlias = Literal["project", "user"]
 
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]{0,2000}))?\}")
-
-
+PROJECT = "IPYAGENT_PROJECT"
+"""Stands for the project's folder in entries, as if it were an environment variable."""
+_USUAL = re.compile(r"[!#-&(-~]+")
+"""An address as it should be: no blanks, no quotes, nothing beyond ASCII."""
 _SECRET = re.compile(r"key|token|secret|passw|pwd|pat\b|credential|auth", re.I)
 
 
@@ -58,19 +62,53 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     startup_timeout: float = 0.0
 
     @property
+    def title(self) -> str:
+        """The name for people, every character of it visible."""
+        return exact_line(shlex.quote(self.name))
+
+    @property
     def line(self) -> str:
-        """What starts it, for people: the command line or the URL, variables as they are written."""
-        return self.url or " ".join([self.command, *self.args])
+        """What starts it, for people: the command line or the URL as a shell would take it, variables as they are
+        written, and every character of it visible."""
+        if self.url:
+            return self.url if _USUAL.fullmatch(self.url) else exact_line(shlex.quote(self.url))
+        return exact_line(shlex.join([self.command, *self.args]))
 
     def shown(self, most: int = 2_000) -> str:
-        """`line` with its environment and folder, for somebody who is to agree to it. No values of variables that the
-        user has set, or whose name says that they are secret. What does not fit into `most` characters is said to be
-        there."""
-        own = self.source == "user"
-        given = [f"{name}={'***' if own or _SECRET.search(name) else value}" for name, value in self.env.items()]
-        words = " ".join([*given, self.line]) + (f" in {self.cwd}" if self.cwd else "")
-        over = len(words) - most
-        return words if over <= 0 else f"{words[:most]} … and {over:,} characters more, see the file"
+        """The whole entry, for somebody who is to agree to it: `line` with environment, folder and headers, and which
+        variables of the environment go where. No values that the user has set, or whose name says that they are
+        secret. What does not fit into `most` characters (0: all fits) is said to be there."""
+        given = [f"{exact_line(shlex.quote(name))}={self._told(name, text)}" for name, text in self.env.items()]
+        words = " ".join([*given, self.line]) + (f" in {exact_line(shlex.quote(self.cwd))}" if self.cwd else "")
+        for name, text in self.headers.items():
+            words += f", header {exact_line(shlex.quote(name))}: {self._told(name, text)}"
+        return "; ".join(_cut(part, most) for part in (words, ", ".join(self._takes())) if part)
+
+    def _told(self, name: str, text: str) -> str:
+        """A value; of a hidden one the variables alone."""
+        if self.source != "user" and not _SECRET.search(name):
+            return exact_line(shlex.quote(text))
+        told, at = "", 0
+        for found in _VARIABLE.finditer(text):
+            told += "***" * (found.start() > at) + f"${{{found[1]}{':-***' if found[2] else ''}}}"
+            at = found.end()
+        return told + "***" * (at < len(text) or not text)
+
+    def _takes(self) -> list[str]:
+        places = [("its command", " ".join([self.command, *self.args])), ("its address", self.url)]
+        places += [("its folder", self.cwd), *self.env.items(), *self.headers.items()]
+        told: list[str] = []
+        for place, text in places:
+            names = dict.fromkeys(found[1] for found in _VARIABLE.finditer(text) if found[1] != PROJECT)
+            if names:
+                where = place if place.startswith("its ") else exact_line(shlex.quote(place))
+                told.append(f"{where} takes {', '.join(names)} from your environment")
+        return told
+
+
+def _cut(text: str, most: int) -> str:
+    over = len(text) - most if most else 0
+    return text if over <= 0 else f"{text[:most]} … and {over:,} characters more, see the file"
 
 
 class Entries(msgspec.Struct, frozen=True):

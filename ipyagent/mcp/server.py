@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from ipyagent.errors import AgentError, SettingError, ToolFailure
 from ipyagent.journal.journal import clean
-from ipyagent.mcp.entries import Entry, expanded
+from ipyagent.mcp.entries import PROJECT, Entry, expanded
 from ipyagent.mcp.listing import Offered, listed
 from ipyagent.mcp.log import ServerLog
 from ipyagent.mcp.mending import Mended
@@ -34,8 +34,6 @@ State: TypeAlias = Literal["off", "starting", "ready", "failed", "lost"]
 Heard: TypeAlias = Callable[[str], None]
 
 RESTARTS = 1
-PROJECT = "IPYAGENT_PROJECT"
-"""Stands for the project's folder in entries, as if it were an environment variable."""
 STRETCH = 10
 """Progress puts a call's time-out off, up to so many times its length."""
 PROGRESS_EVERY = 0.5

@@ -47,6 +47,8 @@ class Servers:
         self.processes = Processes()
         self._notice = notice
         self._told: set[str] = set()
+        self.seen: set[str] = set()
+        """Digests of entries that the user was shown whole."""
         self._servers: dict[str, Server] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
         self.folder: Path | None = None
@@ -107,10 +109,27 @@ class Servers:
         return agreed
 
     def tell_waiting(self, entries: Iterable[Entry]) -> str:
-        """The line about servers that wait, which is then not told again."""
-        line = waiting_line(entries)
+        """The line about servers that wait, which is then not told again: which they are, and how a yes is given."""
+        line = self.waiting_line(entries)
         self._told.add(line)
         return line
+
+    def waiting_line(self, entries: Iterable[Entry]) -> str:
+        """One line: which servers wait for the user's yes, and how it is given."""
+        waiting = list(entries)
+        shown = [f"{entry.title} ({self.whole(entry, 2_000)})" for entry in waiting[:4]]
+        more = f" and {len(waiting) - 4} more (%agent mcp lists them)" if len(waiting) > 4 else ""
+        return (
+            f".ipyagent/{FILE} has new or changed MCP servers: {', '.join(shown)}{more}; "
+            "they are not started before you say %agent mcp trust"
+        )
+
+    def whole(self, entry: Entry, most: int = 0) -> str:
+        """The entry for the user's eyes; unless it is cut to `most` characters (0: it is not), it counts as seen."""
+        text = entry.shown(most)
+        if text == entry.shown(0):
+            self.seen.add(entry.digest)
+        return text
 
     # ------------------------------------------------------------------ before a turn
 
@@ -121,7 +140,7 @@ class Servers:
         for problem in found.problems:
             self._tell(problem)
         if found.waiting:
-            self._tell(waiting_line(found.waiting.values()))
+            self._tell(self.waiting_line(found.waiting.values()))
         if self._loop is not asyncio.get_running_loop():  # the first time, or after a fork
             self._servers, self._loop = {}, asyncio.get_running_loop()
         gone = [name for name, server in self._servers.items() if found.running.get(name) != server.entry]
@@ -220,16 +239,6 @@ def _home(otherwise: Path) -> Path:
     except RuntimeError:
         return otherwise
     return home if home.is_dir() else otherwise
-
-
-def waiting_line(entries: Iterable[Entry]) -> str:
-    """One line: which servers wait for the user's yes, and how it is given."""
-    shown = [f"{entry.name} ({entry.shown(300)})" for entry in entries]
-    more = f" and {len(shown) - 4} more" if len(shown) > 4 else ""
-    return (
-        f".ipyagent/{FILE} has new or changed MCP servers: {', '.join(shown[:4])}{more}; "
-        "they are not started before you say %agent mcp trust"
-    )
 
 
 # ------------------------------------------------------------------ approvals

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterator
 from typing import TypeAlias
 
+from ipyagent.escape import exact
 from ipyagent.journal.events import PermissionAsked
 from ipyagent.journal.protocols import Answer
-from ipyagent.ui.escape import exact
 from ipyagent.ui.items import heading, rule_shown
 
 ReadLine: TypeAlias = Callable[[str], Awaitable[str]]

@@ -23,12 +23,12 @@ from typing import Any, Literal, TypeAlias, get_args
 
 from ipyagent.agent import Agent
 from ipyagent.errors import AgentError
+from ipyagent.escape import escape, line
 from ipyagent.journal.events import Event, TurnEnded
 from ipyagent.loop.session import Session
 from ipyagent.ui import look
 from ipyagent.ui.board_parts import ChildrenPart, ContextPart, MemoryPart, Part, SessionsPart
 from ipyagent.ui.board_skills import SkillsPart
-from ipyagent.ui.escape import escape, line
 from ipyagent.ui.joined import script
 from ipyagent.ui.memory_static import list_lines, when
 from ipyagent.ui.meter import dollars, duration, thousands

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from ipyagent.agent import Agent
 from ipyagent.errors import AgentError
+from ipyagent.escape import escape, line, plain
 from ipyagent.journal.events import Event, UserSaid
 from ipyagent.journal.journal import CHILDREN, TRANSCRIPT, read_events
 from ipyagent.loop.session import Session
@@ -16,7 +17,6 @@ from ipyagent.reports.roster import Roster, Sub
 from ipyagent.reports.timeline import Timeline, Walk
 from ipyagent.ui import timeline as timeline_ui
 from ipyagent.ui.browsing import browsing_of
-from ipyagent.ui.escape import escape, line, plain
 from ipyagent.ui.memory_browser import HTML_BYTES, PLAIN_CHARS, QUERY_CHARS, MemoryBrowser
 from ipyagent.ui.memory_static import when
 from ipyagent.ui.meter import dollars

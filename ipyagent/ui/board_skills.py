@@ -7,6 +7,7 @@ from typing import Any
 
 from ipyagent.agent import Agent
 from ipyagent.errors import AgentError, ToolFailure
+from ipyagent.escape import escape, line
 from ipyagent.journal.admission import text_block
 from ipyagent.journal.events import Block, Event, SkillLoaded
 from ipyagent.journal.tokens import estimate_blocks
@@ -17,7 +18,6 @@ from ipyagent.skills.discover import Found
 from ipyagent.skills.parse import Skill, body_of
 from ipyagent.skills.text import files_of
 from ipyagent.ui import markdown
-from ipyagent.ui.escape import escape, line
 from ipyagent.ui.memory_browser import HTML_BYTES, PLAIN_CHARS, QUERY_CHARS
 
 SOURCES = {"project": "this project", "user": "yours", "bundled": "with ipyagent"}

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ipyagent.ui.escape import line
+from ipyagent.escape import line
 
 _CODE = ("code", "source")
 _COMMAND = ("command", "cmd")

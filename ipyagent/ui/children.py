@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+from ipyagent.escape import escape, line
 from ipyagent.journal.events import ChildEnded, ChildProgress, ChildStarted, Ending
-from ipyagent.ui.escape import escape, line
 from ipyagent.ui.items import ChildItem, ToolState
 from ipyagent.ui.look import Look
 from ipyagent.ui.meter import dollars, duration

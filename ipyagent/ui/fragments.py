@@ -11,11 +11,12 @@ import html
 from typing import assert_never
 
 from ipyagent.context.store_results import ends
+from ipyagent.escape import escape, exact, line, plain
+from ipyagent.kernel.output import output
 from ipyagent.ui import markdown
 from ipyagent.ui.calls import main_argument, sources
 from ipyagent.ui.children import child_html
 from ipyagent.ui.code import highlight
-from ipyagent.ui.escape import escape, exact, line, output, plain
 from ipyagent.ui.items import (
     ChildItem,
     Item,

@@ -13,8 +13,8 @@ from functools import cache
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+from ipyagent.escape import plain
 from ipyagent.ui.code import highlight
-from ipyagent.ui.escape import plain
 
 if TYPE_CHECKING:
     from markdown_it import MarkdownIt

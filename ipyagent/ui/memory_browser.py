@@ -14,10 +14,10 @@ from functools import cache
 from typing import Any, get_args
 
 from ipyagent.errors import AgentError
+from ipyagent.escape import escape, line, plain
 from ipyagent.memory.files import Memory
 from ipyagent.ui import look, markdown
 from ipyagent.ui.browsing import Browsing, Done, Dreams, Order, Wanted, age, provenance
-from ipyagent.ui.escape import escape, line, plain
 from ipyagent.ui.joined import script
 from ipyagent.ui.memory_chips import ago, short_name
 from ipyagent.ui.memory_static import list_lines, static_browser, when

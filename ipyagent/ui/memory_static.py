@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 
 from ipyagent.errors import AgentError
+from ipyagent.escape import escape, line
 from ipyagent.memory.files import Memory
 from ipyagent.ui import markdown
 from ipyagent.ui.browsing import Browsing, age, provenance
-from ipyagent.ui.escape import escape, line
 from ipyagent.ui.memory_chips import ago, short_name
 
 ROWS = 200

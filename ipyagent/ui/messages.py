@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from ipyagent.escape import escape, line, plain
 from ipyagent.journal.events import MessageKind, MessageReceived, MessageSent
-from ipyagent.ui.escape import escape, line, plain
 from ipyagent.ui.items import MessageItem
 from ipyagent.ui.look import Look
 

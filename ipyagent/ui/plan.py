@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from ipyagent.escape import escape, line
 from ipyagent.journal.events import Step, StepState
-from ipyagent.ui.escape import escape, line
 from ipyagent.ui.items import PlanItem
 from ipyagent.ui.look import Look
 

@@ -12,10 +12,11 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from ipyagent.escape import plain
 from ipyagent.journal.events import Event, PermissionAnswered, PermissionAsked, TurnEnded
 from ipyagent.journal.protocols import Status
+from ipyagent.kernel.output import output
 from ipyagent.ui import markdown
-from ipyagent.ui.escape import output, plain
 from ipyagent.ui.fragments import item_html
 from ipyagent.ui.items import Item, TextItem, ToolItem, ending
 from ipyagent.ui.look import PANEL

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import assert_never
 
+from ipyagent.escape import escape, exact, line, plain
 from ipyagent.journal.events import Event
 from ipyagent.journal.protocols import Status
 from ipyagent.ui import markdown
 from ipyagent.ui.calls import main_argument, sources
 from ipyagent.ui.children import child_line, child_markdown
-from ipyagent.ui.escape import escape, exact, line, plain
 from ipyagent.ui.fragments import cut, item_html, printed
 from ipyagent.ui.items import (
     ChildItem,

@@ -12,8 +12,8 @@ from typing import Any
 
 from ipyagent.assembly.stepping import NOTHING, Step, Stepped, headline, name_of, passed, price_words, rows, step_text
 from ipyagent.errors import AgentError
+from ipyagent.escape import escape
 from ipyagent.ui.door import Door
-from ipyagent.ui.escape import escape
 
 _CELL = "padding:1px 10px;text-align:right"
 _LEFT = "padding:1px 10px;text-align:left"

@@ -13,13 +13,14 @@ from collections.abc import Callable
 from contextlib import redirect_stdout, suppress
 from typing import TYPE_CHECKING, TextIO, assert_never
 
+from ipyagent.escape import exact, line, plain
 from ipyagent.journal.events import Event, PermissionAnswered, PermissionAsked, Streamed
 from ipyagent.journal.protocols import Answer, Status
+from ipyagent.kernel.output import output
 from ipyagent.ui import markdown
 from ipyagent.ui.asking import COLUMNS, ROWS, ReadLine, ask_on_a_line, pages_of
 from ipyagent.ui.calls import main_argument, sources
 from ipyagent.ui.children import child_line
-from ipyagent.ui.escape import exact, line, output, plain
 from ipyagent.ui.items import (
     ChildItem,
     Item,

@@ -6,9 +6,9 @@ import sys
 from collections.abc import Callable
 from typing import TextIO
 
+from ipyagent.escape import plain
 from ipyagent.journal.events import Event, PermissionAsked, Streamed
 from ipyagent.journal.protocols import Answer, Status
-from ipyagent.ui.escape import plain
 from ipyagent.ui.items import TextItem, ThinkingItem
 from ipyagent.ui.static import footer_line, plain_text, static_sections
 from ipyagent.ui.transcript import Shown, Transcript

@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from ipyagent.escape import escape, line, plain
 from ipyagent.journal.events import Event
 from ipyagent.journal.protocols import WindowState
 from ipyagent.reports.comparing import Row
 from ipyagent.reports.shares import SOURCES
 from ipyagent.reports.timeline import Bar, Mark, Timeline, around
 from ipyagent.ui import look
-from ipyagent.ui.escape import escape, line, plain
 from ipyagent.ui.meter import dollars, percent, thousands
 
 LETTERS = {

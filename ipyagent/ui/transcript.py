@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from ipyagent.escape import line
 from ipyagent.journal.events import (
     STOPPED,
     AssistantSaid,
@@ -40,7 +41,6 @@ from ipyagent.journal.events import (
 )
 from ipyagent.journal.server_tools import has_any
 from ipyagent.ui.children import child_item, child_key
-from ipyagent.ui.escape import line
 from ipyagent.ui.items import (
     Item,
     Level,

@@ -8,6 +8,7 @@ from dataclasses import replace
 from itertools import groupby
 from urllib.parse import quote, urlsplit
 
+from ipyagent.escape import escape, line
 from ipyagent.journal.events import Block
 from ipyagent.journal.server_tools import (
     CALL,
@@ -18,7 +19,6 @@ from ipyagent.journal.server_tools import (
     page_text,
     sources_of,
 )
-from ipyagent.ui.escape import escape, line
 from ipyagent.ui.items import SourcesItem, ToolItem, ToolState
 from ipyagent.ui.look import Look
 

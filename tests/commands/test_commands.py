@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -360,3 +361,46 @@ def test_an_export_holds_the_requests_with_their_answers_and_escapes_them(place:
         assert shown in written
         assert "<b>weather" not in written or suffix == ".txt"
     assert "one of .md, .html, .txt, .jsonl" in place.refuses("%agent export w.docx")
+
+
+HOSTILE = "\x1b]52;c;ZXZpbA==\x07\x1b[2K\u009b31m\u202eevil"
+SAID = {
+    "": "list", "memory": "help", "mcp": "trust", "skills": "doctor", "children": "types", "export": f"{HOSTILE}.md",
+    "resume": HOSTILE, "rollback": "99", "cells": HOSTILE, "allow": HOSTILE, "model": "x", "fork": HOSTILE,
+}  # fmt: skip
+
+
+def test_no_command_lets_a_name_or_a_text_command_the_terminal(tmp_path: Path) -> None:
+    skill = f"---\nname: evil\ndescription: '{HOSTILE}'\n---\n{HOSTILE}\n"
+    with PracticeServer() as server, room(tmp_path / f"p{HOSTILE}", server=server) as place:
+        own = place.folder / ".ipyagent"
+        for name, content in {
+            "mcp.json": json.dumps({"mcpServers": {HOSTILE: {"command": HOSTILE, "args": ["a\rb"], "disabled": True}}}),
+            "agents/evil.md": f"---\nname: evil\ndescription: 'x{HOSTILE}'\n---\n{HOSTILE}\n",
+            f"memory/{HOSTILE}.md": f"---\nname: evil\ndescription: '{HOSTILE}'\n---\n{HOSTILE}\n",
+            "skills/evil/SKILL.md": skill,
+            f"skills/{HOSTILE}/SKILL.md": skill,
+            "AGENT.md": HOSTILE,
+        }.items():
+            (own / name).parent.mkdir(parents=True, exist_ok=True)
+            (own / name).write_text(content)
+        place.ok("%load_ext ipyagent")
+        shown = [place.run("%agent"), place.run("%agent trust"), place.run("%agent mode auto")]
+        place.asks(
+            f"please {HOSTILE}",
+            tool("write_file", {"path": f"new{HOSTILE}.txt", "content": HOSTILE}),
+            tool("python", {"code": f"class Q(Exception): pass\nraise Q({HOSTILE!r})"}),
+            text(f"done {HOSTILE}"),
+        )
+        lines = ["%context --raw", "%context --at 1", "%context --turns", "%memory path", "%memory", "%memory list"]
+        lines += ["%memory show evil", "%skills show evil", "%agent children list", "%agent mcp doctor", "%agent mcp"]
+        lines += [f"%agent {name} {words}" for name in COMMANDS for words in {SAID.get(name, ""), ""} if name != "fix"]
+        lines += [f"%agent {HOSTILE}", f"%memory show {HOSTILE}", f"%context {HOSTILE}"]
+        shown += [place.run(line) for line in lines]
+        server.script(fault(400, message=f"no {HOSTILE}"))
+        shown.append(place.run("%%agent --quiet\nagain"))
+        for cell in shown:
+            told = re.sub(r"\x1b\[[0-9;]*m", "", "\n".join(cell.reply.get("traceback") or ()))  # IPython's colours
+            told += str(cell.reply.get("evalue", "")) + plain(cell)
+            assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]", told), told
+        assert any("evil" in cell.streams for cell in shown)

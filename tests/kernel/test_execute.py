@@ -16,6 +16,7 @@ import pytest
 
 from ipyagent.journal.protocols import Execution
 from ipyagent.kernel.execute import run_async, run_sync
+from ipyagent.kernel.failures import last_line, render_failure
 from ipyagent.kernel.output import OutputLog
 from ipyagent.kernel.output_streams import drain, readable
 from ipyagent.kernel.shell import make_shell
@@ -345,3 +346,11 @@ def test_a_script_shell_writes_nothing_and_leaves_main_alone(tmp_path: Path) -> 
     assert namespace["y"] == 21
     assert sys.modules["__main__"] is main
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_carriage_return_in_an_errors_message_hides_nothing_before_it() -> None:
+    for said in ("a\rb", "a\b\b\b\b\b\bb", "a\x1b[2K\x1b[1Ab"):
+        error = type("Q", (Exception,), {})(said)
+        assert "Q: a" in render_failure(error)
+        assert last_line(error).startswith("Q: a")
+    assert render_failure(type("Q", (Exception,), {})("a\rb")).endswith("Q: a␍b")

@@ -4,8 +4,9 @@ import unicodedata
 
 import pytest
 
+from ipyagent.escape import escape, exact, line, plain
 from ipyagent.journal.events import PermissionAsked
-from ipyagent.ui.escape import escape, exact, line, output, plain
+from ipyagent.kernel.output import output
 from ipyagent.ui.items import heading
 
 

@@ -1,9 +1,8 @@
 """Text that came from outside (a model, a tool, a file, a name) reaches a screen only through here.
 
-Three doors: `plain` for reading (escape sequences and control characters leave, text that could turn
-the line around is marked), `output` for what programs print (`plain`, and a carriage return overwrites
-its line as in a terminal), `exact` for what a person approves (nothing leaves: every character that
-cannot be seen is spelled out).
+Two doors: `plain` for reading (escape sequences and control characters leave, text that could turn the line
+around is marked), `exact` for what a person approves (nothing leaves: every character that cannot be seen is
+spelled out). What programs print has one more, `kernel.output.output`.
 """
 
 from __future__ import annotations
@@ -14,15 +13,14 @@ import unicodedata
 from collections.abc import Iterator
 from itertools import groupby
 
-from ipyagent.kernel.output import moves_alone, settled
-
 # Payloads are dropped only when their end is there: an unfinished sequence must not hide what follows.
-_SEQUENCE = re.compile(
+SEQUENCE = re.compile(
     r"(?:\x1b\]|\x9d)[^\x07\x1b\x90\x98\x9c-\x9f]{0,4096}(?:\x07|\x1b\\|\x9c)"  # OSC: titles, links, clipboard
     r"|(?:\x1b[PX^_]|[\x90\x98\x9e\x9f])[^\x1b\x90\x98\x9c-\x9f]{0,4096}(?:\x1b\\|\x9c)"  # DCS, SOS, PM, APC
     r"|(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]"  # CSI: colours, cursor
     r"|\x1b[ -/]*[0-~]"  # two-character escapes
 )
+"""A terminal's escape sequence, whole."""
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029]")
 _TURNING = re.compile(r"[\u202a-\u202e\u2066-\u2069]")  # bidirectional embeddings, overrides, isolates
 _SURROGATE = re.compile(r"[\ud800-\udfff]")
@@ -51,15 +49,9 @@ _BLANKS = re.compile(r"[ \t]{9,}")
 def plain(text: str) -> str:
     """The text for reading: newlines and tabs stay, other control characters and terminal escapes
     go, bidirectional overrides become `⟨U+202E⟩`, lone surrogates U+FFFD."""
-    text = _SEQUENCE.sub("", text.replace("\r\n", "\n"))
+    text = SEQUENCE.sub("", text.replace("\r\n", "\n"))
     text = _CONTROL.sub(_break_or_nothing, text)
     return _SURROGATE.sub("\ufffd", _TURNING.sub(_spelled, text))
-
-
-def output(text: str) -> str:
-    """What a program printed, as a terminal would have left it: `\\r` starts its line again, `\\b` and moves of
-    the cursor rewrite what stands there."""
-    return plain(settled(_SEQUENCE.sub(moves_alone, text)))
 
 
 def exact(text: str) -> str:
@@ -68,6 +60,11 @@ def exact(text: str) -> str:
     approve."""
     spelled = _UNSEEN.sub(_spelled, text.replace("\r\n", "\n"))
     return "\n".join(_counted_rows(_BLANKS.sub(_counted_blanks, spelled).split("\n")))
+
+
+def exact_line(text: str) -> str:
+    """`exact` on one line: tabs and the ends of lines are spelled out too."""
+    return exact("".join(_spelled_char(char) if char in "\t\n\r" else char for char in text))
 
 
 def line(text: str, width: int = 0) -> str:
@@ -107,7 +104,10 @@ def _break_or_nothing(match: re.Match[str]) -> str:
 
 
 def _spelled(match: re.Match[str]) -> str:
-    char = match[0]
+    return _spelled_char(match[0])
+
+
+def _spelled_char(char: str) -> str:
     if ord(char) < 0x20:
         return chr(0x2400 + ord(char))  # Control Pictures
     if char == "\x7f":

@@ -38,8 +38,8 @@ HEAD = (
     "(whole in `{path}`); what follows of the conversation is verbatim."
 )
 BESIDE = (
-    "Notes that were kept during the conversation (whole in `{path}`); where the summary says otherwise, it is newer:\n"
-    "<notes>\n{notes}\n</notes>"
+    "Notes that were kept during the conversation (whole in `{path}`); where they differ, follow the "
+    "summary: it is newer.\n<notes>\n{notes}\n</notes>"
 )
 STANDING = (HEAD.partition("{")[0], BESIDE.partition("{")[0])
 ABOVE = "(A line “[as above: …]” stands for those lines of the notes further up, also in what you write.)"

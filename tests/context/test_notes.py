@@ -557,6 +557,7 @@ def test_the_notes_stand_beside_a_paid_summary_in_half_of_what_it_wins(room: Not
     told = "\n".join(str(block.get("text")) for block in made.blocks)
     assert made.method == "summary"
     assert "<summary>\nBirds were ringed.\n</summary>" in told
+    assert "where they differ, follow the summary: it is newer" in told
     assert f"Heron {lines - 1} was ringed." in told, "of a log that is too long, the end"
     notes = estimate_text(told.split("<notes>", 1)[1].split("</notes>", 1)[0])
     assert notes <= (made.tokens_before - made.tokens_after + notes) // 2

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from ipyagent.journal.protocols import CellOutput, Image
 from ipyagent.kernel.output import OutputLog, cap, clean
 from ipyagent.kernel.pictures import fit_picture, rasterized
-from ipyagent.kernel.rendering import is_bare, text_of
+from ipyagent.kernel.rendering import is_bare, says_shown, text_of
 
 _TEXT = frozenset(("text/plain",))
 _SHOWN_BY_PANEL = _TEXT | {"text/html", "text/latex", "text/markdown", "application/json", "application/javascript"}
@@ -67,6 +67,7 @@ class Displays:
         self._lock = threading.RLock()
         self.result: str | None = None
         self.shown = 0
+        self.told = 0  # of those, the ones whose line for the model says so
 
     @property
     def texts(self) -> tuple[str, ...]:
@@ -86,7 +87,9 @@ class Displays:
         with self._lock:
             named = str((more.get("transient") or {}).get("display_id") or "")
             said = self._record(told, named, value)
+            before = self.shown
             self._pass_on(self._readable(data, said), metadata, more, named)
+            self._count(told, said, before)
 
     def add_result(self, data: Mapping[str, Any], metadata: Any, value: Any, told: Mapping[str, Any]) -> None:
         """The value of the last expression, or one before it; `told` is its form for the model."""
@@ -95,7 +98,14 @@ class Displays:
                 self._keep("", self.result, None)
             self.result = None
             said = self._record(told, "", value, as_result=True)
+            before = self.shown
             self._pass_on(self._readable(data, said), metadata, {}, "")
+            self._count(told, said, before)
+
+    def _count(self, told: Mapping[str, Any], said: str | None, before: int) -> None:
+        """A chart's line says that it is shown; one that comes as a picture too is counted with the pictures."""
+        if self.shown > before and says_shown(said) and not {"image/png", "image/jpeg"} & told.keys():
+            self.told += 1
 
     def add_figure(self, text: str, picture: Image | None) -> None:
         """A figure that the code left open."""

@@ -167,6 +167,7 @@ class _Run:
             rebound=rebound,
             live=self._capture.live,
             shown=self._capture.displays.shown,
+            told=self._capture.displays.told,
         )
 
 

@@ -240,6 +240,14 @@ def text_of(bundle: Mapping[str, Any], limit: int, value: Any = None, *, shown: 
     return said
 
 
+_CHARTS = ("plotly chart", "Vega-Lite chart", "bokeh chart", "map")
+
+
+def says_shown(said: str | None) -> bool:
+    """Whether what `text_of` made is a chart's line, which says itself that the user sees it."""
+    return said is not None and said.startswith(tuple(f"[{kind} shown to the user: " for kind in _CHARTS))
+
+
 def is_bare(plain: str) -> bool:
     """Whether an object's text form says nothing but its type."""
     return bool(_BARE.fullmatch(plain[:1_000])) or _AT in plain[:1_000] or _says_nothing(plain)
@@ -582,6 +590,7 @@ class _Table:
     def lines(self) -> list[str]:
         """The rows."""
         self._end_row()
+        self._join_heads()
         outside = _SPACE.sub(" ", "".join(self._outside)).strip()
         width = min(MOST_COLUMNS, max((len(row) for row in self._rows), default=0))
         made = [outside] if outside else []
@@ -593,6 +602,16 @@ class _Table:
         if self._more:
             made.append(f"… {self._more:,} more rows")
         return made
+
+    def _join_heads(self) -> None:
+        """The names of an index that stand in a row of their own join the row of the columns' names above them."""
+        if self._heads < 2:
+            return
+        above, names = self._rows[self._heads - 2 : self._heads]
+        width = sum(1 for name in names if name)
+        if width and all(names[:width]) and not any(above[:width]) and len(above) >= len(names):
+            self._rows[self._heads - 2 : self._heads] = [[*names[:width], *above[width:]]]
+            self._heads -= 1
 
     def _covered(self) -> None:
         assert self._row is not None

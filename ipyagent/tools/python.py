@@ -69,7 +69,7 @@ def output_of(done: Execution, limit: int) -> ToolOutput:
         parts.append("[interrupted by the user: what had run until then stays done]")
     if not parts:
         parts.append("[shown to the user]" if done.shown else "(no output)")
-    elif done.shown > len(done.images) and not any("shown to the user" in part for part in parts):
+    elif done.shown > len(done.images) + done.told:
         parts.append("[shown]")
     if done.rebound:
         parts.append(f"[rebound: {', '.join(done.rebound)}]")

@@ -273,7 +273,7 @@ def test_figures_are_not_drawn() -> None:
     axes = figure.subplots()
     axes.plot([1, 2])
     axes.set_title("Growth")
-    assert "matplotlib Figure 6 x 4 in, 1 axes: title 'Growth', 1 lines" in shown(figure)
+    assert "matplotlib Figure 6 x 4 in, 1 subplot: title 'Growth', 1 line" in shown(figure)
     assert "title 'Growth'" in shown(axes)
     assert "matplotlib Line2D" in shown(axes.lines[0])
 

@@ -171,8 +171,7 @@ def test_rich_objects_reach_the_model_as_markdown_or_text_in_a_kernel(kernel: Ke
         "$x^2$",
         "(an SVG picture, its texts: axis label)",
         "Out:",
-        "|  | v |",
-        "| k |  |",
+        "| k | v |",
         "| --- | --- |",
         "| a | 1.50 |",
         "| b | 2.00 |",
@@ -251,7 +250,55 @@ def test_a_picture_of_a_figure_comes_with_its_titles() -> None:
     figure = Figure()
     figure.subplots().set_title("Growth")
     for bundle in ({"text/plain": "<Figure size 1x1>", "image/png": "…"}, {"text/plain": "<Figure size 1x1>"}):
-        assert text_of(bundle, 1_000, figure) == "matplotlib Figure 6.4 x 4.8 in, 1 axes: title 'Growth'"
+        assert text_of(bundle, 1_000, figure) == "matplotlib Figure 6.4 x 4.8 in, 1 subplot: title 'Growth'"
+
+
+class InTurn:
+    """A cell that takes what is displayed."""
+
+    text_alone = False
+
+    def display(self, publish: Any) -> None:
+        publish()
+
+    def displayed(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize("more", ["", "print('[map shown to the user: x]')\n"])
+def test_what_stands_in_the_cell_beside_a_chart_is_marked_shown(shell: Any, more: str) -> None:
+    data = {"application/vnd.plotly.v1+json": {"data": [{"y": [1, 2]}]}}
+    chart = f"get_ipython().display_pub.publish({data})\n"
+    table = "HTML('<table><tr><td>7</td></tr></table>')"
+    begin = "from IPython.display import HTML\n" + more
+
+    def lines(code: str) -> list[str]:
+        done = run_sync(shell, begin + code, OutputLog(), cell=InTurn())
+        return str(output_of(done, 25_000).blocks[0]["text"]).split("\n")
+
+    line = "[plotly chart shown to the user: scatter 2 points]"
+    assert [row for row in lines(chart) if row in (line, "[shown]")] == [line]
+    assert [row for row in lines(chart + table) if row in (line, "[shown]")] == [line, "[shown]"]
+
+
+def test_titles_at_either_side_and_the_points_of_a_scatter_are_told() -> None:
+    from matplotlib.figure import Figure
+
+    figure = Figure()
+    axes = figure.subplots()
+    axes.set_title("Left one", loc="left")
+    axes.set_title("Right one", loc="right")
+    axes.scatter(range(30), range(30))
+    axes.bar([1], [2])
+    figure.suptitle("Over all")
+    said = "matplotlib Figure 6.4 x 4.8 in, title 'Over all', 1 subplot: title 'Left one', title 'Right one', "
+    assert text_of({"text/plain": "<Figure>"}, 1_000, figure) == said + "1 collection (30 points), 1 patch"
+
+
+def test_the_name_of_an_index_joins_the_row_of_the_columns() -> None:
+    head = "<thead><tr><th>&nbsp;<th>hotels<th>beds</tr><tr><th>city_name<th>&nbsp;<th>&nbsp;</tr></thead>"
+    made = markdown_of(f"<table>{head}<tr><th>Oslo<td>3<td>40</tr></table>")
+    assert made == "| city_name | hotels | beds |\n| --- | --- | --- |\n| Oslo | 3 | 40 |"
 
 
 def test_html_tables_become_rows_with_spans_nesting_and_a_count_of_what_is_left_out() -> None:

@@ -21,7 +21,7 @@ def test_the_agents_cell_shows_what_a_plain_cell_shows_and_the_model_is_told(tmp
     assert [name for name, words in told.items() if "(no output)" in words] == ["nothing shown"]
     assert seen["12 figures"].pictures == 8
     assert "4 more figures are shown to the user alone" in told["12 figures"]
-    figure = "matplotlib Figure 6.4 x 4.8 in, 1 axes: 1 lines\n[figure 1: 547x413 png]"
+    figure = "matplotlib Figure 6.4 x 4.8 in, 1 subplot: 1 line\n[figure 1: 547x413 png]"
     assert told["matplotlib"] == told["matplotlib;"] == figure
     assert seen["matplotlib svg"].pictures == 1
     assert told["tqdm.notebook"].startswith("100%")

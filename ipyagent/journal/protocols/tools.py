@@ -55,6 +55,8 @@ class Execution(msgspec.Struct, frozen=True, kw_only=True):
     """The last expression's object."""
     shown: int = 0
     """Outputs that stand in the cell itself."""
+    told: int = 0
+    """Those of them of which `displays` and `result` say so themselves: charts."""
 
 
 class ToolOutput(msgspec.Struct, frozen=True, kw_only=True):

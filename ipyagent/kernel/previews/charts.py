@@ -38,6 +38,11 @@ def joined(head: str, parts: list[str]) -> str:
     return f"{head}: {told}" if told else head
 
 
+def counted(count: int, word: str) -> str:
+    """`1 line`, `2 lines`."""
+    return f"{count:,} {word}{'s' * (count != 1)}"
+
+
 def plotly_words(data: Any, layout: Any) -> str:
     """Of a plotly figure's traces and layout: kinds, names and sizes of traces, title and axes."""
     traces: list[Any] = data if type(data) in (list, tuple) else []
@@ -71,13 +76,14 @@ def _trace_size(trace: Mapping[str, Any]) -> str:
         part: Any = trace.get(name)
         if type(part) in (list, tuple):
             nested = f" x {len(part[0])}" if name == "z" and part and type(part[0]) in (list, tuple) else ""
-            return f"{len(part)}{nested}" if nested else f"{len(part)} points"
+            return f"{len(part)}{nested}" if nested else counted(len(part), "point")
         if type(part) is dict and type(part.get("bdata")) is str:
-            if size := words(part.get("shape")):
-                return size.replace(", ", " x ")
-            return f"{len(part['bdata']) * 3 // 4 // _ITEM_BYTES.get(words(part.get('dtype')), 8)} points"
+            if told := words(part.get("shape")):
+                return told.replace(", ", " x ")
+            size = len(part["bdata"]) * 3 // 4 // _ITEM_BYTES.get(words(part.get("dtype")), 8)
+            return counted(size, "point")
         if Kind(type(part)).genuine("numpy", "pandas") and type(shape := getattr(part, "shape", None)) is tuple:
-            return " x ".join(map(str, shape)) if len(shape) > 1 else f"{shape[0]} points"
+            return " x ".join(map(str, shape)) if len(shape) > 1 else counted(shape[0], "point")
         if name == "value" and type(part) in (int, float):
             return f"{part:.6g}"
     return ""
@@ -101,11 +107,11 @@ def vega_words(spec: Any, depth: int = 0) -> str:
     for transform in spec["transform"][:4] if type(spec.get("transform")) is list else ():
         if type(transform) is dict:
             told.append("transform " + " ".join(words(key, 30) for key in list(transform)[:3]))
-    for key, word in (("layer", "layers"), ("hconcat", "panels"), ("vconcat", "panels"), ("concat", "panels")):
+    for key, word in (("layer", "layer"), ("hconcat", "panel"), ("vconcat", "panel"), ("concat", "panel")):
         parts = spec.get(key)
         if type(parts) is list and depth < 4:
             inner = "; ".join(vega_words(part, depth + 1) for part in parts[:6])
-            told.append(f"{len(parts)} {word} ({inner}{'; …' if len(parts) > 6 else ''})")
+            told.append(f"{counted(len(parts), word)} ({inner}{'; …' if len(parts) > 6 else ''})")
     for key in ("facet", "repeat"):
         if key in spec:
             given = spec[key]
@@ -193,7 +199,7 @@ def _bokeh(value: Any, look: Look, width: int) -> str:
     children = _listed(own.get("children"))
     if children:
         inner = [part[0] if type(part) is tuple and part else part for part in children[:6]]
-        told.append(f"{len(children)} parts ({'; '.join(look.line(part, 100) for part in inner)})")
+        told.append(f"{counted(len(children), 'part')} ({'; '.join(look.line(part, 100) for part in inner)})")
     return joined(f"bokeh {look.kind(value).name}", told)
 
 
@@ -211,9 +217,10 @@ def _plot(value: Any, look: Look, width: int) -> str:
         size = instance_dict(value).get("bbox_inches")
         inches = "" if size is None else f" {size.width:.3g} x {size.height:.3g} in"
         above = stored(value, "_suptitle")
-        title = f", {named('title', above.get_text())}" if look.kind(above).genuine("matplotlib") else ""
+        said = named("title", above.get_text()) if look.kind(above).genuine("matplotlib") else ""
+        title = f", {said}" if said else ""
         told = "; ".join(_axes_words(each, look) for each in axes[:4]) + ("; …" if len(axes) > 4 else "")
-        return f"matplotlib {kind.name}{inches}{title}, {len(axes)} axes" + (f": {told}" if axes else "")
+        return f"matplotlib {kind.name}{inches}{title}, {counted(len(axes), 'subplot')}" + (f": {told}" if axes else "")
     if kind.is_library("matplotlib.axes", "Axes"):
         return f"matplotlib {kind.name}, {_axes_words(value, look)}"
     text, label = stored(value, "_text"), stored(value, "_label")
@@ -221,14 +228,33 @@ def _plot(value: Any, look: Look, width: int) -> str:
     return f"matplotlib {kind.name}{named('', said)}"
 
 
+_ONE = {"patches": "patch"}
+
+
+def _scattered(part: Any, look: Look) -> int:
+    """Points of a scatter; 0 for any other collection."""
+    offsets = stored(part, "_offsets")
+    kind = look.kind(part)
+    if not kind.is_library("matplotlib.collections", "PathCollection") or not look.kind(offsets).genuine("numpy"):
+        return 0
+    return len(offsets)
+
+
 def _axes_words(axes: Any, look: Look) -> str:
     if not look.kind(axes).genuine("matplotlib"):
         return look.kind(axes).name
     drawn = {word: len(getattr(axes, word)) for word in ("lines", "collections", "patches", "images")}
-    marks = [f"{count} {word}" for word, count in drawn.items() if count]
+    points = sum(_scattered(each, look) for each in axes.collections[:MOST_PARTS])
+    marks = [
+        (f"1 {_ONE.get(word, word[:-1])}" if count == 1 else f"{count} {word}")
+        + (f" ({counted(points, 'point')})" if word == "collections" and points else "")
+        for word, count in drawn.items()
+        if count
+    ]
+    heads = [("title", axes.get_title(place)) for place in ("center", "left", "right")]
     titles = [
         f"{word} {look.line(text, 60)}"
-        for word, text in (("title", axes.get_title()), ("x", axes.get_xlabel()), ("y", axes.get_ylabel()))
+        for word, text in (*heads, ("x", axes.get_xlabel()), ("y", axes.get_ylabel()))
         if text
     ]
     labels = [stored(each, "_label") for each in axes.lines[:8]]
@@ -361,7 +387,7 @@ def _widget(value: Any, look: Look, width: int) -> str:
         told.append(f"[{look.items(inner, max(20, width - len(head) - 40), len(children))}]")
     outputs = traits.get("outputs")
     if type(outputs) is tuple:
-        told.append(f"{len(outputs)} outputs")
+        told.append(counted(len(outputs), "output"))
     return f"{head} ({', '.join(told)})" if told else head
 
 

@@ -10,6 +10,7 @@ from compact_room import CompactRoom, compact_room
 
 from ipyagent import Agent
 from ipyagent.assembly.undoing import NOT_COVERED
+from ipyagent.commands.memory import run_memory
 from ipyagent.errors import UsageError
 from ipyagent.practice.replies import text, tool
 
@@ -97,6 +98,23 @@ def test_the_model_is_told_once_what_was_taken_back(room: CompactRoom) -> None:
     agent.undo()
     room.turn(agent, "go on", text("yes"))
     assert "these files: a.txt (no longer exists)" in str((room.server.messages[-1].body or {})["messages"][-1])
+
+
+def test_the_model_is_told_once_what_the_user_did_to_memories(room: CompactRoom) -> None:
+    agent = room.agent()
+    memory = "---\nname: {0}\ndescription: Plots of {0}\ntype: project\n---\nBlue {0}.\n"
+    calls = [
+        tool("memory", {"command": "create", "path": f"/memories/project/{name}.md", "file_text": memory.format(name)})
+        for name in ("tides", "winds")
+    ]
+    room.turn(agent, "save them", *calls, text("done"))
+    run_memory(agent, "forget tides")
+    run_memory(agent, "rename winds gales")
+    said = ("The user has changed memories (the memory index may still name old paths): /memories/project/tides.md "
+            "deleted, /memories/project/winds.md is now /memories/project/gales.md")  # fmt: skip
+    for words in ("what is there?", "and now?"):
+        room.turn(agent, words, text("let me see"))
+        assert str((room.server.messages[-1].body or {})["messages"]).count(said) == 1
 
 
 def test_what_was_left_is_put_back_once_the_conflict_is_gone(room: CompactRoom) -> None:

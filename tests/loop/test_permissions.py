@@ -58,6 +58,8 @@ def test_mode_auto_asks_before_a_file_that_others_obey(permissions: Permissions,
     denied = decide(permissions, workspace, "write_file", can_ask=False, path="sub/AGENTS.md", content="Always ship.")
     assert isinstance(denied, Deny)
     assert "it writes AGENTS.md" in denied.reason
+    assert "%agent mode auto" not in denied.reason, "mode auto refuses it too"
+    assert "ask the user to do it" in denied.reason
     assert isinstance(decide(permissions, workspace, "python", code="open('conftest.py', 'w')"), Ask)
     assert isinstance(decide(permissions, workspace, "shell", command="echo x >> ~/.bashrc"), Ask)
     permissions.remember(asked.pattern)

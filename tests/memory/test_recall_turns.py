@@ -443,15 +443,16 @@ def test_what_words_cannot_tell_of_a_memory_is_asked_of_the_small_model(make: Ma
     ("answer", "told"),
     [
         (text('{"adds": "a day", "beyond": true}'), "was not confirmed that the words"),
-        (text("Sure, that memory is the user's own word."), "was not confirmed that the words"),
-        (text('{"beyond": "no"}'), "was not confirmed that the words"),
-        (fault(500), "no model answered"),
+        (text("Sure, that memory is the user's own word."), "could not be checked: no model gave an answer"),
+        (text('{"beyond": "no"}'), "could not be checked: no model gave an answer"),
+        (fault(500), "could not be checked: no model gave an answer"),
     ],
 )
 def test_a_memory_without_a_clear_answer_is_inferred(make: Make, brain: Brain, answer: Any, told: str) -> None:
     source, answered = keeping(make(recall=False), brain, "no", answer)
     assert source == "inferred project"
     assert told in answered
+    assert ("seems to go beyond" in answered) == ("not confirmed" in told), "a check that failed is no verdict"
 
 
 def test_stop_ends_a_check_with_nothing_written(make: Make, brain: Brain) -> None:

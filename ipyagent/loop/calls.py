@@ -83,7 +83,8 @@ async def _call(
 ) -> None:
     """One call, from its arguments to its journalled result."""
     began = time.monotonic()
-    live = Stream(session.redact)
+    redact = session.redact.of(f"the result of `{call['name']}`")
+    live = Stream(redact)
     own = workspace.for_call(call["id"], lambda text: _stream(session, call["id"], live.feed(clean(text))))
     try:
         if call["id"] in invalid:
@@ -102,7 +103,7 @@ async def _call(
         output = _failed("The tool failed: " + "".join(traceback.format_exception(problem, limit=-3)), own)
     finally:
         _stream(session, call["id"], live.end())
-    stored = await kept(session, call, output, own)
+    stored = await kept(session, call, output, own, redact)
     blocks = stored.blocks
     if note := missteps.returned(call, output.blocks, is_error=output.is_error):
         blocks = (*blocks, {"type": "text", "text": note})

@@ -23,6 +23,7 @@ from ipyagent.kernel.variables import preview
 from ipyagent.loop.redacting import without_secrets
 from ipyagent.loop.session import Session
 from ipyagent.model.endpoint import own_keys
+from ipyagent.redaction import Redactor
 from ipyagent.tools.answers import capped, plain
 
 
@@ -41,24 +42,24 @@ def hidden(text: str) -> str:
     return text
 
 
-async def kept(session: Session, call: Block, output: ToolOutput, workspace: Workspace) -> Stored:
+async def kept(session: Session, call: Block, output: ToolOutput, workspace: Workspace, redact: Redactor) -> Stored:
     """The blocks that the model gets of a call's output, and what the person gets; what is stored is journalled.
 
     A stop meanwhile does not lose the result: the cancellation comes at the caller's next await.
     """
-    blocks = without_secrets((_without_keys(block) for block in output.blocks), session.redact)
+    blocks = without_secrets((_without_keys(block) for block in output.blocks), redact)
     if not session.setting(f"layer_{store_results.name}"):
         return Stored(blocks)
     own = getattr(session.tools.get(str(call["name"])), "store_chars", None)
     limit = int(own) if own is not None else workspace.limit("store_chars")
     live = output.live
     raw = _raw(live)
-    raw = None if raw is None else session.redact.raw(raw)
+    raw = None if raw is None else redact.raw(raw)
     if not is_large(blocks, limit) and (raw is None or len(raw) <= limit):
         return Stored(blocks)
     if live is not None and live.alone and type(live.value) is str:  # its text, not its repr
         given = capped(plain(clean(live.value)), workspace.limit("tool_output_chars"))
-        text = session.redact(hidden(given))
+        text = redact(hidden(given))
         blocks = ({"type": "text", "text": text}, *(block for block in blocks if block["type"] != "text"))
     bound = workspace.limit("tool_output_chars")
     if sum(len(block["text"]) for block in blocks if block["type"] == "text") > bound:
@@ -68,7 +69,7 @@ async def kept(session: Session, call: Block, output: ToolOutput, workspace: Wor
     most = workspace.limit("preview_chars")
     if live is not None:
         handle, look = await _held(session, whole.call, live, most, workspace)
-        look = session.redact(hidden(clean(look)))
+        look = redact(hidden(clean(look)))
         whole = msgspec.structs.replace(whole, handle=handle, look=look, alone=live.alone)
     try:
         folder = session.journal.folder

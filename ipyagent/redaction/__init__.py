@@ -139,7 +139,14 @@ class Redactor:
         known: Callable[[], Iterable[str]] = tuple,
     ) -> None:
         self._on, self._notice, self._known = on, notice, known
-        self._told = False
+        self._place = ""
+        self._told: list[bool] = []
+
+    def of(self, place: str) -> Redactor:
+        """The same for what stands in `place` ("the result of `python`"): the user is told of it once for both."""
+        made = Redactor(self._on, self._notice, self._known)
+        made._place, made._told = place, self._told
+        return made
 
     def __repr__(self) -> str:
         return f"<Redactor {'on' if self._on() else 'off'}>"
@@ -183,10 +190,10 @@ class Redactor:
     def found(self, kinds: list[str]) -> None:
         """Tell the user once that something was taken out."""
         if kinds and not self._told:
-            self._told = True
+            self._told.append(True)
             self._notice(
-                f"what looks like a secret ({kinds[0]}) was left out of what the model gets: "
-                f"[secret: …] stands in its place; IPyAgent.redact_secrets = False sends it"
+                f"something that looks like a secret ({kinds[0]}) was hidden from the model"
+                f"{self._place and f' in {self._place}'}; if it is not one: IPyAgent.redact_secrets = False"
             )
 
 

@@ -47,6 +47,22 @@ _NO_VALUE = re.compile(
 """Names that speak of a secret and do not hold it."""
 _NO_SECRET = re.compile(r"(?i)session[ _-]?id|cookie|(?:next|page|continuation|pad|eos|bos|unk|mask)_?token|[_.-]id$")
 """Names that stand in tables and logs by the thousand and open nothing, or not for long."""
+_SUFFIXES = (
+    "value", "text", "plain", "clear", "raw", "string", "old", "new", "current", "backup", "confirm",
+    "confirmation", "prod", "production", "dev", "test", "staging", "stage", "live", "local",
+)  # fmt: skip
+_BEFORE_NAMES = frozenset(
+    (*_QUALIFIED, *_PASSWORDS, *_SECRETS, *_KEYS, "user", "users", "db", "database", "admin", "root", "login", "my",
+     "your", "email", "mail", "wifi", "aws", "azure", "openai", "anthropic", "github", "stripe", "smtp", "old", "new",
+     "current", "default", "initial", "temporary", "plain", "shared", "web", "id")
+)  # fmt: skip
+"""Words that may stand before the last one of a secret's name: `API key`, `user password`."""
+_SUFFIX = re.compile(
+    rf"(?:[_.\-]?(?:\d{{1,3}}(?!\d)|(?i:{'|'.join(_SUFFIXES)}))){{0,3}}|[_.]?[a-z0-9][a-z0-9_.]*|[_.][A-Z0-9][A-Z0-9_.]*|[A-Z]\w*"
+)
+"""What may follow it: an index, a kind, or more of an identifier, but no words of somebody's name (`Secret-Garden`)."""
+_IDEOGRAPH = re.compile(r"[\u3400-\u9fff]")
+_CAPITAL = re.compile(r"-[A-Z][a-z]")
 _WORDS = re.compile(r"[A-Za-z]*[^\W\d_A-Za-z][^\W\d_]*|[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[^\W\d_]+")
 _FOLDERS = ("PWD", "OLDPWD")
 """Variables of the shell that sound like a secret and are the folder that it is in."""
@@ -54,19 +70,30 @@ _FOLDERS = ("PWD", "OLDPWD")
 
 @functools.lru_cache(8_192)
 def name_strength(name: str) -> int:
-    """2: what bears this name is a secret; 1: it is one if it looks random; 0: the name says nothing."""
-    words = [word.lower() for word in _WORDS.findall(name[:200])]
-    strong = 2 if "mot de passe" in name[:200].lower() else 0
-    for before, word in zip(["", *words], words, strict=False):
+    """2: what bears this name is a secret; 1: it is one if it looks random; 0: the name says nothing. All of it has
+    to be the name: a hotel `Signature Suites` and a `Password Manager` are none."""
+    name = name[:200].strip()
+    low = name.lower()
+    strong, end, before = 0, 0, ""
+    if (french := low.find("mot de passe")) >= 0:
+        strong, end = 2, french + len("mot de passe")
+    for found in _WORDS.finditer(name):
+        word = found[0].lower()
         if (
             word in _PASSWORDS
             or word in _SECRETS
             or word.endswith(("password", "passwd", "passphrase", "secret", "apikey"))
         ):
-            strong = 2
+            strong, end = 2, found.end()
         elif word in _KEYS:
-            strong = max(strong, 2 if before in _QUALIFIED else 1)
-    return 0 if strong and _NO_VALUE.search(name[:200].lower()) and not name.lower().endswith("tokens") else strong
+            strong, end = max(strong, 2 if before in _QUALIFIED else 1), found.end()
+        before = word
+    if not strong or (_NO_VALUE.search(low) and not low.endswith("tokens")):
+        return 0
+    words = low[:end].split()[:-1] if french < 0 else ()
+    if any(word not in _BEFORE_NAMES for word in words) or not _SUFFIX.fullmatch(name[end:].lstrip("\"'` ")):
+        return 0
+    return 0 if re.match(r"\s+[^\d\s]", name[end:]) else strong
 
 
 # ---------------------------------------------------------------------- values
@@ -133,6 +160,9 @@ def _gives_away(match: re.Match[str], value: str) -> bool:
     if _NO_VALUE.search(name) or (name.endswith("pwd") and _PATH.match(value)):
         return False
     if not quoted and re.search(r"[()]|^\W*$", value):  # code, or a sign
+        return False
+    tail = match["name"][match.end("token" if match["token"] else "password") - match.start("name") :]
+    if _IDEOGRAPH.match(tail) or (_CAPITAL.search(tail) and not _SUFFIX.fullmatch(tail)):  # `Password-Safe-3`
         return False
     if match["token"]:
         if value.count("/") > 2 and value[0] in "/~":  # where it is kept
@@ -230,6 +260,11 @@ _LOGIN_BEFORE = re.compile(r"\blogin[ \t]{1,9}\S{1,60}\s{1,40}\Z")
 _BLOCK = re.compile(r"['\"]?[ \t]{0,20}:[ \t]{0,20}(?:[|>][+\-\d]{0,2})?[ \t\r]{0,20}\n")
 _ITEM = re.compile(r"(?P<indent>[ \t]{0,80})(?P<dash>- )?['\"]?(?P<value>[^\s'\":]{3,400})['\"]?[ \t\r]*")
 _QUOTED = re.compile(r"(?P<quote>['\"])(?P<value>[^'\"\n]{3,400})(?P=quote)(?!\s{0,9}:)")
+_OTHER_FIELD = re.compile(
+    r"(?i)['\"](?:type|enum|format|title|description|url|uri|host|user|email|region|\w{0,30}?(?:name|path|file|id))"
+    r"[\\'\"]{1,9}\s{0,20}:\s{0,20}\[?\s{0,20}\Z"
+)
+"""What stands in a secret's object and is none: its name, kind or place."""
 _CLOSED_BY = {"[": "]", "{": "}", "(": ")"}
 _OPEN_LIST = 200_000
 """Characters of a list that are looked through at most."""
@@ -257,7 +292,11 @@ def inside(text: str, places: Iterable[tuple[int, int]]) -> tuple[list[tuple[str
             stop = ends[close]
             goes_on = text[start : opened.end()] if stop < 0 else ""
             done = min(len(text) if stop < 0 else stop, opened.end() + _OPEN_LIST)
-            values = [each.span("value") for each in _QUOTED.finditer(text, opened.end(), done)]
+            values = [
+                each.span("value")
+                for each in _QUOTED.finditer(text, opened.end(), done)
+                if not _OTHER_FIELD.search(text, max(opened.end(), each.start() - 100), each.start())
+            ]
         elif _PAIR_BEFORE.search(around) and (pair := _PAIR.match(text, end)):
             values = [pair.span("value")]
         elif _TAG_BEFORE.search(around) and (tag := _TAG.match(text, end)):
@@ -307,11 +346,21 @@ _HEAD_CHARS = 4_000
 """A longer line is no head of a table."""
 _STRAY = 8
 """Lines in a row that do not fit a table and do not end it yet."""
-_BEFORE_ROW = re.compile(r" {1,12}\d{0,9}\t|(?:[^\s:,|]{1,300}[:-])?\d{1,9}[:-]|[+\- ](?=\S)")
+_BEFORE_ROW = re.compile(r" {1,12}\d{0,9}\t|(?:[^\s:,;|]{1,300}[:-])?\d{1,9}[:-]|[+\- ](?=\S)")
 """What read_file, `cat -n`, `grep -n` and `diff` put before a line."""
 _NAME_CELL = re.compile(r"[^\W\d][\w .\-]{0,40}")
 _HEAD_CELL = re.compile(r"[\w .\-/#%°€$£&]{0,60}(?:\([\w /%]{0,20}\))?")
 _NO_HEAD = re.compile(r"[=:{}<>\[\]!?\\@]")
+_ALONE = re.compile(
+    rf"(?i)(?:[\w.]+[_.-])?(?:{_LETTERS}|{'|'.join(_SECRETS)}|(?:{'|'.join(_QUALIFIED)})[ _.-]?key)[_.-]?\d*"
+)
+"""The head of a table with only one column."""
+_BESIDE = frozenset(("user", "users", "username", "login", "name", "email", "mail", "host", "account", "id", "role"))
+"""What stands beside a password in a table whose columns are parted by one blank."""
+_NUMBER = re.compile(r"[+\-]?\d[\d.,]*%?|(?i:nan|none|null|<na>|true|false)")
+_DIGIT = re.compile(r"\d")
+_FIRST = re.compile(r"(?:^|[^\d])1[\t:-]\Z")
+"""The number of a file's first line."""
 _RULE = re.compile(r"[\s|+:=\-─━═┄╌│┆┃║┌┐└┘├┤┬┴┼╞╡╪╭╮╰╯╒╕╘╛┏┓┗┛┡┩╇]*")
 _BARS = re.compile(r"[|│┆┃║]")
 _GAPS = re.compile(r"\S+(?: \S+)*")
@@ -348,7 +397,7 @@ def table_secrets(text: str, low: bytes, places: list[tuple[int, int]]) -> tuple
             found.append(("a password or key", start + beside[0], start + beside[1]))
             continue
         table = _head(line)
-        if table is None or not closed:
+        if table is None or not closed or _is_row_of_more(text, start, line, table):
             continue
         at, stray, rows = end + 1, 0, 0
         open_head = line
@@ -358,7 +407,7 @@ def table_secrets(text: str, low: bytes, places: list[tuple[int, int]]) -> tuple
             cells = _below(text[at:stop], table) if stop - at <= 20_000 else None
             if cells is None:
                 stray += 1
-                if stray > _STRAY or stop == at or (not rows and not table.sure):
+                if stray > (_STRAY if table.count > 1 else 0) or stop == at or (not rows and not table.sure):
                     open_head = ""
                     break
             else:
@@ -383,13 +432,17 @@ def _head(line: str) -> _Table | None:
             continue  # code
         spans = _cells(line, separator)
         names = [line[first:last] for first, last in spans]
-        if len(names) < 2 and not (separator == " " and names and name_strength(names[0]) == 2):
+        if len(names) < 2 and not (separator == " " and names and _ALONE.fullmatch(names[0])):
             continue
+        if any(_NUMBER.fullmatch(name) for name in names):
+            return None  # a row
         if not all(_HEAD_CELL.fullmatch(name) for name in names):
             continue
         wide = separator != " " or "  " in line.strip()
         if not wide and (len(names) > 8 or not all(map(str.isidentifier, names)) or any(map(iskeyword, names))):
             continue  # a sentence, or code
+        if not wide and not name_strength(names[-1]) and not any(name.lower() in _BESIDE for name in names):
+            continue  # "Secret Garden"
         secret = {
             at: strength
             for at, name in enumerate(names)
@@ -403,6 +456,34 @@ def _head(line: str) -> _Table | None:
             separator, len(names), tuple((first + shift, last + shift) for first, last in spans), secret, sure
         )
     return None
+
+
+def _is_row_of_more(text: str, start: int, line: str, table: _Table) -> bool:
+    """Whether the line at `start` that looks like a head stands below another line of the same table."""
+    if _FIRST.search(line[: unprefixed(line)[1]]):
+        return False
+    for _ in range(2):  # a border may stand above a head
+        stop = start - 1
+        start = text.rfind("\n", max(0, stop - _HEAD_CHARS), stop) + 1 if stop > 0 else 0
+        above = unprefixed(text[start:stop])[0] if 0 < stop - start <= _HEAD_CHARS else ""
+        if not above.strip() or above.rstrip().endswith((":", "：")):
+            return False
+        if not _RULE.fullmatch(above):
+            break
+        if table.separator == "|" and _BARS.search(above):
+            return True
+    if table.count == 1:
+        return not _RULE.fullmatch(above)
+    cells = _cells(above, table.separator)
+    if table.separator != " ":
+        spaced = table.separator == "," and any(above[first - 1] == " " for first, _ in cells if first)
+        return len(cells) == table.count and not spaced
+    wide = "  " in above.strip()
+    if table.sure and len(above.rstrip()) == len(unprefixed(line)[0].rstrip()):
+        return True  # aligned with it
+    if wide != ("  " in unprefixed(line)[0].strip()) or above.endswith("."):
+        return False
+    return abs(len(cells) - table.count) <= 1 if wide else len(cells) == table.count and bool(_DIGIT.search(above))
 
 
 def unprefixed(line: str) -> tuple[str, int]:
@@ -477,6 +558,8 @@ def _below(line: str, table: _Table) -> list[tuple[str, int, int]] | None:
                 chosen += [(strength, (a, b)) for a, b in spans if a + shift < last and b + shift > first]
         if not chosen:
             return None
+    if table.count == 1 and table.separator == " " and len(spans) > 2:
+        return None
     found: list[tuple[str, int, int]] = []
     for strength, (first, last) in chosen:
         value = line[first:last]

@@ -11,6 +11,8 @@ from ipyagent.redaction.names import inside, name_places, places_of, table_secre
 
 HELD = 20_000
 """Characters that are held back at most."""
+_ABOVE = 4_001
+"""Characters of the line above it that are looked at again: a head of a table has no row above it."""
 _CONTEXT = 1_024
 """Characters of an unfinished line that are looked at again with what follows."""
 _TOGETHER, MOMENT = 512, 0.03
@@ -30,6 +32,7 @@ _OPEN_SENT = re.compile(
     r"|cookie['\"]?(?::[^\n]{0,4000})?\Z"
     r"|(?:\s--[\w\-]{0,40}?(?:pass|pwd|secret|key|credential)[\w\-]{0,20}|\blogin \S{1,60} password) ['\"]?\S{0,400}\Z"
 )
+_LETTER, _DIGIT = re.compile(r"[^\W\d_]"), re.compile(r"\d")
 _BEGINS_KEY = re.compile(r"-----BEGIN[A-Z0-9 ]{0,60}-{0,5}\Z")
 
 
@@ -105,7 +108,11 @@ class Stream:
         places = name_places(text, low)
         head = table_secrets(text, low, places)[1] or inside(text, places)[1]
         self._table = bool(head)
-        self._context = (f"{head}\n" if head and line else "") + text[max(line, cut - _CONTEXT) :]
+        above = ""
+        if line:  # of the line above only its form: its head is known
+            last = text[max(text.rfind("\n", 0, line - 1) + 1, line - 1 - _ABOVE) : line - 1]
+            above = head or _LETTER.sub("x", _DIGIT.sub("0", last))
+        self._context = (f"{above}\n" if line else "") + text[max(line, cut - _CONTEXT) :]
         private = text.rfind("-----BEGIN")
         if private >= 0 and "PRIVATE KEY" in text[private : private + 90] and text.find("-----END", private) < 0:
             self._context = f"-----BEGIN PRIVATE KEY-----\n{self._context}"

@@ -10,6 +10,7 @@ import uuid
 from collections.abc import Callable
 from pathlib import Path
 
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -132,6 +133,86 @@ def test_what_a_name_opens_may_hold_none(text: str) -> None:
     assert redacted(text) == (text, [])
 
 
+NAMED_SO = (
+    "Signature SoHo Suites", "Secret Garden Ltd", "Secret Garden", "Secret", "Signature", "Password Manager Pro",
+    "API Key Services", "Token Ring", "Private Key West", "Access Code Review", "Cookie Monster", "PIN Pad",
+    "Key West", "Secret-Garden-2", "Password-Safe-3", "The Secret Garden", "密码管理器", "密钥服务公司", "Access Key",
+)  # fmt: skip
+"""Customers, hotels and products whose names begin as a secret's does."""
+BELOW = ("Green-Valley-2020", "Easyliving-harlem", "a1b2c3-room", "R2D2-Unit-9988776655443", "Studio54")
+
+
+def shapes(rows: list[tuple[str, int, str]]) -> dict[str, str]:
+    frame = pd.DataFrame(rows, columns=["customer", "n", "city"])
+    marked = "| customer | n | city |\n|---|---|---|\n"
+    return {
+        "csv": frame.to_csv(index=False),
+        "csv without a head": frame.to_csv(index=False, header=False),
+        "tabs": frame.to_csv(index=False, sep="\t"),
+        "semicolons": frame.to_csv(index=False, sep=";", header=False),
+        "frame": frame.to_string(),
+        "frame without an index": frame.to_string(index=False),
+        "rows of a frame": frame.to_string(header=False),
+        "series": frame["customer"].to_string(),
+        "counts": frame["customer"].value_counts().to_string(),
+        "html": frame.head(3).to_html(),
+        "html as text": "\n".join("  ".join(map(str, row)) for row in rows),
+        "bars": "\n".join(" | ".join(map(str, row)) for row in rows),
+        "markdown": marked + "".join(f"| {a} | {n} | {b} |\n" for a, n, b in rows),
+        "records": frame.to_json(orient="records", indent=1, force_ascii=False),
+        "lists": str(frame.to_dict("list")),
+        "lines": "customer\n" + "\n".join(row[0] for row in rows),
+        "pairs": "".join(f"{a}: A-77-x\n" for a, _, _ in rows if a not in ("Secret", "Access Key")),
+    }
+
+
+@pytest.mark.parametrize("name", NAMED_SO)
+@pytest.mark.parametrize("at", [0, 1, 3])
+def test_a_row_that_begins_as_a_secrets_name_is_no_head(name: str, at: int) -> None:
+    cells = [*BELOW[:at], name, *BELOW[at:]]
+    rows = [(cell, 3 * number + 1, "New York City") for number, cell in enumerate(cells)]
+    for shape, said in shapes(rows).items():
+        for text in (said, f"Here are the rows:\n{said}\n"):
+            assert redacted(text, environ={}) == (text, []), shape
+        if at == 1 and shape != "html":
+            stream, made = Stream(Redactor()), ""
+            for begin in range(0, len(said), 31):
+                stream._due = 0
+                made += stream.feed(said[begin : begin + 31])
+            assert made + stream.end() == said, shape
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "69   Signature SoHo Suites   NaN  New York City\n754   Easyliving-harlem   NaN  New York City",
+        "customer,note\nSecret Garden Ltd,a\nGreen-Valley-2020,b\nOther-Company-77,c",
+        "0  Password Manager Pro   12\n1  Office-365-Business   10\n2  Norton-360-Deluxe   9",
+        "The password field is empty. Next: Alpha-Beta-77",
+        "Secret Garden\na1b2c3d4 park\n",
+        "user\nPassword\nAlpha-Beta-77\n",
+        '{"credentials": {"type": "oauth2", "user": "ann7smith", "secretName": "tls-cert-2"}}',
+    ],
+)
+def test_ordinary_rows_and_prose_are_not_taken_for_secrets(text: str) -> None:
+    assert redacted(text, environ={}) == (text, [])
+    stream = Stream(Redactor())
+    assert "".join(map(stream.feed, text)) + stream.end() == text
+
+
+@pytest.mark.parametrize(
+    "head",
+    ["password", "api_key", "API key", "db_password", "contraseña", "Password", "User Password", "password_2",
+     "password2", "password-old", "api_key_openai", "PROD_DB_PASSWORD", "dbPassword", "Secret Access Key"],
+)  # fmt: skip
+@pytest.mark.parametrize("separator", [",", ";", "\t", " | ", "    "])
+def test_a_cell_that_is_a_secrets_name_as_a_whole_is_a_head(head: str, separator: str) -> None:
+    said = separator.join(["user", head, "city"]) + "\n" + separator.join(["ann", "mK4zWq81xB", "Ulm"])
+    for text in (said, f"Here it is:\n{said}\n", f"Found 12 files.\n\n{said}\n", f"a.csv is read\n{said}"):
+        assert "mK4zWq81xB" not in redacted(text)[0], text
+        assert "Ulm" in redacted(text)[0]
+
+
 def test_our_own_source_has_no_false_alarm() -> None:
     for path in Path(ipyagent.__file__).parent.rglob("*.py"):
         assert secrets_in(path.read_text("utf-8")) == [], path
@@ -173,11 +254,13 @@ def test_the_user_is_told_once_and_may_turn_it_off() -> None:
     redact = Redactor(lambda: on[0], told.append)
     assert redact("nothing") == "nothing"
     assert told == []
-    redact(GITHUB)
+    redact.of("the result of `python`")(GITHUB)
     redact(STRIPE)
-    assert len(told) == 1
-    assert "GitHub token" in told[0]
-    assert GITHUB not in told[0]
+    redact.of("the result of `shell`")(STRIPE)
+    assert told == [
+        "something that looks like a secret (GitHub token) was hidden from the model in the result of `python`; "
+        "if it is not one: IPyAgent.redact_secrets = False"
+    ]
     on[0] = False
     assert redact(GITHUB) == GITHUB
 

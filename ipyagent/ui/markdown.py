@@ -1,6 +1,6 @@
 """Markdown of the model as HTML that is safe by construction.
 
-Raw HTML is text; links go to http, https, mailto or inside the document and nowhere else; pictures
+Raw HTML is text; links go to http, https or mailto and nowhere else, those without a scheme are text; pictures
 are not loaded, they become links; `$…$` stays as written.
 """
 
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from markdown_it.token import Token
     from markdown_it.utils import EnvType, OptionsDict
 
-_SCHEME = re.compile(r"[a-zA-Z][a-zA-Z0-9+.\-]*:")
 _UNWRITTEN = re.compile(r"[\x00-\x20\x7f-\xa0\u200b-\u200f\u2028-\u202f\u2060-\u206f\ufeff]")
 _DEFINITION = re.compile(r"^ {0,3}\[[^\]]{1,999}\]:", re.MULTILINE)
 _LINE = re.compile(r"[^\r\n]*(?:\r\n?|\n)|[^\r\n]+")
@@ -33,6 +32,11 @@ ADDRESS = 300
 _TARGET = re.compile(rf"\](?=[(:][\s>]{{0,{ADDRESS}}}<?([^)\s>]{{0,{ADDRESS}}}))")
 _ESCAPED = re.compile(r"\\(.)")
 _CUT_ENTITY = re.compile(r"&[^&;]{0,40}\Z|\\\Z")
+_MATH = re.compile(r"\$|\\begin|\\\\?[(\[]")
+_ACTING = re.compile(
+    r"\\(?=(?:href|url|class|cssId|style|data|csname|require|includegraphics|mmlToken|html[A-Za-z]{0,20})(?![A-Za-z]))"
+)
+"""What of TeX makes links, attributes or pictures, or builds the names of such commands."""
 LONG_BLOCK = 4_000
 """Characters above which the unfinished block of a text that streams in is not parsed anew with each piece."""
 LAID_OUT = 100_000
@@ -48,13 +52,8 @@ FENCE = (
 
 def safe_link(url: str) -> bool:
     """Whether a link may lead to `url`."""
-    bare = _UNWRITTEN.sub("", html.unescape(url))
-    if bare.startswith(("//", "\\", "/\\")):
-        return False  # another host without saying so
-    scheme = _SCHEME.match(bare)
-    if scheme is None:
-        return ":" not in re.split(r"[/?#]", bare, maxsplit=1)[0]
-    return scheme[0].lower() in ("http:", "https:", "mailto:")
+    # without scheme and host (`http:x` too) it leads to the page's own server, which may be the one of this kernel
+    return _UNWRITTEN.sub("", html.unescape(url)).lower().startswith(("http://", "https://", "mailto:"))
 
 
 @cache
@@ -85,9 +84,10 @@ def _parser(inline: bool) -> MarkdownIt:
 
     def link(renderer: RendererHTML, run: Sequence[Token], index: int, options: OptionsDict, env: EnvType) -> str:
         target = str(run[index].attrs.get("href", ""))
-        away = "" if target.startswith("#") else ' rel="noopener noreferrer" target="_blank"'
+        if not target:
+            return "<a>"  # the parser asks nobody about an empty one
         line = ' style="text-decoration:underline"' if inline else ""  # told from the words around it without a colour
-        return f'<a href="{html.escape(target)}"{away}{line}>'
+        return f'<a href="{html.escape(target)}" rel="noopener noreferrer" target="_blank"{line}>'
 
     parser.add_render_rule("fence", fence)
     parser.add_render_rule("code_block", fence)
@@ -203,7 +203,10 @@ def _disarmed(text: str, spare_spans: bool) -> str:
             parts.append(row + "\n")
         else:
             prose.append(row + "\n")
-    return "".join(parts)[:-2]
+    disarmed = "".join(parts)[:-2]
+    if any(_MATH.search(row) for number, row in enumerate(rows) if number not in code_rows):
+        disarmed = _ACTING.sub(r"\\ ", disarmed)  # readers let formulas reach over code
+    return disarmed
 
 
 def _disarmed_prose(text: str, spare_spans: bool) -> str:

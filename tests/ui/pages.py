@@ -36,9 +36,7 @@ class Page(HTMLParser):
                 self.dangers.append(f"{tag} src={value}")
             if name == "href":
                 self.links.append(value)
-                if ":" in lowered.split("/")[0].split("?")[0].split("#")[0] and not lowered.startswith(SCHEMES):
-                    self.dangers.append(f"{tag} href={value}")
-                if lowered.startswith(("//", "\\")):
+                if not lowered.startswith(SCHEMES):
                     self.dangers.append(f"{tag} href={value}")
             if name == "style" and ("url(" in lowered or "expression" in lowered):
                 self.dangers.append(f"{tag} style={value}")
@@ -105,6 +103,9 @@ HOSTILE = (
     "[x](data:image/svg+xml,<svg/onload=alert(1)>)",
     "[x](file:///etc/passwd)",
     "[x](//evil.example/a)",
+    "[x](../api/shutdown)",
+    "[x](/files/evil.html)",
+    "[x](#part)",
     "[x](\\\\evil.example/a)",
     "[x](https://a.example/\"onmouseover=\"alert(1))",
     "[x](https://a.example 'title\" onclick=\"alert(1)')",

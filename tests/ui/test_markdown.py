@@ -66,13 +66,30 @@ def test_ordinary_markdown_is_rendered() -> None:
     assert '<span class="k">def' in html
 
 
-def test_links_lead_out_without_the_opener_and_anchors_stay_inside() -> None:
+def test_links_lead_out_without_the_opener() -> None:
     assert 'href="https://a.example/b?c=1&amp;d=2" rel="noopener noreferrer"' in markdown.render(
         "[x](https://a.example/b?c=1&d=2)"
     )
-    assert '<a href="#part">' in markdown.render("[x](#part)")
-    assert 'href="folder/file.csv"' in markdown.render("[x](folder/file.csv)")
     assert 'href="mailto:a@b.example"' in markdown.render("<a@b.example>")
+
+
+@pytest.mark.parametrize("where", ["../api/shutdown", "/files/e.html", "e", "#part", "?x=1", "", "&#47;x", "http:x"])
+def test_a_link_without_a_scheme_is_text(where: str) -> None:
+    careless = Careless("commonmark", {"html": True}).enable(["table", "strikethrough"])
+    for text in (f"[x]({where})", f"[x](<{where}>)", f"![x]({where})", f"[x]\n\n[x]: {where or '<>'}"):
+        assert Page(markdown.render(text)).links == []
+        assert Page(careless.render(markdown.harmless(text))).links == []
+
+
+def test_a_formula_makes_no_link_and_else_stays_as_written() -> None:
+    link = r"\href{javascript:alert(1)}{click}"
+    for text in (f"${link}$", f"$$\n{link}\n$$", f"\\begin{{align}}{link}\\end{{align}}", f"$a ` {link} ` b$"):
+        assert "\\href" not in markdown.harmless(text)
+        assert "javascript:alert(1)" in markdown.harmless(text)
+    assert "\\csname" not in markdown.harmless(r"$\csname hr\endcsname$")
+    kept = r"so $\alpha_1 + \dataset{x}$, $\frac{a}{b}$ hold"
+    assert markdown.harmless(kept) == kept
+    assert markdown.harmless(f"`{link}`") == f"`{link}`"
 
 
 def test_a_picture_is_a_link_that_says_so() -> None:

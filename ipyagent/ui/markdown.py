@@ -80,7 +80,8 @@ def _parser(inline: bool) -> MarkdownIt:
         token = run[index]
         label = html.escape(renderer.renderInlineAsText(token.children or [], options, env) or "image")
         target = html.escape(str(token.attrs.get("src", "")))
-        return f'<a href="{target}" rel="noopener noreferrer" target="_blank">[image: {label}]</a>'
+        away = f' href="{target}" rel="noopener noreferrer" target="_blank"' if target else ""
+        return f"<a{away}>[image: {label}]</a>"
 
     def link(renderer: RendererHTML, run: Sequence[Token], index: int, options: OptionsDict, env: EnvType) -> str:
         target = str(run[index].attrs.get("href", ""))

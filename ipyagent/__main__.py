@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ipyagent.errors import AgentError
+from ipyagent.escape import plain
 from ipyagent.version import __version__
 
 
@@ -85,10 +86,10 @@ def _tell(command: str) -> int:
     agent = Agent(settings=IPyAgent({name: text for name, text in os.environ.items() if name not in wrong}))
     try:
         if command == "sessions":
-            print("\n".join(session_lines(agent)) or "no stored sessions here")
+            print(plain("\n".join(session_lines(agent))) or "no stored sessions here")
             return 0
         told, well = doctor(agent, None)
-        print(told)
+        print(plain(told))
         return 0 if well else 1
     finally:
         agent.close()

@@ -340,7 +340,11 @@ def answer(task: Task, text: str, before: str | None = None) -> Recipe | str | N
             )
         ):
             return form.run(task, slots)
-        if form.name == "profile" and re.fullmatch(f"@?{TABLE_FILE}", slots.get("table", ""), re.I):
+        if (
+            form.name == "profile"
+            and task.has("python")
+            and re.fullmatch(f"@?{TABLE_FILE}", slots.get("table", ""), re.I)
+        ):
             return _profiled(task, slots["table"].lstrip("@"))
         if form.name == "again":
             asked = _before(task) if before is None else before

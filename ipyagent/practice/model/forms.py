@@ -346,7 +346,7 @@ def answer(task: Task, text: str, before: str | None = None) -> Recipe | str | N
             and re.fullmatch(f"@?{TABLE_FILE}", slots.get("table", ""), re.I)
         ):
             return _profiled(task, slots["table"].lstrip("@"))
-        if form.name == "again":
+        if form.name == "again" and not any(each.run is not None for each, _ in found(plain)):
             asked = _before(task) if before is None else before
             return tables.answer(task, asked, readings, slots["only"]) if asked else _none_before(task, slots["only"])
     return tables.answer(task, plain, readings) if readings(plain) else None

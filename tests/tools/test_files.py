@@ -371,7 +371,7 @@ def test_undo_leaves_what_someone_else_changed_and_names_it(workspace: ShellWork
     (workspace.root / "a").write_text("theirs")
     restored, conflicts = restore(workspace.changes, workspace.root, workspace.backups)
     assert restored == ("b",)
-    assert conflicts == ("a: it was changed since",)
+    assert conflicts == ("a was left alone: it has changed since",)
     assert (workspace.root / "a").read_text() == "theirs"
 
 

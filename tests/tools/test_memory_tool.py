@@ -465,7 +465,7 @@ def test_a_cell_of_a_table_does_not_become_the_users_word(desk: Desk, kind: str,
     desk.gave(CSV)
     for scope, rule in (("project", "Always drop rows"), ("user", "Always drop rows with a missing region.")):
         told = desk.do(command="create", path=f"/memories/{scope}/{scope}.md", file_text=header(kind, rule), said=said)
-        assert "comes from what tools returned" in told
+        assert "comes from a tool's result" in told
         assert one(desk, f"{scope}.md") == ("project", "quoted")
     assert desk.memories.store("user").list() == []
     # nor by a second step

@@ -174,7 +174,7 @@ CELLS: dict[str, tuple[str, str]] = {
     ),
     "pyvis": (
         "pyvis",
-        "from pyvis.network import Network\nnet = Network(notebook=True, cdn_resources='in_line'); net.add_nodes([1, 2])\n"  # noqa: E501 - code as it is typed
+        "import os, tempfile\nos.chdir(tempfile.mkdtemp())\nfrom pyvis.network import Network\nnet = Network(notebook=True, cdn_resources='in_line'); net.add_nodes([1, 2])\n"  # noqa: E501 - code as it is typed
         "net.add_edge(1, 2); net.show('net.html')",
     ),
     "ipyleaflet": ("ipyleaflet", "import ipyleaflet\nipyleaflet.Map(center=(59.9, 10.7), zoom=9)"),

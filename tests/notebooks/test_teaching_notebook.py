@@ -145,7 +145,7 @@ def test_each_step_has_one_layer_act_and_tells_before_after_and_price(run: Run) 
 def test_the_price_of_a_step_is_what_the_next_request_writes_and_what_the_call_cost(run: Run) -> None:
     events = run.sessions[3]
     said = run.text("step-clear")
-    pattern = r"The ([\d,]+) tokens .* \$([\d.]+) more .* ([\d,]+) tokens fewer, .* after ([\d,]+) requests"
+    pattern = r"The ([\d,]+) tokens .* \$([\d.]+) more .* ([\d,]+) tokens fewer, .* after ([\d,]+) more requests?"
     found = re.search(pattern, said)
     assert found is not None
     written, saved = int(found[1].replace(",", "")), int(found[3].replace(",", ""))

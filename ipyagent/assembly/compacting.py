@@ -51,8 +51,6 @@ if TYPE_CHECKING:
     from ipyagent.assembly.workbench import Workbench
     from ipyagent.journal.protocols import Tool, WindowState
     from ipyagent.kernel.dispatcher import MainThread
-    from ipyagent.loop.layers import Engine
-    from ipyagent.loop.session import Session
     from ipyagent.model.connect import Connections
 
 STOPPED = "stopped: the conversation is as it was"
@@ -222,8 +220,6 @@ class CompactCommand:
 
     async def _engine(self, session: Session, main: MainThread) -> Engine:
         """The layers, the session being connected as for a turn."""
-        from ipyagent.loop.layers import Engine
-
         settings = self._bench.settings
         model = self._connections.get(model_of(settings), endpoint_of(settings))
         await self._bench.connect(session, model, self._tools(), Options())

@@ -375,8 +375,6 @@ def connection(agent: Agent, shell: Any) -> Iterator[Finding]:
 
 
 def _model_file(path: str) -> Finding:
-    from pathlib import Path
-
     if find_spec("xllamacpp") is None:
         return Finding("bad", "connection", f"local:{path} needs the extra local", "pip install 'ipyagent[local]'")
     if not Path(path).expanduser().is_file():

@@ -92,7 +92,7 @@ def texts_to_shorten(messages: list[dict[str, Any]], need: float) -> int:
 
 
 def shortened(messages: list[dict[str, Any]], order: ForkOrder) -> list[dict[str, Any]]:
-    """The messages as the order wants them; the same list when it wants them whole."""
+    """The messages as the order wants them; the same list when it wants them whole. What is carried stays as it is."""
     starts = [at for at, message in enumerate(messages) if message["role"] == "assistant"]
     changed = len(messages)
     made = messages
@@ -101,7 +101,8 @@ def shortened(messages: list[dict[str, Any]], order: ForkOrder) -> list[dict[str
         first = {"role": "user", "content": [*order.carried, text_block(LEFT_OUT)]}
         made, changed = [first, *messages[starts[dropped] :]], 0
     if order.without_pictures or order.shorten or order.text_chars or not changed:
-        bare = [_plainer(message, order) for message in made]
+        carried = not changed
+        bare = [message if carried and not at else _plainer(message, order) for at, message in enumerate(made)]
         changed = min([changed, *(at for at, new in enumerate(bare) if new is not made[at])])
         made = bare
     if changed == len(messages):
@@ -111,6 +112,16 @@ def shortened(messages: list[dict[str, Any]], order: ForkOrder) -> list[dict[str
         made = _in_words(made)
     made = [message if at < changed else _without_thinking(message) for at, message in enumerate(made)]
     return [message for message in made if message["content"]]
+
+
+def cut_texts(blocks: Sequence[Block], need: float) -> tuple[Block, ...]:
+    """Blocks of text cut in their middle, so that this frees `need` estimated tokens as far as it can."""
+    chars = texts_to_shorten([{"content": list(blocks)}], need)
+    long = [bool(chars) and len(str(block["text"])) > chars for block in blocks]
+    return tuple(
+        {**block, "text": _cut(str(block["text"]), chars)} if cut else block
+        for block, cut in zip(blocks, long, strict=True)
+    )
 
 
 def _plainer(message: dict[str, Any], order: ForkOrder) -> dict[str, Any]:

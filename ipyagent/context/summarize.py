@@ -24,7 +24,7 @@ from ipyagent.context.boundary import (
     said_in,
     too_large,
 )
-from ipyagent.context.gaps import results_to_shorten, rounds_to_drop, shortened, stated_gap, texts_to_shorten
+from ipyagent.context.gaps import cut_texts, results_to_shorten, rounds_to_drop, shortened, stated_gap, texts_to_shorten
 from ipyagent.context.notes import noted, notes_before, notes_beside
 from ipyagent.context.ranges import Range, whole_turns
 from ipyagent.errors import CompactionFailed, CompactionTooLong, ImageRefused, PromptTooLong, TooLarge
@@ -208,7 +208,8 @@ async def _ask(now: Situation, gone: Range, words: str, shorten: dict[str, int])
                 return forked
             need = room - max(0, left) if cut else room
         shorter = _shorter(now, order, need)
-        tried += shorter.drop_first > order.drop_first or shorter.text_chars != order.text_chars
+        fewer = (shorter.text_chars, shorter.carried) != (order.text_chars, order.carried)
+        tried += shorter.drop_first > order.drop_first or fewer
         if shorter == order or tried > TRIES:
             break
         order = shorter
@@ -274,9 +275,12 @@ def _shorter(now: Situation, order: ForkOrder, need: int) -> ForkOrder:
         order = replace(order, directive=order.directive + lost)
     if drop > dropped and not over(order):
         return order
-    copy = shortened(messages, order)
+    copy = shortened(messages, order)[1 if order.carried else 0 :]
     chars = texts_to_shorten(copy, over(order) or _size(copy) / 4)
-    return replace(order, text_chars=chars) if chars else order
+    if chars or drop > dropped or not order.carried:
+        return replace(order, text_chars=chars) if chars else order
+    # the user's words and earlier summaries are cut last: nothing else of the copy has them
+    return replace(order, carried=cut_texts(order.carried, over(order) or estimate_blocks(order.carried) / 4))
 
 
 def _size(messages: list[dict[str, Any]]) -> int:

@@ -445,8 +445,6 @@ def _of_command(call: ast.Call, folder: Path, depth: int) -> str:
         words = [arg.value for arg in call.args if isinstance(arg, ast.Constant) and isinstance(arg.value, str)]
         return shell_danger(" ".join(words), folder, depth + 1)
     if isinstance(first, (ast.List, ast.Tuple)):
-        import shlex
-
         # sys.executable and variables among the arguments stand for themselves.
         parts = [item.value if isinstance(item, ast.Constant) else "…" for item in first.elts]
         if parts and parts[0] == "…":

@@ -138,6 +138,21 @@ def test_the_summary_before_and_the_users_words_are_carried_where_rounds_are_lef
     assert "stands first: carry all of it over" in directive_in(room.calls[-1])
 
 
+def test_the_users_words_are_cut_last_where_everything_is_too_long(room: CompactRoom) -> None:
+    agent = room.agent(reserve_tokens=1_000)
+    told = f"Rule 1: {words(6, 250)} and never touch raw.csv, {words(7, 250)}"
+    room.turn(agent, told, text("ok"))
+    room.turn(agent, "go", text(words(2, 4_000)))
+    room.turn(agent, "go on", text(words(3, 900)))
+    too_long = Fault(400, "invalid_request_error", "prompt is too long: 260000 tokens > 200000 maximum")
+    room.summaries = [too_long, too_long]
+    agent.compact("all of it")
+    first, second = room.calls[1:3]
+    assert all(told in plain(call["messages"][0]["content"]) for call in (first, second))
+    answers = [plain(call["messages"][1]["content"]) for call in (first, second)]
+    assert len(answers[1]) < len(answers[0]) < len(words(3, 900)), "the newest answer is cut before it"
+
+
 def test_notes_stand_for_the_rounds_that_they_cover(room: CompactRoom) -> None:
     agent = room.agent(reserve_tokens=1_000)
     room.turn(agent, "go", text(words(1, 2_500)))

@@ -89,7 +89,7 @@ class Extension:
         try:
             self.settings = IPyAgent(parent=shell)
         except TraitError as problem:  # from a configuration file, or from an earlier %config
-            where = "fix c.IPyAgent in IPython's configuration file; what %config set goes with a kernel restart"
+            where = "fix c.IPyAgent in IPython's configuration file, or restart the kernel if %config set it"
             raise SettingError(f"{where}: {problem}") from None
         self.names = [FULL]
         self._agent: Agent | None = None

@@ -292,10 +292,9 @@ class Project:
                     f"{self.root} cannot be written, nor can {self.user} ({problem.strerror}; {home_variable()}); "
                     "set IPYAGENT_HOME to a folder of yours"
                 ) from None
-            mend = "start the kernel in a folder that you can write"
-            if problem.errno in (errno.ENOSPC, errno.EDQUOT):
-                mend = f"free some space, or {mend}"
-            raise AgentError(f"cannot write in {self.root} ({problem.strerror}); {mend}") from None
+            there = "start the kernel in a folder that you can write"
+            room = "free some space, or " if problem.errno in (errno.ENOSPC, errno.EDQUOT) else ""
+            raise AgentError(f"cannot write in {self.root} ({problem.strerror}); {room}{there}") from None
 
     # ------------------------------------------------------------------ trust
 

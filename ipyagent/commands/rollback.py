@@ -37,8 +37,8 @@ def roll_back(agent: Agent, words: str) -> str:
     if not count:
         raise UsageError("%agent rollback N: this session has no turn yet")
     if session is None or not words.isdecimal() or not 1 <= int(words) <= count:
-        known = f"turns 1 to {count}, %context --turns lists them" if count > 1 else "one turn, which is 1"
-        raise UsageError(f"%agent rollback N: this session has {known}" + (f", not {words!r}" if words else ""))
+        known = f"N is a turn from 1 to {count} (%context --turns lists them)" if count > 1 else "there is only turn 1"
+        raise UsageError(f"%agent rollback N: {known}" + (f", not {words!r}" if words else ""))
     number = int(words)
     turn = session.history.turns[number - 1]
     changes = session.history.files.of(number)

@@ -93,7 +93,7 @@ class Notes(NamedTuple):
                 return [line]
             named = under.get(found[1], [])[int(found[2]) - 1 : int(found[3])] if int(found[2]) else []
             if not named or len(named) <= int(found[3]) - int(found[2]):
-                raise ToolFailure(f"No such lines stand above: {line.strip()} Write them out. Nothing was changed.")
+                raise ToolFailure(f"There are no such lines above: {line.strip()} Write them out. Nothing was changed.")
             return named
 
         return "\n".join(each for line in text.split("\n") for each in lines(line))

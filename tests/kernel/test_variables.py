@@ -2,7 +2,6 @@
 
 import json
 import sys
-import time
 import types
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from preview_checks import timed as timed_call
 
 from ipyagent.kernel.variables import describe, preview, short_types, summarize, survey
 
@@ -19,9 +19,8 @@ SECONDS = 0.2
 
 
 def timed(namespace: dict[str, Any], **options: Any) -> str:
-    start = time.perf_counter()
-    text = summarize(namespace, **options)
-    assert time.perf_counter() - start < 2 * SECONDS
+    text, took = timed_call(lambda: summarize(namespace, **options))
+    assert took < 2 * SECONDS
     assert len(text.encode()) <= options.get("limit", 1500)
     return text
 
@@ -128,9 +127,7 @@ def test_short_types_of_500_names_cost_milliseconds() -> None:
 
 
 def elapsed(call: Any) -> float:
-    start = time.perf_counter()
-    call()
-    return time.perf_counter() - start
+    return timed_call(call)[1]
 
 
 @pytest.mark.parametrize("rows", [0, 1, 50, 5_000])

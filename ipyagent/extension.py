@@ -17,7 +17,7 @@ from ipyagent.kernel.cell_marks import Runs
 if TYPE_CHECKING:
     from ipyagent.agent import Agent
     from ipyagent.kernel.frontend import Frontend
-    from ipyagent.ui.door import Door
+    from ipyagent.ui.door import ButtonBridge
 
 FULL = "ipyagent"
 _AHEAD = (
@@ -96,7 +96,7 @@ class Extension:
         self._warm_up = WarmUp()
         self._runs = Runs(shell)
         self._front: tuple[tuple[str, str], Frontend] | None = None
-        self.door: Door | None = None
+        self.door: ButtonBridge | None = None
         self.board: Any = None
         self.inserting: Any = None
 

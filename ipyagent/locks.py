@@ -37,14 +37,14 @@ _BOOT = Path("/proc/sys/kernel/random/boot_id")
 _MOST = 2_000
 
 
-class Held(OSError):
+class LockHeld(OSError):
     """Somebody else holds the lock."""
 
     def __str__(self) -> str:
         return "another process holds its lock"
 
 
-class Identity(NamedTuple):
+class ProcessIdentity(NamedTuple):
     """A process: `boot` names the run of its machine and `space` its numbering of processes ("" where the system does
     not tell), `started` is in seconds from the machine's start; `token` tells one lock of it from another."""
 
@@ -88,7 +88,7 @@ class Lock:
                 self._pid = os.getpid()
                 return
             if stopped() or time.monotonic() >= deadline:
-                raise Held
+                raise LockHeld
             time.sleep(self._poll)
 
     def release(self) -> None:
@@ -163,7 +163,7 @@ class Lock:
         there = _read(self.path)
         return there is not None and not self._gone(there, self.path)
 
-    def _gone(self, holder: Identity, file: Path) -> bool:
+    def _gone(self, holder: ProcessIdentity, file: Path) -> bool:
         if not holder.pid:
             return _age(file) > _BREAKING
         known = is_gone(holder)
@@ -171,7 +171,7 @@ class Lock:
             return known
         return not self._long and _age(file) > MOMENTS
 
-    def _break(self, holder: Identity, marker: Path) -> bool:
+    def _break(self, holder: ProcessIdentity, marker: Path) -> bool:
         """Take the file of a holder that is gone away; whether the place is free. Who makes the file that is named
         after this very holder may do it, so nobody takes away what the next one makes."""
         if not self._gone(holder, marker):
@@ -219,13 +219,13 @@ def why_no_locks(folder: Path) -> str:
 # ---------------------------------------------------------------------- who holds a lock
 
 
-def identity() -> Identity:
+def identity() -> ProcessIdentity:
     """This process, with a new token."""
     host, boot, space = _machine()
-    return Identity(os.getpid(), host, boot, space, _started(os.getpid()) or 0.0, secrets.token_hex(8))
+    return ProcessIdentity(os.getpid(), host, boot, space, _started(os.getpid()) or 0.0, secrets.token_hex(8))
 
 
-def is_gone(holder: Identity) -> bool | None:
+def is_gone(holder: ProcessIdentity) -> bool | None:
     """Whether a process has ended: its machine was started anew since, or it is not among this machine's; None when
     that cannot be told."""
     host, boot, space = _machine()
@@ -238,7 +238,7 @@ def is_gone(holder: Identity) -> bool | None:
     return not is_running(holder.pid, holder.started)
 
 
-def is_of_before(holder: Identity) -> bool:
+def is_of_before(holder: ProcessIdentity) -> bool:
     """Whether its machine, this one, was started anew since."""
     host, boot, _ = _machine()
     return holder.host == host and host not in _NAMELESS and bool(holder.boot and boot) and holder.boot != boot
@@ -289,11 +289,11 @@ def _machine() -> tuple[str, str, str]:
     return platform.node(), boot, space
 
 
-def _encoded(holder: Identity) -> bytes:
+def _encoded(holder: ProcessIdentity) -> bytes:
     return json.dumps(holder._asdict()).encode()
 
 
-def _read(path: Path) -> Identity | None:
+def _read(path: Path) -> ProcessIdentity | None:
     """Who is named in a file; None when there is none, or nobody; an identity without a pid for what cannot be
     read."""
     try:
@@ -306,15 +306,15 @@ def _read(path: Path) -> Identity | None:
         return None
     try:
         found: dict[str, Any] = json.loads(content)
-        return Identity(
+        return ProcessIdentity(
             int(found["pid"]), str(found["host"]), str(found["boot"]), str(found["space"]), float(found["started"]),
             "".join(sign for sign in str(found["token"])[:40] if sign.isalnum()),
         )  # fmt: skip
     except (ValueError, TypeError, KeyError):  # its maker is at work, or was killed
-        return Identity(0, "", "", "", 0.0, "")
+        return ProcessIdentity(0, "", "", "", 0.0, "")
 
 
-def _make(marker: Path, mine: Identity) -> bool:
+def _make(marker: Path, mine: ProcessIdentity) -> bool:
     """Make the file with its content in one step; whether it was not there. Raises OSError."""
     new = marker.with_name(f".{marker.name}-{mine.token}")
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL

@@ -30,7 +30,7 @@ _IN = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | _PLAIN
 _LINKED = (errno.ELOOP, errno.ENOTDIR, getattr(errno, "EMLINK", -1))
 
 
-class Spot(NamedTuple):
+class PathRef(NamedTuple):
     """Where a file is for the functions of `os`: its `name`, relative to the open folder `at` (None: a path)."""
 
     name: str
@@ -53,14 +53,14 @@ def _is_users(folder: Path) -> bool:
 @contextmanager
 def spot(
     path: Path, *, base: Path | None = None, make: bool = False, mode: int = PRIVATE, relative: bool = RELATIVE
-) -> Iterator[Spot]:
+) -> Iterator[PathRef]:
     """The place of a file; `make` makes the folders on the way, else a missing one raises FileNotFoundError. No link
     is followed from the nearer of the project's `.ipyagent` and `base` on."""
     base = base_of(path) or base
     if base is None:
         if make:
             path.parent.mkdir(parents=True, exist_ok=True)
-        yield Spot(str(path), None)
+        yield PathRef(str(path), None)
         return
     *folders, leaf = path.relative_to(base).parts
     if ".." in (*folders, leaf):
@@ -68,7 +68,7 @@ def spot(
     if make and not base.is_dir():
         base.mkdir(parents=True, exist_ok=True)
     if not relative:
-        yield Spot(str(_checked(base, folders, make=make, mode=mode) / leaf), None)
+        yield PathRef(str(_checked(base, folders, make=make, mode=mode) / leaf), None)
         return
     at = os.open(base, _IN)
     try:
@@ -82,7 +82,7 @@ def spot(
             at = deeper
             if new and hasattr(os, "fchmod"):
                 os.fchmod(at, mode)  # whatever the umask
-        yield Spot(leaf, at)
+        yield PathRef(leaf, at)
     finally:
         os.close(at)
 

@@ -14,7 +14,7 @@ from rooms import KEY, MODEL
 from ipyagent import Agent, IPyAgent, TurnResult
 from ipyagent.journal.events import Event
 from ipyagent.journal.journal import TRANSCRIPT, read_events
-from ipyagent.journal.view import View
+from ipyagent.journal.view import ContextView
 from ipyagent.loop.session import Session
 from ipyagent.practice.replies import Fault, Reply, text
 from ipyagent.practice.server import PracticeServer
@@ -120,7 +120,7 @@ class CompactRoom:
 
     def replays(self, agent: Agent) -> None:
         """The journal on the disk gives the bytes that the session would send."""
-        assert View.of(self.events(agent)).wire() == self.session(agent).view.wire()
+        assert ContextView.of(self.events(agent)).wire() == self.session(agent).view.wire()
 
     def close(self) -> None:
         for agent in self.agents:

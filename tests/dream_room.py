@@ -17,7 +17,7 @@ from ipyagent import Agent, IPyAgent
 from ipyagent.journal.events import Event
 from ipyagent.journal.journal import TRANSCRIPT, read_events
 from ipyagent.memory.dream_lock import NAME
-from ipyagent.memory.files import Store
+from ipyagent.memory.files import MemoryStore
 from ipyagent.memory.texts import RECORDED, Records
 from ipyagent.practice.model import answer as practice
 from ipyagent.practice.replies import Fault, Reply, calls, text
@@ -55,7 +55,7 @@ class DreamRoom:
         self.folder.mkdir()
         self.project = Project(self.folder.resolve(), self.home.resolve())
         self.project.make()
-        self.store = Store(self.project.folder.resolve() / "memory", "project")
+        self.store = MemoryStore(self.project.folder.resolve() / "memory", "project")
         self.dreams: list[Answer] = []
         self.dream: Answer = practice
         self.server = PracticeServer(self._answer).start()

@@ -14,7 +14,7 @@ import pytest
 from rooms import KEY, MODEL
 
 from ipyagent import Agent, IPyAgent
-from ipyagent.journal.events import Event, PromptRendered, ToolReturned
+from ipyagent.journal.events import Event, SystemPromptFrozen, ToolReturned
 from ipyagent.practice.replies import text
 from ipyagent.practice.replies import tool as calls
 from ipyagent.practice.server import PracticeServer
@@ -75,8 +75,8 @@ class McpRoom:
         session = self.agent.session
         return [] if session is None else list(session.journal.read())
 
-    def heads(self) -> list[PromptRendered]:
-        return [event for event in self.events() if isinstance(event, PromptRendered)]
+    def heads(self) -> list[SystemPromptFrozen]:
+        return [event for event in self.events() if isinstance(event, SystemPromptFrozen)]
 
     def listed(self) -> list[str]:
         """Names of the tools in the newest request."""

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from kernels import Cell, Kernel
 
-from ipyagent.journal.events import Event, UserSaid
+from ipyagent.journal.events import Event, UserMessage
 from ipyagent.journal.journal import TRANSCRIPT, read_events
 from ipyagent.practice.replies import Scripted, text
 from ipyagent.practice.server import PracticeServer
@@ -104,7 +104,7 @@ class Room:
         return list(read_events(self.transcripts()[-1]))
 
     def said(self) -> list[str]:
-        return [event.text for event in self.events() if isinstance(event, UserSaid)]
+        return [event.text for event in self.events() if isinstance(event, UserMessage)]
 
 
 @contextmanager

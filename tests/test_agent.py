@@ -16,9 +16,9 @@ import pytest
 from rooms import KEY, MODEL, results
 
 from ipyagent import Agent, IPyAgent, Options, TurnResult, hooks, tool
-from ipyagent.assembly.listening import Unseen
+from ipyagent.assembly.listening import NullSurface
 from ipyagent.errors import AgentError, NoCredentials, UsageError
-from ipyagent.journal.events import Streamed, ToolReturned, TurnEnded, UserSaid
+from ipyagent.journal.events import Streamed, ToolReturned, TurnEnded, UserMessage
 from ipyagent.journal.journal import TRANSCRIPT, in_use, read_events
 from ipyagent.loop.session import Session
 from ipyagent.practice.replies import fault, text
@@ -142,7 +142,7 @@ def test_a_second_request_waits_for_nobody_and_says_so(make: Make, server: Pract
     assert isinstance(second, UsageError)
     assert "running" in str(second)
     assert agent.session is not None
-    said = [event.text for event in agent.session.journal.read() if isinstance(event, UserSaid)]
+    said = [event.text for event in agent.session.journal.read() if isinstance(event, UserMessage)]
     assert said == ["first"]
 
 
@@ -288,7 +288,7 @@ def test_close_ends_the_thread_and_lets_the_session_go(make: Make, server: Pract
     assert other.run_sync("still?").text == "hi again"
 
 
-class Seen(Unseen):
+class Seen(NullSurface):
     """A surface that keeps what it was shown."""
 
     def __init__(self) -> None:

@@ -21,7 +21,7 @@ from notes_room import STATE, NotesRoom, directive_in, notes_room, path_in, word
 from rooms import as_json, results
 
 from ipyagent.children.letters import received
-from ipyagent.children.mailbox import Letter
+from ipyagent.children.mailbox import MailMessage
 from ipyagent.context.notes_file import NOTES
 from ipyagent.journal.events import Compacted, ModelChosen, Streamed
 from ipyagent.journal.journal import TRANSCRIPT, read_events
@@ -335,7 +335,7 @@ def test_what_a_cut_off_call_had_shown_holds_no_secret(room: CompactRoom) -> Non
 
 
 def test_another_agents_message_is_redacted_when_it_is_taken_in() -> None:
-    letter = Letter(id="m1", sender="scout", session="s", text=f"use {GITHUB}", summary=f"key {GITHUB}")
+    letter = MailMessage(id="m1", sender="scout", session="s", text=f"use {GITHUB}", summary=f"key {GITHUB}")
     event = received(letter, lambda words: redacted(words)[0])
     assert GITHUB not in as_json([event.text, event.said, event.summary])
     assert f"use {MARK}" in event.text

@@ -9,21 +9,21 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from ipyagent.agent.turns import Work
-from ipyagent.assembly.children_desk import ChildrenDesk
+from ipyagent.agent.turns import TurnRunner
+from ipyagent.assembly.children_desk import SubagentManager
 from ipyagent.assembly.compacting import CompactCommand
-from ipyagent.assembly.listening import Listener, Unseen
-from ipyagent.assembly.lookout import Lookout
-from ipyagent.assembly.mcp_desk import McpDesk
+from ipyagent.assembly.listening import Listener, NullSurface
+from ipyagent.assembly.lookout import NotebookObserver
+from ipyagent.assembly.mcp_desk import McpManager
 from ipyagent.assembly.mentions import find, unresolved
-from ipyagent.assembly.messages_desk import MessagesDesk
-from ipyagent.assembly.requests import Asked, Options, PreparedTurn, TurnResult
+from ipyagent.assembly.messages_desk import MailService
+from ipyagent.assembly.requests import Options, PreparedRequest, PreparedTurn, TurnResult
 from ipyagent.assembly.sessions import Sessions
 from ipyagent.assembly.settings_files import SettingsFiles
-from ipyagent.assembly.toolbox import Toolbox
+from ipyagent.assembly.toolbox import ToolRegistry
 from ipyagent.assembly.undoing import TurnUndone, undo_turn
 from ipyagent.assembly.wiring import endpoint_of, info_of, limit_of, model_of, state_of
-from ipyagent.assembly.workbench import Workbench
+from ipyagent.assembly.workbench import SessionSetup
 from ipyagent.config import IPyAgent
 from ipyagent.context.notes import OWN as NOTES
 from ipyagent.context.notes import OWN_FILES as NOTES_FILES
@@ -33,9 +33,9 @@ from ipyagent.journal.events import Event
 from ipyagent.journal.journal import clean
 from ipyagent.journal.protocols import CellOutput, ModelInfo, Surface, Tool, WindowState
 from ipyagent.kernel.cell_marks import HIDDEN, HIDE, PIN, CellMarks, Runs
-from ipyagent.kernel.dispatcher import MainThread
+from ipyagent.kernel.dispatcher import MainThreadExecutor
 from ipyagent.kernel.shell import make_shell
-from ipyagent.kernel.thread import AgentThread
+from ipyagent.kernel.thread import AgentLoop
 from ipyagent.kernel.workspace import KernelWorkspace
 from ipyagent.loop.bug_report import write_report
 from ipyagent.loop.permissions import Permissions
@@ -85,9 +85,9 @@ class Agent:
         self.sessions = Sessions(self.project, self.settings, namespace=self.shell.user_ns, notice=self.notices.append)
         self.sessions.notebook = notebook
         self.skills = Skills(self.project, self.settings, self.folder, self.notices.append)
-        self.toolbox = Toolbox(tools, self.shell, self.notices.append, self.skills)
-        self.bench = Workbench(self.shell, self.settings, self.project, self.folder, self.toolbox)
-        self._work = Work(self.bench, self.connections, self.notices.append)
+        self.toolbox = ToolRegistry(tools, self.shell, self.notices.append, self.skills)
+        self.bench = SessionSetup(self.shell, self.settings, self.project, self.folder, self.toolbox)
+        self._work = TurnRunner(self.bench, self.connections, self.notices.append)
         self.recalling = self._work.recalling
         self.extracting = self._work.extracting
         self.dreaming = self._work.dreaming
@@ -95,21 +95,21 @@ class Agent:
         self.marks = self.bench.marks = CellMarks(self.shell, runs)
         """Which cells are hidden from the agent, which pinned."""
         self.marks.notebook = notebook
-        self._lookout = Lookout(self.shell, self.marks)
-        self._thread = AgentThread(report=self.report)
-        self.mcp = McpDesk(self.project, self.settings, self._thread, self.notices.append)
+        self._lookout = NotebookObserver(self.shell, self.marks)
+        self._thread = AgentLoop(report=self.report)
+        self.mcp = McpManager(self.project, self.settings, self._thread, self.notices.append)
         self.bench.outside, self.bench.outside_now = self.mcp.offered, self.mcp.tools
-        self.children = ChildrenDesk(self.bench, self.connections, self._work.note_spent, self.notices.append)
+        self.children = SubagentManager(self.bench, self.connections, self._work.note_spent, self.notices.append)
         self.bench.children, self.toolbox.children = self.children.family, self.children.tool
         self._work.children = self.children
-        self.messages = self._work.messages = MessagesDesk(self.project, self.settings, self.notices.append)
+        self.messages = self._work.messages = MailService(self.project, self.settings, self.notices.append)
         self.bench.messages = lambda session: self.messages.mail(self.children.family(session))
         self.compaction = CompactCommand(
             self.bench, self.sessions, self.connections, self.occupied, self.tools_now, self.state_of
         )
         """What `%compact` does."""
-        self._running: MainThread | None = None
-        self._outlived: MainThread | None = None
+        self._running: MainThreadExecutor | None = None
+        self._outlived: MainThreadExecutor | None = None
         """Whose turn did not end with its Stop."""
         self._trusted_here = False
         self._reported: set[str] = set()
@@ -244,12 +244,12 @@ class Agent:
         slash = read_slash(clean(text), self.skills)
         self.notices += slash.notices
         pins = tuple((each.ident, each.source) for each in self.marks.marked(PIN))
-        asked = Asked(clean(text), cell, seen, mentions, tools, options, slash.skills, pins, slash.request,
+        asked = PreparedRequest(clean(text), cell, seen, mentions, tools, options, slash.skills, pins, slash.request,
                       clean(own) if own is not None else None)  # fmt: skip
         if not options.aside:  # what is said aside, the conversation does not know
             self._lookout.pass_by()
 
-        async def work(main: MainThread) -> TurnResult:
+        async def work(main: MainThreadExecutor) -> TurnResult:
             own = self.sessions.aside(with_history=options.fork) if options.aside else session
             try:
                 with own.shown_on(surface):
@@ -270,7 +270,7 @@ class Agent:
     def run_sync(self, text: str, **options: Any) -> TurnResult:
         """One request from a script, shown nowhere. `options` as in `Options`. How it ended is in the result;
         raises what `prepare` raises."""
-        return self.prepare(text, Options(**options), Unseen()).run_blocking()
+        return self.prepare(text, Options(**options), NullSurface()).run_blocking()
 
     async def run(self, text: str, **options: Any) -> AsyncIterator[Event]:
         """One request from async code: its events as they happen, each on disk already; the last
@@ -305,11 +305,11 @@ class Agent:
         return [event for event in session.journal.read() if turn.first <= event.id <= turn.last]
 
     @contextmanager
-    def occupied(self, surface: Surface | None = None) -> Iterator[MainThread]:
+    def occupied(self, surface: Surface | None = None) -> Iterator[MainThreadExecutor]:
         """The main thread's dispatcher for one turn, shown on `surface`; while it is held no other turn begins."""
         self.check_free()  # another request may have been taken in since this one was
         settings = self.settings
-        main = self._running = MainThread(
+        main = self._running = MainThreadExecutor(
             self.shell,
             self._thread,
             max_chars=limit_of(settings, "tool_output_chars"),
@@ -383,11 +383,11 @@ class Agent:
     async def connect(
         self, session: Session, model: AnthropicModel, tools: dict[str, Tool], options: Options
     ) -> None:
-        """Give the session what it works with, see `Workbench.connect`."""
+        """Give the session what it works with, see `SessionSetup.connect`."""
         await self.bench.connect(session, model, tools, options)
 
-    def workspace(self, session: Session, main: MainThread) -> KernelWorkspace:
-        """What tools of the session may touch, see `Workbench.workspace`."""
+    def workspace(self, session: Session, main: MainThreadExecutor) -> KernelWorkspace:
+        """What tools of the session may touch, see `SessionSetup.workspace`."""
         return self.bench.workspace(session, main)
 
     def note_spent(self, dollars: float) -> None:
@@ -395,7 +395,7 @@ class Agent:
         self._work.note_spent(dollars)
 
     def tools_now(self) -> dict[str, Tool]:
-        """The tools that the model has, see `Toolbox.now`, and those of outside servers."""
+        """The tools that the model has, see `ToolRegistry.now`, and those of outside servers."""
         return {**self.toolbox.now(), **self.mcp.tools()}
 
     # ------------------------------------------------------------------ what is so now

@@ -8,18 +8,18 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from typing import Any
 
-from ipyagent.assembly.children_desk import ChildrenDesk
+from ipyagent.assembly.children_desk import SubagentManager
 from ipyagent.assembly.mentions import blocks_of
-from ipyagent.assembly.messages_desk import MessagesDesk
-from ipyagent.assembly.requests import Asked, TurnResult
-from ipyagent.assembly.workbench import Workbench
+from ipyagent.assembly.messages_desk import MailService
+from ipyagent.assembly.requests import PreparedRequest, TurnResult
+from ipyagent.assembly.workbench import SessionSetup
 from ipyagent.context.pins import pinned
-from ipyagent.context.reminders import Seen, context_block, guarded
+from ipyagent.context.reminders import EnvironmentSnapshot, context_block, guarded
 from ipyagent.errors import ToolFailure
-from ipyagent.journal.events import Block, TurnEnded, UserSaid
+from ipyagent.journal.events import Block, TurnEnded, UserMessage
 from ipyagent.journal.journal import clean
 from ipyagent.journal.tokens import estimate_blocks
-from ipyagent.kernel.dispatcher import MainThread
+from ipyagent.kernel.dispatcher import MainThreadExecutor
 from ipyagent.kernel.workspace import KernelWorkspace
 from ipyagent.loop.hooks import hooks
 from ipyagent.loop.layers import Engine
@@ -30,9 +30,9 @@ from ipyagent.memory.recall import ignores_memory
 from ipyagent.memory.section import IGNORED
 from ipyagent.model.client import AnthropicModel
 from ipyagent.model.connect import Connections
-from ipyagent.remembering.dreaming import Dreaming
-from ipyagent.remembering.extracting import Extracting
-from ipyagent.remembering.recalling import Recalling
+from ipyagent.remembering.dreaming import DreamScheduler
+from ipyagent.remembering.extracting import MemoryExtractor
+from ipyagent.remembering.recalling import MemoryRetriever
 from ipyagent.skills.changes import changed
 
 AFTER_STOP = 0.4
@@ -42,36 +42,38 @@ NOTED = 0.1
 """Seconds that a turn's end waits for its cost to be in the file of the day, which another process may hold."""
 
 
-class Work:
+class TurnRunner:
     """Turns asked for at one workbench; remembers what the model was told last. `notice` takes lines that
     the user should see before the next turn."""
 
-    def __init__(self, bench: Workbench, connections: Connections, notice: Callable[[str], None]) -> None:
+    def __init__(self, bench: SessionSetup, connections: Connections, notice: Callable[[str], None]) -> None:
         self.bench = bench
         self._notice = notice
-        self._told: Seen | None = None
+        self._told: EnvironmentSnapshot | None = None
         self._telling: set[asyncio.Future[list[Any]]] = set()
         self._greeted: set[str] = set()
-        self.recalling = Recalling(bench, connections, self.note_spent)
+        self.recalling = MemoryRetriever(bench, connections, self.note_spent)
         """What is shown of the memories beside each turn."""
         bench.check = self.recalling.choosing.check
-        self.extracting = Extracting(bench, connections, self.note_spent, notice)
+        self.extracting = MemoryExtractor(bench, connections, self.note_spent, notice)
         """What is saved of the conversation behind its turns."""
-        self.dreaming = Dreaming(bench, self.note_spent, notice)
+        self.dreaming = DreamScheduler(bench, self.note_spent, notice)
         """How the memories are tidied, now and then."""
-        self.children: ChildrenDesk | None = None
+        self.children: SubagentManager | None = None
         """Who works for a turn beside it."""
-        self.messages: MessagesDesk | None = None
+        self.messages: MailService | None = None
         """What other agents wrote."""
 
     def __repr__(self) -> str:
-        return f"<Work at {self.bench!r}>"
+        return f"<TurnRunner at {self.bench!r}>"
 
     def forget(self) -> None:
         """Another session comes: it was told nothing yet."""
         self._told = None
 
-    async def turn(self, session: Session, asked: Asked, main: MainThread, model: AnthropicModel) -> TurnResult:
+    async def turn(
+        self, session: Session, asked: PreparedRequest, main: MainThreadExecutor, model: AnthropicModel
+    ) -> TurnResult:
         """The turn itself; what it cost is added to the day's."""
         workspace = self.bench.workspace(session, main)
         settings = self.bench.settings
@@ -138,8 +140,8 @@ class Work:
         self.bench.spending.add(dollars)
 
     async def _ready(
-        self, session: Session, asked: Asked, workspace: KernelWorkspace, model: AnthropicModel
-    ) -> UserSaid:
+        self, session: Session, asked: PreparedRequest, workspace: KernelWorkspace, model: AnthropicModel
+    ) -> UserMessage:
         """Connect the session and put together what the model gets of the request."""
         options = asked.options
         self.bench.keep_objects(session, workspace)
@@ -169,7 +171,7 @@ class Work:
         self.bench.names.types = dict(asked.seen.types)
         return _said(asked, blocks)
 
-    def _skills(self, session: Session, asked: Asked) -> list[Block]:
+    def _skills(self, session: Session, asked: PreparedRequest) -> list[Block]:
         """What changed of the skills on the disk, and those that the user wants loaded, before the request; blocks
         for those that stand in the context already."""
         skills, loaded = self.bench.skills, session.history.skills
@@ -202,6 +204,6 @@ class Work:
         return [{"type": "text", "text": f"<context>\n{guarded(str(answer))}\n</context>"} for answer in answers]
 
 
-def _said(asked: Asked, blocks: Sequence[Block]) -> UserSaid:
+def _said(asked: PreparedRequest, blocks: Sequence[Block]) -> UserMessage:
     tokens = estimate_blocks(blocks)
-    return UserSaid(text=asked.text, blocks=tuple(blocks), cell=asked.cell, tokens=tokens, own=asked.own)
+    return UserMessage(text=asked.text, blocks=tuple(blocks), cell=asked.cell, tokens=tokens, own=asked.own)

@@ -19,29 +19,29 @@ from ipyagent.assembly.head import MEMORY
 from ipyagent.assembly.prompt import render
 from ipyagent.assembly.requests import Options
 from ipyagent.assembly.wiring import endpoint_of, limits_of, small_model_of, state_of
-from ipyagent.assembly.workbench import Workbench
+from ipyagent.assembly.workbench import SessionSetup
 from ipyagent.children import definitions
-from ipyagent.children.child import Child, ChildMain
-from ipyagent.children.family import Family, NoChildren
+from ipyagent.children.child import Subagent, SubagentMainThread
+from ipyagent.children.family import NoChildren, SubagentPool
 from ipyagent.children.handing import NAME as HAND_BACK
 from ipyagent.children.handing import told
-from ipyagent.children.kinds import Kind, built_in
+from ipyagent.children.kinds import SubagentType, built_in
 from ipyagent.children.memory import memory_words, own_memory
-from ipyagent.children.messages import ChildMail
+from ipyagent.children.messages import SubagentMail
 from ipyagent.errors import AgentError, MemoryRefused
 from ipyagent.journal.admission import text_block
-from ipyagent.journal.events import Event, FileChanged, ModelChosen, PromptRendered
+from ipyagent.journal.events import Event, FileChanged, ModelChosen, SystemPromptFrozen
 from ipyagent.journal.protocols import Model, Tool, Workspace
 from ipyagent.journal.tokens import estimate_blocks
-from ipyagent.kernel.dispatcher import MainThread
-from ipyagent.kernel.mains import Mains
-from ipyagent.kernel.scope import Scope, users_namespace
+from ipyagent.kernel.dispatcher import MainThreadExecutor
+from ipyagent.kernel.mains import MainThreadProxy
+from ipyagent.kernel.scope import IsolatedNamespace, users_namespace
 from ipyagent.kernel.variables import summarize
 from ipyagent.kernel.workspace import KernelWorkspace, Names
 from ipyagent.loop.redacting import without_secrets
 from ipyagent.loop.session import Limits, Session
 from ipyagent.memory.access import MemoryAccess
-from ipyagent.memory.provenance import Ground
+from ipyagent.memory.provenance import ProvenanceIndex
 from ipyagent.model.connect import LOCAL, PRACTICE, Connections
 from ipyagent.tools.agent import NAME as AGENT
 from ipyagent.tools.agent import tool_for
@@ -52,13 +52,13 @@ LEAST_BUDGET = 0.0001
 VARIABLES = 1_500
 
 
-class ChildrenDesk:
+class SubagentManager:
     """A `Nursery` (see `children.family`) of one kernel; `spent` notes dollars of the day, `notice` takes lines
     for the user, `tools` gives the tools that there are now."""
 
     def __init__(
         self,
-        bench: Workbench,
+        bench: SessionSetup,
         connections: Connections,
         spent: Callable[[float], None],
         notice: Callable[[str], None],
@@ -68,13 +68,13 @@ class ChildrenDesk:
         self._spent = spent
         self._notice = notice
         self._told: set[str] = set()
-        self._families: WeakSet[Family] = WeakSet()
+        self._families: WeakSet[SubagentPool] = WeakSet()
         self._lock = Lock()
         self._at_work: Session | None = None
-        self.mains = Mains()
+        self.mains = MainThreadProxy()
 
     def __repr__(self) -> str:
-        return f"<ChildrenDesk {', '.join(child.name for child in self.running()) or 'nobody runs'}>"
+        return f"<SubagentManager {', '.join(child.name for child in self.running()) or 'nobody runs'}>"
 
     @property
     def on(self) -> bool:
@@ -88,25 +88,25 @@ class ChildrenDesk:
             found[AGENT] = tool_for({name: kind.about for name, kind in self.kinds().items()})
         return found
 
-    def family(self, session: Session) -> Family:
+    def family(self, session: Session) -> SubagentPool:
         """The sub-agents of a session."""
-        if not isinstance(session.children, Family):
-            family = session.children = Family(session, self)
+        if not isinstance(session.children, SubagentPool):
+            family = session.children = SubagentPool(session, self)
             with self._lock:
                 self._families.add(family)
-        assert isinstance(session.children, Family)
+        assert isinstance(session.children, SubagentPool)
         return session.children
 
-    def running(self) -> tuple[Child, ...]:
+    def running(self) -> tuple[Subagent, ...]:
         """Those of every session that have not ended."""
         return tuple(child for family in self._all() for child in family.running())
 
-    def _all(self) -> tuple[Family, ...]:
+    def _all(self) -> tuple[SubagentPool, ...]:
         with self._lock:  # the main thread asks, too
             return tuple(self._families)
 
     @contextmanager
-    def turn(self, session: Session, main: MainThread) -> Iterator[None]:
+    def turn(self, session: Session, main: MainThreadExecutor) -> Iterator[None]:
         """The session's turn: sub-agents get the main thread, and the model what those in the background said."""
         family = self.family(session)
         family.close_lost()
@@ -129,7 +129,7 @@ class ChildrenDesk:
 
     # ------------------------------------------------------------------ a nursery
 
-    def kinds(self) -> dict[str, Kind]:
+    def kinds(self) -> dict[str, SubagentType]:
         """Ours, the user's, a trusted project's."""
         project, settings = self._bench.project, self._bench.settings
         folders = [project.user / definitions.FOLDER]
@@ -147,7 +147,7 @@ class ChildrenDesk:
     def number(self, name: str) -> float:
         return float(getattr(self._bench.settings, name))
 
-    async def connect(self, child: Child, session: Session, parent: Session, *, fresh: bool) -> None:
+    async def connect(self, child: Subagent, session: Session, parent: Session, *, fresh: bool) -> None:
         kind, settings = child.kind, self._bench.settings
         session.redact = parent.redact
         if kind.fork:
@@ -192,23 +192,23 @@ class ChildrenDesk:
         session.record(self._head(kind, session.tools, session))
         session.record(chosen)
 
-    async def scope(self, child: Child) -> tuple[Scope | None, str]:
+    async def scope(self, child: Subagent) -> tuple[IsolatedNamespace | None, str]:
         shell = self._bench.shell
 
-        def make() -> tuple[Scope | None, str]:
+        def make() -> tuple[IsolatedNamespace | None, str]:
             words = summarize(users_namespace(shell), limit=VARIABLES, hidden=shell.user_ns_hidden)
             context = f"Variables now:\n{words}" if words else "Variables now: none."
             if child.kind.looks:
                 return None, context
-            made: Scope | None = None
+            made: IsolatedNamespace | None = None
             function = child.hands.function(lambda: made.namespace if made is not None else {})
-            made = Scope(shell, {HAND_BACK: function})
+            made = IsolatedNamespace(shell, {HAND_BACK: function})
             return made, context
 
         return await self.mains.call(make)
 
     def workspace(
-        self, child: Child, session: Session, parent: Session, workspace: Workspace, call: str
+        self, child: Subagent, session: Session, parent: Session, workspace: Workspace, call: str
     ) -> KernelWorkspace:
         bench = self._bench
         assert isinstance(workspace, KernelWorkspace)
@@ -227,7 +227,7 @@ class ChildrenDesk:
                     by="agent",
                     record=session.record,
                     ground=session.history.ground,
-                    heard=above.heard if isinstance(above, MemoryAccess) else Ground(),
+                    heard=above.heard if isinstance(above, MemoryAccess) else ProvenanceIndex(),
                     stores=store,
                     check=above.check if isinstance(above, MemoryAccess) else None,
                 )
@@ -235,7 +235,7 @@ class ChildrenDesk:
             memory = workspace.memory.below(session.record, session.journal.session, session.history.ground)
         return replace(
             workspace,
-            main=ChildMain(self.mains, child),
+            main=SubagentMainThread(self.mains, child),
             record=record,
             allowed=(*workspace.allowed, session.journal.folder),
             read_stamps=dict(workspace.read_stamps) if child.kind.fork else {},
@@ -248,11 +248,11 @@ class ChildrenDesk:
             scope=child.scope,
         )
 
-    def _mail(self, child: Child, parent: Session) -> ChildMail | None:
+    def _mail(self, child: Subagent, parent: Session) -> SubagentMail | None:
         settings = self._bench.settings
-        return ChildMail(child, self.family(parent), settings.plan_wait) if settings.messages else None
+        return SubagentMail(child, self.family(parent), settings.plan_wait) if settings.messages else None
 
-    async def give(self, child: Child) -> tuple[dict[str, str], str]:
+    async def give(self, child: Subagent) -> tuple[dict[str, str], str]:
         shell = self._bench.shell
 
         def put() -> tuple[dict[str, str], str]:
@@ -283,7 +283,7 @@ class ChildrenDesk:
 
     # ------------------------------------------------------------------ parts
 
-    async def _model(self, kind: Kind, parent: Session) -> tuple[str, Model]:
+    async def _model(self, kind: SubagentType, parent: Session) -> tuple[str, Model]:
         name = small_model_of(self._bench.settings) if kind.model == "small" else kind.model
         name = name or parent.info.model
         return name, await self._connected(name, parent)
@@ -294,7 +294,7 @@ class ChildrenDesk:
             return parent.model
         return await asyncio.to_thread(self._connections.get, name, endpoint_of(self._bench.settings))
 
-    def _tools(self, child: Child, parent: Session, window: int) -> dict[str, Tool]:
+    def _tools(self, child: Subagent, parent: Session, window: int) -> dict[str, Tool]:
         kind = child.kind
         tools = {name: tool for name, tool in parent.tools.items() if name != AGENT}
         if kind.memory:
@@ -311,7 +311,7 @@ class ChildrenDesk:
         kept, _ = fitted(tools, window, all_listed=kind.tools is not None)
         return kept
 
-    def _head(self, kind: Kind, tools: dict[str, Tool], session: Session) -> PromptRendered:
+    def _head(self, kind: SubagentType, tools: dict[str, Tool], session: Session) -> SystemPromptFrozen:
         """Our prompt and the tools, what people wrote for the agent too unless it only looks, and its own words."""
         # what a type names it has before its eyes; a search finds what the others have all the same
         redact = self._bench.redactor
@@ -334,7 +334,7 @@ class ChildrenDesk:
         turns = int(self._bench.settings.child_turns)
         return msgspec.structs.replace(limits, max_turns=turns, max_cost=left, max_cost_per_day=0.0)
 
-    def _own_memory(self, kind: Kind) -> dict[str, Any]:
+    def _own_memory(self, kind: SubagentType) -> dict[str, Any]:
         refused = self._bench.memories.refusal("user" if kind.memory == "user" else "project")
         try:
             if not refused:

@@ -14,7 +14,7 @@ NAMES = ("--from", "--up-to", "--snip", "--step", "--dry-run", "--undo")
 _PAIR = re.compile(r"(\d+)(?::(\d+))?")
 
 
-class Wanted(msgspec.Struct, frozen=True, kw_only=True):
+class CompactOptions(msgspec.Struct, frozen=True, kw_only=True):
     """What a `%compact` line says. Turns are counted from 1, 0 means open; `snip` is (0, 0) for none."""
 
     instructions: str = ""
@@ -26,7 +26,7 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     undo: bool = False
 
 
-def parse_compact(line: str) -> Wanted:
+def parse_compact(line: str) -> CompactOptions:
     """The line's options; every other word belongs to the wishes. Raises UsageError."""
     wishes: list[str] = []
     found: dict[str, object] = {}
@@ -47,7 +47,7 @@ def parse_compact(line: str) -> Wanted:
             close = difflib.get_close_matches(name, NAMES, n=1, cutoff=0.5)
             near = f"; did you mean {close[0]}?" if close else ""
             raise UsageError(f"%compact has no option {name}{near}  usage: {USAGE}")
-    wanted = msgspec.convert({**found, "instructions": " ".join(wishes)}, Wanted)
+    wanted = msgspec.convert({**found, "instructions": " ".join(wishes)}, CompactOptions)
     alone = [name for name, on in _alone(wanted) if on]
     if alone and (len(alone) > 1 or wishes or wanted.start or wanted.upto):
         raise UsageError(f"{alone[0]} goes without other words (--dry-run may stand beside it)  usage: {USAGE}")
@@ -56,7 +56,7 @@ def parse_compact(line: str) -> Wanted:
     return wanted
 
 
-def _alone(wanted: Wanted) -> tuple[tuple[str, bool], ...]:
+def _alone(wanted: CompactOptions) -> tuple[tuple[str, bool], ...]:
     return ("--undo", wanted.undo), ("--snip", wanted.snip != (0, 0)), ("--step", wanted.step)
 
 

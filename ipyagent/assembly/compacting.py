@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from ipyagent.assembly.compact_line import Wanted, parse_compact
-from ipyagent.assembly.listening import Unseen
+from ipyagent.assembly.compact_line import CompactOptions, parse_compact
+from ipyagent.assembly.listening import NullSurface
 from ipyagent.assembly.looking import look
 from ipyagent.assembly.requests import Options
-from ipyagent.assembly.stepping import Stepped, paid_words, step_text, stepped
+from ipyagent.assembly.stepping import LayerStepResult, paid_words, step_text, stepped
 from ipyagent.assembly.wiring import endpoint_of, model_of
 from ipyagent.context.archive import left_ranges
 from ipyagent.context.clear_results import TTL
@@ -29,14 +29,14 @@ from ipyagent.context.summarize import PURPOSE, TOO_LITTLE
 from ipyagent.errors import AgentError, CompactionFailed, UsageError
 from ipyagent.journal.admission import text_block
 from ipyagent.journal.events import (
-    Collapsed,
     Compacted,
     DecisionUndone,
     Event,
     ForkEnded,
-    LayerDecided,
+    LayerDecision,
     LayerFailed,
-    Snipped,
+    TurnCollapsed,
+    TurnsRemoved,
     Usage,
 )
 from ipyagent.journal.protocols import ForkOrder
@@ -48,9 +48,9 @@ from ipyagent.model.prices import LESSON_MODEL, cost_of, rates_of
 
 if TYPE_CHECKING:
     from ipyagent.assembly.sessions import Sessions
-    from ipyagent.assembly.workbench import Workbench
+    from ipyagent.assembly.workbench import SessionSetup
     from ipyagent.journal.protocols import Tool, WindowState
-    from ipyagent.kernel.dispatcher import MainThread
+    from ipyagent.kernel.dispatcher import MainThreadExecutor
     from ipyagent.model.connect import Connections
 
 STOPPED = "stopped: the conversation is as it was"
@@ -63,10 +63,10 @@ class CompactCommand:
 
     def __init__(
         self,
-        bench: Workbench,
+        bench: SessionSetup,
         sessions: Sessions,
         connections: Connections,
-        occupied: Callable[[], AbstractContextManager[MainThread]],
+        occupied: Callable[[], AbstractContextManager[MainThreadExecutor]],
         tools: Callable[[], dict[str, Tool]],
         state_of: Callable[[Session], WindowState],
     ) -> None:
@@ -104,12 +104,12 @@ class CompactCommand:
 
             return main.blocking_door(worked)
 
-    def step(self, *, dry: bool = False) -> Stepped:
+    def step(self, *, dry: bool = False) -> LayerStepResult:
         """Have the next layer act on the current session, or (`dry`) only look at it. Raises as `run`."""
         with self._occupied() as main:
             session = self._session()
 
-            async def worked() -> Stepped | None:
+            async def worked() -> LayerStepResult | None:
                 session.begin_costs()
                 try:
                     return await stepped(await self._engine(session, main), dry=dry, refused=self._over_limit())
@@ -130,7 +130,7 @@ class CompactCommand:
             raise UsageError("there is no conversation to compact yet: a %%agent cell begins one")
         return session
 
-    async def _compact(self, session: Session, wanted: Wanted, main: MainThread) -> str:
+    async def _compact(self, session: Session, wanted: CompactOptions, main: MainThreadExecutor) -> str:
         seen = _Watcher()
         session.begin_costs()
         try:
@@ -161,7 +161,7 @@ class CompactCommand:
             return ""
         return f"today's cost is ${spent:.2f}, the limit is ${most:.2f}: raise IPyAgent.max_cost_per_day to go on today"
 
-    async def _snip(self, session: Session, wanted: Wanted, main: MainThread) -> str:
+    async def _snip(self, session: Session, wanted: CompactOptions, main: MainThreadExecutor) -> str:
         _check_in(session, *wanted.snip)
         gone = _range(session, *wanted.snip)
         if gone.first < _events(session, *wanted.snip)[0]:
@@ -176,7 +176,7 @@ class CompactCommand:
         left = left_ranges(session.view, session.journal.folder, [(gone.first, gone.last)])
         kept = f"; kept in {left.path}" if left is not None else ""
         marker = text_block(SNIPPED.format(words=words, were=were, kept=kept))
-        made = Snipped(first=gone.first, last=gone.last, blocks=(marker,))
+        made = TurnsRemoved(first=gone.first, last=gone.last, blocks=(marker,))
         before = session.view.count().tokens
         after = session.view.tokens_after(made)
         if after is None:
@@ -193,7 +193,7 @@ class CompactCommand:
         longer = " (the line in its place is longer than what went)" if after > before else ""
         return f"took out {words}: {before:,} → {after:,} tokens{longer}, no model call; %compact --undo takes it back"
 
-    async def _undo(self, session: Session, wanted: Wanted, main: MainThread) -> str:
+    async def _undo(self, session: Session, wanted: CompactOptions, main: MainThreadExecutor) -> str:
         event = session.view.undoable
         if event is None:
             raise UsageError("there is no compaction to take back; %context shows what there is")
@@ -211,14 +211,14 @@ class CompactCommand:
         more = "; the window is full, the next request compacts again" if self._state_of(session).above_auto else ""
         return f"taken back: {before:,} → {after:,} tokens ({what}){more}"
 
-    async def _would(self, session: Session, wanted: Wanted, main: MainThread) -> str:
+    async def _would(self, session: Session, wanted: CompactOptions, main: MainThreadExecutor) -> str:
         """What a compaction would do, in words and numbers."""
         first, last = _events(session, wanted.start, wanted.upto)
         engine = await self._engine(session, main)
         words = _turns(wanted, len(session.history.turns))
         return await forecast(engine, words, instructions=wanted.instructions, first=first, last=last)
 
-    async def _engine(self, session: Session, main: MainThread) -> Engine:
+    async def _engine(self, session: Session, main: MainThreadExecutor) -> Engine:
         """The layers, the session being connected as for a turn."""
         settings = self._bench.settings
         model = self._connections.get(model_of(settings), endpoint_of(settings))
@@ -226,7 +226,7 @@ class CompactCommand:
         return Engine(session, self._bench.workspace(session, main))
 
 
-def _check_turns(wanted: Wanted, turns: int) -> None:
+def _check_turns(wanted: CompactOptions, turns: int) -> None:
     for name, number in (("--from", wanted.start), ("--up-to", wanted.upto), ("--snip", wanted.snip[1])):
         if number > turns:
             plural = "" if turns == 1 else "s"
@@ -240,7 +240,7 @@ def _check_in(session: Session, start: int, upto: int) -> None:
         raise CompactionFailed(f"{words} taken out before; %context --turns lists the turns")
 
 
-class _Watcher(Unseen):
+class _Watcher(NullSurface):
     """Keeps what happened for the answer."""
 
     def __init__(self) -> None:
@@ -254,7 +254,7 @@ class _Watcher(Unseen):
         for event in self.events:
             if isinstance(event, LayerFailed):
                 yield event.why
-            elif isinstance(event, LayerDecided):
+            elif isinstance(event, LayerDecision):
                 yield event.words
 
 
@@ -276,7 +276,7 @@ def _told(session: Session, seen: _Watcher, made: Compacted, words: str) -> str:
     request = " and your newest request" if session.history.request is not None else ""
     stayed = [f"system prompt, tools{request}", *made.restored]
     lines.append(f"still there: {', '.join(stayed)}; %compact --undo takes it back")
-    notes = [event.words for event in seen.events if isinstance(event, LayerDecided) and "whole turns" in event.words]
+    notes = [event.words for event in seen.events if isinstance(event, LayerDecision) and "whole turns" in event.words]
     return "\n".join([lines[0] + "".join(f"; {note}" for note in notes), lines[1]])
 
 
@@ -295,9 +295,9 @@ def _decision(session: Session, event: int) -> str:
         case Compacted():
             named = {"notes": "the compaction by notes", "server": "the summary by the server"}
             what = named.get(made.method, "the summary")
-        case Snipped():
+        case TurnsRemoved():
             what = "the removal"
-        case Collapsed():
+        case TurnCollapsed():
             what = "the collapse"
         case _:
             return "the clearing of tool results"
@@ -307,7 +307,7 @@ def _decision(session: Session, event: int) -> str:
     return f"{what} of turn{f's {inside[0]} to' if len(inside) > 1 else ''} {inside[-1]}"
 
 
-def _turns(wanted: Wanted, count: int) -> str:
+def _turns(wanted: CompactOptions, count: int) -> str:
     first, last = wanted.start or 1, wanted.upto or count
     return f"turn {first}" if first == last else f"turns {first} to {last}"
 
@@ -351,7 +351,7 @@ async def foreseen(
             return found
         if made := next((event for event in found if isinstance(event, Compacted)), None):
             return made
-        why += [event.words for event in found if isinstance(event, LayerDecided)]
+        why += [event.words for event in found if isinstance(event, LayerDecision)]
     said = "; ".join(dict.fromkeys(each.removeprefix(TOO_LITTLE) for each in why)) or NO_LAYER
     raise CompactionFailed(f"nothing would be compacted: {said}; %context shows what fills the window")
 

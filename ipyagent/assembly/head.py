@@ -16,12 +16,12 @@ from ipyagent.assembly.prompt import render, schema_of
 from ipyagent.config import IPyAgent
 from ipyagent.context.thresholds import check_fixed_part
 from ipyagent.errors import AgentError
-from ipyagent.journal.events import Block, PromptRendered, SkillsListed
+from ipyagent.journal.events import Block, SkillsListed, SystemPromptFrozen
 from ipyagent.journal.protocols import Tool, WindowState
 from ipyagent.journal.tokens import estimate_blocks
 from ipyagent.loop.session import Session
 from ipyagent.memory.instructions import instructions_text, load_instructions
-from ipyagent.memory.memories import Memories
+from ipyagent.memory.memories import MemoryStores
 from ipyagent.memory.section import RULE_TOKENS, RULES, memory_section, read_guidelines, standing_rules
 from ipyagent.model.server_tools import declared, is_declared, standing
 from ipyagent.project import Project
@@ -43,14 +43,14 @@ ROOM_SHARE = 1 / 3
 """What each may take at most of the tokens that our own prompt and the tools leave below the auto-compact threshold."""
 
 
-class Head:
+class SystemPromptBuilder:
     """The heads of one kernel's sessions. `notice` takes lines for the user."""
 
     def __init__(
         self,
         project: Project,
         settings: IPyAgent,
-        memories: Memories,
+        memories: MemoryStores,
         notice: Callable[[str], None],
         skills: Skills | None,
         redact: Redactor,
@@ -65,7 +65,7 @@ class Head:
         self._due: dict[str, str] = {}
 
     def __repr__(self) -> str:
-        return f"<Head in {self._project.root.name}>"
+        return f"<SystemPromptBuilder in {self._project.root.name}>"
 
     def renew(self, session: Session, why: str) -> None:
         """The session's next request has its head rendered again."""
@@ -132,7 +132,9 @@ class Head:
             )  # fmt: skip
             self._list(session, SKILLS in names)
 
-    def rendered(self, tools: Mapping[str, Tool], state: WindowState, server: Sequence[Block] = ()) -> PromptRendered:
+    def rendered(
+        self, tools: Mapping[str, Tool], state: WindowState, server: Sequence[Block] = ()
+    ) -> SystemPromptFrozen:
         """The head as files and settings are now."""
         base = render(tools, redact=self._redact, server=server)
         extra, whole = self._extra(set(tools), base.tokens, state)

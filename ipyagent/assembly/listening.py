@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 
 from ipyagent.journal.events import Event, PermissionAsked
-from ipyagent.journal.protocols import Answer, Status
+from ipyagent.journal.protocols import PermissionAnswer, TurnStatus
 
 
-class Unseen:
+class NullSurface:
     """Shows nothing and answers nothing: what needs a yes is denied before it comes here."""
 
     can_ask = False
@@ -19,17 +19,17 @@ class Unseen:
     def show(self, event: Event) -> None:
         """Nothing is shown."""
 
-    def status(self, status: Status) -> None:
+    def status(self, status: TurnStatus) -> None:
         """Nothing is shown."""
 
-    async def ask(self, asked: PermissionAsked) -> Answer:
-        return Answer("deny", by="headless")
+    async def ask(self, asked: PermissionAsked) -> PermissionAnswer:
+        return PermissionAnswer("deny", by="headless")
 
     def close(self) -> None:
         """Nothing to leave."""
 
 
-class Listener(Unseen):
+class Listener(NullSurface):
     """Hands every event to the loop of an `async for`; None marks the end."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:

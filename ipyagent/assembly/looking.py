@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from ipyagent.journal.events import Event
-from ipyagent.journal.protocols import Forked, ForkOrder, Layer, Situation
+from ipyagent.journal.protocols import Forked, ForkOrder, Layer, LayerContext
 
 
 class _Asks(Exception):
@@ -19,7 +19,7 @@ class _Asks(Exception):
         self.order = order
 
 
-async def look(layer: Layer, now: Situation) -> Sequence[Event] | ForkOrder:
+async def look(layer: Layer, now: LayerContext) -> Sequence[Event] | ForkOrder:
     """The layer's decisions, not recorded; or what it would ask the model for, without which there are none. Raises
     what the layer raises."""
 

@@ -7,30 +7,30 @@ from collections.abc import Collection
 from typing import Any
 
 from ipyagent.assembly.requests import is_ours
-from ipyagent.context.reminders import Seen
+from ipyagent.context.reminders import EnvironmentSnapshot
 from ipyagent.kernel.cell_marks import CellMarks
-from ipyagent.kernel.variables import Told, short_types, survey
+from ipyagent.kernel.variables import ReportedVariables, short_types, survey
 from ipyagent.redaction import mask
 
 
-class Lookout:
+class NotebookObserver:
     """Watches one IPython shell: its variables, and what the user ran since `pass_by` was last called."""
 
     def __init__(self, shell: Any, marks: CellMarks | None = None) -> None:
         self._shell = shell
         self.marks = marks or CellMarks(shell)
         self._passed = len(self.inputs())
-        self._told: Told | None = None
-        self._looked: Told | None = None
+        self._told: ReportedVariables | None = None
+        self._looked: ReportedVariables | None = None
 
     def __repr__(self) -> str:
-        return f"<Lookout over {self._passed} inputs>"
+        return f"<NotebookObserver over {self._passed} inputs>"
 
     def inputs(self) -> list[str]:
         """The source of every cell that was run, by its number; empty in a shell without a history."""
         return self.marks.inputs()
 
-    def look(self, place: str, standing: Collection[str] | None = None) -> Seen:
+    def look(self, place: str, standing: Collection[str] | None = None) -> EnvironmentSnapshot:
         """Date, place (the notebook's path, "" when unknown), variables, and what the user ran but for hidden cells.
 
         Of the variables only what is new to the model, as long as all that it was told of them is among `standing`,
@@ -46,7 +46,7 @@ class Lookout:
         text, self._looked = survey(self._shell.user_ns, told, hidden=hidden, inputs=inputs)
         if told is None:
             text = f"Variables now:\n{text}" if text else "Variables now: none."
-        return Seen(
+        return EnvironmentSnapshot(
             date=time.strftime("%Y-%m-%d"),
             place=place,
             variables=text,

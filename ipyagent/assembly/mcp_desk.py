@@ -17,7 +17,7 @@ from ipyagent.errors import AgentError
 from ipyagent.journal.events import Block
 from ipyagent.journal.protocols import Tool
 from ipyagent.journal.tokens import estimate_blocks
-from ipyagent.kernel.thread import AgentThread
+from ipyagent.kernel.thread import AgentLoop
 from ipyagent.loop.session import Session
 from ipyagent.mcp.names import PREFIX
 from ipyagent.mcp.servers import Servers
@@ -30,11 +30,11 @@ CLOSE = 6.0
 """Seconds that closing all servers may take."""
 
 
-class McpDesk:
+class McpManager:
     """Nothing is read or started before the first turn or `%agent mcp`."""
 
     def __init__(
-        self, project: Project, settings: IPyAgent, thread: AgentThread, notice: Callable[[str], None]
+        self, project: Project, settings: IPyAgent, thread: AgentLoop, notice: Callable[[str], None]
     ) -> None:
         self.servers = Servers(project, settings, notice)
         self._settings = settings
@@ -42,7 +42,7 @@ class McpDesk:
         self._notice = notice
 
     def __repr__(self) -> str:
-        return f"<McpDesk {self.servers!r}>"
+        return f"<McpManager {self.servers!r}>"
 
     def tools(self) -> dict[str, Tool]:
         """What was listed so far, for lists of tools; on any thread."""

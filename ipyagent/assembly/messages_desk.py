@@ -12,10 +12,10 @@ from weakref import WeakKeyDictionary
 import msgspec
 
 from ipyagent.assembly.sessions import ASIDE
-from ipyagent.children.family import Family
+from ipyagent.children.family import SubagentPool
 from ipyagent.children.letters import received
-from ipyagent.children.mailbox import Letter, Mailbox, post
-from ipyagent.children.messages import Neighbour, SessionMail
+from ipyagent.children.mailbox import Mailbox, MailMessage, post
+from ipyagent.children.messages import OtherSession, SessionMail
 from ipyagent.config import IPyAgent
 from ipyagent.errors import AgentError, JournalError, ToolFailure
 from ipyagent.journal.events import SessionStarted
@@ -33,7 +33,7 @@ _MOST = 200
 UNTRUSTED = "messages between sessions need a trusted project: the user says %agent trust if it is theirs"
 
 
-class MessagesDesk:
+class MailService:
     """One a kernel; `notice` takes lines for the user."""
 
     def __init__(self, project: Project, settings: IPyAgent, notice: Callable[[str], None]) -> None:
@@ -42,7 +42,7 @@ class MessagesDesk:
         self._told: set[str] = set()
 
     def __repr__(self) -> str:
-        return f"<MessagesDesk in {self._project.root.name}>"
+        return f"<MailService in {self._project.root.name}>"
 
     @property
     def on(self) -> bool:
@@ -54,11 +54,11 @@ class MessagesDesk:
         """Whether other sessions may be written to and read."""
         return bool(self._settings.trust_all or self._project.trusted)
 
-    def mail(self, family: Family) -> SessionMail | None:
+    def mail(self, family: SubagentPool) -> SessionMail | None:
         """The `Messages` of a session; None when they are off."""
-        return SessionMail(family, Others(self, self._project, family.session)) if self.on else None
+        return SessionMail(family, SessionDirectory(self, self._project, family.session)) if self.on else None
 
-    def waiting(self, session: Session) -> tuple[Letter, ...]:
+    def waiting(self, session: Session) -> tuple[MailMessage, ...]:
         """What was not taken in yet, read anew; on any thread."""
         if not self.on:
             return ()
@@ -100,7 +100,7 @@ class MessagesDesk:
         box.problems.clear()
         return count
 
-    def _may(self, session: Session, letter: Letter) -> bool:
+    def _may(self, session: Session, letter: MailMessage) -> bool:
         """Its own sub-agents' always; others' in a trusted project."""
         return self.trusted or letter.session == session.journal.session
 
@@ -110,23 +110,23 @@ class MessagesDesk:
             self._notice(line)
 
 
-class Others:
+class SessionDirectory:
     """The `Neighbours` (see `children.messages`) of a session."""
 
-    def __init__(self, desk: MessagesDesk, project: Project, session: Session) -> None:
+    def __init__(self, desk: MailService, project: Project, session: Session) -> None:
         self._desk, self._project, self._session = desk, project, session
 
     def __repr__(self) -> str:
-        return f"<Others beside {self._session.journal.session}>"
+        return f"<SessionDirectory beside {self._session.journal.session}>"
 
     @property
     def me(self) -> str:
         """This session, as it is called in its letters: what answers it."""
         own = self._session.journal.session
         started = self._session.history.started
-        return f"session {Neighbour(id=own, notebook=started.notebook if started is not None else '').words}"
+        return f"session {OtherSession(id=own, notebook=started.notebook if started is not None else '').words}"
 
-    def find(self, name: str) -> Neighbour | None:
+    def find(self, name: str) -> OtherSession | None:
         """See `Neighbours`. Raises ToolFailure."""
         wanted = re.sub(r"^session\s+", "", name.strip(), flags=re.I)
         wanted = wanted.partition(" (")[0].strip()
@@ -145,7 +145,7 @@ class Others:
             return None
         if not self._desk.trusted:
             raise ToolFailure(UNTRUSTED)
-        return Neighbour(id=found[0].name, notebook=_notebook(found[0]), open=in_use(found[0]))
+        return OtherSession(id=found[0].name, notebook=_notebook(found[0]), open=in_use(found[0]))
 
     def names(self) -> list[str]:
         """See `Neighbours`."""
@@ -157,7 +157,7 @@ class Others:
             found.append(folder.name)
         return list(dict.fromkeys(found))
 
-    def send(self, neighbour: Neighbour, letter: Letter) -> None:
+    def send(self, neighbour: OtherSession, letter: MailMessage) -> None:
         """See `Neighbours`. Raises AgentError."""
         folder = self._project.session_folder(neighbour.id)
         if folder.is_symlink() or not (folder / TRANSCRIPT).is_file():

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from typing import Any
 
-from ipyagent.journal.events import Block, PromptRendered
+from ipyagent.journal.events import Block, SystemPromptFrozen
 from ipyagent.journal.protocols import Tool
 from ipyagent.journal.tokens import estimate_blocks
 from ipyagent.loop.redacting import values_without, without_secrets
@@ -23,7 +23,7 @@ def render(
     redact: Redactor = _AS_IT_IS,
     all_listed: bool = False,
     server: Sequence[Block] = (),
-) -> PromptRendered:
+) -> SystemPromptFrozen:
     """The same tools and the same `extra` blocks give the same bytes, whatever the day or the machine; `redact` takes
     out the secrets that files, servers and the user's tools have in their words. With `all_listed` deferred tools
     stand in it too; `server` are tools that the provider runs, as they are declared."""
@@ -36,12 +36,12 @@ def render(
     )
     described = (*described, *server)
     tool_tokens = estimate_blocks(described)
-    return PromptRendered(
+    return SystemPromptFrozen(
         system=system, tools=described, tokens=tool_tokens + estimate_blocks(system), tool_tokens=tool_tokens
     )
 
 
-def render_own() -> PromptRendered:
+def render_own() -> SystemPromptFrozen:
     """The same for our own tools alone; their descriptions and schemas are kept from then on."""
     return render(builtin_tools())
 

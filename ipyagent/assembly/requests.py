@@ -10,11 +10,11 @@ import msgspec
 
 from ipyagent.assembly.mentions import Mention
 from ipyagent.config import IPyAgent
-from ipyagent.context.reminders import Seen
+from ipyagent.context.reminders import EnvironmentSnapshot
 from ipyagent.errors import UsageError
 from ipyagent.journal.events import Ending, Mode
 from ipyagent.journal.protocols import Surface, Tool
-from ipyagent.kernel.dispatcher import MainThread
+from ipyagent.kernel.dispatcher import MainThreadExecutor
 
 _OUR_CELL = re.compile(r"(?:\s*+%%(?:time|timeit|capture|prun)\b.*\n)*+\s*+%%(?:ipyagent|agent|memory)\b")
 _OUR_LINES = re.compile(r"(?:\s*+%(?:ipyagent|agent|context|compact|memory|skills|load_ext|reload_ext)\b.*+(?:\n|$))++")
@@ -68,12 +68,12 @@ class TurnResult(msgspec.Struct, frozen=True, kw_only=True):
     seconds: float
 
 
-class Asked(msgspec.Struct, frozen=True):
+class PreparedRequest(msgspec.Struct, frozen=True):
     """A request as it was taken in on the main thread."""
 
     text: str
     cell: str
-    seen: Seen
+    seen: EnvironmentSnapshot
     mentions: list[Mention]
     tools: dict[str, Tool]
     options: Options
@@ -97,9 +97,9 @@ class PreparedTurn:
 
     def __init__(
         self,
-        occupied: Callable[[Surface], AbstractContextManager[MainThread]],
+        occupied: Callable[[Surface], AbstractContextManager[MainThreadExecutor]],
         surface: Surface,
-        work: Callable[[MainThread], Coroutine[object, object, TurnResult]],
+        work: Callable[[MainThreadExecutor], Coroutine[object, object, TurnResult]],
     ) -> None:
         self._occupied, self._surface, self._work = occupied, surface, work
 
@@ -115,7 +115,7 @@ class PreparedTurn:
             return main.blocking_door(lambda: self._work(main))
 
     @contextmanager
-    def _open(self) -> Iterator[MainThread]:
+    def _open(self) -> Iterator[MainThreadExecutor]:
         with self._occupied(self._surface) as main:
             self._surface.open()
             try:

@@ -17,7 +17,7 @@ from ipyagent.errors import ToolFailure
 from ipyagent.journal.events import PlanWritten
 from ipyagent.journal.protocols import Workspace
 from ipyagent.journal.tokens import estimate_text
-from ipyagent.journal.view import View
+from ipyagent.journal.view import ContextView
 from ipyagent.kernel.notebook import Notebook
 from ipyagent.kernel.variables import summarize
 from ipyagent.nofollow import FOLDER
@@ -68,7 +68,7 @@ async def restored(
     return [*first, *files, *last]
 
 
-def recent_words(view: View, starts: Sequence[int]) -> str:
+def recent_words(view: ContextView, starts: Sequence[int]) -> str:
     """What the user said and what was called in the newest turns, which begin at the events `starts`."""
     since = starts[-RECENT_TURNS:][0] if starts else 0
     blocks = [block for _, block, source in view.placed() if source >= since]

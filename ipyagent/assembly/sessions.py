@@ -17,10 +17,10 @@ from ipyagent.assembly.at_exit import at_exit
 from ipyagent.assembly.wiring import named_model
 from ipyagent.config import IPyAgent
 from ipyagent.errors import JournalError, TrustError, UsageError
-from ipyagent.journal.events import KernelStarted, SessionStarted, UserSaid
+from ipyagent.journal.events import KernelStarted, SessionStarted, UserMessage
 from ipyagent.journal.journal import TRANSCRIPT, new_session_id, read_events
 from ipyagent.locks import why_no_locks
-from ipyagent.loop.history import Turn
+from ipyagent.loop.history import TurnRecord
 from ipyagent.loop.hooks import AT_EXIT, hooks
 from ipyagent.loop.session import Session
 from ipyagent.project import Project
@@ -143,7 +143,7 @@ class Sessions:
             raise UsageError(f"no other session{which} here; {then}")
         return self._open(folders[0])
 
-    def replay(self, text: str, cell: str) -> Turn | None:
+    def replay(self, text: str, cell: str) -> TurnRecord | None:
         """The finished turn of a resumed session that this cell asked for last, cells in the order in which they
         were first asked; None from the first request on that is new."""
         if self.current is None or self._replayed is None or not cell:
@@ -255,7 +255,9 @@ class Sessions:
     def _asked_in(self, folder: Path, cell: str) -> bool:
         """Whether this very cell was answered in a session: its notebook was renamed, not copied."""
         try:
-            return any(isinstance(event, UserSaid) and event.cell == cell for event in read_events(folder / TRANSCRIPT))
+            return any(
+                isinstance(event, UserMessage) and event.cell == cell for event in read_events(folder / TRANSCRIPT)
+            )
         except JournalError:
             return False  # %agent doctor tells
 

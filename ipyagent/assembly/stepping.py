@@ -20,29 +20,29 @@ from ipyagent.context.clear_results import TTL
 from ipyagent.context.summarize import PURPOSE
 from ipyagent.errors import CompactionFailed
 from ipyagent.journal.events import (
-    Collapsed,
     Compacted,
     Event,
     ForkEnded,
-    LayerDecided,
+    LayerDecision,
     LayerFailed,
     ResultsCleared,
+    TurnCollapsed,
     Usage,
 )
-from ipyagent.journal.protocols import ForkOrder, Layer, Moment, Rates, Situation, WindowState
-from ipyagent.journal.view import View
+from ipyagent.journal.protocols import ForkOrder, Layer, LayerContext, Moment, Rates, WindowState
+from ipyagent.journal.view import ContextView
 from ipyagent.loop.layers import Engine, known_layers
 from ipyagent.loop.session import Session
 from ipyagent.model.prices import LESSON_MODEL, cost_of
 from ipyagent.reports.shares import SOURCES, Shares
 
-DECISIONS = (ResultsCleared, Collapsed, Compacted)
+DECISIONS = (ResultsCleared, TurnCollapsed, Compacted)
 """What changes the prompt."""
 AT_THE_SERVER = "server_edits"
 """The layer whose work is done at the server, with the next request: nothing of it can be stepped."""
 
 
-class Price(msgspec.Struct, frozen=True, kw_only=True):
+class LayerPrice(msgspec.Struct, frozen=True, kw_only=True):
     """What a decision costs once and saves with every later request. `written` tokens were in the provider's
     cache, or would be with the next request, and are written anew; `saved` tokens are read no more. `rates` are
     all 0.0 when no price is known; `usage` are the tokens of a model call that was made for it, `call` the
@@ -67,7 +67,7 @@ class Price(msgspec.Struct, frozen=True, kw_only=True):
         return self.saved * self.rates.read
 
 
-class Rung(msgspec.Struct, frozen=True, kw_only=True):
+class LayerPreview(msgspec.Struct, frozen=True, kw_only=True):
     """A layer as it stands now: `acts` when it would change the prompt, `calls` when it would ask the model for
     that (what comes of it is not known before); `words` are its own. `made` are its decisions, not recorded."""
 
@@ -78,7 +78,7 @@ class Rung(msgspec.Struct, frozen=True, kw_only=True):
     made: tuple[Event, ...] = ()
 
 
-class Step(msgspec.Struct, frozen=True, kw_only=True):
+class LayerStep(msgspec.Struct, frozen=True, kw_only=True):
     """What one layer did (`done`) or would do: tokens of the prompt by source before and after it (`after` None:
     only the model's answer would tell), its price, and in words what went. `event` is
     its decision (0: not made)."""
@@ -87,38 +87,40 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     done: bool
     before: dict[str, int]
     after: dict[str, int] | None
-    price: Price | None
+    price: LayerPrice | None
     words: str = ""
     calls: bool = False
     event: int = 0
 
 
-class Stepped(msgspec.Struct, frozen=True, kw_only=True):
+class LayerStepResult(msgspec.Struct, frozen=True, kw_only=True):
     """The answer to one `%compact --step`: the step (None: no layer would act), and the layers as they stand now,
     up to the first that would act."""
 
-    step: Step | None
-    rungs: tuple[Rung, ...]
+    step: LayerStep | None
+    rungs: tuple[LayerPreview, ...]
 
     @property
-    def following(self) -> Rung | None:
+    def following(self) -> LayerPreview | None:
         """The layer that would be next."""
         return self.rungs[-1] if self.rungs and self.rungs[-1].acts else None
 
 
 class _Look(NamedTuple):
     layer: Layer
-    now: Situation
+    now: LayerContext
 
 
-async def stepped(engine: Engine, *, dry: bool, refused: str = "") -> Stepped:
+async def stepped(engine: Engine, *, dry: bool, refused: str = "") -> LayerStepResult:
     """Take the next step, or (`dry`) only look at it. `refused`: why no call may be paid for. Raises CompactionFailed
     when the layer fails or may not ask the model."""
     session = engine.session
     rungs = await ladder(engine)
     following = rungs[-1] if rungs and rungs[-1].acts else None
     if following is None or dry:
-        return Stepped(step=look_ahead(session, following) if following is not None else None, rungs=tuple(rungs))
+        return LayerStepResult(
+            step=look_ahead(session, following) if following is not None else None, rungs=tuple(rungs)
+        )
     if following.calls and refused:
         raise CompactionFailed(refused)
     before = session.journal.last
@@ -130,7 +132,7 @@ async def stepped(engine: Engine, *, dry: bool, refused: str = "") -> Stepped:
             f"nothing was changed: {'; '.join(why) or 'the layer found nothing to do'}{paid_words(session)}; "
             "try another step"
         )
-    return Stepped(step=made, rungs=tuple(await ladder(engine)))
+    return LayerStepResult(step=made, rungs=tuple(await ladder(engine)))
 
 
 def paid_words(session: Session) -> str:
@@ -138,15 +140,15 @@ def paid_words(session: Session) -> str:
     return f"; it cost ${session.turn_cost:.4f}" if session.turn_cost else ""
 
 
-async def ladder(engine: Engine) -> list[Rung]:
+async def ladder(engine: Engine) -> list[LayerPreview]:
     """The layers that can be stepped, cheapest first, up to the first that would act."""
-    rungs: list[Rung] = []
+    rungs: list[LayerPreview] = []
     for asked in _looks(engine):
         name = asked.layer.name
         if not engine.session.setting(f"layer_{name}"):
-            rungs.append(Rung(layer=name, words=f"switched off (IPyAgent.layer_{name})"))
+            rungs.append(LayerPreview(layer=name, words=f"switched off (IPyAgent.layer_{name})"))
         elif asked.now.moment == "mark" and _is_all_replaced(asked.now.view):
-            rungs.append(Rung(layer=name, words="the newest compaction is all there is"))
+            rungs.append(LayerPreview(layer=name, words="the newest compaction is all there is"))
         else:
             rungs.append(await _rung(asked))
         if rungs[-1].acts:
@@ -154,7 +156,7 @@ async def ladder(engine: Engine) -> list[Rung]:
     return rungs
 
 
-def _is_all_replaced(view: View) -> bool:
+def _is_all_replaced(view: ContextView) -> bool:
     """Whether every message came from the newest decision: a summary of a summary is no step."""
     return view.undoable is not None and all(source == view.undoable for _, _, source in view.placed())
 
@@ -186,27 +188,27 @@ def _as_if_full(state: WindowState) -> WindowState:
     )
 
 
-def _percent(now: Situation) -> Any:
+def _percent(now: LayerContext) -> Any:
     """The settings, with the mark of collapse where the prompt is."""
     reached, setting = 100 * now.state.tokens // max(1, now.state.effective), now.setting
     return lambda name: min(reached, setting(name)) if name == "collapse_percent" else setting(name)
 
 
-async def _rung(asked: _Look) -> Rung:
+async def _rung(asked: _Look) -> LayerPreview:
     """What the layer would do, without a trace."""
     name = asked.layer.name
     made = await look(asked.layer, asked.now)
     if isinstance(made, ForkOrder):
-        return Rung(layer=name, acts=True, calls=True)
+        return LayerPreview(layer=name, acts=True, calls=True)
     acts = any(isinstance(event, DECISIONS) for event in made)
     words = _words(made)
     if name == "notes" and not acts:
         words = "they would make it no smaller" if asked.now.noted else "none are written yet (IPyAgent.notes_start)"
-    return Rung(layer=name, acts=acts, words=words, made=tuple(made))
+    return LayerPreview(layer=name, acts=acts, words=words, made=tuple(made))
 
 
 def _words(events: Sequence[Event]) -> str:
-    return "; ".join(event.words for event in events if isinstance(event, LayerDecided) and event.words)
+    return "; ".join(event.words for event in events if isinstance(event, LayerDecision) and event.words)
 
 
 def _told(events: Sequence[Event]) -> str:
@@ -218,7 +220,7 @@ def _told(events: Sequence[Event]) -> str:
                 count = len(event.calls)
                 many = f"{count} old tool results are replaced by a line each"
                 found.append("1 old tool result is replaced by a line" if count == 1 else many)
-            case Collapsed():
+            case TurnCollapsed():
                 found.append(f"the turn of events {event.first} to {event.last} is shown short")
             case Compacted():
                 what = {"notes": "the notes", "server": "the provider's summary"}.get(event.method, "a summary")
@@ -228,23 +230,23 @@ def _told(events: Sequence[Event]) -> str:
     return "; ".join(found)
 
 
-def look_ahead(session: Session, rung: Rung) -> Step:
+def look_ahead(session: Session, rung: LayerPreview) -> LayerStep:
     """What the rung's layer would do, as a step that is not done."""
     view = session.view
     if rung.calls:
-        return Step(layer=rung.layer, done=False, before=Shares().of(view), after=None, price=None, calls=True)
-    after = View.of(session.journal.read())
+        return LayerStep(layer=rung.layer, done=False, before=Shares().of(view), after=None, price=None, calls=True)
+    after = ContextView.of(session.journal.read())
     for number, event in enumerate(rung.made, session.journal.last + 1):
         after.apply(msgspec.structs.replace(event, id=number))
     before = Shares().of(view)
     then = _then(before, Shares().estimated(view), after)
-    return Step(
+    return LayerStep(
         layer=rung.layer, done=False, before=before, after=then, price=_Before(session, before).price(after, then),
         words=_told(rung.made),
     )  # fmt: skip
 
 
-async def take_step(engine: Engine, rung: Rung) -> Step | None:
+async def take_step(engine: Engine, rung: LayerPreview) -> LayerStep | None:
     """Have the rung's layer act, and record what it decides; None when it failed, or nothing came of it."""
     session = engine.session
     sources, estimates, first = Shares().of(session.view), Shares().estimated(session.view), session.journal.last
@@ -260,13 +262,13 @@ async def take_step(engine: Engine, rung: Rung) -> Step | None:
     price = before.price(session.view, after, forks)
     if isinstance(made, Compacted) and session.view.begins_with(made.id):
         session.compacted()
-    return Step(
+    return LayerStep(
         layer=rung.layer, done=True, before=sources, after=after, price=price, words=_told(recorded),
         calls=bool(forks), event=made.id,
     )  # fmt: skip
 
 
-def _then(before: dict[str, int], estimates: dict[str, int], after: View) -> dict[str, int]:
+def _then(before: dict[str, int], estimates: dict[str, int], after: ContextView) -> dict[str, int]:
     """Tokens by source after a change, by the measure of those before it, which the server has counted as far as it
     could: our estimates of both, and what they were off by before."""
     off = sum(before.values()) / (sum(estimates.values()) or 1)
@@ -290,7 +292,7 @@ class _Before:
         self._held = held
         self._behind = view.behind().tokens
 
-    def price(self, after: View, sources: dict[str, int], forks: Sequence[ForkEnded] = ()) -> Price:
+    def price(self, after: ContextView, sources: dict[str, int], forks: Sequence[ForkEnded] = ()) -> LayerPrice:
         """What it costs that this became `after`, with tokens by source as in `sources`."""
         session = self._session
         start, messages = 0, after.messages
@@ -307,7 +309,7 @@ class _Before:
         costs = [cost_of(LESSON_MODEL, fork.usage) if practice else fork.cost for fork in forks]
         call = None if None in costs else sum(cost or 0.0 for cost in costs)
         saved = sum(self._sources.values()) - sum(sources.values())
-        return Price(written=written, saved=saved, rates=rates, usage=usage, call=call, rehearsed=practice)
+        return LayerPrice(written=written, saved=saved, rates=rates, usage=usage, call=call, rehearsed=practice)
 
 
 # ------------------------------------------------------------------ in words
@@ -330,7 +332,7 @@ SELDOM = ("collapse", "server_compaction")
 NOTHING = "no layer has anything left to do"
 
 
-def step_text(stepped: Stepped) -> str:
+def step_text(stepped: LayerStepResult) -> str:
     """All of it as plain text."""
     parts: list[str] = []
     if (step := stepped.step) is not None:
@@ -347,14 +349,14 @@ def name_of(layer: str) -> str:
     return NAMES.get(layer, layer)
 
 
-def headline(step: Step) -> str:
+def headline(step: LayerStep) -> str:
     """Which layer, whether it called the model, and its own words."""
     call = "one model call" if step.calls else "no model call"
     said = f": {step.words}" if step.words else ""
     return f"{'Done' if step.done else 'Next'}: {name_of(step.layer)} ({call}){said}"
 
 
-def rows(step: Step) -> list[tuple[str, str, str, str]]:
+def rows(step: LayerStep) -> list[tuple[str, str, str, str]]:
     """Source, tokens before, tokens after ("?" when only the model's answer tells), change; the sum last."""
     found = [name for name in SOURCES if step.before.get(name) or (step.after or {}).get(name)]
     if step.after is None:
@@ -371,7 +373,7 @@ def _sum(sources: dict[str, int]) -> str:
     return f"{sum(sources.values()):,}"
 
 
-def price_words(step: Step) -> str:
+def price_words(step: LayerStep) -> str:
     """The arithmetic of the step as a sentence or two."""
     price = step.price
     if price is None:
@@ -383,7 +385,7 @@ def price_words(step: Step) -> str:
     return " ".join(["Price:", *_call(price), _written(price, known), _saved(price, known)])
 
 
-def _call(price: Price) -> list[str]:
+def _call(price: LayerPrice) -> list[str]:
     if not price.usage.prompt:
         return []
     share = 100 * price.usage.cache_read / price.usage.prompt
@@ -394,14 +396,14 @@ def _call(price: Price) -> list[str]:
     return [f"The call read {said}: {paid}."]
 
 
-def _written(price: Price, known: bool) -> str:
+def _written(price: LayerPrice, known: bool) -> str:
     if not price.written:
         return "Nothing is written again that would not be written anyway."
     more = f", ${price.written * (price.rates.write - price.rates.read):.4f} more than reading them" if known else ""
     return f"The {price.written:,} tokens behind the change are written to the cache again{more}."
 
 
-def _saved(price: Price, known: bool) -> str:
+def _saved(price: LayerPrice, known: bool) -> str:
     if price.saved <= 0:
         return "It saves nothing."
     fewer = f"Every later request has {price.saved:,} tokens fewer"
@@ -413,7 +415,7 @@ def _saved(price: Price, known: bool) -> str:
     return f"{fewer}, ${price.saving:.4f} when they are read from the cache: {paid}."
 
 
-def next_lines(stepped: Stepped) -> list[str]:
+def next_lines(stepped: LayerStepResult) -> list[str]:
     """The layers that are passed over with the reason, and which one would be next."""
     over = [f"{name} ({why})" for name, why in passed(stepped.rungs)]
     lines = [f"passed over: {'; '.join(over)}"] if over else []
@@ -430,7 +432,7 @@ def next_lines(stepped: Stepped) -> list[str]:
     return lines
 
 
-def passed(rungs: Sequence[Rung]) -> list[tuple[str, str]]:
+def passed(rungs: Sequence[LayerPreview]) -> list[tuple[str, str]]:
     """Layers that are passed over, with the reason."""
     idle = [rung for rung in rungs if not rung.acts and rung.layer not in SELDOM]
     return [(name_of(rung.layer), rung.words or WHY_NOT.get(rung.layer, "nothing to do")) for rung in idle]

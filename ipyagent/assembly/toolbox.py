@@ -15,7 +15,7 @@ from ipyagent.tools.schema import FunctionTool
 from ipyagent.tools.tool_search import CALL, FORMER_CALL, SEARCH
 
 
-class Toolbox:
+class ToolRegistry:
     """`own` are tools that the caller gave, by name; the user's own stand in the namespace of `shell`;
     what had to be left out is said once, through `notice`. With `skills` there is a tool that loads one as
     long as there are any."""
@@ -31,7 +31,7 @@ class Toolbox:
         self._installed: dict[str, Tool] | None = None
 
     def __repr__(self) -> str:
-        return f"<Toolbox {', '.join(self.now())}>"
+        return f"<ToolRegistry {', '.join(self.now())}>"
 
     def now(self) -> dict[str, Tool]:
         """Every tool by name; the user's (`@ipyagent.tool`) as they stand in the namespace at this moment."""

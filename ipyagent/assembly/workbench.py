@@ -14,10 +14,10 @@ import msgspec
 
 from ipyagent.assembly.at_exit import at_exit
 from ipyagent.assembly.fitting import fitted
-from ipyagent.assembly.head import MEMORY, Head
+from ipyagent.assembly.head import MEMORY, SystemPromptBuilder
 from ipyagent.assembly.requests import Options
 from ipyagent.assembly.restoring import recent_words, restored
-from ipyagent.assembly.toolbox import Toolbox
+from ipyagent.assembly.toolbox import ToolRegistry
 from ipyagent.assembly.wiring import (
     find_model,
     limit_of,
@@ -34,15 +34,16 @@ from ipyagent.journal.events import ModelChosen, SkillLoaded
 from ipyagent.journal.protocols import Tool, Workspace
 from ipyagent.journal.stored import FOLDER as RESULTS
 from ipyagent.kernel.cell_marks import PIN, CellMarks
-from ipyagent.kernel.dispatcher import MainThread
-from ipyagent.kernel.handles import Handles
+from ipyagent.kernel.dispatcher import MainThreadExecutor
+from ipyagent.kernel.handles import LiveObjects
 from ipyagent.kernel.workspace import BACKUPS, KernelWorkspace, Names
 from ipyagent.loop.budget import Spending
 from ipyagent.loop.keeping import place_of
 from ipyagent.loop.permissions import Permissions
 from ipyagent.loop.session import Session
 from ipyagent.mcp.tool import OutsideTool
-from ipyagent.memory.access import Memories, MemoryAccess
+from ipyagent.memory.access import MemoryAccess
+from ipyagent.memory.memories import MemoryStores
 from ipyagent.memory.transcripts import CACHE, PastSessions
 from ipyagent.model.client import AnthropicModel
 from ipyagent.model.endpoint import own_keys
@@ -55,16 +56,16 @@ from ipyagent.tools.send_message import NAME as SEND
 from ipyagent.tools.tool_search import told_of, with_search
 
 
-class Workbench:
+class SessionSetup:
     """`folder` is where the user works; the other parts are the agent's own."""
 
-    def __init__(self, shell: Any, settings: IPyAgent, project: Project, folder: Path, toolbox: Toolbox) -> None:
+    def __init__(self, shell: Any, settings: IPyAgent, project: Project, folder: Path, toolbox: ToolRegistry) -> None:
         self.shell = shell
         self.settings = settings
         self.project = project
         self.folder = folder
         self.toolbox = toolbox
-        self.memories = Memories(project, settings, folder)
+        self.memories = MemoryStores(project, settings, folder)
         self.skills = toolbox.skills or Skills(project, settings, folder, toolbox.notice)
         self.spending = Spending(project.spend, toolbox.notice)
         """What all sessions of this user cost today."""
@@ -74,7 +75,7 @@ class Workbench:
         """Which cells are hidden or pinned."""
         self.redactor = Redactor(lambda: settings.redact_secrets, toolbox.notice, own_keys)
         """Takes secrets out of what the model is to get."""
-        self.head = Head(project, settings, self.memories, toolbox.notice, self.skills, self.redactor)
+        self.head = SystemPromptBuilder(project, settings, self.memories, toolbox.notice, self.skills, self.redactor)
         self.outside: Callable[[Session, int], Awaitable[dict[str, Tool]]] = _nothing_outside
         """The tools of outside (MCP) servers for a session, given the model's window."""
         self.outside_now: Callable[[], dict[str, Tool]] = dict
@@ -88,11 +89,11 @@ class Workbench:
         self._stamps: WeakKeyDictionary[Session, dict[Path, str]] = WeakKeyDictionary()
         """Which files each session has read, in which version: what another one read, its model has not seen."""
         self._cell_ids: dict[Path, Any] = {}
-        self._handles = Handles()
+        self._handles = LiveObjects()
         self._permissions: Permissions | None = None
 
     def __repr__(self) -> str:
-        return f"<Workbench in {self.project.root.name}>"
+        return f"<SessionSetup in {self.project.root.name}>"
 
     @property
     def permissions(self) -> Permissions:
@@ -102,7 +103,7 @@ class Workbench:
         self._permissions.mode = self.settings.mode
         return self._permissions
 
-    def workspace(self, session: Session, main: MainThread) -> KernelWorkspace:
+    def workspace(self, session: Session, main: MainThreadExecutor) -> KernelWorkspace:
         """What tools of the session may touch while `main` serves the main thread."""
         further = (Path(folder).expanduser() for folder in self.settings.allowed_folders)
         allowed = (self.project.root, self.folder, session.journal.folder / RESULTS, *self.skills.folders(), *further)

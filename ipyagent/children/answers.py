@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from ipyagent.children.child import Child
+from ipyagent.children.child import Subagent
 from ipyagent.context.reminders import guarded
 from ipyagent.journal.admission import text_block
 from ipyagent.journal.events import ChildEnded
@@ -22,12 +22,12 @@ def without_advice(message: str) -> str:
     return _ADVICE.sub("", message)
 
 
-def output(child: Child) -> ToolOutput:
+def output(child: Subagent) -> ToolOutput:
     """The answer of one that came to its end."""
     return ToolOutput(blocks=(text_block(answer_words(child)),), note=_note(child))
 
 
-def answer_words(child: Child) -> str:
+def answer_words(child: Subagent) -> str:
     """Its answer, what it handed back, and how to go on with it."""
     parts = [child.answer.strip() or "(it answered with nothing)"]
     if child.handed:
@@ -39,7 +39,7 @@ def answer_words(child: Child) -> str:
     return "\n".join(parts)
 
 
-def failure(child: Child) -> str:
+def failure(child: Subagent) -> str:
     """The error of one that did not."""
     how = {"stopped": "was stopped", "refused": "was refused", "failed": "failed"}.get(child.status or "", "failed")
     words = f"The sub-agent {child.name!r} {how}" + (f": {child.message}" if child.message else "") + "."
@@ -48,7 +48,7 @@ def failure(child: Child) -> str:
     return f"{words} Nothing was handed back. [sub-agent {child.id}, {_calls(child)}, {child.seconds:.1f} s]"
 
 
-def started_words(child: Child) -> ToolOutput:
+def started_words(child: Subagent) -> ToolOutput:
     """The result of a call that does not wait."""
     text = (
         f"The sub-agent {child.name!r} works in the background [{child.id}]. Its answer comes with a later message. "
@@ -57,7 +57,7 @@ def started_words(child: Child) -> ToolOutput:
     return ToolOutput(blocks=(text_block(text),), note="in the background")
 
 
-def asking_words(child: Child) -> ToolOutput:
+def asking_words(child: Subagent) -> ToolOutput:
     """The result of a call whose sub-agent has sent a plan: it waits in the background."""
     text = (
         f"The sub-agent {child.name!r} [{child.id}] has sent you a plan and waits for your answer: send_message with "
@@ -66,7 +66,7 @@ def asking_words(child: Child) -> ToolOutput:
     return ToolOutput(blocks=(text_block(text),), note="waits for an answer to its plan")
 
 
-def background_words(child: Child) -> str:
+def background_words(child: Subagent) -> str:
     """What the model is told later of one in the background."""
     body = answer_words(child) if child.status in ("finished", "limit") else failure(child)
     return f"The sub-agent {child.name!r} ({child.task}) has ended.\n{body}"
@@ -77,7 +77,7 @@ def untold_words(ended: Sequence[ChildEnded]) -> str:
     return "<context>\n" + guarded("\n\n".join(each.text for each in ended)) + "\n</context>"
 
 
-def _unread(child: Child) -> str:
+def _unread(child: Subagent) -> str:
     """What its parent is told of letters that came too late for it."""
     late = [letter for letter in child.inbox if letter.kind != "shutdown_request"]
     if not late:
@@ -86,10 +86,10 @@ def _unread(child: Child) -> str:
     return f"[{many} came too late for it and {'was' if len(late) == 1 else 'were'} not read]"
 
 
-def _calls(child: Child) -> str:
+def _calls(child: Subagent) -> str:
     return f"{child.requests} model call{'' if child.requests == 1 else 's'}"
 
 
-def _note(child: Child) -> str:
+def _note(child: Subagent) -> str:
     handed = f", handed back {', '.join(child.handed)}" if child.handed else ""
     return f"{child.name}{handed}"

@@ -8,14 +8,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from ipyagent.children.handing import Hands
-from ipyagent.children.kinds import Kind
+from ipyagent.children.handing import ReturnedVariables
+from ipyagent.children.kinds import SubagentType
 from ipyagent.children.letters import received
-from ipyagent.children.mailbox import Letter
-from ipyagent.journal.events import AssistantSaid, Ending, Event, ForkEnded, ToolCalled, Usage, UsageReported
+from ipyagent.children.mailbox import MailMessage
+from ipyagent.journal.events import AssistantMessage, Ending, Event, ForkEnded, ToolCalled, Usage, UsageReported
 from ipyagent.journal.protocols import Execution
-from ipyagent.kernel.mains import Mains
-from ipyagent.kernel.scope import Scope
+from ipyagent.kernel.mains import MainThreadProxy
+from ipyagent.kernel.scope import IsolatedNamespace
 from ipyagent.loop.session import Session
 
 DOING_CHARS = 400
@@ -23,16 +23,16 @@ STANDS = "waits for your next request: its code runs only while one runs"
 SHUT_DOWN = "it was asked to shut down"
 
 
-class Child:
+class Subagent:
     """`id` is its folder's name, `name` what people and agents call it while it runs."""
 
-    def __init__(self, id: str, name: str, kind: Kind, task: str, *, background: bool) -> None:
+    def __init__(self, id: str, name: str, kind: SubagentType, task: str, *, background: bool) -> None:
         self.id, self.name, self.kind, self.task, self.background = id, name, kind, task, background
         self.session: Session | None = None
         self.work: asyncio.Task[None] | None = None
-        self.scope: Scope | None = None
-        self.hands = Hands()
-        self.inbox: list[Letter] = []
+        self.scope: IsolatedNamespace | None = None
+        self.hands = ReturnedVariables()
+        self.inbox: list[MailMessage] = []
         self.closing = False
         """Whether it was told to end its work with the request that is under way."""
         self.parting = False
@@ -57,7 +57,7 @@ class Child:
         self._pauses = 0
 
     def __repr__(self) -> str:
-        return f"<Child {self.name} ({self.kind.name}) {self.status or self.phase}>"
+        return f"<Subagent {self.name} ({self.kind.name}) {self.status or self.phase}>"
 
     @property
     def running(self) -> bool:
@@ -81,7 +81,7 @@ class Child:
             if self.work is not None:
                 self.work.cancel()
 
-    def tell(self, letter: Letter) -> bool:
+    def tell(self, letter: MailMessage) -> bool:
         """Have a letter delivered before its next request; whether it still runs."""
         if self.running:
             self.inbox.append(letter)
@@ -116,7 +116,7 @@ class Child:
                 self.requests += event.requests if isinstance(event, ForkEnded) else 1
                 self.usage += event.usage if isinstance(event, ForkEnded) else event.paid
                 self.cost = None if self.cost is None or event.cost is None else self.cost + event.cost
-            case ToolCalled() | AssistantSaid():
+            case ToolCalled() | AssistantMessage():
                 self.last = event
             case _:
                 pass
@@ -127,7 +127,7 @@ class Child:
             case ToolCalled():
                 given = ", ".join(f"{key}={str(value)[:DOING_CHARS]}" for key, value in self.last.input.items())
                 return f"{self.last.name}({given})"[:DOING_CHARS]
-            case AssistantSaid():
+            case AssistantMessage():
                 texts = [str(block.get("text", "")) for block in self.last.blocks if block.get("type") == "text"]
                 calls = [str(block.get("name")) for block in self.last.blocks if block.get("type") == "tool_use"]
                 return " ".join([*texts, *calls])[-DOING_CHARS:]
@@ -160,16 +160,16 @@ class Child:
             go_on()
 
 
-class ChildMain(Mains):
+class SubagentMainThread(MainThreadProxy):
     """The main thread as a sub-agent uses it: while others hold it, that is no silence of its own."""
 
-    def __init__(self, mains: Mains, child: Child) -> None:
+    def __init__(self, mains: MainThreadProxy, child: Subagent) -> None:
         self._mains, self._child = mains, child
         self._wanted = 0
         child.stands = lambda: self._wanted > 0 and not mains.served
 
     def __repr__(self) -> str:
-        return f"<ChildMain of {self._child.name}>"
+        return f"<SubagentMainThread of {self._child.name}>"
 
     async def run_code(
         self,

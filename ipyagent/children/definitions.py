@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from ipyagent.children.kinds import Kind, Remembers
+from ipyagent.children.kinds import Remembers, SubagentType
 from ipyagent.headers import read_headed
 
 FOLDER = "agents"
@@ -23,17 +23,17 @@ _TOOL = re.compile(r"[a-zA-Z0-9_-]{1,128}")
 _SAME_MODEL = ("", "inherit", "same", "default")
 
 
-class Found(msgspec.Struct, frozen=True):
+class SubagentDefinitions(msgspec.Struct, frozen=True):
     """`kinds` by name in the order of their names, `problems` a line each."""
 
-    kinds: dict[str, Kind] = {}
+    kinds: dict[str, SubagentType] = {}
     problems: tuple[str, ...] = ()
 
 
-def defined(folders: list[Path], taken: tuple[str, ...], root: Path | None = None) -> Found:
+def defined(folders: list[Path], taken: tuple[str, ...], root: Path | None = None) -> SubagentDefinitions:
     """The types in these folders, a later folder's before an earlier one's; `taken` are names of ours. One of the
     project at `root` that is a link out of it is not read."""
-    kinds: dict[str, Kind] = {}
+    kinds: dict[str, SubagentType] = {}
     problems: list[str] = []
     for folder in folders:
         inside = folder.resolve()
@@ -59,10 +59,10 @@ def defined(folders: list[Path], taken: tuple[str, ...], root: Path | None = Non
                 problems.append(f"{file}: there is a type {made.name!r} of ipyagent; give it another name")
                 continue
             kinds[made.name] = made
-    return Found(dict(sorted(kinds.items())), tuple(problems))
+    return SubagentDefinitions(dict(sorted(kinds.items())), tuple(problems))
 
 
-def _kind(file: Path, data: bytes) -> tuple[Kind | None, list[str]]:
+def _kind(file: Path, data: bytes) -> tuple[SubagentType | None, list[str]]:
     if len(data) > MOST_BYTES:
         return None, [f"longer than {MOST_BYTES:,} bytes; left out"]
     headed = read_headed(data)
@@ -75,7 +75,7 @@ def _kind(file: Path, data: bytes) -> tuple[Kind | None, list[str]]:
     name = _name(fields.get("name"), file.stem, problems)
     if not name:
         return None, [*problems, "no name of a-z, 0-9, - and _; left out"]
-    made = Kind(
+    made = SubagentType(
         name=name,
         about=about[:300],
         prompt=headed.body.strip(),

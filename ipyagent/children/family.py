@@ -26,29 +26,29 @@ from ipyagent.children.answers import (
     untold_words,
     without_advice,
 )
-from ipyagent.children.child import SHUT_DOWN, Child
+from ipyagent.children.child import SHUT_DOWN, Subagent
 from ipyagent.children.forking import Points, directive, folder_of, forked, is_fork, refuse_forks
-from ipyagent.children.kinds import Kind
-from ipyagent.children.mailbox import Letter, post
-from ipyagent.children.surface import ChildSurface, progress_line
+from ipyagent.children.kinds import SubagentType
+from ipyagent.children.mailbox import MailMessage, post
+from ipyagent.children.surface import SubagentSurface, progress_line
 from ipyagent.errors import AgentError, JournalError, ToolFailure
 from ipyagent.journal.admission import text_block
 from ipyagent.journal.events import (
-    AssistantSaid,
+    AssistantMessage,
     Block,
     ChildEnded,
     ChildProgress,
     ChildStarted,
     Event,
     ForkEnded,
-    Reminded,
     SessionStarted,
-    UserSaid,
+    SystemReminder,
+    UserMessage,
 )
 from ipyagent.journal.journal import CHILDREN, TRANSCRIPT, clean, read_events
-from ipyagent.journal.protocols import ChildOrder, Model, ToolOutput, Workspace
+from ipyagent.journal.protocols import Model, SubagentOrder, ToolOutput, Workspace
 from ipyagent.journal.tokens import estimate_blocks, estimate_text
-from ipyagent.kernel.scope import Scope
+from ipyagent.kernel.scope import IsolatedNamespace
 from ipyagent.loop.bug_report import write_report
 from ipyagent.loop.session import Session
 from ipyagent.loop.turn import run_turn
@@ -61,25 +61,25 @@ TICK = 0.5
 NAME_CHARS = 28
 
 
-class Family:
+class SubagentPool:
     """A `Children` (see the protocol) for the tool; `running` and `named` for those who write to one."""
 
-    def __init__(self, session: Session, nursery: Nursery) -> None:
+    def __init__(self, session: Session, nursery: SubagentFactory) -> None:
         self.session = session
         self._nursery = nursery
         self._points = Points(session)
-        self._running: dict[str, Child] = {}
+        self._running: dict[str, Subagent] = {}
         self._room = asyncio.Semaphore(int(nursery.number("children_at_once")))
         self._asking = asyncio.Lock()
 
     def __repr__(self) -> str:
-        return f"<Family of {self.session.journal.session}: {', '.join(self._running) or 'nobody runs'}>"
+        return f"<SubagentPool of {self.session.journal.session}: {', '.join(self._running) or 'nobody runs'}>"
 
-    def running(self) -> tuple[Child, ...]:
+    def running(self) -> tuple[Subagent, ...]:
         """Those that have not ended, oldest first."""
         return tuple(self._running.values())
 
-    def named(self, name: str) -> Child | None:
+    def named(self, name: str) -> Subagent | None:
         """The running one of this name or id."""
         return next((child for child in self._running.values() if name in (child.name, child.id)), None)
 
@@ -107,11 +107,13 @@ class Family:
             text = untold_words(untold)
             count = len(untold)
             why, last = f"{count} sub-agent{'' if count == 1 else 's'} answered", untold[-1].id
-            self.session.record(Reminded(text=text, why=why, tokens=estimate_text(text), layer=CHILDREN, upto=last))
+            self.session.record(
+                SystemReminder(text=text, why=why, tokens=estimate_text(text), layer=CHILDREN, upto=last)
+            )
 
     # ------------------------------------------------------------------ starting
 
-    async def start(self, order: ChildOrder, workspace: Workspace, call: str) -> ToolOutput:
+    async def start(self, order: SubagentOrder, workspace: Workspace, call: str) -> ToolOutput:
         """Start one and wait for it, or not. Raises ToolFailure with what the model should read."""
         refuse_forks(self.session)
         if not order.prompt.strip():
@@ -152,7 +154,7 @@ class Family:
             raise ToolFailure(failure(child))
         return output(child)
 
-    def _made(self, order: ChildOrder) -> tuple[Child, bool]:
+    def _made(self, order: SubagentOrder) -> tuple[Subagent, bool]:
         """The child of an order, and whether it begins afresh."""
         kinds = self._nursery.kinds()
         task = self.session.redact(" ".join(clean(order.task).split()))[:80] or "work"  # a folder is named after it
@@ -166,14 +168,14 @@ class Family:
             kind = kinds.get(before.kind)
             if kind is None:
                 raise ToolFailure(f"its type {before.kind!r} no longer exists; start a new one")
-            return Child(before.child, before.name, kind, task, background=order.background), False
+            return Subagent(before.child, before.name, kind, task, background=order.background), False
         kind = kinds.get(order.kind or next(iter(kinds)))
         if kind is None:
             near = get_close_matches(order.kind, kinds, n=1)
             nearest = f"nearest: {near[0]}; " if near else ""
             raise ToolFailure(f"there is no type of sub-agent {order.kind!r}; {nearest}types: {', '.join(kinds)}")
         name = self._name(task)
-        return Child(f"{name}-{secrets.token_hex(2)}", name, kind, task, background=order.background), True
+        return Subagent(f"{name}-{secrets.token_hex(2)}", name, kind, task, background=order.background), True
 
     def _name(self, task: str) -> str:
         """A short name of the task's words that no running one has."""
@@ -186,7 +188,7 @@ class Family:
     # ------------------------------------------------------------------ living
 
     async def _live(
-        self, child: Child, prompt: str, workspace: Workspace, call: str, point: int, context: str, *, fresh: bool
+        self, child: Subagent, prompt: str, workspace: Workspace, call: str, point: int, context: str, *, fresh: bool
     ) -> None:
         """From its session to its end. Raises nothing: how it ended stands in the child."""
         minder: asyncio.Task[None] | None = None
@@ -197,7 +199,7 @@ class Family:
             try:
                 session = child.session = self._session(child, point, fresh=fresh)
                 await self._nursery.connect(child, session, self.session, fresh=fresh)
-                session.surface = ChildSurface(child, self.session, self._asking, self._paid)
+                session.surface = SubagentSurface(child, self.session, self._asking, self._paid)
                 own = self._nursery.workspace(child, session, self.session, workspace, call)
                 minder = asyncio.create_task(self._mind(child), name=f"ipyagent progress of {child.name}")
                 with session.first(child.deliver):
@@ -221,19 +223,19 @@ class Family:
                 minder.cancel()
         await self._end(child, status, child.why if status == "stopped" and child.why else message)
 
-    def _never_began(self, child: Child) -> None:
+    def _never_began(self, child: Subagent) -> None:
         """A task that is cancelled before its first step runs none of its code."""
         if child.running:
             child.work = asyncio.ensure_future(self._end(child, "stopped", child.why))
 
-    def _session(self, child: Child, point: int, *, fresh: bool) -> Session:
+    def _session(self, child: Subagent, point: int, *, fresh: bool) -> Session:
         folder, parent = folder_of(self.session), self.session.journal.session
         if not fresh:
             return Session.open(folder / child.id)[0]
         started = SessionStarted(session=child.id, version=__version__, forked_from=parent, forked_at=point)
         return forked(self.session, started) if child.kind.fork else Session.create(folder, started)
 
-    def _said(self, child: Child, prompt: str, context: str, *, fresh: bool) -> UserSaid:
+    def _said(self, child: Subagent, prompt: str, context: str, *, fresh: bool) -> UserMessage:
         redact = self.session.redact  # another agent wrote it, not the user
         prompt, context = redact(clean(prompt)), redact(context)
         blocks: list[Block] = []
@@ -242,9 +244,9 @@ class Family:
         else:
             blocks += [text_block(f"<context>\n{context}\n</context>")] if context else []
             blocks.append(text_block(prompt))
-        return UserSaid(text=prompt, blocks=tuple(blocks), tokens=estimate_blocks(blocks))
+        return UserMessage(text=prompt, blocks=tuple(blocks), tokens=estimate_blocks(blocks))
 
-    async def _end(self, child: Child, status: Any, message: str) -> None:
+    async def _end(self, child: Subagent, status: Any, message: str) -> None:
         child.message = message
         session = child.session
         if session is not None:
@@ -275,7 +277,7 @@ class Family:
 
     # ------------------------------------------------------------------ minding
 
-    async def _mind(self, child: Child) -> None:
+    async def _mind(self, child: Subagent) -> None:
         """Stop it after too long a silence, and say now and then what it is about."""
         silence, every = self._nursery.number("child_silence"), self._nursery.number("child_progress")
         due, shown = every, ""
@@ -315,18 +317,18 @@ class NoChildren:
     def __repr__(self) -> str:
         return f"<NoChildren of {'a fork' if is_fork(self._session) else 'a sub-agent'}>"
 
-    async def start(self, order: ChildOrder, workspace: Workspace, call: str) -> ToolOutput:
+    async def start(self, order: SubagentOrder, workspace: Workspace, call: str) -> ToolOutput:
         """Refused, before anything is sent."""
         refuse_forks(self._session)
         raise ToolFailure("a sub-agent cannot start sub-agents: do the work yourself")
 
 
-def _farewell(child: Child, parent: Session) -> None:
+def _farewell(child: Subagent, parent: Session) -> None:
     """Tell the parent that the sub-agent which was asked to shut down has done so. Raises AgentError."""
     if (child.closing or child.why == SHUT_DOWN) and not child.parting:
         said = f"The sub-agent {child.name!r} has ended ({child.status})."
         journal = parent.journal
-        letter = Letter(
+        letter = MailMessage(
             id=f"{child.id}/shutdown/{secrets.token_hex(4)}",
             sender=child.name,
             text=said,
@@ -342,25 +344,27 @@ def _farewell(child: Child, parent: Session) -> None:
 # What sub-agents need of the place where they live: models, tools, rights, namespaces, money.
 
 
-class Nursery(Protocol):
+class SubagentFactory(Protocol):
     """What sub-agents are given; the kernel's (`ipyagent.assembly.children_desk`)."""
 
-    def kinds(self) -> dict[str, Kind]:
+    def kinds(self) -> dict[str, SubagentType]:
         """The types there are now, the usual one first."""
 
     def number(self, name: str) -> float:
         """A setting by its name."""
 
-    def connect(self, child: Child, session: Session, parent: Session, *, fresh: bool) -> Awaitable[None]:
+    def connect(self, child: Subagent, session: Session, parent: Session, *, fresh: bool) -> Awaitable[None]:
         """Give a child's session its model, tools, rights and (when `fresh`) its head. Raises AgentError."""
 
-    def scope(self, child: Child) -> Awaitable[tuple[Scope | None, str]]:
+    def scope(self, child: Subagent) -> Awaitable[tuple[IsolatedNamespace | None, str]]:
         """A namespace for its code, and what stands in it, in words."""
 
-    def workspace(self, child: Child, session: Session, parent: Session, workspace: Workspace, call: str) -> Workspace:
+    def workspace(
+        self, child: Subagent, session: Session, parent: Session, workspace: Workspace, call: str
+    ) -> Workspace:
         """What its tools may touch."""
 
-    def give(self, child: Child) -> Awaitable[tuple[dict[str, str], str]]:
+    def give(self, child: Subagent) -> Awaitable[tuple[dict[str, str], str]]:
         """Put what it hands back into the user's namespace: the names, and those with their types in words."""
 
     def small(self, parent: Session) -> Awaitable[tuple[Model | None, str]]:
@@ -390,12 +394,12 @@ def close_lost(session: Session, running: set[str]) -> None:
 
 
 def _end(started: ChildStarted, folder: Path) -> ChildEnded:
-    kind = Kind(name=started.kind, about="")
-    child = Child(started.child, started.name, kind, started.task, background=started.background)
+    kind = SubagentType(name=started.kind, about="")
+    child = Subagent(started.child, started.name, kind, started.task, background=started.background)
     own = _own_events(folder, since=started.at)
     for event in own:
         child.saw(event)
-        if isinstance(event, AssistantSaid):
+        if isinstance(event, AssistantMessage):
             child.answer = " ".join(str(block["text"]) for block in event.blocks if block["type"] == "text")
     child.status, child.message = "stopped", WHY
     seconds = round(max(0.0, own[-1].at - started.at), 3) if own else 0.0

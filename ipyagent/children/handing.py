@@ -16,7 +16,7 @@ NAME = "hand_back"
 _KEPT = re.compile(r"_.*|In|Out|exit|quit|get_ipython|hand_back")
 
 
-class Hands:
+class ReturnedVariables:
     """The values that one sub-agent wants to hand back. Used on the main thread."""
 
     def __init__(self) -> None:

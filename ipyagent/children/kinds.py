@@ -13,7 +13,7 @@ READERS = ("glob", "grep", "read_file", "send_message", "shell", "variables")
 """What a type that only looks may use; mode read_only holds for all of them."""
 
 
-class Kind(msgspec.Struct, frozen=True, kw_only=True):
+class SubagentType(msgspec.Struct, frozen=True, kw_only=True):
     """`about` is a sentence for the model that chooses; `prompt` stands in its system prompt. `tools`: names (None:
     all but `agent`). `model`: a name, "small" or "" (the parent's). `memory`: the scope of a memory of its own.
     `source` is the file it comes from ("": ours)."""
@@ -35,11 +35,11 @@ def words(name: str) -> str:
     return files("ipyagent.children").joinpath(f"{name}.md").read_text(encoding="utf-8").strip()
 
 
-def built_in() -> dict[str, Kind]:
+def built_in() -> dict[str, SubagentType]:
     """Ours, the usual one first."""
     return {
-        "general": Kind(name="general", about="fresh context, all tools", prompt=words("general")),
-        "explore": Kind(
+        "general": SubagentType(name="general", about="fresh context, all tools", prompt=words("general")),
+        "explore": SubagentType(
             name="explore",
             about="fresh context, small model, only reads",
             prompt=words("explore"),
@@ -47,7 +47,7 @@ def built_in() -> dict[str, Kind]:
             model="small",
             looks=True,
         ),
-        "fork": Kind(
+        "fork": SubagentType(
             name="fork", about="knows this conversation, cheap by the cache; cannot fork", fork=True
         ),
     }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from ipyagent.children.mailbox import Letter
+from ipyagent.children.mailbox import MailMessage
 from ipyagent.errors import ToolFailure
 from ipyagent.journal.events import MessageReceived
 from ipyagent.journal.tokens import estimate_text
@@ -44,7 +44,7 @@ def summed(summary: str, text: str) -> str:
     return line if len(line) <= SUMMARY_CHARS else line[: SUMMARY_CHARS - 1] + "…"
 
 
-def received(letter: Letter, redact: Callable[[str], str] = str) -> MessageReceived:
+def received(letter: MailMessage, redact: Callable[[str], str] = str) -> MessageReceived:
     """The event of a letter that is taken in; what a hostile writer put there is plain text. `redact` takes
     out what looks like a secret."""
     said = redact(words(letter.text))

@@ -31,7 +31,7 @@ PATIENCE = 5.0
 """Seconds that a writer waits for the lock."""
 
 
-class Letter(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class MailMessage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What one agent writes to another. `id` is the writer's, the same when it tries again; `sender` says who it is,
     `session` which session it works in; `at` is Unix time in seconds."""
 
@@ -45,10 +45,10 @@ class Letter(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 _encoder = msgspec.json.Encoder()
-_decoder = msgspec.json.Decoder(Letter)
+_decoder = msgspec.json.Decoder(MailMessage)
 
 
-def post(folder: Path, letter: Letter) -> None:
+def post(folder: Path, letter: MailMessage) -> None:
     """Put a letter into the mailbox of the session in `folder`; on the disk when this returns. Raises AgentError
     with one line: the mailbox is as it was."""
     plain = msgspec.structs.replace(
@@ -78,15 +78,15 @@ class Mailbox:
         """A line for each thing that could not be read; the caller takes them."""
         self._read_to = 0
         self._lines = 0
-        self._waiting: list[Letter] = []
+        self._waiting: list[MailMessage] = []
 
     def __repr__(self) -> str:
         return f"<Mailbox of {self.path.parent.name}, {len(self._waiting)} read and not taken>"
 
-    def waiting(self, known: Container[str]) -> tuple[Letter, ...]:
+    def waiting(self, known: Container[str]) -> tuple[MailMessage, ...]:
         """The letters that are not among the `known` ids, oldest first, none twice."""
         self._read()
-        kept: dict[str, Letter] = {}
+        kept: dict[str, MailMessage] = {}
         for letter in self._waiting:
             if letter.id not in known:
                 kept.setdefault(letter.id, letter)
@@ -125,7 +125,7 @@ class Mailbox:
                 self._read_to += len(line)
                 self._waiting += self._letters(line)
 
-    def _letters(self, line: bytes) -> Iterator[Letter]:
+    def _letters(self, line: bytes) -> Iterator[MailMessage]:
         if not line.strip(b"\0\r\n\t "):
             return
         where = f"{self.path.name} line {self._lines}"

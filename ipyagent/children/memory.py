@@ -9,9 +9,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from ipyagent.children.kinds import Kind
+from ipyagent.children.kinds import SubagentType
 from ipyagent.errors import AgentError, MemoryRefused
-from ipyagent.memory.files import Store
+from ipyagent.memory.files import MemoryStore
 from ipyagent.memory.section import memory_section
 from ipyagent.memory.texts import Records
 from ipyagent.project import Project
@@ -22,7 +22,7 @@ FOLDERS = {"user": "agent-memory", "project": "agent-memory", "local": "agent-me
 ABOUT = "This memory is your own, of your type of sub-agent across its runs. Keep in it what your next run should know."
 
 
-def memory_folder(project: Project, kind: Kind) -> Path:
+def memory_folder(project: Project, kind: SubagentType) -> Path:
     """Where a type keeps its memory. Raises MemoryRefused when a link leads out of its base."""
     base = project.user if kind.memory == "user" else project.state
     folder = base / FOLDERS[kind.memory] / kind.name.replace(":", "-")
@@ -35,14 +35,16 @@ def memory_folder(project: Project, kind: Kind) -> Path:
     return folder
 
 
-def own_memory(project: Project, kind: Kind) -> dict[str, Store]:
+def own_memory(project: Project, kind: SubagentType) -> dict[str, MemoryStore]:
     """The one store that a type has, under the name by which it sees it."""
     mine = kind.memory == "user"
     vouch = None if mine else Records(project.user).holds
-    return {SCOPE: Store(memory_folder(project, kind), SCOPE, prepare=None if mine else project.make, vouch=vouch)}
+    return {
+        SCOPE: MemoryStore(memory_folder(project, kind), SCOPE, prepare=None if mine else project.make, vouch=vouch)
+    }
 
 
-def memory_words(stores: dict[str, Store]) -> list[str]:
+def memory_words(stores: dict[str, MemoryStore]) -> list[str]:
     """What stands in its system prompt of it."""
     try:
         indexes: dict[str, Any] = {scope: store.index.loaded() for scope, store in stores.items()}

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
-from ipyagent.children.child import SHUT_DOWN, Child
+from ipyagent.children.child import SHUT_DOWN, Subagent
 from ipyagent.children.letters import checked, summed
-from ipyagent.children.mailbox import Letter, post
+from ipyagent.children.mailbox import MailMessage, post
 from ipyagent.errors import AgentError, ToolFailure
 from ipyagent.journal.events import MessageSent
 from ipyagent.journal.protocols import MessageOrder, ToolOutput
@@ -27,7 +27,7 @@ from ipyagent.redaction import find_secrets
 from ipyagent.tools.answers import text_output
 
 if TYPE_CHECKING:
-    from ipyagent.children.family import Family
+    from ipyagent.children.family import SubagentPool
 
 ALL = ("*", "all")
 PARENT = "parent"
@@ -38,7 +38,7 @@ LAST_WORDS = (
 )
 
 
-class Neighbour(msgspec.Struct, frozen=True, kw_only=True):
+class OtherSession(msgspec.Struct, frozen=True, kw_only=True):
     """Another session of the project: `id`, `notebook` ("" when it has none), and whether a kernel has it `open`."""
 
     id: str
@@ -54,13 +54,13 @@ class Neighbour(msgspec.Struct, frozen=True, kw_only=True):
 class Neighbours(Protocol):
     """The other sessions of a project, see `ipyagent.assembly.messages_desk`."""
 
-    def find(self, name: str) -> Neighbour | None:
+    def find(self, name: str) -> OtherSession | None:
         """The one of this id, beginning of an id, or notebook. Raises ToolFailure: several, or none may be used."""
 
     def names(self) -> list[str]:
         """What they can be called, newest first."""
 
-    def send(self, neighbour: Neighbour, letter: Letter) -> None:
+    def send(self, neighbour: OtherSession, letter: MailMessage) -> None:
         """Put a letter into its mailbox. Raises AgentError."""
 
     @property
@@ -71,7 +71,7 @@ class Neighbours(Protocol):
 class SessionMail:
     """A `Messages` (see the protocol) of a session that the user speaks with."""
 
-    def __init__(self, family: Family, neighbours: Neighbours) -> None:
+    def __init__(self, family: SubagentPool, neighbours: Neighbours) -> None:
         self._family, self._neighbours = family, neighbours
 
     def __repr__(self) -> str:
@@ -103,7 +103,7 @@ class SessionMail:
             raise ToolFailure(f"the message holds {found[0].kind}; secrets are not sent: say where it stands instead")
         return await self._abroad(neighbour, letter, call)
 
-    async def _abroad(self, neighbour: Neighbour, letter: Letter, call: str) -> ToolOutput:
+    async def _abroad(self, neighbour: OtherSession, letter: MailMessage, call: str) -> ToolOutput:
         """To another session's mailbox."""
         session = self._family.session
         letter = msgspec.structs.replace(letter, sender=self._neighbours.me)
@@ -118,14 +118,14 @@ class SessionMail:
         return text_output(f"Put into the mailbox of session {neighbour.words}: {when}.", note=f"to {neighbour.id}")
 
 
-class ChildMail:
+class SubagentMail:
     """A `Messages` of a sub-agent: it writes to its parent and to its siblings."""
 
-    def __init__(self, child: Child, family: Family, patience: float) -> None:
+    def __init__(self, child: Subagent, family: SubagentPool, patience: float) -> None:
         self._child, self._family, self._patience = child, family, patience
 
     def __repr__(self) -> str:
-        return f"<ChildMail of {self._child.name}>"
+        return f"<SubagentMail of {self._child.name}>"
 
     async def send(self, order: MessageOrder, call: str) -> ToolOutput:
         """Deliver it; a plan waits for its answer. Raises ToolFailure."""
@@ -153,7 +153,7 @@ class ChildMail:
             raise ToolFailure(_nobody(to, [PARENT, *sorted(each.name for each in siblings)]))
         return _told(session, chosen, letter, call, "no other sub-agent is running; your parent is `parent`")
 
-    def _home(self, letter: Letter) -> None:
+    def _home(self, letter: MailMessage) -> None:
         journal = self._family.session.journal
         try:
             post(journal.folder, msgspec.structs.replace(letter, session=journal.session))
@@ -181,11 +181,11 @@ class ChildMail:
         return text_output(f"The plan is rejected: {why}\nDo not carry it out as it is.", note="rejected")
 
 
-def _letter(session: Session, order: MessageOrder, said: str, call: str, sender: str) -> Letter:
+def _letter(session: Session, order: MessageOrder, said: str, call: str, sender: str) -> MailMessage:
     given = {"to": order.to, "kind": order.kind, "message": order.text}
     own = session.journal.session
     place = session.history.mail.call_for(given, call) or secrets.token_hex(8)
-    return Letter(
+    return MailMessage(
         id=f"{own}/{place}",
         sender=sender,
         session=own,
@@ -196,7 +196,7 @@ def _letter(session: Session, order: MessageOrder, said: str, call: str, sender:
     )
 
 
-def _note(session: Session, letter: Letter, to: Iterable[str], call: str) -> None:
+def _note(session: Session, letter: MailMessage, to: Iterable[str], call: str) -> None:
     session.record(
         MessageSent(
             message=letter.id, to=tuple(to), said=letter.text, kind=letter.kind, summary=letter.summary, call=call
@@ -204,7 +204,7 @@ def _note(session: Session, letter: Letter, to: Iterable[str], call: str) -> Non
     )
 
 
-def _told(session: Session, children: Sequence[Child], letter: Letter, call: str, nobody: str) -> ToolOutput:
+def _told(session: Session, children: Sequence[Subagent], letter: MailMessage, call: str, nobody: str) -> ToolOutput:
     """To running sub-agents. One that has not begun yet and is asked to shut down is stopped at once."""
     if not children:
         raise ToolFailure(nobody)
@@ -224,7 +224,7 @@ def _told(session: Session, children: Sequence[Child], letter: Letter, call: str
 
 
 def _answered(
-    session: Session, children: Sequence[Child], order: MessageOrder, letter: Letter, call: str
+    session: Session, children: Sequence[Subagent], order: MessageOrder, letter: MailMessage, call: str
 ) -> ToolOutput:
     """A plan is approved, or not."""
     if not order.approve:

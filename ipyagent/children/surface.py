@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from ipyagent.children.child import Child
+from ipyagent.children.child import Subagent
 from ipyagent.children.kinds import words
 from ipyagent.errors import ModelError, NoSuchPath, UnknownModel
 from ipyagent.journal.events import (
@@ -24,24 +24,24 @@ from ipyagent.journal.events import (
     Usage,
     UsageReported,
 )
-from ipyagent.journal.protocols import Answer, Model, Reply, Request, Status
-from ipyagent.loop.metering import Meter
+from ipyagent.journal.protocols import Model, ModelReply, PermissionAnswer, Request, TurnStatus
+from ipyagent.loop.metering import RequestMeter
 from ipyagent.loop.session import Session
 from ipyagent.model.prices import at_most, cost_of
 
 NOBODY = "the turn is over and nobody can be asked; do without it, or say so in your answer"
 
 
-class ChildSurface:
+class SubagentSurface:
     """`asking` lets one question of all sub-agents stand at a time; `paid` is told of every cost."""
 
     def __init__(
-        self, child: Child, parent: Session, asking: asyncio.Lock, paid: Callable[[float | None, float], None]
+        self, child: Subagent, parent: Session, asking: asyncio.Lock, paid: Callable[[float | None, float], None]
     ) -> None:
         self._child, self._parent, self._asking, self._paid = child, parent, asking, paid
 
     def __repr__(self) -> str:
-        return f"<ChildSurface of {self._child.name}>"
+        return f"<SubagentSurface of {self._child.name}>"
 
     @property
     def can_ask(self) -> bool:
@@ -60,16 +60,16 @@ class ChildSurface:
             usage = event.usage if isinstance(event, ForkEnded) else event.paid
             self._paid(event.cost, at_most(event.cost, usage))
 
-    def status(self, status: Status) -> None:
+    def status(self, status: TurnStatus) -> None:
         self._child.phase = status.phase
 
-    async def ask(self, asked: PermissionAsked) -> Answer:
+    async def ask(self, asked: PermissionAsked) -> PermissionAnswer:
         parent, child = self._parent, self._child
         with child.waiting():
             async with self._asking:
                 surface = parent.surface
                 if surface is None or not surface.can_ask:
-                    return Answer("deny", NOBODY, "headless")
+                    return PermissionAnswer("deny", NOBODY, "headless")
                 mine = parent.record(
                     msgspec.structs.replace(
                         asked,
@@ -111,7 +111,11 @@ _NAMING = ("path", "name", "pattern", "file", "notebook")
 
 
 async def progress_line(
-    child: Child, model: Model | None, name: str, record: Callable[[ForkEnded], Any], missing: Callable[[str], object]
+    child: Subagent,
+    model: Model | None,
+    name: str,
+    record: Callable[[ForkEnded], Any],
+    missing: Callable[[str], object],
 ) -> str:
     """The line; `record` takes what it cost, `missing` the model's name where the server does not have it."""
     if model is None or not name:
@@ -126,13 +130,13 @@ async def progress_line(
         thinking=False,
         purpose=PURPOSE,
     )
-    began, meter, status, answer = time.monotonic(), Meter(), "stopped", ""
+    began, meter, status, answer = time.monotonic(), RequestMeter(), "stopped", ""
     usage: Usage | None = None
     try:
         async with asyncio.timeout(PATIENCE), aclosing(model.stream(request)) as events:  # type: ignore[type-var] # an async generator
             async for event in events:
                 meter.take(event)
-                if isinstance(event, Reply):
+                if isinstance(event, ModelReply):
                     usage, status = event.usage, "finished"
                     blocks = event.said.blocks
                     answer = " ".join(str(block["text"]) for block in blocks if block["type"] == "text")
@@ -154,7 +158,7 @@ async def progress_line(
     return line if _FORM.fullmatch(line) else plain_line(child)
 
 
-def plain_line(child: Child) -> str:
+def plain_line(child: Subagent) -> str:
     """The same without a model."""
     last = child.last
     if not isinstance(last, ToolCalled):

@@ -21,21 +21,21 @@ if TYPE_CHECKING:
     from ipyagent.extension import Extension
 
 
-class Wanted(NamedTuple):
+class AgentRequest(NamedTuple):
     """A request that came out of a line; `own` is what of it the user typed (None: all)."""
 
     text: str
     own: str | None = None
 
 
-def run_command(extension: Extension, line: str) -> Wanted | None:
+def run_command(extension: Extension, line: str) -> AgentRequest | None:
     """Run a command and print its answer. A line of several words that begins with no command is
     a request: it is returned, as is one that a command makes."""
     word, _, rest = line.strip().partition(" ")
     command = COMMANDS.get(word.removeprefix("--") or "status")
     if command is None:
         if rest and not nearest(word, list(COMMANDS), cutoff=0.7):
-            return Wanted(line.strip())
+            return AgentRequest(line.strip())
         raise UsageError(
             f"%agent has no command {word!r}{nearest(word, list(COMMANDS))}  commands: {', '.join(COMMANDS)}"
         )
@@ -45,7 +45,7 @@ def run_command(extension: Extension, line: str) -> Wanted | None:
         raise UsageError(f"a turn is running: %agent {word} is for the user, after it has ended")
     answer = command(extension, rest.strip())
     if word in REQUESTS:
-        return Wanted(answer, rest.strip())
+        return AgentRequest(answer, rest.strip())
     if answer:
         extension.show(answer)
     return None

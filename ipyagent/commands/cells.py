@@ -11,7 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 from ipyagent.errors import UsageError
 from ipyagent.escape import plain
-from ipyagent.journal.events import AssistantSaid, Event, SessionStarted, ToolCalled, ToolReturned, TurnEnded, UserSaid
+from ipyagent.journal.events import (
+    AssistantMessage,
+    Event,
+    SessionStarted,
+    ToolCalled,
+    ToolReturned,
+    TurnEnded,
+    UserMessage,
+)
 from ipyagent.kernel.frontend import running_cell
 from ipyagent.kernel.notebook import Notebook, new_cell
 from ipyagent.ui.markdown import harmless
@@ -19,7 +27,7 @@ from ipyagent.ui.markdown import harmless
 if TYPE_CHECKING:
     from ipyagent.extension import Extension
     from ipyagent.ui.as_cells import AsCells
-    from ipyagent.ui.door import Door
+    from ipyagent.ui.door import ButtonBridge
 
 _INTO_FILE = "%agent cells FILE.ipynb writes them into a new notebook"
 
@@ -52,14 +60,14 @@ def as_cells(extension: Extension, below: str) -> AsCells:
     return AsCells(_inserting(extension), door_of(extension), made, below)
 
 
-def door_of(extension: Extension) -> Door:
+def door_of(extension: Extension) -> ButtonBridge:
     """The kernel's one door, made with its first button."""
     from ipyagent.kernel.comms import route_clicks
-    from ipyagent.ui.door import Door
+    from ipyagent.ui.door import ButtonBridge
 
     if extension.door is None:
         kernel = extension.shell.kernel
-        extension.door = Door(lambda comm, click: route_clicks(kernel, comm, click))
+        extension.door = ButtonBridge(lambda comm, click: route_clicks(kernel, comm, click))
     return extension.door
 
 
@@ -144,7 +152,7 @@ def work_cells(events: Iterable[Event], *, session: str = "", request: bool = Tr
         match event:
             case SessionStarted():
                 session = session or event.session
-            case UserSaid():
+            case UserMessage():
                 end()
                 asked, turn, work = event.text, turn + 1, 0
             case ToolCalled() if event.name == TOOL:
@@ -167,7 +175,7 @@ def work_cells(events: Iterable[Event], *, session: str = "", request: bool = Tr
                     add("markdown", "\n".join(f"> {line}".rstrip() for line in harmless(asked.strip()).splitlines()))
                 add("code", code, call=event.call)
                 work += 1
-            case AssistantSaid() if not event.partial:
+            case AssistantMessage() if not event.partial:
                 texts = [str(block.get("text", "")) for block in event.blocks if block.get("type") == "text"]
                 answer = "\n\n".join(text for text in texts if text.strip()) or answer
             case TurnEnded():

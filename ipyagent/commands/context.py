@@ -17,10 +17,10 @@ from ipyagent.commands.messages import waiting_lines
 from ipyagent.context.notes_file import NOTES
 from ipyagent.errors import AgentError, UsageError
 from ipyagent.escape import line as one_line
-from ipyagent.journal.events import Event, SessionStarted, TurnEnded, UserSaid
+from ipyagent.journal.events import Event, SessionStarted, TurnEnded, UserMessage
 from ipyagent.journal.journal import TRANSCRIPT, read_events
 from ipyagent.journal.protocols import WindowState
-from ipyagent.journal.view import View
+from ipyagent.journal.view import ContextView
 from ipyagent.model.capabilities import COUNTED, MODELS_API
 from ipyagent.model.prices import LESSON_MODEL, SEARCH, cost_of
 from ipyagent.model.server_tools import standing
@@ -32,7 +32,7 @@ from ipyagent.version import __version__
 
 if TYPE_CHECKING:
     from ipyagent.agent import Agent
-    from ipyagent.loop.history import History, Savings
+    from ipyagent.loop.history import Savings, SessionState
     from ipyagent.loop.session import Session
 
 USAGE = "%context [--raw] [--at N] [--turns] [--panel]: N is a turn's number, or eN an event's"
@@ -156,7 +156,7 @@ _ACTING = re.compile(r"[\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 """What a terminal or a reader takes for a command, and JSON leaves as it is."""
 
 
-def raw_request(session: Session, view: View) -> str:
+def raw_request(session: Session, view: ContextView) -> str:
     """The request that a view makes, as JSON."""
     system, tools, messages = view.wire(ttl=session.limits.cache_ttl, marks=session.limits.prompt_cache)
     request = {"model": view.model or session.info.model, "system": system, "tools": tools, "messages": messages}
@@ -217,7 +217,7 @@ def session_lines(agent: Agent) -> list[str]:
         for event in read_events(path):
             if isinstance(event, SessionStarted):
                 notebook, label = event.notebook, event.label and f"[{event.label}]"
-            if isinstance(event, UserSaid):
+            if isinstance(event, UserMessage):
                 words = event.text
                 break
         when = time.strftime("%Y-%m-%d %H:%M", time.localtime(path.stat().st_mtime))
@@ -289,7 +289,7 @@ def moment(events: Sequence[Event], at: str) -> tuple[int, str]:
     """The event that `at` means, and the moment in words: the end of a turn by its number, an event by
     `eN`, or by N when there are not so many turns. Raises UsageError."""
     last = events[-1].id if events else 0
-    starts = [event.id for event in events if isinstance(event, UserSaid)]
+    starts = [event.id for event in events if isinstance(event, UserMessage)]
     number = int(at.removeprefix("e"))
     if not at.startswith("e") and 1 <= number <= len(starts):
         stop = starts[number] - 1 if number < len(starts) else last
@@ -333,12 +333,12 @@ LAYERS = {
 """What each layer's savings are called; others go by their own name."""
 
 
-def saving_lines(history: History) -> list[str]:
+def saving_lines(history: SessionState) -> list[str]:
     """What each layer has kept out of the context so far, what it said last, and how the cache did."""
     return [*_saved(history), *_decided(history), *_cache(history)]
 
 
-def _saved(history: History) -> list[str]:
+def _saved(history: SessionState) -> list[str]:
     if not history.savings:
         return []
     rows = [f"  {LAYERS.get(layer, layer):<24}{_amount(layer, saved)}" for layer, saved in history.savings.items()]
@@ -352,14 +352,14 @@ def _amount(layer: str, saved: Savings) -> str:
     return f"{amount} ({saved.times:,} {unit}{'' if saved.times == 1 else 's'})"
 
 
-def _decided(history: History) -> list[str]:
+def _decided(history: SessionState) -> list[str]:
     if not history.decided:
         return []
     rows = [f"  {layer:<14} {one_line(words, 200)}" for layer, words in history.decided.items()]
     return ["last decisions:", *rows]
 
 
-def _cache(history: History) -> list[str]:
+def _cache(history: SessionState) -> list[str]:
     """Hit rates of the newest requests, and the breaks that nobody had foreseen."""
     lines = []
     rates = [f"{100 * usage.cache_read / usage.prompt:.0f}" for usage in history.recent if usage.prompt]

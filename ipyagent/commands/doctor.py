@@ -24,7 +24,7 @@ from ipyagent.agent import Agent
 from ipyagent.assembly.settings_files import SettingsFiles
 from ipyagent.assembly.wiring import address_of
 from ipyagent.commands.context import counted
-from ipyagent.commands.finding import Finding
+from ipyagent.commands.finding import DoctorFinding
 from ipyagent.config import IPyAgent, wrong_in
 from ipyagent.errors import AgentError, ModelError, SettingError
 from ipyagent.journal.journal import read_events
@@ -52,15 +52,15 @@ EXTRAS = {
 """Extras: the modules that each brings, and what it is for."""
 
 
-def examine(agent: Agent, shell: Any) -> list[Finding]:
+def examine(agent: Agent, shell: Any) -> list[DoctorFinding]:
     """Everything, in the order in which it matters; `shell` None: asked from a command line. Two seconds at most."""
-    found: list[Finding] = []
+    found: list[DoctorFinding] = []
     for part in (_versions, _packages, _extras, _front_end, connection, model, _project, _disk, _sessions, _permissions,
                  _settings, _memory, _skills, _mcp, _server_tools, _hooks, _transcript):  # fmt: skip
         try:
             found.extend(part(agent, shell))
         except (AgentError, OSError, ValueError, RecursionError) as problem:
-            found.append(Finding("bad", part.__name__.strip("_").replace("_", "-"), str(problem)))
+            found.append(DoctorFinding("bad", part.__name__.strip("_").replace("_", "-"), str(problem)))
     return found
 
 
@@ -76,15 +76,15 @@ def doctor(agent: Agent, shell: Any) -> tuple[str, bool]:
 # ---------------------------------------------------------------------- the machine
 
 
-def _versions(agent: Agent, shell: Any) -> Iterator[Finding]:
+def _versions(agent: Agent, shell: Any) -> Iterator[DoctorFinding]:
     words = f"{__version__} on Python {sys.version.split()[0]}, {platform.system()}"
     if os.name == "posix":
-        yield Finding("ok", "ipyagent", words)
+        yield DoctorFinding("ok", "ipyagent", words)
     else:
-        yield Finding("note", "ipyagent", words, "Linux and macOS are tried, this system is not")
+        yield DoctorFinding("note", "ipyagent", words, "Linux and macOS are tried, this system is not")
 
 
-def _packages(agent: Agent, shell: Any) -> Iterator[Finding]:
+def _packages(agent: Agent, shell: Any) -> Iterator[DoctorFinding]:
     told, missing = [], []
     for name, least in NEEDED.items():
         there = _version(name)
@@ -94,57 +94,57 @@ def _packages(agent: Agent, shell: Any) -> Iterator[Finding]:
     kernel = _version("ipykernel")
     told.append(f"ipykernel {kernel or 'missing'}")
     if missing:
-        yield Finding("bad", "packages", ", ".join(told), f"pip install {' '.join(missing)}")
+        yield DoctorFinding("bad", "packages", ", ".join(told), f"pip install {' '.join(missing)}")
     elif not kernel or _parts(kernel) < OLDEST_KERNEL:
         mend = "in notebooks the agent needs one: pip install 'ipykernel>=7'"
-        yield Finding("note", "packages", ", ".join(told), mend)
+        yield DoctorFinding("note", "packages", ", ".join(told), mend)
     elif FORGETFUL_KERNEL <= _parts(kernel) < MENDED_KERNEL:
         mend = "with it a cell now and then waits until the page is reloaded: pip install 'ipykernel>=7.4'"
-        yield Finding("note", "packages", ", ".join(told), mend)
+        yield DoctorFinding("note", "packages", ", ".join(told), mend)
     else:
-        yield Finding("ok", "packages", ", ".join(told))
+        yield DoctorFinding("ok", "packages", ", ".join(told))
 
 
-def _extras(agent: Agent, shell: Any) -> Iterator[Finding]:
+def _extras(agent: Agent, shell: Any) -> Iterator[DoctorFinding]:
     there = [name for name, (modules, _) in EXTRAS.items() if all(map(find_spec, modules.split()))]
     absent = [f"{name} ({use})" for name, (_, use) in EXTRAS.items() if name not in there]
     words = f"installed: {', '.join(there) or 'none'}"
     if absent:
         words += f"; not installed: {', '.join(absent)}; pip install 'ipyagent[NAME]' brings one"
-    yield Finding("ok", "extras", words)
+    yield DoctorFinding("ok", "extras", words)
 
 
-def _front_end(agent: Agent, shell: Any) -> Iterator[Finding]:
+def _front_end(agent: Agent, shell: Any) -> Iterator[DoctorFinding]:
     if shell is None:
         return
     from ipyagent.kernel.frontend import describe_frontend
 
     front = describe_frontend(shell, agent.settings.panels)
     if front.kind != "kernel":
-        yield Finding("ok", "front-end", f"{front.kind}: text, questions on the line, Ctrl-C stops")
+        yield DoctorFinding("ok", "front-end", f"{front.kind}: text, questions on the line, Ctrl-C stops")
         return
     page = _page(shell)
     if front.live_widgets:
-        yield Finding("ok", "front-end", f"{page}: live panels, questions on buttons or on the line")
+        yield DoctorFinding("ok", "front-end", f"{page}: live panels, questions on buttons or on the line")
         if _parts(_version("ipykernel")) < (7,):
-            yield Finding(
+            yield DoctorFinding(
                 "note", "buttons", "Stop and Allow wait while code blocks on this ipykernel",
                 "the front-end's own ■ works; pip install 'ipykernel>=7'",
             )  # fmt: skip
     elif front.person:
-        yield Finding(
+        yield DoctorFinding(
             "note", "front-end", f"{page}: static output, rewritten each second; questions on the line",
             "where widgets work, %config IPyAgent.panels = 'widgets' has panels with buttons",
         )  # fmt: skip
     else:
-        yield Finding(
+        yield DoctorFinding(
             "note", "front-end", f"{page}: nobody can be asked here (as in nbclient, papermill, Voila)",
             "IPyAgent.mode = 'auto', or rules by %agent allow, let the agent run code",
         )  # fmt: skip
     if front.notebook is not None:
-        yield Finding("ok", "notebook", str(front.notebook))
+        yield DoctorFinding("ok", "notebook", str(front.notebook))
     else:
-        yield Finding("ok", "notebook", "not known here: sessions are resumed with %agent resume")
+        yield DoctorFinding("ok", "notebook", "not known here: sessions are resumed with %agent resume")
 
 
 def _page(shell: Any) -> str:
@@ -160,100 +160,108 @@ def _page(shell: Any) -> str:
 # ---------------------------------------------------------------------- the project
 
 
-def _project(agent: Agent, shell: Any) -> Iterator[Finding]:
+def _project(agent: Agent, shell: Any) -> Iterator[DoctorFinding]:
     project = agent.project
     if project.trusted or agent.settings.trust_all:
-        yield Finding("ok", "project", f"{project.root}, trusted")
+        yield DoctorFinding("ok", "project", f"{project.root}, trusted")
     elif project.home_line() and (line := project.untrusted_line()):
-        yield Finding("note", "project", line)
+        yield DoctorFinding("note", "project", line)
     elif project.carried():
         mend = "look into .ipyagent/, then %agent trust"
-        yield Finding("note", "project", f"{project.root}, not trusted yet: what it brings is not loaded", mend)
+        yield DoctorFinding("note", "project", f"{project.root}, not trusted yet: what it brings is not loaded", mend)
     else:
-        yield Finding("ok", "project", f"{project.root}, not trusted yet (%agent trust); it brings nothing")
+        yield DoctorFinding("ok", "project", f"{project.root}, not trusted yet (%agent trust); it brings nothing")
     if project.elsewhere:
-        yield Finding("note" if project.writable else "ok", "project", project.place_line())
+        yield DoctorFinding("note" if project.writable else "ok", "project", project.place_line())
 
 
-def _disk(agent: Agent, shell: Any) -> Iterator[Finding]:
+def _disk(agent: Agent, shell: Any) -> Iterator[DoctorFinding]:
     for name, folder in (("sessions in", agent.project.state), ("yours in", agent.project.user)):
         there = next((place for place in (folder, *folder.parents) if place.exists()), Path(folder.anchor))
         if name == "yours in" and (line := agent.project.home_line()):
-            yield Finding("bad", name, line)
+            yield DoctorFinding("bad", name, line)
             continue
         if not there.is_dir():
-            yield Finding("bad", name, f"{there} is a file and should be a folder", "move it away")
+            yield DoctorFinding("bad", name, f"{there} is a file and should be a folder", "move it away")
             continue
         if not os.access(there, os.W_OK | os.X_OK):
-            yield Finding("bad", name, f"{folder} cannot be written", "set IPYAGENT_HOME to a folder of yours")
+            yield DoctorFinding("bad", name, f"{folder} cannot be written", "set IPYAGENT_HOME to a folder of yours")
             continue
         if line := why_no_locks(folder):
-            yield Finding("note", name, line)
+            yield DoctorFinding("note", name, line)
         free = shutil.disk_usage(there).free
         words = f"{folder}, {free / 1e9:,.1f} GB free"
         if free < BEGINNING:
-            yield Finding("bad", name, f"no space is left for {folder}", "free some, or use another folder")
+            yield DoctorFinding("bad", name, f"no space is left for {folder}", "free some, or use another folder")
         else:
-            yield Finding("note", name, words, "make room") if free < LEAST_FREE else Finding("ok", name, words)
+            yield (
+                DoctorFinding("note", name, words, "make room")
+                if free < LEAST_FREE
+                else DoctorFinding("ok", name, words)
+            )
 
 
-def _sessions(agent: Agent, shell: Any) -> Iterator[Finding]:
+def _sessions(agent: Agent, shell: Any) -> Iterator[DoctorFinding]:
     from ipyagent.assembly.sessions import empty_line
 
     words = f"{len(agent.sessions.stored())} stored"
     if empty := agent.project.empty_sessions():
         more = f", and {len(empty) - 1} more like it" if len(empty) > 1 else ""
-        yield Finding("note", "sessions", f"{words}; {empty_line(empty[0])}{more}", f"remove {empty[0]}")
+        yield DoctorFinding("note", "sessions", f"{words}; {empty_line(empty[0])}{more}", f"remove {empty[0]}")
     else:
-        yield Finding("ok", "sessions", words)
+        yield DoctorFinding("ok", "sessions", words)
 
 
-def _permissions(agent: Agent, shell: Any) -> Iterator[Finding]:
+def _permissions(agent: Agent, shell: Any) -> Iterator[DoctorFinding]:
     rules = len(agent.permissions.rules)
-    yield Finding("ok", "permissions", f"mode {agent.settings.mode}, {counted(rules, 'rule')} (%agent allow)")
+    yield DoctorFinding("ok", "permissions", f"mode {agent.settings.mode}, {counted(rules, 'rule')} (%agent allow)")
 
 
-def _settings(agent: Agent, shell: Any) -> Iterator[Finding]:
+def _settings(agent: Agent, shell: Any) -> Iterator[DoctorFinding]:
     for problem in wrong_in(os.environ).values():
-        yield Finding("bad", "settings", problem)
+        yield DoctorFinding("bad", "settings", problem)
     known = IPyAgent.class_trait_names(config=True)
     for variable in sorted(name for name in os.environ if name.startswith("IPYAGENT_")):
         name = variable.removeprefix("IPYAGENT_").lower()
         if name not in known and (near := difflib.get_close_matches(name, known, n=1, cutoff=0.8)):
             mend = f"did you mean IPYAGENT_{near[0].upper()}?"
-            yield Finding("note", "settings", f"{variable} is no setting and is not read", mend)
+            yield DoctorFinding("note", "settings", f"{variable} is no setting and is not read", mend)
     # read into settings of their own: looking changes nothing
     tried = IPyAgent(environ={}, trust_all=agent.settings.trust_all)
     for problem in SettingsFiles(tried, agent.project).apply():
-        yield Finding("note", "settings", problem)
+        yield DoctorFinding("note", "settings", problem)
 
 
-def _memory(agent: Agent, shell: Any) -> Iterator[Finding]:
+def _memory(agent: Agent, shell: Any) -> Iterator[DoctorFinding]:
     from ipyagent.commands.memory_report import doctor_lines
 
     if not agent.settings.memory:
-        yield Finding("ok", "memory", "off (IPyAgent.memory)")
+        yield DoctorFinding("ok", "memory", "off (IPyAgent.memory)")
         return
     if agent.project.leaves_memories:
-        yield Finding("ok", "memory", f"that of the project is copied to {agent.project.state} by the first request")
+        yield DoctorFinding(
+            "ok", "memory", f"that of the project is copied to {agent.project.state} by the first request"
+        )
         return
     lines = doctor_lines(agent.bench.memories, mend=False)
     if lines[0].startswith("all is well"):
-        yield Finding("ok", "memory", lines[0])
+        yield DoctorFinding("ok", "memory", lines[0])
     else:
-        yield Finding("note", "memory", f"{counted(len(lines), 'remark')}, the first: {lines[0]}", "%memory doctor")
+        yield DoctorFinding(
+            "note", "memory", f"{counted(len(lines), 'remark')}, the first: {lines[0]}", "%memory doctor"
+        )
 
 
-def _skills(agent: Agent, shell: Any) -> Iterator[Finding]:
+def _skills(agent: Agent, shell: Any) -> Iterator[DoctorFinding]:
     found = agent.skills.look_anyway()
     words = f"{counted(len(found.skills), 'skill')}{'' if agent.settings.skills else ', off (IPyAgent.skills)'}"
     if found.problems:
-        yield Finding("note", "skills", f"{words}, {counted(len(found.problems), 'remark')}", "%skills doctor")
+        yield DoctorFinding("note", "skills", f"{words}, {counted(len(found.problems), 'remark')}", "%skills doctor")
     else:
-        yield Finding("ok", "skills", words)
+        yield DoctorFinding("ok", "skills", words)
 
 
-def _mcp(agent: Agent, shell: Any) -> Iterator[Finding]:
+def _mcp(agent: Agent, shell: Any) -> Iterator[DoctorFinding]:
     found = agent.mcp.servers.found()
     if not (found.running or found.waiting or found.off or found.problems):
         return
@@ -262,16 +270,18 @@ def _mcp(agent: Agent, shell: Any) -> Iterator[Finding]:
     words += "".join(f", {name} {server.state}" for name, server in states.items())
     failed = [f"{name}: {server.problem}" for name, server in states.items() if server.state in ("failed", "lost")]
     if found.running and find_spec("mcp") is None:
-        yield Finding("bad", "mcp", f"{words}, and the extra mcp is missing", "pip install 'ipyagent[mcp]'")
+        yield DoctorFinding("bad", "mcp", f"{words}, and the extra mcp is missing", "pip install 'ipyagent[mcp]'")
     elif failed or found.problems:
-        yield Finding("note", "mcp", f"{words}; {'; '.join([*failed, *found.problems])}", "%agent mcp doctor")
+        yield DoctorFinding("note", "mcp", f"{words}; {'; '.join([*failed, *found.problems])}", "%agent mcp doctor")
     elif found.waiting:
-        yield Finding("note", "mcp", f"{words}, {len(found.waiting)} of the project wait for a yes", "%agent mcp trust")
+        yield DoctorFinding(
+            "note", "mcp", f"{words}, {len(found.waiting)} of the project wait for a yes", "%agent mcp trust"
+        )
     else:
-        yield Finding("ok", "mcp", words)
+        yield DoctorFinding("ok", "mcp", words)
 
 
-def _server_tools(agent: Agent, shell: Any) -> Iterator[Finding]:
+def _server_tools(agent: Agent, shell: Any) -> Iterator[DoctorFinding]:
     """What the provider may run, as far as it is known without asking it."""
     from ipyagent.model.server_tools import standing
 
@@ -280,29 +290,29 @@ def _server_tools(agent: Agent, shell: Any) -> Iterator[Finding]:
     words = ", ".join(f"{name} {'off' if why == 'off' else 'on'}" for name, why in found.items())
     if missing:
         mend = "%agent model chooses another, or take it out of IPyAgent.server_tools"
-        yield Finding("note", "server tools", f"{words}; {'; '.join(missing)}", mend)
+        yield DoctorFinding("note", "server tools", f"{words}; {'; '.join(missing)}", mend)
     else:
         off = " (IPyAgent.server_tools turns them on)" if all(found.values()) else ""
-        yield Finding("ok", "server tools", words + off)
+        yield DoctorFinding("ok", "server tools", words + off)
 
 
-def _hooks(agent: Agent, shell: Any) -> Iterator[Finding]:
+def _hooks(agent: Agent, shell: Any) -> Iterator[DoctorFinding]:
     from ipyagent.loop.hooks import NAMES
     from ipyagent.loop.shell_hooks import FILE, HooksFile
 
     if not (agent.project.user / FILE).exists():
         return
     problem = HooksFile(NAMES).problem
-    yield Finding("bad", "hooks", problem) if problem else Finding("ok", "hooks", f"{FILE} can be read")
+    yield DoctorFinding("bad", "hooks", problem) if problem else DoctorFinding("ok", "hooks", f"{FILE} can be read")
 
 
-def _transcript(agent: Agent, shell: Any) -> Iterator[Finding]:
+def _transcript(agent: Agent, shell: Any) -> Iterator[DoctorFinding]:
     if agent.session is None:
         return
     problems: list[Any] = []
     events = sum(1 for _ in read_events(agent.session.journal.path, problems))
     words = f"{events:,} events" + "".join(f"; {problem}" for problem in problems)
-    yield Finding("note" if problems else "ok", "transcript", words)
+    yield DoctorFinding("note" if problems else "ok", "transcript", words)
 
 
 # ---------------------------------------------------------------------- versions
@@ -337,13 +347,13 @@ USUAL = "https://api.anthropic.com"
 """Where the SDK sends requests when no address is set."""
 
 
-def connection(agent: Agent, shell: Any) -> Iterator[Finding]:
+def connection(agent: Agent, shell: Any) -> Iterator[DoctorFinding]:
     """Whether there are credentials, and whether somebody listens where requests go."""
     from ipyagent.model.client import AnthropicModel, has_credentials
     from ipyagent.model.connect import LOCAL, PRACTICE
 
     if agent.model == PRACTICE:
-        yield Finding("ok", "connection", "the practice server of this process: rule-based, no language model")
+        yield DoctorFinding("ok", "connection", "the practice server of this process: rule-based, no language model")
         return
     if agent.model.startswith(LOCAL):
         yield _model_file(agent.model.removeprefix(LOCAL))
@@ -352,63 +362,69 @@ def connection(agent: Agent, shell: Any) -> Iterator[Finding]:
     try:
         if not has_credentials(endpoint):
             mend = "set ANTHROPIC_API_KEY or ANTHROPIC_BASE_URL, or try it offline: %agent model practice"
-            yield Finding("bad", "connection", "no key and no server", mend)
+            yield DoctorFinding("bad", "connection", "no key and no server", mend)
             return
         _ = AnthropicModel(endpoint).client  # as a turn makes it
     except (ModelError, SettingError) as problem:
-        yield Finding("bad", "connection", str(problem))
+        yield DoctorFinding("bad", "connection", str(problem))
         return
     if endpoint.provider != "anthropic":
-        yield Finding("ok", "connection", f"provider {endpoint.provider}, with the credentials of its cloud; not tried")
+        yield DoctorFinding(
+            "ok", "connection", f"provider {endpoint.provider}, with the credentials of its cloud; not tried"
+        )
         return
     given = os.environ.get("ANTHROPIC_BASE_URL", "")
     yield _key(bool(endpoint.base_url or given))
     if not endpoint.base_url and given.rstrip("/").endswith("/v1"):  # of the setting it is taken away
         mend = "set ANTHROPIC_BASE_URL without /v1"
-        yield Finding("bad", "connection", f"{_shown(given)} ends in /v1, which is added to it", mend)
+        yield DoctorFinding("bad", "connection", f"{_shown(given)} ends in /v1, which is added to it", mend)
     elif address := endpoint.base_url or given:
         yield _knocked(address, usual=False)
     elif os.environ.get("ANTHROPIC_PROFILE"):
-        yield Finding("ok", "connection", "as ANTHROPIC_PROFILE says; not tried")
+        yield DoctorFinding("ok", "connection", "as ANTHROPIC_PROFILE says; not tried")
     else:
         yield _knocked(USUAL, usual=True)
 
 
-def _model_file(path: str) -> Finding:
+def _model_file(path: str) -> DoctorFinding:
     if find_spec("xllamacpp") is None:
-        return Finding("bad", "connection", f"local:{path} needs the extra local", "pip install 'ipyagent[local]'")
+        return DoctorFinding(
+            "bad", "connection", f"local:{path} needs the extra local", "pip install 'ipyagent[local]'"
+        )
     if not Path(path).expanduser().is_file():
-        return Finding("bad", "connection", f"no model file {path}", "%agent model local:PATH.gguf names another")
-    return Finding("ok", "connection", "a model file in this process")
+        return DoctorFinding("bad", "connection", f"no model file {path}", "%agent model local:PATH.gguf names another")
+    return DoctorFinding("ok", "connection", "a model file in this process")
 
 
-def _key(server: bool) -> Finding:
+def _key(server: bool) -> DoctorFinding:
     """Where the key is from, never what it is. `server`: an address is set, which may need none."""
     from ipyagent.model.endpoint import BAD_KEY, keyring_key
 
     for name in ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN"):
         if key := os.environ.get(name):
             if not (key.isascii() and key.isprintable() and " " not in key):
-                return Finding("bad", "key", f"set in {name}", BAD_KEY)
-            return Finding("ok", "key", f"set in {name} (not shown, not tried)")
+                return DoctorFinding("bad", "key", f"set in {name}", BAD_KEY)
+            return DoctorFinding("ok", "key", f"set in {name} (not shown, not tried)")
     if keyring_key():
-        return Finding("ok", "key", "stored in the keyring (not shown, not tried)")
-    return Finding("ok", "key", "none set; a local server needs none" if server else "as the SDK's own login says")
+        return DoctorFinding("ok", "key", "stored in the keyring (not shown, not tried)")
+    return DoctorFinding(
+        "ok", "key", "none set; a local server needs none" if server else "as the SDK's own login says"
+    )
 
 
-def _knocked(address: str, *, usual: bool) -> Finding:
+def _knocked(address: str, *, usual: bool) -> DoctorFinding:
     """`usual`: the address was not chosen; that it does not answer now is a remark then (no network)."""
     shown, parts = _shown(address), urlsplit(address)
     if _through_proxy(address):
-        return Finding("ok", "connection", f"{shown}, through the proxy of the environment; not tried")
+        return DoctorFinding("ok", "connection", f"{shown}, through the proxy of the environment; not tried")
     why = _unreachable(address) if parts.scheme in ("http", "https") else "it does not begin with http:// or https://"
     if not why:
-        return Finding("ok", "connection", f"{shown} takes connections; no request was sent")
+        return DoctorFinding("ok", "connection", f"{shown} takes connections; no request was sent")
     if usual:
         mend = "is there a network? offline: %agent model practice, or a local server by ANTHROPIC_BASE_URL"
-        return Finding("note", "connection", f"{shown} does not answer ({why})", mend)
+        return DoctorFinding("note", "connection", f"{shown} does not answer ({why})", mend)
     mend = "start the server, or set ANTHROPIC_BASE_URL to where it listens"
-    return Finding("bad", "connection", f"{shown} does not answer ({why})", mend)
+    return DoctorFinding("bad", "connection", f"{shown} does not answer ({why})", mend)
 
 
 def _shown(address: str) -> str:
@@ -448,7 +464,7 @@ def _unreachable(address: str) -> str:
     return said[0] if said else f"no answer within {PATIENCE:g} s"
 
 
-def model(agent: Agent, shell: Any) -> Iterator[Finding]:
+def model(agent: Agent, shell: Any) -> Iterator[DoctorFinding]:
     """Window and price, as far as they are known without asking the server."""
     from ipyagent.commands.context import teller
     from ipyagent.model.capabilities import GUESSED
@@ -459,7 +475,7 @@ def model(agent: Agent, shell: Any) -> Iterator[Finding]:
     chosen = settings.model or os.environ.get("ANTHROPIC_MODEL") or settings.served
     if address_of(settings) and not chosen and known.source in GUESSED:
         words = f"none chosen: the server's only one answers, else {agent.model}; window and price are known then"
-        yield Finding("ok", "model", f"{words} (%agent model NAME chooses)")
+        yield DoctorFinding("ok", "model", f"{words} (%agent model NAME chooses)")
         return
     words = f"{agent.model}, window {known.window:,} tokens"
     if known.source == "default" and agent.model != "practice":
@@ -474,4 +490,4 @@ def model(agent: Agent, shell: Any) -> Iterator[Finding]:
     else:
         words += f", ${price.input:g} and ${price.output:g} a million tokens in and out"
         words += f" ({price.source})" if price.source else ""
-    yield Finding("ok", "model", words)
+    yield DoctorFinding("ok", "model", words)

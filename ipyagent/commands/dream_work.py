@@ -13,8 +13,8 @@ from ipyagent.memory.dream import DreamProgress
 from ipyagent.memory.dream_lock import DreamLock
 from ipyagent.memory.dream_record import undo as undo_last
 from ipyagent.memory.dream_record import waiting_in
-from ipyagent.memory.files import Store
-from ipyagent.memory.staging import Committed, Staging
+from ipyagent.memory.files import MemoryStore
+from ipyagent.memory.staging import Committed, DreamWorkspace
 from ipyagent.remembering.dream_words import command, counted, done_line, saved_events
 
 if TYPE_CHECKING:
@@ -59,12 +59,12 @@ def dream(agent: Agent, *, dry_run: bool = False, model: str = "", scope: str = 
         return main.blocking_door(lambda: dreaming.run(main, client, name, dry_run=dry_run, scope=scope))
 
 
-def _undone(agent: Agent, store: Store) -> str:
+def _undone(agent: Agent, store: MemoryStore) -> str:
     if (waiting := waiting_in(store)) is not None:
         try:
-            Staging.of(store, waiting).drop()
+            DreamWorkspace.of(store, waiting).drop()
         except UsageError:  # its copy is gone: only the note was left
-            Staging(store, waiting.copy, {}).drop()
+            DreamWorkspace(store, waiting.copy, {}).drop()
         return "dropped: the dream that waited for your yes; the memories are as they were"
     record, since = undo_last(store)
     redo = f"{command(store.scope)} --undo again takes this back"
@@ -74,11 +74,11 @@ def _undone(agent: Agent, store: Store) -> str:
     return f"{words}{what}{kept}; {redo}"
 
 
-def _accepted(agent: Agent, store: Store) -> str:
+def _accepted(agent: Agent, store: MemoryStore) -> str:
     waiting = waiting_in(store)
     if waiting is None:
         raise UsageError(f"no dream waits for a yes; {command(store.scope)} dreams")
-    staging = Staging.of(store, waiting)
+    staging = DreamWorkspace.of(store, waiting)
     with DreamLock(store.folder, store.lock).acquire(certain=True) as taken:
         made = staging.commit(waiting.session, waiting.changes)
         taken.succeed()

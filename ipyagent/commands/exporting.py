@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ipyagent.errors import UsageError
 from ipyagent.escape import escape, plain
-from ipyagent.journal.events import Event, UserSaid
+from ipyagent.journal.events import Event, UserMessage
 from ipyagent.ui.markdown import harmless
 from ipyagent.ui.static import static_bundle
 
@@ -23,13 +23,13 @@ def document(events: Iterable[Event], suffix: str) -> str:
         )
     turns: list[list[Event]] = [[]]
     for event in events:
-        if isinstance(event, UserSaid):
+        if isinstance(event, UserMessage):
             turns.append([])
         turns[-1].append(event)
     parts: list[str] = []
     for turn in turns:
         said = turn[0] if turn else None
-        if isinstance(said, UserSaid):
+        if isinstance(said, UserMessage):
             parts.append(_request(said.text, suffix))
             parts.append(static_bundle(turn, None)[kind])
     return "\n\n".join(parts) + "\n"

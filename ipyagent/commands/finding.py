@@ -12,7 +12,7 @@ Mark = Literal["ok", "note", "bad"]
 SIGNS: dict[Mark, str] = {"ok": "✓", "note": "!", "bad": "✗"}
 
 
-class Finding(msgspec.Struct, frozen=True):
+class DoctorFinding(msgspec.Struct, frozen=True):
     """What was looked at, how it is, in words; `mend`: what to do, "" when there is nothing to do."""
 
     mark: Mark

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ipyagent.errors import UsageError
 from ipyagent.journal.journal import clean
-from ipyagent.mcp.entries import Entry, entry_of, put_entry
+from ipyagent.mcp.entries import McpServerConfig, entry_of, put_entry
 from ipyagent.mcp.servers import MISSING, Servers
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def _list(agent: Agent, rest: str) -> str:
     return "\n".join(lines) or "no MCP servers yet: %agent mcp add NAME COMMAND…, or a URL"
 
 
-def _line(servers: Servers, entry: Entry, server: Server | None) -> str:
+def _line(servers: Servers, entry: McpServerConfig, server: Server | None) -> str:
     state: str = "not started yet" if server is None else server.state
     if server is not None and server.tools:
         state += f", {len(server.tools)} tool{'s' * (len(server.tools) != 1)}"
@@ -62,7 +62,7 @@ def _line(servers: Servers, entry: Entry, server: Server | None) -> str:
     return f"{entry.title}  {state}  {_shown(servers, entry)}"
 
 
-def _shown(servers: Servers, entry: Entry) -> str:
+def _shown(servers: Servers, entry: McpServerConfig) -> str:
     return f"{'your own' if entry.source == 'user' else 'project'}: {clean(servers.whole(entry, 2_000))}"
 
 

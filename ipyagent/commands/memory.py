@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ipyagent.commands.memory_changes import Doing, Line, add, edit, forget, parted, rename, restore, undo
+from ipyagent.commands.memory_changes import Line, MemoryCommandRun, add, edit, forget, parted, rename, restore, undo
 from ipyagent.commands.memory_report import (
     doctor_lines,
     history_lines,
@@ -47,12 +47,12 @@ def run_memory(agent: Agent, line: str, body: str | None = None, *, shell: Any =
             raise UsageError(f"%%memory takes add or edit; %memory {word or 'COMMAND'} stands on one line")
         if body.strip():
             rest = f"{rest}\n{body}" if rest else body
-    doing = Doing(agent, shell, body)
+    doing = MemoryCommandRun(agent, shell, body)
     answer = command.run(doing, _options(word, command, rest))
     return "\n".join([answer, *doing.notices])
 
 
-def _options(word: str, command: Command, text: str) -> Line:
+def _options(word: str, command: MemoryCommand, text: str) -> Line:
     """The options at the beginning; the first other word begins the text."""
     found: dict[str, str] = {}
     rest = text
@@ -76,12 +76,12 @@ def _options(word: str, command: Command, text: str) -> Line:
 # ---------------------------------------------------------------------- looking
 
 
-def _list(doing: Doing, line: Line) -> str:
+def _list(doing: MemoryCommandRun, line: Line) -> str:
     """All memories: type, name, day, description."""
     return "\n".join(list_lines(doing.memories, doing.access))
 
 
-def _show(doing: Doing, line: Line) -> str:
+def _show(doing: MemoryCommandRun, line: Line) -> str:
     """One memory, or MEMORY.md, the index."""
     if line.rest == INDEX:
         texts = [doing.access.read(Address(scope, INDEX)) for scope in SCOPES if not doing.memories.refusal(scope)]
@@ -94,7 +94,7 @@ def _show(doing: Doing, line: Line) -> str:
     return "\n".join(show_lines(found, text))
 
 
-def _search(doing: Doing, line: Line) -> str:
+def _search(doing: MemoryCommandRun, line: Line) -> str:
     """Search the memories by words, or with --sessions what was said in past sessions."""
     if not line.rest:
         raise UsageError("%memory search [--sessions] QUERY: say what to look for")
@@ -103,14 +103,14 @@ def _search(doing: Doing, line: Line) -> str:
     return "\n".join(search_lines(doing.agent, line.rest))
 
 
-def _recall(doing: Doing, line: Line) -> str:
+def _recall(doing: MemoryCommandRun, line: Line) -> str:
     """What would be recalled for a request, with scores and reasons."""
     if not line.rest:
         raise UsageError("%memory recall QUERY: write the request to try")
     return "\n".join(recall_lines(doing.agent, line.rest))
 
 
-def _history(doing: Doing, line: Line) -> str:
+def _history(doing: MemoryCommandRun, line: Line) -> str:
     """The earlier versions of a memory, newest first; with a revision that version itself."""
     name, revision = parted(line.rest)
     place = doing.once(name)
@@ -120,17 +120,17 @@ def _history(doing: Doing, line: Line) -> str:
     return "\n".join(history_lines(place, store.versions(place.name)))
 
 
-def _doctor(doing: Doing, line: Line) -> str:
+def _doctor(doing: MemoryCommandRun, line: Line) -> str:
     """Find and fix what is wrong with the index and the headers; --dry-run only finds."""
     return "\n".join(doctor_lines(doing.memories, mend="--dry-run" not in line.options and not doing.agent.busy))
 
 
-def _stats(doing: Doing, line: Line) -> str:
+def _stats(doing: MemoryCommandRun, line: Line) -> str:
     """How many memories there are, of which types; what recall and extraction did."""
     return "\n".join(stats_lines(doing.agent, doing.access))
 
 
-def _path(doing: Doing, line: Line) -> str:
+def _path(doing: MemoryCommandRun, line: Line) -> str:
     """Where the memories are."""
     return "\n".join(path_lines(doing.memories))
 
@@ -138,14 +138,14 @@ def _path(doing: Doing, line: Line) -> str:
 # ---------------------------------------------------------------------- work and switches
 
 
-def _extract(doing: Doing, line: Line) -> str:
+def _extract(doing: MemoryCommandRun, line: Line) -> str:
     """Look through what was said since the last time, now."""
     from ipyagent.commands.memory_work import extract_now
 
     return extract_now(doing.agent)
 
 
-def _dream(doing: Doing, line: Line) -> str:
+def _dream(doing: MemoryCommandRun, line: Line) -> str:
     """Tidy the memories now; --dry-run only tells what it would do, --accept does that, --undo takes it back."""
     from ipyagent.commands.dream_work import dream_now
 
@@ -154,7 +154,7 @@ def _dream(doing: Doing, line: Line) -> str:
     return dream_now(doing.agent, undo=undo_it, dry_run="--dry-run" in line.options, accept=accept, scope=scope)
 
 
-def _off(doing: Doing, line: Line) -> str:
+def _off(doing: MemoryCommandRun, line: Line) -> str:
     """Turn memory off in this kernel."""
     doing.agent.settings.memory = False
     return (
@@ -163,23 +163,23 @@ def _off(doing: Doing, line: Line) -> str:
     )
 
 
-def _on(doing: Doing, line: Line) -> str:
+def _on(doing: MemoryCommandRun, line: Line) -> str:
     """Turn memory on in this kernel."""
     doing.agent.settings.memory = True
     refused = [why for scope in SCOPES if (why := doing.memories.refusal(scope))]
     return "\n".join(["memory is on", *refused])
 
 
-def _help(doing: Doing, line: Line) -> str:
+def _help(doing: MemoryCommandRun, line: Line) -> str:
     """This list."""
     rows = [f"  %memory {f'{name} {each.usage}'.strip():<34} {doc_of(each.run)}" for name, each in COMMANDS.items()]
     return "\n".join(["what outlives a session: Markdown files that the agent and you can change", *rows])
 
 
-class Command(NamedTuple):
+class MemoryCommand(NamedTuple):
     """`options`: by name the values an option takes ("": none); `looks`: it changes nothing."""
 
-    run: Callable[[Doing, Line], str]
+    run: Callable[[MemoryCommandRun, Line], str]
     usage: str = ""
     options: dict[str, str] = {}  # noqa: RUF012 - never changed
     looks: bool = False
@@ -188,26 +188,26 @@ class Command(NamedTuple):
 _DRY = {"--dry-run": ""}
 _DREAM = {"--undo": "", "--accept": "", **_DRY, "--scope": "|".join(SCOPES)}
 _ADD = {"--type": "|".join(KINDS), "--scope": "|".join(SCOPES), "--name": "TEXT"}
-COMMANDS: dict[str, Command] = {
-    "list": Command(_list, looks=True),
-    "show": Command(_show, "NAME", looks=True),
-    "add": Command(add, "[--type T] TEXT", _ADD),
-    "edit": Command(edit, "NAME", {"--from": "TEXT"}),
-    "forget": Command(forget, "NAME"),
-    "rename": Command(rename, "NAME NEW"),
-    "search": Command(_search, "[--sessions] QUERY", {"--sessions": ""}, looks=True),
-    "recall": Command(_recall, "QUERY"),
-    "extract": Command(_extract),
-    "dream": Command(_dream, "[--undo|--dry-run|--accept]", _DREAM),
-    "history": Command(_history, "NAME [REV]", looks=True),
-    "restore": Command(restore, "NAME [REV]"),
-    "undo": Command(undo),
-    "doctor": Command(_doctor, "[--dry-run]", _DRY, looks=True),
-    "stats": Command(_stats, looks=True),
-    "path": Command(_path, looks=True),
-    "off": Command(_off),
-    "on": Command(_on),
-    "help": Command(_help, looks=True),
+COMMANDS: dict[str, MemoryCommand] = {
+    "list": MemoryCommand(_list, looks=True),
+    "show": MemoryCommand(_show, "NAME", looks=True),
+    "add": MemoryCommand(add, "[--type T] TEXT", _ADD),
+    "edit": MemoryCommand(edit, "NAME", {"--from": "TEXT"}),
+    "forget": MemoryCommand(forget, "NAME"),
+    "rename": MemoryCommand(rename, "NAME NEW"),
+    "search": MemoryCommand(_search, "[--sessions] QUERY", {"--sessions": ""}, looks=True),
+    "recall": MemoryCommand(_recall, "QUERY"),
+    "extract": MemoryCommand(_extract),
+    "dream": MemoryCommand(_dream, "[--undo|--dry-run|--accept]", _DREAM),
+    "history": MemoryCommand(_history, "NAME [REV]", looks=True),
+    "restore": MemoryCommand(restore, "NAME [REV]"),
+    "undo": MemoryCommand(undo),
+    "doctor": MemoryCommand(_doctor, "[--dry-run]", _DRY, looks=True),
+    "stats": MemoryCommand(_stats, looks=True),
+    "path": MemoryCommand(_path, looks=True),
+    "off": MemoryCommand(_off),
+    "on": MemoryCommand(_on),
+    "help": MemoryCommand(_help, looks=True),
 }
 NAMED = ("show", "edit", "forget", "rename", "history", "restore")
 """Commands that take a memory's name."""
@@ -216,7 +216,7 @@ NAMED = ("show", "edit", "forget", "rename", "history", "restore")
 def names(agent: Agent) -> list[str]:
     """What a memory may be called on a line, for completion."""
     try:
-        every = Doing(agent, None, None).all()
+        every = MemoryCommandRun(agent, None, None).all()
     except AgentError:
         return []
     return list(dict.fromkeys([*(each.name for each in every), *(f"{each.scope}/{each.name}" for each in every)]))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ipyagent.errors import JournalError, MemoryRefused, UsageError
 from ipyagent.headers import MARK, read_headed, write_headed
 from ipyagent.journal.events import MemorySaved
-from ipyagent.memory.access import Address, MemoryAccess, Saved, address
+from ipyagent.memory.access import Address, MemoryAccess, SavedMemory, address
 from ipyagent.memory.names import ROOT, SCOPES
 from ipyagent.memory.scan import Memory
 from ipyagent.memory.words import folded, stop
@@ -41,7 +41,7 @@ def parted(text: str) -> tuple[str, str]:
     return word[1], text[word.end() :].strip("\n") if "\n" in text else text[word.end() :].strip()
 
 
-class Doing:
+class MemoryCommandRun:
     """One command at work."""
 
     def __init__(self, agent: Agent, shell: Any, body: str | None) -> None:
@@ -118,7 +118,7 @@ def _plain(text: str) -> str:
     return folded(text).removesuffix(".md")
 
 
-def undo_words(saved: Saved) -> str:
+def undo_words(saved: SavedMemory) -> str:
     """How what was just done is undone."""
     event = saved.event
     name = event.path.removeprefix(f"{ROOT}/")
@@ -127,7 +127,7 @@ def undo_words(saved: Saved) -> str:
     return f"%memory restore {name} {event.revision}" if event.revision else f"%memory forget {name}"
 
 
-def add(doing: Doing, line: Line) -> str:
+def add(doing: MemoryCommandRun, line: Line) -> str:
     """Save a memory: --type user|feedback|project|reference, --scope project|user, --name NAME."""
     text = line.rest.strip()
     if not text:
@@ -169,7 +169,7 @@ def _slug(text: str) -> str:
     return "_".join(telling[:NAME_WORDS])[:60] or "note"
 
 
-def edit(doing: Doing, line: Line) -> str:
+def edit(doing: MemoryCommandRun, line: Line) -> str:
     """Put a memory into a cell below, to be changed and run; in `%%memory edit NAME` the cell is its new text."""
     name, rest = parted(line.rest)
     place = doing.find(name)
@@ -204,12 +204,12 @@ def _mark(text: str) -> str:
     return sha256(text.encode()).hexdigest()[:8]
 
 
-def forget(doing: Doing, line: Line) -> str:
+def forget(doing: MemoryCommandRun, line: Line) -> str:
     """Delete a memory; its history stays."""
     return _told("forgotten", doing.access.delete(doing.find(line.rest)))
 
 
-def rename(doing: Doing, line: Line) -> str:
+def rename(doing: MemoryCommandRun, line: Line) -> str:
     """Give a memory another name."""
     name, new = parted(line.rest)
     if not new:
@@ -221,7 +221,7 @@ def rename(doing: Doing, line: Line) -> str:
     return _told("renamed", doing.access.rename(place, to))
 
 
-def restore(doing: Doing, line: Line) -> str:
+def restore(doing: MemoryCommandRun, line: Line) -> str:
     """Put an earlier version back: NAME and a revision of %memory history; without one the newest."""
     name, revision = parted(line.rest)
     place = doing.once(name)
@@ -233,7 +233,7 @@ def restore(doing: Doing, line: Line) -> str:
     return _told("restored", doing.access.restore(place, revision or versions[0].revision))
 
 
-def undo(doing: Doing, line: Line) -> str:
+def undo(doing: MemoryCommandRun, line: Line) -> str:
     """Take back the newest memory that was saved in this session, by anyone."""
     session = doing.agent.session
     events = list(session.journal.read()) if session is not None else []
@@ -243,7 +243,7 @@ def undo(doing: Doing, line: Line) -> str:
     return _told(f"taken back ({saved.change} by {saved.by})", doing.access.undo(saved))
 
 
-def _told(words: str, saved: Saved) -> str:
+def _told(words: str, saved: SavedMemory) -> str:
     event = saved.event
     name = event.path.removeprefix(f"{ROOT}/")
     if event.change == "unchanged":

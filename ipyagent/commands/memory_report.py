@@ -13,10 +13,11 @@ from ipyagent.errors import AgentError, MemoryRefused, TrustError
 from ipyagent.escape import line as one_line
 from ipyagent.escape import plain
 from ipyagent.journal.events import MemorySaved, MemorySurfaced
-from ipyagent.memory.access import Address, Memories, MemoryAccess
+from ipyagent.memory.access import Address, MemoryAccess
 from ipyagent.memory.extract import figures
 from ipyagent.memory.history import Version
-from ipyagent.memory.index import Finding
+from ipyagent.memory.index import IndexFinding
+from ipyagent.memory.memories import MemoryStores
 from ipyagent.memory.names import SCOPES
 from ipyagent.memory.recall import age_words
 from ipyagent.memory.scan import Memory
@@ -30,7 +31,7 @@ WIDTH = 100
 SHOWN = 10
 
 
-def list_lines(memories: Memories, access: MemoryAccess) -> list[str]:
+def list_lines(memories: MemoryStores, access: MemoryAccess) -> list[str]:
     """All memories by scope, newest first; why a scope cannot be looked at."""
     lines: list[str] = [] if memories.settings.memory else ["memory is off in this kernel; %memory on turns it on"]
     every = memories.settings.memory
@@ -143,7 +144,7 @@ def history_lines(place: Address, versions: Sequence[Version]) -> list[str]:
     return [*lines, f"%memory history {name} REV shows one, %memory restore {name} REV puts it back"]
 
 
-def doctor_lines(memories: Memories, *, mend: bool) -> list[str]:
+def doctor_lines(memories: MemoryStores, *, mend: bool) -> list[str]:
     """What is wrong with index and headers, and what was mended."""
     lines: list[str] = []
     for scope in SCOPES:
@@ -163,7 +164,7 @@ def doctor_lines(memories: Memories, *, mend: bool) -> list[str]:
     return lines or ["all is well: every memory has its line in the index and a header that can be read"]
 
 
-def _found(finding: Finding) -> str:
+def _found(finding: IndexFinding) -> str:
     place = f" (line {finding.line})" if finding.line else ""
     return one_line(f"{finding.kind}: {finding.name}{': ' if finding.name else ''}{finding.text}{place}")
 
@@ -209,7 +210,7 @@ def stats_lines(agent: Agent, access: MemoryAccess) -> list[str]:
     return lines
 
 
-def path_lines(memories: Memories) -> list[str]:
+def path_lines(memories: MemoryStores) -> list[str]:
     """Where each scope is, and what decided that."""
     lines: list[str] = []
     for scope in SCOPES:

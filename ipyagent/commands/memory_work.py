@@ -13,7 +13,7 @@ from ipyagent.memory.extract import PURPOSE
 
 if TYPE_CHECKING:
     from ipyagent.agent import Agent
-    from ipyagent.kernel.dispatcher import MainThread
+    from ipyagent.kernel.dispatcher import MainThreadExecutor
 
 
 def extract_now(agent: Agent) -> str:
@@ -26,7 +26,7 @@ def extract_now(agent: Agent) -> str:
     model = agent.connections.get(agent.model, agent.endpoint())
     before = session.journal.last
 
-    async def run(main: MainThread) -> tuple[str, ...] | None:
+    async def run(main: MainThreadExecutor) -> tuple[str, ...] | None:
         try:
             await agent.connect(session, model, agent.tools_now(), Options())
             return await agent.extracting.now(session, agent.workspace(session, main))

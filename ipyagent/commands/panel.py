@@ -9,7 +9,7 @@ from ipyagent.options import nearest
 
 if TYPE_CHECKING:
     from ipyagent.extension import Extension
-    from ipyagent.ui.board import Board
+    from ipyagent.ui.board import Dashboard
 
 
 def run_panel(extension: Extension, line: str) -> str:
@@ -47,7 +47,7 @@ def _told(extension: Extension, only: str) -> str:
         board.close()
 
 
-def _live(extension: Extension) -> Board:
+def _live(extension: Extension) -> Dashboard:
     """The one board of this kernel."""
     from ipyagent.kernel.comms import route_clicks
 
@@ -57,7 +57,7 @@ def _live(extension: Extension) -> Board:
     return extension.board  # type: ignore[no-any-return] # kept as anything, since it is imported on use
 
 
-def _board(extension: Extension, route: Any) -> Board:
-    from ipyagent.ui.board import Board
+def _board(extension: Extension, route: Any) -> Dashboard:
+    from ipyagent.ui.board import Dashboard
 
-    return Board(extension.agent_now, extension.shell, route)
+    return Dashboard(extension.agent_now, extension.shell, route)

@@ -106,7 +106,7 @@ def _commands(title: str, rows: Iterable[tuple[str, str]]) -> list[str]:
     return [f"## {title}", "", *_table(("command", "what"), rows)]
 
 
-def _used(commands: Mapping[str, memory.Command] | Mapping[str, skills.Command]) -> list[tuple[str, str]]:
+def _used(commands: Mapping[str, memory.MemoryCommand] | Mapping[str, skills.SkillsCommand]) -> list[tuple[str, str]]:
     return [(f"{name} {each.usage}".strip(), _first(doc_of(each.run))) for name, each in commands.items()]
 
 

@@ -188,7 +188,7 @@ def _help(agent: Agent, rest: str) -> list[str]:
             *rows]  # fmt: skip
 
 
-class Command(NamedTuple):
+class SkillsCommand(NamedTuple):
     """`looks`: it changes nothing."""
 
     run: Callable[[Agent, str], list[str]]
@@ -196,15 +196,15 @@ class Command(NamedTuple):
     looks: bool = False
 
 
-COMMANDS: dict[str, Command] = {
-    "list": Command(_list, looks=True),
-    "show": Command(_show, "NAME", looks=True),
-    "load": Command(_load, "NAME"),
-    "new": Command(_new, "[--user] NAME [TEXT]"),
-    "doctor": Command(_doctor, "[NAME]", looks=True),
-    "off": Command(_off),
-    "on": Command(_on),
-    "help": Command(_help, looks=True),
+COMMANDS: dict[str, SkillsCommand] = {
+    "list": SkillsCommand(_list, looks=True),
+    "show": SkillsCommand(_show, "NAME", looks=True),
+    "load": SkillsCommand(_load, "NAME"),
+    "new": SkillsCommand(_new, "[--user] NAME [TEXT]"),
+    "doctor": SkillsCommand(_doctor, "[NAME]", looks=True),
+    "off": SkillsCommand(_off),
+    "on": SkillsCommand(_on),
+    "help": SkillsCommand(_help, looks=True),
 }
 NAMED = ("show", "load", "doctor")
 """Commands that take a skill's name."""

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ipyagent.assembly.listening import Unseen
+from ipyagent.assembly.listening import NullSurface
 from ipyagent.kernel.comms import route_clicks
 
 if TYPE_CHECKING:
     from ipyagent.extension import Extension
     from ipyagent.journal.events import PermissionAsked
-    from ipyagent.journal.protocols import Answer, Surface
+    from ipyagent.journal.protocols import PermissionAnswer, Surface
     from ipyagent.ui.asking import ReadLine
 
 
-class Quiet(Unseen):
+class PromptOnlySurface(NullSurface):
     """Shows nothing but its questions, on a line of input that `read_line` reads."""
 
     can_ask = True
@@ -22,7 +22,7 @@ class Quiet(Unseen):
     def __init__(self, read_line: ReadLine) -> None:
         self._read_line = read_line
 
-    async def ask(self, asked: PermissionAsked) -> Answer:
+    async def ask(self, asked: PermissionAsked) -> PermissionAnswer:
         from ipyagent.ui.asking import ask_on_a_line
 
         return await ask_on_a_line(self._read_line, asked, words=asked.text)
@@ -33,7 +33,7 @@ def surface_of(extension: Extension, cell: str, *, quiet: bool) -> Surface:
     shell, agent = extension.shell, extension.agent_now
     front = extension.front
     if quiet:
-        return Quiet(agent.ask_line) if front.can_input else Unseen()
+        return PromptOnlySurface(agent.ask_line) if front.can_input else NullSurface()
     if front.kind == "terminal":
         from ipyagent.ui.terminal import TerminalSurface
 
@@ -52,14 +52,14 @@ def surface_of(extension: Extension, cell: str, *, quiet: bool) -> Surface:
 
 def _panel(extension: Extension, cell: str) -> Surface:
     from ipyagent.commands.cells import as_cells, door_of
-    from ipyagent.remembering.taking_back import TakingBack
+    from ipyagent.remembering.taking_back import MemoryUndo
     from ipyagent.ui.panel import PanelSurface
 
     kernel, agent = extension.shell.kernel, extension.agent_now
     return PanelSurface(
         agent.stop,
         lambda comm, click: route_clicks(kernel, comm, click),
-        deeds=TakingBack(agent.bench.memories, lambda: agent.session),
+        deeds=MemoryUndo(agent.bench.memories, lambda: agent.session),
         door=door_of(extension),
         as_cells=as_cells(extension, cell),
         read_line=agent.ask_line,

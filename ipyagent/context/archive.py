@@ -19,9 +19,9 @@ from ipyagent.journal.admission import PICTURES, THINKING
 from ipyagent.journal.events import Block
 from ipyagent.journal.rewriting import places
 from ipyagent.journal.server_tools import CALL, in_words, is_result
-from ipyagent.journal.spots import Spot
+from ipyagent.journal.spots import ToolResultRef
 from ipyagent.journal.stored import FOLDER
-from ipyagent.journal.view import View
+from ipyagent.journal.view import ContextView
 from ipyagent.nofollow import write_atomically
 
 STEM = f"{FOLDER}/left-"
@@ -34,7 +34,7 @@ MORE = "; it names the files of what had left earlier"
 RESULTS = "Old tool results have left the context; they are kept whole in {path} (grep it, read_file with offset)."
 
 
-class Left(msgspec.Struct, frozen=True, kw_only=True):
+class RemovedContent(msgspec.Struct, frozen=True, kw_only=True):
     """What is to leave: `path` of its file in the session's `folder`, also how the model's tools name it
     ("tool-results/left-3.txt"), its `text`, and the pictures in it by their paths."""
 
@@ -63,19 +63,19 @@ class Left(msgspec.Struct, frozen=True, kw_only=True):
         return ""
 
 
-def left_results(view: View, folder: Path, spots: Iterable[Spot]) -> Left | None:
+def left_results(view: ContextView, folder: Path, spots: Iterable[ToolResultRef]) -> RemovedContent | None:
     """The results at `spots` that are in no file yet; None when there is none."""
     wanted = [view.messages[spot.message]["content"][spot.block] for spot in spots if not spot.kept]
     return _left(view, folder, zip(repeat("user"), wanted, strict=False))
 
 
-def left_by_server(view: View, folder: Path, spots: Iterable[Spot]) -> Left | None:
+def left_by_server(view: ContextView, folder: Path, spots: Iterable[ToolResultRef]) -> RemovedContent | None:
     """All results at `spots`, also those that are previews: the server has left out what names their files."""
     stand = [view.messages[spot.message]["content"][spot.block] for spot in spots]
     return _left(view, folder, zip(repeat("user"), stand, strict=False))
 
 
-def left_ranges(view: View, folder: Path, ranges: Sequence[tuple[int, int]]) -> Left | None:
+def left_ranges(view: ContextView, folder: Path, ranges: Sequence[tuple[int, int]]) -> RemovedContent | None:
     """What stands in the view of these ranges of events, first and last included; None when nothing does."""
     placed = view.placed()
     stand = places([source for _, _, source in placed])
@@ -87,7 +87,7 @@ def left_ranges(view: View, folder: Path, ranges: Sequence[tuple[int, int]]) -> 
     return _left(view, folder, gone)
 
 
-def _left(view: View, folder: Path, gone: Iterable[tuple[str, Block]]) -> Left | None:
+def _left(view: ContextView, folder: Path, gone: Iterable[tuple[str, Block]]) -> RemovedContent | None:
     number = 1
     while os.path.lexists(folder / f"{STEM}{number}.txt"):
         number += 1
@@ -108,7 +108,7 @@ def _left(view: View, folder: Path, gone: Iterable[tuple[str, Block]]) -> Left |
     if not sections:
         return None
     text = "\n".join(sections)
-    return Left(folder=folder, path=f"{STEM}{number}.txt", text=text, pictures=tuple(pictures))
+    return RemovedContent(folder=folder, path=f"{STEM}{number}.txt", text=text, pictures=tuple(pictures))
 
 
 def _heading(role: str, block: Block, calls: dict[str, Block]) -> str:

@@ -23,7 +23,7 @@ from ipyagent.context.thresholds import notes_limit
 from ipyagent.errors import CompactionFailed
 from ipyagent.journal.admission import text_block
 from ipyagent.journal.events import Block, Compacted
-from ipyagent.journal.protocols import Situation
+from ipyagent.journal.protocols import LayerContext
 from ipyagent.journal.tokens import estimate_block, estimate_blocks, estimate_text
 
 SUMMARY = (
@@ -70,7 +70,7 @@ _STORED = re.compile(
 )
 
 
-def request_blocks_of(now: Situation) -> list[Block]:
+def request_blocks_of(now: LayerContext) -> list[Block]:
     """The newest request as it stands in the view; only its words where that would be too much, or
     where an earlier compaction has taken its place."""
     said = now.request
@@ -86,7 +86,7 @@ def request_blocks_of(now: Situation) -> list[Block]:
 
 
 def said_in(
-    now: Situation, first: int, last: int, room: int, *, but: int = 0, among: Collection[int] | None = None
+    now: LayerContext, first: int, last: int, room: int, *, but: int = 0, among: Collection[int] | None = None
 ) -> list[Block]:
     """What the user said in a range of events, word for word, in at most `room` estimated tokens and within its
     setting; without the request of event `but`, and only those `among` some events if given. Where it is too much,
@@ -121,7 +121,7 @@ def said_in(
     return [text_block(SAID.format(but=SAID_CUT if cut else "", lines="\n".join(lines)))]
 
 
-def room_to_say(now: Situation, gone: Iterable[Block], stands: Iterable[Block], after: int) -> int:
+def room_to_say(now: LayerContext, gone: Iterable[Block], stands: Iterable[Block], after: int) -> int:
     """Estimated tokens for what the user said in the blocks `gone`, where `stands` comes in their place and makes the
     prompt `after` tokens: half of what is won, so that something is, and of the room below the auto-compact threshold
     (below what the server takes, where it said so), but never less than what stood of it before."""
@@ -161,7 +161,7 @@ def _cut(text: str, tokens: int, size: int) -> str:
     return f"{text[:head]} [… {len(text) - chars:,} characters left out …] {end}"
 
 
-def too_large(now: Situation, kept: Sequence[Block]) -> str:
+def too_large(now: LayerContext, kept: Sequence[Block]) -> str:
     """One line with the numbers when what always stays is over the mark already; "" when it is not."""
     mark = now.state.auto_mark if now.trigger == "auto" else now.state.block_mark
     view = now.view
@@ -196,7 +196,7 @@ def head_of(summary: str, gone: Range) -> list[Block]:
     return blocks
 
 
-def newest_results(now: Situation, gone: Range) -> dict[str, Block]:
+def newest_results(now: LayerContext, gone: Range) -> dict[str, Block]:
     """By call what the newest calls of a turn returned that is compacted in its middle: nobody has worked on it yet.
     Only what the summary's call is shown shortened; together at most RESULTS_PART of the auto-compact threshold, and a
     third of what goes."""
@@ -221,7 +221,7 @@ def newest_results(now: Situation, gone: Range) -> dict[str, Block]:
 
 
 async def boundary(
-    now: Situation,
+    now: LayerContext,
     gone: Range,
     method: str,
     head: Sequence[Block],
@@ -276,7 +276,7 @@ async def boundary(
     return msgspec.structs.replace(made, tokens_after=after)
 
 
-def newest_picture(now: Situation, gone: Sequence[Block], stays: Sequence[Block]) -> list[Block]:
+def newest_picture(now: LayerContext, gone: Sequence[Block], stays: Sequence[Block]) -> list[Block]:
     """The newest picture of what goes of the newest turns, with a word before it, where it is small and none stays:
     between prompts with pictures and prompts without, the provider's cache of the messages begins anew, and the model
     may still be asked about it."""
@@ -298,7 +298,7 @@ def pictures_in(blocks: Iterable[Block]) -> list[Block]:
     return found
 
 
-def _smaller(now: Situation, made: Compacted, before: int) -> int:
+def _smaller(now: LayerContext, made: Compacted, before: int) -> int:
     after = now.view.tokens_after(made)
     if after is None:
         raise CompactionFailed(NOT_NOW)
@@ -328,5 +328,5 @@ def _stored(blocks: Iterable[Block]) -> list[str]:
     return lines[::-1]
 
 
-def _scaled(now: Situation, tokens: int) -> int:
+def _scaled(now: LayerContext, tokens: int) -> int:
     return round(tokens * now.view.calibration.factor)

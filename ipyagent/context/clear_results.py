@@ -14,15 +14,15 @@ from collections.abc import Sequence
 from itertools import accumulate
 
 from ipyagent.context.archive import left_results
-from ipyagent.context.policy import LEAST_SHARE, LOW_SHARE, Cut, Verdict, cleared_words, weigh
+from ipyagent.context.policy import LEAST_SHARE, LOW_SHARE, ClearCandidate, ClearDecision, cleared_words, weigh
 from ipyagent.context.reminders import without_outdated
 from ipyagent.context.server_edits import server_asked, server_clears
 from ipyagent.context.thresholds import near_threshold
-from ipyagent.journal.events import Event, LayerDecided, ResultsCleared
-from ipyagent.journal.protocols import Moment, Situation
-from ipyagent.journal.spots import Spot
+from ipyagent.journal.events import Event, LayerDecision, ResultsCleared
+from ipyagent.journal.protocols import LayerContext, Moment
+from ipyagent.journal.spots import ToolResultRef
 from ipyagent.journal.tokens import estimate_text
-from ipyagent.journal.view import View
+from ipyagent.journal.view import ContextView
 
 NAME = "clear_results"
 BY_COUNT = "[Previous: used {tool}{kept}]"
@@ -48,10 +48,10 @@ class ClearResults:
     order = 20
     moments: frozenset[Moment] = frozenset({"request"})
 
-    async def consider(self, now: Situation) -> Sequence[Event]:
+    async def consider(self, now: LayerContext) -> Sequence[Event]:
         """One batch of results to clear with the reason, the reason alone, or nothing."""
         if server_clears(now.setting, now.state, edits=now.server_edits, bound_thinking=now.bound_thinking):
-            return (LayerDecided(layer=NAME, words=BY_THE_SERVER),) if now.trigger == "manual" else ()
+            return (LayerDecision(layer=NAME, words=BY_THE_SERVER),) if now.trigger == "manual" else ()
         if not now.view.editable:
             return ()
         results = now.view.results
@@ -77,12 +77,12 @@ class ClearResults:
             return ()
         verdict = judge(now, results, old, keep)
         if not verdict.clear or verdict.cut is None:
-            return (LayerDecided(layer=NAME, words=verdict.words),)
+            return (LayerDecision(layer=NAME, words=verdict.words),)
         gone = [results[at] for at in old[verdict.cut.first :]]
         return _decision(now, gone, BY_COUNT, verdict.cut.cleared, verdict.words, verdict.gain)
 
 
-def candidates(now: Situation, results: list[Spot], *, keep: int) -> list[int]:
+def candidates(now: LayerContext, results: list[ToolResultRef], *, keep: int) -> list[int]:
     """Places in `results` of what may be cleared, oldest first."""
     chars, allowed = now.setting("clear_chars"), now.recreatable
     # what stood when the server left out its newest batch is its business: most of it is in no prompt any more, and
@@ -105,7 +105,7 @@ def candidates(now: Situation, results: list[Spot], *, keep: int) -> list[int]:
     ]
 
 
-def judge(now: Situation, results: list[Spot], old: list[int], keep: int) -> Verdict:
+def judge(now: LayerContext, results: list[ToolResultRef], old: list[int], keep: int) -> ClearDecision:
     """The economics of clearing the candidates `old`, for the places to begin at."""
     view = now.view
     behind, measure = view.behind(), view.measure
@@ -131,7 +131,7 @@ def judge(now: Situation, results: list[Spot], old: list[int], keep: int) -> Ver
         cached = behind.tokens[start] - behind.tokens[max(sent, start)]
         cleared = round((from_here[first] + thinking) * measure)
         cuts.append(
-            Cut(
+            ClearCandidate(
                 first=first,
                 results=len(spots) - first,
                 cleared=cleared,
@@ -155,14 +155,14 @@ def judge(now: Situation, results: list[Spot], old: list[int], keep: int) -> Ver
     )
 
 
-def _saved(now: Situation, results: list[Spot], old: list[int]) -> int:
+def _saved(now: LayerContext, results: list[ToolResultRef], old: list[int]) -> int:
     """Tokens that leave the prompt with the results at the places `old`, by the measure of the view's count."""
     first = results[old[0]].message
     return now.view.scaled(sum(results[at].tokens - LEFT for at in old) + now.view.behind().thinking[first])
 
 
 def _decision(
-    now: Situation, gone: list[Spot], text: str, saved: int, words: str, gain: float = 0.0
+    now: LayerContext, gone: list[ToolResultRef], text: str, saved: int, words: str, gain: float = 0.0
 ) -> Sequence[Event]:
     calls = tuple(spot.call for spot in gone)
     left, kept = left_results(now.view, now.folder, gone), ""
@@ -177,11 +177,11 @@ def _decision(
             calls=calls, text=text, layer=NAME, saved=saved, place=now.place, kept=kept,
             asked=now.trigger == "manual", contexts=contexts,
         ),
-        LayerDecided(layer=NAME, words=words, saved=saved, dollars=round(gain, 6)),
+        LayerDecision(layer=NAME, words=words, saved=saved, dollars=round(gain, 6)),
     )
 
 
-def _outdated(view: View, first: Spot) -> tuple[tuple[tuple[int, str], ...], int]:
+def _outdated(view: ContextView, first: ToolResultRef) -> tuple[tuple[tuple[int, str], ...], int]:
     """What becomes of `<context>` blocks behind the result `first`, where the prompt is written again in any case:
     without the variables that later blocks tell again. And the estimated tokens that this wins."""
     found: dict[int, list[str]] = {}

@@ -15,8 +15,8 @@ from itertools import pairwise
 import msgspec
 
 from ipyagent.context.archive import STEM, left_ranges
-from ipyagent.journal.events import Block, Collapsed, Event, LayerDecided
-from ipyagent.journal.protocols import Moment, Situation
+from ipyagent.journal.events import Block, Event, LayerDecision, TurnCollapsed
+from ipyagent.journal.protocols import LayerContext, Moment
 from ipyagent.journal.tokens import estimate_block, estimate_blocks
 
 KEPT_TURNS = 1
@@ -36,13 +36,13 @@ class Collapse:
     order = 40
     moments: frozenset[Moment] = frozenset({"request"})
 
-    async def consider(self, now: Situation) -> Sequence[Event]:
-        """Collapsed events, oldest turn first, when the mark `collapse_percent` is reached."""
+    async def consider(self, now: LayerContext) -> Sequence[Event]:
+        """TurnCollapsed events, oldest turn first, when the mark `collapse_percent` is reached."""
         mark = now.state.effective * int(now.setting("collapse_percent")) // 100
         if now.state.tokens < mark or not now.view.editable:
             return ()
         to_go = now.state.tokens - int(now.state.effective * AIM)
-        made: list[Collapsed] = []
+        made: list[TurnCollapsed] = []
         accounts: list[list[Block]] = []
         total = 0
         for first, last, blocks in _finished(now):
@@ -51,7 +51,7 @@ class Collapse:
             saved = now.view.scaled(stand - estimate_block(shown))
             if saved < estimate_block(shown):
                 continue
-            made.append(Collapsed(first=first, last=last, blocks=(shown,), saved=saved))
+            made.append(TurnCollapsed(first=first, last=last, blocks=(shown,), saved=saved))
             accounts.append(blocks)
             total += saved
             if total >= to_go:
@@ -69,10 +69,10 @@ class Collapse:
             words = f"collapsed {turns} at {at}, about {total:,} tokens less"
         else:
             words = f"{now.state.tokens:,} tokens, threshold {mark:,}: no finished turn is worth collapsing"
-        return (*made, LayerDecided(layer=self.name, words=words, saved=total))
+        return (*made, LayerDecision(layer=self.name, words=words, saved=total))
 
 
-def _finished(now: Situation) -> Iterable[tuple[int, int, list[Block]]]:
+def _finished(now: LayerContext) -> Iterable[tuple[int, int, list[Block]]]:
     """For each finished turn, oldest first: the range of events behind its request, and the blocks
     of it that stand in the view."""
     starts = now.turn_starts

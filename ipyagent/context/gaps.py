@@ -17,7 +17,7 @@ from typing import Any
 from ipyagent.journal.admission import PICTURES, THINKING, text_block
 from ipyagent.journal.events import Block
 from ipyagent.journal.protocols import ForkOrder
-from ipyagent.journal.spots import Spot
+from ipyagent.journal.spots import ToolResultRef
 from ipyagent.journal.tokens import estimate_blocks, estimate_text
 
 LEFT_OUT = "(earlier parts of the conversation are left out here)"
@@ -57,7 +57,7 @@ def rounds_to_drop(messages: list[dict[str, Any]], dropped: int, need: int, fact
     return dropped
 
 
-def results_to_shorten(spots: Sequence[Spot], before: Mapping[str, int], need: float) -> dict[str, int]:
+def results_to_shorten(spots: Sequence[ToolResultRef], before: Mapping[str, int], need: float) -> dict[str, int]:
     """Characters to keep of tool results, by call, so that this frees `need` estimated tokens (0: not known, then all
     that there is to free) on top of what `before` says: the newest first."""
     keep, freed = dict(before), 0.0

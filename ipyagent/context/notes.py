@@ -14,15 +14,15 @@ from typing import Any
 
 from ipyagent.context.archive import left_ranges
 from ipyagent.context.boundary import newest_picture, room_to_say, said_in
-from ipyagent.context.notes_file import NOTES, STANDS, Desk, Notes, read_notes
+from ipyagent.context.notes_file import NOTES, STANDS, Notes, NotesToolPolicy, read_notes
 from ipyagent.context.policy import LOW_SHARE
 from ipyagent.context.ranges import Range
 from ipyagent.context.store_results import text_of
 from ipyagent.context.thresholds import near_threshold, notes_limit
 from ipyagent.errors import AgentError
 from ipyagent.journal.admission import THINKING, text_block
-from ipyagent.journal.events import Block, Compacted, Event, LayerDecided, NotesWritten
-from ipyagent.journal.protocols import ForkOrder, Moment, Situation
+from ipyagent.journal.events import Block, Compacted, Event, LayerDecision, NotesWritten
+from ipyagent.journal.protocols import ForkOrder, LayerContext, Moment
 from ipyagent.journal.tokens import estimate_block, estimate_text
 from ipyagent.nofollow import reading, write_atomically
 from ipyagent.project import Project, user_folder
@@ -64,14 +64,14 @@ class NotesLayer:
     order = 50
     moments: frozenset[Moment] = frozenset(("turn_end", "near", "mark"))
 
-    async def consider(self, now: Situation) -> Sequence[Event]:
+    async def consider(self, now: LayerContext) -> Sequence[Event]:
         """NotesWritten at a turn's end if their text changed, Compacted at the mark; none for nothing to do. Raises
         ModelError and AgentError."""
         return await self._write(now) if now.moment == "turn_end" else await self._compact(now)
 
     # ------------------------------------------------------------------ writing
 
-    async def _write(self, now: Situation) -> Sequence[Event]:
+    async def _write(self, now: LayerContext) -> Sequence[Event]:
         placed = now.view.placed()
         path = now.folder / NOTES
         since = max(now.noted if path.exists() else 0, now.tried)
@@ -80,7 +80,7 @@ class NotesLayer:
         before = read_notes(path)
         old = _template(now).found_in(before or "")
         above = old.found_in(_standing(block for _, block, _ in placed))
-        desk = Desk(old, _spellings(path), section_tokens=_limit(now, "notes_section_tokens"), above=above)
+        desk = NotesToolPolicy(old, _spellings(path), section_tokens=_limit(now, "notes_section_tokens"), above=above)
         upto = max(source for _, _, source in placed)
         forked = await now.fork(
             ForkOrder(
@@ -96,7 +96,7 @@ class NotesLayer:
         if desk.notes.empty or (not desk.edits and forked.status != "finished"):
             raise AgentError(f"the notes were not written, a later turn tries again: {forked.message or forked.status}")
         if desk.notes == old:  # they cover what they covered before, and no more
-            return (LayerDecided(layer=self.name, words=NOTHING_NEW),)
+            return (LayerDecision(layer=self.name, words=NOTHING_NEW),)
         if read_notes(path) != before:
             raise AgentError(f"{path.name} was changed by somebody else and stays; a later turn tries again")
         kept = desk.notes.limited(_limit(now, "notes_section_tokens"), _limit(now, "notes_tokens"))
@@ -109,7 +109,7 @@ class NotesLayer:
 
     # ------------------------------------------------------------------ compacting
 
-    async def _compact(self, now: Situation) -> Sequence[Event]:
+    async def _compact(self, now: LayerContext) -> Sequence[Event]:
         if now.instructions or now.first or now.last or not now.noted or not now.view.editable:
             return ()  # the user wants it another way, or thinking of the open turn must stay
         if now.setting("engine") == "server":
@@ -153,7 +153,7 @@ class NotesLayer:
         await now.hook("post_compact", {"trigger": now.trigger, "method": "notes", "before": before, "after": after})
         why = _WHY.get(now.trigger, f"it {'came near' if now.moment == 'near' else 'reached'} the threshold")
         words = f"took the place of {before - after:,} of {before:,} tokens of the prompt: {why}"
-        return (made, LayerDecided(layer=self.name, words=words))
+        return (made, LayerDecision(layer=self.name, words=words))
 
 
 def _stands(kept: Sequence[tuple[str, Block, int]], words: str) -> bool:
@@ -179,12 +179,12 @@ notes = NotesLayer()
 # ---------------------------------------------------------------------- when
 
 
-def _limit(now: Situation, name: str) -> int:
+def _limit(now: LayerContext, name: str) -> int:
     """A setting in tokens, within its share of the window."""
     return notes_limit(name, now.setting(name), now.state.window)
 
 
-def _due(now: Situation, placed: Placed, since: int) -> bool:
+def _due(now: LayerContext, placed: Placed, since: int) -> bool:
     """Whether enough was added since event `since` (0: no notes yet) for notes to be written."""
     need = _limit(now, "notes_step" if since else "notes_start") / now.view.calibration.factor
     added = calls = 0
@@ -205,7 +205,7 @@ def _due(now: Situation, placed: Placed, since: int) -> bool:
 # ---------------------------------------------------------------------- what the fork is told
 
 
-def _directive(now: Situation, desk: Desk, path: Path) -> str:
+def _directive(now: LayerContext, desk: NotesToolPolicy, path: Path) -> str:
     """The prompt with its values, in an element that names the file."""
     limit, total = _limit(now, "notes_section_tokens"), _limit(now, "notes_tokens")
     full = [f'"{name}" ({size:,} of {limit:,} tokens)' for name, size in desk.notes.full(limit)]
@@ -229,7 +229,7 @@ def substituted(text: str, values: Mapping[str, str]) -> str:
     return _NAMED.sub(lambda found: values.get(found[1], found[0]), text)
 
 
-def noted(now: Situation, most: int | None = None) -> str:
+def noted(now: LayerContext, most: int | None = None) -> str:
     """The session's notes as they stand in place of what they cover, in at most `most` estimated tokens if given; ""
     when there are none, or none so short."""
     text = read_notes(now.folder / NOTES) if now.noted else None
@@ -253,7 +253,7 @@ def _standing(blocks: Iterable[Block]) -> str:
     return texts[-1].partition("<notes>\n")[2].rpartition("\n</notes>")[0] if texts else ""
 
 
-def notes_beside(now: Situation, gone: Range, most: int) -> list[Block]:
+def notes_beside(now: LayerContext, gone: Range, most: int) -> list[Block]:
     """The notes of a range that a summary takes the place of, to stand beside it in at most `most` estimated tokens:
     they were written while each turn was new. None where they tell of turns that stay."""
     if gone.first > 1 or now.noted > gone.last or not (notes := noted(now, most - BESIDE_TOKENS)):
@@ -261,7 +261,7 @@ def notes_beside(now: Situation, gone: Range, most: int) -> list[Block]:
     return [text_block(BESIDE.format(path=_spellings(now.folder / NOTES)[0], notes=notes))]
 
 
-def _template(now: Situation) -> Notes:
+def _template(now: LayerContext) -> Notes:
     return Notes.template(_own_file(now, OWN_FILES[0]) or _ours("notes_template.md"))
 
 
@@ -269,7 +269,7 @@ def _ours(name: str) -> str:
     return files("ipyagent.context").joinpath(name).read_text(encoding="utf-8")
 
 
-def _own_file(now: Situation, name: str) -> str:
+def _own_file(now: LayerContext, name: str) -> str:
     """The project's own text in place of ours, if this user trusts the project; "" when there is none."""
     path = now.folder.parent.parent / OWN / name  # .ipyagent/sessions/<id> is the session's folder
     if not path.is_file():
@@ -293,7 +293,7 @@ def _spellings(path: Path) -> tuple[str, ...]:
 # ---------------------------------------------------------------------- what stays
 
 
-def _cut(now: Situation, placed: Placed) -> int | None:
+def _cut(now: LayerContext, placed: Placed) -> int | None:
     """The block from which on everything is kept verbatim: the last noted message, or before it until
     enough is kept; None when nothing would go, or what is not noted would leave the threshold near."""
     factor = now.view.calibration.factor
@@ -326,7 +326,7 @@ def _cut(now: Situation, placed: Placed) -> int | None:
     return best
 
 
-def _legal(now: Situation, placed: Placed, at: int) -> bool:
+def _legal(now: LayerContext, placed: Placed, at: int) -> bool:
     """Whether the kept part may begin here: at the start of a turn or after complete results."""
     role, block, source = placed[at]
     before_role, before, before_source = placed[at - 1]
@@ -335,7 +335,7 @@ def _legal(now: Situation, placed: Placed, at: int) -> bool:
     return before_role == "user" and before["type"] == "tool_result"
 
 
-def _request_again(now: Situation, placed: Placed, cut: int) -> list[Block]:
+def _request_again(now: LayerContext, placed: Placed, cut: int) -> list[Block]:
     """The newest request word for word, when its turn is not over and it is not among what is kept."""
     asked = now.request
     if asked is None or not now.open_turn or any(source == asked.id for _, _, source in placed[cut:]):
@@ -344,7 +344,7 @@ def _request_again(now: Situation, placed: Placed, cut: int) -> list[Block]:
 
 
 def _boundary(
-    now: Situation,
+    now: LayerContext,
     placed: Placed,
     cut: int,
     blocks: Sequence[Block],

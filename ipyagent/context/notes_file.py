@@ -160,7 +160,7 @@ class Notes(NamedTuple):
             yield section, "\n".join(lines).strip("\n")
 
 
-class Desk:
+class NotesToolPolicy:
     """The one file that a fork may write, as it sees it; nothing is on the disk before the end.
 
     `paths` are the spellings under which the file may be named, `above` the notes that the fork's prompt holds

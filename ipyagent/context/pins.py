@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Mapping
 
 from ipyagent.context.reminders import guarded
-from ipyagent.journal.events import Block, Collapsed, Compacted, DecisionUndone, Event, Reminded, Snipped
+from ipyagent.journal.events import Block, Compacted, DecisionUndone, Event, SystemReminder, TurnCollapsed, TurnsRemoved
 from ipyagent.journal.tokens import estimate_text
 
 LAYER = "pins"
@@ -59,9 +59,9 @@ class Pins:
     def apply(self, event: Event) -> None:
         """Take in the next event."""
         match event:
-            case Reminded() if event.layer == LAYER:
+            case SystemReminder() if event.layer == LAYER:
                 self._take(event.text, event.id)
-            case Compacted() | Collapsed() | Snipped():
+            case Compacted() | TurnCollapsed() | TurnsRemoved():
                 for ident, (_, at) in list(self._standing.items()):
                     if event.first <= at <= event.last:
                         del self._standing[ident]
@@ -80,7 +80,7 @@ class Pins:
             for ident in names.split(", "):
                 self._standing.pop(ident, None)
 
-    def news(self, shown: Mapping[str, str]) -> Reminded | None:
+    def news(self, shown: Mapping[str, str]) -> SystemReminder | None:
         """What is to be told when these are pinned now; None when nothing is new."""
         new = {ident: text for ident, text in shown.items() if self._standing.get(ident, ("", 0))[0] != text}
         gone = [ident for ident in self._standing if ident not in shown]
@@ -88,7 +88,7 @@ class Pins:
         if not text:
             return None
         why = f"pinned: {', '.join(new)}" if new else f"no longer pinned: {', '.join(gone)}"
-        return Reminded(text=text, why=why, tokens=estimate_text(text), layer=LAYER)
+        return SystemReminder(text=text, why=why, tokens=estimate_text(text), layer=LAYER)
 
 
 def _text(blocks: Iterable[Block]) -> str:

@@ -30,7 +30,7 @@ LEAST_SHARE = 0.02
 """What any clearing must free at least, as a share of the threshold: less is not worth a break of the cache."""
 
 
-class Cut(msgspec.Struct, frozen=True):
+class ClearCandidate(msgspec.Struct, frozen=True):
     """Clearing from one old result on, with all old ones behind it.
 
     `results` of them go, `cleared` tokens in all; `rewritten` tokens stay behind the cut and were in
@@ -46,12 +46,12 @@ class Cut(msgspec.Struct, frozen=True):
     requests: int = 0
 
 
-class Verdict(msgspec.Struct, frozen=True, kw_only=True):
+class ClearDecision(msgspec.Struct, frozen=True, kw_only=True):
     """Whether to clear, from which cut on, and what was weighed. `cost` and `saving` are dollars, or
     shares of input tokens when `priced` is False."""
 
     clear: bool
-    cut: Cut | None
+    cut: ClearCandidate | None
     cost: float = 0.0
     saving: float = 0.0
     priced: bool = True
@@ -64,9 +64,9 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def weigh(
-    cuts: Sequence[Cut], rates: Rates, *, turns: int, cold: bool = False, cached: bool = True, need: int = 0,
+    cuts: Sequence[ClearCandidate], rates: Rates, *, turns: int, cold: bool = False, cached: bool = True, need: int = 0,
     near: bool = False, asked: bool = False,
-) -> Verdict:  # fmt: skip
+) -> ClearDecision:  # fmt: skip
     """The verdict on clearing from one of `cuts` (oldest first).
 
     `turns`: requests to be expected, the next one included. `cold`: the provider holds nothing any
@@ -80,13 +80,13 @@ def weigh(
     frees what is needed and pays, or everything stays and compaction does it.
     """
     if not cuts:
-        return Verdict(clear=False, cut=None)
+        return ClearDecision(clear=False, cut=None)
     priced = bool(rates.input)
     prices = rates if priced else RELATIVE
     if not cached:
         prices = Rates(input=prices.input, read=prices.input, write=prices.input, output=prices.output)
 
-    def sides(cut: Cut) -> tuple[float, float]:
+    def sides(cut: ClearCandidate) -> tuple[float, float]:
         first_read = prices.write if cold else prices.read
         saving = cut.cleared * (first_read + prices.read * (_requests(cut, turns) - 1))
         return (0.0 if cold else cut.rewritten * (prices.write - prices.read)), saving
@@ -103,7 +103,7 @@ def weigh(
             and (tight or item[3].cleared >= MUCH * item[3].rewritten or item[3].carried * prices.read >= item[1])
         ]
     net, cost, saving, cut = max(fit or weighed, key=lambda item: item[0])
-    verdict = Verdict(clear=bool(fit), cut=cut, cost=cost, saving=saving, priced=priced)
+    verdict = ClearDecision(clear=bool(fit), cut=cut, cost=cost, saving=saving, priced=priced)
     if tight and not fit and all(each.cleared < need for each in cuts):
         words = f"kept {_old(cuts[0].results)}: the prompt would be near the auto-compact threshold without them too"
     elif tight and fit and asked:
@@ -114,12 +114,12 @@ def weigh(
     return msgspec.structs.replace(verdict, words=words)
 
 
-def _requests(cut: Cut, turns: int) -> int:
+def _requests(cut: ClearCandidate, turns: int) -> int:
     """Requests that are cheaper by a cut: until the window is full again, a compaction takes the results anyway."""
     return max(1, min(turns, cut.requests) if cut.requests else turns)
 
 
-def _words(verdict: Verdict, turns: int, cold: bool, net: float, spent: float) -> str:
+def _words(verdict: ClearDecision, turns: int, cold: bool, net: float, spent: float) -> str:
     cut, priced = verdict.cut, verdict.priced
     assert cut is not None
     saves = f"save {_amount(verdict.saving, priced)}"
@@ -140,7 +140,7 @@ def cleared_words(results: int, tokens: int) -> str:
     return f"cleared {_old(results)} ({rounded(tokens)} tokens)"
 
 
-def _costs(cost: float, cut: Cut, priced: bool) -> str:
+def _costs(cost: float, cut: ClearCandidate, priced: bool) -> str:
     return f"it costs {_amount(cost, priced)} in cache writes ({rounded(cut.rewritten)} tokens behind them)"
 
 

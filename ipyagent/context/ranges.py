@@ -15,7 +15,7 @@ from ipyagent.errors import CompactionFailed
 from ipyagent.journal.events import Block
 from ipyagent.journal.rewriting import places
 from ipyagent.journal.tokens import estimate_blocks
-from ipyagent.journal.view import View
+from ipyagent.journal.view import ContextView
 
 
 class Range(msgspec.Struct, frozen=True, kw_only=True):
@@ -33,7 +33,7 @@ class Range(msgspec.Struct, frozen=True, kw_only=True):
     snapped: bool = False
 
 
-def whole_turns(view: View, starts: Sequence[int], first: int = 0, last: int = 0) -> Range:
+def whole_turns(view: ContextView, starts: Sequence[int], first: int = 0, last: int = 0) -> Range:
     """The turns that events `first` to `last` (0: open) come to. Raises CompactionFailed when nothing
     of them is in the view."""
     placed = view.placed()

@@ -26,7 +26,7 @@ _NEWS = re.compile(r"new: |changed: ")
 _CLOSING = re.compile(r"</(?=(context|variable|file|cell)\b)")
 
 
-class Seen(msgspec.Struct, frozen=True, kw_only=True):
+class EnvironmentSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     """What is so at this moment. `variables` is what is to be told of the namespace ("" for no news), `types` its
     names and short types, `cells` what the user ran since the last request, each source with the last line of the
     error in which it ended."""
@@ -51,7 +51,12 @@ def element(tag: str, name: str, text: str) -> Block:
 
 
 def context_block(
-    seen: Seen, told: Seen | None, *, restarted: bool, before: Mapping[str, str], restored: Mapping[str, bool],
+    seen: EnvironmentSnapshot,
+    told: EnvironmentSnapshot | None,
+    *,
+    restarted: bool,
+    before: Mapping[str, str],
+    restored: Mapping[str, bool],
     memories: Sequence[MemorySaved] = (),
 ) -> Block | None:
     """The block for a request, None when nothing is new.

@@ -19,10 +19,10 @@ from ipyagent.context.ranges import whole_turns
 from ipyagent.context.summarize import LITTLE, directive
 from ipyagent.errors import CompactionFailed
 from ipyagent.journal.admission import text_block
-from ipyagent.journal.events import Compacted, Event, Reminded
-from ipyagent.journal.protocols import ForkOrder, Moment, Situation, WindowState
+from ipyagent.journal.events import Compacted, Event, SystemReminder
+from ipyagent.journal.protocols import ForkOrder, LayerContext, Moment, WindowState
 from ipyagent.journal.tokens import estimate_blocks, estimate_text
-from ipyagent.journal.view import View
+from ipyagent.journal.view import ContextView
 
 NAME = "server_compaction"
 EDIT = "compact_20260112"
@@ -39,7 +39,7 @@ class ServerCompaction:
     order = 55
     moments: frozenset[Moment] = frozenset(("mark", "request"))
 
-    async def consider(self, now: Situation) -> Sequence[Event]:
+    async def consider(self, now: LayerContext) -> Sequence[Event]:
         """One Compacted, or nothing. Raises CompactionFailed and ModelError."""
         engine = now.setting("engine")
         if now.moment == "request":
@@ -69,7 +69,7 @@ class ServerCompaction:
         return (await boundary(now, gone, "server", [forked.block], kept),)
 
 
-def compaction_edit(setting: Callable[[str], Any], state: WindowState, view: View) -> dict[str, Any] | None:
+def compaction_edit(setting: Callable[[str], Any], state: WindowState, view: ContextView) -> dict[str, Any] | None:
     """The edit by which the server compacts within a request, before our mark is reached; None when it
     is not wanted or not possible."""
     trigger = state.error_mark
@@ -81,7 +81,7 @@ def compaction_edit(setting: Callable[[str], Any], state: WindowState, view: Vie
     return {"type": EDIT, "trigger": {"type": "input_tokens", "value": trigger}}
 
 
-def _swept(now: Situation) -> Sequence[Event]:
+def _swept(now: LayerContext) -> Sequence[Event]:
     """The boundary at the newest block of the server's that stands in a reply, if there is something
     before it."""
     view = now.view
@@ -117,7 +117,7 @@ def _swept(now: Situation) -> Sequence[Event]:
         why += "; what the user said in it stands"
     elif where == SWEPT:
         return (made,)
-    told = [Reminded(text=text, tokens=estimate_text(text), layer=NAME, upto=made.last) for text in texts]
+    told = [SystemReminder(text=text, tokens=estimate_text(text), layer=NAME, upto=made.last) for text in texts]
     more = round(sum(event.tokens for event in told) * view.calibration.factor)
     made = msgspec.structs.replace(made, tokens_after=after + more)
     return (made, msgspec.structs.replace(told[0], why=why), *told[1:])

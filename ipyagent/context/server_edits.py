@@ -17,10 +17,10 @@ from typing import Any
 from ipyagent.context.archive import RESULTS, left_by_server
 from ipyagent.context.policy import rounded
 from ipyagent.journal.admission import THINKING
-from ipyagent.journal.events import Event, LayerDecided, Reminded
-from ipyagent.journal.protocols import Moment, Situation, WindowState
+from ipyagent.journal.events import Event, LayerDecision, SystemReminder
+from ipyagent.journal.protocols import LayerContext, Moment, WindowState
 from ipyagent.journal.tokens import estimate_text
-from ipyagent.journal.view import View
+from ipyagent.journal.view import ContextView
 
 NAME = "server_edits"
 CLEAR_RESULTS = "clear_tool_uses_20250919"
@@ -37,17 +37,17 @@ class ServerEdits:
     order = 25
     moments: frozenset[Moment] = frozenset({"request"})
 
-    async def consider(self, now: Situation) -> Sequence[Event]:
+    async def consider(self, now: LayerContext) -> Sequence[Event]:
         """What the server is asked for, in words; a note to the model when results have gone."""
         told = _kept(now) if now.server_cleared and now.view.editable else []  # words would end an open turn
         if not server_asked(now.setting, now.state, edits=now.server_edits, bound_thinking=now.bound_thinking):
             return told
         trigger, least = marks(now.setting, now.state)
         words = f"the server clears old tool results at {rounded(trigger)} tokens, {rounded(least)} or more at once"
-        return [*told, LayerDecided(layer=NAME, words=words)]
+        return [*told, LayerDecision(layer=NAME, words=words)]
 
 
-def _kept(now: Situation) -> list[Event]:
+def _kept(now: LayerContext) -> list[Event]:
     """The results that the server may have left out, in a file that a note at the end of the prompt names:
     the server says how many, not which, and nothing may change before them."""
     keep = now.setting("clear_keep")
@@ -60,10 +60,10 @@ def _kept(now: Situation) -> list[Event]:
     upto = max(spot.event for spot in gone)
     if failed := left.write():
         words = f"what the server left out could not be kept in a file ({failed})"
-        return [LayerDecided(layer=NAME, words=words)]
+        return [LayerDecision(layer=NAME, words=words)]
     text = f"<context>\n{RESULTS.format(path=left.path)}\n</context>"
     why = f"What the provider left out is kept in {left.path}"
-    return [Reminded(text=text, why=why, tokens=estimate_text(text), layer=NAME, upto=upto)]
+    return [SystemReminder(text=text, why=why, tokens=estimate_text(text), layer=NAME, upto=upto)]
 
 
 def server_clears(
@@ -95,7 +95,7 @@ def marks(setting: Callable[[str], Any], state: WindowState) -> tuple[int, int]:
 
 def clearing_edits(
     setting: Callable[[str], Any],
-    view: View,
+    view: ContextView,
     state: WindowState,
     *,
     recreatable: Iterable[str],

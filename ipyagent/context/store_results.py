@@ -22,7 +22,7 @@ import msgspec
 from ipyagent.context.excerpts import excerpt, kind_of_bytes, kind_of_text
 from ipyagent.context.thresholds import message_chars, preview_chars
 from ipyagent.journal.events import Block, Event, LayerFailed, ResultStored
-from ipyagent.journal.protocols import Moment, Situation
+from ipyagent.journal.protocols import LayerContext, Moment
 from ipyagent.journal.stored import FOLDER, file_stem, lines_of
 from ipyagent.journal.tokens import estimate_blocks, is_over, prose_chars
 from ipyagent.nofollow import write_atomically
@@ -43,7 +43,7 @@ _FRAME = 400
 """Characters around a preview; what is not longer than preview and frame is not worth a file."""
 
 
-class Whole(msgspec.Struct, frozen=True, kw_only=True):
+class FullResult(msgspec.Struct, frozen=True, kw_only=True):
     """A result as its tool gave it. `raw` in place of its text when it is bytes; `look` shows the
     object that it is, `handle` its name in the kernel, as far as there is one; `alone` says that
     the object is all there is."""
@@ -56,7 +56,7 @@ class Whole(msgspec.Struct, frozen=True, kw_only=True):
     alone: bool = False
 
 
-class Stored(NamedTuple):
+class StoredResult(NamedTuple):
     """What stands in the result's place, and an event for every file that was written, the text's last; `printed` and
     `left` as in `ToolReturned`."""
 
@@ -89,7 +89,7 @@ def largest_first(sizes: Mapping[str, int], limit: int, least: int) -> list[str]
     return chosen
 
 
-def store(whole: Whole, *, folder: Path, place: str, limit: int, preview: int) -> Stored:
+def store(whole: FullResult, *, folder: Path, place: str, limit: int, preview: int) -> StoredResult:
     """Write the files of a result and make its preview of about `preview` characters.
 
     `folder` is the session's, `place` the same as the model's tools name it. Text is stored when it
@@ -136,7 +136,7 @@ def store(whole: Whole, *, folder: Path, place: str, limit: int, preview: int) -
             facts = {"path": f"{place}/{path}", "size": f"{len(data):,} bytes"}
             blocks.append(_element(facts, "", f"The {block['type']} above; read_file shows it again."))
             events.append(ResultStored(call=whole.call, path=path, chars=len(encoded)))
-    return Stored(tuple(blocks), (*events, *main), printed, left)
+    return StoredResult(tuple(blocks), (*events, *main), printed, left)
 
 
 def _write(folder: Path, call: str, kind: str, data: bytes) -> str:
@@ -150,7 +150,7 @@ def _write(folder: Path, call: str, kind: str, data: bytes) -> str:
     return path
 
 
-def _shown(whole: Whole, text: str, kind: str, preview: int) -> str:
+def _shown(whole: FullResult, text: str, kind: str, preview: int) -> str:
     if whole.look and (whole.alone or whole.raw is not None):
         return whole.look
     if whole.raw is not None:
@@ -163,7 +163,7 @@ def _shown(whole: Whole, text: str, kind: str, preview: int) -> str:
     return excerpt(text, kind, preview)
 
 
-def _how(whole: Whole, kind: str) -> str:
+def _how(whole: FullResult, kind: str) -> str:
     """How to get at the rest."""
     ways = "Only a preview. "
     if whole.handle:
@@ -233,7 +233,7 @@ class _StoreResults:
     order = 10
     moments: frozenset[Moment] = frozenset(("results",))
 
-    async def consider(self, now: Situation) -> Sequence[Event]:
+    async def consider(self, now: LayerContext) -> Sequence[Event]:
         """The largest results of the newest message, stored until the rest fits."""
         view = now.view
         newest = len(view.messages) - 1
@@ -246,7 +246,7 @@ class _StoreResults:
         limit = message_chars(int(now.setting("store_message_chars")), now.state.window) - rest
         made: list[Event] = []
         for call in largest_first(sizes, limit, preview + _FRAME):
-            whole = Whole(call=call, blocks=contents[call])
+            whole = FullResult(call=call, blocks=contents[call])
             try:
                 stored = store(whole, folder=now.folder, place=now.place, limit=0, preview=preview)
             except OSError as problem:

@@ -29,8 +29,8 @@ from ipyagent.context.notes import noted, notes_before, notes_beside
 from ipyagent.context.ranges import Range, whole_turns
 from ipyagent.errors import CompactionFailed, CompactionTooLong, ImageRefused, PromptTooLong, TooLarge
 from ipyagent.journal.admission import PICTURES, text_block
-from ipyagent.journal.events import Block, Event, LayerDecided
-from ipyagent.journal.protocols import Forked, ForkOrder, Moment, Situation
+from ipyagent.journal.events import Block, Event, LayerDecision
+from ipyagent.journal.protocols import Forked, ForkOrder, LayerContext, Moment
 from ipyagent.journal.tokens import estimate_block, estimate_blocks, estimate_text
 
 TRIES = 3
@@ -67,20 +67,20 @@ class SummarizeLayer:
     order = 60
     moments: frozenset[Moment] = frozenset(("mark", "overflow"))
 
-    async def consider(self, now: Situation) -> Sequence[Event]:
-        """One Compacted; or LayerDecided, without a call, where no compaction can help. Raises
+    async def consider(self, now: LayerContext) -> Sequence[Event]:
+        """One Compacted; or LayerDecision, without a call, where no compaction can help. Raises
         CompactionFailed and ModelError."""
         if now.view.open_calls:
             raise CompactionFailed("tool calls are open; the compaction waits for their results")
         kept = request_blocks_of(now)
         if line := too_large(now, kept):
-            return (LayerDecided(layer=self.name, words=line),)
+            return (LayerDecision(layer=self.name, words=line),)
         gone = whole_turns(now.view, now.turn_starts, now.first, now.last)
         stays = said_before(gone.blocks) + notes_before(gone.blocks) if now.moment != "overflow" else 0
         may_go = max(0, gone.tokens - stays - (estimate_blocks(kept) if gone.tail else 0))
         if may_go < LITTLE:
             words = f"of {gone.words} about {may_go:,} tokens could go, and a summary pays from {LITTLE:,} on"
-            return (LayerDecided(layer=self.name, words=TOO_LITTLE + words),)
+            return (LayerDecision(layer=self.name, words=TOO_LITTLE + words),)
         hooked = await now.hook("pre_compact", {"trigger": now.trigger, "instructions": now.instructions})
         wishes = [text for text in (now.instructions, *hooked) if text.strip()]
         fresh = newest_results(now, gone)
@@ -99,11 +99,11 @@ class SummarizeLayer:
                 raise
             made = await boundary(now, gone, "summary", head, kept, fresh.values())
         if gone.snapped:
-            return (made, LayerDecided(layer=self.name, words=f"the range was made whole turns: {gone.words}"))
+            return (made, LayerDecision(layer=self.name, words=f"the range was made whole turns: {gone.words}"))
         return (made,)
 
 
-def _room_beside(now: Situation, gone: Range, stands: Sequence[Block]) -> int:
+def _room_beside(now: LayerContext, gone: Range, stands: Sequence[Block]) -> int:
     """Estimated tokens for notes where `stands` comes in the range's place: at most half of what is won, so that as
     much is left for what the user said and for the work to go on, but never less than what stood of them before."""
     won, tokens = gone.tokens - estimate_blocks(stands), now.view.count().tokens
@@ -114,7 +114,7 @@ def _room_beside(now: Situation, gone: Range, stands: Sequence[Block]) -> int:
     )
 
 
-def directive(now: Situation, gone: Range, wishes: Sequence[str]) -> str:
+def directive(now: LayerContext, gone: Range, wishes: Sequence[str]) -> str:
     """What the fork is told: the prompt, the range, the wishes of the user and of hooks in this order."""
     parts = [files("ipyagent.context").joinpath("summarize_prompt.md").read_text(encoding="utf-8").strip()]
     if not gone.whole:
@@ -160,12 +160,12 @@ def summary_in(forked: Forked) -> str:
 # ---------------------------------------------------------------------- the call
 
 
-def _room(now: Situation) -> int:
+def _room(now: LayerContext) -> int:
     """Tokens that the summary may have: what the window keeps free for it."""
     return max(256, now.state.window - now.state.effective)
 
 
-def _left(now: Situation, words: str) -> int:
+def _left(now: LayerContext, words: str) -> int:
     """Tokens of the window that the conversation and `words` behind it leave."""
     return now.state.window - now.view.count().tokens - round(now.view.calibration.factor * estimate_text(words))
 
@@ -176,7 +176,7 @@ def _is_enough(left: int, room: int) -> bool:
     return room // 2 <= left < room
 
 
-async def _ask(now: Situation, gone: Range, words: str, shorten: dict[str, int]) -> Forked:
+async def _ask(now: LayerContext, gone: Range, words: str, shorten: dict[str, int]) -> Forked:
     """The fork's answer; of shorter and shorter copies when the whole does not fit. What `shorten` names stays whole
     beside the summary; what else is shortened of the range is told with its file."""
     factor, messages = now.view.calibration.factor, now.view.messages
@@ -220,7 +220,7 @@ async def _ask(now: Situation, gone: Range, words: str, shorten: dict[str, int])
     )
 
 
-def _told_short(now: Situation, gone: Range, order: ForkOrder, stay: Collection[str]) -> str:
+def _told_short(now: LayerContext, gone: Range, order: ForkOrder, stay: Collection[str]) -> str:
     """Which results of the range the copy of `order` shortens: those that `stay` whole, and where the others are."""
     starts = [at for at, message in enumerate(now.view.messages) if message["role"] == "assistant"]
     since = starts[min(order.drop_first, len(starts) - 1)] if order.drop_first and starts else 0
@@ -240,7 +240,7 @@ def _told_short(now: Situation, gone: Range, order: ForkOrder, stay: Collection[
     return said
 
 
-def _shorter(now: Situation, order: ForkOrder, need: int) -> ForkOrder:
+def _shorter(now: LayerContext, order: ForkOrder, need: int) -> ForkOrder:
     """The order with less of the conversation, by `need` tokens (0: not known): without pictures, if that is enough, or
     with shorter results, both of which can be had again, then without the oldest rounds, then with shorter texts."""
     factor, messages, replace = now.view.calibration.factor, now.view.messages, msgspec.structs.replace
@@ -287,7 +287,7 @@ def _size(messages: list[dict[str, Any]]) -> int:
     return sum(estimate_blocks(message["content"]) for message in messages)
 
 
-def _carried(now: Situation, drop: int) -> tuple[Block, ...]:
+def _carried(now: LayerContext, drop: int) -> tuple[Block, ...]:
     """What stands for the oldest `drop` rounds: what earlier decisions put there (a summary), the session's notes as
     far as they reach beyond that, and what the user said since."""
     starts = [at for at, message in enumerate(now.view.messages) if message["role"] == "assistant"]
@@ -306,7 +306,7 @@ def _carried(now: Situation, drop: int) -> tuple[Block, ...]:
     return (*stood, *said_in(now, min(here), max(here), room, but=but, among=here))
 
 
-def _pictures(now: Situation) -> int:
+def _pictures(now: LayerContext) -> int:
     """Estimated tokens of images and documents in the view, also in results."""
     return sum(_picture_tokens(block) for message in now.view.messages for block in message["content"])
 
@@ -318,7 +318,7 @@ def _picture_tokens(block: Block) -> int:
     return sum(_picture_tokens(part) for part in inner) if isinstance(inner, list) else 0
 
 
-def _bare_is_cheaper(now: Situation) -> bool:
+def _bare_is_cheaper(now: LayerContext) -> bool:
     """Whether a copy without pictures costs less: it leaves the cached prefix at the first of them."""
     behind = pictures = 0
     for message in now.view.messages:

@@ -26,21 +26,31 @@ from ipyagent.fleet.outcomes import Outcome, keep, kept, most_of, sealing
 from ipyagent.journal.events import (
     Ending,
     ModelChosen,
-    PromptRendered,
     SessionStarted,
+    SystemPromptFrozen,
     TurnEnded,
     Usage,
     UsageReported,
-    UserSaid,
+    UserMessage,
 )
 from ipyagent.journal.journal import Journal, new_session_id
-from ipyagent.journal.protocols import ModelInfo, Reply, Request
+from ipyagent.journal.protocols import ModelInfo, ModelReply, Request
 from ipyagent.journal.tokens import estimate_text
-from ipyagent.kernel.thread import AgentThread
-from ipyagent.locks import Held, Lock
+from ipyagent.kernel.thread import AgentLoop
+from ipyagent.locks import Lock, LockHeld
 from ipyagent.loop.budget import add_spent, spent_today
 from ipyagent.loop.redacting import entering
-from ipyagent.model.batches import HALF, KEPT, MOST_BYTES, MOST_REQUESTS, Answer, Batches, Status, cost, size_of
+from ipyagent.model.batches import (
+    HALF,
+    KEPT,
+    MOST_BYTES,
+    MOST_REQUESTS,
+    BatchAnswer,
+    BatchStatus,
+    MessageBatches,
+    cost,
+    size_of,
+)
 from ipyagent.model.connect import Connections
 from ipyagent.model.prices import at_most, cost_of
 from ipyagent.model.reading import CUTTING
@@ -60,7 +70,7 @@ MARGIN = 1.3
 """Of our estimate of a prompt's tokens, when a bound on the price is wanted."""
 
 
-class Job(msgspec.Struct, frozen=True):
+class BatchItem(msgspec.Struct, frozen=True):
     """One question; `tries` counts how often it was sent."""
 
     key: str
@@ -68,7 +78,7 @@ class Job(msgspec.Struct, frozen=True):
     tries: int = 0
 
 
-class Clerk:
+class BatchRunner:
     """Hands jobs in, waits, and gives an outcome for each. `max_cost`: US dollars that this call may spend (0: no
     limit); `again`: what is finished is asked for all the same; `most`: jobs in one batch."""
 
@@ -87,10 +97,10 @@ class Clerk:
         self._redact = Redactor(lambda: settings.redact_secrets)
         self._retries, self._max_cost, self._again, self._batch = retries, max_cost, again, most
         self._name = model_of(settings)
-        self._shelf = Shelf(into, project.user)
-        self._way: list[HandedIn] = []
+        self._shelf = BatchFolder(into, project.user)
+        self._way: list[SubmittedBatch] = []
         """On their way, with the server's id: those that have a job of this call in them."""
-        self._waiting: deque[Job] = deque()
+        self._waiting: deque[BatchItem] = deque()
         self._wanted: set[str] = set()
         self._ended: queue.SimpleQueue[Outcome] = queue.SimpleQueue()
         self._server, self._own = "", False
@@ -102,21 +112,21 @@ class Clerk:
         """What a person may read of how it stands."""
 
     def __repr__(self) -> str:
-        return f"<Clerk {len(self._waiting)} wait, {len(self._way)} batches on their way>"
+        return f"<BatchRunner {len(self._waiting)} wait, {len(self._way)} batches on their way>"
 
     @property
     def on_its_way(self) -> int:
         """Jobs that the server has now."""
         return sum(len(batch.prompts) for batch in self._way)
 
-    def work(self, jobs: Iterable[Job], done: Callable[[Outcome], None], show: Callable[[str], None]) -> None:
+    def work(self, jobs: Iterable[BatchItem], done: Callable[[Outcome], None], show: Callable[[str], None]) -> None:
         """Until each has an outcome. An interrupt goes through within a moment; batches that were handed in go on
         at the server, and the next call with the same `into` fetches them."""
         self._waiting.extend(msgspec.structs.replace(job, prompt=self._redact(job.prompt)) for job in jobs)
         self._wanted = {job.key for job in self._waiting}
         if not self._wanted:
             return
-        thread = AgentThread("ipyagent-batches")
+        thread = AgentLoop("ipyagent-batches")
         future = thread.start(self._all)
         try:
             while True:
@@ -144,7 +154,7 @@ class Clerk:
             model = connections.get(self._name, endpoint_of(self._settings))
             self._own = connections.server(self._name) is not None
             self._server = self._name if self._own else model.shown
-            batches = Batches(model, self._name)
+            batches = MessageBatches(model, self._name)
             self._info = await model.info(self._name)
             self._max_tokens = limits_of(self._settings, Options(), self._info).max_tokens
             await self._find_again(batches)
@@ -162,7 +172,7 @@ class Clerk:
             try:
                 lock.acquire()
                 break
-            except Held:
+            except LockHeld:
                 waited, self.line = True, "another call works on these batches"
                 await asyncio.sleep(LOOK)
         if waited and not self._again:
@@ -171,7 +181,7 @@ class Clerk:
             for known in filter(None, found.values()):
                 self._end(msgspec.structs.replace(known, tries=0))
 
-    async def _find_again(self, batches: Batches) -> None:
+    async def _find_again(self, batches: MessageBatches) -> None:
         """Batches of an earlier call with jobs of this one: they are on their way already. Others are left to the call
         that asks for them."""
         known = self._shelf.all()
@@ -188,7 +198,7 @@ class Clerk:
         under_way = {key for batch in self._way for key in batch.prompts}
         self._waiting = deque(job for job in self._waiting if job.key not in under_way)
 
-    async def _recognised(self, batches: Batches, batch: HandedIn, known: set[str]) -> str:
+    async def _recognised(self, batches: MessageBatches, batch: SubmittedBatch, known: set[str]) -> str:
         """The server's id of a batch that it may have taken; "" when it has not. Others with the same key for the
         server hand batches in too: ours is the one whose results name our keys, and before a batch has ended the
         server does not tell what is in it."""
@@ -209,14 +219,14 @@ class Clerk:
                 wait = min(LONGEST_WAIT, wait * 1.5)
         return ""
 
-    async def _hand_in(self, batches: Batches) -> None:
+    async def _hand_in(self, batches: MessageBatches) -> None:
         """Send what waits, as far as the money reaches; what is under way is taken at the most that it can cost."""
         while self._waiting:
             left, bound = self._money(), 0.0
             if left is not None:
                 bound = sum(self._most(prompt) for batch in self._way for prompt in batch.prompts.values())
             picked: dict[str, dict[str, Any]] = {}
-            jobs: list[Job] = []
+            jobs: list[BatchItem] = []
             size = 0
             while self._waiting and len(jobs) < self._batch:
                 job = self._waiting[0]
@@ -235,7 +245,7 @@ class Clerk:
                 return
             await self._send(batches, jobs, picked)
 
-    async def _send(self, batches: Batches, jobs: list[Job], params: dict[str, dict[str, Any]]) -> None:
+    async def _send(self, batches: MessageBatches, jobs: list[BatchItem], params: dict[str, dict[str, Any]]) -> None:
         prompts = {job.key: job.prompt for job in jobs}
         made = self._shelf.put(new(self._server, self._name, prompts, jobs[0].tries + 1))
         self.line = f"handing in {len(jobs):,}"
@@ -248,7 +258,7 @@ class Clerk:
             raise
         self._way.append(self._shelf.put(msgspec.structs.replace(made, id=status.id)))
 
-    async def _fetch(self, batches: Batches) -> None:
+    async def _fetch(self, batches: MessageBatches) -> None:
         """Wait for the next batch that ends, and take its answers in."""
         wait, began, silent = FIRST_WAIT, time.monotonic(), 0.0
         while self._way:
@@ -311,7 +321,7 @@ class Clerk:
 
     # ------------------------------------------------------------------ answers
 
-    def _settle(self, batch: HandedIn, answers: list[Answer], seconds: float) -> None:
+    def _settle(self, batch: SubmittedBatch, answers: list[BatchAnswer], seconds: float) -> None:
         """Answers to disk, then to whoever waits; the batch is forgotten when all are."""
         spent, missing = 0.0, dict(batch.prompts)
         for answer in answers:
@@ -336,14 +346,14 @@ class Clerk:
         if outcome.status == "finished":
             keep(self._into, outcome, sealing(self._project.user, outcome.key))
         elif again and wanted and outcome.tries <= self._retries:
-            self._waiting.append(Job(outcome.key, prompt, outcome.tries))
+            self._waiting.append(BatchItem(outcome.key, prompt, outcome.tries))
             return
         self._end(outcome)
 
     def _kept(self, key: str) -> Outcome | None:
         return kept(self._into, key, sealing(self._project.user, key))
 
-    def _lost(self, batch: HandedIn) -> None:
+    def _lost(self, batch: SubmittedBatch) -> None:
         """The server does not know the batch. It was paid for, so that it is not given up without being told to."""
         if not self._own and not self._again and time.time() - batch.at < KEPT:
             sent = time.strftime("%Y-%m-%d %H:%M", time.localtime(batch.at))
@@ -356,9 +366,9 @@ class Clerk:
         self._forget(batch)
         for key, prompt in batch.prompts.items():
             if key in self._wanted:
-                self._waiting.append(Job(key, prompt, batch.tries - 1))
+                self._waiting.append(BatchItem(key, prompt, batch.tries - 1))
 
-    def _forget(self, batch: HandedIn) -> None:
+    def _forget(self, batch: SubmittedBatch) -> None:
         self._way.remove(batch)
         self._shelf.take_away(batch)
 
@@ -382,7 +392,7 @@ def system() -> str:
 
 
 def outcome_of(
-    answer: Answer, prompt: str, model: ModelInfo, project: Project, into: Path, redact: Redactor
+    answer: BatchAnswer, prompt: str, model: ModelInfo, project: Project, into: Path, redact: Redactor
 ) -> Outcome:
     """The outcome, with a transcript in `into` where the model has replied; `tries` and `seconds` are for the caller
     to say. Raises JournalError where nothing can be written."""
@@ -398,8 +408,8 @@ def outcome_of(
     journal = Journal.create(into, started)
     try:
         journal.append(ModelChosen(model=model.model))
-        journal.append(PromptRendered(system=({"type": "text", "text": system()},), tools=()))
-        journal.append(UserSaid(text=prompt, blocks=({"type": "text", "text": prompt},)))
+        journal.append(SystemPromptFrozen(system=({"type": "text", "text": system()},), tools=()))
+        journal.append(UserMessage(text=prompt, blocks=({"type": "text", "text": prompt},)))
         journal.append(said)
         if reply.usage is not None:
             journal.append(UsageReported(usage=reply.usage, cost=dollars))
@@ -417,7 +427,7 @@ def outcome_of(
     )
 
 
-def _ending(reply: Reply, text: str) -> tuple[Ending, str]:
+def _ending(reply: ModelReply, text: str) -> tuple[Ending, str]:
     """How a reply ended as an outcome, and why where it is not finished."""
     stop = reply.said.stop_reason
     if stop == "refusal":
@@ -439,7 +449,7 @@ SKEW = 120.0
 """Seconds by which the server's clock may be off."""
 
 
-class HandedIn(msgspec.Struct, frozen=True):
+class SubmittedBatch(msgspec.Struct, frozen=True):
     """`server` is its address without secrets; `prompts` by key; `at`: seconds since 1970 when it was sent; `id` of the
     server, "" until it has answered; `tries`: how often each of these has been sent, this time included."""
 
@@ -457,7 +467,7 @@ class _Signed(msgspec.Struct, frozen=True):
     batch: msgspec.Raw
 
 
-class Shelf:
+class BatchFolder:
     """The files of one folder."""
 
     def __init__(self, into: Path, user: Path) -> None:
@@ -466,9 +476,9 @@ class Shelf:
         self._folder = into / FOLDER
 
     def __repr__(self) -> str:
-        return f"<Shelf {len(self.all())} batches on their way>"
+        return f"<BatchFolder {len(self.all())} batches on their way>"
 
-    def all(self) -> list[HandedIn]:
+    def all(self) -> list[SubmittedBatch]:
         """Those whose answers were not fetched yet, oldest first; what cannot be read, or was
         not written by this user, is left where it is."""
         found = []
@@ -479,12 +489,12 @@ class Shelf:
                 with reading(self._folder / name, base=self._into) as file:
                     signed = msgspec.json.decode(file.read(), type=_Signed)
                 if is_signed(self._user, FOLDER, bytes(signed.batch), signed.signature):
-                    found.append(msgspec.json.decode(signed.batch, type=HandedIn))
+                    found.append(msgspec.json.decode(signed.batch, type=SubmittedBatch))
             except (OSError, msgspec.DecodeError):
                 continue
         return sorted(found, key=lambda one: one.at)
 
-    def put(self, batch: HandedIn) -> HandedIn:
+    def put(self, batch: SubmittedBatch) -> SubmittedBatch:
         """Write it down, also in place of what was known before. Raises AgentError."""
         raw = msgspec.json.encode(batch)
         try:
@@ -498,17 +508,17 @@ class Shelf:
             raise AgentError(told) from None
         return batch
 
-    def take_away(self, batch: HandedIn) -> None:
+    def take_away(self, batch: SubmittedBatch) -> None:
         """Its answers are on disk."""
         remove(self._folder / f"{batch.name}.json", base=self._into)
 
 
-def new(server: str, model: str, prompts: dict[str, str], tries: int) -> HandedIn:
+def new(server: str, model: str, prompts: dict[str, str], tries: int) -> SubmittedBatch:
     """A batch that is about to be sent."""
-    return HandedIn(uuid.uuid4().hex[:12], server, model, prompts, tries, time.time())
+    return SubmittedBatch(uuid.uuid4().hex[:12], server, model, prompts, tries, time.time())
 
 
-def candidates(batch: HandedIn, listed: Iterable[Status], known: Collection[str]) -> list[Status]:
+def candidates(batch: SubmittedBatch, listed: Iterable[BatchStatus], known: Collection[str]) -> list[BatchStatus]:
     """The server's batches that this one may have become when nobody saw the answer, oldest first: of its size, made no
     earlier, not `known` as another one. Only the keys in a batch's results tell whose it is."""
     fits = [

@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 
 from ipyagent.fleet.outcomes import Outcome
-from ipyagent.fleet.task import Task, run_task
+from ipyagent.fleet.task import MapTask, run_task
 
 LOOK = 0.1
 """Seconds that one wait for a task takes at most: Ctrl-C is seen in between on every system."""
@@ -31,7 +31,7 @@ AGAIN = frozenset(("failed", "stopped"))
 """Endings that another try may mend."""
 
 
-class Crew:
+class TaskScheduler:
     """`at_once` tasks in hand at most (0: as many as there are workers); a task that failed is begun `retries`
     times more. `done` is called with each outcome, `tried` with each that another try follows, and `say` with what
     a person should read; `barred` tells why nothing more may begin ("" for nothing), `ready` makes a task ready to
@@ -47,22 +47,22 @@ class Crew:
         tried: Callable[[Outcome], None],
         say: Callable[[str], None],
         barred: Callable[[], str],
-        ready: Callable[[Task], Task | None],
+        ready: Callable[[MapTask], MapTask | None],
     ) -> None:
         self._executor = self._given = executor
         self._width = at_once or width_of(executor)
         self._retries = retries
         self._done, self._tried, self._say, self._barred, self._ready = done, tried, say, barred, ready
-        self._waiting: deque[Task] = deque()
-        self._suspects: deque[Task] = deque()
+        self._waiting: deque[MapTask] = deque()
+        self._suspects: deque[MapTask] = deque()
         self._alone: Future[Outcome] | None = None
-        self._hand: dict[Future[Outcome], Task] = {}
+        self._hand: dict[Future[Outcome], MapTask] = {}
         self._ended: queue.SimpleQueue[Future[Outcome]] = queue.SimpleQueue()
 
     def __repr__(self) -> str:
-        return f"<Crew {len(self._hand)} in hand, {len(self._waiting) + len(self._suspects)} wait>"
+        return f"<TaskScheduler {len(self._hand)} in hand, {len(self._waiting) + len(self._suspects)} wait>"
 
-    def work(self, tasks: Iterable[Task], stop: Callable[[], object]) -> None:
+    def work(self, tasks: Iterable[MapTask], stop: Callable[[], object]) -> None:
         """Until each has an outcome. An interrupt goes through once `stop` has told the tasks in hand to stop; they
         are not waited for."""
         self._waiting.extend(tasks)
@@ -95,7 +95,7 @@ class Crew:
             if self._begin(self._waiting.popleft()) is None:
                 return
 
-    def _begin(self, task: Task) -> Future[Outcome] | None:
+    def _begin(self, task: MapTask) -> Future[Outcome] | None:
         """Hand it over; None when it has to wait, or the executor turned out to be broken or closed."""
         ready = self._ready(task)
         if ready is None:
@@ -130,14 +130,14 @@ class Crew:
         else:
             self._settle(self._hand.pop(future), future)
 
-    def _settle(self, task: Task, future: Future[Outcome]) -> None:
+    def _settle(self, task: MapTask, future: Future[Outcome]) -> None:
         problem = _problem(future)
         if problem is None:
             self._judge(task, future.result())
         else:
             self._judge(task, lost(task, words(problem)))
 
-    def _judge(self, task: Task, outcome: Outcome) -> None:
+    def _judge(self, task: MapTask, outcome: Outcome) -> None:
         if outcome.status in AGAIN and task.tries <= self._retries:
             self._tried(outcome)
             before = {"cost": outcome.cost, "tokens": outcome.tokens}
@@ -197,7 +197,7 @@ def _cancel(futures: list[Future[Outcome]]) -> None:
             future.cancel()
 
 
-def lost(task: Task, why: str) -> Outcome:
+def lost(task: MapTask, why: str) -> Outcome:
     """A try of which nothing came back; what it had spent is not known."""
     return Outcome(task.key, "failed", tries=task.tries, cost=task.cost, tokens=task.tokens, error=why)
 

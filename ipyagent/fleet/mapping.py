@@ -21,17 +21,17 @@ import msgspec
 
 from ipyagent.config import IPyAgent
 from ipyagent.errors import AgentError, UsageError
-from ipyagent.fleet.crew import Crew
+from ipyagent.fleet.crew import TaskScheduler
 from ipyagent.fleet.outcomes import Outcome, kept, most_of, sealing
 from ipyagent.fleet.place import here
-from ipyagent.fleet.task import Task
+from ipyagent.fleet.task import MapTask
 from ipyagent.journal.events import Mode
 from ipyagent.kernel.dispatcher import interruption
 from ipyagent.nofollow import names, private_folder, reading, remove, write_atomically
 from ipyagent.trust import is_signed, signature
 
 if TYPE_CHECKING:
-    from ipyagent.fleet.batch import Clerk, Job
+    from ipyagent.fleet.batch import BatchItem, BatchRunner
 
 THREADS = 8
 FOLDER = "map"
@@ -118,7 +118,7 @@ def agent_map(
     stop = place / f"stop-{run}"
     _take_away_old(place, project.user)
 
-    whole = Whole(asked, max_cost, progress_for(shell, progress))
+    whole = MapRun(asked, max_cost, progress_for(shell, progress))
     tasks = []
     for question in asked:
         sealed = sealing(project.user, question.key)
@@ -127,7 +127,7 @@ def agent_map(
             whole.take(msgspec.structs.replace(done, tries=0))
         else:
             tasks.append(
-                Task(
+                MapTask(
                     question.key,
                     question.prompt,
                     said,
@@ -142,12 +142,12 @@ def agent_map(
                 )
             )
     if batch:
-        from ipyagent.fleet.batch import Clerk, Job
+        from ipyagent.fleet.batch import BatchItem, BatchRunner
 
-        clerk = Clerk(project, place, IPyAgent(**said), retries=retries, max_cost=max_cost, again=again)
-        return _in_batches(clerk, [Job(task.key, task.prompt) for task in tasks], whole)
+        clerk = BatchRunner(project, place, IPyAgent(**said), retries=retries, max_cost=max_cost, again=again)
+        return _in_batches(clerk, [BatchItem(task.key, task.prompt) for task in tasks], whole)
     used = executor if executor is not None else ThreadPoolExecutor(at_once or THREADS, "ipyagent-map")
-    crew = Crew(
+    crew = TaskScheduler(
         used,
         at_once=at_once,
         retries=retries,
@@ -169,7 +169,7 @@ def agent_map(
     return whole.rows()
 
 
-def _in_batches(clerk: Clerk, jobs: list[Job], whole: Whole) -> list[dict[str, Any]]:
+def _in_batches(clerk: BatchRunner, jobs: list[BatchItem], whole: MapRun) -> list[dict[str, Any]]:
     try:
         clerk.work(jobs, whole.take, whole.note)
     except KeyboardInterrupt:
@@ -181,10 +181,10 @@ def _in_batches(clerk: Clerk, jobs: list[Job], whole: Whole) -> list[dict[str, A
     return whole.rows()
 
 
-class Whole:
+class MapRun:
     """All tasks together: what has ended, what it cost, what a person sees of it."""
 
-    def __init__(self, asked: list[Question], max_cost: float, progress: Progress) -> None:
+    def __init__(self, asked: list[MapItem], max_cost: float, progress: MapProgress) -> None:
         self.progress = progress
         self._asked = asked
         self._max_cost = max_cost
@@ -229,7 +229,7 @@ class Whole:
             return f"{said}, what is left is less than the dearest task has cost (${self._dearest:.4f})"
         return ""
 
-    def ready(self, task: Task) -> Task | None:
+    def ready(self, task: MapTask) -> MapTask | None:
         """With no more to spend than is left when each task in hand costs what the dearest has cost so far; None:
         that has to be seen first."""
         if not self._max_cost:
@@ -350,7 +350,7 @@ STEP = 0.2
 """Seconds between two pictures."""
 
 
-class Progress(Protocol):
+class MapProgress(Protocol):
     """What `agent_map` tells while it works."""
 
     def show(self, line: str, share: float, *, final: bool = False) -> None:
@@ -360,7 +360,7 @@ class Progress(Protocol):
         """Something that a person should read."""
 
 
-class Quiet:
+class NoProgress:
     """Nobody watches: the rows say all."""
 
     def show(self, line: str, share: float, *, final: bool = False) -> None:
@@ -378,7 +378,7 @@ class TerminalLine:
         self._width = 0
 
     def show(self, line: str, share: float, *, final: bool = False) -> None:
-        """See `Progress.show`."""
+        """See `MapProgress.show`."""
         now = time.monotonic()
         if now - self._shown < STEP and not final:
             return
@@ -388,7 +388,7 @@ class TerminalLine:
         self._width = len(line)
 
     def say(self, line: str) -> None:
-        """See `Progress.say`."""
+        """See `MapProgress.say`."""
         sys.stderr.write("\r" + line.ljust(self._width) + "\n")
 
 
@@ -401,7 +401,7 @@ class NotebookBar:
         self._said: list[str] = []
 
     def show(self, line: str, share: float, *, final: bool = False) -> None:
-        """See `Progress.show`."""
+        """See `MapProgress.show`."""
         from IPython.display import display
 
         now = time.monotonic()
@@ -418,19 +418,19 @@ class NotebookBar:
             self._handle.update(bundle, raw=True)
 
     def say(self, line: str) -> None:
-        """See `Progress.say`."""
+        """See `MapProgress.say`."""
         self._said.append(line)
 
 
-def progress_for(shell: Any, wanted: bool | None) -> Progress:
+def progress_for(shell: Any, wanted: bool | None) -> MapProgress:
     """What fits where this runs; `wanted` False: nothing, True: at least a line."""
     if wanted is False:
-        return Quiet()
+        return NoProgress()
     if getattr(shell, "kernel", None) is not None:
         from ipyagent.kernel.frontend import describe_frontend
 
-        return NotebookBar() if wanted or describe_frontend(shell).person else Quiet()
-    return TerminalLine() if wanted or sys.stderr.isatty() else Quiet()
+        return NotebookBar() if wanted or describe_frontend(shell).person else NoProgress()
+    return TerminalLine() if wanted or sys.stderr.isatty() else NoProgress()
 
 
 # ------------------------------------------------------------------ asking
@@ -446,7 +446,7 @@ _OBJECT = re.compile(r"^<.* at 0x[0-9a-fA-F]+>$|^<_io\.")
 Prompt = str | Callable[[Any], str]
 
 
-class Question(msgspec.Struct, frozen=True):
+class MapItem(msgspec.Struct, frozen=True):
     """`input` is what the row shows: the item where it is plain, else its text."""
 
     input: Any
@@ -454,19 +454,19 @@ class Question(msgspec.Struct, frozen=True):
     key: str
 
 
-def questions(items: Iterable[Any], prompt: Prompt | None, folder: Path, about: Mapping[str, Any]) -> list[Question]:
+def questions(items: Iterable[Any], prompt: Prompt | None, folder: Path, about: Mapping[str, Any]) -> list[MapItem]:
     """One for each item, in order. `about` is what else the answer depends on. A file that has changed (size
     or time) is another question, and so is the same one asked twice. Raises UsageError."""
     if isinstance(items, str | bytes | Path):
         raise UsageError("agent_map takes a list: of prompts, or of items with prompt='… {item} …'")
     seen: Counter[str] = Counter()
-    found: list[Question] = []
+    found: list[MapItem] = []
     for item in items:
         text = _prompt(item, prompt, folder)
         facts = [FORMAT, text, _plain(item), _stamp(item, folder), dict(about)]
         once = hashlib.sha256(json.dumps(facts, sort_keys=True, default=str).encode()).hexdigest()[:24]
         seen[once] += 1
-        found.append(Question(_plain(item), text, once if seen[once] == 1 else f"{once}-{seen[once]}"))
+        found.append(MapItem(_plain(item), text, once if seen[once] == 1 else f"{once}-{seen[once]}"))
     return found
 
 

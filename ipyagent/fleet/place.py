@@ -14,7 +14,7 @@ def here() -> str:
     return f"{platform.node()}:{os.getpid()}"
 
 
-class Place:
+class WorkingDirectory:
     """The directory belongs to the process: the first task goes there, the last one back."""
 
     def __init__(self) -> None:
@@ -42,5 +42,5 @@ class Place:
                     os.chdir(self._before)
 
 
-PLACE = Place()
+PLACE = WorkingDirectory()
 """The process's own."""

@@ -28,7 +28,7 @@ LOOK = 0.05
 """Seconds between two looks whether the whole was stopped."""
 
 
-class Task(msgspec.Struct, frozen=True):
+class MapTask(msgspec.Struct, frozen=True):
     """`settings` are names and values of `IPyAgent`; `folder`, `into` and `stop` absolute paths; `stop` is a
     file that exists once the whole was stopped; `data` names the variable to give back; `caller` is the process
     that asked. `run` and `tries` make every try different, because Dask remembers the answer to the same call.
@@ -49,7 +49,7 @@ class Task(msgspec.Struct, frozen=True):
     sealing: str = ""
 
 
-def run_task(task: Task) -> Outcome:
+def run_task(task: MapTask) -> Outcome:
     """Do it; what went wrong stands in the outcome."""
     began = time.monotonic()
     if Path(task.stop).exists():
@@ -72,7 +72,7 @@ def run_task(task: Task) -> Outcome:
     return outcome
 
 
-def _run(task: Task) -> Outcome:
+def _run(task: MapTask) -> Outcome:
     from ipyagent.agent import Agent
     from ipyagent.config import IPyAgent
     from ipyagent.kernel.shell import make_shell

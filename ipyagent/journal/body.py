@@ -29,7 +29,7 @@ from ipyagent.journal.rewriting import (
     shared,
 )
 from ipyagent.journal.server_tools import answered_in, calls_of
-from ipyagent.journal.spots import Spot, cleared_text
+from ipyagent.journal.spots import ToolResultRef, cleared_text
 from ipyagent.journal.tokens import estimate_block, estimate_blocks
 
 NO_REQUEST = "(the session begins here)"
@@ -60,17 +60,17 @@ class Standing(msgspec.Struct):
     last: int = 0
     """The range of events that was replaced; 0 when none was."""
     changes: list[_Change] = []
-    spots: dict[str, Spot] = {}
+    spots: dict[str, ToolResultRef] = {}
     """Results as they were then, where they have left or changed."""
 
 
-class Body:
+class MessageList:
     """`messages` are wire messages without marks; `sources` the event of each block (0: ours)."""
 
     def __init__(self) -> None:
         self.messages: list[dict[str, Any]] = []
         self.sources: list[list[int]] = []
-        self.spots: dict[str, Spot] = {}
+        self.spots: dict[str, ToolResultRef] = {}
         """Results by the id on the wire, oldest first."""
         self.standing: list[Standing] = []
         """Decisions that can be taken back, newest last."""
@@ -87,9 +87,9 @@ class Body:
         self._contexts: list[int] = []
         """Messages with `<context>` blocks, in order."""
 
-    def copy(self) -> Body:
+    def copy(self) -> MessageList:
         """The same messages, on which a decision can be tried."""
-        made = Body()
+        made = MessageList()
         made.messages, made.sources = list(self.messages), list(self.sources)
         made.spots, made.standing = dict(self.spots), list(self.standing)
         made._thinking, made._images = list(self._thinking), dict(self._images)
@@ -414,7 +414,7 @@ class Body:
         self,
         messages: list[dict[str, Any]],
         sources: list[list[int]],
-        spots: dict[str, Spot] | None = None,
+        spots: dict[str, ToolResultRef] | None = None,
         *,
         bare: int | None = None,
     ) -> None:

@@ -8,9 +8,9 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from ipyagent.journal.admission import THINKING, reply_block, request_blocks, text_block
-from ipyagent.journal.body import GO_ON, Body
+from ipyagent.journal.body import GO_ON, MessageList
 from ipyagent.journal.events import (
-    AssistantSaid,
+    AssistantMessage,
     Block,
     BlockDropped,
     ResultsCleared,
@@ -19,29 +19,29 @@ from ipyagent.journal.events import (
     ToolReturned,
     UsageReported,
 )
-from ipyagent.journal.left_out import LeftOut
+from ipyagent.journal.left_out import ServerClearedState
 from ipyagent.journal.marks import Position
 from ipyagent.journal.open_calls import NO_OUTPUT, OpenCalls
 from ipyagent.journal.server_tools import GOES_ON, answered_in, sendable, stopped
-from ipyagent.journal.spots import Spot
-from ipyagent.journal.tally import Tally, Weighed
+from ipyagent.journal.spots import ToolResultRef
+from ipyagent.journal.tally import TokenCounter, Weighed
 from ipyagent.journal.tokens import estimate_block, estimate_blocks, unread_by_some
-from ipyagent.journal.weights import Weights, blocks_read, summary_in
+from ipyagent.journal.weights import BlockTokenCache, blocks_read, summary_in
 
 CUT_MARK = "[cut off here]"
 
 
-class Conversation:
+class MessageLog:
     """A message that was given out is never changed: what adds to it, or takes from it, puts a new one
     in its place."""
 
     def __init__(self) -> None:
         self.calls = OpenCalls()
-        self.body = Body()
-        self.entries = Entries()
-        self.tally = Tally()
-        self.weights = Weights()
-        self.left_out = LeftOut()
+        self.body = MessageList()
+        self.entries = CachePrefixes()
+        self.tally = TokenCounter()
+        self.weights = BlockTokenCache()
+        self.left_out = ServerClearedState()
         """What the server leaves out of the messages that stand here."""
         self.partial: list[str] = []
         """Pieces of a reply that was shown but has not come to its end."""
@@ -50,11 +50,11 @@ class Conversation:
         self._kept: dict[str, str] = {}
         """Where stored results are, by call."""
         self._asked_at: Position | None = None
-        self._before: dict[int, tuple[Weighed | None, Known, LeftOut]] = {}
+        self._before: dict[int, tuple[Weighed | None, CacheSnapshot, ServerClearedState]] = {}
         """What was counted, held and left out before each decision that can be taken back, by its event."""
 
     def __repr__(self) -> str:
-        return f"<Conversation of {len(self.body.messages)} messages>"
+        return f"<MessageLog of {len(self.body.messages)} messages>"
 
     @property
     def messages(self) -> list[dict[str, Any]]:
@@ -63,7 +63,7 @@ class Conversation:
 
     @property
     def editable(self) -> bool:
-        """Whether a decision may change earlier messages now, see `Body.closed`."""
+        """Whether a decision may change earlier messages now, see `MessageList.closed`."""
         return not self.calls and self.body.closed
 
     # -------------------------------------------------------------- growing
@@ -105,7 +105,7 @@ class Conversation:
         self.paused = self.body.over = False
         self.body.push("user", blocks, [event] * len(blocks))
 
-    def add_assistant(self, event: AssistantSaid) -> None:
+    def add_assistant(self, event: AssistantMessage) -> None:
         """The model has answered."""
         self.partial.clear()
         self.settle()
@@ -152,7 +152,7 @@ class Conversation:
         blocks, events, names = self.calls.collect()
         message, first = self.body.push("user", blocks, events)
         for place, (block, event, name) in enumerate(zip(blocks, events, names, strict=True), first):
-            self.body.spots[block["tool_use_id"]] = Spot(
+            self.body.spots[block["tool_use_id"]] = ToolResultRef(
                 call=block["tool_use_id"],
                 tool=name,
                 event=event,
@@ -259,7 +259,7 @@ class Conversation:
         same = None if self.calls else self.body.restore(event)
         if same is None:
             return False
-        weighed, known, left_out = self._before.pop(event, (None, Known(), self.left_out))
+        weighed, known, left_out = self._before.pop(event, (None, CacheSnapshot(), self.left_out))
         self.left_out = self.left_out.and_again(left_out)
         self.entries.bring_back(known, same)
         self._go_on()
@@ -280,25 +280,25 @@ class Conversation:
 # what was written since the last change has ends of its own, what was rewritten in one go has only one.
 
 
-class Entry(NamedTuple):
+class CachePrefix(NamedTuple):
     """The place of the last block, and when it was written (Unix time)."""
 
     end: Position
     at: float
 
 
-class Known(NamedTuple):
+class CacheSnapshot(NamedTuple):
     """Ends as they were at some time; `age`: how often everything had been forgotten until then."""
 
-    ends: tuple[Entry, ...] = ()
+    ends: tuple[CachePrefix, ...] = ()
     age: int = -1
 
 
-class Entries:
+class CachePrefixes:
     """The ends, in the order of the messages."""
 
     def __init__(self) -> None:
-        self._known: list[Entry] = []
+        self._known: list[CachePrefix] = []
         self._pictures = False
         self.written_at = 0.0
         """When the newest was written; 0.0 when there is none."""
@@ -322,7 +322,7 @@ class Entries:
             return
         while self._known and self._known[-1].end >= end:
             self._known.pop()
-        self._known.append(Entry(end, at))
+        self._known.append(CachePrefix(end, at))
 
     def change(self, message: int) -> None:
         """From this message on everything is another."""
@@ -345,11 +345,11 @@ class Entries:
             self._known.clear()
         self.head_at = written
 
-    def known(self) -> Known:
+    def known(self) -> CacheSnapshot:
         """The ends as they are, for taking a decision back."""
-        return Known(tuple(self._known), self._age)
+        return CacheSnapshot(tuple(self._known), self._age)
 
-    def bring_back(self, known: Known, message: int) -> None:
+    def bring_back(self, known: CacheSnapshot, message: int) -> None:
         """What was known before a decision that is taken back holds again, but for message `message` and later."""
         self._known[:] = known.ends if known.age == self._age else ()
         self.change(message)

@@ -79,7 +79,7 @@ class KernelStarted(_Event, frozen=True, tag=True):
     resumed: bool = False
 
 
-class PromptRendered(_Event, frozen=True, tag=True):
+class SystemPromptFrozen(_Event, frozen=True, tag="PromptRendered"):
     """The head of every request from here on, byte for byte: system blocks and tools."""
 
     system: tuple[Block, ...]
@@ -107,7 +107,7 @@ class ModelChosen(_Event, frozen=True, tag=True):
     """The user named it for this session and what follows, not for one request."""
 
 
-class UserSaid(_Event, frozen=True, tag=True):
+class UserMessage(_Event, frozen=True, tag="UserSaid"):
     """A request of the user. `text` is the cell's body as typed; `blocks` what the model gets
     (attachments and reminders included); `cell` the notebook cell's id ("" when unknown); `own` what of `text` the
     user typed where a command of ours wrote the rest (None: all of it)."""
@@ -124,7 +124,7 @@ class UserSaid(_Event, frozen=True, tag=True):
         return self.text if self.own is None else self.own
 
 
-class Reminded(_Event, frozen=True, tag=True):
+class SystemReminder(_Event, frozen=True, tag="Reminded"):
     """A note of ours to the model, as a text block of the user side. `why` is for the user; `layer` and
     `upto`: the layer that says so, and the newest event that the note covers."""
 
@@ -137,7 +137,7 @@ class Reminded(_Event, frozen=True, tag=True):
 
 class Streamed(_Event, frozen=True, tag=True):
     """A piece of text on its way: on disk before it is shown, superseded by the whole that
-    follows (`AssistantSaid`, `ToolReturned`). `ref` is the tool call's id for channel "tool"."""
+    follows (`AssistantMessage`, `ToolReturned`). `ref` is the tool call's id for channel "tool"."""
 
     channel: Channel
     text: str
@@ -148,7 +148,7 @@ STOPPED = "stopped"
 """Why a reply ends that the user stopped."""
 
 
-class AssistantSaid(_Event, frozen=True, tag=True):
+class AssistantMessage(_Event, frozen=True, tag="AssistantSaid"):
     """A reply of the model: complete blocks only. `partial`: it was cut; `stop_reason` is then STOPPED when the
     user did that, else "" (crash, broken stream)."""
 
@@ -334,7 +334,7 @@ class Compacted(_Event, frozen=True, tag=True):
     price is known."""
 
 
-class Snipped(_Event, frozen=True, tag=True):
+class TurnsRemoved(_Event, frozen=True, tag="Snipped"):
     """Events `first` to `last` leave the view; `blocks` say so in their place."""
 
     first: int
@@ -343,7 +343,7 @@ class Snipped(_Event, frozen=True, tag=True):
     saved: int = 0
 
 
-class Collapsed(_Event, frozen=True, tag=True):
+class TurnCollapsed(_Event, frozen=True, tag="Collapsed"):
     """A finished piece of work, events `first` to `last`, is shown as its short summary `blocks`."""
 
     first: int
@@ -353,7 +353,7 @@ class Collapsed(_Event, frozen=True, tag=True):
 
 
 class DecisionUndone(_Event, frozen=True, tag=True):
-    """The newest standing Compacted, Snipped, Collapsed or asked-for ResultsCleared, event `event`, is taken
+    """The newest standing Compacted, TurnsRemoved, TurnCollapsed or asked-for ResultsCleared, event `event`, is taken
     back: what it removed is in the view again."""
 
     event: int
@@ -391,7 +391,7 @@ class ForkEnded(_Event, frozen=True, tag=True):
     model: str = ""
 
 
-class LayerDecided(_Event, frozen=True, tag=True):
+class LayerDecision(_Event, frozen=True, tag="LayerDecided"):
     """What a layer decided and its arithmetic in words, also when it decided to do nothing."""
 
     layer: str
@@ -582,10 +582,11 @@ class TurnEnded(_Event, frozen=True, tag=True):
 
 
 Event: TypeAlias = (
-    SessionStarted | KernelStarted | PromptRendered | ModelChosen | UserSaid | Reminded | Streamed | AssistantSaid
-    | UsageReported | ToolCalled | ToolReturned | PermissionAsked | PermissionAnswered | FileChanged | FilesRestored
-    | Retrying | ThinkingDropped | BlockDropped | ResultStored | ResultsCleared | Compacted | Snipped | Collapsed
-    | DecisionUndone | NotesWritten | ServerEdited | ForkEnded | LayerDecided | LayerFailed | CacheBroken
-    | MemorySurfaced | MemoryDismissed | MemorySaved | MemoryExtracted | PlanWritten | SkillLoaded | SkillsListed
-    | ChildStarted | ChildProgress | ChildEnded | MessageReceived | MessageSent | TurnEnded
+    SessionStarted | KernelStarted | SystemPromptFrozen | ModelChosen | UserMessage | SystemReminder | Streamed
+    | AssistantMessage | UsageReported | ToolCalled | ToolReturned | PermissionAsked | PermissionAnswered
+    | FileChanged | FilesRestored | Retrying | ThinkingDropped | BlockDropped | ResultStored | ResultsCleared
+    | Compacted | TurnsRemoved | TurnCollapsed | DecisionUndone | NotesWritten | ServerEdited | ForkEnded
+    | LayerDecision | LayerFailed | CacheBroken | MemorySurfaced | MemoryDismissed | MemorySaved | MemoryExtracted
+    | PlanWritten | SkillLoaded | SkillsListed | ChildStarted | ChildProgress | ChildEnded | MessageReceived
+    | MessageSent | TurnEnded
 )  # fmt: skip

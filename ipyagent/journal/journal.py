@@ -19,7 +19,7 @@ import msgspec
 from ipyagent.errors import JournalError
 from ipyagent.journal.events import Event, SessionStarted
 from ipyagent.journal.lines import E, Problem, Start, clean, clean_json, encode, read_events
-from ipyagent.locks import Held, Lock
+from ipyagent.locks import Lock, LockHeld
 from ipyagent.nofollow import checked, opened, reading, spot
 
 __all__ = [
@@ -307,6 +307,6 @@ def _lock(folder: Path) -> Lock | None:
     lock = Lock(checked(folder / "lock"), seconds=LOCK_WAIT, long=True)
     try:
         lock.acquire()
-    except Held:
+    except LockHeld:
         return None
     return lock

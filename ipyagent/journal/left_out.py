@@ -11,14 +11,14 @@ import msgspec
 
 from ipyagent.journal.admission import THINKING
 from ipyagent.journal.events import Block, ServerEdited
-from ipyagent.journal.spots import Spot
+from ipyagent.journal.spots import ToolResultRef
 from ipyagent.journal.tokens import estimate_block
 
 _THINKING_EDIT = "clear_thinking"
 """How the kind of edit begins that clears thinking; the others clear results."""
 
 
-class LeftOut(msgspec.Struct, frozen=True):
+class ServerClearedState(msgspec.Struct, frozen=True):
     """Estimated tokens that are in no prompt any more: of results by their call, and of thinking."""
 
     results: dict[str, int] = {}
@@ -26,7 +26,7 @@ class LeftOut(msgspec.Struct, frozen=True):
     upto: int = 0
     """The event of the newest batch of results that went; 0 when all are there."""
 
-    def after(self, event: ServerEdited, spots: Iterable[Spot], measure: float) -> LeftOut:
+    def after(self, event: ServerEdited, spots: Iterable[ToolResultRef], measure: float) -> ServerClearedState:
         """The same after the server's word; `measure` is what an estimated token comes to at the server."""
         rest = round(event.tokens / max(0.1, measure))
         if event.edit.startswith(_THINKING_EDIT):
@@ -40,15 +40,15 @@ class LeftOut(msgspec.Struct, frozen=True):
                 rest -= results[spot.call]
         return msgspec.structs.replace(self, results=results, upto=event.id if event.cleared else 0)
 
-    def without(self, calls: Iterable[str]) -> LeftOut:
+    def without(self, calls: Iterable[str]) -> ServerClearedState:
         """The same when these results have left the messages, too."""
         gone = set(calls)
         results = {call: tokens for call, tokens in self.results.items() if call not in gone}
         return msgspec.structs.replace(self, results=results)
 
-    def and_again(self, earlier: LeftOut) -> LeftOut:
+    def and_again(self, earlier: ServerClearedState) -> ServerClearedState:
         """The same when what stood at an earlier time stands again: the server leaves out of it what it left out."""
-        return LeftOut(
+        return ServerClearedState(
             results={**earlier.results, **self.results},
             thinking=max(earlier.thinking, self.thinking),
             upto=max(earlier.upto, self.upto),

@@ -36,7 +36,7 @@ _ERRORS = {
 """Error codes of the Messages API (anthropic 2.14, `types.*_tool_result_error_code`), for the user."""
 
 
-class Source(NamedTuple):
+class CitedPage(NamedTuple):
     """A page that a result names."""
 
     url: str
@@ -104,7 +104,7 @@ def error_of(block: Block) -> str:
     return _ERRORS.get(code, code.replace("_", " "))
 
 
-def sources_of(block: Block) -> list[Source]:
+def sources_of(block: Block) -> list[CitedPage]:
     """The pages that a result names, in its order."""
     content = block.get("content")
     found = content if isinstance(content, list) else [content]
@@ -113,15 +113,15 @@ def sources_of(block: Block) -> list[Source]:
         if isinstance(page, dict) and isinstance(page.get("url"), str):
             document = page.get("content")
             title = page.get("title") or (document.get("title") if isinstance(document, dict) else "")
-            pages.append(Source(page["url"], title if isinstance(title, str) else ""))
+            pages.append(CitedPage(page["url"], title if isinstance(title, str) else ""))
     return pages
 
 
-def cited_in(block: Block) -> list[Source]:
+def cited_in(block: Block) -> list[CitedPage]:
     """The pages that a text cites by their address."""
     given = block.get("citations")
     cited = [each for each in (given if isinstance(given, list) else ()) if isinstance(each, dict)]
-    return [Source(each["url"], str(each.get("title") or "")) for each in cited if isinstance(each.get("url"), str)]
+    return [CitedPage(each["url"], str(each.get("title") or "")) for each in cited if isinstance(each.get("url"), str)]
 
 
 def texts_of(block: Block) -> Iterator[str]:

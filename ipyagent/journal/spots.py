@@ -9,7 +9,7 @@ import msgspec
 from ipyagent.journal.tokens import estimate_block
 
 
-class Spot(msgspec.Struct, frozen=True):
+class ToolResultRef(msgspec.Struct, frozen=True):
     """A tool result in the messages: whose it is and where. `came` is its block as it was put there; `cleared`
     says that only a word of it is left, `stored` that it is a preview of a file, `kept` where the whole
     of it is ("" when it is in the view or gone)."""
@@ -36,7 +36,7 @@ class Spot(msgspec.Struct, frozen=True):
         return self.weighed
 
 
-def cleared_text(spot: Spot, text: str, place: str, kept: str) -> str:
+def cleared_text(spot: ToolResultRef, text: str, place: str, kept: str) -> str:
     """What stands for a cleared result: it can still be found, in its own file or in that of all that went."""
     where = f"; kept in {kept}" if kept and not spot.kept else ""
     said = text.replace("{tool}", spot.tool).replace("{kept}", where)

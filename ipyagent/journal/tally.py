@@ -28,7 +28,7 @@ SLOW = 0.1
 """No tokenizer makes less than this of a token as we estimate text: it takes a sixth at most."""
 
 
-class Stood(NamedTuple):
+class ReportedCount(NamedTuple):
     """A server's count of a prompt, and the estimated tokens of text that had come to the messages until then."""
 
     prompt: int
@@ -42,7 +42,7 @@ class Weighed(NamedTuple):
     estimated: int
 
 
-class Tally:
+class TokenCounter:
     """Grows with the messages. All figures but those of `count` are estimates before calibration."""
 
     def __init__(self) -> None:
@@ -76,7 +76,7 @@ class Tally:
         self._sent_text = 0
         """The same when the newest reply was asked for, and at the report before."""
         self._told_text = 0
-        self._stood: Stood | None = None
+        self._stood: ReportedCount | None = None
         """The report since which counts have not grown."""
         self._lightest: Weighed | None = None
         """The reported prompt with the fewest messages: tokens of it all, estimate of the messages alone."""
@@ -154,7 +154,7 @@ class Tally:
             found = self._stood = None
         grown = self._sent_text - found.text if found is not None else 0
         if found is None or prompt - found.prompt >= max(1, SLOW * grown):
-            self._stood = Stood(prompt, self._sent_text)
+            self._stood = ReportedCount(prompt, self._sent_text)
             cut = prompt % ROUND == 0 and self._sent >= 2 * prompt
         elif prompt == found.prompt and grown >= LEAST // 25:
             cut = prompt % ROUND == 0 or self._sent >= 1.25 * prompt or grown >= LEAST

@@ -12,16 +12,15 @@ from collections.abc import Iterable, Iterator
 from typing import Any, assert_never
 
 from ipyagent.journal.admission import request_blocks, text_block
-from ipyagent.journal.conversation import Conversation
+from ipyagent.journal.conversation import MessageLog
 from ipyagent.journal.events import (
-    AssistantSaid,
+    AssistantMessage,
     Block,
     BlockDropped,
     CacheBroken,
     ChildEnded,
     ChildProgress,
     ChildStarted,
-    Collapsed,
     Compacted,
     DecisionUndone,
     Event,
@@ -29,7 +28,7 @@ from ipyagent.journal.events import (
     FilesRestored,
     ForkEnded,
     KernelStarted,
-    LayerDecided,
+    LayerDecision,
     LayerFailed,
     MemoryDismissed,
     MemoryExtracted,
@@ -42,8 +41,6 @@ from ipyagent.journal.events import (
     PermissionAnswered,
     PermissionAsked,
     PlanWritten,
-    PromptRendered,
-    Reminded,
     ResultsCleared,
     ResultStored,
     Retrying,
@@ -51,24 +48,27 @@ from ipyagent.journal.events import (
     SessionStarted,
     SkillLoaded,
     SkillsListed,
-    Snipped,
     Streamed,
+    SystemPromptFrozen,
+    SystemReminder,
     ThinkingDropped,
     ToolCalled,
     ToolReturned,
+    TurnCollapsed,
     TurnEnded,
+    TurnsRemoved,
     UsageReported,
-    UserSaid,
+    UserMessage,
 )
-from ipyagent.journal.left_out import LeftOut
+from ipyagent.journal.left_out import ServerClearedState
 from ipyagent.journal.marks import marked
 from ipyagent.journal.rewriting import flatten
-from ipyagent.journal.spots import Spot
+from ipyagent.journal.spots import ToolResultRef
 from ipyagent.journal.tokens import Calibration, Count
-from ipyagent.journal.weights import Behind
+from ipyagent.journal.weights import SuffixTokens
 
 
-class View:
+class ContextView:
     """The request's head and messages after some events; `apply` adds one more event.
 
     `messages` are wire messages without cache marks. A message that was given out is never changed:
@@ -79,13 +79,13 @@ class View:
         self.system: list[Block] = []
         self.tools: list[Block] = []
         self.model = ""
-        self._talk = Conversation()
+        self._talk = MessageLog()
         self._heads: dict[int, tuple[list[Block], list[Block], int, float]] = {}
         """Heads that come back with what a compaction replaced, by its event, with their tokens and when they were
         written to the cache."""
 
     @classmethod
-    def of(cls, events: Iterable[Event]) -> View:
+    def of(cls, events: Iterable[Event]) -> ContextView:
         """The view after `events`."""
         view = cls()
         for event in events:
@@ -93,7 +93,7 @@ class View:
         return view
 
     def __repr__(self) -> str:
-        return f"<View {len(self.messages)} messages, about {self.count().tokens} tokens>"
+        return f"<ContextView {len(self.messages)} messages, about {self.count().tokens} tokens>"
 
     # -------------------------------------------------------------- reading
 
@@ -108,7 +108,7 @@ class View:
         return self._talk.messages
 
     @property
-    def results(self) -> list[Spot]:
+    def results(self) -> list[ToolResultRef]:
         """The tool results in the messages, oldest first."""
         return list(self._talk.body.spots.values())
 
@@ -128,7 +128,7 @@ class View:
         return entries.has_head(entries.written_at - lifetime)
 
     @property
-    def left_out(self) -> LeftOut:
+    def left_out(self) -> ServerClearedState:
         """What the server leaves out of the prompt; it stands in `messages` all the same."""
         return self._talk.left_out
 
@@ -151,7 +151,7 @@ class View:
         """So many estimated tokens of messages by the measure of `count`."""
         return round(tokens * self.measure)
 
-    def behind(self) -> Behind:
+    def behind(self) -> SuffixTokens:
         """Estimated tokens from each message to the end, and of the thinking in them."""
         return self._talk.weights.behind(self.messages)
 
@@ -175,7 +175,7 @@ class View:
         """Estimated tokens of system prompt and tools, uncalibrated."""
         return self._talk.tally.head
 
-    def tokens_after(self, event: Compacted | Snipped | Collapsed) -> int | None:
+    def tokens_after(self, event: Compacted | TurnsRemoved | TurnCollapsed) -> int | None:
         """Tokens of the next prompt if this were decided now; None when it would change nothing or may
         not be. The view stays as it is."""
         if self._talk.calls:
@@ -255,15 +255,15 @@ class View:
                     talk.partial.append(event.text)
                 elif event.channel == "tool":
                     talk.calls.show(event.ref, event.text)
-            case UserSaid():
+            case UserMessage():
                 talk.body.asked = event.id
                 talk.add_user(event.id, request_blocks(event.blocks), event.tokens)
-            case Reminded() | MemorySurfaced() | MessageReceived():
+            case SystemReminder() | MemorySurfaced() | MessageReceived():
                 talk.add_user(event.id, request_blocks([text_block(event.text)]), event.tokens)
             case SkillLoaded() | SkillsListed():
                 if event.text:
                     talk.add_user(event.id, request_blocks([text_block(event.text)]), event.tokens)
-            case AssistantSaid():
+            case AssistantMessage():
                 talk.add_assistant(event)
             case ToolCalled():
                 talk.calls.begin(event.call)
@@ -271,7 +271,7 @@ class View:
                 talk.take_result(event)
             case UsageReported():
                 talk.report(event)
-            case PromptRendered():
+            case SystemPromptFrozen():
                 self._render(event)
             case ModelChosen():
                 if self.model and event.model != self.model:
@@ -285,7 +285,7 @@ class View:
                 talk.store_result(event)
             case ResultsCleared():
                 talk.clear_results(event)
-            case Compacted() | Snipped() | Collapsed():
+            case Compacted() | TurnsRemoved() | TurnCollapsed():
                 talk.replace(event.first, event.last, event.blocks, event.id)
             case DecisionUndone():
                 if talk.undo(event.event) and event.event in self._heads:
@@ -306,7 +306,7 @@ class View:
                 | Retrying()
                 | NotesWritten()
                 | ForkEnded()
-                | LayerDecided()
+                | LayerDecision()
                 | LayerFailed()
                 | CacheBroken()
                 | MemoryDismissed()
@@ -322,7 +322,7 @@ class View:
             case _:
                 assert_never(event)
 
-    def _render(self, event: PromptRendered) -> None:
+    def _render(self, event: SystemPromptFrozen) -> None:
         """Another head: thinking that was bound to the old one goes, also where it has left the view and may come
         back; but one that a compaction brought comes and goes with it."""
         system = request_blocks(event.system)

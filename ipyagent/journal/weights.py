@@ -18,7 +18,7 @@ SPARE = 1_000
 """Blocks that may be remembered beside twice those that are asked about."""
 
 
-class Behind(NamedTuple):
+class SuffixTokens(NamedTuple):
     """Uncalibrated tokens from each message to the end, of everything and of thinking alone; both
     have one place more than there are messages, with 0."""
 
@@ -26,7 +26,7 @@ class Behind(NamedTuple):
     thinking: list[int]
 
 
-class Weights:
+class BlockTokenCache:
     """What the messages of one conversation weigh."""
 
     def __init__(self) -> None:
@@ -51,12 +51,12 @@ class Weights:
             for block, each in zip(message["content"], tokens, strict=True):
                 self._known[id(block)] = block, each
 
-    def behind(self, messages: list[dict[str, Any]]) -> Behind:
+    def behind(self, messages: list[dict[str, Any]]) -> SuffixTokens:
         """Sums from each message to the end."""
         with self._lock:  # a panel asks on the main thread
             return self._behind(messages)
 
-    def _behind(self, messages: list[dict[str, Any]]) -> Behind:
+    def _behind(self, messages: list[dict[str, Any]]) -> SuffixTokens:
         seen, (tokens, thinking) = self._seen, self._before
         kept = min(max(0, len(seen) - 1), len(messages))  # the last one grows
         if messages[:kept] != seen[:kept]:  # compares identities first, so this costs next to nothing
@@ -68,7 +68,7 @@ class Weights:
             tokens.append(tokens[-1] + sum(map(self.of, content)))
             thinking.append(thinking[-1] + sum(self.of(block) for block in content if block["type"] in THINKING))
         every, thought = tokens[-1], thinking[-1]
-        return Behind([every - sofar for sofar in tokens], [thought - sofar for sofar in thinking])
+        return SuffixTokens([every - sofar for sofar in tokens], [thought - sofar for sofar in thinking])
 
     def read(self, messages: list[dict[str, Any]]) -> int:
         """Tokens of what the server reads of messages: nothing before the newest summary that it put into a reply
@@ -91,7 +91,7 @@ class Weights:
 
 
 def blocks_read(messages: list[dict[str, Any]]) -> Iterator[Block]:
-    """The blocks that the server reads of messages, see `Weights.read`; the newest message first."""
+    """The blocks that the server reads of messages, see `BlockTokenCache.read`; the newest message first."""
     for message in reversed(messages):
         content = message["content"]
         at = summary_in(content) if message["role"] == "assistant" else None

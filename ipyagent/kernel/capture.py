@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any
 
-from ipyagent.journal.protocols import CellOutput, Live
+from ipyagent.journal.protocols import CellOutput, ObjectRef
 from ipyagent.kernel.displays import Displays, is_artist
 from ipyagent.kernel.failures import render_failure
 from ipyagent.kernel.output import OutputLog
@@ -51,7 +51,7 @@ class Capture:
         self._clearing = False
         self._options = contextlib.ExitStack()
         self._formatted: tuple[Any, Any, Any] = (None, None, None)  # a bundle, its object, and its form for the model
-        self.live: Live | None = None
+        self.live: ObjectRef | None = None
 
     def report(self, error: BaseException | None) -> None:
         """Add to the output the tracebacks that the code showed by itself, all but `error`."""
@@ -266,7 +266,7 @@ class Capture:
         data, metadata = self._shell.display_formatter.format(value)
         if not data:  # it displayed itself
             return
-        self.live = Live(value)
+        self.live = ObjectRef(value)
         if is_artist(value) and (open_figures() or self.displays.images):
             return  # the figure is shown
         self._wipe(follows=True)

@@ -41,7 +41,7 @@ class Marked(NamedTuple):
     source: str
 
 
-class Saved(NamedTuple):
+class SavedCells(NamedTuple):
     """What a notebook file says: the marked cells, and the ids of all."""
 
     cells: tuple[Marked, ...] = ()
@@ -88,7 +88,7 @@ class CellMarks:
         self._runs = runs or Runs(shell)
         self.notebook: Path | None = None
         self._stamp: tuple[Path, int, int] | None = None
-        self._saved = Saved()
+        self._saved = SavedCells()
 
     def __repr__(self) -> str:
         return f"<CellMarks of {self.notebook}>"
@@ -102,11 +102,11 @@ class CellMarks:
         """The last line of the error in which an input ended; "" when it did not, or when that is not known."""
         return self._runs.errors.get(number, "")
 
-    def saved(self) -> Saved:
+    def saved(self) -> SavedCells:
         """The notebook file's marks, read anew when the file is another."""
         path = self.notebook
         if path is None:
-            return Saved()
+            return SavedCells()
         try:
             facts = path.stat()
             stamp = (path, facts.st_mtime_ns, facts.st_size)
@@ -114,7 +114,7 @@ class CellMarks:
                 data = path.read_bytes() if facts.st_size <= MOST else b""
                 self._saved, self._stamp = _read(data, facts.st_mtime), stamp
         except OSError:
-            self._saved, self._stamp = Saved(), None
+            self._saved, self._stamp = SavedCells(), None
         return self._saved
 
     def hidden_inputs(self, inputs: list[str] | None = None) -> frozenset[int]:
@@ -189,11 +189,11 @@ def _held(namespace: Mapping[str, Any], name: str, kind: type) -> Any:
     return value if isinstance(value, kind) else kind()
 
 
-def _read(data: bytes, at: float) -> Saved:
+def _read(data: bytes, at: float) -> SavedCells:
     try:
         value = json.loads(data) if data else None
     except (ValueError, RecursionError):
-        return Saved()
+        return SavedCells()
     cells = value.get("cells") if isinstance(value, dict) else None
     found, idents = [], set()
     for cell in cells if isinstance(cells, list) else []:
@@ -208,4 +208,4 @@ def _read(data: bytes, at: float) -> Saved:
         idents.add(ident)
         if mark := mark_of(text, metadata.get("tags") if isinstance(metadata, dict) else None):
             found.append(Marked(mark, ident, text))
-    return Saved(tuple(found), frozenset(idents - {""}), at)
+    return SavedCells(tuple(found), frozenset(idents - {""}), at)

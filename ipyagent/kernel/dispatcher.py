@@ -25,14 +25,14 @@ from typing import Any, Literal, TypeVar
 from ipyagent.errors import AgentError
 from ipyagent.journal.protocols import CellOutput, Execution
 from ipyagent.kernel import execute
-from ipyagent.kernel.inbox import BlockingInbox, CallJob, CodeJob, Job, LoopInbox
+from ipyagent.kernel.inbox import BlockingInbox, CallJob, CodeJob, LoopInbox, QueuedJob
 from ipyagent.kernel.interrupts import Interrupts, JobGuard
 from ipyagent.kernel.logs import keep_logs_apart
 from ipyagent.kernel.one_run import ONE_RUN
 from ipyagent.kernel.output import OutputLog
 from ipyagent.kernel.output_streams import readable
-from ipyagent.kernel.processes import Brood
-from ipyagent.kernel.thread import AgentThread
+from ipyagent.kernel.processes import ChildProcessTracker
+from ipyagent.kernel.thread import AgentLoop
 
 T = TypeVar("T")
 
@@ -47,7 +47,7 @@ _BATCH = 0.04
 """Seconds between pieces of live output."""
 
 
-class MainThread:
+class MainThreadExecutor:
     """The thread of one cell during one turn. Make it, and await `door`, on that thread.
 
     `max_chars` bounds the output kept of one run, `live_chars` what is shown live of it; `cell` takes what the
@@ -57,7 +57,7 @@ class MainThread:
     def __init__(
         self,
         shell: Any,
-        thread: AgentThread,
+        thread: AgentLoop,
         *,
         max_chars: int = 25_000,
         live_chars: int = 200_000,
@@ -167,7 +167,7 @@ class MainThread:
         begun: Callable[[], None] | None,
     ) -> Execution:
         log = OutputLog(self._max_chars, self._live_chars)
-        job = CodeJob(code, log, Brood(), scope)
+        job = CodeJob(code, log, ChildProcessTracker(), scope)
         await self._post(job)
         waiting = asyncio.wrap_future(job.future)
         cancelled, since = False, 0.0
@@ -223,13 +223,13 @@ class MainThread:
         raises when nobody can answer."""
         return await self.call(lambda: read_line(prompt))
 
-    async def _post(self, job: Job[Any]) -> None:
+    async def _post(self, job: QueuedJob[Any]) -> None:
         if self.stopped or self._inbox is None or not self._inbox.post(job):
             # the stopping thread may be between its mark and its cancellation: that one ends us, not two
             await asyncio.sleep(_ON_ITS_WAY)
             raise asyncio.CancelledError("the turn has been stopped: nothing more runs on the main thread")
 
-    def _break(self, job: Job[Any]) -> None:
+    def _break(self, job: QueuedJob[Any]) -> None:
         """Interrupt this job, or see to it that it does not begin."""
         job.broken = True
         if not job.future.cancel():
@@ -237,12 +237,12 @@ class MainThread:
 
     # ------------------------------------------------------------------ on the cell's thread
 
-    def _take(self, job: Job[Any]) -> bool:
+    def _take(self, job: QueuedJob[Any]) -> bool:
         if self.stopped:
             job.future.cancel()
         return job.future.set_running_or_notify_cancel()
 
-    async def _serve(self, job: Job[Any]) -> None:
+    async def _serve(self, job: QueuedJob[Any]) -> None:
         guard = JobGuard(self._interrupts, job, self._on_cancel)
         if isinstance(job, CodeJob):
             run = execute.run_async(
@@ -259,7 +259,7 @@ class MainThread:
         else:
             self._serve_call(job, guard)
 
-    def _serve_blocking(self, job: Job[Any]) -> None:
+    def _serve_blocking(self, job: QueuedJob[Any]) -> None:
         guard = JobGuard(self._interrupts, job, self._on_cancel)
         if isinstance(job, CodeJob):
             try:
@@ -285,7 +285,7 @@ class MainThread:
         if cell is not None and execution.shown:
             guard.run(cell.displayed)
 
-    def _serve_call(self, job: Job[Any], guard: JobGuard) -> None:
+    def _serve_call(self, job: QueuedJob[Any], guard: JobGuard) -> None:
         assert isinstance(job, CallJob)
         try:
             value = guard.run(job.function)
@@ -294,7 +294,7 @@ class MainThread:
         else:
             self._settle(job, value, asyncio.CancelledError() if guard.interrupted else None)
 
-    def _settle(self, job: Job[Any], value: Any, problem: BaseException | None = None) -> None:
+    def _settle(self, job: QueuedJob[Any], value: Any, problem: BaseException | None = None) -> None:
         """Tell the job's outcome. SIGINT is ours again before that: what waits may go on at once, and
         an interrupt of what it does next must find our handler."""
         self._interrupts.reclaim()

@@ -28,7 +28,7 @@ _LAST = ("_", "__", "___")
 """The user's last results."""
 
 
-class Guard(Protocol):
+class ExecutionLock(Protocol):
     """Calls user code so that it can be interrupted, and knows whether it was."""
 
     interrupted: bool
@@ -66,7 +66,7 @@ def run_sync(
     code: str,
     log: OutputLog,
     *,
-    guard: Guard | None = None,
+    guard: ExecutionLock | None = None,
     cell: CellOutput | None = None,
     max_chars: int = 25_000,
 ) -> Execution:
@@ -92,7 +92,7 @@ async def run_async(
     code: str,
     log: OutputLog,
     *,
-    guard: Guard | None = None,
+    guard: ExecutionLock | None = None,
     cell: CellOutput | None = None,
     max_chars: int = 25_000,
 ) -> Execution:
@@ -124,7 +124,7 @@ class _Run:
     """One run: the namespace before and after, the time, the capture."""
 
     def __init__(
-        self, shell: Any, code: str, log: OutputLog, guard: Guard, cell: CellOutput | None, max_chars: int
+        self, shell: Any, code: str, log: OutputLog, guard: ExecutionLock, cell: CellOutput | None, max_chars: int
     ) -> None:
         self._shell = shell
         self._log = log

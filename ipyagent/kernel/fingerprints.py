@@ -15,7 +15,7 @@ import uuid
 import zlib
 from typing import Any
 
-from ipyagent.kernel.previews import MISSING, Kind, Look
+from ipyagent.kernel.previews import MISSING, PreviewContext, TypeInfo
 from ipyagent.kernel.previews._kind import class_module, instance_dict, slots
 from ipyagent.kernel.previews.arrays import mapped, plain_array
 from ipyagent.kernel.previews.pandas_tables import is_readable, plain_table
@@ -38,7 +38,7 @@ class _Unreadable(Exception):
     """Something in it cannot be read without running code of the user."""
 
 
-def fingerprint(value: Any, look: Look) -> int | None:
+def fingerprint(value: Any, look: PreviewContext) -> int | None:
     """The number; None for what cannot be read, and when the look's time is over."""
     if look.spent(0.8):
         return None
@@ -51,7 +51,7 @@ def fingerprint(value: Any, look: Look) -> int | None:
 
 
 class _Reader:
-    def __init__(self, look: Look) -> None:
+    def __init__(self, look: PreviewContext) -> None:
         self._look = look
         self._left = MOST_NODES
         self._path: set[int] = set()
@@ -62,7 +62,7 @@ class _Reader:
             return _text(value)
         if value is None or cls in (bool, int, float, complex, bytes):
             return hash((cls.__name__, value if value == value else "nan"))
-        kind = Kind(cls)
+        kind = TypeInfo(cls)
         if any(cls is known for known in _CONTAINERS):
             return self._container(value, depth)
         if kind.is_library("numpy", "ndarray"):
@@ -87,7 +87,7 @@ class _Reader:
             return self._object(value, kind, depth)
         raise _Unreadable
 
-    def _object(self, value: Any, kind: Kind, depth: int) -> int:
+    def _object(self, value: Any, kind: TypeInfo, depth: int) -> int:
         """What an object of a class of the user's keeps in its dictionary and slots."""
         if depth > DEPTH or id(value) in self._path:
             raise _Unreadable
@@ -149,7 +149,7 @@ class _Reader:
         return hash((len(series), self._cell(series.name), self._column(series), self._index(series.index)))
 
     def _index(self, index: Any) -> int:
-        kind = Kind(type(index))
+        kind = TypeInfo(type(index))
         if kind.name == "RangeIndex":
             return hash((index.start, index.stop, index.step))
         return hash(tuple(self._cell(cell) for cell in index[:: max(1, -(-len(index) // 2_000))].tolist()))
@@ -158,7 +158,7 @@ class _Reader:
         if self._look.spent(0.8) or not is_readable(column):
             raise _Unreadable
         dtype = column.dtype
-        if Kind(type(dtype)).top == "numpy" and getattr(dtype, "kind", "O") in "biufcmM":
+        if TypeInfo(type(dtype)).top == "numpy" and getattr(dtype, "kind", "O") in "biufcmM":
             return hash((str(dtype), _crc(column.to_numpy())))
         rows = len(column)
         if hasattr(dtype, "categories"):
@@ -196,7 +196,7 @@ class _Reader:
         try:
             return self.of(cell, DEPTH - 1)
         except _Unreadable:
-            return hash(cls.__name__) if Kind(cls).top in ("pandas", "numpy", "builtins") else self._stop()
+            return hash(cls.__name__) if TypeInfo(cls).top in ("pandas", "numpy", "builtins") else self._stop()
 
     def _stop(self) -> int:
         raise _Unreadable

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ipyagent.journal.events import ResultStored
-from ipyagent.kernel.previews import Kind
+from ipyagent.kernel.previews import TypeInfo
 from ipyagent.kernel.scope import users_namespace
 
 NAME = "_agent"
@@ -25,7 +25,7 @@ def handle_of(name: str) -> str:
     return f'{NAME}["{name}"]'
 
 
-class Handles(dict[str, Any]):
+class LiveObjects(dict[str, Any]):
     """Objects by short names ("r12"). `most` and `most_bytes` bound what is kept alive.
 
     One kernel has one; `enter` turns it to another session. Called on the main thread, or while
@@ -42,7 +42,7 @@ class Handles(dict[str, Any]):
         """By call, oldest first: the handle, the object and its bytes, of all sessions."""
 
     def __repr__(self) -> str:
-        kept = ", ".join(f"{name}: {Kind(type(value)).name}" for name, value in self.items())
+        kept = ", ".join(f"{name}: {TypeInfo(type(value)).name}" for name, value in self.items())
         return f"<objects of stored results: {kept or 'none'}>"
 
     def __missing__(self, name: object) -> Any:
@@ -93,7 +93,7 @@ class Handles(dict[str, Any]):
 def _bytes_of(value: Any) -> int:
     """About the memory of an object, at once: of arrays and tables their buffers, of anything else
     what Python says of its outermost part and a word for each item."""
-    kind = Kind(type(value))
+    kind = TypeInfo(type(value))
     try:
         if kind.genuine("numpy"):
             return int(value.nbytes)

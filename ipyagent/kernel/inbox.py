@@ -16,12 +16,12 @@ from typing import Any, Generic, TypeVar
 
 from ipyagent.journal.protocols import Execution
 from ipyagent.kernel.output import OutputLog
-from ipyagent.kernel.processes import Brood
+from ipyagent.kernel.processes import ChildProcessTracker
 
 T = TypeVar("T")
 
 
-class Job(Generic[T]):
+class QueuedJob(Generic[T]):
     """`broken`: only this job is to be interrupted. `task`: its awaited code, while that runs."""
 
     def __init__(self) -> None:
@@ -30,12 +30,16 @@ class Job(Generic[T]):
         self.task: asyncio.Task[None] | None = None
 
 
-class CodeJob(Job[Execution]):
+class CodeJob(QueuedJob[Execution]):
     """Run code; `log` takes its output, `brood` knows which child processes are its own, `scope` is entered
     around the run on its thread."""
 
     def __init__(
-        self, code: str, log: OutputLog, brood: Brood, scope: contextlib.AbstractContextManager[object] | None = None
+        self,
+        code: str,
+        log: OutputLog,
+        brood: ChildProcessTracker,
+        scope: contextlib.AbstractContextManager[object] | None = None,
     ) -> None:
         super().__init__()
         self.code = code
@@ -44,7 +48,7 @@ class CodeJob(Job[Execution]):
         self.scope = scope
 
 
-class CallJob(Job[T]):
+class CallJob(QueuedJob[T]):
     """Call a short function."""
 
     def __init__(self, function: Callable[[], T]) -> None:
@@ -57,11 +61,11 @@ class LoopInbox:
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._jobs: deque[Job[Any]] = deque()
+        self._jobs: deque[QueuedJob[Any]] = deque()
         self._waiter: asyncio.Future[None] | None = None
         self._open = True
 
-    def post(self, job: Job[Any]) -> bool:
+    def post(self, job: QueuedJob[Any]) -> bool:
         self._jobs.append(job)
         if not self._open:  # asked after it was put in: whoever closes may not have seen it
             job.future.cancel()
@@ -72,7 +76,7 @@ class LoopInbox:
         with contextlib.suppress(RuntimeError):  # the loop is closed
             self._loop.call_soon_threadsafe(self._wake)
 
-    async def next(self, timeout: float | None) -> Job[Any] | None:
+    async def next(self, timeout: float | None) -> QueuedJob[Any] | None:
         """The next job; None after `wake` or `timeout` seconds."""
         if self._jobs:
             return self._jobs.popleft()
@@ -80,7 +84,7 @@ class LoopInbox:
         await asyncio.wait((self._waiter,), timeout=timeout)
         return self._jobs.popleft() if self._jobs else None
 
-    def close(self) -> list[Job[Any]]:
+    def close(self) -> list[QueuedJob[Any]]:
         self._open = False
         return list(self._jobs)
 
@@ -94,10 +98,10 @@ class BlockingInbox:
     lock does not notice Ctrl-C."""
 
     def __init__(self) -> None:
-        self._jobs: queue.SimpleQueue[Job[Any] | None] = queue.SimpleQueue()
+        self._jobs: queue.SimpleQueue[QueuedJob[Any] | None] = queue.SimpleQueue()
         self._open = True
 
-    def post(self, job: Job[Any]) -> bool:
+    def post(self, job: QueuedJob[Any]) -> bool:
         self._jobs.put(job)
         if not self._open:
             job.future.cancel()
@@ -106,14 +110,14 @@ class BlockingInbox:
     def wake(self) -> None:
         self._jobs.put(None)
 
-    def next(self, timeout: float | None) -> Job[Any] | None:
+    def next(self, timeout: float | None) -> QueuedJob[Any] | None:
         with contextlib.suppress(queue.Empty):
             return self._jobs.get(timeout=0.2 if timeout is None else min(0.2, timeout))
         return None
 
-    def close(self) -> list[Job[Any]]:
+    def close(self) -> list[QueuedJob[Any]]:
         self._open = False
-        jobs: list[Job[Any]] = []
+        jobs: list[QueuedJob[Any]] = []
         while not self._jobs.empty():
             job = self._jobs.get()
             if job is not None:

@@ -21,8 +21,8 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator
 from types import FrameType
 from typing import Any, TypeVar
 
-from ipyagent.kernel.inbox import CodeJob, Job
-from ipyagent.kernel.thread import AgentThread
+from ipyagent.kernel.inbox import CodeJob, QueuedJob
+from ipyagent.kernel.thread import AgentLoop
 
 T = TypeVar("T")
 
@@ -85,18 +85,18 @@ class Interrupts:
     handler, and is to stop the turn.
     """
 
-    def __init__(self, thread: AgentThread, wanted: Callable[[], bool], on_sigint: Callable[[], None]) -> None:
+    def __init__(self, thread: AgentLoop, wanted: Callable[[], bool], on_sigint: Callable[[], None]) -> None:
         self._thread = thread
         self._wanted = wanted
         self._on_outside = on_sigint
         self._ident = threading.get_ident()
         self._lock = threading.Lock()
-        self._running: Job[Any] | None = None
+        self._running: QueuedJob[Any] | None = None
         self._armed = False
         self._raised = 0
         self._insistence: _Insistence | None = None
         self._own_signal = False
-        self._spared: Job[Any] | None = None
+        self._spared: QueuedJob[Any] | None = None
         self._next_kick: asyncio.TimerHandle | None = None
         self._before: Any = None
 
@@ -139,12 +139,12 @@ class Interrupts:
             with contextlib.suppress(RuntimeError):  # the loop is closed: the turn is over
                 loop.call_soon_threadsafe(self._kick)
 
-    def wanted_for(self, job: Job[Any]) -> bool:
+    def wanted_for(self, job: QueuedJob[Any]) -> bool:
         return self._wanted() or job.broken
 
     # ------------------------------------------------------------------ the cell's thread
 
-    def arm(self, job: Job[Any]) -> None:
+    def arm(self, job: QueuedJob[Any]) -> None:
         with self._lock:
             self._running = job
             self._armed = True
@@ -221,7 +221,7 @@ class Interrupts:
         pause = RESEND if self._raised <= SWALLOWED else INSISTING
         self._next_kick = asyncio.get_running_loop().call_later(pause, self._kick)
 
-    def _cancel(self, job: Job[Any]) -> None:
+    def _cancel(self, job: QueuedJob[Any]) -> None:
         """Cancel awaited code, on its own loop; code that has swallowed that follows the trace too."""
         if job.task is None or job.task.done():
             return
@@ -233,7 +233,7 @@ class Interrupts:
                 task.cancel()
         job.task.cancel()
 
-    def _signal(self, job: Job[Any]) -> None:
+    def _signal(self, job: QueuedJob[Any]) -> None:
         if self._ident != threading.main_thread().ident:
             if job.task is None:  # a subshell's thread gets no signals; this reaches Python code, not time.sleep
                 _raise_in(self._ident, KeyboardInterrupt)
@@ -255,7 +255,7 @@ class JobGuard:
     `on_cancel` is called when the task that awaits the job is cancelled by someone else.
     """
 
-    def __init__(self, interrupts: Interrupts, job: Job[Any], on_cancel: Callable[[], None]) -> None:
+    def __init__(self, interrupts: Interrupts, job: QueuedJob[Any], on_cancel: Callable[[], None]) -> None:
         self._interrupts = interrupts
         self._job = job
         self._on_cancel = on_cancel

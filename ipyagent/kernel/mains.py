@@ -11,20 +11,20 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import TypeVar
 
 from ipyagent.journal.protocols import Execution
-from ipyagent.kernel.dispatcher import MainThread
+from ipyagent.kernel.dispatcher import MainThreadExecutor
 
 T = TypeVar("T")
 
 
-class Mains:
-    """`MainThread.run_code` and `MainThread.call`, whichever turn serves them."""
+class MainThreadProxy:
+    """`MainThreadExecutor.run_code` and `MainThreadExecutor.call`, whichever turn serves them."""
 
     def __init__(self) -> None:
-        self._main: MainThread | None = None
+        self._main: MainThreadExecutor | None = None
         self._waiting: set[asyncio.Future[None]] = set()
 
     def __repr__(self) -> str:
-        return f"<Mains {'served' if self._main is not None else f'not served, {len(self._waiting)} wait'}>"
+        return f"<MainThreadProxy {'served' if self._main is not None else f'not served, {len(self._waiting)} wait'}>"
 
     @property
     def served(self) -> bool:
@@ -32,7 +32,7 @@ class Mains:
         return self._main is not None
 
     @contextmanager
-    def serving(self, main: MainThread) -> Iterator[None]:
+    def serving(self, main: MainThreadExecutor) -> Iterator[None]:
         """A turn runs, and its main thread serves."""
         self._main = main
         for waiter in self._waiting:
@@ -51,14 +51,14 @@ class Mains:
         scope: AbstractContextManager[object] | None = None,
         begun: Callable[[], None] = lambda: None,
     ) -> Execution:
-        """As `MainThread.run_code`; code that a turn's end left unbegun is run in the next turn."""
+        """As `MainThreadExecutor.run_code`; code that a turn's end left unbegun is run in the next turn."""
         return await self._served(lambda main: main.run_code(code, on_output, scope=scope, begun=begun))
 
     async def call(self, function: Callable[[], T]) -> T:
-        """As `MainThread.call`."""
+        """As `MainThreadExecutor.call`."""
         return await self._served(lambda main: main.call(function))
 
-    async def _served(self, ask: Callable[[MainThread], Awaitable[T]]) -> T:
+    async def _served(self, ask: Callable[[MainThreadExecutor], Awaitable[T]]) -> T:
         while True:
             main = await self._next()
             try:
@@ -68,7 +68,7 @@ class Mains:
                 if (task is not None and task.cancelling()) or main.stopped or self._main is main:
                     raise  # else the turn ended before its turn came
 
-    async def _next(self) -> MainThread:
+    async def _next(self) -> MainThreadExecutor:
         while self._main is None:
             waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._waiting.add(waiter)

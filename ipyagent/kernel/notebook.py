@@ -287,7 +287,7 @@ class Member:
 
 
 @dataclass(frozen=True)
-class Place:
+class CellSpan:
     """One cell: its object stands from `start` to `end`; `value` is it as Python values."""
 
     start: int
@@ -303,7 +303,7 @@ class Layout:
 
     text: str
     value: Mapping[str, Any]
-    places: tuple[Place, ...]
+    places: tuple[CellSpan, ...]
     opening: int
     closing: int
     _members: Mapping[str, Member]
@@ -318,11 +318,11 @@ class Layout:
         cells = members.get("cells")
         if cells is None or not isinstance(value["cells"], list):
             raise ValueError("there is no list of cells in it")
-        places: list[Place] = []
+        places: list[CellSpan] = []
         at = _skip(text, cells.start + 1)
         for _ in value["cells"]:
             inner, cell, end = _object(text, at)
-            places.append(Place(at, end, inner, cell))
+            places.append(CellSpan(at, end, inner, cell))
             at = _skip(text, end)
             if text[at] == ",":
                 at = _skip(text, at + 1)

@@ -19,7 +19,7 @@ _PATIENCE = 0.2
 """Seconds that code waits to have its turn back; whoever still has it swallows interrupts."""
 
 
-class OneRun:
+class InterruptibleRunner:
     """Whose turn it is, by the thread that runs the code; one thread may take it within its own turn."""
 
     def __init__(self) -> None:
@@ -29,7 +29,7 @@ class OneRun:
         self._depth = 0
 
     def __repr__(self) -> str:
-        return f"<OneRun {'free' if self._owner is None else f'of thread {self._owner}'}>"
+        return f"<InterruptibleRunner {'free' if self._owner is None else f'of thread {self._owner}'}>"
 
     @asynccontextmanager
     async def turn(self, thread: int) -> AsyncIterator[None]:
@@ -72,5 +72,5 @@ class OneRun:
                     self._owner, self._depth = None, 0
 
 
-ONE_RUN = OneRun()
+ONE_RUN = InterruptibleRunner()
 """The process's own."""

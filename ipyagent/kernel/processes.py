@@ -120,7 +120,7 @@ def _await(processes: Iterable[psutil.Process], seconds: float) -> None:
 # ---------------------------------------------------------------------- one run of code in this process
 
 
-class Brood:
+class ChildProcessTracker:
     """The processes that one run of code starts. A context manager, entered on the run's thread; the other methods
     may be called from any thread while it is entered, and do nothing otherwise.
 
@@ -136,7 +136,7 @@ class Brood:
         self._entered = False
         self._looking = threading.Lock()
 
-    def __enter__(self) -> Brood:
+    def __enter__(self) -> ChildProcessTracker:
         import psutil
 
         _install()
@@ -297,7 +297,7 @@ def _close_pools(pools: set[Any]) -> None:
         thread.join(0.5)
 
 
-_running: list[Brood] = []
+_running: list[ChildProcessTracker] = []
 """The runs under way, the innermost last."""
 _installed = False
 

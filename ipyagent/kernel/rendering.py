@@ -14,7 +14,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from ipyagent.kernel.previews import Kind, find
+from ipyagent.kernel.previews import TypeInfo, find
 from ipyagent.kernel.previews.charts import plotly_words, vega_words, words
 from ipyagent.kernel.variables import described
 
@@ -284,7 +284,7 @@ def _says_nothing(said: str) -> bool:
 
 
 def _family(value: Any) -> str:
-    return "" if value is None else find(Kind(type(value))).name
+    return "" if value is None else find(TypeInfo(type(value))).name
 
 
 def _facts(value: Any) -> str:

@@ -18,7 +18,7 @@ from weakref import WeakValueDictionary
 
 T = TypeVar("T")
 
-_SCOPES: WeakValueDictionary[int, Scope] = WeakValueDictionary()
+_SCOPES: WeakValueDictionary[int, IsolatedNamespace] = WeakValueDictionary()
 """By the identity of their namespaces."""
 _HISTORY = re.compile(r"_{1,3}|_i{1,3}|_i?\d+|_[iod]h|In|Out")
 
@@ -30,7 +30,7 @@ def users_namespace(shell: Any) -> dict[str, Any]:
     return found if scope is None else scope.users
 
 
-class Scope:
+class IsolatedNamespace:
     """Made on the main thread. `extra` are names that are there beside the user's and are no variables."""
 
     def __init__(self, shell: Any, extra: Mapping[str, Any] | None = None) -> None:
@@ -53,14 +53,14 @@ class Scope:
         self._before: tuple[Any, Any, Any, str] | None = None
 
     def __repr__(self) -> str:
-        return f"<Scope of {len(self.namespace)} names{', in use' if self._before is not None else ''}>"
+        return f"<IsolatedNamespace of {len(self.namespace)} names{', in use' if self._before is not None else ''}>"
 
     @property
     def hidden(self) -> dict[str, Any]:
         """Names in it that are no variables, with the values that make them so."""
         return {**self._shell.user_ns_hidden, **self.extra}
 
-    def __enter__(self) -> Scope:
+    def __enter__(self) -> IsolatedNamespace:
         shell = self._shell
         main = sys.modules.get("__main__")
         self._before = (shell.user_module, shell.user_ns, main, _folder())

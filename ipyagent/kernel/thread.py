@@ -21,7 +21,7 @@ BESIDE = min(32, (os.cpu_count() or 1) + 4)
 """Threads for what would block the loop, as many as the standard library's own pool has."""
 
 
-class AgentThread:
+class AgentLoop:
     """Owns the loop on which turns, models and tools run. Its methods may be called from any thread."""
 
     def __init__(self, name: str = "ipyagent-agent", report: Callable[[Exception], None] | None = None) -> None:
@@ -36,7 +36,7 @@ class AgentThread:
 
     def __repr__(self) -> str:
         state = "running" if self._thread is not None and self._thread.is_alive() else "not running"
-        return f"<AgentThread {self._name!r} {state}, {len(self._jobs)} tasks>"
+        return f"<AgentLoop {self._name!r} {state}, {len(self._jobs)} tasks>"
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop:

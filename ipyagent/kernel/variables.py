@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from ipyagent.kernel.fingerprints import fingerprint
-from ipyagent.kernel.previews import Group, Kind, Look, clip, find, one_line, open_look
+from ipyagent.kernel.previews import Group, PreviewContext, TypeInfo, clip, find, one_line, open_look
 from ipyagent.kernel.previews._kind import class_module, instance_dict, loaded
 from ipyagent.kernel.previews.callables import signature
 from ipyagent.redaction import mask
@@ -33,7 +33,7 @@ _NEVER_CHANGE = ("lazy frames and queries", "regressions", "networks")
 _FROM = re.compile(r"^[ \t]*from[ \t]+([\w.]+)[ \t]+import[ \t]*(\([^)]{0,2000}\)|[^\n#;(]+)", re.M)
 
 
-class Told(NamedTuple):
+class ReportedVariables(NamedTuple):
     """What the model was told of the variables: `prints` has what each held, by name; `names` are those that got a
     line of their own, as they stand in it."""
 
@@ -65,13 +65,13 @@ def summarize(
 
 def survey(
     namespace: Mapping[str, Any],
-    told: Told | None,
+    told: ReportedVariables | None,
     *,
     limit: int = 1500,
     seconds: float = 0.3,
     hidden: Collection[str] = frozenset(),
     inputs: Iterable[str] = (),
-) -> tuple[str, Told]:
+) -> tuple[str, ReportedVariables]:
     """What the model should be told of the variables, given what it was told: all of them as `summarize` does, or
     with `told` only the lines `new: …`, `changed: …` and `gone: …`; "" for no news. And what it has been told then."""
     look = open_look(seconds)
@@ -80,14 +80,14 @@ def survey(
         prints = {name: _print(look, name, value) for name, value in rows}
         if told is None:
             text, names = _listing(look, rows, limit, lambda name: "")
-            return text, Told(prints, names)
+            return text, ReportedVariables(prints, names)
         news = [row for row in rows if row[0] not in told.prints or told.prints[row[0]] != prints[row[0]]]
         words = {name: "changed: " if name in told.prints else "new: " for name, _ in news}
         gone = [one_line(name) for name in told.prints if name not in prints]
         last = f"gone: {_names(gone, 300)}" if gone else ""
         text, names = _listing(look, news, limit - len(last.encode()) - 1, words.__getitem__)
         left = (told.names - {_label(name) for name in told.prints if name not in prints}) | names
-    return "\n".join(filter(None, (text, last))), Told(prints, left)
+    return "\n".join(filter(None, (text, last))), ReportedVariables(prints, left)
 
 
 def imported_in(inputs: Iterable[str]) -> dict[str, tuple[str, str]]:
@@ -104,7 +104,7 @@ def imported_in(inputs: Iterable[str]) -> dict[str, tuple[str, str]]:
     return found
 
 
-def _print(look: Look, name: str, value: Any) -> object:
+def _print(look: PreviewContext, name: str, value: Any) -> object:
     """What is compared to notice a change: the contents, or where they cannot be read what a line shows of them and
     which object it is."""
     made = fingerprint(value, look)
@@ -116,7 +116,7 @@ def _print(look: Look, name: str, value: Any) -> object:
 
 
 def _listing(
-    look: Look, rows: list[tuple[str, Any]], limit: int, word: Callable[[str], str]
+    look: PreviewContext, rows: list[tuple[str, Any]], limit: int, word: Callable[[str], str]
 ) -> tuple[str, frozenset[str]]:
     """Lines for the variables, and the names that got one. `word` stands before a name."""
     groups = {name: look.family(value).group for name, value in rows}
@@ -134,7 +134,9 @@ def _listing(
     return clip("\n".join([*lines.values(), *last]), limit), frozenset(map(_label, lines))
 
 
-def _lines(look: Look, ranked: list[tuple[str, Any]], limit: int, word: Callable[[str], str]) -> dict[str, str]:
+def _lines(
+    look: PreviewContext, ranked: list[tuple[str, Any]], limit: int, word: Callable[[str], str]
+) -> dict[str, str]:
     """By name a line for each variable while room and time last. While single values are told, room is kept for the
     names and sizes of tables."""
     groups = [look.family(value).group for _, value in ranked]
@@ -158,7 +160,7 @@ def _lines(look: Look, ranked: list[tuple[str, Any]], limit: int, word: Callable
     return lines
 
 
-def _functions(look: Look, rows: list[tuple[str, Any]], limit: int, word: Callable[[str], str]) -> list[str]:
+def _functions(look: PreviewContext, rows: list[tuple[str, Any]], limit: int, word: Callable[[str], str]) -> list[str]:
     """The user's functions in one line, with their arguments, and the classes in another."""
     found: dict[str, list[str]] = {}
     for name, value in rows:
@@ -219,7 +221,7 @@ def preview(value: Any, *, limit: int = 2000, seconds: float = 0.2) -> str:
 
 def short_types(namespace: Mapping[str, Any], *, hidden: Collection[str] = frozenset()) -> dict[str, str]:
     """Name to a few words ("DataFrame 344 x 8", "int"), for each variable of the user."""
-    look = Look(find, 1.0)
+    look = PreviewContext(find, 1.0)
     return {name: look.short(value) for name, value in _users(namespace, hidden)}
 
 
@@ -247,7 +249,7 @@ def _is_imported(
 ) -> bool:
     """Whether the name stands for a module, or for a function, class or value of one. A table or an array is the
     user's data wherever it was loaded. `home`: the namespace's own module, "" when it has none."""
-    kind = Kind(type(value))
+    kind = TypeInfo(type(value))
     if kind.is_a(types.ModuleType):
         return True
     if name in imports and loaded(*imports[name]) is value:
@@ -277,7 +279,7 @@ def _label(name: str) -> str:
     return clip(one_line(name), 60)
 
 
-def _row(look: Look, word: str, name: str, value: Any, width: int) -> str:
+def _row(look: PreviewContext, word: str, name: str, value: Any, width: int) -> str:
     label = word + _label(name)
     shown = look.line(value, max(8, width - len(label.encode()) - 2), name)
     return clip(f"{label}  {shown}", max(width, 12))

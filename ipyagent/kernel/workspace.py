@@ -12,10 +12,10 @@ from ipyagent.errors import AgentError
 from ipyagent.journal.events import FileChanged, PlanWritten, Step
 from ipyagent.journal.protocols import Execution, Workspace
 from ipyagent.kernel.cell_marks import CellMarks
-from ipyagent.kernel.dispatcher import MainThread
+from ipyagent.kernel.dispatcher import MainThreadExecutor
 from ipyagent.kernel.frontend import opened, own_notebook
-from ipyagent.kernel.mains import Mains
-from ipyagent.kernel.scope import Scope, users_namespace
+from ipyagent.kernel.mains import MainThreadProxy
+from ipyagent.kernel.scope import IsolatedNamespace, users_namespace
 from ipyagent.kernel.variables import short_types
 from ipyagent.nofollow import is_file, write_atomically
 
@@ -37,7 +37,7 @@ class KernelWorkspace:
     root: Path
     folder: Path
     shell: Any
-    main: MainThread | Mains
+    main: MainThreadExecutor | MainThreadProxy
     backups: Path
     record: Callable[[FileChanged | PlanWritten], object]
     limits: Callable[[str], int]
@@ -52,7 +52,7 @@ class KernelWorkspace:
     messages: object = None
     sessions: object = None
     beside: dict[Any, Any] = field(default_factory=dict)
-    scope: Scope | None = None
+    scope: IsolatedNamespace | None = None
     """A namespace of its own for what runs here; None: the user's."""
     begun: Callable[[], None] = lambda: None
     """Called when code no longer waits for the main thread."""

@@ -23,24 +23,32 @@ from ipyagent.errors import (
     WindowTooSmall,
 )
 from ipyagent.journal.events import (
-    AssistantSaid,
+    AssistantMessage,
     Block,
     BlockDropped,
     Channel,
     LayerFailed,
-    Reminded,
     Retrying,
     ServerEdited,
     Streamed,
+    SystemReminder,
     ThinkingDropped,
     UsageReported,
 )
 from ipyagent.journal.journal import clean, clean_json
-from ipyagent.journal.protocols import Began, Reply, Request, TextDelta, ThinkingDelta, ToolDelta, Waiting
+from ipyagent.journal.protocols import (
+    ModelReply,
+    Request,
+    ResponseStarted,
+    RetryWait,
+    TextDelta,
+    ThinkingDelta,
+    ToolDelta,
+)
 from ipyagent.journal.server_tools import is_result
 from ipyagent.journal.tokens import Count, estimate_blocks, estimate_text
 from ipyagent.loop.bug_report import write_report
-from ipyagent.loop.metering import Meter
+from ipyagent.loop.metering import RequestMeter
 from ipyagent.loop.session import Session
 from ipyagent.model.prices import cost_of
 from ipyagent.redaction.stream import Stream
@@ -54,7 +62,7 @@ GO_ON = (
 )
 
 
-async def ask(session: Session) -> Reply:
+async def ask(session: Session) -> ModelReply:
     """The model's next reply, journalled. Raises ModelError when there is none."""
     mended: set[str] = set()
     while True:
@@ -73,7 +81,7 @@ async def ask(session: Session) -> Reply:
         if not reply.broken or calls or "stream" in mended:
             return reply
         mended.add("stream")
-        session.record(Reminded(text=GO_ON, why=f"{reply.broken}; asking again", tokens=estimate_text(GO_ON)))
+        session.record(SystemReminder(text=GO_ON, why=f"{reply.broken}; asking again", tokens=estimate_text(GO_ON)))
 
 
 def _request(session: Session) -> tuple[Request, Count]:
@@ -108,18 +116,18 @@ def _request(session: Session) -> tuple[Request, Count]:
     return made, count
 
 
-async def _receive(session: Session, request: Request, count: Count) -> Reply:
+async def _receive(session: Session, request: Request, count: Count) -> ModelReply:
     """Send the request and journal what comes back."""
     session.show_phase("waiting for the model")
     session.watch.sent(request, session.view, session.limits.cache_ttl)
-    pieces, meter = _Pieces(session), Meter()
-    reply: Reply | None = None
+    pieces, meter = _Pieces(session), RequestMeter()
+    reply: ModelReply | None = None
     try:
         async with aclosing(session.model.stream(request)) as events:  # type: ignore[type-var] # an async generator
             async for event in events:
-                if isinstance(event, Waiting):
+                if isinstance(event, RetryWait):
                     _paid_for_nothing(session, meter, count)
-                    meter = Meter()
+                    meter = RequestMeter()
                 meter.take(event)
                 match event:
                     case TextDelta():
@@ -130,12 +138,12 @@ async def _receive(session: Session, request: Request, count: Count) -> Reply:
                         pieces.flush(last=True)
                         writing = f"writing a {event.name} call ({event.chars:,} characters)"
                         session.show_phase(f"{event.name} at the provider" if event.server else writing)
-                    case Waiting():
+                    case RetryWait():
                         session.record(Retrying(reason=event.reason, seconds=event.seconds, attempt=event.attempt))
                         session.show_phase(f"busy, trying again in {event.seconds:.0f} s, Stop to give up")
-                    case Began():
+                    case ResponseStarted():
                         session.show_phase("writing")
-                    case Reply():
+                    case ModelReply():
                         reply = event
     finally:
         session.heed()  # a refusal may have told the window
@@ -147,11 +155,11 @@ async def _receive(session: Session, request: Request, count: Count) -> Reply:
     return _keep(session, reply, predicted=count.tokens, raw=count.raw)
 
 
-def _keep(session: Session, reply: Reply, *, predicted: int, raw: int) -> Reply:
+def _keep(session: Session, reply: ModelReply, *, predicted: int, raw: int) -> ModelReply:
     """Journal the reply and what it cost; returns it as journalled."""
     blocks, invalid = _unique_calls(session, reply)
     said = msgspec.structs.replace(reply.said, blocks=blocks, tokens=estimate_blocks(blocks))
-    made: AssistantSaid = session.record(said)
+    made: AssistantMessage = session.record(said)
     _record_edits(session, reply)
     if reply.usage is not None and reply.usage.prompt:
         cost = cost_of(session.info.model, *(reply.parts or (reply.usage,)), server=session.info.server)
@@ -193,7 +201,7 @@ def _heed_cuts(session: Session, counted: int, sent: int) -> None:
         session.record(LayerFailed(layer="window", why=why))
 
 
-def _paid_for_nothing(session: Session, meter: Meter, count: Count) -> None:
+def _paid_for_nothing(session: Session, meter: RequestMeter, count: Count) -> None:
     """Journal what a request has cost that ends without a reply."""
     usage = meter.usage
     if usage is None or not usage.prompt:
@@ -210,7 +218,7 @@ def _report(session: Session, event: UsageReported) -> None:
         session.turn_cost = None if event.cost is None else session.turn_cost + event.cost
 
 
-def _record_edits(session: Session, reply: Reply) -> None:
+def _record_edits(session: Session, reply: ModelReply) -> None:
     """Journal what the server left out, when it is more or less than last time, or nothing any more."""
     applied, before = list(reply.applied), session.history.server_edits
     if not reply.broken:  # it is told at the end
@@ -228,7 +236,7 @@ def _record_edits(session: Session, reply: Reply) -> None:
             session.record(made)
 
 
-def _unique_calls(session: Session, reply: Reply) -> tuple[tuple[Block, ...], dict[str, str]]:
+def _unique_calls(session: Session, reply: ModelReply) -> tuple[tuple[Block, ...], dict[str, str]]:
     """The reply's blocks, free of lone surrogates, with an id of its own for every call."""
     blocks: list[Block] = []
     invalid: dict[str, str] = {}

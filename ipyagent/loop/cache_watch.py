@@ -18,22 +18,22 @@ from ipyagent.journal.events import (
     Block,
     BlockDropped,
     CacheBroken,
-    Collapsed,
     Compacted,
     DecisionUndone,
     Event,
     ForkEnded,
     ModelChosen,
-    PromptRendered,
     ResultsCleared,
     ServerEdited,
-    Snipped,
+    SystemPromptFrozen,
     ThinkingDropped,
+    TurnCollapsed,
+    TurnsRemoved,
     Usage,
     UsageReported,
 )
 from ipyagent.journal.protocols import Request
-from ipyagent.journal.view import View
+from ipyagent.journal.view import ContextView
 
 SLACK = 1_024
 """Tokens that may be missed without a word: the smallest prefix that most models cache."""
@@ -84,14 +84,14 @@ class CacheWatch:
                 if self._model and event.model != self._model:
                     self._known.append("the model changed")
                 self._model = event.model
-            case PromptRendered():
+            case SystemPromptFrozen():
                 if event.why:
                     self._known.append(f"the system prompt was rendered again ({event.why})")
             case Compacted():
                 self._known.append(f"compaction ({event.trigger})")
-            case Snipped():
+            case TurnsRemoved():
                 self._known.append("turns were removed")
-            case Collapsed():
+            case TurnCollapsed():
                 self._known.append("a finished piece of work was collapsed")
             case DecisionUndone():
                 self._known.append("a compaction was taken back")
@@ -109,7 +109,7 @@ class CacheWatch:
             case _:
                 pass  # the others only append
 
-    def sent(self, request: Request, view: View, ttl: str) -> None:
+    def sent(self, request: Request, view: ContextView, ttl: str) -> None:
         """A request of the conversation goes out now."""
         self._pending = Sent(
             model=request.model,

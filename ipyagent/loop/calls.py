@@ -28,7 +28,7 @@ from ipyagent.journal.events import (
     ToolReturned,
 )
 from ipyagent.journal.journal import clean, clean_json
-from ipyagent.journal.protocols import REPLY, Answer, Reply, Tool, ToolOutput, Workspace
+from ipyagent.journal.protocols import REPLY, ModelReply, PermissionAnswer, Tool, ToolOutput, Workspace
 from ipyagent.journal.tokens import estimate_blocks
 from ipyagent.loop.hooks import hooks
 from ipyagent.loop.keeping import hidden, kept
@@ -46,7 +46,7 @@ MOST_TEXT = 4
 """Our tools keep to `tool_output_chars` themselves; others are cut at this many times it."""
 
 
-async def run_calls(session: Session, reply: Reply, workspace: Workspace, missteps: Missteps) -> int:
+async def run_calls(session: Session, reply: ModelReply, workspace: Workspace, missteps: Missteps) -> int:
     """Run every call of the reply; returns how many there were. `missteps` counts those that fail. Cancelling stops
     what runs and starts nothing more; calls without a result are left open for the caller to close."""
     calls = [block for block in reply.said.blocks if block["type"] == "tool_use"]
@@ -229,10 +229,10 @@ async def _allow(session: Session, call: str, tool: Tool, given: dict[str, Any],
     await session.synced()
     session.show_phase("waiting for your answer")
     try:
-        answer: Answer = await surface.ask(asked)
+        answer: PermissionAnswer = await surface.ask(asked)
         changed = _changed(tool, given, workspace, decision.digest) if answer.answer != "deny" else None
         if answer.answer == "always" and (changed or not await _saved(session, decision.pattern)):
-            answer = Answer("once", answer.reason, answer.by)
+            answer = PermissionAnswer("once", answer.reason, answer.by)
     except asyncio.CancelledError:
         session.record(PermissionAnswered(call=call, answer="deny", by="stop"))
         raise

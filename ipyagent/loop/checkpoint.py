@@ -27,9 +27,9 @@ from ipyagent.errors import AgentError
 from ipyagent.journal.events import Event, ModelChosen, Streamed, ThinkingDropped
 from ipyagent.journal.journal import TRANSCRIPT
 from ipyagent.journal.lines import Problem, Start
-from ipyagent.journal.view import View
+from ipyagent.journal.view import ContextView
 from ipyagent.loop.cache_watch import CacheWatch
-from ipyagent.loop.history import History
+from ipyagent.loop.history import SessionState
 from ipyagent.nofollow import names, opened, reading, remove, spot
 from ipyagent.project import user_folder
 from ipyagent.trust import is_signed, signature
@@ -58,7 +58,7 @@ class Replayed:
     """A session's state after some of its events; `apply` adds one more."""
 
     def __init__(self, *, damaged: bool = False, clock: Callable[[], float] = time.time) -> None:
-        self.view, self.history, self.watch = View(), History(), CacheWatch(clock)
+        self.view, self.history, self.watch = ContextView(), SessionState(), CacheWatch(clock)
         self.chosen = ModelChosen(model="")
         self.damaged = damaged
         """Whether events are missing since thinking was last dropped: what thinking follows is not what was signed."""

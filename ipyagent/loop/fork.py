@@ -1,5 +1,5 @@
-"""A fork: a copy of the view plus one directive, for work in the background; or, for a `Reader`, a text in place of the
-copy.
+"""A fork: a copy of the view plus one directive, for work in the background; or, for a `ForkReader`, a text in place
+of the copy.
 
 Same system prompt, same tools in the same order, same messages, so that the provider serves it from
 cache; a permit enforced here, not by taking tools out of the request. Nothing of it enters the
@@ -21,16 +21,16 @@ from ipyagent.errors import ModelError, PromptTooLong, ToolFailure
 from ipyagent.journal.admission import text_block
 from ipyagent.journal.events import Block, ForkEnded, Usage
 from ipyagent.journal.marks import mark_for
-from ipyagent.journal.protocols import REPLY, Forked, ForkOrder, Model, Reply, Request, Waiting, Workspace
+from ipyagent.journal.protocols import REPLY, Forked, ForkOrder, Model, ModelReply, Request, RetryWait, Workspace
 from ipyagent.journal.tokens import estimate_blocks
 from ipyagent.loop.cache_watch import SECONDS
-from ipyagent.loop.metering import Meter
+from ipyagent.loop.metering import RequestMeter
 from ipyagent.loop.redacting import without_secrets
 from ipyagent.loop.session import Session
 from ipyagent.model.prices import at_most, cost_of
 
 
-class Reader(msgspec.Struct, frozen=True, kw_only=True):
+class ForkReader(msgspec.Struct, frozen=True, kw_only=True):
     """Who does a fork's work from a text of its own in place of a copy of the view: a model by its name, with its
     window (tokens, 0: not known) and the tools that it has. `patient`: it is waited for while its server is busy or
     cannot be reached."""
@@ -57,7 +57,7 @@ async def run_fork(
     *,
     paid: Callable[[float | None, float], None] = lambda cost, most: None,
     wire: Wire | None = None,
-    reader: Reader | None = None,
+    reader: ForkReader | None = None,
 ) -> Forked:
     """Do the order on a copy of the session's view, or have a `reader` do it, and journal what it cost; `paid` is told
     the dollars (None: no price known) and what they are at most; `wire` is the view as it was at an earlier time
@@ -116,7 +116,7 @@ async def _work(
     workspace: Workspace | None,
     spent: _Spent,
     wire: Wire | None,
-    reader: Reader | None,
+    reader: ForkReader | None,
 ) -> Forked:
     limits, info = session.limits, session.info
     window, said = info.window if reader is None else reader.window, text_block(order.directive)
@@ -230,21 +230,21 @@ async def _compacted(
     return Forked(status="finished", text=str(found[0]["content"]), stop_reason=stop, block=found[0])
 
 
-async def _reply(model: Model, request: Request, spent: _Spent, *, patient: bool = True) -> Reply:
+async def _reply(model: Model, request: Request, spent: _Spent, *, patient: bool = True) -> ModelReply:
     """The reply; `spent` takes what was paid, for each attempt and also when there is no reply. Raises ModelError,
     for one that is not `patient` already when the server is to be tried again."""
-    meter, reply = Meter(), None
+    meter, reply = RequestMeter(), None
     try:
         async with aclosing(model.stream(request)) as events:  # type: ignore[type-var] # an async generator
             async for event in events:
-                if isinstance(event, Reply):
+                if isinstance(event, ModelReply):
                     reply = event
                     spent.add(*(reply.parts or (reply.usage,)))
                     return reply
-                if isinstance(event, Waiting) and meter.usage is not None:
+                if isinstance(event, RetryWait) and meter.usage is not None:
                     spent.add(meter.usage)
-                    meter = Meter()
-                if isinstance(event, Waiting) and not patient:
+                    meter = RequestMeter()
+                if isinstance(event, RetryWait) and not patient:
                     told = f"the server does not answer now ({event.reason}): a later turn tries it again"
                     raise ModelError(told, kind="busy")
                 meter.take(event)

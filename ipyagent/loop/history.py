@@ -12,11 +12,10 @@ from ipyagent.context.pins import Pins
 from ipyagent.context.server_edits import CLEAR_RESULTS
 from ipyagent.context.server_edits import NAME as EDITS
 from ipyagent.journal.events import (
-    AssistantSaid,
+    AssistantMessage,
     CacheBroken,
     ChildEnded,
     ChildStarted,
-    Collapsed,
     Compacted,
     DecisionUndone,
     Ending,
@@ -25,7 +24,7 @@ from ipyagent.journal.events import (
     FilesRestored,
     ForkEnded,
     KernelStarted,
-    LayerDecided,
+    LayerDecision,
     LayerFailed,
     MemorySaved,
     MessageReceived,
@@ -34,23 +33,24 @@ from ipyagent.journal.events import (
     PermissionAnswered,
     PermissionAsked,
     PlanWritten,
-    Reminded,
     ResultsCleared,
     ResultStored,
     ServerEdited,
     SessionStarted,
-    Snipped,
+    SystemReminder,
     ToolCalled,
     ToolReturned,
+    TurnCollapsed,
     TurnEnded,
+    TurnsRemoved,
     Usage,
     UsageReported,
-    UserSaid,
+    UserMessage,
 )
 from ipyagent.journal.journal import CHILDREN
-from ipyagent.memory.extract import Progress
-from ipyagent.memory.provenance import Ground
-from ipyagent.memory.recall import Known
+from ipyagent.memory.extract import ExtractionProgress
+from ipyagent.memory.provenance import ProvenanceIndex
+from ipyagent.memory.recall import RecalledMemories
 from ipyagent.model.prices import LESSON_MODEL, at_most, cost_of, rates_of
 from ipyagent.skills.loaded import Loaded
 
@@ -63,7 +63,7 @@ MOST_TAKEN = 1_000
 """Decisions that can be taken back with all that hangs on them: nobody takes back a thousand, one by one."""
 
 
-class Turn(msgspec.Struct, kw_only=True):
+class TurnRecord(msgspec.Struct, kw_only=True):
     """One request of the user and how it ended (None: not yet). `first` and `last` are event ids."""
 
     text: str
@@ -144,8 +144,8 @@ class _Taken(msgspec.Struct, kw_only=True):
 
     layer: str
     saved: Savings
-    turns: list[Turn] = []
-    request: UserSaid | None = None
+    turns: list[TurnRecord] = []
+    request: UserMessage | None = None
     compacted_at: int | None = None
     server_edits: dict[str, ServerEdited]
     """What the server left out then."""
@@ -153,12 +153,12 @@ class _Taken(msgspec.Struct, kw_only=True):
     """The notes that there were then."""
 
 
-class History:
+class SessionState:
     """Folds events, one at a time; knows nothing that is not in them."""
 
     def __init__(self) -> None:
         self.started: SessionStarted | None = None
-        self.turns: list[Turn] = []
+        self.turns: list[TurnRecord] = []
         self.totals = Totals()
         self.at_most = 0.0
         """Dollars of all so far for limits: what has no known price counts at the dearest known one."""
@@ -179,7 +179,7 @@ class History:
         """Replies of the model in the conversation; those of forks do not count."""
         self.compacted_at = -1
         """Replies that there had been at the last automatic compaction; -1 when there was none."""
-        self.request: UserSaid | None = None
+        self.request: UserMessage | None = None
         """The newest request of the user."""
         self.forgot = False
         """Whether something was compacted since the newest request: what it was told stands no more."""
@@ -195,13 +195,13 @@ class History:
         """Whether the server has left out results since the model was last told where they are kept."""
         self.server_kept = 0
         """The newest event whose result the model was so told of."""
-        self.extraction = Progress()
+        self.extraction = ExtractionProgress()
         """How far the session has been looked through for what is worth remembering."""
-        self.recalled = Known()
+        self.recalled = RecalledMemories()
         """Which memories the model has seen, and how much of them."""
-        self.ground = Ground()
+        self.ground = ProvenanceIndex()
         """What the user said and what tools gave, to tell where a memory comes from."""
-        self.mail = Correspondence()
+        self.mail = MailState()
         """Which messages were taken in, and of which sent ones it is not known whether they were."""
         self.skills = Loaded()
         """Which skills the model knows of, and which stand in the context."""
@@ -261,8 +261,8 @@ class History:
                 self.stamp, self.stale = event.stamp, event.resumed
             case ModelChosen():
                 self.named = event.model if event.named else self.named
-            case UserSaid():
-                self.turns.append(Turn(text=event.text, own=event.own, cell=event.cell, first=event.id))
+            case UserMessage():
+                self.turns.append(TurnRecord(text=event.text, own=event.own, cell=event.cell, first=event.id))
                 self.request, self.forgot, self.restored, self.memory_changes = event, False, (), ()
                 self.stale = False
                 self.waited = self._asked_at = 0.0
@@ -272,7 +272,7 @@ class History:
                 if self._asked_at:
                     self.waited += max(0.0, event.at - self._asked_at)
                     self._asked_at = 0.0
-            case AssistantSaid():
+            case AssistantMessage():
                 texts = [str(block.get("text", "")) for block in event.blocks if block.get("type") == "text"]
                 if self.turns and texts:
                     self.turns[-1].answer = "\n".join(texts)
@@ -300,12 +300,12 @@ class History:
                 self.memory_changes = (*self.memory_changes, event)
             case LayerFailed():
                 self.compact_failures += event.layer == "compaction"
-            case LayerDecided():
+            case LayerDecision():
                 self.decided[event.layer] = event.words
                 self.decided_at[event.layer] = event.id
             case ResultsCleared():
                 self._save(event, event.layer, event.saved, len(event.calls))
-            case Snipped():
+            case TurnsRemoved():
                 self._save(event, "snip", event.saved)
                 taken = self._taken[event.id]
                 taken.turns = [t for t in self.turns if not t.out and event.first <= t.first <= event.last]
@@ -314,7 +314,7 @@ class History:
                 self.compact_failures = 0  # what could not be compacted may be what has gone
                 if self.request is not None and event.first <= self.request.id <= event.last:
                     taken.request, self.request = self.request, None  # a later compaction does not put it back
-            case Collapsed():
+            case TurnCollapsed():
                 self._save(event, "collapse", event.saved)
             case DecisionUndone() if event.event in self._taken:
                 self._give_back(self._taken.pop(event.event), event.event)
@@ -330,7 +330,7 @@ class History:
                 self.server_edits[event.edit] = event
                 if event.edit == CLEAR_RESULTS and (before is None or event.cleared > before.cleared):
                     self.server_cleared = True
-            case Reminded() if event.layer == EDITS:
+            case SystemReminder() if event.layer == EDITS:
                 self.server_cleared, self.server_kept = False, event.upto
             case CacheBroken():
                 if not event.expected:
@@ -346,7 +346,7 @@ class History:
                 self._add(event.usage, event.cost, event.requests, SUB_AGENTS)
                 if event.text:
                     self.untold.append(event)
-            case Reminded() if event.layer == CHILDREN:
+            case SystemReminder() if event.layer == CHILDREN:
                 self.untold = [ended for ended in self.untold if ended.id > event.upto]
             case TurnEnded():
                 self.variables = event.variables
@@ -434,7 +434,7 @@ SENDING = "send_message"
 CUT_OFF = "cut off"
 
 
-class Correspondence:
+class MailState:
     """Folds events. A message that a killed kernel was sending keeps its id when it is sent again word for word,
     so that it arrives once."""
 
@@ -445,7 +445,7 @@ class Correspondence:
         self._unsure: dict[str, str] = {}
 
     def __repr__(self) -> str:
-        return f"<Correspondence {len(self.received)} received>"
+        return f"<MailState {len(self.received)} received>"
 
     def apply(self, event: Event) -> None:
         """Take in the next event."""
@@ -500,7 +500,7 @@ class FileChanges:
     def apply(self, event: Event) -> None:
         """Take in the next event."""
         match event:
-            case UserSaid():
+            case UserMessage():
                 self._turn += 1
             case FileChanged():
                 self._by_turn.setdefault(self._turn, []).append(event)

@@ -14,11 +14,11 @@ from typing import Any
 
 import msgspec
 
-from ipyagent.context.store_results import Stored, Whole, is_large, store, store_results, text_of
+from ipyagent.context.store_results import FullResult, StoredResult, is_large, store, store_results, text_of
 from ipyagent.context.thresholds import message_chars
 from ipyagent.journal.events import Block, LayerFailed
 from ipyagent.journal.journal import clean
-from ipyagent.journal.protocols import Live, ToolOutput, Workspace
+from ipyagent.journal.protocols import ObjectRef, ToolOutput, Workspace
 from ipyagent.kernel.variables import preview
 from ipyagent.loop.redacting import without_secrets
 from ipyagent.loop.session import Session
@@ -42,21 +42,23 @@ def hidden(text: str) -> str:
     return text
 
 
-async def kept(session: Session, call: Block, output: ToolOutput, workspace: Workspace, redact: Redactor) -> Stored:
+async def kept(
+    session: Session, call: Block, output: ToolOutput, workspace: Workspace, redact: Redactor
+) -> StoredResult:
     """The blocks that the model gets of a call's output, and what the person gets; what is stored is journalled.
 
     A stop meanwhile does not lose the result: the cancellation comes at the caller's next await.
     """
     blocks = without_secrets((_without_keys(block) for block in output.blocks), redact)
     if not session.setting(f"layer_{store_results.name}"):
-        return Stored(blocks)
+        return StoredResult(blocks)
     own = getattr(session.tools.get(str(call["name"])), "store_chars", None)
     limit = int(own) if own is not None else workspace.limit("store_chars")
     live = output.live
     raw = _raw(live)
     raw = None if raw is None else redact.raw(raw)
     if not is_large(blocks, limit) and (raw is None or len(raw) <= limit):
-        return Stored(blocks)
+        return StoredResult(blocks)
     if live is not None and live.alone and type(live.value) is str:  # its text, not its repr
         given = capped(plain(clean(live.value)), workspace.limit("tool_output_chars"))
         text = redact(hidden(given))
@@ -65,7 +67,7 @@ async def kept(session: Session, call: Block, output: ToolOutput, workspace: Wor
     if sum(len(block["text"]) for block in blocks if block["type"] == "text") > bound:
         text = capped(text_of(blocks), bound)
         blocks = ({"type": "text", "text": text}, *(block for block in blocks if block["type"] != "text"))
-    whole = Whole(call=str(call["id"]), blocks=blocks, raw=raw)
+    whole = FullResult(call=str(call["id"]), blocks=blocks, raw=raw)
     most = workspace.limit("preview_chars")
     if live is not None:
         handle, look = await _held(session, whole.call, live, most, workspace)
@@ -79,13 +81,13 @@ async def kept(session: Session, call: Block, output: ToolOutput, workspace: Wor
         why = f"a result could not be kept in a file ({reason}): it is cut"
         session.record(LayerFailed(layer=store_results.name, why=why))
         most = message_chars(int(session.setting("tool_output_chars")), session.info.window)
-        return Stored(tuple(_cut(block, most) for block in blocks))
+        return StoredResult(tuple(_cut(block, most) for block in blocks))
     for event in stored.events:
         session.record(event)
     return stored
 
 
-async def _held(session: Session, call: str, live: Live, most: int, workspace: Workspace) -> tuple[str, str]:
+async def _held(session: Session, call: str, live: ObjectRef, most: int, workspace: Workspace) -> tuple[str, str]:
     """The object's handle and what it looks like, read on the thread that owns it."""
     hold: Callable[[str, Any], str] | None = session.hold
 
@@ -105,7 +107,7 @@ async def _held(session: Session, call: str, live: Live, most: int, workspace: W
     return found
 
 
-def _raw(live: Live | None) -> bytes | None:
+def _raw(live: ObjectRef | None) -> bytes | None:
     """The bytes that a result is, without the model's own key."""
     if live is None or not live.alone or type(live.value) not in (bytes, bytearray):
         return None

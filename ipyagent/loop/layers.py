@@ -20,8 +20,8 @@ import msgspec
 
 from ipyagent.context.thresholds import near_threshold
 from ipyagent.errors import AgentError, JournalError, ModelError
-from ipyagent.journal.events import Compacted, Event, LayerDecided, LayerFailed
-from ipyagent.journal.protocols import Forked, ForkOrder, Layer, Moment, Situation, Workspace
+from ipyagent.journal.events import Compacted, Event, LayerDecision, LayerFailed
+from ipyagent.journal.protocols import Forked, ForkOrder, Layer, LayerContext, Moment, Workspace
 from ipyagent.journal.tokens import estimate_blocks
 from ipyagent.loop.cache_watch import SECONDS
 from ipyagent.loop.fork import run_fork
@@ -201,7 +201,7 @@ class Engine:
         return bool(self.session.history.compact_failures >= self.session.setting("compact_failures"))
 
     def _say_once(self, line: str) -> None:
-        event = LayerDecided(layer=BREAKER, words=line)
+        event = LayerDecision(layer=BREAKER, words=line)
         if self._is_news(event):
             self.session.record(event)
 
@@ -241,7 +241,7 @@ class Engine:
     def _is_news(self, event: Event) -> bool:
         """Whether it is worth a line of the journal: a layer that does nothing speaks once a turn at
         most, and none says the same twice in a row."""
-        if not isinstance(event, LayerDecided):
+        if not isinstance(event, LayerDecision):
             return True
         history = self.session.history
         before = history.decided.get(event.layer, "")
@@ -267,7 +267,7 @@ class Engine:
     ) -> Sequence[Event] | None:
         return await self.ask(layer, self.situation(moment, trigger, instructions, first, last, gap))
 
-    async def ask(self, layer: Layer, now: Situation) -> Sequence[Event] | None:
+    async def ask(self, layer: Layer, now: LayerContext) -> Sequence[Event] | None:
         """The layer's decisions in a situation, not recorded yet; None when it failed, which is journalled."""
         try:
             return await layer.consider(now)
@@ -288,10 +288,10 @@ class Engine:
         first: int = 0,
         last: int = 0,
         gap: int = 0,
-    ) -> Situation:
+    ) -> LayerContext:
         """What the layers look at now."""
         session = self.session
-        return Situation(
+        return LayerContext(
             view=session.view,
             state=session.state(session.view.count().tokens),
             rates=session.rates(),

@@ -8,14 +8,14 @@ from __future__ import annotations
 import msgspec
 
 from ipyagent.journal.events import Usage
-from ipyagent.journal.protocols import Began, ModelEvent, TextDelta, ThinkingDelta, ToolDelta
+from ipyagent.journal.protocols import ModelEvent, ResponseStarted, TextDelta, ThinkingDelta, ToolDelta
 from ipyagent.journal.tokens import estimate_text
 
 CHARS = 3
 """Characters of a call's JSON a token: rough, for their number is all that is known of it."""
 
 
-class Meter:
+class RequestMeter:
     """Follows one request."""
 
     def __init__(self) -> None:
@@ -26,12 +26,12 @@ class Meter:
         """Characters of the calls, the one that is being written last."""
 
     def __repr__(self) -> str:
-        return f"<Meter {self.usage}>"
+        return f"<RequestMeter {self.usage}>"
 
     def take(self, event: ModelEvent) -> None:
         """The next event of the stream."""
         match event:
-            case Began(usage):
+            case ResponseStarted(usage):
                 self._began, self._texts, self._calls, self._searches = usage, [], [0], 0
             case TextDelta(text) | ThinkingDelta(text):
                 self._texts.append(text)

@@ -13,8 +13,8 @@ import re
 from collections.abc import Collection, Iterable
 from itertools import islice
 
-from ipyagent.journal.events import Block, LayerFailed, Reminded
-from ipyagent.journal.protocols import Reply
+from ipyagent.journal.events import Block, LayerFailed, SystemReminder
+from ipyagent.journal.protocols import ModelReply
 from ipyagent.journal.tokens import estimate_text
 from ipyagent.loop.session import Session
 
@@ -82,7 +82,7 @@ class Missteps:
             )
         return SAME_FAILURE.format(count=count) if count == NOTICED else ""
 
-    def reminded(self, session: Session, reply: Reply) -> bool:
+    def reminded(self, session: Session, reply: ModelReply) -> bool:
         """Say what is wrong with a reply without calls; whether the model is to be asked again, once a turn."""
         text = _text(reply.said.blocks)
         thought = _THINK.search(text)
@@ -100,7 +100,7 @@ class Missteps:
         self._reminded = True
         note = WRITTEN.format(form=form)
         why = f"The model wrote a tool call as text ({form}); nothing was run, asking for a real call"
-        session.record(Reminded(text=note, why=why, tokens=estimate_text(note)))
+        session.record(SystemReminder(text=note, why=why, tokens=estimate_text(note)))
         return True
 
 

@@ -21,7 +21,7 @@ from typing import Any, Literal, TypeAlias
 from ipyagent.config import MODES
 from ipyagent.errors import SettingError, UsageError
 from ipyagent.journal.events import Mode
-from ipyagent.journal.protocols import Question, Tool, Workspace
+from ipyagent.journal.protocols import PermissionQuestion, Tool, Workspace
 from ipyagent.locks import Lock
 from ipyagent.nofollow import private_folder, write_atomically
 from ipyagent.project import home_variable
@@ -61,7 +61,7 @@ class Ask:
     """The user is asked `question`; a yes holds only while `digest_of` gives `digest`, and "always"
     stores `pattern`. `danger`: why it is asked in mode "auto", too ("": only in mode "ask")."""
 
-    question: Question
+    question: PermissionQuestion
     pattern: str
     digest: str
     danger: str = ""
@@ -71,7 +71,7 @@ Decision: TypeAlias = Allow | Deny | Ask
 
 
 @dataclass(frozen=True)
-class Rule:
+class PermissionRule:
     """`tool` or `tool(argument)`, where `argument` is a glob; None: every call of the tool."""
 
     tool: str
@@ -100,7 +100,7 @@ class Rule:
         return subject is not None and fnmatchcase(_ESCAPED.sub(r"\1", subject), self.argument)
 
 
-def parse_rule(text: str, known: Iterable[str] = ()) -> Rule:
+def parse_rule(text: str, known: Iterable[str] = ()) -> PermissionRule:
     """`python`, `shell(git status)`, `write_file(src/*)`. `known`: names of tools there are; none
     given, any name is taken. Raises UsageError."""
     text = text.strip()
@@ -118,10 +118,10 @@ def parse_rule(text: str, known: Iterable[str] = ()) -> Rule:
         raise UsageError(f"no tool {name!r}; {f'nearest: {close[0]}' if close else 'known: ' + ', '.join(names)}")
     if argument is not None and not argument.strip():
         raise UsageError(f"nothing in the parentheses of {text!r}; write `{name}` alone for every call of it")
-    return Rule(name, argument.strip() if argument is not None else None)
+    return PermissionRule(name, argument.strip() if argument is not None else None)
 
 
-def digest_of(tool: Tool, input: dict[str, Any], question: Question) -> str:
+def digest_of(tool: Tool, input: dict[str, Any], question: PermissionQuestion) -> str:
     """What binds an answer to exactly this question: SHA-256 in hexadecimal. `question` as the
     tool asks it; an approval whose digest is another one by the time of the run is void."""
     parts = [tool.name, input, question.title, question.text, question.language]
@@ -136,7 +136,7 @@ class Permissions:
     def __init__(self, store: Path, root: Path, mode: Mode = "ask") -> None:
         self._store = store
         self._root = str(root.resolve())
-        self._session: list[Rule] = []
+        self._session: list[PermissionRule] = []
         self._mode: Mode = "ask"
         self.mode = mode
 
@@ -156,7 +156,7 @@ class Permissions:
                 raise UsageError(f"no mode {mode!r}; {nearest}modes: {', '.join(MODES)}")
 
     @property
-    def rules(self) -> tuple[Rule, ...]:
+    def rules(self) -> tuple[PermissionRule, ...]:
         """The session's rules, then the project's. Raises SettingError for a broken file."""
         return (*self._session, *self._stored())
 
@@ -188,7 +188,7 @@ class Permissions:
         question = tool.question(input, workspace)
         return Ask(question, pattern, digest_of(tool, input, question), danger)
 
-    def remember(self, pattern: str, *, session: bool = False) -> Rule:
+    def remember(self, pattern: str, *, session: bool = False) -> PermissionRule:
         """Allow from now on what `pattern` covers: in this project, or in this session only.
         Raises UsageError for what is no rule, SettingError when the file cannot be written."""
         rule = parse_rule(pattern)
@@ -208,7 +208,7 @@ class Permissions:
         self._session[:] = [kept for kept in self._session if kept != rule]
         return True
 
-    def _stored(self) -> list[Rule]:
+    def _stored(self) -> list[PermissionRule]:
         return [parse_rule(text) for text in self._read().get(self._root, [])]
 
     def _read(self) -> dict[str, list[str]]:

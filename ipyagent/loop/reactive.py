@@ -13,8 +13,8 @@ from ipyagent.context.archive import left_ranges
 from ipyagent.context.gaps import stated_gap
 from ipyagent.errors import BadRequest, PromptTooLong, TooLarge
 from ipyagent.journal.admission import text_block
-from ipyagent.journal.events import Block, Collapsed, Compacted, MessageReceived, Reminded, Snipped
-from ipyagent.journal.protocols import Reply
+from ipyagent.journal.events import Block, Compacted, MessageReceived, SystemReminder, TurnCollapsed, TurnsRemoved
+from ipyagent.journal.protocols import ModelReply
 from ipyagent.journal.tokens import estimate_text
 from ipyagent.loop.ask import ask
 from ipyagent.loop.layers import Engine
@@ -30,7 +30,7 @@ LEFT_OUT = (
 GO_ON = "The context window was full, so earlier parts are summarised above. Go on where you stopped."
 
 
-async def ask_or_compact(session: Session, engine: Engine) -> Reply:
+async def ask_or_compact(session: Session, engine: Engine) -> ModelReply:
     """The next reply; when the prompt was too long, or the window ran out in the reply, once more
     after a compaction. Raises ModelError as `ask` does."""
     try:
@@ -54,12 +54,12 @@ async def ask_or_compact(session: Session, engine: Engine) -> Reply:
     if reply.said.stop_reason == "model_context_window_exceeded" and session.setting("layer_reactive"):
         calls = any(block["type"] == "tool_use" for block in reply.said.blocks)
         if not calls and await engine.compact("reactive"):
-            session.record(Reminded(text=GO_ON, why="window full, compacted", tokens=estimate_text(GO_ON)))
+            session.record(SystemReminder(text=GO_ON, why="window full, compacted", tokens=estimate_text(GO_ON)))
             return await _ask_again(session)
     return reply
 
 
-async def _ask_again(session: Session) -> Reply:
+async def _ask_again(session: Session) -> ModelReply:
     """The next reply after a compaction; what is too long all the same is set aside."""
     try:
         return await ask(session)
@@ -80,9 +80,11 @@ def _set_aside(session: Session, problem: PromptTooLong | TooLarge) -> PromptToo
     replies = len({source for role, _, source in view.placed() if role == "assistant" and source > first})
     with_it = f", with the {replies} {'reply' if replies == 1 else 'replies'} to it" if replies else ""
 
-    def snipped(path: str) -> Snipped:
+    def snipped(path: str) -> TurnsRemoved:
         kept = f" It is kept word for word in {path} (grep it, read_file with offset)." if path else ""
-        return Snipped(first=first, last=last, blocks=(*stays, text_block(LEFT_OUT.format(more=with_it, kept=kept))))
+        return TurnsRemoved(
+            first=first, last=last, blocks=(*stays, text_block(LEFT_OUT.format(more=with_it, kept=kept)))
+        )
 
     made = snipped(left.path if left is not None else "")
     after = view.tokens_after(made)
@@ -121,16 +123,16 @@ def _staying(session: Session, first: int) -> tuple[list[Block], bool]:
                 asked = range(*event.asked)
                 stays += [block for at, block in enumerate(event.blocks) if at not in asked]
                 summary = True
-            case Snipped() | Collapsed() if event.last >= first:
+            case TurnsRemoved() | TurnCollapsed() if event.last >= first:
                 stays += event.blocks
-            case MessageReceived() | Reminded() if isinstance(event, MessageReceived) or event.upto:
+            case MessageReceived() | SystemReminder() if isinstance(event, MessageReceived) or event.upto:
                 stays.append(text_block(event.text))
             case _:
                 pass
     return stays, summary
 
 
-def wanted_compaction(reply: Reply) -> str | None:
+def wanted_compaction(reply: ModelReply) -> str | None:
     """The wishes for the summary when the reply called the `compact` tool; None when it did not."""
     for block in reply.said.blocks:
         if block["type"] == "tool_use" and block["name"] == COMPACT_TOOL and block["id"] not in reply.invalid:

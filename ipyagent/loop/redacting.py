@@ -10,24 +10,24 @@ from typing import Any, TypeVar
 import msgspec
 
 from ipyagent.journal.events import (
-    AssistantSaid,
+    AssistantMessage,
     Block,
-    Collapsed,
     Compacted,
     Event,
     MemorySurfaced,
     MessageReceived,
     PermissionAnswered,
     PlanWritten,
-    PromptRendered,
     ResultsCleared,
     ResultStored,
     SessionStarted,
-    Snipped,
     Streamed,
+    SystemPromptFrozen,
     ToolCalled,
     ToolReturned,
-    UserSaid,
+    TurnCollapsed,
+    TurnsRemoved,
+    UserMessage,
 )
 from ipyagent.journal.server_tools import is_result
 from ipyagent.journal.tokens import estimate_blocks, estimate_text
@@ -41,7 +41,7 @@ _WORDS = (
 )  # fmt: skip
 """Fields of events that hold somebody's words."""
 _CITED = ("cited_text", "title", "document_title", "url")
-_AS_THEY_ARE = (UserSaid, PermissionAnswered, PromptRendered, SessionStarted, Streamed, MessageReceived)
+_AS_THEY_ARE = (UserMessage, PermissionAnswered, SystemPromptFrozen, SessionStarted, Streamed, MessageReceived)
 """The user's own words, a head that is compared with the bytes that were sent, and what is redacted before it is put
 together (`redaction.Stream`, `children.letters`)."""
 
@@ -56,7 +56,7 @@ def entering(event: E, redact: Redactor) -> E:
         if isinstance(value, str) and value and (made := redact(value)) != value:
             changed[name] = made
     match event:
-        case AssistantSaid() | ToolReturned() | ResultStored() | Snipped() | Collapsed():
+        case AssistantMessage() | ToolReturned() | ResultStored() | TurnsRemoved() | TurnCollapsed():
             changed["blocks"] = without_secrets(event.blocks, redact)
         case Compacted():
             first, last = event.asked  # the user's own words

@@ -17,7 +17,7 @@ from ipyagent.context.server_edits import CLEAR_THINKING, clearing_edits, server
 from ipyagent.errors import JournalError, ModelError
 from ipyagent.journal.conversation import CUT_MARK
 from ipyagent.journal.events import (
-    AssistantSaid,
+    AssistantMessage,
     Compacted,
     Event,
     LayerFailed,
@@ -30,14 +30,14 @@ from ipyagent.journal.events import (
 from ipyagent.journal.journal import Journal, Problem, clean
 from ipyagent.journal.lines import Start
 from ipyagent.journal.open_calls import CUT_OFF, NOT_RUN
-from ipyagent.journal.protocols import Model, ModelInfo, Rates, Status, Surface, Tool, WindowState, Workspace
+from ipyagent.journal.protocols import Model, ModelInfo, Rates, Surface, Tool, TurnStatus, WindowState, Workspace
 from ipyagent.journal.tokens import estimate_blocks, estimate_text
-from ipyagent.journal.view import View
+from ipyagent.journal.view import ContextView
 from ipyagent.kernel.interrupts import held_sigint
 from ipyagent.loop.background import Background
 from ipyagent.loop.cache_watch import CacheWatch
 from ipyagent.loop.checkpoint import Checkpoint, Moved, Replayed
-from ipyagent.loop.history import History
+from ipyagent.loop.history import SessionState
 from ipyagent.loop.permissions import Permissions
 from ipyagent.loop.redacting import entering
 from ipyagent.model.endpoint import own_keys
@@ -71,8 +71,8 @@ class Session:
 
     def __init__(self, journal: Journal, state: Replayed, checkpoint: Checkpoint | None = None) -> None:
         self.journal = journal
-        self.view: View = state.view
-        self.history: History = state.history
+        self.view: ContextView = state.view
+        self.history: SessionState = state.history
         self.tools: dict[str, Tool] = {}
         self.limits = Limits()
         self.surface: Surface | None = None
@@ -330,10 +330,10 @@ class Session:
         if self.surface is not None:
             self.surface.status(self.status(phase))
 
-    def status(self, phase: str = "") -> Status:
+    def status(self, phase: str = "") -> TurnStatus:
         """The session in one glance."""
         totals = self.history.totals
-        return Status(
+        return TurnStatus(
             phase=phase,
             model=self.info.model,
             window=self.state(self.view.count().tokens) if self._state is not None else None,
@@ -375,7 +375,7 @@ class Session:
         text = self.view.partial_text
         if text.strip():
             blocks = ({"type": "text", "text": f"{clean(text)}\n{CUT_MARK}"},)
-            cut = AssistantSaid(blocks=blocks, stop_reason=stop_reason, partial=True, tokens=estimate_blocks(blocks))
+            cut = AssistantMessage(blocks=blocks, stop_reason=stop_reason, partial=True, tokens=estimate_blocks(blocks))
             self.record(cut)
 
     async def synced(self) -> None:

@@ -37,7 +37,7 @@ DRAIN = 0.3
 """Seconds for output that is still on its way when the command has ended."""
 
 
-class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class HookEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One command of the file. `tool` limits `pre_tool` and `post_tool` to names that match it as a glob."""
 
     command: str
@@ -52,7 +52,7 @@ class CommandFailed(AgentError):
 class CommandHook:
     """One command at one point, called as a hook's function is."""
 
-    def __init__(self, point: str, entry: Entry) -> None:
+    def __init__(self, point: str, entry: HookEntry) -> None:
         self.point, self.entry = point, entry
         self.__name__ = entry.command if len(entry.command) <= 60 else entry.command[:59] + "…"
 
@@ -181,13 +181,13 @@ class HooksFile:
         if sys.platform != "win32" and (stat.st_uid not in (0, os.getuid()) or stat.st_mode & 0o022):
             return {}, f"{path} can be written by others: chmod go-w it, or remove it"
         try:
-            found = msgspec.json.decode(path.read_bytes(), type=dict[str, list[str | Entry]])
+            found = msgspec.json.decode(path.read_bytes(), type=dict[str, list[str | HookEntry]])
         except (OSError, msgspec.DecodeError) as problem:
             return {}, f"{path} cannot be read ({problem}): fix or remove it"
         if unknown := sorted(set(found) - set(self._known)):
             return {}, f"{path} has no point {unknown[0]!r}; points: {', '.join(self._known)}"
         return {
-            point: [CommandHook(point, Entry(each) if isinstance(each, str) else each) for each in entries]
+            point: [CommandHook(point, HookEntry(each) if isinstance(each, str) else each) for each in entries]
             for point, entries in found.items()
         }, ""
 

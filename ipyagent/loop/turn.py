@@ -13,7 +13,7 @@ from collections.abc import Callable
 import msgspec
 
 from ipyagent.errors import AgentError, JournalError
-from ipyagent.journal.events import STOPPED, Ending, Reminded, TurnEnded, UserSaid
+from ipyagent.journal.events import STOPPED, Ending, SystemReminder, TurnEnded, UserMessage
 from ipyagent.journal.protocols import Workspace
 from ipyagent.journal.tokens import estimate_text
 from ipyagent.loop.budget import Budget, dear_turn
@@ -34,7 +34,7 @@ MAX_CUT_CALLS = 3
 
 async def run_turn(
     session: Session,
-    said: UserSaid,
+    said: UserMessage,
     workspace: Workspace,
     *,
     variables: Callable[[], dict[str, str]] = dict,
@@ -137,7 +137,9 @@ async def _rounds(session: Session, workspace: Workspace, budget: Budget, engine
         if nudged:
             return "failed", "the model answered with nothing, twice; say more precisely what you want"
         nudged = True
-        session.record(Reminded(text=EMPTY_REPLY, why="empty reply, asking again", tokens=estimate_text(EMPTY_REPLY)))
+        session.record(
+            SystemReminder(text=EMPTY_REPLY, why="empty reply, asking again", tokens=estimate_text(EMPTY_REPLY))
+        )
     limit = session.limits.max_turns
     made = f"{limit} model call{'' if limit == 1 else 's'}"
     return "limit", f"stopped after {made} (max_turns); say `go on` in a %%agent cell to continue"

@@ -43,7 +43,7 @@ _USUAL = re.compile(r"[!#-&(-~]+")
 _SECRET = re.compile(r"key|token|secret|passw|pwd|pat\b|credential|auth", re.I)
 
 
-class Entry(msgspec.Struct, frozen=True, kw_only=True):
+class McpServerConfig(msgspec.Struct, frozen=True, kw_only=True):
     """One server. `timeout` and `startup_timeout` in seconds (0: the setting's); `digest` is the SHA-256 of
     name and text of the entry; `base` is the folder that a relative `cwd` starts from."""
 
@@ -111,34 +111,34 @@ def _cut(text: str, most: int) -> str:
     return text if over <= 0 else f"{text[:most]} … and {over:,} characters more, see the file"
 
 
-class Entries(msgspec.Struct, frozen=True):
+class McpConfig(msgspec.Struct, frozen=True):
     """`problems` are one line each."""
 
-    found: tuple[Entry, ...] = ()
+    found: tuple[McpServerConfig, ...] = ()
     problems: tuple[str, ...] = ()
 
 
-def read_entries(path: Path, source: Source, base: Path) -> Entries:
+def read_entries(path: Path, source: Source, base: Path) -> McpConfig:
     """The servers of one file, in the order of their names; never raises. No file, no servers. The user's own file
     may be a link, a project's may not."""
     if not os.path.lexists(path):
-        return Entries()
+        return McpConfig()
     try:
         data = read_small(path if source == "project" else path.resolve(), FILE_BYTES + 1)
     except (OSError, RuntimeError):  # links in a circle
         data = None
     if data is None:
-        return Entries(problems=(f"{path} cannot be read: it must be an ordinary file, and no link",))
+        return McpConfig(problems=(f"{path} cannot be read: it must be an ordinary file, and no link",))
     if len(data) > FILE_BYTES:
-        return Entries(problems=(f"{path} has more than {FILE_BYTES:,} bytes and was not read",))
+        return McpConfig(problems=(f"{path} has more than {FILE_BYTES:,} bytes and was not read",))
     try:
         value = json.loads(data.decode("utf-8-sig"))
     except (ValueError, RecursionError) as problem:
-        return Entries(problems=(f"{path} is not JSON: {problem}",))
+        return McpConfig(problems=(f"{path} is not JSON: {problem}",))
     servers = value.get("mcpServers") if isinstance(value, dict) else None
     if not isinstance(servers, dict):
-        return Entries(problems=(f'{path} has no object "mcpServers"',))
-    found: list[Entry] = []
+        return McpConfig(problems=(f'{path} has no object "mcpServers"',))
+    found: list[McpServerConfig] = []
     problems: list[str] = []
     for name in sorted(servers)[:MOST_SERVERS]:
         try:
@@ -150,10 +150,10 @@ def read_entries(path: Path, source: Source, base: Path) -> Entries:
         problems += [f"{path}: server {name!r}: {warning}" for warning in warnings]
     if len(servers) > MOST_SERVERS:
         problems.append(f"{path}: only the first {MOST_SERVERS} servers by name were read")
-    return Entries(tuple(found), tuple(problems))
+    return McpConfig(tuple(found), tuple(problems))
 
 
-def entry_of(name: str, raw: Any, source: Source, base: Path) -> tuple[Entry, list[str]]:
+def entry_of(name: str, raw: Any, source: Source, base: Path) -> tuple[McpServerConfig, list[str]]:
     """One server as its JSON value says, and warnings. Raises SettingError."""
     if not name.strip() or len(name) > 200:
         raise SettingError("a server's name must have 1 to 200 characters")
@@ -175,7 +175,7 @@ def entry_of(name: str, raw: Any, source: Source, base: Path) -> tuple[Entry, li
         if value > LONG_SECONDS:
             warnings.append(f'"{key}": {value:g} is in seconds here, more than an hour')
     text = json.dumps([name, raw], sort_keys=True, ensure_ascii=True)
-    return Entry(
+    return McpServerConfig(
         name=name,
         source=source,
         base=str(base),
@@ -192,7 +192,7 @@ def entry_of(name: str, raw: Any, source: Source, base: Path) -> tuple[Entry, li
     ), warnings
 
 
-def expanded(entry: Entry, environ: Mapping[str, str] = os.environ) -> Entry:
+def expanded(entry: McpServerConfig, environ: Mapping[str, str] = os.environ) -> McpServerConfig:
     """The entry with its variables filled in. Raises SettingError that names what is not set."""
     missing: list[str] = []
 

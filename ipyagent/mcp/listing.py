@@ -17,7 +17,7 @@ MOST_TOOLS = 1_000
 MOST_PAGES = 50
 
 
-class Offered(msgspec.Struct, frozen=True, kw_only=True):
+class OfferedTool(msgspec.Struct, frozen=True, kw_only=True):
     """A tool as its server offers it; `schema` and `description` are fit for a request."""
 
     name: str
@@ -30,9 +30,9 @@ class Offered(msgspec.Struct, frozen=True, kw_only=True):
     """The server says that it may destroy something."""
 
 
-async def listed(client: Client) -> tuple[Offered, ...]:
+async def listed(client: Client) -> tuple[OfferedTool, ...]:
     """All tools, in the order of their names."""
-    found: dict[str, Offered] = {}
+    found: dict[str, OfferedTool] = {}
     cursor: str | None = None
     for _ in range(MOST_PAGES):
         page = await client.list_tools(cursor=cursor)
@@ -42,7 +42,7 @@ async def listed(client: Client) -> tuple[Offered, ...]:
             hints = tool.annotations
             given = tool.meta[GIVEN] if tool.meta and GIVEN in tool.meta else tool.input_schema
             schema, description = fitted(given, tool.description or tool.title or "")
-            found[tool.name] = Offered(
+            found[tool.name] = OfferedTool(
                 name=tool.name,
                 title=clean(tool.title or "")[:200],
                 description=description,

@@ -17,7 +17,7 @@ from typing import NamedTuple
 from ipyagent.errors import SettingError
 from ipyagent.kernel.processes import MARK, end
 from ipyagent.mcp import guard
-from ipyagent.mcp.entries import Entry
+from ipyagent.mcp.entries import McpServerConfig
 
 GRACE = 0.7
 """Seconds that a server has to end by itself once its input is closed."""
@@ -35,7 +35,7 @@ REGISTRIES = ("npm_config_registry", "npm_config_cache", "npm_config_cafile", "P
               "UV_DEFAULT_INDEX", "UV_CACHE_DIR")  # fmt: skip
 
 
-def environment(entry: Entry, mark: str, environ: Mapping[str, str] = os.environ) -> dict[str, str]:
+def environment(entry: McpServerConfig, mark: str, environ: Mapping[str, str] = os.environ) -> dict[str, str]:
     """What a server's process gets as its environment; function definitions are left out."""
     passed = {
         name: value
@@ -63,7 +63,7 @@ class Processes:
     def __repr__(self) -> str:
         return f"<Processes {'guarded' if self._guard is not None else 'none yet'}>"
 
-    async def start(self, entry: Entry) -> Running:
+    async def start(self, entry: McpServerConfig) -> Running:
         """The process of an entry whose variables are filled in. Raises SettingError."""
         folder = Path(entry.base, Path(entry.cwd).expanduser()) if entry.cwd else Path(entry.base)
         mark = secrets.token_hex(8)

@@ -18,7 +18,7 @@ from zlib import crc32
 from ipyagent.errors import ToolFailure
 from ipyagent.journal.events import Block
 from ipyagent.journal.journal import clean, clean_json
-from ipyagent.journal.protocols import Live, ToolOutput
+from ipyagent.journal.protocols import ObjectRef, ToolOutput
 from ipyagent.nofollow import write_atomically
 from ipyagent.tools.answers import capped, picture, plain, text_block
 
@@ -37,7 +37,7 @@ _PICTURES = ("image/png", "image/jpeg", "image/gif", "image/webp")
 _MEDIA = re.compile(r"[\w.+-]{1,60}/[\w.+-]{1,60}")
 
 
-class Kept:
+class ResultFiles:
     """Files of one result, beside the session's stored results. `folder`: None keeps nothing; `named` gives a
     path as tools name it."""
 
@@ -61,7 +61,7 @@ class Kept:
         return f"kept in {self._named(path)}"
 
 
-def output_of(result: CallToolResult, limit: int, kept: Kept) -> ToolOutput:
+def output_of(result: CallToolResult, limit: int, kept: ResultFiles) -> ToolOutput:
     """The result as the model gets it; its texts together have `limit` characters and a note at most."""
     texts: list[str] = []
     pictures: list[Block] = []
@@ -118,7 +118,7 @@ def output_of(result: CallToolResult, limit: int, kept: Kept) -> ToolOutput:
         if not _said(result.structured_content, texts):
             texts.append(_json(result.structured_content))
         alone = not pictures and not result.is_error and len(texts) == 1
-        live = Live(clean_json(result.structured_content), alone=alone)
+        live = ObjectRef(clean_json(result.structured_content), alone=alone)
     text = capped(plain("\n".join(texts)), limit) or "(no result)"
     note = f"{len(pictures)} picture{'s' * (len(pictures) > 1)}" if pictures else ""
     return ToolOutput(blocks=(text_block(text), *pictures), is_error=bool(result.is_error), note=note, live=live)

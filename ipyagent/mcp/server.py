@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from ipyagent.errors import AgentError, SettingError, ToolFailure
 from ipyagent.journal.journal import clean
-from ipyagent.mcp.entries import PROJECT, Entry, expanded
-from ipyagent.mcp.listing import Offered, listed
+from ipyagent.mcp.entries import PROJECT, McpServerConfig, expanded
+from ipyagent.mcp.listing import OfferedTool, listed
 from ipyagent.mcp.log import ServerLog
 from ipyagent.mcp.mending import Mended
 from ipyagent.mcp.processes import Processes
@@ -45,13 +45,20 @@ class Server:
     are called on the agent thread's loop."""
 
     def __init__(
-        self, entry: Entry, processes: Processes, log: ServerLog, *, timeout: float, startup: float, project: str
+        self,
+        entry: McpServerConfig,
+        processes: Processes,
+        log: ServerLog,
+        *,
+        timeout: float,
+        startup: float,
+        project: str,
     ) -> None:
         self.entry = entry
         self.log = log
         self.state: State = "off"
         self.problem = ""
-        self.tools: tuple[Offered, ...] = ()
+        self.tools: tuple[OfferedTool, ...] = ()
         """As they were listed last; they stay when the server ends."""
         self.about = ""
         """What the server calls itself, and the version of the protocol."""
@@ -324,7 +331,7 @@ CONNECT = 15.0
 
 
 @asynccontextmanager
-async def http_streams(entry: Entry, timeout: float) -> AsyncIterator[TransportStreams]:
+async def http_streams(entry: McpServerConfig, timeout: float) -> AsyncIterator[TransportStreams]:
     """Streams to the server at an entry's address; `timeout` seconds of silence end an answer."""
     import httpx2
     from mcp.client.streamable_http import streamable_http_client

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from ipyagent.config import IPyAgent
 from ipyagent.errors import SettingError
-from ipyagent.mcp.entries import FILE, Entry, read_entries
+from ipyagent.mcp.entries import FILE, McpServerConfig, read_entries
 from ipyagent.mcp.log import ServerLog
 from ipyagent.mcp.names import server_part, tool_names
 from ipyagent.mcp.processes import Processes
@@ -27,13 +27,13 @@ from ipyagent.project import Project, home_variable, update_object
 MISSING = "MCP servers need the `mcp` package: %pip install 'ipyagent[mcp]', then restart the kernel"
 
 
-class Found:
+class McpServers:
     """What the files say now. `running`: may run; `waiting`: for a yes of the user's; `off`: disabled."""
 
     def __init__(self) -> None:
-        self.running: dict[str, Entry] = {}
-        self.waiting: dict[str, Entry] = {}
-        self.off: dict[str, Entry] = {}
+        self.running: dict[str, McpServerConfig] = {}
+        self.waiting: dict[str, McpServerConfig] = {}
+        self.off: dict[str, McpServerConfig] = {}
         self.problems: list[str] = []
 
 
@@ -72,9 +72,9 @@ class Servers:
 
     # ------------------------------------------------------------------ which there are
 
-    def found(self) -> Found:
+    def found(self) -> McpServers:
         """What the two files say now, sorted out; never raises."""
-        found = Found()
+        found = McpServers()
         if not self.settings.mcp:
             return found
         own = read_entries(self.user_file, "user", _home(self.project.user))
@@ -98,7 +98,7 @@ class Servers:
         found.running = dict(sorted(found.running.items()))
         return found
 
-    def approve(self, *names: str) -> list[Entry]:
+    def approve(self, *names: str) -> list[McpServerConfig]:
         """Say yes to the project's servers as they stand, or to those with these names only; what was approved
         before stays so. Returns those that may run now. Raises SettingError."""
         said = approved(self.project)
@@ -108,13 +108,13 @@ class Servers:
             approve(self.project, agreed)
         return agreed
 
-    def tell_waiting(self, entries: Iterable[Entry]) -> str:
+    def tell_waiting(self, entries: Iterable[McpServerConfig]) -> str:
         """The line about servers that wait, which is then not told again: which they are, and how a yes is given."""
         line = self.waiting_line(entries)
         self._told.add(line)
         return line
 
-    def waiting_line(self, entries: Iterable[Entry]) -> str:
+    def waiting_line(self, entries: Iterable[McpServerConfig]) -> str:
         """One line: which servers wait for the user's yes, and how it is given."""
         waiting = list(entries)
         shown = [f"{entry.title} ({self.whole(entry, 2_000)})" for entry in waiting[:4]]
@@ -124,7 +124,7 @@ class Servers:
             "they are not started before you say %agent mcp trust"
         )
 
-    def whole(self, entry: Entry, most: int = 0) -> str:
+    def whole(self, entry: McpServerConfig, most: int = 0) -> str:
         """The entry for the user's eyes; unless it is cut to `most` characters (0: it is not), it counts as seen."""
         text = entry.shown(most)
         if text == entry.shown(0):
@@ -180,7 +180,7 @@ class Servers:
                 what = "1 tool" if server.nameless == 1 else f"{server.nameless} tools"
                 self._tell(f"MCP server {name} lists {what} without a name, which cannot be called")
 
-    def _made(self, entry: Entry) -> Server:
+    def _made(self, entry: McpServerConfig) -> Server:
         log = ServerLog(server_part(entry.name))
         log.folder = self.folder
         settings = self.settings
@@ -260,7 +260,7 @@ def approved(project: Project) -> frozenset[str]:
     return frozenset(str(one) for one in digests) if isinstance(digests, list) else frozenset()
 
 
-def approve(project: Project, entries: Iterable[Entry]) -> None:
+def approve(project: Project, entries: Iterable[McpServerConfig]) -> None:
     """Remember a yes to these entries, in place of all that was said before. Raises SettingError."""
     path: Path = project.user / APPROVED
     try:

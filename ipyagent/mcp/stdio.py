@@ -16,7 +16,7 @@ from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from ipyagent.journal.journal import clean_json
-from ipyagent.mcp.entries import Entry
+from ipyagent.mcp.entries import McpServerConfig
 from ipyagent.mcp.log import ServerLog
 from ipyagent.mcp.processes import Processes, Running
 
@@ -37,7 +37,7 @@ _ID = re.compile(rb'"id"\s*:\s*(\d{1,15})\b')
 
 @asynccontextmanager
 async def stdio_streams(
-    entry: Entry, processes: Processes, log: ServerLog, over: Callable[[str], None]
+    entry: McpServerConfig, processes: Processes, log: ServerLog, over: Callable[[str], None]
 ) -> AsyncIterator[TransportStreams]:
     """Start the server of an entry and give its streams; `over` is told why the connection ended by itself.
     Raises SettingError."""

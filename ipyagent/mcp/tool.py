@@ -11,10 +11,10 @@ from typing import Any
 
 from ipyagent.errors import ToolFailure
 from ipyagent.journal.journal import clean_json
-from ipyagent.journal.protocols import Permission, Question, ToolOutput, Workspace
+from ipyagent.journal.protocols import Permission, PermissionQuestion, ToolOutput, Workspace
 from ipyagent.journal.stored import FOLDER as RESULTS
-from ipyagent.mcp.listing import Offered
-from ipyagent.mcp.results import Kept, named_from, output_of
+from ipyagent.mcp.listing import OfferedTool
+from ipyagent.mcp.results import ResultFiles, named_from, output_of
 from ipyagent.mcp.server import Server
 
 MOST_TIMES = 4
@@ -27,7 +27,7 @@ class OutsideTool:
     parallel = False
     recreatable = False
 
-    def __init__(self, name: str, server: Server, offered: Offered, *, deferred: bool = False) -> None:
+    def __init__(self, name: str, server: Server, offered: OfferedTool, *, deferred: bool = False) -> None:
         self.name = name
         self.server = server
         self.offered = offered
@@ -61,10 +61,10 @@ class OutsideTool:
     def pattern(self, input: dict[str, Any], workspace: Workspace) -> str:
         return self.name
 
-    def question(self, input: dict[str, Any], workspace: Workspace) -> Question:
+    def question(self, input: dict[str, Any], workspace: Workspace) -> PermissionQuestion:
         text = json.dumps(clean_json(input), indent=2, ensure_ascii=False, default=str)
         title = f"Call {self.offered.name} of the MCP server {self.server.entry.name}?"
-        return Question(title=title, text=text, language="json")
+        return PermissionQuestion(title=title, text=text, language="json")
 
     async def run(self, input: dict[str, Any], workspace: Workspace) -> ToolOutput:
         """Raises ToolFailure when the server does not answer; its own errors are results."""
@@ -73,5 +73,5 @@ class OutsideTool:
         folder: Path | None = log.folder / RESULTS if log.folder is not None else None
         limit = workspace.limit("tool_output_chars")
         most = max(limit, min(MOST_TIMES * limit, workspace.limit("whole_chars")))
-        kept = Kept(folder, named_from(workspace.folder))
+        kept = ResultFiles(folder, named_from(workspace.folder))
         return await asyncio.to_thread(output_of, result, most, kept)  # scaling a picture takes its time

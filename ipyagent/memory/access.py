@@ -20,14 +20,23 @@ from ipyagent.errors import MemoryRefused
 from ipyagent.headers import Headed, read_headed, write_headed
 from ipyagent.journal.events import Event, MemorySaved
 from ipyagent.memory.concepts import bare, shared, weighty
-from ipyagent.memory.files import Store, Written, check_size
+from ipyagent.memory.files import MemoryStore, WriteResult, check_size
 from ipyagent.memory.guard import STOP, STOPPED
-from ipyagent.memory.memories import Memories as Memories
+from ipyagent.memory.memories import MemoryStores
 from ipyagent.memory.names import INDEX, ROOT, SUFFIX, checked_name, loose_path
 from ipyagent.memory.names import SCOPES as SCOPES
 from ipyagent.memory.names import Address as Address
 from ipyagent.memory.names import address as address
-from ipyagent.memory.provenance import OLD_LABEL, PERSONAL, Ground, Origin, added, parts, standing, worst
+from ipyagent.memory.provenance import (
+    OLD_LABEL,
+    PERSONAL,
+    ProvenanceIndex,
+    ProvenanceLabel,
+    added,
+    parts,
+    standing,
+    worst,
+)
 from ipyagent.memory.quotation import MOST_KEPT, Evidence, Quote, Typed
 from ipyagent.memory.scan import CLAIMED, Memory
 from ipyagent.memory.staging import Merged
@@ -49,7 +58,7 @@ _LATER: ContextVar[list[Callable[[], object]] | None] = ContextVar("ipyagent_mem
 """What work beside the loop leaves for the loop to do when it has ended."""
 
 
-class Saved(NamedTuple):
+class SavedMemory(NamedTuple):
     """A write that was made; `event` as it was journalled (not when nothing changed). `remark` is what the model
     should know of it besides ("" for nothing)."""
 
@@ -86,7 +95,7 @@ class MemoryAccess:
 
     def __init__(
         self,
-        memories: Memories,
+        memories: MemoryStores,
         *,
         by: str,
         record: Callable[[MemorySaved], object],
@@ -94,9 +103,9 @@ class MemoryAccess:
         session: str = "",
         turn: Callable[[], int] = lambda: 0,
         notice: Callable[[str], object] = lambda line: None,
-        stores: Mapping[str, Store] | None = None,
-        ground: Ground | None = None,
-        heard: Ground | None = None,
+        stores: Mapping[str, MemoryStore] | None = None,
+        ground: ProvenanceIndex | None = None,
+        heard: ProvenanceIndex | None = None,
         check: Check | None = None,
     ) -> None:
         self.memories = memories
@@ -107,7 +116,7 @@ class MemoryAccess:
         self._turn = turn
         self._notice = notice
         self._given = stores
-        self._ground = ground or Ground()
+        self._ground = ground or ProvenanceIndex()
         self.heard = heard or self._ground
         """What the user typed."""
         self.check = check
@@ -124,7 +133,7 @@ class MemoryAccess:
         by: str,
         *,
         record: Callable[[MemorySaved], object] | None = None,
-        stores: Mapping[str, Store] | None = None,
+        stores: Mapping[str, MemoryStore] | None = None,
     ) -> MemoryAccess:
         """The same for another worker: `record` if it journals in another way, `stores` if it works on copies."""
         return MemoryAccess(
@@ -141,7 +150,7 @@ class MemoryAccess:
             check=self.check,
         )
 
-    def below(self, record: Callable[[MemorySaved], object], session: str, ground: Ground) -> MemoryAccess:
+    def below(self, record: Callable[[MemorySaved], object], session: str, ground: ProvenanceIndex) -> MemoryAccess:
         """The same for a sub-agent: what it was asked is an agent's word, the user speaks here. `ground` has what
         its own tools gave."""
         return MemoryAccess(
@@ -259,7 +268,7 @@ class MemoryAccess:
             return [file]
         return there
 
-    def store(self, scope: str) -> Store:
+    def store(self, scope: str) -> MemoryStore:
         """The store of a scope. Raises MemoryRefused."""
         if self._given is not None and self.memories.settings.memory:
             if scope not in self._given:
@@ -286,7 +295,7 @@ class MemoryAccess:
 
     # ------------------------------------------------------------------ writing
 
-    def create(self, place: Address, text: str, said: Sequence[str] = ()) -> Saved:
+    def create(self, place: Address, text: str, said: Sequence[str] = ()) -> SavedMemory:
         """Save a new memory; `said` are words of the user that it carries out. Without them it is the project's.
         Raises MemoryRefused ("exists", "known", "name", "content", …)."""
         self._writable(place)
@@ -324,7 +333,7 @@ class MemoryAccess:
                     return f"{place.path} does not exist any more: it was moved to {now.path}"
         return ""
 
-    def change(self, place: Address, edit: Callable[[str], str], said: Sequence[str] = ()) -> Saved:
+    def change(self, place: Address, edit: Callable[[str], str], said: Sequence[str] = ()) -> SavedMemory:
         """Change a memory; `edit` gets its text as it is by then, `said` are words of the user that the change
         carries out. Raises MemoryRefused and what `edit` raises."""
         name, remarks = self._writable(place), [""]
@@ -340,11 +349,11 @@ class MemoryAccess:
 
         return self._journal(self.store(place.scope).change(name, checked, by=self.by), remark=remarks[0])
 
-    def delete(self, place: Address) -> Saved:
+    def delete(self, place: Address) -> SavedMemory:
         """Delete a memory; its history stays. Raises MemoryRefused."""
         return self._journal(self.store(place.scope).delete(self._writable(place), by=self.by))
 
-    def rename(self, place: Address, to: Address) -> Saved:
+    def rename(self, place: Address, to: Address) -> SavedMemory:
         """Give a memory another name, in the same scope or in the other. Raises MemoryRefused."""
         old, new = self._writable(place), self._writable(to)
         if place.scope == to.scope:
@@ -392,11 +401,11 @@ class MemoryAccess:
         with suppress(MemoryRefused):
             self.store(to.scope).change(to.name, named, by=self.by)
 
-    def restore(self, place: Address, revision: str) -> Saved:
+    def restore(self, place: Address, revision: str) -> SavedMemory:
         """Put an earlier version back. Raises MemoryRefused."""
         return self._journal(self.store(place.scope).restore(self._writable(place), revision, by=self.by))
 
-    def undo(self, saved: MemorySaved) -> Saved:
+    def undo(self, saved: MemorySaved) -> SavedMemory:
         """Take back what an event says was saved. Raises MemoryRefused."""
         place = address(saved.path)
         if saved.change == "renamed":
@@ -482,7 +491,7 @@ class MemoryAccess:
         more: Sequence[Typed] = self._merged.transcripts(given) if self._merged is not None and given else ()
         return self.heard.evidence(given, more=more)
 
-    def _origin(self, head: Headed, old: Headed, was: str, found: Sequence[Quote], *, there: bool) -> Origin:
+    def _origin(self, head: Headed, old: Headed, was: str, found: Sequence[Quote], *, there: bool) -> ProvenanceLabel:
         """The source of a memory and the sentence that decided: of one that is changed, what the change brings counts,
         and what was there stays what it was. `found` are the user's words that are given for it now."""
         told, asides = parts(word_of(head.fields.get("description")), head.body)
@@ -494,31 +503,31 @@ class MemoryAccess:
         quotes = [*found, *(Quote(each, "", 0) for each in (said_words(old.fields) if was == "said" else ()))]
         if self._merged is not None:
             if self._merged.raised(told, asides, found, self._weighed):
-                return Origin("said")
+                return ProvenanceLabel("said")
             return self._merged.origin(new, new_asides, [was] if there else (), quotes, self._weighed)
         known_own, quoted = standing([self.store(each) for each in SCOPES if self._usable(each)])
         if was == "said":
             left = added((each for each in new if bare(each) not in known_own), before)
             origin = self._weighed(left, quotes, new_asides, quoted)
             if more := [] if found else added(left, [*before, *(quote.words for quote in quotes)]):
-                origin = Origin(worst("inferred", origin.source), origin.sentence or more[0].strip())
+                origin = ProvenanceLabel(worst("inferred", origin.source), origin.sentence or more[0].strip())
         else:
             left = [each for each in told if bare(each) not in known_own]
             origin = self._weighed(left, quotes, asides, quoted)
         weighed = quotes and (new_asides if was == "said" else asides)
         if not (left or origin.source == "quoted" or (weighed and origin.source != "said")) and (told or was == "said"):
-            return Origin("said")
+            return ProvenanceLabel("said")
         if origin.source == "said" or not there or was == "said":
             return origin
-        fresh = self._weighed(new, quotes, asides, quoted) if new else Origin("said")
-        return Origin(worst(fresh.source, was), fresh.sentence)
+        fresh = self._weighed(new, quotes, asides, quoted) if new else ProvenanceLabel("said")
+        return ProvenanceLabel(worst(fresh.source, was), fresh.sentence)
 
     def _weighed(
         self, told: Sequence[str], quotes: Sequence[Quote], asides: Sequence[str], quoted: Sequence[str] = ()
-    ) -> Origin:
+    ) -> ProvenanceLabel:
         """Where sentences come from that carry out these words of the user, as the check reads it where words are not
         decisive; `quoted` are sentences of memories."""
-        memories = Ground()
+        memories = ProvenanceIndex()
         memories.distrust(quoted)
         words, beside = [each.words for each in quotes], [each.beside for each in quotes]
         grounds = dict.fromkeys((self._ground, self.heard, memories))
@@ -532,7 +541,7 @@ class MemoryAccess:
         question = (tuple(dict.fromkeys(lines)), (*told, *asides))
         if question not in settled:
             raise Unsettled(question)
-        return Origin("said") if settled[question] else origin
+        return ProvenanceLabel("said") if settled[question] else origin
 
     def _why(self, source: str, sentence: str, evidence: Evidence, given: Sequence[str], head: Headed) -> str:
         """What the model is told of a memory that is not the user's word, and how it becomes that."""
@@ -589,17 +598,17 @@ class MemoryAccess:
             kept = {**kept, "name": described(place.name, kept, body)["name"]}
         return Records(self.memories.project.user).sealed({**kept, **marks}, body)
 
-    def _journal(self, written: Written, *, old: str = "", remark: str = "") -> Saved:
+    def _journal(self, written: WriteResult, *, old: str = "", remark: str = "") -> SavedMemory:
         change = "changed" if written.change == "merged" else written.change
         event = MemorySaved(path=written.memory.path, change=change, by=self.by, old=old, revision=written.revision)
         if change == "unchanged":
-            return Saved(event, written.memory, remark)
+            return SavedMemory(event, written.memory, remark)
         later = _LATER.get()
         if later is not None:
             later.append(lambda: self._record(event))
-            return Saved(event, written.memory, remark)
+            return SavedMemory(event, written.memory, remark)
         made = self._record(event)
-        return Saved(made if isinstance(made, MemorySaved) else event, written.memory, remark)
+        return SavedMemory(made if isinstance(made, MemorySaved) else event, written.memory, remark)
 
 
 def _still(known: Sequence[str], head: Headed, old: Headed) -> list[str]:

@@ -16,14 +16,14 @@ from unicodedata import normalize
 
 from ipyagent.errors import MemoryRefused
 from ipyagent.memory.names import same_name
-from ipyagent.nofollow import RELATIVE, Spot, private_folder, spot
+from ipyagent.nofollow import RELATIVE, PathRef, private_folder, spot
 
 _NOFOLLOW = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
 _READ = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | _NOFOLLOW  # a named pipe must not make us wait
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _NOFOLLOW
 
 
-class Confined:
+class SandboxedDir:
     """The files of `root`, named by relative POSIX paths that were checked before."""
 
     def __init__(self, root: Path, *, relative: bool = RELATIVE) -> None:
@@ -32,10 +32,10 @@ class Confined:
         self._relative = relative
 
     def __repr__(self) -> str:
-        return f"<Confined {self.root}>"
+        return f"<SandboxedDir {self.root}>"
 
     @contextmanager
-    def spot(self, name: str, *, make: bool = False) -> Iterator[Spot]:
+    def spot(self, name: str, *, make: bool = False) -> Iterator[PathRef]:
         """The place of a file; FileNotFoundError when a folder on the way is missing and not to be made."""
         if make:
             private_folder(self.root)

@@ -17,9 +17,9 @@ from typing import Literal
 
 import msgspec
 
-from ipyagent.journal.events import AssistantSaid, Event, MemorySaved, ToolCalled, UsageReported
+from ipyagent.journal.events import AssistantMessage, Event, MemorySaved, ToolCalled, UsageReported
 from ipyagent.memory.dream_lock import DreamLock
-from ipyagent.memory.dream_record import Change
+from ipyagent.memory.dream_record import DreamChange
 from ipyagent.memory.extract import Listed, manifest
 from ipyagent.memory.index import MOST_LINES
 from ipyagent.memory.staging import deleted_share
@@ -82,7 +82,7 @@ def advanced(progress: DreamProgress, event: Event) -> DreamProgress:
     """The progress after one more event of the dream's session."""
     change = msgspec.structs.replace
     match event:
-        case AssistantSaid() if not event.partial:
+        case AssistantMessage() if not event.partial:
             text = "\n".join(str(block["text"]) for block in event.blocks if block.get("type") == "text").strip()
             calls = tuple(_call(block) for block in event.blocks if block.get("type") == "tool_use")
             turns = (*progress.turns, DreamTurn(text=text, calls=calls))[-SHOWN_TURNS:]
@@ -147,7 +147,7 @@ class Gates:
         return f"{count} sessions since the last dream; {sessions} call for one" if count < sessions else ""
 
 
-def held_because(base: int, changes: Sequence[Change]) -> str:
+def held_because(base: int, changes: Sequence[DreamChange]) -> str:
     """Why these changes wait for the user's yes; "" when they need not."""
     share = deleted_share(base, changes)
     if share <= MOST_DELETED:

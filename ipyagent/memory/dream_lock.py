@@ -19,8 +19,8 @@ from pathlib import Path
 import msgspec
 
 from ipyagent.errors import MemoryRefused
-from ipyagent.locks import Identity, identity, is_gone, is_of_before
-from ipyagent.memory.confined import Confined
+from ipyagent.locks import ProcessIdentity, identity, is_gone, is_of_before
+from ipyagent.memory.confined import SandboxedDir
 from ipyagent.memory.history import NEW
 
 NAME = ".consolidate-lock"
@@ -58,7 +58,7 @@ class DreamLock:
 
     def __init__(self, folder: Path, guard: Callable[[], AbstractContextManager[None]]) -> None:
         self.path = folder / NAME
-        self._files = Confined(folder)
+        self._files = SandboxedDir(folder)
         self._guard = guard
 
     def __repr__(self) -> str:
@@ -80,7 +80,7 @@ class DreamLock:
         with self._guard():
             return self._seen(certain)
 
-    def acquire(self, *, certain: bool = False) -> Taken:
+    def acquire(self, *, certain: bool = False) -> HeldLock:
         """Take it: write, then read again who won. Raises MemoryRefused ("busy") while another dreams."""
         mine = _this_process()
         with self._guard():
@@ -93,7 +93,7 @@ class DreamLock:
         won = self._read()
         if won is None or won.token != mine.token:
             raise busy(State(holder=won, since=time.time()))
-        return Taken(self, mine)
+        return HeldLock(self, mine)
 
     def release(self, holder: Holder, *, done: bool) -> bool:
         """Let go, `done` or else with the old time; whether it was still this holder's."""
@@ -141,7 +141,7 @@ class DreamLock:
         self._files.move(ready, NAME)
 
 
-class Taken:
+class HeldLock:
     """A lock that is held. Used as a context it is rolled back at the end, unless `succeed` came first."""
 
     def __init__(self, lock: DreamLock, holder: Holder) -> None:
@@ -150,9 +150,9 @@ class Taken:
         self._open = True
 
     def __repr__(self) -> str:
-        return f"<Taken {self._lock.path}, {'held' if self._open else 'let go'}>"
+        return f"<HeldLock {self._lock.path}, {'held' if self._open else 'let go'}>"
 
-    def __enter__(self) -> Taken:
+    def __enter__(self) -> HeldLock:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -176,7 +176,7 @@ class Taken:
 def is_stale(holder: Holder, age: float, *, certain: bool = False) -> bool:
     """Whether a lock of so many seconds counts no longer. An age below zero, the clock was set back, counts as
     long as it is far away."""
-    known = Identity(holder.pid, holder.host, holder.boot, holder.space, holder.started, holder.token)
+    known = ProcessIdentity(holder.pid, holder.host, holder.boot, holder.space, holder.started, holder.token)
     if is_of_before(known):
         return True
     gone = is_gone(known)

@@ -12,8 +12,8 @@ from typing import Literal
 import msgspec
 
 from ipyagent.errors import MemoryRefused, UsageError
-from ipyagent.memory.confined import Confined
-from ipyagent.memory.files import Store
+from ipyagent.memory.confined import SandboxedDir
+from ipyagent.memory.files import MemoryStore
 from ipyagent.memory.history import HISTORY, NEW
 from ipyagent.memory.names import INDEX, SUFFIX
 from ipyagent.memory.snapshots import SNAPSHOTS
@@ -27,7 +27,7 @@ MOST_RECORD = 50_000_000
 Kind = Literal["created", "changed", "renamed", "deleted"]
 
 
-class Change(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class DreamChange(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What a dream made of one memory. `before` and `after` are digests, "" where there is no file; `old` is the
     name before a rename; `lines` how many lines come and go."""
 
@@ -44,7 +44,7 @@ class Change(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return f"{self.kind} {self.name}{of_it}"
 
 
-class Waiting(msgspec.Struct, frozen=True, kw_only=True):
+class PendingDream(msgspec.Struct, frozen=True, kw_only=True):
     """A dream that was dreamed and waits for the user's yes: the copy's name, what it would do, and `why`."""
 
     copy: str
@@ -52,7 +52,7 @@ class Waiting(msgspec.Struct, frozen=True, kw_only=True):
     at: float
     why: str
     base: dict[str, str]
-    changes: tuple[Change, ...]
+    changes: tuple[DreamChange, ...]
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,20 +62,20 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     at: float
     snapshot: str
     after: dict[str, str]
-    changes: tuple[Change, ...] = ()
+    changes: tuple[DreamChange, ...] = ()
     undone: bool = False
     """What was done last is the undoing of it; undoing that brings it back."""
 
 
-def waiting_in(store: Store) -> Waiting | None:
+def waiting_in(store: MemoryStore) -> PendingDream | None:
     """The dream that waits for a yes; None when there is none."""
     content = _kept(store, WAITING)
     with suppress(msgspec.DecodeError, msgspec.ValidationError):
-        return msgspec.json.decode(content, type=Waiting) if content else None
+        return msgspec.json.decode(content, type=PendingDream) if content else None
     return None
 
 
-def record_in(store: Store) -> Record | None:
+def record_in(store: MemoryStore) -> Record | None:
     """The dream that was committed last; None when there was none."""
     content = _kept(store, RECORD)
     with suppress(msgspec.DecodeError, msgspec.ValidationError):
@@ -83,7 +83,7 @@ def record_in(store: Store) -> Record | None:
     return None
 
 
-def undo(store: Store) -> tuple[Record, tuple[str, ...]]:
+def undo(store: MemoryStore) -> tuple[Record, tuple[str, ...]]:
     """Make the memory what it was before the last dream, byte for byte; what others saved or deleted since stays so:
     the names of that. Undoing again brings the dream's work back. Raises UsageError, MemoryRefused."""
     with store.lock():
@@ -93,8 +93,8 @@ def undo(store: Store) -> tuple[Record, tuple[str, ...]]:
         snapshot = store.folder / SNAPSHOTS / record.snapshot
         if not snapshot.is_dir():
             raise UsageError(f"the snapshot from before that dream is gone ({record.snapshot}); see %memory history")
-        files = Confined(store.folder)
-        old = {name: digest_of(Confined(snapshot).read(name) or b"") for name, _ in Confined(snapshot).walk()}
+        files = SandboxedDir(store.folder)
+        old = {name: digest_of(SandboxedDir(snapshot).read(name) or b"") for name, _ in SandboxedDir(snapshot).walk()}
         now = all_digests(store)
         newer = [name for name, digest in now.items() if digest not in (old.get(name), record.after.get(name))]
         since: dict[str, bytes | None] = {name: files.read(name) for name in newer}
@@ -120,30 +120,30 @@ def undo(store: Store) -> tuple[Record, tuple[str, ...]]:
     return record, tuple(since)
 
 
-def digests(store: Store) -> dict[str, str]:
+def digests(store: MemoryStore) -> dict[str, str]:
     """The digest of each memory, the index apart."""
     return {name: digest for name, digest in all_digests(store).items() if name.endswith(SUFFIX) and name != INDEX}
 
 
-def all_digests(store: Store) -> dict[str, str]:
+def all_digests(store: MemoryStore) -> dict[str, str]:
     """The digest of every file that is not hidden."""
-    files = Confined(store.folder)
+    files = SandboxedDir(store.folder)
     return {name: digest_of(files.read(name) or b"") for name, _ in files.walk()}
 
 
-def keep(store: Store, name: str, content: bytes) -> None:
+def keep(store: MemoryStore, name: str, content: bytes) -> None:
     """Write one of the two."""
     with store.lock():
-        Confined(store.folder).replace(name, content, f"{NEW}/dream")
+        SandboxedDir(store.folder).replace(name, content, f"{NEW}/dream")
 
 
-def _kept(store: Store, name: str) -> bytes | None:
+def _kept(store: MemoryStore, name: str) -> bytes | None:
     try:
-        return Confined(store.folder).read(name, MOST_RECORD)
+        return SandboxedDir(store.folder).read(name, MOST_RECORD)
     except MemoryRefused:
         return None
 
 
 def digest_of(content: bytes) -> str:
-    """As `Store` names a content."""
+    """As `MemoryStore` names a content."""
     return sha256(content).hexdigest()

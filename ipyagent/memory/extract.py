@@ -17,12 +17,12 @@ from typing import Literal, Protocol
 import msgspec
 
 from ipyagent.journal.events import (
-    AssistantSaid,
+    AssistantMessage,
     Block,
     Event,
     ForkEnded,
     KernelStarted,
-    LayerDecided,
+    LayerDecision,
     LayerFailed,
     MemoryExtracted,
     MemorySaved,
@@ -30,7 +30,7 @@ from ipyagent.journal.events import (
     ToolReturned,
     TurnEnded,
     Usage,
-    UserSaid,
+    UserMessage,
 )
 from ipyagent.journal.server_tools import searches_in
 from ipyagent.journal.tokens import estimate_text
@@ -95,7 +95,7 @@ def has_cue(text: str, more: Sequence[str] = ()) -> bool:
     return bool(_CUES.search(folded)) or any(word.casefold() in folded for word in more if word)
 
 
-class Progress:
+class ExtractionProgress:
     """Folds events: up to where the session was looked through, and what came since."""
 
     def __init__(self) -> None:
@@ -115,14 +115,14 @@ class Progress:
         self._said: list[tuple[int, str]] = []  # what the user said since
 
     def __repr__(self) -> str:
-        return f"<Progress up to event {self.upto}, {len(self._ended)} turns since>"
+        return f"<ExtractionProgress up to event {self.upto}, {len(self._ended)} turns since>"
 
     def apply(self, event: Event) -> None:
         """Take in the next event."""
         match event:
-            case UserSaid() if self.watched:
+            case UserMessage() if self.watched:
                 self._said.append((event.id, event.said))
-            case UserSaid():
+            case UserMessage():
                 self.unwatched.add(event.id)
             case TurnEnded() if event.status in ("finished", "limit") and self.watched:
                 self._ended.append(event.id)
@@ -136,7 +136,7 @@ class Progress:
                 self._said = [said for said in self._said if said[0] > event.upto]
             case LayerFailed() if event.layer == PURPOSE:
                 self.failures += 1
-            case LayerDecided() if event.layer == PURPOSE:
+            case LayerDecision() if event.layer == PURPOSE:
                 self.watched = event.words != UNWATCHED
             case KernelStarted():
                 self.failures, self.left_over = 0, bool(self._ended)
@@ -299,7 +299,7 @@ def _harmless(text: str) -> str:
     return " ".join(text.split()).replace("</", "<\\/")[:200]
 
 
-class Transcript(msgspec.Struct, frozen=True, kw_only=True):
+class ExtractionTranscript(msgspec.Struct, frozen=True, kw_only=True):
     """Turns as a small model reads them, up to event `upto`; `whole` unless more follows. "" for none."""
 
     text: str
@@ -316,7 +316,7 @@ def transcript(
     answer_chars: int,
     line_chars: int,
     tokens: int,
-) -> Transcript:
+) -> ExtractionTranscript:
     """What was said after event `after` up to event `upto`: the user's words whole, answers in `answer_chars`
     characters, calls and results in a line of `line_chars`. `tokens` end it at the end of a turn, one turn at least;
     turns that begin with the events in `out` are left out."""
@@ -327,16 +327,16 @@ def transcript(
     names: dict[str, str] = {}
     leaving = False
     for event in events:
-        number += isinstance(event, UserSaid)
+        number += isinstance(event, UserMessage)
         if event.id <= after or event.id > upto:
             continue
         match event:
-            case UserSaid():
+            case UserMessage():
                 leaving, calls = event.id in out, 0
                 lines += [f'<user turn="{number}">', _closed(event.said, "user"), "</user>"]
                 if event.own is not None:
                     lines.append(f"- a command of the user's wrote this request: {_line(event.text, line_chars)}")
-            case AssistantSaid():
+            case AssistantMessage():
                 lines += [f"- {_line(words, line_chars)}" for words in searches_in(event.blocks)]
                 said = "\n".join(str(each.get("text", "")) for each in event.blocks if each.get("type") == "text")
                 if said.strip():
@@ -363,7 +363,7 @@ def transcript(
                 pass
     text = "<transcript>\n" + "\n".join(turns) + "\n</transcript>" if turns else ""
     whole = not cut or reached >= upto
-    return Transcript(text=text, upto=upto if whole else reached, whole=whole)
+    return ExtractionTranscript(text=text, upto=upto if whole else reached, whole=whole)
 
 
 def _closed(text: str, element: str) -> str:

@@ -19,16 +19,16 @@ from ipyagent.errors import MemoryRefused
 from ipyagent.headers import decoded
 from ipyagent.memory import index as lines
 from ipyagent.memory import snapshots
-from ipyagent.memory.confined import Confined
+from ipyagent.memory.confined import SandboxedDir
 from ipyagent.memory.entries import merged
-from ipyagent.memory.guard import ALL, SECONDS, Guard
-from ipyagent.memory.history import HISTORY, NEW, History, Version
-from ipyagent.memory.index import Finding
+from ipyagent.memory.guard import ALL, SECONDS, StoreLock
+from ipyagent.memory.history import HISTORY, NEW, MemoryHistory, Version
+from ipyagent.memory.index import IndexFinding
 from ipyagent.memory.names import INDEX, ROOT, SUFFIX, checked_name, same_name
 from ipyagent.memory.scan import CLAIMED, LARGE, Memory, Scan, is_conflicted, memory_of
 from ipyagent.memory.texts import Text, digest_of, encoded, readable, said_below, text_in
 
-__all__ = ["Memory", "Store", "Text", "Version", "Written"]
+__all__ = ["Memory", "MemoryStore", "Text", "Version", "WriteResult"]
 
 MOST_BYTES = 1_000_000
 """A text that is written."""
@@ -48,10 +48,10 @@ def check_size(path: str, text: str) -> None:
         raise MemoryRefused(told, reason="size")
 
 
-class Written(msgspec.Struct, frozen=True, kw_only=True):
+class WriteResult(msgspec.Struct, frozen=True, kw_only=True):
     """What a write did. `change`: "created", "changed", "merged" (what another wrote meanwhile is kept too),
     "unchanged", "deleted", "renamed" or "restored"; `digest` of the new content ("" when deleted); `revision` of
-    the version before ("" when there was none), which `Store.restore` takes."""
+    the version before ("" when there was none), which `MemoryStore.restore` takes."""
 
     memory: Memory
     change: str
@@ -59,7 +59,7 @@ class Written(msgspec.Struct, frozen=True, kw_only=True):
     revision: str = ""
 
 
-class Store:
+class MemoryStore:
     """One memory directory. Nothing is made before the first write. Errors are MemoryRefused with a `reason`."""
 
     def __init__(
@@ -78,13 +78,13 @@ class Store:
         self.scope = scope
         self.index = Index(self)
         self.vouch = vouch
-        self._files = Confined(folder)
+        self._files = SandboxedDir(folder)
         self._scan = Scan(folder, scope, vouch=vouch)
-        self._history = History(self._files, versions)
-        self._guard = Guard(self._files, self._finish, prepare)
+        self._history = MemoryHistory(self._files, versions)
+        self._guard = StoreLock(self._files, self._finish, prepare)
 
     def __repr__(self) -> str:
-        return f"<Store {self.scope} {self.folder}>"
+        return f"<MemoryStore {self.scope} {self.folder}>"
 
     # ---------------------------------------------------------------- reading
 
@@ -140,10 +140,10 @@ class Store:
         self._guard.look()
         return self._index_now()
 
-    def misfits(self) -> builtins.list[Finding]:
+    def misfits(self) -> builtins.list[IndexFinding]:
         """Files in the folder that cannot be memories."""
         return [
-            Finding(kind="name", name=misfit.name, text=f"{misfit.name}: {misfit.why}", mendable=False)
+            IndexFinding(kind="name", name=misfit.name, text=f"{misfit.name}: {misfit.why}", mendable=False)
             for misfit in self._scan.misfits()
         ]
 
@@ -175,7 +175,7 @@ class Store:
             kept = {name: count for name, count in uses.items() if name in there}
             self._files.replace(_USES, json.dumps(kept).encode(), f"{NEW}/uses", durable=False)
 
-    def write(self, name: str, text: str, *, expected: str | None, by: str) -> Written:
+    def write(self, name: str, text: str, *, expected: str | None, by: str) -> WriteResult:
         """Replace the whole text. `expected`: digest it was made from; None: it must be new ("exists" otherwise).
         When the file changed since, both are merged by entry."""
         name = checked_name(name)
@@ -192,7 +192,7 @@ class Store:
 
         return self._put(name, made, by=by)
 
-    def change(self, name: str, edit: Callable[[str], str], *, by: str) -> Written:
+    def change(self, name: str, edit: Callable[[str], str], *, by: str) -> WriteResult:
         """Apply `edit` to the current text under the lock. What `edit` raises passes through, nothing is written."""
         name = checked_name(name)
 
@@ -205,12 +205,12 @@ class Store:
 
         return self._put(name, made, by=by)
 
-    def restore(self, name: str, revision: str, *, by: str) -> Written:
+    def restore(self, name: str, revision: str, *, by: str) -> WriteResult:
         """Put an earlier version back, of a deleted memory too; what is there becomes a version."""
         name = checked_name(name)
         return self._put(name, lambda now: (self._history.read(name, revision), "restored"), by=by)
 
-    def delete(self, name: str, *, by: str, expected: str | None = None, moved_to: str = "") -> Written:
+    def delete(self, name: str, *, by: str, expected: str | None = None, moved_to: str = "") -> WriteResult:
         """Delete a memory; its history stays. `expected`: only if the content still has this digest ("changed"
         otherwise); `moved_to`: the path in the tree where it is now."""
         name = self._no_index(checked_name(name))
@@ -227,15 +227,15 @@ class Store:
             self._end(text, lines.revised(text, {name: None}))
             if moved_to:
                 self._note_move(name, moved_to)
-        return Written(memory=memory, change="deleted", revision=revision)
+        return WriteResult(memory=memory, change="deleted", revision=revision)
 
-    def rename(self, old: str, new: str, *, by: str) -> Written:
+    def rename(self, old: str, new: str, *, by: str) -> WriteResult:
         """Raises MemoryRefused "missing", "exists" when `new` is there. The history goes along."""
         old, new = self._no_index(checked_name(old)), self._no_index(checked_name(new))
         with self.lock():
             content = self._content(old)
             if old == new:
-                return Written(memory=self._memory(old, content), change="unchanged", digest=digest_of(content))
+                return WriteResult(memory=self._memory(old, content), change="unchanged", digest=digest_of(content))
             if self._files.status(self._files.on_disk(new)) is not None and same_name(old) != same_name(new):
                 raise MemoryRefused(
                     f"the destination {self._shown(new)} already exists: choose another name", reason="exists"
@@ -250,7 +250,7 @@ class Store:
             memory = self._memory(new, content)
             self._end(text, lines.moved(text, old, memory))
             self._note_move(old, memory.path)
-        return Written(memory=memory, change="renamed", digest=digest_of(content), revision=revision)
+        return WriteResult(memory=memory, change="renamed", digest=digest_of(content), revision=revision)
 
     def _note_move(self, name: str, path: str) -> None:
         with suppress(MemoryRefused):  # the move itself is made
@@ -258,7 +258,7 @@ class Store:
             newest = dict([*kept.items(), (name, path)][-MOST_MOVED:])
             self._files.replace(_MOVED, json.dumps(newest).encode(), f"{NEW}/moved", durable=False)
 
-    def mend(self, *, by: str) -> builtins.list[Finding]:
+    def mend(self, *, by: str) -> builtins.list[IndexFinding]:
         """Make headers readable and the index true; returns what was found and put right."""
         if not self.folder.is_dir():
             return []
@@ -304,7 +304,7 @@ class Store:
 
     # ---------------------------------------------------------------- the one way to a file
 
-    def _put(self, name: str, make: Callable[[bytes | None], tuple[bytes, str]], *, by: str) -> Written:
+    def _put(self, name: str, make: Callable[[bytes | None], tuple[bytes, str]], *, by: str) -> WriteResult:
         """Give a file the content that `make` says, with the word for the change, from what it has (None: it is
         not there)."""
         with self.lock():
@@ -321,14 +321,14 @@ class Store:
                 content = lines.mended(decoded(content)[0], self._scan.memories()).encode()
             before = self._memory(name, now) if now is not None else None
             if content == now and before is not None:
-                return Written(memory=before, change="unchanged", digest=digest_of(content))
+                return WriteResult(memory=before, change="unchanged", digest=digest_of(content))
             self._guard.begin(name)
             revision = self._history.add(name, now, by=by, change=change) if now is not None else ""
             self._files.replace(place, content, _STAGING)
             memory = self._memory(name, content)
             same = before is not None and lines.line_of(before) == lines.line_of(memory)
             self._end(text, lines.revised(text, {name: memory}, keep=same) if name != INDEX else text)
-        return Written(memory=memory, change=change, digest=digest_of(content), revision=revision)
+        return WriteResult(memory=memory, change=change, digest=digest_of(content), revision=revision)
 
     def _end(self, before: str, after: str) -> None:
         if after != before:
@@ -421,9 +421,9 @@ class Store:
 
 
 class Index:
-    """The index of one store (`Store.index`)."""
+    """The index of one store (`MemoryStore.index`)."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: MemoryStore) -> None:
         self._store = store
 
     def __repr__(self) -> str:
@@ -442,10 +442,10 @@ class Index:
         said = f"[!] {INDEX} has conflict markers of git: this list was made from the memories' files."
         return f"{lines.loaded(lines.mended(text, self._store.list()), self._store.scope)}\n{said}"
 
-    def doctor(self) -> builtins.list[Finding]:
+    def doctor(self) -> builtins.list[IndexFinding]:
         """What is wrong with the index and the headers."""
         return [*lines.findings(self.text(), self._store.list(), self._store.scope), *self._store.misfits()]
 
-    def mend(self, *, by: str = "user") -> builtins.list[Finding]:
+    def mend(self, *, by: str = "user") -> builtins.list[IndexFinding]:
         """Put right what can be (headers too, their files' old content stays in the history); returns what was."""
         return self._store.mend(by=by)

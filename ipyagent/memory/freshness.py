@@ -43,7 +43,7 @@ _KINDS = {
 Kind = Literal["file", "variable", "column", "member", "function"]
 
 
-class Named(msgspec.Struct, frozen=True):
+class NamedObject(msgspec.Struct, frozen=True):
     """Something that a memory names. `owner` is the table or object it belongs to ("" when none is said);
     `sure`: the memory itself says what kind of thing it is."""
 
@@ -53,18 +53,18 @@ class Named(msgspec.Struct, frozen=True):
     sure: bool = True
 
 
-class Look(msgspec.Struct, frozen=True):
+class StalenessLookup(msgspec.Struct, frozen=True):
     """What the namespace tells of what was named: for each whether it is there (None: cannot be told), and a
     few words on it."""
 
-    found: dict[Named, tuple[bool | None, str]] = {}
+    found: dict[NamedObject, tuple[bool | None, str]] = {}
 
 
-def named_in(text: str) -> list[Named]:
+def named_in(text: str) -> list[NamedObject]:
     """What a memory names, in order, each once, at most MOST."""
-    found: dict[tuple[str, str, str], Named] = {}
+    found: dict[tuple[str, str, str], NamedObject] = {}
 
-    def add(named: Named) -> None:
+    def add(named: NamedObject) -> None:
         key = (named.kind, named.name, named.owner)
         if key not in found or (named.sure and not found[key].sure):
             found[key] = named
@@ -74,25 +74,25 @@ def named_in(text: str) -> list[Named]:
             add(named)
     plain = _CODE.sub(" ", text)
     for match in _PATH.finditer(plain):
-        add(Named("file", match.group(1)))
+        add(NamedObject("file", match.group(1)))
     return list(found.values())[:MOST]
 
 
-def _coded(code: str, kind: str) -> Iterator[Named]:
+def _coded(code: str, kind: str) -> Iterator[NamedObject]:
     """What a piece of code names; `kind` is what the words beside it call it."""
     if _PATH.fullmatch(code) or ("/" in code and re.fullmatch(r"[\w.@+/~-]+", code)):
-        yield Named("file", code)
+        yield NamedObject("file", code)
     elif call := _CALL.fullmatch(code):
         owner, _, name = call.group(1).rpartition(".")
-        yield Named("function", name, owner)
+        yield NamedObject("function", name, owner)
     elif item := _ITEM.fullmatch(code):
-        yield Named("column", item.group(3), item.group(1))
+        yield NamedObject("column", item.group(3), item.group(1))
     elif dotted := _DOTTED.fullmatch(code):
-        yield Named("member", dotted.group(2), dotted.group(1), sure=kind == "column")
+        yield NamedObject("member", dotted.group(2), dotted.group(1), sure=kind == "column")
     elif kind == "column":
-        yield Named("column", code)
+        yield NamedObject("column", code)
     elif _NAME.fullmatch(code):
-        yield Named("function" if kind == "function" else "variable", code, sure=bool(kind))
+        yield NamedObject("function" if kind == "function" else "variable", code, sure=bool(kind))
 
 
 def _kind_beside(text: str, start: int, end: int) -> str:
@@ -107,20 +107,20 @@ def _kind_beside(text: str, start: int, end: int) -> str:
 # ---------------------------------------------------------------------- the namespace
 
 
-def look_up(names: Sequence[Named], namespace: Mapping[str, Any], seconds: float = 0.1) -> Look:
+def look_up(names: Sequence[NamedObject], namespace: Mapping[str, Any], seconds: float = 0.1) -> StalenessLookup:
     """What the namespace holds of the names. Main thread only; stops after about `seconds` seconds."""
     until = time.monotonic() + seconds
-    found: dict[Named, tuple[bool | None, str]] = {}
+    found: dict[NamedObject, tuple[bool | None, str]] = {}
     tables = {named.owner or named.name for named in names if named.kind != "file"}
     for named in names:
         if time.monotonic() > until:
             break
         if named.kind != "file":
             found[named] = _looked_up(named, namespace, sorted(tables))
-    return Look(found)
+    return StalenessLookup(found)
 
 
-def _looked_up(named: Named, namespace: Mapping[str, Any], tables: Sequence[str]) -> tuple[bool | None, str]:
+def _looked_up(named: NamedObject, namespace: Mapping[str, Any], tables: Sequence[str]) -> tuple[bool | None, str]:
     if named.kind == "variable" or (named.kind == "function" and not named.owner):
         if named.name in namespace:
             return True, _short(namespace[named.name])
@@ -182,7 +182,9 @@ def _short(value: Any) -> str:
 # ---------------------------------------------------------------------- what is told
 
 
-def facts(names: Sequence[Named], look: Look, folders: Sequence[Path], now: float, told: float) -> list[str]:
+def facts(
+    names: Sequence[NamedObject], look: StalenessLookup, folders: Sequence[Path], now: float, told: float
+) -> list[str]:
     """What still holds, in words, at most MOST_TOLD. Files are looked for in `folders`; `told` is when the
     memory was written, Unix time."""
     lines: list[str] = []
@@ -208,7 +210,7 @@ def _on_file(name: str, folders: Sequence[Path], now: float, told: float) -> str
     return f"`{name}` exists, changed {_ago(now - changed)}{since}"
 
 
-def _on_name(named: Named, look: Look, sources: Sequence[Path]) -> str:
+def _on_name(named: NamedObject, look: StalenessLookup, sources: Sequence[Path]) -> str:
     there, words = look.found.get(named, (None, ""))
     if named.kind == "function":
         called = f"{named.owner}.{named.name}" if named.owner else named.name

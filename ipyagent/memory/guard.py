@@ -13,8 +13,8 @@ from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 
 from ipyagent.errors import MemoryRefused
-from ipyagent.locks import Held, Lock
-from ipyagent.memory.confined import Confined
+from ipyagent.locks import Lock, LockHeld
+from ipyagent.memory.confined import SandboxedDir
 from ipyagent.memory.history import HISTORY, NEW
 
 SECONDS = 30.0
@@ -29,11 +29,11 @@ STOPPED = "stopped"
 """The reason of the refusal that ends such work."""
 
 
-class Guard:
+class StoreLock:
     """The lock of one memory directory. `finish` makes the index true for the names that a killed writer left."""
 
     def __init__(
-        self, files: Confined, finish: Callable[[list[str]], object], prepare: Callable[[], object] | None = None
+        self, files: SandboxedDir, finish: Callable[[list[str]], object], prepare: Callable[[], object] | None = None
     ) -> None:
         self._files = files
         self._finish = finish
@@ -41,7 +41,7 @@ class Guard:
         self._held = threading.local()
 
     def __repr__(self) -> str:
-        return f"<Guard of {self._files.root}>"
+        return f"<StoreLock of {self._files.root}>"
 
     @contextmanager
     def lock(self, seconds: float = SECONDS) -> Iterator[None]:
@@ -91,7 +91,7 @@ class Guard:
         try:
             stop = STOP.get()
             lock.acquire(stop.is_set if stop is not None else lambda: False)
-        except Held:
+        except LockHeld:
             _refuse_stopped()
             told = f"another process has held the lock of {root} for {seconds:.0f} s; try again"
             raise MemoryRefused(told, reason="busy") from None

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import msgspec
 
 from ipyagent.errors import MemoryRefused
-from ipyagent.memory.confined import Confined
+from ipyagent.memory.confined import SandboxedDir
 
 HISTORY = ".history"
 NEW = f"{HISTORY}/new"
@@ -43,15 +43,15 @@ class _Entry(NamedTuple):
     file: str
 
 
-class History:
+class MemoryHistory:
     """The versions of one store's memories; the newest `most` of each are kept."""
 
-    def __init__(self, files: Confined, most: int) -> None:
+    def __init__(self, files: SandboxedDir, most: int) -> None:
         self._files = files
         self._most = most
 
     def __repr__(self) -> str:
-        return f"<History of {self._files.root}>"
+        return f"<MemoryHistory of {self._files.root}>"
 
     def add(self, name: str, content: bytes, *, by: str, change: str, copy: bool = False) -> str:
         """Keep the present file of a memory; returns the revision. `copy`: the file itself goes on being used,

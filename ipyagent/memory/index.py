@@ -28,7 +28,7 @@ _WORDS = re.compile(r"[\W_]+")
 _MARKED = re.compile(r"([\[\]\\])")
 
 
-class Finding(msgspec.Struct, frozen=True, kw_only=True):
+class IndexFinding(msgspec.Struct, frozen=True, kw_only=True):
     """What `doctor` found. `name` of the memory or "" for the index itself, `line` in the file it was found in
     (0: unknown), `text` one line, `mendable` whether `mend` puts it right."""
 
@@ -140,41 +140,41 @@ def loaded(text: str, scope: str) -> str:
     return "\n".join(shown)
 
 
-def findings(text: str, memories: Iterable[Memory], scope: str) -> list[Finding]:
+def findings(text: str, memories: Iterable[Memory], scope: str) -> list[IndexFinding]:
     """What is wrong with an index and with the headers of the memories."""
-    found: list[Finding] = []
+    found: list[IndexFinding] = []
     there = {memory.name: memory for memory in memories}
     seen: dict[str, int] = {}
     lines = text.strip("\n").split("\n") if text.strip() else []
     if is_conflicted(text):
         said = f"{INDEX} has conflict markers of git; until they are gone it is made from the files"
-        found.append(Finding(kind="conflict", name="", text=said))
+        found.append(IndexFinding(kind="conflict", name="", text=said))
     for at, line in enumerate(lines, 1):
         name = named_in(line)
         if name is None:
             continue
         if name not in there:
             dead = f"{INDEX} line {at} names {name}, which is not there"
-            found.append(Finding(kind="no file", name=name, line=at, text=dead))
+            found.append(IndexFinding(kind="no file", name=name, line=at, text=dead))
         elif name in seen:
             twice = f"{INDEX} line {at} names {name} again, after line {seen[name]}"
-            found.append(Finding(kind="duplicate", name=name, line=at, text=twice))
+            found.append(IndexFinding(kind="duplicate", name=name, line=at, text=twice))
         elif _is_old(line, there[name]):
             old = f"{INDEX} line {at} is of an older kind, which names {name} twice or says less of it"
-            found.append(Finding(kind="old line", name=name, line=at, text=old))
+            found.append(IndexFinding(kind="old line", name=name, line=at, text=old))
         elif len(line) > MOST_LINE and len(line_of(there[name])) < len(line):
             long = f"{INDEX} line {at} has {len(line)} characters; {MOST_LINE} are meant"
-            found.append(Finding(kind="long line", name=name, line=at, text=long))
+            found.append(IndexFinding(kind="long line", name=name, line=at, text=long))
         seen.setdefault(name, at)
     titles: dict[str, str] = {}
     for name, memory in sorted(there.items()):
         if name not in seen:
-            found.append(Finding(kind="no line", name=name, text=f"{name} has no line in {INDEX}"))
+            found.append(IndexFinding(kind="no line", name=name, text=f"{name} has no line in {INDEX}"))
         mendable = not any(words in problem for words in _BEYOND for problem in memory.problems)
         for problem in memory.problems:
             where = re.match(r"line (\d+)", problem)
             found.append(
-                Finding(
+                IndexFinding(
                     kind="header",
                     name=name,
                     line=int(where[1]) if where else 0,
@@ -185,12 +185,12 @@ def findings(text: str, memories: Iterable[Memory], scope: str) -> list[Finding]
         title = same_name(memory.title + "\n" + memory.description)
         if memory.description and title in titles:
             same = f"{name} has the title and description of {titles[title]}; merge them"
-            found.append(Finding(kind="duplicate", name=name, text=same, mendable=False))
+            found.append(IndexFinding(kind="duplicate", name=name, text=same, mendable=False))
         titles.setdefault(title, name)
     size = len(text.encode())
     if len(lines) > MOST_LINES or size > MOST_BYTES:
         much = f"{INDEX} has {len(lines)} lines and {size:,} bytes; {MOST_LINES} and {MOST_BYTES:,} are loaded"
-        found.append(Finding(kind="limit", name="", text=much, mendable=False))
+        found.append(IndexFinding(kind="limit", name="", text=much, mendable=False))
     return found
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ipyagent.config import IPyAgent
 from ipyagent.errors import AgentError, MemoryRefused
-from ipyagent.memory.files import Store
+from ipyagent.memory.files import MemoryStore
 from ipyagent.memory.names import SCOPES
 from ipyagent.memory.places import memory_folder, store_in
 from ipyagent.project import Project
@@ -25,7 +25,7 @@ UNKNOWN = (
 )
 
 
-class Memories:
+class MemoryStores:
     """The memories of one kernel: the project's and the user's, each store made once, on first use. `folder`:
     where the notebook is."""
 
@@ -33,10 +33,10 @@ class Memories:
         self.project = project
         self.settings = settings
         self.folder = folder
-        self._made: dict[tuple[str, Path], Store] = {}
+        self._made: dict[tuple[str, Path], MemoryStore] = {}
 
     def __repr__(self) -> str:
-        return f"<Memories of {self.project.root.name}>"
+        return f"<MemoryStores of {self.project.root.name}>"
 
     def refusal(self, scope: str) -> str:
         """Why a scope's memories may not be used now; "" when they may."""
@@ -46,17 +46,17 @@ class Memories:
             return str(problem)
         return ""
 
-    def stores(self) -> dict[str, Store]:
+    def stores(self) -> dict[str, MemoryStore]:
         """The stores that may be used now, by scope."""
         return {scope: self.store(scope) for scope in SCOPES if not self.refusal(scope)}
 
-    def store(self, scope: str) -> Store:
+    def store(self, scope: str) -> MemoryStore:
         """The store of a scope. Raises MemoryRefused with the reason why it may not be used now."""
         if not self.settings.memory:
             raise MemoryRefused(OFF, reason="off")
         return self.any_store(scope)
 
-    def any_store(self, scope: str) -> Store:
+    def any_store(self, scope: str) -> MemoryStore:
         """The same, also while memory is off: for what the user asks for."""
         if scope == "project" and (self.settings.trust_all or self.project.trusted):
             self.project.take_along()

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from ipyagent.config import IPyAgent
 from ipyagent.errors import MemoryRefused
-from ipyagent.memory.files import Store
+from ipyagent.memory.files import MemoryStore
 from ipyagent.memory.texts import Records
 from ipyagent.nofollow import LINK, status
 from ipyagent.project import Project, is_shared
@@ -49,12 +49,12 @@ def memory_folder(
     return _inside(place, base)
 
 
-def store_in(folder: Path, scope: str, project: Project) -> Store:
+def store_in(folder: Path, scope: str, project: Project) -> MemoryStore:
     """The store in a scope's folder; the project's `.ipyagent/` is made with the first write."""
     places = (project.root.resolve(), project.state.resolve())
     inside = scope == "project" and any(folder.is_relative_to(place) for place in places)
     vouch = None if scope == "user" else Records(project.user).holds
-    return Store(folder, scope, prepare=project.make if inside else None, vouch=vouch)
+    return MemoryStore(folder, scope, prepare=project.make if inside else None, vouch=vouch)
 
 
 def _chosen(given: str, project: Project) -> Path:

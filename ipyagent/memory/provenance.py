@@ -21,17 +21,17 @@ import msgspec
 from ipyagent.errors import MemoryRefused
 from ipyagent.headers import read_headed
 from ipyagent.journal.events import (
-    AssistantSaid,
+    AssistantMessage,
     Event,
     MessageReceived,
     PermissionAnswered,
     SessionStarted,
     ToolReturned,
-    UserSaid,
+    UserMessage,
 )
 from ipyagent.journal.server_tools import texts_of
 from ipyagent.memory.concepts import Passages, bare, dates, is_idea, shared, weighty
-from ipyagent.memory.files import Store
+from ipyagent.memory.files import MemoryStore
 from ipyagent.memory.quotation import NEGATIONS, Evidence, Quote, Typed, Words, is_negated, tokens
 from ipyagent.memory.words import RUN, folded
 
@@ -109,7 +109,7 @@ OLD_LABEL = "*Inferred by the agent, not said by the user; it seems to hold, che
 
 
 
-class Origin(msgspec.Struct, frozen=True):
+class ProvenanceLabel(msgspec.Struct, frozen=True):
     """Where a text comes from; `sentence` is the one that decided against "said" ("" otherwise); `is_sure` where words
     are decisive: it stands in a result, or has the user's words alone, in their order."""
 
@@ -136,7 +136,7 @@ def _figure(number: str) -> str:
     return plain.rstrip("0").rstrip(".") if "." in plain else plain
 
 
-class Ground:
+class ProvenanceIndex:
     """What was said and what was told in a session: fold its events, then ask for `evidence` and `origin`.
 
     Taking texts in costs nothing; they are looked at once, with the first question, which may be asked on another
@@ -180,10 +180,10 @@ class Ground:
         return self._lock.locked(), self._count, self._settled
 
     def __repr__(self) -> str:
-        return f"<Ground {len(self.words)} said, {len(self._told) + len(self._new)} told>"
+        return f"<ProvenanceIndex {len(self.words)} said, {len(self._told) + len(self._new)} told>"
 
     @classmethod
-    def of(cls, events: Iterable[Event]) -> Ground:
+    def of(cls, events: Iterable[Event]) -> ProvenanceIndex:
         """The ground of these events."""
         made = cls()
         for event in events:
@@ -199,7 +199,7 @@ class Ground:
         match event:
             case SessionStarted():
                 self.session = event.session
-            case UserSaid():
+            case UserMessage():
                 self._turns += 1
                 self.say(event.said)
                 self.take(event.blocks, but=event.text)
@@ -209,7 +209,7 @@ class Ground:
                 self.say(event.reason)
             case ToolReturned() if event.name != "memory":
                 self.take(event.blocks)
-            case AssistantSaid():  # what a search or a page says is a stranger's
+            case AssistantMessage():  # what a search or a page says is a stranger's
                 self.tell(*(text for block in event.blocks for text in texts_of(block)))
             case MessageReceived():
                 self.tell(event.text)
@@ -338,7 +338,7 @@ class Ground:
         beside: Sequence[str] = (),
         asides: Iterable[str] = (),
         typed: Words | None = None,
-    ) -> Origin:
+    ) -> ProvenanceLabel:
         """Where sentences come from that carry out these words of the user: "quoted" when one of them, or what it
         adds, stands together in a result, or has a number or name of a result that the user never typed (in no message
         of `typed`; None: of this session); "said" when they have nothing but the words; else "inferred", which a check
@@ -356,16 +356,16 @@ class Ground:
             typed_too = {part for name in named & user.named if name[0].isdigit() for part in weighty(name)}
             same = shared(words, user.said) | typed_too.intersection(words)
             if not foreign.isdisjoint(named) or self._is_told(sentence, words, same, user):
-                return Origin("quoted", sentence.strip(), is_sure=True)
+                return ProvenanceLabel("quoted", sentence.strip(), is_sure=True)
             if _addresses(sentence) - user.named:
                 unheard = unheard or sentence.strip()
         for aside in asides:
             if self._orders_aside(aside, user.said):
-                return Origin("quoted", aside.strip(), is_sure=True)
+                return ProvenanceLabel("quoted", aside.strip(), is_sure=True)
         if unheard or not quotes:
-            return Origin("inferred", unheard, is_sure=True)
+            return ProvenanceLabel("inferred", unheard, is_sure=True)
         more = next((each.strip() for each in (*told, *asides) if not user.has_all_of(each)), "")
-        return Origin("inferred", more) if more else Origin("said", is_sure=True)
+        return ProvenanceLabel("inferred", more) if more else ProvenanceLabel("said", is_sure=True)
 
     def _is_told(self, sentence: str, words: list[str], same: set[str], user: _User) -> bool:
         """Whether a sentence, one of its clauses, or what it adds to the user's words (`same`) stands in a result."""
@@ -467,7 +467,7 @@ def sentences(text: str) -> list[str]:
     return [found for line in lines for found in _ENDS.split(_MARKS.sub("", line)) if found and found.strip()]
 
 
-def standing(stores: Iterable[Store]) -> tuple[set[str], list[str]]:
+def standing(stores: Iterable[MemoryStore]) -> tuple[set[str], list[str]]:
     """The sentences of all memories that are the user's own word, bare, and those of all that are quoted, which no
     later session makes the user's."""
     own, quoted = set[str](), list[str]()

@@ -91,7 +91,7 @@ class Ranked(msgspec.Struct, frozen=True):
         return "close to one that fits"
 
 
-class Shelf(msgspec.Struct):
+class RankedFolder(msgspec.Struct):
     """One memory folder as ranking looks at it; `vectors` only with the `embeddings` extra."""
 
     index: FullText
@@ -101,7 +101,7 @@ class Shelf(msgspec.Struct):
 
 
 def rank(
-    shelves: Sequence[Shelf], query: str, *, limit: int = CANDIDATES, embedder: Embedder | None = None
+    shelves: Sequence[RankedFolder], query: str, *, limit: int = CANDIDATES, embedder: Embedder | None = None
 ) -> list[Ranked]:
     """The memories on the shelves that fit a request, best first, at most `limit`."""
     if embedder is None or not understands(query):
@@ -124,7 +124,7 @@ def surely(ranked: Sequence[Ranked], most: int) -> list[Ranked]:
 # ---------------------------------------------------------------------- words
 
 
-def _by_words(shelves: Sequence[Shelf], asked: Sequence[str], query: str, limit: int) -> list[Ranked]:
+def _by_words(shelves: Sequence[RankedFolder], asked: Sequence[str], query: str, limit: int) -> list[Ranked]:
     """The `limit` best by words."""
     indexes = [shelf.index for shelf in shelves]
     weights = {word: _weight(word, indexes) for word in asked}
@@ -226,7 +226,7 @@ def _as_typed(query: str, asked: Sequence[str]) -> dict[str, str]:
 # ---------------------------------------------------------------------- neighbours
 
 
-def _lent(shelf: Shelf, scores: dict[int, float]) -> dict[int, float]:
+def _lent(shelf: RankedFolder, scores: dict[int, float]) -> dict[int, float]:
     """What each memory gets from the best of those near it."""
     index = shelf.index
     if shelf.series[0] != index.changes:
@@ -289,7 +289,7 @@ def _series(memories: dict[int, Memory]) -> dict[int, tuple[list[int], int]]:
 
 
 def _by_vectors(
-    shelves: Sequence[Shelf], embedder: Embedder, query: str, best: Sequence[Ranked], most: int
+    shelves: Sequence[RankedFolder], embedder: Embedder, query: str, best: Sequence[Ranked], most: int
 ) -> list[tuple[Memory, float]]:
     """The memories that are most like the request, best first."""
     found: list[tuple[Memory, float]] = []

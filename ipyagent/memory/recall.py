@@ -12,7 +12,6 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 
 from ipyagent.journal.events import (
-    Collapsed,
     Compacted,
     DecisionUndone,
     Event,
@@ -20,10 +19,11 @@ from ipyagent.journal.events import (
     MemoryExtracted,
     MemorySaved,
     MemorySurfaced,
-    PromptRendered,
-    Snipped,
+    SystemPromptFrozen,
     ToolCalled,
     ToolReturned,
+    TurnCollapsed,
+    TurnsRemoved,
 )
 from ipyagent.memory.names import ROOT, SUFFIX
 from ipyagent.memory.scan import Memory
@@ -64,7 +64,7 @@ def ignores_memory(request: str) -> bool:
     return _IGNORE.search(request) is not None
 
 
-class Known:
+class RecalledMemories:
     """Which memories the model has seen in a session, and how many bytes of them; folds events.
 
     What a compaction takes out of the context is not known any more; taken back, it is again. A memory that
@@ -86,7 +86,7 @@ class Known:
         self._paths: set[str] | None = None
 
     def __repr__(self) -> str:
-        return f"<Known {len(self.paths)} memories, {self.shown_bytes} bytes shown>"
+        return f"<RecalledMemories {len(self.paths)} memories, {self.shown_bytes} bytes shown>"
 
     def apply(self, event: Event) -> None:
         """Take in the next event."""
@@ -95,7 +95,7 @@ class Known:
             case MemorySurfaced():
                 self._seen += [(event.id, memory.path, 0) for memory in event.memories]
                 self._seen.append((event.id, "", len(event.text.encode())))
-            case PromptRendered():
+            case SystemPromptFrozen():
                 self._heads.append((event.compaction, event.memories))
             case MemoryExtracted():
                 self._looked_at = max(self._looked_at, event.upto)
@@ -108,7 +108,7 @@ class Known:
             case ToolReturned() if path := self._reading.pop(event.call, ""):
                 if not event.is_error or _shows(event.blocks):
                     self._seen.append((event.id, path, 0))
-            case Compacted() | Snipped() | Collapsed():
+            case Compacted() | TurnsRemoved() | TurnCollapsed():
                 self._gone[event.id] = (event.first, event.last)
             case DecisionUndone():
                 self._gone.pop(event.event, None)
@@ -176,7 +176,7 @@ def read_by(tool: str, given: Mapping[str, object]) -> str:
 # ---------------------------------------------------------------------- what is shown
 
 
-class Picked(msgspec.Struct, frozen=True, kw_only=True):
+class RecallHit(msgspec.Struct, frozen=True, kw_only=True):
     """A memory that is to be shown: `text` its file as it is now, `facts` what of it still holds."""
 
     memory: Memory
@@ -232,12 +232,12 @@ def age_words(modified: float, now: float) -> str:
     return {0: "today", 1: "yesterday"}.get(days, f"{days} days ago")
 
 
-def surfaced_text(picked: Sequence[Picked], now: float) -> str:
+def surfaced_text(picked: Sequence[RecallHit], now: float) -> str:
     """The note to the model that shows the memories."""
     return f"<memories>\n{HEAD}\n{''.join(shown(each, now) for each in picked)}</memories>"
 
 
-def shown(picked: Picked, now: float) -> str:
+def shown(picked: RecallHit, now: float) -> str:
     """One memory as the model gets it."""
     memory = picked.memory
     facts = [f'saved="{age_words(memory.modified, now)}"']

@@ -97,7 +97,7 @@ def _settled(status: os.stat_result) -> tuple[int, int, int] | None:
     return _state(status) if status.st_mtime_ns < time.time_ns() - SETTLED else None
 
 
-class Misfit(msgspec.Struct, frozen=True):
+class InvalidFile(msgspec.Struct, frozen=True):
     """A Markdown file or a link in the folder that is no memory, and why."""
 
     name: str
@@ -113,7 +113,7 @@ class Scan:
         self.scope = scope
         self._vouch = vouch
         self._lock = threading.Lock()
-        self._kept: dict[str, tuple[Key, Memory | Misfit]] = {}
+        self._kept: dict[str, tuple[Key, Memory | InvalidFile]] = {}
         self._memories: list[Memory] = []
         self._folders: dict[str, tuple[int, int, int] | None] = {}
         """The state of each folder when it was read; None for one that may have changed since without telling."""
@@ -164,14 +164,14 @@ class Scan:
         except (KeyError, OSError):
             return False
 
-    def misfits(self) -> list[Misfit]:
+    def misfits(self) -> list[InvalidFile]:
         """Files that look like memories and are none."""
         with self._lock:
             self._look()
-            return [kept for _, kept in self._kept.values() if isinstance(kept, Misfit)]
+            return [kept for _, kept in self._kept.values() if isinstance(kept, InvalidFile)]
 
     def _look(self) -> None:
-        seen: dict[str, tuple[Key, Memory | Misfit]] = {}
+        seen: dict[str, tuple[Key, Memory | InvalidFile]] = {}
         self._folders = {}
         changed = self._folder("", None, 1, seen)
         if changed or len(seen) != len(self._kept):
@@ -181,7 +181,7 @@ class Scan:
             self._memories = found
 
     def _folder(
-        self, prefix: str, above: int | None, depth: int, seen: dict[str, tuple[Key, Memory | Misfit]]
+        self, prefix: str, above: int | None, depth: int, seen: dict[str, tuple[Key, Memory | InvalidFile]]
     ) -> bool:
         """Take in one folder and those in it; whether anything is new. A folder that went away holds nothing."""
         try:
@@ -196,7 +196,7 @@ class Scan:
         except FileNotFoundError:
             return False
         except OSError as problem:
-            told = ((0, 0, 0, 0), Misfit(prefix or ".", f"the folder cannot be read: {problem.strerror}"))
+            told = ((0, 0, 0, 0), InvalidFile(prefix or ".", f"the folder cannot be read: {problem.strerror}"))
             seen[prefix or "."] = told
             return self._kept.get(prefix or ".") != told
         changed = False
@@ -229,7 +229,7 @@ class Scan:
                 os.close(handle)
         return changed
 
-    def _new(self, name: str, entry: os.DirEntry[str], handle: int | None) -> tuple[Key, Memory | Misfit] | None:
+    def _new(self, name: str, entry: os.DirEntry[str], handle: int | None) -> tuple[Key, Memory | InvalidFile] | None:
         """A file that is new or has changed; None for the index and for what is gone."""
         if entry.name == INDEX and entry.is_file(follow_symlinks=False):
             return None
@@ -241,15 +241,15 @@ class Scan:
 
     def _read(
         self, name: str, entry: os.DirEntry[str], status: os.stat_result, handle: int | None
-    ) -> Memory | Misfit:
+    ) -> Memory | InvalidFile:
         """The header of one file. Raises FileNotFoundError when it is gone."""
         if not stat.S_ISREG(status.st_mode):
             kind = "a link; links are not followed" if stat.S_ISLNK(status.st_mode) else "no ordinary file"
-            return Misfit(_printable(name), kind)
+            return InvalidFile(_printable(name), kind)
         try:
             proper = checked_name(name)
         except MemoryRefused as problem:
-            return Misfit(_printable(name), str(problem))
+            return InvalidFile(_printable(name), str(problem))
         try:
             head = _head(entry.name if handle is not None else entry.path, handle)
         except FileNotFoundError:

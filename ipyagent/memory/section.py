@@ -16,7 +16,7 @@ import msgspec
 from ipyagent.errors import MemoryRefused
 from ipyagent.headers import read_headed
 from ipyagent.journal.tokens import estimate_text
-from ipyagent.memory.files import Store
+from ipyagent.memory.files import MemoryStore
 from ipyagent.memory.index import named_in
 from ipyagent.memory.instructions import guarded, read_text
 from ipyagent.memory.provenance import PERSONAL
@@ -43,7 +43,7 @@ IGNORED = (
 """Goes with a request that asks to ignore memory; the system prompt stays as it is."""
 
 
-class Rule(msgspec.Struct, frozen=True):
+class StandingRule(msgspec.Struct, frozen=True):
     """One memory of the user's own words that stands in the prompt in full: its place and what it says."""
 
     scope: str
@@ -52,7 +52,7 @@ class Rule(msgspec.Struct, frozen=True):
     text: str
 
 
-def standing_rules(stores: Mapping[str, Store], tokens: int) -> list[Rule]:
+def standing_rules(stores: Mapping[str, MemoryStore], tokens: int) -> list[StandingRule]:
     """The `feedback` and `user` memories that are verified to be the user's own word, as many as stand in `tokens`,
     those first that are newest and most used; in an order that does not change with use."""
     found = [(memory, store) for store in stores.values() for memory in store.list()
@@ -63,7 +63,7 @@ def standing_rules(stores: Mapping[str, Store], tokens: int) -> list[Rule]:
     places = {memory.path: at for at, (memory, _) in enumerate(newest)}
     for at, (memory, _) in enumerate(used):
         places[memory.path] += at
-    rules: list[Rule] = []
+    rules: list[StandingRule] = []
     room = tokens - estimate_text(RULES) - 10
     for memory, store in sorted(found, key=lambda each: (places[each[0].path], each[0].path)):
         if room < 20:
@@ -72,7 +72,7 @@ def standing_rules(stores: Mapping[str, Store], tokens: int) -> list[Rule]:
             text = read_headed(store.read(memory.name).text.encode("utf-8", "replace")).body.strip()
         except MemoryRefused:
             continue  # it went meanwhile
-        rule = Rule(memory.scope, memory.name, memory.path, text or memory.description)
+        rule = StandingRule(memory.scope, memory.name, memory.path, text or memory.description)
         size = estimate_text(_element(rule))
         if rule.text and size <= room:
             room -= size
@@ -80,7 +80,7 @@ def standing_rules(stores: Mapping[str, Store], tokens: int) -> list[Rule]:
     return sorted(rules, key=lambda rule: (ORDER.index(rule.scope) if rule.scope in ORDER else 0, rule.path))
 
 
-def _element(rule: Rule) -> str:
+def _element(rule: StandingRule) -> str:
     path = guarded(rule.path).replace('"', "'")
     return f'<memory path="{path}">\n{guarded(rule.text)}\n</memory>\n'
 
@@ -114,7 +114,12 @@ def names_file(text: str) -> bool:
 
 
 def memory_section(
-    indexes: Mapping[str, str], tokens: int, *, earlier: bool = False, guidelines: str = "", rules: Sequence[Rule] = ()
+    indexes: Mapping[str, str],
+    tokens: int,
+    *,
+    earlier: bool = False,
+    guidelines: str = "",
+    rules: Sequence[StandingRule] = (),
 ) -> tuple[str, str]:
     """The section with the index of each scope that may be used, in at most about `tokens` tokens, and one line for
     the user when not all of it went in. "" when there is no scope. `earlier`: whether a tool

@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 from ipyagent.errors import MemoryRefused
-from ipyagent.memory.confined import Confined
+from ipyagent.memory.confined import SandboxedDir
 from ipyagent.memory.history import HISTORY, NEW
 
 SNAPSHOTS = f"{HISTORY}/snapshots"
@@ -19,7 +19,7 @@ _NAME = re.compile(r"\d{8}-\d{6}-\d{3,}")
 _HALF = "half-made"
 
 
-def take(files: Confined) -> Path:
+def take(files: SandboxedDir) -> Path:
     """Copy all files but hidden ones; returns the folder of the copy."""
     for left in files.names(SNAPSHOTS):
         if left == _HALF:  # its maker was killed
@@ -41,7 +41,7 @@ def take(files: Confined) -> Path:
     return files.root / made
 
 
-def inside(files: Confined, snapshot: Path) -> str:
+def inside(files: SandboxedDir, snapshot: Path) -> str:
     """The name of a snapshot's folder. Raises MemoryRefused when it is none of this store's."""
     name = f"{SNAPSHOTS}/{snapshot.name}"
     if not _NAME.fullmatch(snapshot.name) or snapshot != files.root / name:

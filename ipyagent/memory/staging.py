@@ -21,26 +21,26 @@ import msgspec
 from ipyagent.errors import MemoryRefused, UsageError
 from ipyagent.headers import read_headed
 from ipyagent.memory.concepts import bare
-from ipyagent.memory.confined import Confined
+from ipyagent.memory.confined import SandboxedDir
 from ipyagent.memory.dream_record import (
     BY,
     DREAMS,
     RECORD,
     WAITING,
-    Change,
+    DreamChange,
     Kind,
+    PendingDream,
     Record,
-    Waiting,
     all_digests,
     digest_of,
     digests,
     keep,
     waiting_in,
 )
-from ipyagent.memory.files import Store, Written
+from ipyagent.memory.files import MemoryStore, WriteResult
 from ipyagent.memory.history import NEW
 from ipyagent.memory.names import INDEX, SUFFIX
-from ipyagent.memory.provenance import Ground, Origin, added, parts, restates, worst
+from ipyagent.memory.provenance import ProvenanceIndex, ProvenanceLabel, added, parts, restates, worst
 from ipyagent.memory.quotation import Quote, Typed
 from ipyagent.memory.texts import word_of
 
@@ -51,28 +51,28 @@ class Committed(msgspec.Struct, frozen=True, kw_only=True):
     """`written` as it was done, in order; `kept` names what was saved meanwhile and therefore stayed, also what
     was not deleted because of it."""
 
-    written: tuple[Written, ...]
-    done: tuple[Change, ...]
+    written: tuple[WriteResult, ...]
+    done: tuple[DreamChange, ...]
     kept: tuple[str, ...]
 
 
-class Staging:
+class DreamWorkspace:
     """The copy that one dream works on, inside the memory's own hidden folder."""
 
-    def __init__(self, store: Store, name: str, base: dict[str, str]) -> None:
+    def __init__(self, store: MemoryStore, name: str, base: dict[str, str]) -> None:
         self.store = store
         self.name = name
         self.base = base
         """Digest of each memory, the index apart, as it was copied."""
-        self.copy = Store(_folder(store, name), store.scope, versions=1, vouch=store.vouch)
+        self.copy = MemoryStore(_folder(store, name), store.scope, versions=1, vouch=store.vouch)
 
     def __repr__(self) -> str:
-        return f"<Staging {self.name} of {self.store!r}>"
+        return f"<DreamWorkspace {self.name} of {self.store!r}>"
 
     @classmethod
-    def make(cls, store: Store) -> Staging:
+    def make(cls, store: MemoryStore) -> DreamWorkspace:
         """Copy the directory as it is at this moment; copies that killed dreams left are removed first."""
-        name, files = secrets.token_hex(6), Confined(store.folder)
+        name, files = secrets.token_hex(6), SandboxedDir(store.folder)
         with store.lock():
             _sweep(store, files)
             base: dict[str, str] = {}
@@ -87,45 +87,45 @@ class Staging:
         return cls(store, name, base)
 
     @classmethod
-    def of(cls, store: Store, waiting: Waiting) -> Staging:
+    def of(cls, store: MemoryStore, waiting: PendingDream) -> DreamWorkspace:
         """The copy of a dream that waits for a yes. Raises UsageError when it is gone."""
         if not _COPY.fullmatch(waiting.copy) or not _folder(store, waiting.copy).is_dir():
             raise UsageError("what that dream made is gone; %memory dream starts another")
         return cls(store, waiting.copy, waiting.base)
 
-    def changes(self) -> tuple[Change, ...]:
+    def changes(self) -> tuple[DreamChange, ...]:
         """What became of the copy: renames, then what is new and changed, then what is gone; by name."""
         mended = self.copy.mend(by=BY)  # headers that cannot be read, and the index
         assert mended is not None
         now = digests(self.copy)
         gone = {name: digest for name, digest in self.base.items() if name not in now}
-        moved: list[Change] = []
+        moved: list[DreamChange] = []
         for name, digest in sorted(now.items()):
             old = next((each for each, kept in gone.items() if kept == digest), None) if name not in self.base else None
             if old is not None:
                 del gone[old]
-                moved.append(Change(name=name, kind="renamed", old=old, before=digest, after=digest))
+                moved.append(DreamChange(name=name, kind="renamed", old=old, before=digest, after=digest))
         names = {change.name for change in moved}
-        made: list[Change] = []
+        made: list[DreamChange] = []
         for name, digest in sorted(now.items()):
             before = self.base.get(name, "")
             if name not in names and digest != before:
                 kind: Kind = "changed" if before else "created"
-                made.append(Change(name=name, kind=kind, before=before, after=digest, lines=self._lines(name)))
-        left = [Change(name=name, kind="deleted", before=digest) for name, digest in sorted(gone.items())]
+                made.append(DreamChange(name=name, kind=kind, before=before, after=digest, lines=self._lines(name)))
+        left = [DreamChange(name=name, kind="deleted", before=digest) for name, digest in sorted(gone.items())]
         return (*moved, *made, *left)
 
-    def wait(self, session: str, why: str, changes: tuple[Change, ...]) -> Waiting:
+    def wait(self, session: str, why: str, changes: tuple[DreamChange, ...]) -> PendingDream:
         """Keep the copy for the user's yes."""
-        made = Waiting(copy=self.name, session=session, at=time.time(), why=why, base=self.base, changes=changes)
+        made = PendingDream(copy=self.name, session=session, at=time.time(), why=why, base=self.base, changes=changes)
         keep(self.store, WAITING, msgspec.json.encode(made))
         return made
 
-    def commit(self, session: str, changes: Iterable[Change]) -> Committed:
+    def commit(self, session: str, changes: Iterable[DreamChange]) -> Committed:
         """Bring the changes into the memory, after a snapshot of it."""
         changes, store = tuple(changes), self.store
-        done: list[Change] = []
-        written: list[Written] = []
+        done: list[DreamChange] = []
+        written: list[WriteResult] = []
         kept: list[str] = []
         with store.lock():
             there = all_digests(store)
@@ -146,7 +146,7 @@ class Staging:
                         raise
                     kept.append(change.old or change.name)
             store.mend(by=BY)
-            files = Confined(store.folder)
+            files = SandboxedDir(store.folder)
             if waiting_in(store) is not None:  # it was made of what is no more
                 files.remove(WAITING)
             record = msgspec.structs.replace(record, after=all_digests(store), changes=tuple(done))
@@ -158,10 +158,10 @@ class Staging:
         with self.store.lock():
             waiting = waiting_in(self.store)
             if waiting is not None and waiting.copy == self.name:
-                Confined(self.store.folder).remove(WAITING)
-            Confined(self.store.folder).remove_tree(f"{DREAMS}/{self.name}")
+                SandboxedDir(self.store.folder).remove(WAITING)
+            SandboxedDir(self.store.folder).remove_tree(f"{DREAMS}/{self.name}")
 
-    def _commit(self, change: Change) -> Written:
+    def _commit(self, change: DreamChange) -> WriteResult:
         """One change, if its file is still the one that was copied. Raises MemoryRefused; under the lock."""
         store = self.store
         match change.kind:
@@ -186,17 +186,17 @@ class Staging:
         return sum(line.startswith("+") for line in diff), sum(line.startswith("-") for line in diff)
 
 
-def deleted_share(base: int, changes: Iterable[Change]) -> float:
+def deleted_share(base: int, changes: Iterable[DreamChange]) -> float:
     """The part of so many files that these changes delete."""
     return sum(change.kind == "deleted" for change in changes) / base if base else 0.0
 
 
-def _unchanged(store: Store, name: str, digest: str) -> None:
+def _unchanged(store: MemoryStore, name: str, digest: str) -> None:
     if store.read(name).digest != digest:
         raise MemoryRefused(f"{name} has changed meanwhile: start another with %memory dream", reason="changed")
 
 
-def _sweep(store: Store, files: Confined) -> None:
+def _sweep(store: MemoryStore, files: SandboxedDir) -> None:
     """Remove the copies that nobody works on or waits for any more."""
     waiting = waiting_in(store)
     for name in files.names(DREAMS):
@@ -204,12 +204,12 @@ def _sweep(store: Store, files: Confined) -> None:
             files.remove_tree(f"{DREAMS}/{name}")
 
 
-def _folder(store: Store, name: str) -> Path:
+def _folder(store: MemoryStore, name: str) -> Path:
     return store.folder / DREAMS / name
 
 
 TRUST = ("quoted", "claimed", "inferred", "said")
-Weigh: TypeAlias = Callable[[Sequence[str], Sequence[Quote], Sequence[str]], Origin]
+Weigh: TypeAlias = Callable[[Sequence[str], Sequence[Quote], Sequence[str]], ProvenanceLabel]
 
 
 class Merged:
@@ -219,13 +219,13 @@ class Merged:
         self, memories: Iterable[tuple[str, str]], transcripts: Callable[[Sequence[str]], Sequence[Typed]]
     ) -> None:
         self._texts: list[tuple[str, list[str]]] = []
-        self._grounds: dict[str, Ground] = {}
+        self._grounds: dict[str, ProvenanceIndex] = {}
         for source, text in memories:
             headed = read_headed(text.encode("utf-8", "replace"))
             told, asides = parts(word_of(headed.fields.get("description")), headed.body)
             self._texts.append((source, told))
             if source != "said":
-                self._grounds.setdefault(source, Ground()).distrust([*told, *asides], enough=0)
+                self._grounds.setdefault(source, ProvenanceIndex()).distrust([*told, *asides], enough=0)
         self._own = [sentence for source, told in self._texts if source == "said" for sentence in told]
         self._known = {bare(sentence) for sentence in self._own}
         self.transcripts = transcripts
@@ -235,7 +235,7 @@ class Merged:
 
     def origin(
         self, new: Sequence[str], asides: Sequence[str], was: Sequence[str], quotes: Sequence[Quote], weigh: Weigh
-    ) -> Origin:
+    ) -> ProvenanceLabel:
         """The least trusted source of what a memory had (`was`: none if it is new) and of what comes into it, and the
         sentence of that; what is in none of the memories is weighed, with the words of the user's that it had
         (`quotes`). "": none is known, as before."""
@@ -258,7 +258,7 @@ class Merged:
         sources += was
         least = worst("said", *sources)
         unknown = least == "inferred" and "" in sources and "inferred" not in sources
-        return Origin("" if unknown else least, sentence)
+        return ProvenanceLabel("" if unknown else least, sentence)
 
     def raised(self, told: Sequence[str], asides: Sequence[str], found: Sequence[Quote], weigh: Weigh) -> bool:
         """Whether words of the user that were found make all that a memory says theirs."""

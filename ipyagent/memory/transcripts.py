@@ -19,15 +19,15 @@ import msgspec
 
 from ipyagent.errors import JournalError
 from ipyagent.journal.events import (
-    AssistantSaid,
-    Collapsed,
+    AssistantMessage,
     Compacted,
     Event,
     SessionStarted,
-    Snipped,
     ToolCalled,
     ToolReturned,
-    UserSaid,
+    TurnCollapsed,
+    TurnsRemoved,
+    UserMessage,
 )
 from ipyagent.journal.journal import TRANSCRIPT, read_events
 from ipyagent.journal.server_tools import searches_in
@@ -121,7 +121,7 @@ def _visible_since(folder: Path | None) -> float:
     last = 0.0
     try:
         for event in read_events(folder / TRANSCRIPT) if folder is not None else ():
-            last = event.at if isinstance(event, (Compacted, Snipped, Collapsed)) else last
+            last = event.at if isinstance(event, (Compacted, TurnsRemoved, TurnCollapsed)) else last
     except (JournalError, OSError):
         return last
     return last
@@ -172,7 +172,7 @@ def typed_in(folders: Sequence[Path], pieces: Sequence[str], user: Path) -> list
                     signed = signed or own
                 if not signed:
                     break
-                if isinstance(event, UserSaid):
+                if isinstance(event, UserMessage):
                     turn += 1
                     there = {word for word, _, _ in tokens(event.said[:MOST_TEXT])}
                     if any(words and 2 * len(words & there) > len(words) for words in wanted):
@@ -260,10 +260,10 @@ def _passages(events: Iterator[Event]) -> Iterator[tuple[int, float, str, str]]:
     turn = 0
     for event in events:
         match event:
-            case UserSaid():
+            case UserMessage():
                 turn += 1
                 yield turn, event.at, "user", event.text[:MOST_TEXT]
-            case AssistantSaid():
+            case AssistantMessage():
                 text = "\n".join(str(block["text"]) for block in event.blocks if block.get("type") == "text")
                 if text.strip():
                     yield turn, event.at, "agent", text[:MOST_TEXT]

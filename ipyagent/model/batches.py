@@ -14,10 +14,10 @@ from typing import Any, Literal
 import msgspec
 
 from ipyagent.errors import ModelError, UnknownModel
-from ipyagent.journal.protocols import ModelInfo, Reply, Request
+from ipyagent.journal.protocols import ModelInfo, ModelReply, Request
 from ipyagent.model.client import AnthropicModel
 from ipyagent.model.prices import cost_of
-from ipyagent.model.reading import Reading
+from ipyagent.model.reading import StreamParser
 from ipyagent.model.request_body import body_of
 
 MOST_REQUESTS = 10_000
@@ -31,7 +31,7 @@ FINAL = ("invalid_request_error", "authentication_error", "permission_error", "n
 """Errors that the same request would meet again."""
 
 
-class Status(msgspec.Struct, frozen=True):
+class BatchStatus(msgspec.Struct, frozen=True):
     """`size`: its requests; `created`: seconds since 1970."""
 
     id: str
@@ -40,24 +40,24 @@ class Status(msgspec.Struct, frozen=True):
     created: float
 
 
-class Answer(msgspec.Struct, frozen=True):
+class BatchAnswer(msgspec.Struct, frozen=True):
     """What became of a request: `reply` where there is one, else `problem` in one line."""
 
     key: str
     outcome: Literal["succeeded", "errored", "canceled", "expired"]
-    reply: Reply | None = None
+    reply: ModelReply | None = None
     problem: str = ""
     again: bool = False
 
 
-class Batches:
+class MessageBatches:
     """The batches of one model behind one address."""
 
     def __init__(self, model: AnthropicModel, name: str) -> None:
         self._model, self._name = model, name
 
     def __repr__(self) -> str:
-        return f"<Batches of {self._name} at {self._model!r}>"
+        return f"<MessageBatches of {self._name} at {self._model!r}>"
 
     async def params(self, request: Request) -> dict[str, Any]:
         """A request as it stands in a batch."""
@@ -67,7 +67,7 @@ class Batches:
         body = body_of(request, info, lacking=lacking, thinking=self._model.endpoint.thinking, limit=limit, betas=betas)
         return {name: value for name, value in body.items() if name not in ("stream", "extra_body", "extra_headers")}
 
-    async def send(self, params: Mapping[str, dict[str, Any]]) -> Status:
+    async def send(self, params: Mapping[str, dict[str, Any]]) -> BatchStatus:
         """Hand requests in by their keys (letters, digits, `-` and `_`, 64 at most). Raises ModelError; after
         Unreachable and Busy the server may have taken them."""
         requests = [{"custom_id": key, "params": one} for key, one in params.items()]
@@ -83,24 +83,24 @@ class Batches:
             ) from None
         return _status(made)
 
-    async def look(self, batch: str) -> Status | None:
+    async def look(self, batch: str) -> BatchStatus | None:
         """How it stands; None when the server does not know it (any more)."""
         try:
             return _status(await self._model.call(self._name, lambda client: client.messages.batches.retrieve(batch)))
         except UnknownModel:
             return None
 
-    async def newest(self) -> list[Status]:
+    async def newest(self) -> list[BatchStatus]:
         """Up to 100 batches, the newest first."""
         page = await self._model.call(self._name, lambda client: _page(client))
         return [_status(one) for one in page]
 
-    async def answers(self, batch: str) -> list[Answer]:
+    async def answers(self, batch: str) -> list[BatchAnswer]:
         """All answers of a batch that has ended, in no order."""
         return [_answer(line) for line in await self._model.call(self._name, lambda client: _lines(client, batch))]
 
 
-def cost(model: ModelInfo, reply: Reply) -> float | None:
+def cost(model: ModelInfo, reply: ModelReply) -> float | None:
     """Dollars of a reply out of a batch; None when no price is known."""
     whole = cost_of(model.model, reply.usage, server=model.server) if reply.usage is not None else 0.0
     return None if whole is None else HALF * whole
@@ -120,32 +120,32 @@ async def _lines(client: Any, batch: str) -> list[dict[str, Any]]:
     return [line.to_dict(mode="python", warnings=False) async for line in decoder]
 
 
-def _status(made: Any) -> Status:
+def _status(made: Any) -> BatchStatus:
     counts = made.request_counts
     size = counts.processing + counts.succeeded + counts.errored + counts.canceled + counts.expired
     created = made.created_at
     at = created.timestamp() if isinstance(created, datetime) else 0.0
-    return Status(made.id, made.processing_status == "ended", size, at)
+    return BatchStatus(made.id, made.processing_status == "ended", size, at)
 
 
-def _answer(line: dict[str, Any]) -> Answer:
+def _answer(line: dict[str, Any]) -> BatchAnswer:
     key, result = str(line.get("custom_id") or ""), line.get("result") or {}
     match result.get("type"):
         case "succeeded":
-            return Answer(key, "succeeded", _whole(result.get("message") or {}))
+            return BatchAnswer(key, "succeeded", _whole(result.get("message") or {}))
         case "canceled":
-            return Answer(key, "canceled", problem="the batch was cancelled at the server")
+            return BatchAnswer(key, "canceled", problem="the batch was cancelled at the server")
         case "expired":
-            return Answer(key, "expired", problem="the server did not come to it within 24 hours", again=True)
+            return BatchAnswer(key, "expired", problem="the server did not come to it within 24 hours", again=True)
         case _:
             error = (result.get("error") or {}).get("error") or {}
             kind, words = str(error.get("type") or "error"), " ".join(str(error.get("message") or "").split())
-            return Answer(key, "errored", problem=f"{kind}: {words[:500]}", again=kind not in FINAL)
+            return BatchAnswer(key, "errored", problem=f"{kind}: {words[:500]}", again=kind not in FINAL)
 
 
-def _whole(message: dict[str, Any]) -> Reply:
+def _whole(message: dict[str, Any]) -> ModelReply:
     """A message that came in one piece, read as if it had been streamed."""
-    reading = Reading()
+    reading = StreamParser()
     events: list[dict[str, Any]] = [{"type": "message_start", "message": message}]
     for index, block in enumerate(message.get("content") or ()):
         events += [{"type": "content_block_start", "index": index, "content_block": block}]

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 
 from ipyagent.errors import AuthenticationFailed, ModelError, NoCredentials, PromptTooLong, SettingError, Unreachable
-from ipyagent.journal.protocols import ModelEvent, ModelInfo, Reply, Request, Waiting
+from ipyagent.journal.protocols import ModelEvent, ModelInfo, ModelReply, Request, RetryWait
 from ipyagent.model.capabilities import LONG_BETA, Capabilities, resolve, split_suffix
 from ipyagent.model.endpoint import (
     BAD_KEY,
@@ -32,7 +32,7 @@ from ipyagent.model.endpoint import (
     unusable_variable,
 )
 from ipyagent.model.failures import (
-    Refusal,
+    ApiErrorInfo,
     asked_wait,
     back_off,
     failure,
@@ -43,7 +43,7 @@ from ipyagent.model.failures import (
     words_of,
 )
 from ipyagent.model.models_api import ModelsApi
-from ipyagent.model.reading import Reading, events_of
+from ipyagent.model.reading import StreamParser, events_of
 from ipyagent.model.request_body import body_of, has_marks
 from ipyagent.model.server_tools import is_declared, version_of
 from ipyagent.redaction import without_keys
@@ -240,7 +240,7 @@ class AnthropicModel:
                     raise again.error from None
                 seconds, remark = back_off(attempt, again.asked, self.endpoint.longest_wait)
                 reason = f"{again.reason}; {remark}" if remark else again.reason
-            yield Waiting(reason, seconds, attempt)
+            yield RetryWait(reason, seconds, attempt)
             await asyncio.sleep(seconds)
 
     async def _once(self, request: Request) -> AsyncIterator[ModelEvent]:
@@ -248,10 +248,10 @@ class AnthropicModel:
         import anthropic
         import httpx2
 
-        began, reading = time.monotonic(), Reading()
+        began, reading = time.monotonic(), StreamParser()
         stream, without = await self._open(request)
         for told in without:
-            yield Waiting(told, 0.0, 1)
+            yield RetryWait(told, 0.0, 1)
         broken = "" if _may_answer(stream) else f"{self.shown} does not answer as a Messages API server"
         async with stream, aclosing(self._raw(stream)) as raws:
             try:
@@ -282,7 +282,7 @@ class AnthropicModel:
             raise _TryAgain(Unreachable(f"{broken}, and nothing of the reply had come: {hint}", kind="stream"), broken)
         if request.model in self._guessed and request.model not in self._asking:
             self._ask_behind(request.model)
-        yield Reply(
+        yield ModelReply(
             said=reply.said,
             usage=reply.usage,
             broken=broken,
@@ -320,7 +320,7 @@ class AnthropicModel:
                 if isinstance(event, dict):
                     yield event if isinstance(event.get("type"), str) else {**event, "type": sse.event or "error"}
 
-    def _broken_off(self, told: Any, reading: Reading, model: str, *, whole: bool) -> str:
+    def _broken_off(self, told: Any, reading: StreamParser, model: str, *, whole: bool) -> str:
         """Why a stream ended with an error. While nothing of a reply has come, what is no accident of the line is
         raised as if the status had said it: some servers refuse a request in the stream (LM Studio), or with status
         200 (`whole`: the error is all that came)."""
@@ -424,8 +424,8 @@ class AnthropicModel:
             f"the request could not be sent ({text[:300]}): see %agent doctor", kind=type(problem).__name__
         )
 
-    def _read(self, problem: Any) -> Refusal:
-        return Refusal(
+    def _read(self, problem: Any) -> ApiErrorInfo:
+        return ApiErrorInfo(
             status=problem.status_code,
             type=str(getattr(problem, "type", "") or ""),
             code=str(getattr(problem, "error_code", "") or ""),

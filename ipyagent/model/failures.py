@@ -77,7 +77,7 @@ LASTING = (_TOO_LONG, _SPENT, _NO_MODEL, _NO_TOOLS)
 RAISE = "raise it, or wait until it is renewed"
 
 
-class Refusal(msgspec.Struct, frozen=True, kw_only=True):
+class ApiErrorInfo(msgspec.Struct, frozen=True, kw_only=True):
     """An error response, read: `type` and `code` are the stable names of the API."""
 
     status: int
@@ -88,7 +88,7 @@ class Refusal(msgspec.Struct, frozen=True, kw_only=True):
     headers: Mapping[str, str] = {}
 
 
-def failure(refusal: Refusal, *, model: str, base_url: str) -> ModelError:
+def failure(refusal: ApiErrorInfo, *, model: str, base_url: str) -> ModelError:
     """The error to raise for a refused request: one line, what happened and what to do."""
     status, text = refusal.status, _said(refusal)
     lowered, kind = text.lower(), refusal.code or refusal.type or str(status)
@@ -154,12 +154,12 @@ def failure(refusal: Refusal, *, model: str, base_url: str) -> ModelError:
     )
 
 
-def reason_of(refusal: Refusal) -> str:
+def reason_of(refusal: ApiErrorInfo) -> str:
     """Why a request has to wait, in a few words."""
     return f"{_busy(refusal.status)} ({_said(refusal)})"
 
 
-def _said(refusal: Refusal) -> str:
+def _said(refusal: ApiErrorInfo) -> str:
     return " ".join(refusal.message.split())[:600].rstrip(".") or f"status {refusal.status}"
 
 
@@ -192,7 +192,7 @@ def _parsed(text: str) -> object:
         return text
 
 
-def told_within(told: object) -> Refusal:
+def told_within(told: object) -> ApiErrorInfo:
     """The refusal in an error that came where a reply should have: with status 200, or in mid-stream (`status` 0 where
     nothing tells whether it will pass)."""
     error, words = told if isinstance(told, dict) else {}, words_of(told) or json.dumps(told, ensure_ascii=False)
@@ -201,15 +201,15 @@ def told_within(told: object) -> Refusal:
     status = int(code) if isinstance(code, int | str) and re.fullmatch(r"[45]\d\d", str(code)) else TYPES.get(kind, 0)
     if "unexpected endpoint" in words.lower():  # LM Studio knows no such path, and answers 200
         status = 404
-    return Refusal(status=status, type=kind, message=words)
+    return ApiErrorInfo(status=status, type=kind, message=words)
 
 
-def is_lasting(refusal: Refusal) -> bool:
+def is_lasting(refusal: ApiErrorInfo) -> bool:
     """Whether a refusal says, whatever its status, what the same request would meet again."""
     return any(each.search(_said(refusal).lower()) for each in (*LASTING, _NOT_LOADED))
 
 
-def is_transient(refusal: Refusal) -> bool:
+def is_transient(refusal: ApiErrorInfo) -> bool:
     """Whether the same request may succeed later."""
     told = refusal.headers.get("x-should-retry", "")
     if refusal.code in SPENT:

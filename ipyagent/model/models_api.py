@@ -31,7 +31,7 @@ class _Silent(Exception):
     """A question was not answered, and may be another time."""
 
 
-class Answer(msgspec.Struct, frozen=True):
+class ModelAnswer(msgspec.Struct, frozen=True):
     """What is said of a model (None: nothing), and whether it would be said the same again."""
 
     told: ModelInfo | None
@@ -52,20 +52,20 @@ class ModelsApi:
     def _address(self) -> str:
         return str(self._client().base_url).rstrip("/")
 
-    async def ask(self, model: str) -> Answer:
+    async def ask(self, model: str) -> ModelAnswer:
         """What the server says of a model. Never raises for one that is silent."""
         import anthropic
 
         if not isinstance(self._client(), anthropic.AsyncAnthropic):
-            return Answer(None)  # a cloud's own client: what it asks is for that cloud
+            return ModelAnswer(None)  # a cloud's own client: what it asks is for that cloud
         try:
             found = await self._by_page_or_list(model)
         except _Silent:
-            return Answer(None, final=False)  # the request itself will say what is wrong
+            return ModelAnswer(None, final=False)  # the request itself will say what is wrong
         if (found is not None and found.window) or self._address == "https://api.anthropic.com":
-            return Answer(found)
+            return ModelAnswer(found)
         if (self._address, model) in self._unknown:
-            return Answer(None)
+            return ModelAnswer(None)
         return await self._by_product(model, found)
 
     async def only(self, model: str) -> str:
@@ -128,7 +128,7 @@ class ModelsApi:
 
     # ------------------------------------------------------------------ products
 
-    async def _by_product(self, model: str, found: ModelInfo | None) -> Answer:
+    async def _by_product(self, model: str, found: ModelInfo | None) -> ModelAnswer:
         """What the server says in its product's own way; the first that knows the window which is served now."""
         shown, at_work, props, studio, litellm = await asyncio.gather(
             self._try("/api/show", {"model": model}), self._try("/api/ps"), self._try("/props"),
@@ -145,13 +145,13 @@ class ModelsApi:
         ):  # fmt: skip
             if window >= LEAST_WINDOW:
                 output = known.max_output or proxied.max_output
-                return Answer(msgspec.structs.replace(known, window=window, max_output=output, source=source))
+                return ModelAnswer(msgspec.structs.replace(known, window=window, max_output=output, source=source))
         # how much of what it could read the model gets is told once it is loaded
         for window, source in ((trained, "Ollama, for the model itself"), (most, "LM Studio, for the model itself")):
             if window >= LEAST_WINDOW:
                 window = min(window, DEFAULT_WINDOW)
-                return Answer(msgspec.structs.replace(known, window=window, source=source), final=False)
-        return Answer(found)
+                return ModelAnswer(msgspec.structs.replace(known, window=window, source=source), final=False)
+        return ModelAnswer(found)
 
     async def _try(self, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
         try:

@@ -73,7 +73,7 @@ def cheapest_of(model: str) -> str:
     return next((cheap for begins, cheap in CHEAPEST if model.startswith(begins)), "")
 
 
-class Told:
+class PriceOverrides:
     """Prices that the table does not have: of the `price` setting by a model's name, which count first, and of servers
     by the server's address and the name, for another server may sell something else by that name."""
 
@@ -82,7 +82,7 @@ class Told:
         self._servers: dict[tuple[str, str], Price] = {}
 
     def __repr__(self) -> str:
-        return f"<Told {len(self._set)} set, {len(self._servers)} by servers>"
+        return f"<PriceOverrides {len(self._set)} set, {len(self._servers)} by servers>"
 
     def set(self, prices: dict[str, Sequence[float]]) -> None:
         """What the user says: dollars a million tokens in and out, and of the cache's reads and writes."""
@@ -105,7 +105,7 @@ class Told:
 
 MOST_DOLLARS = 100_000.0
 """A million tokens for more than that is a server's mistake."""
-told_prices = Told()
+told_prices = PriceOverrides()
 """One a process: what a model costs at a server does not depend on who asks it."""
 
 

@@ -16,8 +16,8 @@ from typing import Any
 import msgspec
 
 from ipyagent.journal.admission import known_block
-from ipyagent.journal.events import AssistantSaid, Block, Usage
-from ipyagent.journal.protocols import Began, ModelEvent, Reply, TextDelta, ThinkingDelta, ToolDelta
+from ipyagent.journal.events import AssistantMessage, Block, Usage
+from ipyagent.journal.protocols import ModelEvent, ModelReply, ResponseStarted, TextDelta, ThinkingDelta, ToolDelta
 from ipyagent.journal.server_tools import CALL, is_result
 
 CUT_BY_LIMIT = (
@@ -54,8 +54,8 @@ ENCODED = 2
 _BAD_ID = re.compile(r"[^a-zA-Z0-9_-]")
 
 
-class Reading:
-    """Takes raw events (`take`) and ends in a `Reply` (`reply`)."""
+class StreamParser:
+    """Takes raw events (`take`) and ends in a `ModelReply` (`reply`)."""
 
     def __init__(self) -> None:
         self.began = False
@@ -93,7 +93,7 @@ class Reading:
             self._usage.update(_counts(message.get("usage")))
             self._first = dict(self._usage)
             self.miss = _miss(message.get("diagnostics"))
-            yield Began(self.usage() or Usage())
+            yield ResponseStarted(self.usage() or Usage())
         elif kind == "content_block_start":
             block = event.get("content_block")
             key = self._begin(self._index_of(event, new=True), dict(block) if isinstance(block, dict) else {})
@@ -269,7 +269,7 @@ class Reading:
         """What the server counted so far; None when it said nothing."""
         return _usage(self._usage) if self._usage else None
 
-    def reply(self, *, broken: str = "", seconds: float = 0.0) -> Reply:
+    def reply(self, *, broken: str = "", seconds: float = 0.0) -> ModelReply:
         """The reply as far as it came; `broken` says why the stream ended early ("" when not)."""
         self._whole()
         kept: dict[int, Block] = {}
@@ -294,7 +294,7 @@ class Reading:
         if self.stop_reason == "refusal":
             self._invalid.update(dict.fromkeys(calls, NOT_AFTER_REFUSAL))
         _name_apart([kept[index] for index in calls])
-        said = AssistantSaid(
+        said = AssistantMessage(
             blocks=tuple(kept.values()),
             stop_reason="" if broken else self.stop_reason,
             model=self.model,
@@ -312,7 +312,7 @@ class Reading:
                 usage = msgspec.structs.replace(
                     first, output=usage.output, searches=usage.searches, fetches=usage.fetches
                 )
-        return Reply(
+        return ModelReply(
             said=said,
             usage=usage,
             parts=parts,

@@ -16,19 +16,19 @@ from typing import Any, NamedTuple
 import msgspec
 
 from ipyagent.assembly.wiring import endpoint_of, model_of, small_model_of
-from ipyagent.assembly.workbench import Workbench
+from ipyagent.assembly.workbench import SessionSetup
 from ipyagent.config import IPyAgent
 from ipyagent.errors import AgentError, JournalError, ModelError, NoSuchPath, UnknownModel
 from ipyagent.journal.events import ForkEnded, Usage
-from ipyagent.journal.protocols import Model, Reply, Request
-from ipyagent.loop.metering import Meter
+from ipyagent.journal.protocols import Model, ModelReply, Request
+from ipyagent.loop.metering import RequestMeter
 from ipyagent.loop.session import Session
 from ipyagent.memory import embeddings
 from ipyagent.memory.embeddings import Embedder
-from ipyagent.memory.files import Store
+from ipyagent.memory.files import MemoryStore
 from ipyagent.memory.fulltext import FullText
-from ipyagent.memory.ranking import CANDIDATES, Ranked, Shelf, rank, surely
-from ipyagent.memory.recall import Known
+from ipyagent.memory.ranking import CANDIDATES, Ranked, RankedFolder, rank, surely
+from ipyagent.memory.recall import RecalledMemories
 from ipyagent.memory.scan import PART, Memory
 from ipyagent.memory.selector import (
     CHECK_SCHEMA,
@@ -76,14 +76,14 @@ class Purpose(NamedTuple):
     tokens: int
 
 
-class Choosing:
+class MemorySelector:
     """Chooses among the memories of one kernel. `spent` takes dollars."""
 
-    def __init__(self, bench: Workbench, connections: Connections, spent: Callable[[float], None]) -> None:
+    def __init__(self, bench: SessionSetup, connections: Connections, spent: Callable[[float], None]) -> None:
         self.bench = bench
         self._connections = connections
         self._spent = spent
-        self._shelves: dict[Path, Shelf] = {}
+        self._shelves: dict[Path, RankedFolder] = {}
         self._failures: dict[str, int] = {}
         self._checked: dict[str, bool] = {}
         self._many: int | None = None
@@ -94,7 +94,7 @@ class Choosing:
         """An index is brought up to date by one thread while no other reads it."""
 
     def __repr__(self) -> str:
-        return f"<Choosing among {len(self._shelves)} folders>"
+        return f"<MemorySelector among {len(self._shelves)} folders>"
 
     def close(self) -> None:
         """Let go of the indexes."""
@@ -104,7 +104,7 @@ class Choosing:
 
     # ------------------------------------------------------------------ looking, off the loop
 
-    def stores(self) -> dict[str, Store]:
+    def stores(self) -> dict[str, MemoryStore]:
         """The stores that may be used now and have something in them."""
         return {scope: store for scope, store in self.bench.memories.stores().items() if store.folder.is_dir()}
 
@@ -128,9 +128,13 @@ class Choosing:
             return ranked, sorted(every, key=lambda memory: -memory.modified)
 
     def _ranked(
-        self, stores: Mapping[str, Store], listed: Mapping[str, list[Memory]], request: str, embedder: Embedder | None
+        self,
+        stores: Mapping[str, MemoryStore],
+        listed: Mapping[str, list[Memory]],
+        request: str,
+        embedder: Embedder | None,
     ) -> list[Ranked]:
-        shelves: list[Shelf] = []
+        shelves: list[RankedFolder] = []
         for scope, store in stores.items():
             shelf = self._shelf(store.folder, scope)
             shelf.index.refresh(listed[scope])
@@ -138,15 +142,15 @@ class Choosing:
             self._places[scope] = store.folder
         return rank(shelves, request, embedder=embedder)
 
-    def _shelf(self, folder: Path, scope: str) -> Shelf:
+    def _shelf(self, folder: Path, scope: str) -> RankedFolder:
         if folder not in self._shelves:
             project = self.bench.project
             cache = (project.user if scope == "user" else project.state) / "cache" / CACHE.format(scope=scope)
             # a folder that is somebody's choice may lie outside: no `.ipyagent/` is made for a cache
-            self._shelves[folder] = Shelf(FullText(folder, cache if cache.parent.parent.is_dir() else None))
+            self._shelves[folder] = RankedFolder(FullText(folder, cache if cache.parent.parent.is_dir() else None))
         return self._shelves[folder]
 
-    def is_known(self, memory: Memory, known: Known) -> bool:
+    def is_known(self, memory: Memory, known: RecalledMemories) -> bool:
         """Whether a memory was shown already, read by the model itself, or clicked away."""
         folder = self._places.get(memory.scope)
         return known.knows(memory, f"{folder}/{memory.name}" if folder is not None else "")
@@ -173,7 +177,7 @@ class Choosing:
         return bool(self.small) and (self._many is None or self._many >= self.bench.settings.recall_selector_from)
 
     async def choose(
-        self, session: Session | None, request: str, model: Model | None, known: Known, tools: Sequence[str]
+        self, session: Session | None, request: str, model: Model | None, known: RecalledMemories, tools: Sequence[str]
     ) -> Chosen:
         """What of the memories a request calls for. Never raises but for a cancellation."""
         began = time.monotonic()
@@ -191,7 +195,7 @@ class Choosing:
         session: Session | None,
         request: str,
         model: Model | None,
-        known: Known,
+        known: RecalledMemories,
         tools: Sequence[str],
         ranked: list[Ranked],
         every: list[Memory],
@@ -275,13 +279,13 @@ class Choosing:
             schema=purpose.schema,
             purpose=purpose.name,
         )
-        began, meter, status, answer = time.monotonic(), Meter(), "stopped", ""
+        began, meter, status, answer = time.monotonic(), RequestMeter(), "stopped", ""
         usage: Usage | None = None
         try:
             async with aclosing(model.stream(request)) as events:  # type: ignore[type-var] # an async generator
                 async for event in events:
                     meter.take(event)
-                    if isinstance(event, Reply):
+                    if isinstance(event, ModelReply):
                         usage = event.usage
                         status = "failed" if event.broken else "finished"
                         texts = [str(block["text"]) for block in event.said.blocks if block["type"] == "text"]

@@ -13,7 +13,7 @@ from typing import Any
 
 from ipyagent.errors import ToolFailure
 from ipyagent.journal.journal import TRANSCRIPT
-from ipyagent.journal.protocols import Permission, Question, Tool, ToolOutput, Workspace
+from ipyagent.journal.protocols import Permission, PermissionQuestion, Tool, ToolOutput, Workspace
 from ipyagent.memory.transcripts import PastSessions
 from ipyagent.project import Project
 from ipyagent.redaction import redacted
@@ -33,12 +33,12 @@ def dream_tools(installed: Mapping[str, Tool], project: Project | None, cache: P
     if MEMORY in installed:
         found[MEMORY] = installed[MEMORY]
     if project is not None:
-        found |= {name: Reader(installed[name]) for name in READERS if name in installed}
+        found |= {name: DreamReader(installed[name]) for name in READERS if name in installed}
         found[PAST] = _past_sessions(project, cache)
     return dict(sorted(found.items()))
 
 
-class Reader:
+class DreamReader:
     """A tool as a dream may use it."""
 
     def __init__(self, inner: Tool) -> None:
@@ -51,7 +51,7 @@ class Reader:
         self.store_chars = getattr(inner, "store_chars", None)
 
     def __repr__(self) -> str:
-        return f"<Reader {self.name}>"
+        return f"<DreamReader {self.name}>"
 
     def validate(self, input: dict[str, Any]) -> dict[str, Any]:
         return self._inner.validate(input)
@@ -69,7 +69,7 @@ class Reader:
     def pattern(self, input: dict[str, Any], workspace: Workspace) -> str:
         return self._inner.pattern(input, workspace)
 
-    def question(self, input: dict[str, Any], workspace: Workspace) -> Question:
+    def question(self, input: dict[str, Any], workspace: Workspace) -> PermissionQuestion:
         return self._inner.question(input, workspace)
 
     def run(self, input: dict[str, Any], workspace: Workspace) -> Awaitable[ToolOutput]:

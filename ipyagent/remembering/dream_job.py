@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
-from ipyagent.assembly.listening import Unseen
+from ipyagent.assembly.listening import NullSurface
 from ipyagent.assembly.requests import Options
 from ipyagent.assembly.wiring import limits_of, state_of
 from ipyagent.context.thresholds import check_fixed_part
@@ -26,14 +26,14 @@ from ipyagent.journal.events import (
     ForkEnded,
     MemorySaved,
     ModelChosen,
-    PromptRendered,
     SessionStarted,
-    UserSaid,
+    SystemPromptFrozen,
+    UserMessage,
 )
 from ipyagent.journal.journal import new_session_id
 from ipyagent.journal.protocols import Tool, Workspace
 from ipyagent.journal.tokens import estimate_blocks, estimate_text
-from ipyagent.kernel.dispatcher import MainThread
+from ipyagent.kernel.dispatcher import MainThreadExecutor
 from ipyagent.loop.permissions import Permissions
 from ipyagent.loop.session import Session
 from ipyagent.loop.turn import run_turn
@@ -48,10 +48,10 @@ from ipyagent.memory.dream import (
     system,
     touched,
 )
-from ipyagent.memory.dream_lock import DreamLock, Taken
-from ipyagent.memory.dream_record import BY, Change
-from ipyagent.memory.files import Store
-from ipyagent.memory.staging import Committed, Staging
+from ipyagent.memory.dream_lock import DreamLock, HeldLock
+from ipyagent.memory.dream_record import BY, DreamChange
+from ipyagent.memory.files import MemoryStore
+from ipyagent.memory.staging import Committed, DreamWorkspace
 from ipyagent.memory.transcripts import CACHE, typed_in
 from ipyagent.model.client import AnthropicModel
 from ipyagent.project import DREAM
@@ -60,20 +60,20 @@ from ipyagent.remembering.dream_words import done_line, saved_events, waiting_li
 from ipyagent.version import __version__
 
 if TYPE_CHECKING:
-    from ipyagent.assembly.workbench import Workbench
+    from ipyagent.assembly.workbench import SessionSetup
 
 T = TypeVar("T")
 ORDER_GIVEN = "(the memories are tidied)"
 """Stands for the user's words, which there are none of."""
 
 
-class DreamJob:
+class Dream:
     """One dream. `tell` takes its progress, each time whole; `paid` what its requests took, once."""
 
     def __init__(
         self,
-        bench: Workbench,
-        store: Store,
+        bench: SessionSetup,
+        store: MemoryStore,
         *,
         tell: Callable[[DreamProgress], None],
         paid: Callable[[ForkEnded], None],
@@ -83,20 +83,26 @@ class DreamJob:
         self._lock = DreamLock(store.folder, store.lock)
         self._tell = tell
         self._paid = paid
-        self._taken: Taken | None = None
-        self._staging: Staging | None = None
+        self._taken: HeldLock | None = None
+        self._staging: DreamWorkspace | None = None
         self._last = 0.0
         self._waits = False
         self.progress = DreamProgress(scope=store.scope, began=time.time())
-        self.changes: tuple[Change, ...] = ()
+        self.changes: tuple[DreamChange, ...] = ()
         """What the dream made of the copy."""
         self.committed: Committed | None = None
 
     def __repr__(self) -> str:
-        return f"<DreamJob {self.progress.status} in {self._store!r}>"
+        return f"<Dream {self.progress.status} in {self._store!r}>"
 
     async def run(
-        self, main: MainThread, model: AnthropicModel, name: str, *, dry_run: bool = False, certain: bool = False
+        self,
+        main: MainThreadExecutor,
+        model: AnthropicModel,
+        name: str,
+        *,
+        dry_run: bool = False,
+        certain: bool = False,
     ) -> DreamProgress:
         """Dream; how it ended is a value. `certain`: the lock of a process that is surely dead is not waited for.
         Raises MemoryRefused ("busy") while another dreams."""
@@ -124,7 +130,7 @@ class DreamJob:
     def _begin(self, certain: bool) -> None:
         self._last = self._lock.state(certain=certain).last
         self._taken = self._lock.acquire(certain=certain)
-        self._staging = Staging.make(self._store)
+        self._staging = DreamWorkspace.make(self._store)
 
     async def _ended(self) -> None:
         try:
@@ -143,7 +149,7 @@ class DreamJob:
 
     # ------------------------------------------------------------------ the dream itself
 
-    async def _dream(self, main: MainThread, model: AnthropicModel, name: str, dry_run: bool) -> None:
+    async def _dream(self, main: MainThreadExecutor, model: AnthropicModel, name: str, dry_run: bool) -> None:
         staging = self._staging
         assert staging is not None
         assert self._taken is not None
@@ -175,7 +181,7 @@ class DreamJob:
             session.close()
 
     async def _work(
-        self, session: Session, main: MainThread, model: AnthropicModel, name: str, staging: Staging
+        self, session: Session, main: MainThreadExecutor, model: AnthropicModel, name: str, staging: DreamWorkspace
     ) -> bool:
         """Let the model work on the copy; whether it came to its end."""
         settings, project = self._bench.settings, self._bench.project
@@ -244,7 +250,7 @@ class DreamJob:
             for tool in tools.values()
         )
         tool_tokens = estimate_blocks(described)
-        rendered = PromptRendered(
+        rendered = SystemPromptFrozen(
             system=({"type": "text", "text": head},),
             tools=described,
             tokens=tool_tokens + estimate_text(head),
@@ -254,7 +260,7 @@ class DreamJob:
         session.record(rendered)
         session.record(ModelChosen(model=name, window=info.window, max_output=info.max_output))
 
-    def _access(self, session: Session, staging: Staging) -> MemoryAccess:
+    def _access(self, session: Session, staging: DreamWorkspace) -> MemoryAccess:
         """The copy as the dream may write in it. What is saved there keeps the session that it came from."""
 
         def staged(event: MemorySaved) -> MemorySaved:
@@ -279,7 +285,7 @@ class DreamJob:
         )
         return access
 
-    def _order(self, staging: Staging) -> UserSaid:
+    def _order(self, staging: DreamWorkspace) -> UserMessage:
         copy, project = staging.copy, self._bench.project
         text = order(
             copy.list(),
@@ -294,7 +300,7 @@ class DreamJob:
             now=time.time(),
         )
         blocks = ({"type": "text", "text": self._bench.redactor(text)},)
-        return UserSaid(text=ORDER_GIVEN, blocks=blocks, tokens=estimate_blocks(blocks))
+        return UserMessage(text=ORDER_GIVEN, blocks=blocks, tokens=estimate_blocks(blocks))
 
     # ------------------------------------------------------------------ progress
 
@@ -310,7 +316,7 @@ class DreamJob:
         self._tell(self.progress)
 
 
-class _Watching(Unseen):
+class _Watching(NullSurface):
     """Hands each event of the dream's session on."""
 
     def __init__(self, see: Callable[[Event], None]) -> None:
@@ -322,10 +328,10 @@ class _Watching(Unseen):
 
 def _heard(session: Session) -> Iterator[Event]:
     """What the tools gave: the order is ours, and what it quotes of memories is no word of anybody else's."""
-    return (event for event in session.journal.read() if not isinstance(event, UserSaid))
+    return (event for event in session.journal.read() if not isinstance(event, UserMessage))
 
 
-async def commit(staging: Staging, session: str, changes: tuple[Change, ...], taken: Taken) -> Committed:
+async def commit(staging: DreamWorkspace, session: str, changes: tuple[DreamChange, ...], taken: HeldLock) -> Committed:
     """Bring a dream's work into the memories, and note that it is done. Once begun it comes to its end."""
 
     def work() -> Committed:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from ipyagent.journal.events import MemorySaved
 from ipyagent.memory.dream import PURPOSE
-from ipyagent.memory.dream_record import Change
-from ipyagent.memory.files import Written
+from ipyagent.memory.dream_record import DreamChange
+from ipyagent.memory.files import WriteResult
 from ipyagent.memory.staging import Committed
 
 SHOWN = 6
@@ -19,7 +19,7 @@ def saved_events(committed: Committed) -> list[MemorySaved]:
     return [event for event in made if event.change != "unchanged"]
 
 
-def _event(change: Change, written: Written) -> MemorySaved:
+def _event(change: DreamChange, written: WriteResult) -> MemorySaved:
     path = written.memory.path
     old = f"{path[: -len(change.name)]}{change.old}" if change.old else ""
     return MemorySaved(path=path, change=written.change, by=PURPOSE, old=old, revision=written.revision)
@@ -40,7 +40,7 @@ def done_line(committed: Committed | None, scope: str = "project") -> str:
     return f"{counted(committed.done)}{kept}; undo: {command(scope)} --undo"
 
 
-def waiting_line(changes: tuple[Change, ...], why: str, dry_run: bool, scope: str = "project") -> str:
+def waiting_line(changes: tuple[DreamChange, ...], why: str, dry_run: bool, scope: str = "project") -> str:
     """What a dream would do, and how it is done."""
     reason = f" ({why})" if why else ""
     yes = f"do it: {command(scope)} --accept"
@@ -49,7 +49,7 @@ def waiting_line(changes: tuple[Change, ...], why: str, dry_run: bool, scope: st
     return f"waits for your yes, {why}: {counted(changes)}; {yes}, or drop it: {command(scope)} --undo"
 
 
-def counted(changes: tuple[Change, ...]) -> str:
+def counted(changes: tuple[DreamChange, ...]) -> str:
     """Changes by kind, with some of the names: "1 changed (a.md), 2 deleted (b.md, c.md)"."""
     parts = []
     for kind in ("created", "changed", "renamed", "deleted"):

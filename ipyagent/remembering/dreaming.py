@@ -20,21 +20,21 @@ import msgspec
 from ipyagent.assembly.wiring import model_of
 from ipyagent.errors import AgentError, UsageError
 from ipyagent.journal.events import ForkEnded
-from ipyagent.kernel.dispatcher import MainThread
+from ipyagent.kernel.dispatcher import MainThreadExecutor
 from ipyagent.loop.session import Session
 from ipyagent.memory.dream import DreamProgress, Gates
 from ipyagent.memory.dream_lock import DreamLock
 from ipyagent.memory.dream_record import waiting_in
-from ipyagent.memory.files import Store
+from ipyagent.memory.files import MemoryStore
 from ipyagent.memory.names import SCOPES
 from ipyagent.model.client import AnthropicModel
 from ipyagent.model.connect import PRACTICE
 from ipyagent.model.prices import at_most
 from ipyagent.remembering.choosing import record_if_open
-from ipyagent.remembering.dream_job import DreamJob
+from ipyagent.remembering.dream_job import Dream
 
 if TYPE_CHECKING:
-    from ipyagent.assembly.workbench import Workbench
+    from ipyagent.assembly.workbench import SessionSetup
 
 MOST_FAILURES = 3
 """Dreams that fail in a row before this kernel begins none by itself any more."""
@@ -58,10 +58,10 @@ class DreamStatus(msgspec.Struct, frozen=True, kw_only=True):
     message: str = ""
 
 
-class Dreaming:
+class DreamScheduler:
     """`spent` takes dollars, `notice` a line for the user before the next turn."""
 
-    def __init__(self, bench: Workbench, spent: Callable[[float], None], notice: Callable[[str], None]) -> None:
+    def __init__(self, bench: SessionSetup, spent: Callable[[float], None], notice: Callable[[str], None]) -> None:
         self._bench = bench
         self._spent = spent
         self._session: Session | None = None
@@ -77,7 +77,7 @@ class Dreaming:
         self._registered = False
 
     def __repr__(self) -> str:
-        return f"<Dreaming, {self._progress.status if self._progress is not None else 'none yet'}>"
+        return f"<DreamScheduler, {self._progress.status if self._progress is not None else 'none yet'}>"
 
     # ------------------------------------------------------------------ watching
 
@@ -124,7 +124,7 @@ class Dreaming:
         """Whether a dream runs here."""
         return not self._ended.is_set()
 
-    def after(self, main: MainThread, model: AnthropicModel, session: Session | None = None) -> None:
+    def after(self, main: MainThreadExecutor, model: AnthropicModel, session: Session | None = None) -> None:
         """A turn of the main agent has ended, on the agent thread. With nothing to do this costs a few `stat`s."""
         settings, self._session = self._bench.settings, session
         if not (settings.memory and settings.dreaming) or self.busy or self._failures >= MOST_FAILURES:
@@ -144,7 +144,7 @@ class Dreaming:
         work = self._due(store, main, model, name)
         self._task = asyncio.get_running_loop().create_task(work, name="ipyagent dream")
 
-    def _early(self, scope: str) -> Store | None:
+    def _early(self, scope: str) -> MemoryStore | None:
         """The store of a scope whose first gates are open; None when they are closed, or there is nothing."""
         if self._gates.early(self._known_lock(scope), hours=self._bench.settings.dream_hours, glance=True):
             return None
@@ -173,7 +173,13 @@ class Dreaming:
         )
 
     async def run(
-        self, main: MainThread, model: AnthropicModel, name: str, *, dry_run: bool = False, scope: str = "project"
+        self,
+        main: MainThreadExecutor,
+        model: AnthropicModel,
+        name: str,
+        *,
+        dry_run: bool = False,
+        scope: str = "project",
     ) -> DreamProgress:
         """Dream now, as the user asked; on the agent thread. Raises MemoryRefused, UsageError."""
         store = self._bench.memories.store(scope)
@@ -214,7 +220,7 @@ class Dreaming:
 
     # ------------------------------------------------------------------ behind a turn
 
-    async def _due(self, store: Store, main: MainThread, model: AnthropicModel, name: str) -> None:
+    async def _due(self, store: MemoryStore, main: MainThreadExecutor, model: AnthropicModel, name: str) -> None:
         try:
             if not await asyncio.to_thread(self.closed, store.scope) and self._affordable():
                 made = await self._job(store).run(main, model, name)
@@ -234,8 +240,8 @@ class Dreaming:
             self._task = None
             self._ended.set()
 
-    def _job(self, store: Store) -> DreamJob:
-        return DreamJob(self._bench, store, tell=self._tell, paid=self._paid)
+    def _job(self, store: MemoryStore) -> Dream:
+        return Dream(self._bench, store, tell=self._tell, paid=self._paid)
 
     def _paid(self, ended: ForkEnded) -> None:
         """Count a dream for the day and for the session behind whose turn it ran."""
@@ -259,14 +265,14 @@ class Dreaming:
             count += not folder.name.endswith("-aside")
         return count
 
-    def _nothing_to_do(self, store: Store) -> str:
+    def _nothing_to_do(self, store: MemoryStore) -> str:
         waiting = waiting_in(store)
         if waiting is not None and time.time() - waiting.at < WAITING_DAYS * 86_400:
             return "a dream waits for your yes (%memory dream --accept)"
         return "" if store.list() else "there are no memories"
 
 
-def _at_exit(dreaming: Dreaming) -> None:
+def _at_exit(dreaming: DreamScheduler) -> None:
     """When the process ends, a dream is rolled back while threads still serve it."""
     known, process = weakref.ref(dreaming), os.getpid()
 

@@ -23,21 +23,21 @@ from typing import TYPE_CHECKING, NamedTuple
 from ipyagent.assembly.at_exit import at_exit
 from ipyagent.assembly.wiring import small_model_of
 from ipyagent.errors import AgentError, JournalError, ModelError, NoSuchPath, UnknownModel
-from ipyagent.journal.events import Block, LayerDecided, LayerFailed, MemoryExtracted
+from ipyagent.journal.events import Block, LayerDecision, LayerFailed, MemoryExtracted
 from ipyagent.journal.journal import TRANSCRIPT, in_use, read_events
 from ipyagent.journal.protocols import Forked, ForkOrder, Rates, Surface
 from ipyagent.journal.tokens import estimate_blocks, estimate_text
 from ipyagent.kernel.workspace import KernelWorkspace
 from ipyagent.loop.background import Background
-from ipyagent.loop.fork import Reader, Wire, replaced, run_fork
+from ipyagent.loop.fork import ForkReader, Wire, replaced, run_fork
 from ipyagent.loop.session import Session
 from ipyagent.memory.extract import (
     MOST_FAILURES,
     PURPOSE,
     UNWATCHED,
     WATCHED,
-    Progress,
-    Transcript,
+    ExtractionProgress,
+    ExtractionTranscript,
     directive,
     new_messages,
     transcript,
@@ -46,10 +46,10 @@ from ipyagent.memory.transcripts import ASIDE
 from ipyagent.model.connect import Connections
 from ipyagent.model.prices import CACHE_READ, rates_of
 from ipyagent.remembering.choosing import client_of
-from ipyagent.remembering.extraction_desk import MEMORY, Desk
+from ipyagent.remembering.extraction_desk import MEMORY, ExtractionToolPolicy
 
 if TYPE_CHECKING:
-    from ipyagent.assembly.workbench import Workbench
+    from ipyagent.assembly.workbench import SessionSetup
     from ipyagent.memory.files import Memory
 
 LONGEST_END = 60.0
@@ -69,12 +69,12 @@ BOTH = (
 )
 
 
-class Extracting:
+class MemoryExtractor:
     """The extractions of one kernel. `spent` takes dollars, `notice` a line for the user before the next turn."""
 
     def __init__(
         self,
-        bench: Workbench,
+        bench: SessionSetup,
         connections: Connections,
         spent: Callable[[float], None],
         notice: Callable[[str], None],
@@ -90,7 +90,7 @@ class Extracting:
         self._sought = self._registered = False
 
     def __repr__(self) -> str:
-        return f"<Extracting {sum(run.background.busy for run in self._runs.values())} at work>"
+        return f"<MemoryExtractor {sum(run.background.busy for run in self._runs.values())} at work>"
 
     # ------------------------------------------------------------------ behind a turn
 
@@ -98,7 +98,7 @@ class Extracting:
         """A turn of the main agent begins: whether its words will be looked through stands in the journal."""
         on = self._on(session)
         if session.history.extraction.watched != on:
-            session.record(LayerDecided(layer=PURPOSE, words=WATCHED if on else UNWATCHED))
+            session.record(LayerDecision(layer=PURPOSE, words=WATCHED if on else UNWATCHED))
 
     def ended(self, session: Session, workspace: KernelWorkspace, surface: Surface | None) -> None:
         """A turn of the main agent has ended, on the agent thread; `after` follows once the notes are written."""
@@ -106,7 +106,7 @@ class Extracting:
             return
         run = self._run_of(session)
         run.owed = run.owed or run.background.busy
-        run.take(Ended.of(session), workspace, surface)
+        run.take(EndedTurn.of(session), workspace, surface)
         session.compacting = lambda: self._compacting(run)
 
     def after(self, session: Session) -> None:
@@ -145,7 +145,7 @@ class Extracting:
         if MEMORY not in session.tools:
             raise AgentError("memory is off here; %memory on turns it on")
         run = _Run(session, everything=True)
-        run.take(Ended.of(session), workspace, None)
+        run.take(EndedTurn.of(session), workspace, None)
         desk = run.desk(lambda line: None)
         await self._extract(run, desk, run.ended, desk.listed())
         return tuple(desk.saved)
@@ -239,7 +239,7 @@ class Extracting:
             seconds = min(seconds, WARM * LIFETIMES[limits.cache_ttl])
         run.timer = run.loop.call_later(seconds, lambda: self._pause(run, run.ended))
 
-    def _pause(self, run: _Run, ended: Ended) -> None:
+    def _pause(self, run: _Run, ended: EndedTurn) -> None:
         if ended is run.ended and not run.session.history.unfinished and self._enabled(run.session):
             run.background.ask(lambda: self._due(run, ended, last=True))
 
@@ -259,7 +259,7 @@ class Extracting:
             )  # fmt: skip
             left = self._left[folder] = _Run(session)
             memory = self._bench.memory_of(session)
-            left.take(Ended.of(session), replace(run.workspace, memory=memory, read_stamps={}), None)
+            left.take(EndedTurn.of(session), replace(run.workspace, memory=memory, read_stamps={}), None)
             left.background.ask(partial(self._due, left, left.ended, last=True))
             left.background.end_with(partial(self._close_left, left))
             await asyncio.to_thread(left.background.wait, LONGEST_END)
@@ -282,7 +282,7 @@ class Extracting:
             run = self._runs[folder] = _Run(session)
             if not self._registered:
                 self._registered = True
-                at_exit(self, Extracting.close_at_exit)
+                at_exit(self, MemoryExtractor.close_at_exit)
         return run
 
     def _is_due(self, run: _Run, upto: int, *, owed: bool = False) -> bool:
@@ -290,7 +290,7 @@ class Extracting:
         words, cues = settings.extract_words, settings.extract_cues
         return progress.due(settings.extract_every, upto, owed=owed or run.owed, words=words, cues=cues) == "run"
 
-    async def _due(self, run: _Run, ended: Ended, *, last: bool = False, patient: bool = True) -> None:
+    async def _due(self, run: _Run, ended: EndedTurn, *, last: bool = False, patient: bool = True) -> None:
         """What is due at the end of a turn; the next one may be under way. `last`: it does not wait for more."""
         session = run.session
         if not self._is_due(run, ended.upto, owed=last):
@@ -327,7 +327,7 @@ class Extracting:
         session.record(LayerFailed(layer=PURPOSE, why=line, stopped=stopped))
 
     async def _extract(
-        self, run: _Run, desk: Desk, ended: Ended, known: list[Memory], *, patient: bool = True
+        self, run: _Run, desk: ExtractionToolPolicy, ended: EndedTurn, known: list[Memory], *, patient: bool = True
     ) -> None:
         """Look through the turns up to an end: in the view as it was then, or in transcripts. Raises AgentError."""
         session, whole = run.session, False
@@ -351,7 +351,7 @@ class Extracting:
             session.record(MemoryExtracted(upto=told.upto, files=tuple(dict.fromkeys(desk.saved))))
             whole = told.whole
 
-    def _told(self, run: _Run, upto: int) -> Transcript:
+    def _told(self, run: _Run, upto: int) -> ExtractionTranscript:
         settings, session = self._bench.settings, run.session
         history = session.history
         out = frozenset(turn.first for turn in history.turns if turn.out)
@@ -365,7 +365,9 @@ class Extracting:
             tokens=settings.extract_tokens,
         )
 
-    def order(self, session: Session, desk: Desk, known: list[Memory], upto: int, messages: int = 0) -> ForkOrder:
+    def order(
+        self, session: Session, desk: ExtractionToolPolicy, known: list[Memory], upto: int, messages: int = 0
+    ) -> ForkOrder:
         """What the fork of an extraction is told and may do; `messages` it may draw on, 0: a transcript."""
         turns = self._bench.settings.extract_turns
         saved = session.history.extraction.saved(upto)
@@ -379,19 +381,28 @@ class Extracting:
             enough=desk.enough,
         )
 
-    async def _from_conversation(self, session: Session, desk: Desk, ended: Ended, known: list[Memory]) -> None:
+    async def _from_conversation(
+        self, session: Session, desk: ExtractionToolPolicy, ended: EndedTurn, known: list[Memory]
+    ) -> None:
         """One fork of the view as it was at the end of the turn. Raises AgentError."""
         messages = new_messages(ended.placed, session.history.extraction.upto, len(ended.placed))
         order = self.order(session, desk, known, ended.upto, messages)
         _checked(await run_fork(session, order, paid=self._pay, wire=ended.wire))
 
     async def _from_transcript(
-        self, session: Session, desk: Desk, told: Transcript, known: list[Memory], small: str, *, patient: bool
+        self,
+        session: Session,
+        desk: ExtractionToolPolicy,
+        told: ExtractionTranscript,
+        known: list[Memory],
+        small: str,
+        *,
+        patient: bool,
     ) -> None:
         """The small model reads, or the session's own where there is none. Raises AgentError."""
         name = small or session.info.model
         model = await client_of(name, session.model, self._bench.settings, self._connections)
-        reader = Reader(
+        reader = ForkReader(
             model=model,
             name=name,
             window=0 if small else session.info.window,  # a short text fits any
@@ -413,7 +424,7 @@ class Extracting:
         known = small and small != session.info.model and self._failures.get(small, 0) < MOST_FAILURES
         return small if known else ""
 
-    def _reads_conversation(self, run: _Run, ended: Ended, told: Transcript, small: str) -> bool:
+    def _reads_conversation(self, run: _Run, ended: EndedTurn, told: ExtractionTranscript, small: str) -> bool:
         """Whether the cached conversation is read, not the transcript: what is cheaper by the price table; by tokens
         where a price is not known."""
         settings, session = self._bench.settings, run.session
@@ -448,7 +459,7 @@ class Extracting:
 class _Beside:
     """An extraction that goes out with the notes; see `Engine`."""
 
-    def __init__(self, extracting: Extracting, run: _Run, desk: Desk, known: list[Memory]) -> None:
+    def __init__(self, extracting: MemoryExtractor, run: _Run, desk: ExtractionToolPolicy, known: list[Memory]) -> None:
         self._extracting, self._run, self._desk, self._known = extracting, run, desk, known
 
     def __call__(self, order: ForkOrder) -> tuple[ForkOrder, Callable[[Forked], None]]:
@@ -493,7 +504,7 @@ class _Beside:
         return both, done
 
 
-class Ended(NamedTuple):
+class EndedTurn(NamedTuple):
     """A session at the end of a turn: the newest event, its view on the wire, the view's blocks, the model."""
 
     upto: int
@@ -502,7 +513,7 @@ class Ended(NamedTuple):
     model: str
 
     @classmethod
-    def of(cls, session: Session) -> Ended:
+    def of(cls, session: Session) -> EndedTurn:
         """The session as it is now. Messages that were given out do not change any more."""
         limits, view = session.limits, session.view
         wire = view.wire(ttl=limits.cache_ttl, marks=limits.prompt_cache)
@@ -530,13 +541,13 @@ class _Run:
         notes now. Whether the last look was begun."""
         self._thread = threading.get_ident()
 
-    def take(self, ended: Ended, workspace: KernelWorkspace, surface: Surface | None) -> None:
+    def take(self, ended: EndedTurn, workspace: KernelWorkspace, surface: Surface | None) -> None:
         """A turn has ended."""
         self.ended, self.workspace, self._surface = ended, workspace, surface
 
-    def desk(self, notice: Callable[[str], None]) -> Desk:
+    def desk(self, notice: Callable[[str], None]) -> ExtractionToolPolicy:
         """What the fork of an extraction works at. Raises MemoryRefused."""
-        return Desk(self.session, self.workspace, self._surface, notice)
+        return ExtractionToolPolicy(self.session, self.workspace, self._surface, notice)
 
     def ask(self, work: Callable[[], Awaitable[None]]) -> None:
         """Have work done in the background, from whatever thread."""
@@ -572,7 +583,7 @@ def _unlooked(folders: Iterable[Path], mine: set[Path]) -> list[Path]:
             path = folder / TRANSCRIPT
             if time.time() - path.stat().st_mtime > 86_400 * LEFT_DAYS or in_use(folder):
                 continue
-            progress = Progress()
+            progress = ExtractionProgress()
             for event in read_events(path):
                 progress.apply(event)
         except (JournalError, OSError):

@@ -28,14 +28,14 @@ MAY = f"only `{MEMORY}`, and {', '.join(READERS)} as far as they only read where
 
 
 @runtime_checkable
-class Afterwards(Protocol):
+class LateSurface(Protocol):
     """A surface that can still show what came of its turn once it is closed."""
 
     def later(self, event: Event) -> None:
         """Add an event to what stays; on the agent thread."""
 
 
-class Desk:
+class ExtractionToolPolicy:
     """What the fork of one extraction may do, and what it saved. What it reads itself is no word of the user's."""
 
     def __init__(
@@ -55,7 +55,7 @@ class Desk:
         self._written = 0
 
     def __repr__(self) -> str:
-        return f"<Desk of an extraction, {len(self.saved)} saved>"
+        return f"<ExtractionToolPolicy of an extraction, {len(self.saved)} saved>"
 
     def permit(self, name: str, given: dict[str, Any]) -> str:
         """Why a call may not run; "" when it may."""
@@ -118,7 +118,7 @@ class Desk:
         shown = self._session.surface is not None  # the next turn's cell tells of it
         made = self._session.record(event)
         self.saved.append(made.path)
-        if not shown and isinstance(self._surface, Afterwards):
+        if not shown and isinstance(self._surface, LateSurface):
             self._surface.later(made)
         elif not shown:
             self._notice(saved_line(made))

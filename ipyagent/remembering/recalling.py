@@ -15,17 +15,17 @@ from pathlib import Path
 
 import msgspec
 
-from ipyagent.assembly.workbench import Workbench
+from ipyagent.assembly.workbench import SessionSetup
 from ipyagent.errors import AgentError
 from ipyagent.journal.events import LayerFailed, MemorySurfaced, Recalled
 from ipyagent.journal.protocols import Model, Workspace
 from ipyagent.journal.tokens import estimate_text
 from ipyagent.loop.session import Session
-from ipyagent.memory.freshness import Look, Named, facts, folders_of, look_up, named_in
-from ipyagent.memory.recall import Known, Picked, days_between, excerpt, is_due, surfaced_text
+from ipyagent.memory.freshness import NamedObject, StalenessLookup, facts, folders_of, look_up, named_in
+from ipyagent.memory.recall import RecalledMemories, RecallHit, days_between, excerpt, is_due, surfaced_text
 from ipyagent.memory.scan import Memory, is_conflicted
 from ipyagent.model.connect import Connections
-from ipyagent.remembering.choosing import NAME, PATIENCE, Choosing, Chosen, record_if_open, tools_in_use
+from ipyagent.remembering.choosing import NAME, PATIENCE, Chosen, MemorySelector, record_if_open, tools_in_use
 
 QUICK = 0.3
 """Seconds that a request waits for words alone at most; they take a few milliseconds, but for the first look at
@@ -38,18 +38,18 @@ FIT = 20
 """Places of the ranking among which a memory that came late must be to fit the next request."""
 
 
-class Recalling:
+class MemoryRetriever:
     """The recall of one kernel. `spent` takes dollars."""
 
-    def __init__(self, bench: Workbench, connections: Connections, spent: Callable[[float], None]) -> None:
-        self.choosing = Choosing(bench, connections, spent)
+    def __init__(self, bench: SessionSetup, connections: Connections, spent: Callable[[float], None]) -> None:
+        self.choosing = MemorySelector(bench, connections, spent)
         self._bench = bench
         self._late: tuple[str, Chosen] = ("", Chosen())
         """The session and what came too late in it."""
         self._told: set[str] = set()
 
     def __repr__(self) -> str:
-        return f"<Recalling {'on' if self.on else 'off'}>"
+        return f"<MemoryRetriever {'on' if self.on else 'off'}>"
 
     def close(self) -> None:
         """Let go of the indexes."""
@@ -111,7 +111,7 @@ class TurnRecall:
     """The recall of one turn: `before_request` is called before each request to the model, `end` at the end."""
 
     def __init__(
-        self, recalling: Recalling, session: Session, request: str, workspace: Workspace, model: Model
+        self, recalling: MemoryRetriever, session: Session, request: str, workspace: Workspace, model: Model
     ) -> None:
         self._recalling = recalling
         self._session = session
@@ -173,7 +173,7 @@ class TurnRecall:
         room = recalling.most_bytes() - known.shown_bytes
         picked = [each for each in await self._read(found, known) if each.text.strip()]
         picked = await self._checked(picked, now)
-        shown: list[Picked] = []
+        shown: list[RecallHit] = []
         for each in picked:
             size = len(surfaced_text([each], now).encode())
             if size <= room:
@@ -193,7 +193,7 @@ class TurnRecall:
             )
         )
 
-    async def _count(self, shown: list[Picked]) -> None:
+    async def _count(self, shown: list[RecallHit]) -> None:
         """Keep which memories are used; beside all else."""
 
         def count() -> None:
@@ -203,11 +203,11 @@ class TurnRecall:
 
         await asyncio.to_thread(count)
 
-    async def _read(self, found: Chosen, known: Known) -> list[Picked]:
+    async def _read(self, found: Chosen, known: RecalledMemories) -> list[RecallHit]:
         """The memories as their files are now; one that has gone, or that the model has read meanwhile, is left out."""
 
-        def read() -> list[Picked]:
-            made: list[Picked] = []
+        def read() -> list[RecallHit]:
+            made: list[RecallHit] = []
             stores = self._recalling.choosing.stores()
             for memory, why, score in found.items:
                 store = stores.get(memory.scope)
@@ -221,18 +221,18 @@ class TurnRecall:
                 if is_conflicted(text):
                     continue  # which side of it is true, only a person knows
                 memory = msgspec.structs.replace(memory, modified=modified)
-                made.append(Picked(memory=memory, text=text, why=why, score=score))
+                made.append(RecallHit(memory=memory, text=text, why=why, score=score))
             return made
 
         return await asyncio.to_thread(read) if found.items else []
 
-    async def _checked(self, picked: list[Picked], now: float) -> list[Picked]:
+    async def _checked(self, picked: list[RecallHit], now: float) -> list[RecallHit]:
         """The same with what still holds of each."""
         names = [named_in(each.text) for each in picked]
         look = await self._look_up([named for some in names for named in some])
         folders = self._recalling.folders()
 
-        def check() -> list[Picked]:
+        def check() -> list[RecallHit]:
             return [
                 msgspec.structs.replace(
                     each, facts=tuple(facts(some, look, folders, now, each.memory.modified)) if some else ()
@@ -246,17 +246,17 @@ class TurnRecall:
         done, _ = await asyncio.wait((checking,), timeout=NAMESPACE)  # a dead network drive holds nobody up
         return checking.result() if done else picked
 
-    async def _look_up(self, names: list[Named]) -> Look:
+    async def _look_up(self, names: list[NamedObject]) -> StalenessLookup:
         """What the namespace holds of the names; nothing of it when the main thread is busy."""
         if not any(named.kind != "file" for named in names):
-            return Look()
+            return StalenessLookup()
         workspace = self._workspace
         try:
             async with asyncio.timeout(NAMESPACE):
                 found = await workspace.on_main(lambda: look_up(names, workspace.namespace))
         except TimeoutError:
-            return Look()
-        return found if isinstance(found, Look) else Look()
+            return StalenessLookup()
+        return found if isinstance(found, StalenessLookup) else StalenessLookup()
 
     def end(self) -> None:
         """The turn is over: what is still under way waits for the next request."""
@@ -278,6 +278,6 @@ def as_recalled(memory: Memory, why: str, score: float, now: float) -> Recalled:
     return Recalled(path=memory.path, description=memory.description or memory.title, why=why, score=score, age=age)
 
 
-def _recalled(each: Picked, now: float) -> Recalled:
+def _recalled(each: RecallHit, now: float) -> Recalled:
     made = as_recalled(each.memory, each.why, each.score, now)
     return msgspec.structs.replace(made, chars=len(excerpt(each.text, each.memory.path)))

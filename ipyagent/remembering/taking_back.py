@@ -8,21 +8,22 @@ from typing import TypeVar
 from ipyagent.errors import JournalError
 from ipyagent.journal.events import Event, MemoryDismissed, MemorySaved
 from ipyagent.loop.session import Session
-from ipyagent.memory.access import Memories, MemoryAccess
+from ipyagent.memory.access import MemoryAccess
+from ipyagent.memory.memories import MemoryStores
 
 E = TypeVar("E", bound=Event)
 
 
-class TakingBack:
+class MemoryUndo:
     """Deeds of the user at one kernel's memories; `session` gives the session of now (None: nothing is
     journalled)."""
 
-    def __init__(self, memories: Memories, session: Callable[[], Session | None]) -> None:
+    def __init__(self, memories: MemoryStores, session: Callable[[], Session | None]) -> None:
         self._memories = memories
         self._session = session
 
     def __repr__(self) -> str:
-        return f"<TakingBack in {self._memories!r}>"
+        return f"<MemoryUndo in {self._memories!r}>"
 
     def dismiss(self, path: str) -> MemoryDismissed:
         """The memory does not come again in this session."""

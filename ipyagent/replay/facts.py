@@ -28,7 +28,7 @@ PLACES: tuple[Place, ...] = ("user", "answer", "result")
 _RARE = re.compile(r"(?=[\w.-]{0,200}\d)(?=[\w.-]{0,200}[A-Za-z])[A-Za-z0-9][\w.-]{7,40}(?<![.-])|\d[\d.]{6,20}\d")
 
 
-class Fact(msgspec.Struct, frozen=True):
+class TrackedFact(msgspec.Struct, frozen=True):
     """A token and the kind of text that it stands in; `forms` are other ways to say the same. `standing`: a rule of
     the user's that holds for the whole session."""
 
@@ -42,20 +42,22 @@ class Fact(msgspec.Struct, frozen=True):
         return any(form.casefold() in text for form in (self.token, *self.forms))
 
 
-def read_facts(path: Path) -> tuple[Fact, ...]:
+def read_facts(path: Path) -> tuple[TrackedFact, ...]:
     """Facts from a file, one JSON object a line. Raises UsageError."""
     try:
-        return tuple(msgspec.json.decode(line, type=Fact) for line in path.read_bytes().splitlines() if line.strip())
+        return tuple(
+            msgspec.json.decode(line, type=TrackedFact) for line in path.read_bytes().splitlines() if line.strip()
+        )
     except (OSError, msgspec.DecodeError) as problem:
         raise UsageError(f"cannot read facts from {path} ({problem}): write one JSON object a line") from None
 
 
-class Fate(msgspec.Struct, frozen=True, kw_only=True):
+class FactReport(msgspec.Struct, frozen=True, kw_only=True):
     """The facts by what became of them."""
 
-    kept: tuple[Fact, ...] = ()
-    reachable: tuple[Fact, ...] = ()
-    lost: tuple[Fact, ...] = ()
+    kept: tuple[TrackedFact, ...] = ()
+    reachable: tuple[TrackedFact, ...] = ()
+    lost: tuple[TrackedFact, ...] = ()
 
     @property
     def count(self) -> int:
@@ -67,11 +69,11 @@ class Fate(msgspec.Struct, frozen=True, kw_only=True):
         return f"{len(self.kept)} kept, {len(self.reachable)} reachable, {len(self.lost)} lost of {self.count}"
 
 
-def plant(recording: Recording, count: int = 100) -> tuple[Recording, tuple[Fact, ...]]:
+def plant(recording: Recording, count: int = 100) -> tuple[Recording, tuple[TrackedFact, ...]]:
     """The recording with `count` facts in it, evenly over its turns, in turn in what the user says,
     in an answer and in a tool result (in the middle of its text)."""
     turns = list(recording.turns)
-    facts: list[Fact] = []
+    facts: list[TrackedFact] = []
     for number in range(count):
         token = "ref-" + hashlib.sha256(f"fact {number}".encode()).hexdigest()[:10]
         at = number * len(turns) // count
@@ -79,7 +81,7 @@ def plant(recording: Recording, count: int = 100) -> tuple[Recording, tuple[Fact
             changed = _planted(turns[at], token, place, number)
             if changed is not None:
                 turns[at] = changed
-                facts.append(Fact(token, place))
+                facts.append(TrackedFact(token, place))
                 break
     return msgspec.structs.replace(recording, turns=tuple(turns)), tuple(facts)
 
@@ -120,7 +122,7 @@ def _with_result(made: Round, call: str, result: Result, line: str) -> Round:
     return msgspec.structs.replace(made, results={**made.results, call: msgspec.structs.replace(result, blocks=blocks)})
 
 
-def distinctive(recording: Recording, count: int = 100) -> tuple[Fact, ...]:
+def distinctive(recording: Recording, count: int = 100) -> tuple[TrackedFact, ...]:
     """Up to `count` facts that a recording has by itself: names and numbers that it says once, a third
     each from what the user said, what was answered, and what tools gave; evenly over its length."""
     found: dict[Place, list[str]] = {place: [] for place in PLACES}
@@ -132,11 +134,11 @@ def distinctive(recording: Recording, count: int = 100) -> tuple[Fact, ...]:
             if place is not None:
                 found[place].extend(tokens)
     whole = "\n".join(text for turn in recording.turns for _, text in texts_of(turn))
-    facts: list[Fact] = []
+    facts: list[TrackedFact] = []
     for place in PLACES:
         once = [token for token in found[place] if seen[token] == 1 and whole.count(token) == 1]
         wanted = min(len(once), count // 3)
-        facts += [Fact(once[number * len(once) // wanted], place) for number in range(wanted)]
+        facts += [TrackedFact(once[number * len(once) // wanted], place) for number in range(wanted)]
     return tuple(facts)
 
 
@@ -155,20 +157,20 @@ def _text(blocks: Sequence[Block]) -> str:
     return "\n".join(str(block["text"]) for block in blocks if block["type"] == "text")
 
 
-def fate(facts: Sequence[Fact], messages: list[dict[str, Any]], folder: Path) -> Fate:
+def fate(facts: Sequence[TrackedFact], messages: list[dict[str, Any]], folder: Path) -> FactReport:
     """What became of the facts: `messages` as they would be sent now, `folder` the session's."""
     view = json.dumps(messages, ensure_ascii=False)
     named = [text.casefold() for text in _named(view, folder)]
     view = view.casefold()
-    kept: list[Fact] = []
-    reachable: list[Fact] = []
-    lost: list[Fact] = []
+    kept: list[TrackedFact] = []
+    reachable: list[TrackedFact] = []
+    lost: list[TrackedFact] = []
     for fact in facts:
         if fact.is_in(view):
             kept.append(fact)
         else:
             (reachable if any(fact.is_in(text) for text in named) else lost).append(fact)
-    return Fate(kept=tuple(kept), reachable=tuple(reachable), lost=tuple(lost))
+    return FactReport(kept=tuple(kept), reachable=tuple(reachable), lost=tuple(lost))
 
 
 def _named(view: str, folder: Path) -> list[str]:

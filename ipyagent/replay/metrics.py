@@ -10,7 +10,7 @@ import msgspec
 
 from ipyagent.journal.events import Usage
 from ipyagent.model.prices import LESSON_MODEL, cost_of, rates_of
-from ipyagent.replay.facts import Fate
+from ipyagent.replay.facts import FactReport
 
 
 class TurnCost(msgspec.Struct, frozen=True, kw_only=True):
@@ -94,7 +94,7 @@ class Metrics(msgspec.Struct, frozen=True, kw_only=True):
     forks: dict[str, int] = {}
     decisions: dict[str, int] = {}
     failures: tuple[str, ...] = ()
-    fate: Fate = Fate()
+    fate: FactReport = FactReport()
     seconds: float = 0.0
     compactions: tuple[CompactionMade, ...] = ()
     clearings: tuple[ClearingMade, ...] = ()

@@ -10,38 +10,38 @@ import msgspec
 
 from ipyagent.journal.admission import text_block
 from ipyagent.journal.events import (
-    AssistantSaid,
+    AssistantMessage,
     Compacted,
     Event,
     MemorySurfaced,
     MessageReceived,
     NotesWritten,
-    PromptRendered,
-    Reminded,
+    SystemPromptFrozen,
+    SystemReminder,
     ToolReturned,
-    UserSaid,
+    UserMessage,
 )
-from ipyagent.replay.recording import Collector, Recording, Written
+from ipyagent.replay.recording import Collector, RecordedText, Recording
 
 
 def read_own(events: Iterable[Event]) -> Recording:
     """The recording of a journal's events."""
     collected = Collector("ipyagent")
-    head: PromptRendered | None = None
-    written: list[Written] = []
+    head: SystemPromptFrozen | None = None
+    written: list[RecordedText] = []
     noted = 0
     for event in events:
         collected.at(event.at)
         match event:
-            case UserSaid():
+            case UserMessage():
                 collected.user(event.blocks, event.text)
-            case Reminded() | MemorySurfaced() | MessageReceived():
+            case SystemReminder() | MemorySurfaced() | MessageReceived():
                 collected.beside([text_block(event.text)])
-            case AssistantSaid():
+            case AssistantMessage():
                 collected.reply(event.blocks)
             case ToolReturned():
                 collected.result(event.call, event.blocks, is_error=event.is_error)
-            case PromptRendered():
+            case SystemPromptFrozen():
                 head = head or event
             case NotesWritten():
                 noted = collected.begun if event.calls else noted
@@ -53,7 +53,7 @@ def read_own(events: Iterable[Event]) -> Recording:
     return msgspec.structs.replace(collected.finished(), head=head, written=tuple(written))
 
 
-def _written(event: Compacted, turn: int, noted: int) -> Written | None:
+def _written(event: Compacted, turn: int, noted: int) -> RecordedText | None:
     """What the model wrote that a compaction put in the conversation's place."""
     for block in event.blocks:
         text = str(block.get("text", ""))
@@ -63,5 +63,5 @@ def _written(event: Compacted, turn: int, noted: int) -> Written | None:
             words, closed, _ = rest.partition(f"</{kind}>")
             if opened and closed:
                 words = words.removeprefix("\n").removesuffix("\n")
-                return Written(kind, turn if kind == "summary" else noted or turn, words)
+                return RecordedText(kind, turn if kind == "summary" else noted or turn, words)
     return None

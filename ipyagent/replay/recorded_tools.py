@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from ipyagent.errors import ToolFailure
 from ipyagent.journal.events import Step
-from ipyagent.journal.protocols import Execution, Permission, Question, Tool, ToolOutput, Workspace
+from ipyagent.journal.protocols import Execution, Permission, PermissionQuestion, Tool, ToolOutput, Workspace
 from ipyagent.replay.recording import NO_RESULT, Recording, Result
 
 RECREATABLE = frozenset(
@@ -57,8 +57,8 @@ class RecordedTool:
     def pattern(self, input: dict[str, Any], workspace: Workspace) -> str:
         return self.name
 
-    def question(self, input: dict[str, Any], workspace: Workspace) -> Question:
-        return Question(title=self.name, text="")
+    def question(self, input: dict[str, Any], workspace: Workspace) -> PermissionQuestion:
+        return PermissionQuestion(title=self.name, text="")
 
     async def run(self, input: dict[str, Any], workspace: Workspace) -> ToolOutput:
         call = workspace.call if isinstance(workspace, ReplayWorkspace) else ""

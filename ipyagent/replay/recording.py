@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from ipyagent.journal.events import Block, PromptRendered, Usage
+from ipyagent.journal.events import Block, SystemPromptFrozen, Usage
 
 LEAST_HELD = 4_096
 """Tokens below which some models cache no prompt (the API's documentation, November 2026)."""
@@ -53,7 +53,7 @@ class RecordedTurn(msgspec.Struct, frozen=True):
     text: str = ""
 
 
-class Written(msgspec.Struct, frozen=True):
+class RecordedText(msgspec.Struct, frozen=True):
     """A summary or the session's notes as the recording's own model wrote them, having seen turns 1 to `turn`."""
 
     kind: Literal["summary", "notes"]
@@ -69,8 +69,8 @@ class Recording(msgspec.Struct, frozen=True):
     source: str
     turns: tuple[RecordedTurn, ...]
     problems: tuple[str, ...] = ()
-    head: PromptRendered | None = None
-    written: tuple[Written, ...] = ()
+    head: SystemPromptFrozen | None = None
+    written: tuple[RecordedText, ...] = ()
     left_out: dict[str, int] = {}
 
     @property

@@ -24,7 +24,7 @@ from typing import Any
 
 import msgspec
 
-from ipyagent.assembly.listening import Unseen
+from ipyagent.assembly.listening import NullSurface
 from ipyagent.assembly.prompt import render
 from ipyagent.assembly.requests import Options
 from ipyagent.assembly.restoring import restored
@@ -35,9 +35,8 @@ from ipyagent.context.thresholds import check_fixed_part
 from ipyagent.errors import UsageError
 from ipyagent.journal.admission import text_block
 from ipyagent.journal.events import (
-    AssistantSaid,
+    AssistantMessage,
     CacheBroken,
-    Collapsed,
     Compacted,
     Event,
     ForkEnded,
@@ -47,14 +46,15 @@ from ipyagent.journal.events import (
     ResultStored,
     ServerEdited,
     SessionStarted,
-    Snipped,
+    TurnCollapsed,
+    TurnsRemoved,
     Usage,
     UsageReported,
-    UserSaid,
+    UserMessage,
 )
 from ipyagent.journal.protocols import Model, ModelEvent, ModelInfo, Request
 from ipyagent.journal.tokens import estimate_blocks
-from ipyagent.journal.view import View
+from ipyagent.journal.view import ContextView
 from ipyagent.loop.layers import Engine, known_layers
 from ipyagent.loop.permissions import Permissions
 from ipyagent.loop.session import Session
@@ -65,7 +65,7 @@ from ipyagent.practice.model import answer
 from ipyagent.practice.replies import Reply, calls, text
 from ipyagent.practice.server import PracticeServer
 from ipyagent.practice.server.models import PRACTICE
-from ipyagent.replay.facts import Fact, Fate, fate, texts_of
+from ipyagent.replay.facts import FactReport, TrackedFact, fate, texts_of
 from ipyagent.replay.metrics import ClearingMade, CompactionMade, Metrics, TurnCost, added, dollars_of, usage_of
 from ipyagent.replay.recorded_tools import ReplayWorkspace, tools_of
 from ipyagent.replay.recording import RecordedTurn, Recording, Round
@@ -83,7 +83,7 @@ MOST_REPLIES = 100_000
 _WORD = re.compile(r"[^\W\d_]{3,}|\d+(?:[.,]\d+)*")
 _UPDATE = re.compile(r'<update-notes file="([^"]*)">(.*)', re.DOTALL)
 _PARTS = re.compile(r"(?<=[.;·])\s+")
-_DECISIONS = (Collapsed, Compacted, ResultsCleared, ResultStored, ServerEdited, Snipped)
+_DECISIONS = (TurnCollapsed, Compacted, ResultsCleared, ResultStored, ServerEdited, TurnsRemoved)
 
 
 def layer_names() -> list[str]:
@@ -107,7 +107,9 @@ def settings_for(*, layers: Iterable[str] | None, window: int, engine: str = "cl
     return made
 
 
-def replay(recording: Recording, settings: IPyAgent, facts: Sequence[Fact] = (), *, own_words: bool = False) -> Metrics:
+def replay(
+    recording: Recording, settings: IPyAgent, facts: Sequence[TrackedFact] = (), *, own_words: bool = False
+) -> Metrics:
     """Replay a recording; blocks until it is done. Runs in a loop of its own: call it where none runs. `own_words`:
     with the recording's own system prompt, tools, summaries and notes, as far as it has them.
 
@@ -258,10 +260,10 @@ class _Recorded:
         await self._model.close()
 
 
-class _Watcher(Unseen):
+class _Watcher(NullSurface):
     """Counts what the layers did, and which facts each compaction left."""
 
-    def __init__(self, facts: Sequence[Fact]) -> None:
+    def __init__(self, facts: Sequence[TrackedFact]) -> None:
         self.forks: Counter[str] = Counter()
         self.decisions: Counter[str] = Counter()
         self.failures: list[str] = []
@@ -275,7 +277,7 @@ class _Watcher(Unseen):
 
     def _compacted(self, event: Compacted) -> None:
         assert self.session is not None
-        before = View.of(earlier for earlier in self.session.journal.read() if earlier.id < event.id)
+        before = ContextView.of(earlier for earlier in self.session.journal.read() if earlier.id < event.id)
         texts = [json.dumps(view.messages, ensure_ascii=False).casefold() for view in (before, self.session.view)]
         stood, stand = ([fact for fact in self._facts if fact.is_in(text)] for text in texts)
         self.compactions.append(
@@ -295,8 +297,8 @@ class _Watcher(Unseen):
         self._call = 0.0
 
     def show(self, event: Event) -> None:
-        if isinstance(event, UserSaid | AssistantSaid):
-            self._answered = isinstance(event, AssistantSaid)
+        if isinstance(event, UserMessage | AssistantMessage):
+            self._answered = isinstance(event, AssistantMessage)
         if isinstance(event, Compacted):
             self._compacted(event)
         if isinstance(event, CacheBroken) and self.session is not None:
@@ -318,7 +320,7 @@ class _Watcher(Unseen):
 
 class _Replay:
     def __init__(
-        self, recording: Recording, settings: IPyAgent, place: Path, facts: Sequence[Fact], *, own_words: bool
+        self, recording: Recording, settings: IPyAgent, place: Path, facts: Sequence[TrackedFact], *, own_words: bool
     ) -> None:
         self.recording = recording
         self.settings = settings
@@ -344,7 +346,7 @@ class _Replay:
                     await self._turn(session, workspace, server, number, turn)
                     for number, turn in enumerate(self.recording.turns, 1)
                 ]
-                ends: Fate = fate(self.facts, _shown(session, server), session.journal.folder)
+                ends: FactReport = fate(self.facts, _shown(session, server), session.journal.folder)
                 clearings = tuple(_clearings(session.journal.read()))
             finally:
                 session.close()
@@ -411,7 +413,7 @@ class _Replay:
         self.script.rounds, self.script.turn = deque(turn.rounds), number
         self.clock.pass_to(self.script)
         words = "\n".join(str(block["text"]) for block in turn.asked if block["type"] == "text")
-        said = UserSaid(text=turn.text or words, blocks=turn.asked, tokens=estimate_blocks(turn.asked))
+        said = UserMessage(text=turn.text or words, blocks=turn.asked, tokens=estimate_blocks(turn.asked))
         ended = await run_turn(session, said, workspace)
         if ended.status in ("finished", "limit"):
             await Engine(session, workspace, behind=True).turn_end()
@@ -449,7 +451,7 @@ def _clearings(events: Iterable[Event]) -> Iterator[ClearingMade]:
     standing: list[ClearingMade] = []
     for event in events:
         match event:
-            case UserSaid():
+            case UserMessage():
                 turn += 1
             case ResultsCleared():
                 standing.append(

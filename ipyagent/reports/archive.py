@@ -8,11 +8,11 @@ from pathlib import Path
 import msgspec
 
 from ipyagent.errors import JournalError
-from ipyagent.journal.events import ChildEnded, Event, ForkEnded, SessionStarted, UsageReported, UserSaid
+from ipyagent.journal.events import ChildEnded, Event, ForkEnded, SessionStarted, UsageReported, UserMessage
 from ipyagent.journal.journal import TRANSCRIPT, read_events
 
 
-class Stored(msgspec.Struct, frozen=True, kw_only=True):
+class StoredSession(msgspec.Struct, frozen=True, kw_only=True):
     """A session on the disk. `changed` in seconds of the epoch; `bytes` of its transcript; `cost` in dollars
     (None: no price known); `problem` why it cannot be read."""
 
@@ -31,25 +31,25 @@ class Archive:
     """Reads sessions of folders when they are asked for."""
 
     def __init__(self) -> None:
-        self._known: dict[Path, Stored] = {}
+        self._known: dict[Path, StoredSession] = {}
 
     def __repr__(self) -> str:
         return f"<Archive, {len(self._known)} read>"
 
-    def look(self, folder: Path) -> Stored:
+    def look(self, folder: Path) -> StoredSession:
         """The session in a folder as it is now."""
         path = folder / TRANSCRIPT
         try:
             stat = path.stat()
         except OSError as problem:
-            return Stored(session=folder.name, changed=0.0, bytes=0, problem=problem.strerror or str(problem))
+            return StoredSession(session=folder.name, changed=0.0, bytes=0, problem=problem.strerror or str(problem))
         known = self._known.get(folder)
         if known is None or (known.changed, known.bytes) != (stat.st_mtime, stat.st_size):
             known = self._known[folder] = _read(folder.name, path, stat.st_mtime, stat.st_size)
         return known
 
 
-def _read(name: str, path: Path, changed: float, size: int) -> Stored:
+def _read(name: str, path: Path, changed: float, size: int) -> StoredSession:
     notebook, forked, first, turns, cost, problem = "", "", "", 0, 0.0, ""
     priced = True
     try:
@@ -57,7 +57,7 @@ def _read(name: str, path: Path, changed: float, size: int) -> Stored:
             match event:
                 case SessionStarted():
                     notebook, forked = event.notebook, event.forked_from
-                case UserSaid():
+                case UserMessage():
                     first, turns = first or event.text, turns + 1
                 case UsageReported() | ForkEnded() | ChildEnded():
                     priced = priced and event.cost is not None
@@ -66,7 +66,7 @@ def _read(name: str, path: Path, changed: float, size: int) -> Stored:
                     pass
     except JournalError as wrong:
         problem = str(wrong)
-    return Stored(
+    return StoredSession(
         session=name, changed=changed, bytes=size, notebook=notebook, forked_from=forked, first=first, turns=turns,
         cost=cost if priced else None, problem=problem,
     )  # fmt: skip
@@ -78,7 +78,7 @@ def turn_events(events: Iterable[Event], number: int) -> tuple[list[Event], int]
     turns: list[list[Event]] = [[]]
     count = 0
     for event in events:
-        if isinstance(event, UserSaid):
+        if isinstance(event, UserMessage):
             count += 1
             if count > 1:
                 turns.append([])

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from ipyagent.children.child import Child
+from ipyagent.children.child import Subagent
 from ipyagent.journal.events import ChildEnded, ChildProgress, ChildStarted, Event
 
 
@@ -30,7 +30,7 @@ class Sub(msgspec.Struct, frozen=True, kw_only=True):
     handed: tuple[str, ...] = ()
 
 
-class Roster:
+class SubagentList:
     """Folds events, one at a time."""
 
     def __init__(self, events: Iterable[Event] = ()) -> None:
@@ -39,7 +39,7 @@ class Roster:
             self.apply(event)
 
     def __repr__(self) -> str:
-        return f"<Roster of {len(self._subs)}>"
+        return f"<SubagentList of {len(self._subs)}>"
 
     def apply(self, event: Event) -> bool:
         """Take in the next event; whether it told of a sub-agent."""
@@ -64,12 +64,12 @@ class Roster:
     def _change(self, child: str, **fields: object) -> None:
         self._subs[child] = msgspec.structs.replace(self._subs[child], **fields)
 
-    def listed(self, running: Iterable[Child]) -> list[Sub]:
+    def listed(self, running: Iterable[Subagent]) -> list[Sub]:
         """All of them, the newest first; `running` are those of this kernel that are at work."""
         at_work = {child.id: child for child in running}
         return [self._now(sub, at_work.get(sub.child)) for sub in reversed(self._subs.values())]
 
-    def _now(self, sub: Sub, child: Child | None) -> Sub:
+    def _now(self, sub: Sub, child: Subagent | None) -> Sub:
         if sub.status != "running":
             return sub
         if child is None:

@@ -10,7 +10,7 @@ from typing import Any
 from ipyagent.journal.events import Block
 from ipyagent.journal.server_tools import CALL, is_result
 from ipyagent.journal.tokens import estimate_block, estimate_text
-from ipyagent.journal.view import View
+from ipyagent.journal.view import ContextView
 from ipyagent.journal.weights import summary_in
 
 SOURCES = (
@@ -50,7 +50,7 @@ class Shares:
         self._sums = dict.fromkeys(SOURCES, 0)
         self._head: tuple[Any, Any, dict[str, int]] = (None, None, {})
 
-    def of(self, view: View) -> dict[str, int]:
+    def of(self, view: ContextView) -> dict[str, int]:
         """Tokens of the next prompt by where they come from; keys are SOURCES. They add up to the
         view's count but for rounding."""
         found = self.estimated(view)
@@ -58,7 +58,7 @@ class Shares:
         factor = view.count().tokens / (sum(found.values()) or 1)
         return {source: round(tokens * factor) for source, tokens in found.items()}
 
-    def estimated(self, view: View) -> dict[str, int]:
+    def estimated(self, view: ContextView) -> dict[str, int]:
         """The same as our estimates, which no count of the server moves; what it says that it left out is off."""
         if self._head[0] is not view.system or self._head[1] is not view.tools:
             self._head = (view.system, view.tools, _head_shares(view))
@@ -89,7 +89,7 @@ class Shares:
         return found
 
 
-def _left_out(view: View, start: int) -> dict[str, int]:
+def _left_out(view: ContextView, start: int) -> dict[str, int]:
     """Estimated tokens by source that the server leaves out; it reads from message `start` on."""
     out = view.left_out
     found = {"thinking": out.thinking}
@@ -104,13 +104,13 @@ def _left_out(view: View, start: int) -> dict[str, int]:
     return found
 
 
-def measure_of(view: View) -> float:
+def measure_of(view: ContextView) -> float:
     """What an estimated token comes to in `Shares.of`."""
     estimated = sum(Shares().estimated(view).values())
     return view.count().tokens / estimated if estimated else 1.0
 
 
-def _head_shares(view: View) -> dict[str, int]:
+def _head_shares(view: ContextView) -> dict[str, int]:
     found = {"tools": sum(estimate_text(json.dumps(tool, ensure_ascii=False)) for tool in view.tools)}
     for at, block in enumerate(view.system):
         text = str(block.get("text", ""))

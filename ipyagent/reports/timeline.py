@@ -15,7 +15,6 @@ from ipyagent.journal.events import (
     BlockDropped,
     CacheBroken,
     ChildEnded,
-    Collapsed,
     Compacted,
     DecisionUndone,
     Event,
@@ -31,13 +30,14 @@ from ipyagent.journal.events import (
     ServerEdited,
     SkillLoaded,
     SkillsListed,
-    Snipped,
     ThinkingDropped,
+    TurnCollapsed,
     TurnEnded,
+    TurnsRemoved,
     UsageReported,
-    UserSaid,
+    UserMessage,
 )
-from ipyagent.journal.view import View
+from ipyagent.journal.view import ContextView
 from ipyagent.reports.comparing import Row, compare
 from ipyagent.reports.shares import Shares
 
@@ -87,12 +87,12 @@ AROUND = 400
 """Decisions, the newest, whose messages before and after are kept; older ones are found again by `around`."""
 
 
-class Walk:
+class TimelineBuilder:
     """A session's timeline as its events come in, one after another. `timeline` may be asked for at any moment;
     a turn that runs is its last bar, with `ended` ""."""
 
     def __init__(self) -> None:
-        self.view = View()
+        self.view = ContextView()
         self._shares = Shares()
         self._bars: list[Bar] = []
         self._marks: list[Mark] = []
@@ -103,11 +103,11 @@ class Walk:
         """The newest event's number."""
 
     def __repr__(self) -> str:
-        return f"<Walk {len(self._bars)} turns, event {self.last}>"
+        return f"<TimelineBuilder {len(self._bars)} turns, event {self.last}>"
 
     def apply(self, event: Event) -> None:
         """Take in the next event."""
-        if isinstance(event, UserSaid):
+        if isinstance(event, UserMessage):
             self._close("")
             self._open = (event.id, event.text)
         said = None if isinstance(event, ModelChosen) and not self.view.model else describe(event)
@@ -170,7 +170,7 @@ class Walk:
 
 def timeline(events: Iterable[Event]) -> Timeline:
     """The whole of a session, in time linear in its length."""
-    walk = Walk()
+    walk = TimelineBuilder()
     for event in events:
         walk.apply(event)
     return walk.timeline
@@ -178,7 +178,7 @@ def timeline(events: Iterable[Event]) -> Timeline:
 
 def around(events: Iterable[Event], event: int, chars: int = 4_000) -> list[Row]:
     """`Timeline.compare` for any decision, also one whose messages are not kept any more."""
-    view = View()
+    view = ContextView()
     for each in events:
         if each.id == event:
             before = list(view.messages)
@@ -188,9 +188,9 @@ def around(events: Iterable[Event], event: int, chars: int = 4_000) -> list[Row]
     return []
 
 
-def view_at(events: Iterable[Event], event: int) -> View:
+def view_at(events: Iterable[Event], event: int) -> ContextView:
     """The view after the event of that number."""
-    return View.of(item for item in events if item.id <= event)
+    return ContextView.of(item for item in events if item.id <= event)
 
 
 def describe(event: Event) -> tuple[str, str] | None:
@@ -207,9 +207,9 @@ def describe(event: Event) -> tuple[str, str] | None:
             how = {"notes": "by the session's notes", "server": "by the provider"}.get(event.method, "by a summary")
             sizes = f"{event.tokens_before:,} to {event.tokens_after:,} tokens"
             return "compacted", f"events {event.first} to {event.last} replaced {how} ({event.trigger}), {sizes}"
-        case Snipped():
+        case TurnsRemoved():
             return "snipped", f"events {event.first} to {event.last} removed, about {event.saved:,} tokens"
-        case Collapsed():
+        case TurnCollapsed():
             return "collapsed", f"events {event.first} to {event.last} shown short, about {event.saved:,} tokens less"
         case DecisionUndone():
             return "taken back", f"the decision of event {event.event} taken back"

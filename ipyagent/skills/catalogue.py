@@ -29,32 +29,32 @@ OPENING = "<skills>"
 HEAD = "Before a task that one of these skills is for, load it with load_skill and follow it."
 
 
-class Catalogue(msgspec.Struct, frozen=True):
+class SkillCatalogue(msgspec.Struct, frozen=True):
     """`text` for the system prompt ("" without skills); `cut` says what did not fit, for the user."""
 
     text: str = ""
     cut: str = ""
 
 
-def catalogue_of(skills: Mapping[str, Skill], window: int) -> Catalogue:
+def catalogue_of(skills: Mapping[str, Skill], window: int) -> SkillCatalogue:
     """The catalogue for a window of `window` tokens. Descriptions are cut evenly, then left out; names that
     do not fit either are counted."""
     if not skills:
-        return Catalogue()
+        return SkillCatalogue()
     most = max(LEAST_TOKENS, window // SHARE)
     ordered = [skills[name] for name in sorted(skills)]
     whole = _written(ordered, MOST_CHARS)
     if estimate_text(whole) <= most:
-        return Catalogue(whole)
+        return SkillCatalogue(whole)
     if cut := _largest(LEAST, MOST_CHARS, lambda length: estimate_text(_written(ordered, length)) <= most):
         told = f"{len(ordered)} skills: descriptions are cut at {cut} characters to fit the window"
-        return Catalogue(_written(ordered, cut), told)
+        return SkillCatalogue(_written(ordered, cut), told)
     count = len(ordered)
     named = _largest(1, count, lambda number: estimate_text(_names(ordered[:number], count)) <= most)
     told = f"{len(ordered)} skills: only {named} names fit the window" if named < len(ordered) else (
         f"{len(ordered)} skills: only their names fit the window"
     )
-    return Catalogue(_names(ordered[:named], len(ordered)), told)
+    return SkillCatalogue(_names(ordered[:named], len(ordered)), told)
 
 
 def _largest(least: int, most: int, fits: Callable[[int], bool]) -> int:

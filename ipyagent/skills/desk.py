@@ -17,7 +17,7 @@ from ipyagent.errors import ToolFailure
 from ipyagent.journal.events import SkillLoaded
 from ipyagent.journal.tokens import estimate_text
 from ipyagent.project import Project
-from ipyagent.skills.discover import Found, Place, Shelf, places_of
+from ipyagent.skills.discover import SkillFolder, SkillIndex, SkillListing, places_of
 from ipyagent.skills.loaded import Loaded, digest_of
 from ipyagent.skills.parse import Skill, body_of
 from ipyagent.skills.text import skill_text
@@ -42,8 +42,8 @@ class Skills:
         self._settings = settings
         self._folder = folder
         self._notice = notice
-        self._shelf: Shelf | None = None
-        self._latest = Found()
+        self._shelf: SkillIndex | None = None
+        self._latest = SkillListing()
         self.asked: list[str] = []
 
     def __repr__(self) -> str:
@@ -60,14 +60,14 @@ class Skills:
         return bool(self._settings.skills)
 
     @property
-    def places(self) -> tuple[Place, ...]:
+    def places(self) -> tuple[SkillFolder, ...]:
         """Where skills are looked for now."""
         return tuple(places_of(self._project, trusted=self.trusted))
 
-    def look(self) -> Found:
+    def look(self) -> SkillListing:
         """What is there now; nothing when the setting is off. The user is told of a project's that are new or have
         changed since the project was trusted."""
-        self._latest = self.look_anyway() if self.on else Found()
+        self._latest = self.look_anyway() if self.on else SkillListing()
         if not self._settings.trust_all:
             theirs = [skill.file for skill in self._latest.skills.values() if skill.source == "project"]
             for line in self._project.arrivals(theirs) if theirs else ():
@@ -75,15 +75,15 @@ class Skills:
         return self._latest
 
     @property
-    def latest(self) -> Found:
+    def latest(self) -> SkillListing:
         """What the newest look has seen."""
         return self._latest
 
-    def look_anyway(self) -> Found:
+    def look_anyway(self) -> SkillListing:
         """What is there, whatever the setting: for what the user asks for."""
         places = self.places
         if self._shelf is None or self._shelf.places != places:
-            self._shelf = Shelf(places)
+            self._shelf = SkillIndex(places)
         return self._shelf.look()
 
     def folders(self) -> tuple[Path, ...]:

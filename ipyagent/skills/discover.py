@@ -29,7 +29,7 @@ OUTSIDE = "a link that leads out of its tree: put the folder itself here"
 ITSELF = "the folder of all skills is none itself: put this one into a folder of its own"
 
 
-class Place(msgspec.Struct, frozen=True):
+class SkillFolder(msgspec.Struct, frozen=True):
     """A folder under which skills may be; `source` "bundled", "user" or "project"; `outside`: a project's that
     is a link out of the project, which is not followed."""
 
@@ -38,7 +38,7 @@ class Place(msgspec.Struct, frozen=True):
     outside: bool = False
 
 
-class Found(msgspec.Struct, frozen=True):
+class SkillListing(msgspec.Struct, frozen=True):
     """Skills by name, in the order of their names; `problems` of files and places, `collisions` included."""
 
     skills: dict[str, Skill] = {}
@@ -57,16 +57,16 @@ def bundled_folder() -> Path:
     return inside if inside.is_dir() else package.parent / "skills"
 
 
-def places_of(project: Project, *, trusted: bool) -> list[Place]:
+def places_of(project: Project, *, trusted: bool) -> list[SkillFolder]:
     """All places, lowest priority first. The user's are beside their `.ipyagent`: `~/.agents/skills`,
     `~/.claude/skills`, `~/.ipyagent/skills`."""
     home = project.user.parent
-    places = [Place(bundled_folder(), "bundled")]
-    places += [Place(home / name / "skills", "user") for name in HOMES]
-    places.append(Place(project.user / "skills", "user"))
+    places = [SkillFolder(bundled_folder(), "bundled")]
+    places += [SkillFolder(home / name / "skills", "user") for name in HOMES]
+    places.append(SkillFolder(project.user / "skills", "user"))
     if trusted:
-        places += [Place(project.root / name / "skills", "project") for name in HOMES]
-        places += [Place(project.folder / "skills", "project"), Place(project.root / "skills", "project")]
+        places += [SkillFolder(project.root / name / "skills", "project") for name in HOMES]
+        places += [SkillFolder(project.folder / "skills", "project"), SkillFolder(project.root / "skills", "project")]
     seen: set[Path] = set()
     kept = []
     root = _resolved(project.root) or project.root
@@ -79,25 +79,25 @@ def places_of(project: Project, *, trusted: bool) -> list[Place]:
     return kept
 
 
-class Shelf:
+class SkillIndex:
     """The skills of some places, kept as long as their files stay as they were. Thread-safe."""
 
-    def __init__(self, places: Sequence[Place]) -> None:
+    def __init__(self, places: Sequence[SkillFolder]) -> None:
         self.places = tuple(places)
         self._lock = threading.Lock()
         self._known: Known = {}
-        self._found = Found()
+        self._found = SkillListing()
 
     def __repr__(self) -> str:
-        return f"<Shelf of {len(self._found.skills)} skills>"
+        return f"<SkillIndex of {len(self._found.skills)} skills>"
 
-    def look(self) -> Found:
+    def look(self) -> SkillListing:
         """What is on the disk now."""
         with self._lock:
             self._found = self._look()
             return self._found
 
-    def _look(self) -> Found:
+    def _look(self) -> SkillListing:
         seen: Known = {}
         read: list[list[Skill]] = []
         problems: list[Diagnostic] = []
@@ -113,7 +113,7 @@ class Shelf:
         self._known = seen
         if skills == self._found.skills and tuple(problems) == self._found.problems:
             return self._found
-        return Found(dict(sorted(skills.items())), tuple(problems))
+        return SkillListing(dict(sorted(skills.items())), tuple(problems))
 
 
     def _read(self, source: str, seen: Known, read: list[Skill], problems: list[Diagnostic], folder: Path) -> bool:

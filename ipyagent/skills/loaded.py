@@ -11,16 +11,16 @@ from pathlib import PurePath
 from typing import NamedTuple
 
 from ipyagent.journal.events import (
-    Collapsed,
     Compacted,
     DecisionUndone,
     Event,
-    PromptRendered,
     SkillLoaded,
     SkillsListed,
-    Snipped,
+    SystemPromptFrozen,
     ToolCalled,
-    UserSaid,
+    TurnCollapsed,
+    TurnsRemoved,
+    UserMessage,
 )
 from ipyagent.skills.parse import Skill
 
@@ -68,7 +68,7 @@ class Loaded:
                 self._loads.append(Load(event.id, event.name, event.digest, event.cut))
                 self._used[event.name] = self._turns
                 self._folders[event.name] = "/".join(PurePath(event.folder).parts[-2:])
-            case UserSaid():
+            case UserMessage():
                 self._turns += 1
             case ToolCalled() if self._folders:
                 given = json.dumps(event.input, ensure_ascii=False).replace("\\\\", "/")
@@ -79,9 +79,9 @@ class Loaded:
             case SkillsListed():
                 self._listings.append(event)
                 self._with[event.id] = self._head if not event.text else 0
-            case PromptRendered():
+            case SystemPromptFrozen():
                 self._head = event.compaction
-            case Compacted() | Snipped() | Collapsed():
+            case Compacted() | TurnsRemoved() | TurnCollapsed():
                 self._gone[event.id] = (event.first, event.last)
                 if isinstance(event, Compacted):
                     self._loads += restored_in(event)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Annotated, Any
 
 from ipyagent.errors import ToolFailure
-from ipyagent.journal.protocols import ChildOrder, Children, ToolOutput, Workspace
+from ipyagent.journal.protocols import Children, SubagentOrder, ToolOutput, Workspace
 from ipyagent.tools.schema import FunctionTool, tool
 
 NAME = "agent"
@@ -44,7 +44,7 @@ def tool_for(kinds: Mapping[str, str]) -> FunctionTool:
         access = getattr(workspace, "children", None)
         if not isinstance(access, Children):
             raise ToolFailure(OFF)
-        order = ChildOrder(task=task, prompt=prompt, kind=str(type), background=background, resume=resume)
+        order = SubagentOrder(task=task, prompt=prompt, kind=str(type), background=background, resume=resume)
         return await access.start(order, workspace, str(getattr(workspace, "call", "")))
 
     agent.__doc__ = _ABOUT.format(kinds=about)

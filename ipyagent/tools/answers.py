@@ -14,7 +14,7 @@ from typing import Any
 
 from ipyagent.errors import ToolFailure
 from ipyagent.journal.events import Block
-from ipyagent.journal.protocols import Live, ToolOutput
+from ipyagent.journal.protocols import ObjectRef, ToolOutput
 from ipyagent.journal.tokens import prose_chars
 from ipyagent.kernel.output import moves_alone, settled
 from ipyagent.redaction import after_cut, before_cut
@@ -128,7 +128,7 @@ def to_output(value: Any, limit: int) -> ToolOutput:
         return text_output("(no result)")
     if isinstance(value, str):
         return text_output(capped(value, limit) or '""')
-    live = Live(value, alone=True)
+    live = ObjectRef(value, alone=True)
     if isinstance(value, (dict, list)):
         return ToolOutput(blocks=(text_block(_json(value, limit)),), live=live)
     if isinstance(value, (bytes, bytearray)):

@@ -14,14 +14,14 @@ from ipyagent.journal.protocols import Tool
 from ipyagent.tools.schema import FunctionTool
 
 
-class Catalogue(NamedTuple):
+class ToolCatalogue(NamedTuple):
     """`problems` are sentences about entry points that were left out."""
 
     tools: tuple[Tool, ...]
     problems: tuple[str, ...] = ()
 
 
-def catalogue() -> Catalogue:
+def catalogue() -> ToolCatalogue:
     """Import every tool. Raises nothing for other packages' faults: they are reported."""
     ours = _own()
     theirs: dict[str, Tool] = {}
@@ -39,7 +39,7 @@ def catalogue() -> Catalogue:
             problems.append(f"{where}: there is a tool {value.name!r} already")
         else:
             theirs[value.name] = value
-    return Catalogue(tuple(_ordered(ours) + _ordered(theirs)), tuple(problems))
+    return ToolCatalogue(tuple(_ordered(ours) + _ordered(theirs)), tuple(problems))
 
 
 def builtin_tools() -> dict[str, Tool]:

@@ -18,7 +18,7 @@ from difflib import unified_diff
 from pathlib import Path
 
 from ipyagent.errors import ToolFailure
-from ipyagent.journal.protocols import Question, Workspace
+from ipyagent.journal.protocols import PermissionQuestion, Workspace
 from ipyagent.redaction import stand_ins
 from ipyagent.tools.encodings import decode
 from ipyagent.tools.paths import digest, read_bytes, shown
@@ -62,7 +62,7 @@ MOST_NOTEBOOK = 256 * 1024 * 1024
 
 
 @dataclass(frozen=True)
-class Change:
+class PendingChange:
     """`path` (resolved) goes from `before` (None: it does not exist) to `after`."""
 
     path: Path
@@ -73,9 +73,9 @@ class Change:
         """The whole change as a unified diff."""
         return diff(self.before, self.after, name)
 
-    def question(self, verb: str, workspace: Workspace) -> Question:
+    def question(self, verb: str, workspace: Workspace) -> PermissionQuestion:
         name = shown(self.path, workspace)
-        return Question(title=f"{verb} {name}?", text=self.diff(name), language="diff")
+        return PermissionQuestion(title=f"{verb} {name}?", text=self.diff(name), language="diff")
 
     def counts(self) -> str:
         """ "+3 -1": lines added and removed."""

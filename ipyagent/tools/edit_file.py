@@ -8,9 +8,9 @@ from difflib import SequenceMatcher
 from typing import Any
 
 from ipyagent.errors import ToolFailure
-from ipyagent.journal.protocols import Question, ToolOutput, Workspace
+from ipyagent.journal.protocols import PermissionQuestion, ToolOutput, Workspace
 from ipyagent.tools.answers import text_output
-from ipyagent.tools.changes import Change, known, left_out, refuse_stand_in
+from ipyagent.tools.changes import PendingChange, known, left_out, refuse_stand_in
 from ipyagent.tools.encodings import decode
 from ipyagent.tools.paths import shown, writable
 from ipyagent.tools.schema import tool
@@ -18,7 +18,7 @@ from ipyagent.tools.standing_files import in_force
 from ipyagent.tools.write_file import refuse_notebook, subject
 
 
-def planned(path: str, old: str, new: str, replace_all: bool, workspace: Workspace) -> Change:
+def planned(path: str, old: str, new: str, replace_all: bool, workspace: Workspace) -> PendingChange:
     """The change this call makes now. Raises ToolFailure."""
     target = writable(path, workspace)
     before = known(target, workspace)
@@ -46,7 +46,7 @@ def planned(path: str, old: str, new: str, replace_all: bool, workspace: Workspa
         raise ToolFailure(f"`old` is not in {path}{_nearest(old, text)}")
     if count > 1 and not replace_all:
         raise ToolFailure(f"`old` is in {path} {count} times: add lines around it, or set replace_all")
-    return Change(target, before, decoded.encode(text.replace(old, new)))
+    return PendingChange(target, before, decoded.encode(text.replace(old, new)))
 
 
 def _nearest(old: str, text: str) -> str:
@@ -67,7 +67,7 @@ def _nearest(old: str, text: str) -> str:
     return f"; nearest is line {place}: {found[:200]!r}"
 
 
-def _question(arguments: dict[str, Any], workspace: Workspace) -> Question:
+def _question(arguments: dict[str, Any], workspace: Workspace) -> PermissionQuestion:
     return planned(**arguments, workspace=workspace).question("Edit", workspace)
 
 

@@ -7,7 +7,7 @@ import time
 from typing import Any
 
 from ipyagent.errors import ToolFailure
-from ipyagent.journal.protocols import Permission, Question, ToolOutput, Workspace
+from ipyagent.journal.protocols import Permission, PermissionQuestion, ToolOutput, Workspace
 from ipyagent.tools.answers import clean, text_output
 from ipyagent.tools.paths import read_permission, resolved, shown
 from ipyagent.tools.schema import tool
@@ -24,9 +24,9 @@ def _permission(arguments: dict[str, Any], workspace: Workspace) -> Permission:
     return read_permission(arguments["path"], workspace)
 
 
-def _question(arguments: dict[str, Any], workspace: Workspace) -> Question:
+def _question(arguments: dict[str, Any], workspace: Workspace) -> PermissionQuestion:
     path = resolved(arguments["path"], workspace)
-    return Question(title="List a folder outside the project?", text=f"{path}: {arguments['pattern']}")
+    return PermissionQuestion(title="List a folder outside the project?", text=f"{path}: {arguments['pattern']}")
 
 
 def _pattern(arguments: dict[str, Any], workspace: Workspace) -> str:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ipyagent.errors import ToolFailure
-from ipyagent.journal.protocols import Permission, Question, ToolOutput, Workspace
+from ipyagent.journal.protocols import Permission, PermissionQuestion, ToolOutput, Workspace
 from ipyagent.tools import searching
 from ipyagent.tools.answers import capped, text_output
 from ipyagent.tools.notebook_view import hidden_lines
@@ -26,9 +26,9 @@ def _permission(arguments: dict[str, Any], workspace: Workspace) -> Permission:
     return read_permission(arguments["path"], workspace)
 
 
-def _question(arguments: dict[str, Any], workspace: Workspace) -> Question:
+def _question(arguments: dict[str, Any], workspace: Workspace) -> PermissionQuestion:
     path = resolved(arguments["path"], workspace)
-    return Question(title="Search outside the project?", text=f"{path}: {arguments['pattern']}")
+    return PermissionQuestion(title="Search outside the project?", text=f"{path}: {arguments['pattern']}")
 
 
 def _pattern(arguments: dict[str, Any], workspace: Workspace) -> str:

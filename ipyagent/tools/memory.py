@@ -12,7 +12,7 @@ from typing import Any, Literal, NamedTuple
 from ipyagent.errors import AgentError, MemoryRefused, ToolFailure
 from ipyagent.headers import read_headed
 from ipyagent.journal.protocols import REPLY, ToolOutput, Workspace
-from ipyagent.memory.access import KINDS, Address, MemoryAccess, Saved
+from ipyagent.memory.access import KINDS, Address, MemoryAccess, SavedMemory
 from ipyagent.memory.memories import OFF
 from ipyagent.memory.names import INDEX, ROOT, SCOPES
 from ipyagent.memory.texts import check_edit, header_lines
@@ -337,7 +337,7 @@ def _rename(access: MemoryAccess, place: Address, goal: str) -> ToolOutput:
     return text_output(words, note=f"{len(inside)} renamed")
 
 
-def _done(words: str, saved: Saved, *more: str) -> ToolOutput:
+def _done(words: str, saved: SavedMemory, *more: str) -> ToolOutput:
     event = saved.event
     name = event.path.removeprefix(f"{ROOT}/")
     return text_output("\n".join(part for part in (words, saved.remark, *more) if part), note=f"{event.change} {name}")

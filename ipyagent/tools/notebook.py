@@ -10,7 +10,7 @@ from typing import Any, Literal
 import msgspec
 
 from ipyagent.errors import ToolFailure
-from ipyagent.journal.protocols import Permission, Question, ToolOutput, Workspace
+from ipyagent.journal.protocols import Permission, PermissionQuestion, ToolOutput, Workspace
 from ipyagent.kernel.notebook import Cell, Notebook
 from ipyagent.kernel.notebook_run import run_cells
 from ipyagent.tools.answers import text_block, text_output
@@ -20,8 +20,8 @@ from ipyagent.tools.notebook_edit import (
     RELOAD,
     UNSAVED,
     Action,
-    Asked,
     Edit,
+    EditArguments,
     cut_short,
     known,
     planned,
@@ -35,7 +35,7 @@ from ipyagent.tools.schema import tool
 
 
 def _permission(arguments: dict[str, Any], workspace: Workspace) -> Permission:
-    asked = Asked.of(arguments)
+    asked = EditArguments.of(arguments)
     if asked.action != "read":
         return "ask"
     path = target_of(asked, workspace)
@@ -43,7 +43,7 @@ def _permission(arguments: dict[str, Any], workspace: Workspace) -> Permission:
 
 
 def _pattern(arguments: dict[str, Any], workspace: Workspace) -> str:
-    asked = Asked.of(arguments)
+    asked = EditArguments.of(arguments)
     path = target_of(asked, workspace)
     subject = path.relative_to(workspace.root).as_posix() if path.is_relative_to(workspace.root) else str(path)
     what = {"read": "read ", "run": "run "}.get(asked.action, "")
@@ -53,7 +53,7 @@ def _pattern(arguments: dict[str, Any], workspace: Workspace) -> str:
 
 
 def _destructive(arguments: dict[str, Any], workspace: Workspace) -> str:
-    asked = Asked.of(arguments)
+    asked = EditArguments.of(arguments)
     path = target_of(asked, workspace)
     if asked.action == "read":
         return ""
@@ -65,19 +65,19 @@ def _destructive(arguments: dict[str, Any], workspace: Workspace) -> str:
     return cut_short(asked, workspace) or (UNSAVED[where] if where else "")
 
 
-def _question(arguments: dict[str, Any], workspace: Workspace) -> Question:
-    asked = Asked.of(arguments)
+def _question(arguments: dict[str, Any], workspace: Workspace) -> PermissionQuestion:
+    asked = EditArguments.of(arguments)
     path = target_of(asked, workspace)
     name = shown(path, workspace)
     if asked.action == "read":
-        return Question(title="Read a notebook outside the project?", text=str(path))
+        return PermissionQuestion(title="Read a notebook outside the project?", text=str(path))
     if asked.action != "run":
         return planned(asked, workspace).question()
     cells = _to_run(asked, path, workspace)
     text = "\n\n".join(f"# cell {cell.ident}\n{cell.source}" for cell in cells)
     own = path == workspace.notebook
     title = f"Run cell {cells[-1].ident} of {name}?" if own else f"Run {len(cells)} cells of {name} in a new kernel?"
-    return Question(title=title, text=text, language="python")
+    return PermissionQuestion(title=title, text=text, language="python")
 
 
 @tool(
@@ -120,7 +120,7 @@ async def notebook(
         cell_type: Of a new cell; code when left out.
         cells: For insert: several new cells in their order, each with `source` and, unless it is code, `cell_type`.
     """
-    asked = Asked.of(
+    asked = EditArguments.of(
         {
             "action": action, "path": path, "cell": cell, "source": source, "old": old, "after": after,
             "before": before, "cell_type": cell_type, "cells": cells,
@@ -140,7 +140,7 @@ async def notebook(
             return _told(edit, where, len(asked.new) if action == "insert" else 1)
 
 
-def _read(asked: Asked, path: Path, workspace: Workspace) -> ToolOutput:
+def _read(asked: EditArguments, path: Path, workspace: Workspace) -> ToolOutput:
     name = shown(path, workspace)
     data = current(path)
     if data is None:
@@ -188,7 +188,7 @@ def _told(edit: Edit, where: str, count: int) -> ToolOutput:
 # ---------------------------------------------------------------------- running
 
 
-def _to_run(asked: Asked, path: Path, workspace: Workspace) -> tuple[Cell, ...]:
+def _to_run(asked: EditArguments, path: Path, workspace: Workspace) -> tuple[Cell, ...]:
     """The cells that a run would run. Raises ToolFailure."""
     found = known(path, workspace)
     if found is None:
@@ -215,7 +215,7 @@ def _to_run(asked: Asked, path: Path, workspace: Workspace) -> tuple[Cell, ...]:
     return cells
 
 
-async def _run(asked: Asked, path: Path, workspace: Workspace) -> ToolOutput:
+async def _run(asked: EditArguments, path: Path, workspace: Workspace) -> ToolOutput:
     cells = _to_run(asked, path, workspace)
     most = workspace.limit("tool_output_chars")
     if path == workspace.notebook:

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 from ipyagent.errors import ToolFailure
-from ipyagent.journal.protocols import Question, Workspace
+from ipyagent.journal.protocols import PermissionQuestion, Workspace
 from ipyagent.kernel.notebook import Cell, Kind, Notebook
 from ipyagent.kernel.notebook_ids import own_id
-from ipyagent.tools.changes import Change, current, left_out, refuse_stand_in
+from ipyagent.tools.changes import PendingChange, current, left_out, refuse_stand_in
 from ipyagent.tools.notebook_view import hidden
 from ipyagent.tools.paths import digest, resolved, shown, writable
 
@@ -32,7 +32,7 @@ _DIFF = 20_000
 
 
 @dataclass(frozen=True)
-class Asked:
+class EditArguments:
     """The arguments of one call, "" for what was not given."""
 
     action: Action
@@ -47,7 +47,7 @@ class Asked:
     """Source and kind of each new cell."""
 
     @classmethod
-    def of(cls, arguments: dict[str, Any]) -> Asked:
+    def of(cls, arguments: dict[str, Any]) -> EditArguments:
         given = {key: value for key, value in arguments.items() if value is not None and key != "cells"}
         cells = tuple(_new_cell(cell) for cell in arguments.get("cells") or ())
         if cells and (given["action"] != "insert" or given.get("source") or given.get("cell_type")):
@@ -82,18 +82,20 @@ class Edit:
     ident: str
     completed: int = 0
 
-    def question(self) -> Question:
-        return Question(title=f"{self.title}?", text=self.diff, language="diff")
+    def question(self) -> PermissionQuestion:
+        return PermissionQuestion(title=f"{self.title}?", text=self.diff, language="diff")
 
     async def write(self, workspace: Workspace) -> None:
         """Check what comes out, journal the change and make it. Raises ToolFailure."""
         if problem := self.after.problem():
             raise ToolFailure(f"the edit would leave {self.name} invalid ({problem}); nothing was written")
-        await Change(self.path, None if self.before is None else self.before.data, self.after.data).write(workspace)
+        await PendingChange(self.path, None if self.before is None else self.before.data, self.after.data).write(
+            workspace
+        )
         workspace.cell_ids[self.path] = self.after.known
 
 
-def target_of(asked: Asked, workspace: Workspace) -> Path:
+def target_of(asked: EditArguments, workspace: Workspace) -> Path:
     """The notebook that is meant: the one named, else the user's own. Raises ToolFailure."""
     if asked.path:
         path = resolved(asked.path, workspace)
@@ -122,7 +124,7 @@ def known(path: Path, workspace: Workspace) -> Notebook | None:
     return notebook
 
 
-def planned(asked: Asked, workspace: Workspace) -> Edit:
+def planned(asked: EditArguments, workspace: Workspace) -> Edit:
     """The edit that this call makes now. Raises ToolFailure."""
     path = target_of(asked, workspace)
     writable(str(path), workspace)
@@ -154,21 +156,21 @@ def _pairs(before: Notebook | None, notebook: Notebook) -> Iterator[tuple[Cell, 
 _Made: TypeAlias = tuple[str, str, Notebook, str]
 
 
-def _put_after(asked: Asked, path: Path, notebook: Notebook, workspace: Workspace) -> list[str]:
+def _put_after(asked: EditArguments, path: Path, notebook: Notebook, workspace: Workspace) -> list[str]:
     """The cells that calls of this message have put after the one that is named: the new one goes behind them."""
     beside = notebook.find(asked.after).ident if asked.after else ""
     put = workspace.beside.get(("notebook", path, beside), []) if beside else []
     return list(put)
 
 
-def remember_place(asked: Asked, edit: Edit, workspace: Workspace) -> None:
+def remember_place(asked: EditArguments, edit: Edit, workspace: Workspace) -> None:
     """Note which cell an insert came after, for other calls of the same message."""
     if asked.action == "insert" and asked.after:
         beside = edit.after.find(asked.after).ident
         workspace.beside.setdefault(("notebook", edit.path, beside), []).append(edit.ident)
 
 
-def cut_short(asked: Asked, workspace: Workspace) -> str:
+def cut_short(asked: EditArguments, workspace: Workspace) -> str:
     """Why a replace is likely to lose what the cell holds, see `changes.left_out`; "" when it is not."""
     if asked.action != "replace":
         return ""
@@ -177,7 +179,7 @@ def cut_short(asked: Asked, workspace: Workspace) -> str:
     return "" if found is None else left_out(asked.source, asked.old or _cell(asked, found).source)
 
 
-def _insert(asked: Asked, notebook: Notebook, put: list[str]) -> _Made:
+def _insert(asked: EditArguments, notebook: Notebook, put: list[str]) -> _Made:
     if asked.cell:
         raise ToolFailure("`cell` is for a cell that exists; say where the new one goes with `after` or `before`")
     at, where = _place(asked, notebook)
@@ -198,7 +200,7 @@ def _insert(asked: Asked, notebook: Notebook, put: list[str]) -> _Made:
     return f"Insert {what} {where} in", ident, after, "\n".join(diffs)
 
 
-def _replace(asked: Asked, notebook: Notebook) -> _Made:
+def _replace(asked: EditArguments, notebook: Notebook) -> _Made:
     cell = _cell(asked, notebook)
     if asked.cell_type and asked.cell_type != cell.kind:
         raise ToolFailure(
@@ -220,7 +222,7 @@ def _replace(asked: Asked, notebook: Notebook) -> _Made:
     return f"Edit cell {cell.ident} of", cell.ident, after, _diff(cell.source, source, f"{cell.kind} cell {cell.ident}")
 
 
-def _move(asked: Asked, notebook: Notebook) -> _Made:
+def _move(asked: EditArguments, notebook: Notebook) -> _Made:
     cell = _cell(asked, notebook)
     if cell.ident in (asked.after, asked.before):
         raise ToolFailure("a cell cannot stand beside itself; name another cell")
@@ -233,7 +235,7 @@ def _move(asked: Asked, notebook: Notebook) -> _Made:
     return f"Move cell {cell.ident} {where} in", cell.ident, notebook.moved(cell.number, at), diff
 
 
-def _delete(asked: Asked, notebook: Notebook) -> _Made:
+def _delete(asked: EditArguments, notebook: Notebook) -> _Made:
     cell = _cell(asked, notebook)
     diff = _diff(cell.source, "", f"{cell.kind} cell {cell.ident}")
     if cell.outputs:
@@ -241,7 +243,7 @@ def _delete(asked: Asked, notebook: Notebook) -> _Made:
     return f"Delete cell {cell.ident} from", cell.ident, notebook.deleted(cell.number), diff
 
 
-def _cell(asked: Asked, notebook: Notebook) -> Cell:
+def _cell(asked: EditArguments, notebook: Notebook) -> Cell:
     if not asked.cell:
         raise ToolFailure(f"{asked.action} needs `cell`, the id of a cell as read shows it")
     cell = notebook.find(asked.cell)
@@ -250,7 +252,7 @@ def _cell(asked: Asked, notebook: Notebook) -> Cell:
     return cell
 
 
-def _place(asked: Asked, notebook: Notebook) -> tuple[int, str]:
+def _place(asked: EditArguments, notebook: Notebook) -> tuple[int, str]:
     """The number that the cell will have, and the place in words."""
     if asked.after and asked.before:
         raise ToolFailure("give `after` or `before`, not both")

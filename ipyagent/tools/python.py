@@ -7,7 +7,7 @@ from typing import Any
 
 from ipyagent.errors import ToolFailure
 from ipyagent.journal.events import Block
-from ipyagent.journal.protocols import Execution, Live, Question, ToolOutput, Workspace
+from ipyagent.journal.protocols import Execution, ObjectRef, PermissionQuestion, ToolOutput, Workspace
 from ipyagent.tools.answers import capped, picture, plain, size_of, text_block
 from ipyagent.tools.danger import code_danger
 from ipyagent.tools.schema import tool
@@ -16,8 +16,8 @@ MOST_PICTURES = 8
 """Pictures of one run that reach the model."""
 
 
-def _question(arguments: dict[str, Any], workspace: Workspace) -> Question:
-    return Question(title="Run this code?", text=arguments["code"], language="python")
+def _question(arguments: dict[str, Any], workspace: Workspace) -> PermissionQuestion:
+    return PermissionQuestion(title="Run this code?", text=arguments["code"], language="python")
 
 
 def _destructive(arguments: dict[str, Any], workspace: Workspace) -> str:
@@ -78,7 +78,7 @@ def output_of(done: Execution, limit: int) -> ToolOutput:
     text = capped("\n".join(parts), limit)
     failed = bool(done.error) or done.interrupted
     alone = not (done.output or done.displays or done.images or failed)
-    live = Live(done.live.value, alone=alone) if done.live is not None else None
+    live = ObjectRef(done.live.value, alone=alone) if done.live is not None else None
     blocks = (text_block(text), *pictures)
     return ToolOutput(blocks=blocks, is_error=failed, note=_note(done), live=live, shown=done.shown)
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from ipyagent.errors import ToolFailure
-from ipyagent.journal.protocols import Permission, Question, ToolOutput, Workspace
+from ipyagent.journal.protocols import Permission, PermissionQuestion, ToolOutput, Workspace
 from ipyagent.journal.stored import FOLDER, LONGEST_LINE, lines_of
 from ipyagent.kernel.notebook import Notebook
 from ipyagent.kernel.notebook_ids import KnownIds
@@ -69,9 +69,9 @@ def _permission(arguments: dict[str, Any], workspace: Workspace) -> Permission:
     return read_permission(arguments["path"], workspace)
 
 
-def _question(arguments: dict[str, Any], workspace: Workspace) -> Question:
+def _question(arguments: dict[str, Any], workspace: Workspace) -> PermissionQuestion:
     path = resolved(arguments["path"], workspace)
-    return Question(title="Read a file outside the project?", text=str(path))
+    return PermissionQuestion(title="Read a file outside the project?", text=str(path))
 
 
 def _pattern(arguments: dict[str, Any], workspace: Workspace) -> str:

@@ -17,7 +17,7 @@ from functools import cached_property, partial, update_wrapper
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, overload
 
 from ipyagent.errors import ToolFailure, UsageError
-from ipyagent.journal.protocols import Permission, Question, ToolOutput, Workspace
+from ipyagent.journal.protocols import Permission, PermissionQuestion, ToolOutput, Workspace
 from ipyagent.tools.answers import to_output
 from ipyagent.tools.signature import doc_of, line_of, tidied, types_of, unwrapped
 
@@ -47,7 +47,7 @@ class FunctionTool:
         recreatable: bool,
         writes: Rule[bool],
         pattern: Rule[str],
-        question: Callable[[Arguments, Workspace], Question] | None,
+        question: Callable[[Arguments, Workspace], PermissionQuestion] | None,
         destructive: Rule[str],
         covers: Callable[[str, Arguments, Workspace], bool] | None = None,
         store_chars: int | None = None,
@@ -168,12 +168,12 @@ class FunctionTool:
         """The rule that covers this call and its like; the tool's name unless told otherwise."""
         return self._settled(self._pattern, input, workspace) or self.name
 
-    def question(self, input: Arguments, workspace: Workspace) -> Question:
+    def question(self, input: Arguments, workspace: Workspace) -> PermissionQuestion:
         """What the user is asked; by default the call as Python would write it."""
         if self._question is not None:
             return self._question(self.arguments(input), workspace)
         given = ",\n".join(f"    {key}={value!r}" for key, value in input.items())
-        return Question(title=f"Call {self.name}?", text=f"{self.name}(\n{given}\n)", language="python")
+        return PermissionQuestion(title=f"Call {self.name}?", text=f"{self.name}(\n{given}\n)", language="python")
 
     def covers(self, rule: str, input: Arguments, workspace: Workspace) -> bool:
         """Whether `rule`, the text in the parentheses of a permission rule, covers this call: by
@@ -236,7 +236,7 @@ def tool(
     recreatable: bool = False,
     writes: Rule[bool] = True,
     pattern: Rule[str] = "",
-    question: Callable[[Arguments, Workspace], Question] | None = None,
+    question: Callable[[Arguments, Workspace], PermissionQuestion] | None = None,
     destructive: Rule[str] = "",
     covers: Callable[[str, Arguments, Workspace], bool] | None = None,
     store_chars: int | None = None,
@@ -254,7 +254,7 @@ def tool(
     recreatable: bool = False,
     writes: Rule[bool] = True,
     pattern: Rule[str] = "",
-    question: Callable[[Arguments, Workspace], Question] | None = None,
+    question: Callable[[Arguments, Workspace], PermissionQuestion] | None = None,
     destructive: Rule[str] = "",
     covers: Callable[[str, Arguments, Workspace], bool] | None = None,
     store_chars: int | None = None,

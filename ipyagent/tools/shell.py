@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from ipyagent.errors import ToolFailure
-from ipyagent.journal.protocols import Permission, Question, ToolOutput, Workspace
+from ipyagent.journal.protocols import Permission, PermissionQuestion, ToolOutput, Workspace
 from ipyagent.kernel import processes
 from ipyagent.redaction import after_cut, before_cut
 from ipyagent.tools.answers import plain, text_output
@@ -50,9 +50,9 @@ def _destructive(arguments: dict[str, Any], workspace: Workspace) -> str:
     return "" if only_reads(command, workspace) else shell_danger(command, workspace.folder)
 
 
-def _question(arguments: dict[str, Any], workspace: Workspace) -> Question:
+def _question(arguments: dict[str, Any], workspace: Workspace) -> PermissionQuestion:
     said = " ".join(arguments["description"].split())[:200]
-    return Question(title="Run this command?", text=arguments["command"], language="bash", said=said)
+    return PermissionQuestion(title="Run this command?", text=arguments["command"], language="bash", said=said)
 
 
 def _pattern(arguments: dict[str, Any], workspace: Workspace) -> str:
@@ -127,7 +127,7 @@ async def _run(command: str, seconds: int, workspace: Workspace) -> ToolOutput:
         raise
     finally:
         os.close(writer)
-    capture = Capture(reader, workspace.limit("tool_output_chars"), workspace.limit("live_output_chars"))
+    capture = PipeCapture(reader, workspace.limit("tool_output_chars"), workspace.limit("live_output_chars"))
     finished = False
     try:
         finished = await _followed(process, capture, seconds, workspace)
@@ -167,7 +167,9 @@ async def _run(command: str, seconds: int, workspace: Workspace) -> ToolOutput:
     return text_output(text, note=short, is_error=not finished or failed)
 
 
-async def _followed(process: asyncio.subprocess.Process, capture: Capture, seconds: int, workspace: Workspace) -> bool:
+async def _followed(
+    process: asyncio.subprocess.Process, capture: PipeCapture, seconds: int, workspace: Workspace
+) -> bool:
     """Hand output on until the process ends (True) or its time is over (False)."""
     ended = asyncio.ensure_future(process.wait())
     until = time.monotonic() + seconds
@@ -224,7 +226,7 @@ def _name(process: Any) -> str:
 # handed on in pieces.
 
 
-class Capture:
+class PipeCapture:
     """Reads a pipe's `descriptor` to its end and closes it. Keeps the first two thirds of `keep`
     characters and the last third; `take` hands out what is new, up to `live` characters."""
 

@@ -29,7 +29,7 @@ MOST_MATCHES = 1_000
 
 
 @dataclass(frozen=True)
-class Reader:
+class CommandSpec:
     """`short` options without a value, `valued` with one, `long` ones ("name" or "name=").
     `text` operands that come first are text and not files; `files` False: no operand is a file;
     `most`: how many operands there may be; `number`: `-5` is an option; `alone`: a short option with
@@ -45,7 +45,7 @@ class Reader:
     alone: bool = False
 
 
-_GREP = Reader(
+_GREP = CommandSpec(
     "abchiHlLnoqrsvwxEFGPzZ",
     "ABCme",
     "count ignore-case line-number recursive invert-match files-with-matches files-without-match only-matching "
@@ -54,36 +54,40 @@ _GREP = Reader(
     text=1,
     number=True,
 )
-READERS: dict[str, Reader] = {
-    "basename": Reader(files=False),
-    "cat": Reader("nbsAETve", long="number number-nonblank show-all squeeze-blank"),
-    "cmp": Reader("bls"),
-    "column": Reader("t", "s"),
-    "comm": Reader("123"),
-    "cut": Reader("sn", "dfcb", "delimiter= fields= characters= bytes= complement only-delimited output-delimiter="),
-    "date": Reader("uR", "", "utc rfc-email iso-8601 iso-8601="),
-    "df": Reader("hTiakHP", long="human-readable inodes total"),
-    "diff": Reader("uqwiBbyaEZ", "U", "unified unified= brief ignore-case ignore-all-space color color= side-by-side"),
-    "dirname": Reader(files=False),
-    "du": Reader("shackmbx", "d", "human-readable summarize max-depth= total apparent-size all"),
-    "echo": Reader("ne", files=False),
+READERS: dict[str, CommandSpec] = {
+    "basename": CommandSpec(files=False),
+    "cat": CommandSpec("nbsAETve", long="number number-nonblank show-all squeeze-blank"),
+    "cmp": CommandSpec("bls"),
+    "column": CommandSpec("t", "s"),
+    "comm": CommandSpec("123"),
+    "cut": CommandSpec(
+        "sn", "dfcb", "delimiter= fields= characters= bytes= complement only-delimited output-delimiter="
+    ),
+    "date": CommandSpec("uR", "", "utc rfc-email iso-8601 iso-8601="),
+    "df": CommandSpec("hTiakHP", long="human-readable inodes total"),
+    "diff": CommandSpec(
+        "uqwiBbyaEZ", "U", "unified unified= brief ignore-case ignore-all-space color color= side-by-side"
+    ),
+    "dirname": CommandSpec(files=False),
+    "du": CommandSpec("shackmbx", "d", "human-readable summarize max-depth= total apparent-size all"),
+    "echo": CommandSpec("ne", files=False),
     "egrep": _GREP,
     "fgrep": _GREP,
-    "file": Reader("biL", long="brief mime mime-type mime-encoding"),
+    "file": CommandSpec("biL", long="brief mime mime-type mime-encoding"),
     "grep": _GREP,
-    "head": Reader("qvz", "nc", "lines= bytes= quiet verbose", number=True),
-    "ls": Reader(
+    "head": CommandSpec("qvz", "nc", "lines= bytes= quiet verbose", number=True),
+    "ls": CommandSpec(
         "laAhRtrS1dFipsnGgoXvcukmxCQb",
         long="all almost-all human-readable recursive reverse size directory color color= sort= time= full-time inode "
         "group-directories-first classify time-style= format=",
     ),
-    "md5sum": Reader("b"),
-    "nl": Reader("", "b"),
-    "nproc": Reader(long="all", files=False, most=0),
-    "pwd": Reader("LP", files=False, most=0),
-    "readlink": Reader("fen"),
-    "realpath": Reader("ems"),
-    "rg": Reader(
+    "md5sum": CommandSpec("b"),
+    "nl": CommandSpec("", "b"),
+    "nproc": CommandSpec(long="all", files=False, most=0),
+    "pwd": CommandSpec("LP", files=False, most=0),
+    "readlink": CommandSpec("fen"),
+    "realpath": CommandSpec("ems"),
+    "rg": CommandSpec(
         "nilcwFovgtTsSHIUxN",
         "ABCemgtT",
         "line-number ignore-case files-with-matches files-without-match count word-regexp fixed-strings only-matching "
@@ -91,21 +95,23 @@ READERS: dict[str, Reader] = {
         "context= after-context= before-context= regexp= no-heading heading color color= stats multiline json sort=",
         text=1,
     ),
-    "sha256sum": Reader("b"),
-    "sort": Reader(
-        "nrufbghMVdisz", "kt", "numeric-sort reverse unique key= field-separator= human-numeric-sort version-sort "
-        "general-numeric-sort ignore-case stable check"
+    "sha256sum": CommandSpec("b"),
+    "sort": CommandSpec(
+        "nrufbghMVdisz",
+        "kt",
+        "numeric-sort reverse unique key= field-separator= human-numeric-sort version-sort "
+        "general-numeric-sort ignore-case stable check",
     ),
-    "stat": Reader("Lft", "c", "format= dereference printf= terse"),
-    "tail": Reader("qvz", "nc", "lines= bytes= quiet verbose", number=True),
-    "tr": Reader("cdsCt", long="delete squeeze-repeats complement", files=False),
-    "tree": Reader("adfhspDCFrt", "LIP", "noreport dirsfirst", alone=True),
-    "true": Reader(files=False),
-    "uname": Reader("asnrmpvio", files=False, most=0),
-    "uniq": Reader("cdiuD", "fsw", "count repeated unique ignore-case skip-fields= skip-chars=", most=1),
-    "wc": Reader("lwcmL", long="lines words bytes chars max-line-length"),
-    "which": Reader("a", files=False),
-    "whoami": Reader(files=False, most=0),
+    "stat": CommandSpec("Lft", "c", "format= dereference printf= terse"),
+    "tail": CommandSpec("qvz", "nc", "lines= bytes= quiet verbose", number=True),
+    "tr": CommandSpec("cdsCt", long="delete squeeze-repeats complement", files=False),
+    "tree": CommandSpec("adfhspDCFrt", "LIP", "noreport dirsfirst", alone=True),
+    "true": CommandSpec(files=False),
+    "uname": CommandSpec("asnrmpvio", files=False, most=0),
+    "uniq": CommandSpec("cdiuD", "fsw", "count repeated unique ignore-case skip-fields= skip-chars=", most=1),
+    "wc": CommandSpec("lwcmL", long="lines words bytes chars max-line-length"),
+    "which": CommandSpec("a", files=False),
+    "whoami": CommandSpec(files=False, most=0),
 }
 
 _FIND_ALONE = frozenset(
@@ -173,7 +179,7 @@ def _reads(words: Sequence[Word], workspace: Workspace) -> bool:
     return all(_inside(word, workspace) for word in operands)
 
 
-def _operands(reader: Reader, words: Sequence[Word]) -> list[Word] | None:
+def _operands(reader: CommandSpec, words: Sequence[Word]) -> list[Word] | None:
     """The operands that are files, None when an option is not known."""
     operands: list[Word] = []
     # Where options end at the first operand (BSD, POSIXLY_CORRECT), each word after it is a file,

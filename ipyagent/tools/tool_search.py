@@ -14,7 +14,7 @@ from math import log
 from typing import Any
 
 from ipyagent.errors import ToolFailure
-from ipyagent.journal.protocols import Permission, Question, Tool, ToolOutput, Workspace
+from ipyagent.journal.protocols import Permission, PermissionQuestion, Tool, ToolOutput, Workspace
 from ipyagent.tools.answers import capped, text_output
 
 SEARCH = "tool_search"
@@ -85,8 +85,8 @@ class ToolSearch:
     def pattern(self, input: dict[str, Any], workspace: Workspace) -> str:
         return SEARCH
 
-    def question(self, input: dict[str, Any], workspace: Workspace) -> Question:
-        return Question(title="Search the tools?", text=str(input["query"]))
+    def question(self, input: dict[str, Any], workspace: Workspace) -> PermissionQuestion:
+        return PermissionQuestion(title="Search the tools?", text=str(input["query"]))
 
     async def run(self, input: dict[str, Any], workspace: Workspace) -> ToolOutput:
         tools = self._deferred()
@@ -165,7 +165,7 @@ class ToolCall:
         tool, given = self.called(input)
         return tool.pattern(given, workspace)
 
-    def question(self, input: dict[str, Any], workspace: Workspace) -> Question:
+    def question(self, input: dict[str, Any], workspace: Workspace) -> PermissionQuestion:
         tool, given = self.called(input)
         return tool.question(given, workspace)
 

@@ -10,7 +10,7 @@ from typing import Any
 from ipyagent.errors import ToolFailure
 from ipyagent.journal.protocols import Workspace
 from ipyagent.kernel.cell_marks import CellMarks
-from ipyagent.kernel.previews import MISSING, Kind, one_line, stored
+from ipyagent.kernel.previews import MISSING, TypeInfo, one_line, stored
 from ipyagent.kernel.variables import describe, short_types, summarize
 from ipyagent.tools.schema import tool
 
@@ -77,18 +77,18 @@ def _constant(node: ast.expr, where: str) -> Any:
 
 def _attribute(value: Any, name: str, where: str) -> Any:
     found = stored(value, name)
-    if found is MISSING and _is_table(Kind(type(value))):
+    if found is MISSING and _is_table(TypeInfo(type(value))):
         found = _column(value, name)
     if found is MISSING:
         raise ToolFailure(
-            f"{_quoted(where)}: a {one_line(Kind(type(value)).name)} stores no {_quoted(name)} "
+            f"{_quoted(where)}: a {one_line(TypeInfo(type(value)).name)} stores no {_quoted(name)} "
             "(properties and methods would run code: use the python tool)"
         )
     return found
 
 
 def _item(value: Any, key: Any, where: str) -> Any:
-    kind = Kind(type(value))
+    kind = TypeInfo(type(value))
     simple = type(key) in (str, int, float, bool, bytes, tuple, type(None))
     found: Any = MISSING
     try:
@@ -116,7 +116,7 @@ def _item(value: Any, key: Any, where: str) -> Any:
     return found
 
 
-def _is_table(kind: Kind) -> bool:
+def _is_table(kind: TypeInfo) -> bool:
     return kind.genuine("pandas", "polars") and kind.name == "DataFrame"
 
 

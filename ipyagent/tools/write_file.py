@@ -7,17 +7,17 @@ from pathlib import Path
 from typing import Any
 
 from ipyagent.errors import ToolFailure
-from ipyagent.journal.protocols import Question, ToolOutput, Workspace
+from ipyagent.journal.protocols import PermissionQuestion, ToolOutput, Workspace
 from ipyagent.kernel.notebook import Notebook
 from ipyagent.tools.answers import text_output
-from ipyagent.tools.changes import Change, current, known, left_out, refuse_stand_in
+from ipyagent.tools.changes import PendingChange, current, known, left_out, refuse_stand_in
 from ipyagent.tools.encodings import Decoded, decode
 from ipyagent.tools.paths import shown, writable
 from ipyagent.tools.schema import tool
 from ipyagent.tools.standing_files import in_force
 
 
-def planned(path: str, content: str, workspace: Workspace) -> Change:
+def planned(path: str, content: str, workspace: Workspace) -> PendingChange:
     """The change this call makes now. Raises ToolFailure."""
     target = writable(path, workspace)
     if target.suffix.lower() == ".ipynb" and current(target) is None:
@@ -30,7 +30,7 @@ def planned(path: str, content: str, workspace: Workspace) -> Change:
     refuse_stand_in(content, old.text)
     if old.newline not in content:
         content = content.replace("\n", old.newline)
-    return Change(target, before, old.encode(content))
+    return PendingChange(target, before, old.encode(content))
 
 
 def refuse_notebook(path: Path, data: bytes | None) -> None:
@@ -44,7 +44,7 @@ def refuse_notebook(path: Path, data: bytes | None) -> None:
     raise ToolFailure(f"{path.name} is a notebook; change its cells by id with the notebook tool (action='read' first)")
 
 
-def _question(arguments: dict[str, Any], workspace: Workspace) -> Question:
+def _question(arguments: dict[str, Any], workspace: Workspace) -> PermissionQuestion:
     change = planned(arguments["path"], arguments["content"], workspace)
     return change.question("Create" if change.before is None else "Overwrite", workspace)
 

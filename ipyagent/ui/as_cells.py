@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 from ipyagent.journal.events import Event
-from ipyagent.ui.door import Door
+from ipyagent.ui.door import ButtonBridge
 
 Cells: TypeAlias = Sequence[Mapping[str, Any]]
 OPEN = 60.0
@@ -28,7 +28,7 @@ class _Offer(NamedTuple):
 class Inserting:
     """The cells that one kernel puts into its notebook, through the door's widget."""
 
-    def __init__(self, door: Door) -> None:
+    def __init__(self, door: ButtonBridge) -> None:
         self._door = door
         self._offers: dict[str, _Offer] = {}
         self._lock = threading.Lock()  # messages come on several threads, some twice
@@ -71,7 +71,7 @@ class AsCells:
     """The button below one turn. `cells` makes the cells of its events, `below` is the turn's own cell."""
 
     def __init__(
-        self, inserting: Inserting, door: Door, cells: Callable[[Sequence[Event]], Cells], below: str
+        self, inserting: Inserting, door: ButtonBridge, cells: Callable[[Sequence[Event]], Cells], below: str
     ) -> None:
         self._inserting = inserting
         self._door = door

@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 from ipyagent.escape import exact
 from ipyagent.journal.events import PermissionAsked
-from ipyagent.journal.protocols import Answer
+from ipyagent.journal.protocols import PermissionAnswer
 from ipyagent.ui.items import heading, rule_shown
 
 ReadLine: TypeAlias = Callable[[str], Awaitable[str]]
@@ -24,7 +24,7 @@ async def ask_on_a_line(
     words: str = "",
     pages: tuple[str, ...] = (),
     show: Callable[[str], None] | None = None,
-) -> Answer:
+) -> PermissionAnswer:
     """Wait for y, n, a or a reason; an empty line decides nothing. `words`: what is asked about, where it is shown
     nowhere else; `pages`: the same as `pages_of` made it, where `show` brings each to the screen."""
     pages = pages_of(exact(words), ROWS, COLUMNS) if words else pages
@@ -47,21 +47,21 @@ async def ask_on_a_line(
         try:
             said = (await read_line(head + prompt)).strip()
         except EOFError:
-            return Answer("deny", "the input ended", "user")
+            return PermissionAnswer("deny", "the input ended", "user")
         head = ""
         match said.lower():
             case "":
                 continue
             case "y" | "yes" | "once" if not more:
-                return Answer("once")
+                return PermissionAnswer("once")
             case "a" | "always" if asked.pattern and not more:
-                return Answer("always")
+                return PermissionAnswer("always")
             case "y" | "yes" | "once" | "a" | "always" if more:
                 continue  # not everything was shown yet
             case "n" | "no" | "deny":
-                return Answer("deny")
+                return PermissionAnswer("deny")
             case _:
-                return Answer("deny", said)
+                return PermissionAnswer("deny", said)
 
 
 def head_lines(asked: PermissionAsked) -> list[str]:

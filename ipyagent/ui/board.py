@@ -77,7 +77,7 @@ def _board_class() -> Any:
     return AgentBoard
 
 
-class Board:
+class Dashboard:
     """`route` as in `ui.door`: has clicks delivered while a cell blocks."""
 
     def __init__(self, agent: Agent, shell: Any, route: Any = None) -> None:
@@ -110,7 +110,7 @@ class Board:
         }  # fmt: skip
 
     def __repr__(self) -> str:
-        return f"<Board, shown {len(self._shown)} times>"
+        return f"<Dashboard, shown {len(self._shown)} times>"
 
     # ------------------------------------------------------------------ main thread
 
@@ -290,7 +290,7 @@ class Board:
 # ------------------------------------------------------------------ as it is saved, and in a terminal
 
 
-def tables(board: Board) -> dict[str, Table]:
+def tables(board: Dashboard) -> dict[str, Table]:
     """The five summaries."""
     shown = board.context.shown
     agent = board.agent
@@ -351,7 +351,7 @@ def tables(board: Board) -> dict[str, Table]:
     }  # fmt: skip
 
 
-def board_lines(board: Board, only: str = "") -> list[str]:
+def board_lines(board: Dashboard, only: str = "") -> list[str]:
     """The same as text; `only` one part."""
     lines: list[str] = []
     for name, (head, columns, rows, count) in tables(board).items():
@@ -370,7 +370,7 @@ def board_lines(board: Board, only: str = "") -> list[str]:
     return lines
 
 
-def static_board(board: Board, mark: str = "", only: str = "") -> dict[str, str]:
+def static_board(board: Dashboard, mark: str = "", only: str = "") -> dict[str, str]:
     """`text/html`, `text/markdown` and `text/plain`; `mark` is where the live board comes in."""
     from ipyagent.ui.static import _words
 
@@ -405,7 +405,7 @@ def waiting_board(mark: str) -> dict[str, str]:
     }
 
 
-def _html(board: Board, name: str, table: Table, opened: bool) -> str:
+def _html(board: Dashboard, name: str, table: Table, opened: bool) -> str:
     head, columns, rows, count = table
     if name == "context" and rows:
         agent = board.agent

@@ -9,12 +9,12 @@ from typing import Any, Protocol
 from ipyagent.agent import Agent
 from ipyagent.errors import AgentError
 from ipyagent.escape import escape, line, plain
-from ipyagent.journal.events import Event, UserSaid
+from ipyagent.journal.events import Event, UserMessage
 from ipyagent.journal.journal import CHILDREN, TRANSCRIPT, read_events
 from ipyagent.loop.session import Session
 from ipyagent.reports.archive import Archive, turn_events
-from ipyagent.reports.roster import Roster, Sub
-from ipyagent.reports.timeline import Timeline, Walk
+from ipyagent.reports.roster import Sub, SubagentList
+from ipyagent.reports.timeline import Timeline, TimelineBuilder
 from ipyagent.ui import timeline as timeline_ui
 from ipyagent.ui.browsing import browsing_of
 from ipyagent.ui.memory_browser import HTML_BYTES, PLAIN_CHARS, QUERY_CHARS, MemoryBrowser
@@ -52,7 +52,7 @@ class ContextPart:
 
     def begin(self, session: Session | None) -> None:
         self._session = session
-        self._walk = Walk()
+        self._walk = TimelineBuilder()
         self._told = (-1, 0, 0)  # event, turns and decisions that the pages know
 
     def take(self, event: Event) -> None:
@@ -126,7 +126,7 @@ class ChildrenPart:
 
     def begin(self, session: Session | None) -> None:
         self._session = session
-        self._roster = Roster()
+        self._roster = SubagentList()
         self._told: list[Any] | None = None
 
     def take(self, event: Event) -> None:
@@ -252,7 +252,7 @@ def looked(path: Path, turn: int) -> dict[str, Any]:
     """One turn of a transcript to read, `turn` from 1 (0: the last), and how many there are."""
     events, count = turn_events(read_events(path), turn or 1_000_000_000)
     number = min(turn or count, count)
-    request = next((event.text for event in events if isinstance(event, UserSaid)), "")
+    request = next((event.text for event in events if isinstance(event, UserMessage)), "")
     asked = f"<blockquote>{escape(plain(request)[:REQUEST_CHARS])}</blockquote>" if request else ""
     return {"turn": number, "turns": count, "html": asked + turn_html(events)}
 

@@ -13,8 +13,8 @@ from ipyagent.journal.events import Block, Event, SkillLoaded
 from ipyagent.journal.tokens import estimate_blocks
 from ipyagent.loop.session import Session
 from ipyagent.reports.shares import measure_of
-from ipyagent.skills.catalogue import OPENING, Catalogue, catalogue_of
-from ipyagent.skills.discover import Found
+from ipyagent.skills.catalogue import OPENING, SkillCatalogue, catalogue_of
+from ipyagent.skills.discover import SkillListing
 from ipyagent.skills.parse import Skill, body_of
 from ipyagent.skills.text import files_of
 from ipyagent.ui import markdown
@@ -33,7 +33,7 @@ class SkillsPart:
         self._agent = agent
         self._sizes: dict[tuple[str, int], int] = {}
         self._changed = False
-        self._catalogue: tuple[Found, int, Catalogue] | None = None
+        self._catalogue: tuple[SkillListing, int, SkillCatalogue] | None = None
 
     def begin(self, session: Session | None) -> None:
         self._changed = True

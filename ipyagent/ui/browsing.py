@@ -18,20 +18,21 @@ import msgspec
 from ipyagent.errors import AgentError
 from ipyagent.journal.events import MemorySaved, Recalled
 from ipyagent.journal.protocols import Model
-from ipyagent.memory.access import SCOPES, Address, Memories, MemoryAccess, address
+from ipyagent.memory.access import SCOPES, Address, MemoryAccess, address
 from ipyagent.memory.extract import name_of
 from ipyagent.memory.files import Memory
 from ipyagent.memory.history import Version
+from ipyagent.memory.memories import MemoryStores
 from ipyagent.memory.ranking import Ranked
-from ipyagent.memory.recall import Known, days_between, ignores_memory, is_due
+from ipyagent.memory.recall import RecalledMemories, days_between, ignores_memory, is_due
 from ipyagent.remembering.choosing import Chosen, tools_in_use
 from ipyagent.remembering.dreaming import DreamStatus
 from ipyagent.remembering.recalling import as_recalled
-from ipyagent.remembering.taking_back import TakingBack
+from ipyagent.remembering.taking_back import MemoryUndo
 
 if TYPE_CHECKING:
     from ipyagent.agent import Agent
-    from ipyagent.kernel.dispatcher import MainThread
+    from ipyagent.kernel.dispatcher import MainThreadExecutor
 
 TEXT_CHARS = 100_000
 """Characters of a memory that are shown; a longer one cannot be edited here."""
@@ -58,11 +59,11 @@ class Dreams(Protocol):
         """`told` is called on any thread when something has changed; returns what ends that."""
 
 
-class Edited(AgentError):
+class EditConflict(AgentError):
     """The memory was changed by somebody else while it was being edited."""
 
 
-class Wanted(msgspec.Struct, frozen=True, kw_only=True):
+class MemoryFilter(msgspec.Struct, frozen=True, kw_only=True):
     """Which memories are listed. `words` must all occur in name, title or description, but in the order "best":
     there the ranking of recall finds them in the whole text. "" for all scopes and types, "none" for memories
     without a type; `problems`: only those with a bad header."""
@@ -86,7 +87,7 @@ class Opened(msgspec.Struct, frozen=True, kw_only=True):
     versions: tuple[Version, ...]
 
 
-class Done(msgspec.Struct, frozen=True, kw_only=True):
+class MemoryEdit(msgspec.Struct, frozen=True, kw_only=True):
     """A change that was made: what it was, and the memory it was made to."""
 
     event: MemorySaved
@@ -99,7 +100,7 @@ class Browsing:
 
     def __init__(
         self,
-        memories: Memories,
+        memories: MemoryStores,
         access: Callable[[], MemoryAccess],
         search: Callable[[str], Sequence[Memory]],
         recall: Callable[[str], tuple[str, Sequence[Explained]]],
@@ -123,7 +124,7 @@ class Browsing:
         """Why memories are not listed, one line a reason."""
         return list(dict.fromkeys(filter(None, (self._memories.refusal(scope) for scope in SCOPES))))
 
-    def listed(self, wanted: Wanted) -> list[Memory]:
+    def listed(self, wanted: MemoryFilter) -> list[Memory]:
         """The memories that are wanted, in the order that is."""
         words = wanted.words.casefold().split()
         best = bool(words) and wanted.order == "best"
@@ -181,26 +182,26 @@ class Browsing:
 
     # ------------------------------------------------------------------ changing
 
-    def save(self, path: str, text: str, base: str) -> Done:
+    def save(self, path: str, text: str, base: str) -> MemoryEdit:
         """Replace a memory's text. `base`: the digest of the text that was edited. Raises Edited when it is
         another by now, AgentError when it may not be saved (a secret, a bad name)."""
 
         def edit(before: str) -> str:
             if digest(before) != base:
-                raise Edited("somebody changed this memory while you edited it, nothing was saved: open it again")
+                raise EditConflict("somebody changed this memory while you edited it, nothing was saved: open it again")
             return text
 
         return _done(self._access().change(address(path), edit).event)
 
-    def restore(self, path: str, revision: str) -> Done:
+    def restore(self, path: str, revision: str) -> MemoryEdit:
         """Put an earlier version back. Raises AgentError."""
         return _done(self._access().restore(address(path), revision).event)
 
-    def forget(self, path: str) -> Done:
+    def forget(self, path: str) -> MemoryEdit:
         """Delete a memory; its history stays. Raises AgentError."""
         return _done(self._access().delete(address(path)).event)
 
-    def undo(self, done: Done) -> Done:
+    def undo(self, done: MemoryEdit) -> MemoryEdit:
         """Take back one of these changes. Raises AgentError."""
         return _done(self._access().undo(done.event).event)
 
@@ -222,7 +223,7 @@ def browsing_of(agent: Agent) -> Browsing:
     memories, choosing = agent.bench.memories, agent.recalling.choosing
     return Browsing(
         memories,
-        TakingBack(memories, lambda: agent.session).access,
+        MemoryUndo(memories, lambda: agent.session).access,
         lambda words: [item.memory for item in choosing.ranked(words, patient=True)[0]],
         tried,
     )
@@ -253,14 +254,14 @@ def explain(agent: Agent, request: str, most: int = 10) -> list[Explained]:
     shows nothing. On the main thread; raises UsageError while a turn runs."""
     choosing = agent.recalling.choosing
     session = agent.session
-    known = session.history.recalled if session is not None else Known()
+    known = session.history.recalled if session is not None else RecalledMemories()
     try:
         model: Model | None = agent.connections.get(agent.model, agent.endpoint())
     except AgentError:
         model = None  # nobody to ask: words alone decide
     tools = tools_in_use(session) if session is not None else []
 
-    async def work(main: MainThread) -> tuple[Chosen, list[Ranked]]:
+    async def work(main: MainThreadExecutor) -> tuple[Chosen, list[Ranked]]:
         found = await choosing.choose(None, request, model, known, tools)
         ranked, _ = await asyncio.to_thread(choosing.ranked, request, patient=True)
         return found, ranked
@@ -330,6 +331,6 @@ def _body(text: str) -> str:
     return read_headed(text.encode("utf-8", "surrogatepass")).body
 
 
-def _done(event: MemorySaved) -> Done:
+def _done(event: MemorySaved) -> MemoryEdit:
     word = {"deleted": "forgotten", "restored": "restored", "renamed": "renamed"}.get(event.change, "saved")
-    return Done(event=event, words=f"{word}: {name_of(event.path)}")
+    return MemoryEdit(event=event, words=f"{word}: {name_of(event.path)}")

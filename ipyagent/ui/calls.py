@@ -21,7 +21,7 @@ _FIRST = (*_CODE, *_COMMAND, *_PATH, "pattern", "query", "name", "skill", "task"
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class CodeBlock:
     """A piece of input: `text` as it is (not cleaned), the lexer by `language` or `filename`."""
 
     text: str
@@ -43,28 +43,28 @@ def main_argument(input: Mapping[str, Any], width: int = 90) -> str:
     return ""
 
 
-def sources(input: Mapping[str, Any]) -> list[Source]:
+def sources(input: Mapping[str, Any]) -> list[CodeBlock]:
     """All of the input, the code, command or diff first; nothing is left out."""
     rest = dict(input)
     path = next((str(rest[key]) for key in _PATH if isinstance(rest.get(key), str)), "")
-    found: list[Source] = []
+    found: list[CodeBlock] = []
     if _verb(input):
         del rest["command"]  # it is on the line already
     for key in _CODE:
         if isinstance(rest.get(key), str):
-            found.append(Source(rest.pop(key), "" if path else "python", path))
+            found.append(CodeBlock(rest.pop(key), "" if path else "python", path))
     for key in _COMMAND:
         if isinstance(rest.get(key), str):
-            found.append(Source(rest.pop(key), "bash"))
+            found.append(CodeBlock(rest.pop(key), "bash"))
     for old, new in _PAIRS:
         if isinstance(rest.get(old), str) and isinstance(rest.get(new), str):
-            found.append(Source(diff(rest.pop(old), rest.pop(new)), "diff"))
+            found.append(CodeBlock(diff(rest.pop(old), rest.pop(new)), "diff"))
     for key in _CONTENT:
         if path and isinstance(rest.get(key), str):
-            found.append(Source(rest.pop(key), "", path))
+            found.append(CodeBlock(rest.pop(key), "", path))
     if rest and not (found and len(rest) == 1 and path):  # a lone path is on the line already
         rows = [f"{key}: {value if isinstance(value, str) else _json(value)}" for key, value in rest.items()]
-        found.append(Source("\n".join(rows), "text"))
+        found.append(CodeBlock("\n".join(rows), "text"))
     return found
 
 

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 from ipyagent.escape import escape, line
 from ipyagent.journal.events import ChildEnded, ChildProgress, ChildStarted, Ending
-from ipyagent.ui.items import ChildItem, ToolState
-from ipyagent.ui.look import Look
+from ipyagent.ui.items import SubagentItem, ToolState
+from ipyagent.ui.look import Theme
 from ipyagent.ui.meter import dollars, duration
 
 _SIGNS: dict[ToolState, tuple[str, str]] = {
@@ -24,13 +24,13 @@ def child_key(child: str) -> str:
     return "k:" + child
 
 
-def child_item(event: ChildStarted | ChildProgress | ChildEnded, before: object) -> ChildItem:
+def child_item(event: ChildStarted | ChildProgress | ChildEnded, before: object) -> SubagentItem:
     """The item after the event; `before` is the one that stands, None for one that began in an earlier turn."""
     if isinstance(event, ChildStarted):
-        return ChildItem(
+        return SubagentItem(
             child_key(event.child), event.name, event.kind, event.task, background=event.background, began=event.at
         )
-    old = before if isinstance(before, ChildItem) else ChildItem(child_key(event.child), event.child, "", "")
+    old = before if isinstance(before, SubagentItem) else SubagentItem(child_key(event.child), event.child, "", "")
     if isinstance(event, ChildProgress):
         return replace(old, doing=event.text)
     return replace(
@@ -45,7 +45,7 @@ def child_item(event: ChildStarted | ChildProgress | ChildEnded, before: object)
     )
 
 
-def child_words(item: ChildItem) -> str:
+def child_words(item: SubagentItem) -> str:
     """"count-rows (explore): Reading orders.csv", "count-rows: done, 3 model calls, $0.01, 12 s"."""
     kind = f" ({line(item.kind, 40)})" if item.kind else ""
     said = f"{line(item.name, 60)}{kind}: "
@@ -63,17 +63,17 @@ def child_words(item: ChildItem) -> str:
     return said + ", ".join(parts)
 
 
-def child_line(item: ChildItem) -> str:
+def child_line(item: SubagentItem) -> str:
     """The same with its sign."""
     return f"{_SIGNS[item.state][0]} {child_words(item)}"
 
 
-def child_markdown(item: ChildItem, words: Callable[[str], str]) -> str:
+def child_markdown(item: SubagentItem, words: Callable[[str], str]) -> str:
     """The line as Markdown; `words` makes text in which nothing is Markdown."""
     return f"*{words(child_line(item))}*"
 
 
-def child_html(item: ChildItem, look: Look) -> str:
+def child_html(item: SubagentItem, look: Theme) -> str:
     """The line; a screen reader reads the sign as its word."""
     sign, word = _SIGNS[item.state]
     name, _, rest = child_words(item).partition(": ")

@@ -32,7 +32,7 @@ def _door_class() -> Any:
     return AgentDoor
 
 
-class Door:
+class ButtonBridge:
     """The buttons of one kernel. The widget is made with the first of them."""
 
     def __init__(self, route: Route | None = None) -> None:
@@ -44,7 +44,7 @@ class Door:
         self._widget: Any = None
 
     def __repr__(self) -> str:
-        return f"<Door with {len(self._acts)} buttons>"
+        return f"<ButtonBridge with {len(self._acts)} buttons>"
 
     def button(self, act: Callable[[], None]) -> str:
         """The mark for a new button (`data-ipyagent-door`); `act` is called on any thread when it is pressed."""

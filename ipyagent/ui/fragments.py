@@ -18,7 +18,6 @@ from ipyagent.ui.calls import main_argument, sources
 from ipyagent.ui.children import child_html
 from ipyagent.ui.code import highlight
 from ipyagent.ui.items import (
-    ChildItem,
     Item,
     MemoriesItem,
     MessageItem,
@@ -27,6 +26,7 @@ from ipyagent.ui.items import (
     QuestionItem,
     SavedItem,
     SourcesItem,
+    SubagentItem,
     TextItem,
     ThinkingItem,
     ToolItem,
@@ -34,7 +34,7 @@ from ipyagent.ui.items import (
     heading,
     rule_shown,
 )
-from ipyagent.ui.look import BAD, DIM, GOOD, LINE, PANEL, WARN, Look
+from ipyagent.ui.look import BAD, DIM, GOOD, LINE, PANEL, WARN, Theme
 from ipyagent.ui.memory_chips import recalled_html, saved_html
 from ipyagent.ui.messages import message_html
 from ipyagent.ui.meter import duration, thousands
@@ -58,7 +58,7 @@ _ICONS: dict[ToolState, tuple[str, str]] = {
 }
 
 
-def item_html(item: Item, look: Look) -> str:
+def item_html(item: Item, look: Theme) -> str:
     match item:
         case TextItem():
             return markdown.render(item.text, inline=look.static)
@@ -80,7 +80,7 @@ def item_html(item: Item, look: Look) -> str:
             return saved_html(item, look)
         case PlanItem():
             return plan_html(item, look)
-        case ChildItem():
+        case SubagentItem():
             return child_html(item, look)
         case MessageItem():
             return message_html(item, look)
@@ -88,7 +88,7 @@ def item_html(item: Item, look: Look) -> str:
             assert_never(item)
 
 
-def thinking(item: ThinkingItem, look: Look) -> str:
+def thinking(item: ThinkingItem, look: Theme) -> str:
     """A fold; a finished thought of a few words is not worth one and stands as a quiet line."""
     if not item.live and len(item.text) < SHORT_THOUGHT:
         return f"<div {look.kind('ia-aside')}><small><em>{escape(line(item.text))}</em></small></div>"
@@ -101,14 +101,14 @@ def thinking(item: ThinkingItem, look: Look) -> str:
     )
 
 
-def notice(item: NoticeItem, look: Look) -> str:
+def notice(item: NoticeItem, look: Theme) -> str:
     level = {"info": "ia-notice", "warning": "ia-warning", "error": "ia-error"}[item.level]
     icon = {"info": "·", "warning": "!", "error": "✗"}[item.level]
     text = f"<strong>{escape(item.text)}</strong>" if item.level == "error" else escape(item.text)
     return f"<div {look.kind('ia-note', level)}>{_icon(icon, level, item.level)} <span>{text}</span></div>"
 
 
-def tool(item: ToolItem, look: Look) -> str:
+def tool(item: ToolItem, look: Theme) -> str:
     """The line, its fold, and below it what is always visible: figures, and while the call runs the
     last rows of its output."""
     symbol, word = _ICONS[item.state]
@@ -146,7 +146,7 @@ def tool(item: ToolItem, look: Look) -> str:
     )
 
 
-def figures(item: ToolItem, look: Look) -> str:
+def figures(item: ToolItem, look: Theme) -> str:
     if look.cell and item.shown:
         return ""
     if not look.pictures and item.pictures:
@@ -204,7 +204,7 @@ def question_in_full(item: QuestionItem) -> str:
     )
 
 
-def answered(item: QuestionItem, look: Look) -> str:
+def answered(item: QuestionItem, look: Theme) -> str:
     """A question that is over (granted ones go on as their tool call)."""
     asked = item.asked
     if item.answer == "deny" and item.by != "stop":
@@ -229,12 +229,12 @@ def answered(item: QuestionItem, look: Look) -> str:
     )
 
 
-def code_block(text: str, language: str, filename: str, look: Look) -> str:
+def code_block(text: str, language: str, filename: str, look: Theme) -> str:
     inner = highlight(text, language, filename, inline=look.static)
     return f'<pre tabindex="0" {look.kind("ia-code")}><code {look.kind("ia-inner")}>{inner}</code></pre>'
 
 
-def _icon(symbol: str, kind: str, word: str, look: Look = PANEL) -> str:
+def _icon(symbol: str, kind: str, word: str, look: Theme = PANEL) -> str:
     hidden = f' role="img" aria-label="{word}"' if word else ' aria-hidden="true"'
     colour = _SIGNS.get(kind, "") if look.static else ""  # before words that are not coloured themselves
     return f'<span class="ia-icon {kind}"{colour}{hidden}>{symbol}</span>'

@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeAlias
 from ipyagent.context.store_results import for_person, kept_in
 from ipyagent.escape import exact, line
 from ipyagent.journal.events import Block, MemorySaved, MessageKind, PermissionAsked, Recalled, Step, TurnEnded
-from ipyagent.journal.server_tools import Source
+from ipyagent.journal.server_tools import CitedPage
 
 PICTURES = ("image/png", "image/jpeg", "image/gif", "image/webp")
 """Media types that are shown as pictures; SVG may carry scripts and is not among them."""
@@ -24,7 +24,7 @@ ToolState: TypeAlias = Literal["running", "done", "error", "stopped"]
 
 
 @dataclass(frozen=True, slots=True)
-class Picture:
+class ImageItem:
     """`data` is base64 text without line breaks."""
 
     media_type: str
@@ -56,7 +56,7 @@ class ToolItem:
     input: dict[str, Any]
     state: ToolState = "running"
     output: str = ""
-    pictures: tuple[Picture, ...] = ()
+    pictures: tuple[ImageItem, ...] = ()
     note: str = ""
     permission: str = ""
     files: tuple[str, ...] = ()
@@ -73,7 +73,7 @@ class SourcesItem:
     out."""
 
     key: str
-    sources: tuple[Source, ...]
+    sources: tuple[CitedPage, ...]
     cited: bool = False
     more: int = 0
 
@@ -139,7 +139,7 @@ class PlanItem:
 
 
 @dataclass(frozen=True, slots=True)
-class ChildItem:
+class SubagentItem:
     """A sub-agent: `doing` while it works; `message`, `handed`, `requests`, `cost` (dollars) and `seconds` once it
     has ended. `began` is Unix time, 0.0 for one of an earlier turn."""
 
@@ -172,7 +172,7 @@ class MessageItem:
 
 Item: TypeAlias = (
     TextItem | ThinkingItem | ToolItem | SourcesItem | NoticeItem | QuestionItem | MemoriesItem | SavedItem | PlanItem
-    | ChildItem | MessageItem
+    | SubagentItem | MessageItem
 )  # fmt: skip
 
 
@@ -221,11 +221,11 @@ def file_of(blocks: tuple[Block, ...]) -> str:
     return next(filter(None, (kept_in(str(block.get("text", ""))) for block in blocks)), "")
 
 
-def content(blocks: tuple[Block, ...], printed: str = "") -> tuple[str, tuple[Picture, ...]]:
+def content(blocks: tuple[Block, ...], printed: str = "") -> tuple[str, tuple[ImageItem, ...]]:
     """Text and pictures of a tool result; what cannot be shown is named in the text. `printed` is shown in place of
     the model's preview of it."""
     texts: list[str] = []
-    pictures: list[Picture] = []
+    pictures: list[ImageItem] = []
     for block in blocks:
         kind = str(block.get("type", ""))
         source = block.get("source")
@@ -235,7 +235,7 @@ def content(blocks: tuple[Block, ...], printed: str = "") -> tuple[str, tuple[Pi
         elif kind == "image" and isinstance(source, dict) and source.get("media_type") in PICTURES:
             encoded = str(source.get("data", ""))
             if _BASE64.fullmatch(encoded):
-                pictures.append(Picture(str(source["media_type"]), "".join(encoded.split())))
+                pictures.append(ImageItem(str(source["media_type"]), "".join(encoded.split())))
             else:
                 texts.append("[image that cannot be shown]")
         else:

@@ -73,7 +73,7 @@ def layer_colour(kind: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class Theme:
     """`static`: with inline styles, without anything that needs the kernel. `output_chars` bounds
     the output and each input of one call, in characters. `doors`: the marks of static buttons that a
     page with our script brings to life. `cell`: in the cell that ran, where pictures of code stand by themselves."""
@@ -90,5 +90,5 @@ class Look:
         return f'class="{" ".join(names)}"' + (f' style="{style}"' if style else "")
 
 
-PANEL = Look(cell=True)
-STATIC = Look(static=True)
+PANEL = Theme(cell=True)
+STATIC = Theme(static=True)

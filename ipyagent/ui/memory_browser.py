@@ -17,7 +17,7 @@ from ipyagent.errors import AgentError
 from ipyagent.escape import escape, line, plain
 from ipyagent.memory.files import Memory
 from ipyagent.ui import look, markdown
-from ipyagent.ui.browsing import Browsing, Done, Dreams, Order, Wanted, age, provenance
+from ipyagent.ui.browsing import Browsing, Dreams, MemoryEdit, MemoryFilter, Order, age, provenance
 from ipyagent.ui.joined import script
 from ipyagent.ui.memory_chips import ago, short_name
 from ipyagent.ui.memory_static import list_lines, static_browser, when
@@ -69,7 +69,7 @@ class MemoryBrowser:
         self._widget: Any = None
         self._shell: Any = None
         self._unwatch: Callable[[], None] | None = None
-        self._done: list[Done] = []
+        self._done: list[MemoryEdit] = []
 
     def __repr__(self) -> str:
         return f"<MemoryBrowser, {len(self._done)} changes>"
@@ -149,7 +149,7 @@ class MemoryBrowser:
     def _rows(self, content: dict[str, Any]) -> dict[str, Any]:
         asked = content.get("order")
         orders: tuple[Order, ...] = get_args(Order)
-        wanted = Wanted(
+        wanted = MemoryFilter(
             words=_word(content, "words")[:QUERY_CHARS],
             scope=_word(content, "scope"),
             kind=_word(content, "type"),
@@ -179,7 +179,7 @@ class MemoryBrowser:
             ],
         }  # fmt: skip
 
-    def _changed(self, done: Done) -> dict[str, Any]:
+    def _changed(self, done: MemoryEdit) -> dict[str, Any]:
         self._done.append(done)
         return {
             "changed": line(done.words, 300), "number": len(self._done) - 1, "path": done.event.path,

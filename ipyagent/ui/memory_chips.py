@@ -12,7 +12,7 @@ from ipyagent.escape import escape, line
 from ipyagent.journal.events import MemoryDismissed, MemorySaved, Recalled
 from ipyagent.memory.extract import name_of, saved_line
 from ipyagent.ui.items import Item, MemoriesItem, SavedItem
-from ipyagent.ui.look import Look
+from ipyagent.ui.look import Theme
 
 Deed: TypeAlias = tuple[Literal["dismiss", "undo"], str]
 """What a button does: click a path away, or undo the item of that key."""
@@ -61,7 +61,7 @@ def recalled_lines(item: MemoriesItem) -> list[str]:
 # ---------------------------------------------------------------------- HTML
 
 
-def recalled_html(item: MemoriesItem, look: Look) -> str:
+def recalled_html(item: MemoriesItem, look: Theme) -> str:
     """A chip a memory; why each was picked is folded below."""
     chips = "".join(_recalled_chip(memory, item, look) for memory in item.memories)
     rows = "".join(f"<li>{escape(recalled_words(memory, item))}</li>" for memory in item.memories)
@@ -75,7 +75,7 @@ def recalled_html(item: MemoriesItem, look: Look) -> str:
     )
 
 
-def saved_html(item: SavedItem, look: Look) -> str:
+def saved_html(item: SavedItem, look: Theme) -> str:
     """One chip, with its button or the command."""
     words = escape(saved_words(item))
     if item.undone:
@@ -89,7 +89,7 @@ def saved_html(item: SavedItem, look: Look) -> str:
     return f'<div {look.kind("ia-chips")}><span {look.kind("ia-chip")}>{words}{who}</span>{button}</div>'
 
 
-def _recalled_chip(memory: Recalled, item: MemoriesItem, look: Look) -> str:
+def _recalled_chip(memory: Recalled, item: MemoriesItem, look: Theme) -> str:
     name, age = escape(short_name(memory.path)), ago(memory.age)
     if memory.path in item.dismissed:
         return f'<span {look.kind("ia-chip", "ia-gone")}><s>{name}</s> <small>clicked away</small></span> '
@@ -99,7 +99,7 @@ def _recalled_chip(memory: Recalled, item: MemoriesItem, look: Look) -> str:
     return f'<span {look.kind("ia-chip")} title="{why}">{name} <small>{age}</small>{button}</span> '
 
 
-def _button(deed: Deed, sign: str, label: str, look: Look) -> str:
+def _button(deed: Deed, sign: str, label: str, look: Theme) -> str:
     if not look.static:
         return (
             f'<button type="button" class="ia-small" data-act="{deed[0]}" data-of="{escape(deed[1])}" '

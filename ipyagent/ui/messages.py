@@ -7,7 +7,7 @@ from collections.abc import Callable
 from ipyagent.escape import escape, line, plain
 from ipyagent.journal.events import MessageKind, MessageReceived, MessageSent
 from ipyagent.ui.items import MessageItem
-from ipyagent.ui.look import Look
+from ipyagent.ui.look import Theme
 
 _KINDS: dict[MessageKind, str] = {
     "text": "", "shutdown_request": "asks to shut down", "shutdown_response": "has shut down",
@@ -39,7 +39,7 @@ def message_markdown(item: MessageItem, words: Callable[[str], str]) -> str:
     return f"*{words(message_line(item))}*"
 
 
-def message_html(item: MessageItem, look: Look) -> str:
+def message_html(item: MessageItem, look: Theme) -> str:
     """The line, and the whole message in a fold when it says more."""
     head, _, rest = message_words(item).partition(": ")
     sign = "←" if item.way == "from" else "→"

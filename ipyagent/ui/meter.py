@@ -13,7 +13,7 @@ Level: TypeAlias = Literal["calm", "warning", "error", "blocked"]
 
 
 @dataclass(frozen=True, slots=True)
-class Meter:
+class WindowMeter:
     """`fill` and the positions in `marks` (name → position) are fractions 0-1 of the window;
     `label` is short, `tooltip` has every number, one a line. `level`: above the warning threshold, above the
     error mark (where it stands above the other) or the auto-compact threshold, above the hard limit."""
@@ -25,7 +25,7 @@ class Meter:
     tooltip: str
 
 
-def meter(window: WindowState) -> Meter:
+def meter(window: WindowState) -> WindowMeter:
     whole = max(window.window, 1)
 
     def part(tokens: int) -> float:
@@ -46,7 +46,7 @@ def meter(window: WindowState) -> Meter:
         f"{window.percent_left:.0f}% left until auto-compact",
         *(f"{_SAID.get(name, name + ' threshold')}: {tokens:,} ({percent(tokens, whole)})" for name, tokens in marks),
     ]
-    return Meter(
+    return WindowMeter(
         fill=part(window.tokens),
         marks=tuple((name, part(tokens)) for name, tokens in marks),
         level=level,
@@ -55,7 +55,7 @@ def meter(window: WindowState) -> Meter:
     )
 
 
-def bar(meter: Meter, width: int = 20) -> str:
+def bar(meter: WindowMeter, width: int = 20) -> str:
     """The meter as `width` characters: `█` filled, `░` free, `┊` the auto-compact threshold."""
     full = round(meter.fill * width)
     cells = ["█" if i < full else "░" for i in range(width)]

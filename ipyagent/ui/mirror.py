@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ipyagent.journal.events import Event, PermissionAsked
-from ipyagent.journal.protocols import Answer, Status
+from ipyagent.journal.protocols import PermissionAnswer, TurnStatus
 from ipyagent.ui.asking import ReadLine, ask_on_a_line
 from ipyagent.ui.static import static_sections
 from ipyagent.ui.transcript import Shown
@@ -37,7 +37,7 @@ class MirrorSurface:
         self._displays = [uuid.uuid4().hex]
         self._published: dict[str, dict[str, str]] = {}
         self._events = Shown()
-        self._status: Status | None = None
+        self._status: TurnStatus | None = None
         self._publisher: Any = None
         self._lock = threading.Lock()
         self._timer: asyncio.TimerHandle | None = None
@@ -71,10 +71,10 @@ class MirrorSurface:
         if self._closed:
             self._publish()
 
-    def status(self, status: Status) -> None:
+    def status(self, status: TurnStatus) -> None:
         self._status = status
 
-    async def ask(self, asked: PermissionAsked) -> Answer:
+    async def ask(self, asked: PermissionAsked) -> PermissionAnswer:
         if not any(isinstance(event, PermissionAsked) and event.digest == asked.digest for event in self._events):
             self._events.add(asked)
         self._publish()  # what is asked about stands there before the line does

@@ -6,13 +6,12 @@ from typing import assert_never
 
 from ipyagent.context.policy import paid_back_words
 from ipyagent.journal.events import (
-    AssistantSaid,
+    AssistantMessage,
     BlockDropped,
     CacheBroken,
     ChildEnded,
     ChildProgress,
     ChildStarted,
-    Collapsed,
     Compacted,
     DecisionUndone,
     Event,
@@ -20,7 +19,7 @@ from ipyagent.journal.events import (
     FilesRestored,
     ForkEnded,
     KernelStarted,
-    LayerDecided,
+    LayerDecision,
     LayerFailed,
     MemoryDismissed,
     MemoryExtracted,
@@ -33,8 +32,6 @@ from ipyagent.journal.events import (
     PermissionAnswered,
     PermissionAsked,
     PlanWritten,
-    PromptRendered,
-    Reminded,
     ResultsCleared,
     ResultStored,
     Retrying,
@@ -42,14 +39,17 @@ from ipyagent.journal.events import (
     SessionStarted,
     SkillLoaded,
     SkillsListed,
-    Snipped,
     Streamed,
+    SystemPromptFrozen,
+    SystemReminder,
     ThinkingDropped,
     ToolCalled,
     ToolReturned,
+    TurnCollapsed,
     TurnEnded,
+    TurnsRemoved,
     UsageReported,
-    UserSaid,
+    UserMessage,
 )
 from ipyagent.ui.items import Level
 
@@ -59,7 +59,7 @@ def notice_of(event: Event) -> tuple[str, Level] | None:
     match event:
         case FilesRestored():
             return ("Restored: " + ", ".join(event.paths), "info") if event.paths else None
-        case Reminded():
+        case SystemReminder():
             return (event.why, "info") if event.why else None
         case ThinkingDropped():
             return (f"Earlier thinking left the context: {event.why}", "info") if event.why else None
@@ -73,9 +73,9 @@ def notice_of(event: Event) -> tuple[str, Level] | None:
         case Compacted():
             change = f"{event.tokens_before:,} to {event.tokens_after:,} tokens"
             return (f"Compacted ({event.trigger}, {event.method}): {change}{paid_back_words(event.paid_back)}", "info")
-        case Snipped():
+        case TurnsRemoved():
             return (f"A part left the context, about {event.saved:,} tokens", "info")
-        case Collapsed():
+        case TurnCollapsed():
             return (f"An earlier turn is shown short, about {event.saved:,} tokens saved", "info")
         case DecisionUndone():
             return ("Taken back: what was taken out last is in the context again", "info")
@@ -101,11 +101,32 @@ def notice_of(event: Event) -> tuple[str, Level] | None:
         case SkillsListed():
             return (event.why, "info") if event.why else None
         case (
-            Streamed() | AssistantSaid() | ToolCalled() | ToolReturned() | PermissionAsked() | PermissionAnswered()
-            | Retrying() | FileChanged() | ModelChosen() | UsageReported() | ForkEnded() | TurnEnded()
-            | SessionStarted() | PromptRendered() | UserSaid() | ResultStored() | LayerDecided() | MemoryExtracted()
-            | MemorySurfaced() | MemorySaved() | PlanWritten() | ChildStarted() | ChildProgress() | ChildEnded()
-            | MessageReceived() | MessageSent()
+            Streamed()
+            | AssistantMessage()
+            | ToolCalled()
+            | ToolReturned()
+            | PermissionAsked()
+            | PermissionAnswered()
+            | Retrying()
+            | FileChanged()
+            | ModelChosen()
+            | UsageReported()
+            | ForkEnded()
+            | TurnEnded()
+            | SessionStarted()
+            | SystemPromptFrozen()
+            | UserMessage()
+            | ResultStored()
+            | LayerDecision()
+            | MemoryExtracted()
+            | MemorySurfaced()
+            | MemorySaved()
+            | PlanWritten()
+            | ChildStarted()
+            | ChildProgress()
+            | ChildEnded()
+            | MessageReceived()
+            | MessageSent()
         ):
             return None
         case _:

@@ -17,17 +17,17 @@ from functools import cache, partial
 from typing import Any, TypeAlias
 
 from ipyagent.journal.events import Event, PermissionAnswered, PermissionAsked
-from ipyagent.journal.protocols import Answer, Status
+from ipyagent.journal.protocols import PermissionAnswer, TurnStatus
 from ipyagent.ui import look
 from ipyagent.ui.as_cells import AsCells
 from ipyagent.ui.asking import ReadLine, ask_on_a_line
-from ipyagent.ui.door import Door
+from ipyagent.ui.door import ButtonBridge
 from ipyagent.ui.items import QuestionItem, call_key
 from ipyagent.ui.joined import script
-from ipyagent.ui.segments import Segments
+from ipyagent.ui.segments import DeltaBuffer
 from ipyagent.ui.static import static_sections
-from ipyagent.ui.take_back import Deeds, TakeBack
-from ipyagent.ui.transcript import Shown, Transcript
+from ipyagent.ui.take_back import UndoActions, UndoController
+from ipyagent.ui.transcript import Shown, TurnTranscript
 
 TICK = 0.04
 """Seconds between two messages to the front-end."""
@@ -75,7 +75,7 @@ def panel_class() -> Any:
 class _Part:
     """One panel of the turn: its widget and what a page has seen of it."""
 
-    def __init__(self, segments: Segments) -> None:
+    def __init__(self, segments: DeltaBuffer) -> None:
         self.segments = segments
         self.display = uuid.uuid4().hex
         self.widget: Any = None
@@ -99,25 +99,25 @@ class PanelSurface:
         on_stop: Callable[[], None],
         route: Route | None = None,
         *,
-        deeds: Deeds | None = None,
-        door: Door | None = None,
+        deeds: UndoActions | None = None,
+        door: ButtonBridge | None = None,
         as_cells: AsCells | None = None,
         read_line: ReadLine | None = None,
     ) -> None:
         self._on_stop = on_stop
         self._route = route
         self._events = Shown()
-        self._last: Status | None = None
-        self._transcript = Transcript()
-        self._parts = [_Part(Segments(time.time, self._transcript, partial(self._stands_in, 0)))]
+        self._last: TurnStatus | None = None
+        self._transcript = TurnTranscript()
+        self._parts = [_Part(DeltaBuffer(time.time, self._transcript, partial(self._stands_in, 0)))]
         self._settling = threading.Lock()
         self._lock = threading.Lock()  # segments are read by the main thread when a page reloads
         self._loop: asyncio.AbstractEventLoop | None = None
         self._timer: asyncio.TimerHandle | None = None
-        self._open: dict[tuple[str, str], asyncio.Future[Answer]] = {}
+        self._open: dict[tuple[str, str], asyncio.Future[PermissionAnswer]] = {}
         self._stopped = False
         self._closed = False
-        self._take_back = TakeBack(deeds, door, lambda: self._events, self._taken) if deeds is not None else None
+        self._take_back = UndoController(deeds, door, lambda: self._events, self._taken) if deeds is not None else None
         self._as_cells = as_cells
         self._read_line = read_line
 
@@ -134,7 +134,7 @@ class PanelSurface:
 
     def displayed(self) -> None:
         with self._lock:
-            part = _Part(Segments(time.time, self._transcript, partial(self._stands_in, len(self._parts))))
+            part = _Part(DeltaBuffer(time.time, self._transcript, partial(self._stands_in, len(self._parts))))
             status = self._parts[-1].segments.pass_bar()
             if status is not None:
                 part.segments.status(status)
@@ -225,34 +225,34 @@ class PanelSurface:
                 part.segments.changed(event, keys)
         self._schedule()
 
-    def status(self, status: Status) -> None:
+    def status(self, status: TurnStatus) -> None:
         self._last = status
         with self._lock:
             self._parts[-1].segments.status(status)
         self._schedule()
 
-    async def ask(self, asked: PermissionAsked) -> Answer:
+    async def ask(self, asked: PermissionAsked) -> PermissionAnswer:
         loop = self._loop = asyncio.get_running_loop()
         with self._lock:
             item = self._transcript.item(call_key(asked.call))
         if not isinstance(item, QuestionItem) or item.asked.digest != asked.digest or item.answer is not None:
             self.show(asked)
         name = (asked.call, asked.digest)
-        future: asyncio.Future[Answer] = loop.create_future()
+        future: asyncio.Future[PermissionAnswer] = loop.create_future()
         self._open[name] = future
         try:
             answer = await self._answered(asked, future)
             if answer.answer == "always" and not asked.pattern:
-                answer = Answer("once", answer.reason, answer.by)
+                answer = PermissionAnswer("once", answer.reason, answer.by)
         except asyncio.CancelledError:
-            self._end_card(asked, Answer("deny", "", "stop"))
+            self._end_card(asked, PermissionAnswer("deny", "", "stop"))
             raise
         finally:
             del self._open[name]
         self._end_card(asked, answer)
         return answer
 
-    async def _answered(self, asked: PermissionAsked, future: asyncio.Future[Answer]) -> Answer:
+    async def _answered(self, asked: PermissionAsked, future: asyncio.Future[PermissionAnswer]) -> PermissionAnswer:
         """What was clicked, or typed where the panel is on no page."""
         if self._read_line is None or self._heard:
             return await future
@@ -267,7 +267,7 @@ class PanelSurface:
         finally:
             typed.cancel()
 
-    def _end_card(self, asked: PermissionAsked, answer: Answer) -> None:
+    def _end_card(self, asked: PermissionAsked, answer: PermissionAnswer) -> None:
         """The buttons go at once; the journal's own `PermissionAnswered` says the same again."""
         self._take_in(PermissionAnswered(call=asked.call, answer=answer.answer, by=answer.by, reason=answer.reason))
 
@@ -311,7 +311,7 @@ class PanelSurface:
             self._timer.cancel()
         for future in self._open.values():
             if not future.done():
-                future.set_result(Answer("deny", "", "stop"))
+                future.set_result(PermissionAnswer("deny", "", "stop"))
 
     def _let_go(self, part: _Part) -> None:
         if len(part.pages) <= 1:
@@ -374,6 +374,6 @@ class PanelSurface:
         reason = str(content.get("reason") or "")[:REASON_CHARS].strip()
         match answer:
             case "once" | "always" | "deny":
-                future.set_result(Answer(answer, reason if answer == "deny" else "", "user"))
+                future.set_result(PermissionAnswer(answer, reason if answer == "deny" else "", "user"))
             case _:
                 return

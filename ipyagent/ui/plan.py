@@ -7,7 +7,7 @@ from collections.abc import Callable
 from ipyagent.escape import escape, line
 from ipyagent.journal.events import Step, StepState
 from ipyagent.ui.items import PlanItem
-from ipyagent.ui.look import Look
+from ipyagent.ui.look import Theme
 
 LONGEST = 200
 """Characters of a step that are shown."""
@@ -32,7 +32,7 @@ def plan_markdown(item: PlanItem, words: Callable[[str], str]) -> str:
     return "\n".join([f"*{words(plan_head(item))}*", "", *rows])
 
 
-def plan_html(item: PlanItem, look: Look) -> str:
+def plan_html(item: PlanItem, look: Theme) -> str:
     """The checklist, which a screen reader reads with the states."""
     rows = "".join(_row(step) for step in item.steps)
     return (

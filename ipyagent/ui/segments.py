@@ -14,14 +14,14 @@ from typing import Any
 
 from ipyagent.escape import plain
 from ipyagent.journal.events import Event, PermissionAnswered, PermissionAsked, TurnEnded
-from ipyagent.journal.protocols import Status
+from ipyagent.journal.protocols import TurnStatus
 from ipyagent.kernel.output import output
 from ipyagent.ui import markdown
 from ipyagent.ui.fragments import item_html
 from ipyagent.ui.items import Item, TextItem, ToolItem, ending
 from ipyagent.ui.look import PANEL
 from ipyagent.ui.meter import dollars, meter, percent
-from ipyagent.ui.transcript import Transcript
+from ipyagent.ui.transcript import TurnTranscript
 
 LIVE_TAIL = 16_000
 """Characters of live tool output after which the browser drops the older part of it."""
@@ -40,17 +40,17 @@ class _Progress:
     shown: int = 0
 
 
-class Segments:
+class DeltaBuffer:
     """Not thread-safe; the panel guards it. `now` is a clock in Unix seconds; `mine` says whether an item is shown
     here (all are, unless it is given)."""
 
     def __init__(
         self,
         now: Callable[[], float],
-        transcript: Transcript | None = None,
+        transcript: TurnTranscript | None = None,
         mine: Callable[[str], bool] = lambda key: True,
     ) -> None:
-        self.transcript = transcript or Transcript()
+        self.transcript = transcript or TurnTranscript()
         self.seq = 0
         self._mine = mine
         self._last = True
@@ -62,7 +62,7 @@ class Segments:
         self._of: dict[str, list[str]] = {}  # item key → ids of its pieces, in order
         self._texts: dict[str, _Progress] = {}
         self._tools: dict[str, tuple[ToolItem, int, int]] = {}  # item without output, shown, since last put
-        self._status: Status | None = None
+        self._status: TurnStatus | None = None
         self._since = now()
         self.stopping = False
 
@@ -76,13 +76,13 @@ class Segments:
         if isinstance(event, PermissionAsked | PermissionAnswered | TurnEnded):
             self._bar_dirty = True
 
-    def status(self, status: Status) -> None:
+    def status(self, status: TurnStatus) -> None:
         if self._status is None or _kind(self._status.phase) != _kind(status.phase):
             self._since = self._now()
         self._status = status
         self._bar_dirty = True
 
-    def pass_bar(self) -> Status | None:
+    def pass_bar(self) -> TurnStatus | None:
         """The bar moves to the next panel; the status that it showed."""
         self._last, self._bar_dirty = False, True
         return self._status
@@ -251,7 +251,7 @@ def _kind(phase: str) -> str:
     return re.sub(r"[\d,.]+", "", phase)
 
 
-def _costs(status: Status) -> tuple[str, str]:
+def _costs(status: TurnStatus) -> tuple[str, str]:
     """The figure in the bar, and what its tooltip says."""
     rows = []
     if status.turn_cost is not None:

@@ -11,13 +11,12 @@ from typing import assert_never
 
 from ipyagent.escape import escape, exact, line, plain
 from ipyagent.journal.events import Event
-from ipyagent.journal.protocols import Status
+from ipyagent.journal.protocols import TurnStatus
 from ipyagent.ui import markdown
 from ipyagent.ui.calls import main_argument, sources
 from ipyagent.ui.children import child_line, child_markdown
 from ipyagent.ui.fragments import cut, item_html, printed
 from ipyagent.ui.items import (
-    ChildItem,
     Item,
     MemoriesItem,
     MessageItem,
@@ -26,17 +25,18 @@ from ipyagent.ui.items import (
     QuestionItem,
     SavedItem,
     SourcesItem,
+    SubagentItem,
     TextItem,
     ThinkingItem,
     ToolItem,
     heading,
 )
-from ipyagent.ui.look import Look
+from ipyagent.ui.look import Theme
 from ipyagent.ui.memory_chips import Deed, recalled_lines, saved_text
 from ipyagent.ui.messages import message_line, message_markdown
 from ipyagent.ui.meter import dollars, duration, meter
 from ipyagent.ui.plan import plan_lines, plan_markdown
-from ipyagent.ui.transcript import Transcript
+from ipyagent.ui.transcript import TurnTranscript
 from ipyagent.ui.web import pages_lines, pages_markdown
 
 BUNDLE_CHARS = 1_000_000
@@ -52,20 +52,24 @@ MARKDOWN_PICTURES = 100_000
 _FRAME = '<div class="ipyagent ia-static tex2jax_ignore mathjax_ignore">'
 
 
-def static_bundle(events: Iterable[Event], status: Status | None) -> dict[str, str]:
+def static_bundle(events: Iterable[Event], status: TurnStatus | None) -> dict[str, str]:
     """`text/html`, `text/markdown` and `text/plain` of a turn, with all its pictures."""
-    transcript = Transcript()
+    transcript = TurnTranscript()
     for event in events:
         transcript.add(event)
     return _bundle(transcript.items, footer_line(transcript, status), {}, "", cell=False)
 
 
 def static_sections(
-    events: Iterable[Event], status: Status | None, count: int, doors: Mapping[Deed, str] | None = None, cells: str = ""
+    events: Iterable[Event],
+    status: TurnStatus | None,
+    count: int,
+    doors: Mapping[Deed, str] | None = None,
+    cells: str = "",
 ) -> list[dict[str, str]]:
     """The turn as it stays in the cell that ran it: `count` bundles, between which the outputs of its code stand.
-    `doors` as in `Look`, `cells` the mark of the button that inserts its code as cells."""
-    transcript = Transcript()
+    `doors` as in `Theme`, `cells` the mark of the button that inserts its code as cells."""
+    transcript = TurnTranscript()
     for event in events:
         transcript.add(event)
     sections: list[list[Item]] = [[] for _ in range(count)]
@@ -86,7 +90,7 @@ def _bundle(
     }
 
 
-def footer_line(transcript: Transcript, status: Status | None) -> str:
+def footer_line(transcript: TurnTranscript, status: TurnStatus | None) -> str:
     """"model · context 42% of 200k · $0.01 · 3.4 s", what is known of it."""
     parts = [(status.model if status else "") or transcript.model]
     if status and status.window:
@@ -101,9 +105,9 @@ def footer_line(transcript: Transcript, status: Status | None) -> str:
 
 def _html(items: Sequence[Item], footer: str, doors: Mapping[Deed, str], cells: str, *, cell: bool) -> str:
     for look in (
-        Look(static=True, cell=cell, output_chars=OUTPUT_CHARS, doors=doors),
-        Look(static=True, cell=cell, output_chars=2_000, doors=doors),
-        Look(static=True, cell=cell, output_chars=2_000, pictures=False, doors=doors),
+        Theme(static=True, cell=cell, output_chars=OUTPUT_CHARS, doors=doors),
+        Theme(static=True, cell=cell, output_chars=2_000, doors=doors),
+        Theme(static=True, cell=cell, output_chars=2_000, pictures=False, doors=doors),
     ):
         parts = [f"<div{_pull(items, at)}>{item_html(item, look)}</div>" for at, item in enumerate(items)]
         if sum(map(len, parts)) <= BUNDLE_CHARS:
@@ -172,7 +176,7 @@ def _markdown(items: Sequence[Item], footer: str, room: int) -> str:
                 parts.append(f"*{_words(saved_text(item))}*")
             case PlanItem():
                 parts.append(plan_markdown(item, _words))
-            case ChildItem():
+            case SubagentItem():
                 parts.append(child_markdown(item, _words))
             case MessageItem():
                 parts.append(message_markdown(item, _words))
@@ -210,7 +214,7 @@ def plain_text(items: Sequence[Item], footer: str, output_chars: int = 2_000) ->
                 parts.append(f"[{saved_text(item)}]")
             case PlanItem():
                 parts.append("\n".join(plan_lines(item)))
-            case ChildItem():
+            case SubagentItem():
                 parts.append(f"[{child_line(item)}]")
             case MessageItem():
                 parts.append(f"[{message_line(item)}]")

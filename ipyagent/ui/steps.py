@@ -10,10 +10,20 @@ import uuid
 from collections.abc import Callable
 from typing import Any
 
-from ipyagent.assembly.stepping import NOTHING, Step, Stepped, headline, name_of, passed, price_words, rows, step_text
+from ipyagent.assembly.stepping import (
+    NOTHING,
+    LayerStep,
+    LayerStepResult,
+    headline,
+    name_of,
+    passed,
+    price_words,
+    rows,
+    step_text,
+)
 from ipyagent.errors import AgentError
 from ipyagent.escape import escape
-from ipyagent.ui.door import Door
+from ipyagent.ui.door import ButtonBridge
 
 _CELL = "padding:1px 10px;text-align:right"
 _LEFT = "padding:1px 10px;text-align:left"
@@ -26,9 +36,9 @@ class StepPanel:
 
     def __init__(
         self,
-        take: Callable[[], Stepped],
+        take: Callable[[], LayerStepResult],
         undo: Callable[[], str],
-        door: Door,
+        door: ButtonBridge,
         post: Callable[[Callable[[], None]], Any],
     ) -> None:
         self._take = take
@@ -36,14 +46,14 @@ class StepPanel:
         self._post = post
         self._door = door
         self._display = "ipyagent-steps-" + uuid.uuid4().hex
-        self._shown: list[Stepped] = []
+        self._shown: list[LayerStepResult] = []
         self._said = ""
         self._doors: tuple[str, str] | None = None
 
     def __repr__(self) -> str:
         return f"<StepPanel {len(self._shown)} steps>"
 
-    def open(self, first: Stepped) -> None:
+    def open(self, first: LayerStepResult) -> None:
         """Appear below the running cell with the first answer."""
         from IPython.display import display
 
@@ -111,11 +121,11 @@ class StepPanel:
         )
 
 
-def _is_done(shown: Stepped) -> bool:
+def _is_done(shown: LayerStepResult) -> bool:
     return shown.step is not None and shown.step.done
 
 
-def _is_last(shown: Stepped) -> bool:
+def _is_last(shown: LayerStepResult) -> bool:
     """Whether no layer has anything left to do."""
     return shown.following is None and (shown.step is None or shown.step.done)
 
@@ -128,7 +138,7 @@ def _button(mark: str, sign: str, command: str, label: str) -> str:
     )
 
 
-def _step_html(step: Step) -> str:
+def _step_html(step: LayerStep) -> str:
     head = "<td></td>" + "".join(f'<th style="{_CELL}">{name}</th>' for name in ("before", "after", "change"))
     found = rows(step)
     body = "".join(_row_html(row, strong=number == len(found)) for number, row in enumerate(found, 1))
@@ -146,7 +156,7 @@ def _row_html(row: tuple[str, str, str, str], *, strong: bool) -> str:
     return f"<tr>{''.join(cells)}</tr>"
 
 
-def _next_html(shown: Stepped) -> list[str]:
+def _next_html(shown: LayerStepResult) -> list[str]:
     """Which layers are passed over and why, and which would be next."""
     over = [f"passed over: {name}: {why}" for name, why in passed(shown.rungs)]
     parts = [f"<div><small>{escape(words)}</small></div>" for words in over]

@@ -8,13 +8,13 @@ from typing import Protocol
 
 from ipyagent.errors import AgentError
 from ipyagent.journal.events import Event, LayerFailed, MemorySaved
-from ipyagent.ui.door import Door
+from ipyagent.ui.door import ButtonBridge
 from ipyagent.ui.items import SavedItem
 from ipyagent.ui.memory_chips import Deed, deeds_of
 from ipyagent.ui.transcript import fold
 
 
-class Deeds(Protocol):
+class UndoActions(Protocol):
     """What can be done about memories. Both journal what they did and return it; both are called on a thread
     of their own and may raise AgentError or OSError."""
 
@@ -25,12 +25,16 @@ class Deeds(Protocol):
         """Take back what was saved."""
 
 
-class TakeBack:
+class UndoController:
     """The deeds of one turn. `events` gives what the turn consists of by now, `done` takes the event of each
     deed on the agent's loop."""
 
     def __init__(
-        self, deeds: Deeds, door: Door | None, events: Callable[[], Iterable[Event]], done: Callable[[Event], None]
+        self,
+        deeds: UndoActions,
+        door: ButtonBridge | None,
+        events: Callable[[], Iterable[Event]],
+        done: Callable[[Event], None],
     ) -> None:
         self._deeds = deeds
         self._door = door
@@ -40,7 +44,7 @@ class TakeBack:
         self._tasks: dict[Deed, asyncio.Task[None]] = {}
 
     def __repr__(self) -> str:
-        return f"<TakeBack {len(self._tasks)} done>"
+        return f"<UndoController {len(self._tasks)} done>"
 
     def doors(self, loop: asyncio.AbstractEventLoop | None) -> dict[Deed, str]:
         """The marks of the buttons that the turn's static form has."""

@@ -15,14 +15,13 @@ from typing import TYPE_CHECKING, TextIO, assert_never
 
 from ipyagent.escape import exact, line, plain
 from ipyagent.journal.events import Event, PermissionAnswered, PermissionAsked, Streamed
-from ipyagent.journal.protocols import Answer, Status
+from ipyagent.journal.protocols import PermissionAnswer, TurnStatus
 from ipyagent.kernel.output import output
 from ipyagent.ui import markdown
 from ipyagent.ui.asking import COLUMNS, ROWS, ReadLine, ask_on_a_line, pages_of
 from ipyagent.ui.calls import main_argument, sources
 from ipyagent.ui.children import child_line
 from ipyagent.ui.items import (
-    ChildItem,
     Item,
     MemoriesItem,
     MessageItem,
@@ -31,6 +30,7 @@ from ipyagent.ui.items import (
     QuestionItem,
     SavedItem,
     SourcesItem,
+    SubagentItem,
     TextItem,
     ThinkingItem,
     ToolItem,
@@ -42,7 +42,7 @@ from ipyagent.ui.messages import message_line
 from ipyagent.ui.meter import bar, duration, meter
 from ipyagent.ui.plan import plan_lines
 from ipyagent.ui.static import footer_line, question_words
-from ipyagent.ui.transcript import Transcript
+from ipyagent.ui.transcript import TurnTranscript
 from ipyagent.ui.web import pages_lines
 
 if TYPE_CHECKING:
@@ -68,8 +68,8 @@ class TerminalSurface:
         self._read_line = read_line
         self._file = file
         self._console: Console | None = None
-        self._transcript = Transcript()
-        self._status: Status | None = None
+        self._transcript = TurnTranscript()
+        self._status: TurnStatus | None = None
         self._printed: dict[str, str] = {}  # text items: what of them is on the screen
         self._looked: dict[str, int] = {}  # text items: length of the unfinished block when it was last parsed
         self._rows: dict[str, int] = {}  # tool items: rows of live output on the screen
@@ -109,10 +109,10 @@ class TerminalSurface:
             if item is not None:
                 self._show(item, event)
 
-    def status(self, status: Status) -> None:
+    def status(self, status: TurnStatus) -> None:
         self._status = status
 
-    async def ask(self, asked: PermissionAsked) -> Answer:
+    async def ask(self, asked: PermissionAsked) -> PermissionAnswer:
         if self._transcript.item(call_key(asked.call)) is None:
             self.show(asked)
         size = self._console.size if self._console is not None else None
@@ -160,7 +160,7 @@ class TerminalSurface:
                     self._print("\n".join(recalled_lines(item)), "dim")
             case SavedItem():
                 self._print(saved_text(item), "dim")
-            case ChildItem():
+            case SubagentItem():
                 text = child_line(item)
                 if self._printed.get(item.key) != text:
                     self._printed[item.key] = text

@@ -8,10 +8,10 @@ from typing import TextIO
 
 from ipyagent.escape import plain
 from ipyagent.journal.events import Event, PermissionAsked, Streamed
-from ipyagent.journal.protocols import Answer, Status
+from ipyagent.journal.protocols import PermissionAnswer, TurnStatus
 from ipyagent.ui.items import TextItem, ThinkingItem
 from ipyagent.ui.static import footer_line, plain_text, static_sections
-from ipyagent.ui.transcript import Shown, Transcript
+from ipyagent.ui.transcript import Shown, TurnTranscript
 
 
 class TextSurface:
@@ -25,8 +25,8 @@ class TextSurface:
         self._stream = stream
         self._file = file
         self._events = Shown()
-        self._status: Status | None = None
-        self._transcript = Transcript()
+        self._status: TurnStatus | None = None
+        self._transcript = TurnTranscript()
         self._written: dict[str, int] = {}  # text items: characters on paper; others: 1
         self._outputs: list[list[Callable[[], None]]] = [[]]  # what code displays, for the places between sections
         self._closed = False
@@ -51,11 +51,11 @@ class TextSurface:
             for key in keys:
                 self._progress(key, live=isinstance(event, Streamed))
 
-    def status(self, status: Status) -> None:
+    def status(self, status: TurnStatus) -> None:
         self._status = status
 
-    async def ask(self, asked: PermissionAsked) -> Answer:
-        return Answer("deny", "nobody can be asked here; allow it in the settings", "headless")
+    async def ask(self, asked: PermissionAsked) -> PermissionAnswer:
+        return PermissionAnswer("deny", "nobody can be asked here; allow it in the settings", "headless")
 
     def close(self) -> None:
         if self._closed:

@@ -1,7 +1,7 @@
 """What a turn looks like, as a fold over its events: frozen items in the order of their appearance.
 
 Every surface shows the same items. A streamed piece belongs to a live item until the whole that
-supersedes it arrives (`AssistantSaid`, `ToolReturned`); a granted question becomes its tool call.
+supersedes it arrives (`AssistantMessage`, `ToolReturned`); a granted question becomes its tool call.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import msgspec
 from ipyagent.escape import line
 from ipyagent.journal.events import (
     STOPPED,
-    AssistantSaid,
+    AssistantMessage,
     ChildEnded,
     ChildProgress,
     ChildStarted,
@@ -69,7 +69,7 @@ PIECE_CHARS = 4_000
 """Pieces of a stream are joined up to this length: long enough to be few, short enough that joining stays cheap."""
 
 
-class Transcript:
+class TurnTranscript:
     """Folds events; `add` names the items that appeared, changed or went. A call that left outputs in the cell
     itself ends a section: what comes next stands below them."""
 
@@ -121,7 +121,7 @@ class Transcript:
         match event:
             case Streamed():
                 return self._stream(event)
-            case AssistantSaid():
+            case AssistantMessage():
                 return self._said(event)
             case ToolCalled():
                 return (self._called(event),)
@@ -191,7 +191,7 @@ class Transcript:
         self._pieces.setdefault(key, []).append(event.text)
         return (*changed, key)
 
-    def _said(self, event: AssistantSaid) -> tuple[str, ...]:
+    def _said(self, event: AssistantMessage) -> tuple[str, ...]:
         self.model = event.model or self.model
         for block in event.blocks:
             if block.get("type") == "tool_use" and isinstance(block.get("input"), dict):
@@ -220,7 +220,7 @@ class Transcript:
             changed += self._notice("The reply reached the output limit and was cut (IPyAgent.max_output)", "warning")
         return tuple(changed)
 
-    def _searched(self, event: AssistantSaid, live: list[str]) -> list[str]:
+    def _searched(self, event: AssistantMessage, live: list[str]) -> list[str]:
         """A reply with searches: its texts, each search where it was made, and the pages at the end."""
         for key in live:
             del self._items[key]
@@ -377,7 +377,7 @@ class Shown:
             case Streamed():
                 self._stream(event)
                 return
-            case AssistantSaid() | Retrying():
+            case AssistantMessage() | Retrying():
                 self._whole("text", "")
                 self._whole("thinking", "")
             case ToolReturned():
@@ -406,7 +406,7 @@ class Shown:
 
 def fold(events: Iterable[Event]) -> tuple[Item, ...]:
     """The items of `events`."""
-    transcript = Transcript()
+    transcript = TurnTranscript()
     for event in events:
         transcript.add(event)
     return transcript.items

@@ -12,7 +12,7 @@ from ipyagent.escape import escape, line
 from ipyagent.journal.events import Block
 from ipyagent.journal.server_tools import (
     CALL,
-    Source,
+    CitedPage,
     cited_in,
     error_of,
     is_result,
@@ -20,7 +20,7 @@ from ipyagent.journal.server_tools import (
     sources_of,
 )
 from ipyagent.ui.items import SourcesItem, ToolItem, ToolState
-from ipyagent.ui.look import Look
+from ipyagent.ui.look import Theme
 
 MOST = 10
 """Pages that are named below a reply."""
@@ -59,14 +59,14 @@ def pages_of(blocks: Sequence[Block], key: str) -> SourcesItem | None:
     found = cited or [source for block in blocks if is_result(block) for source in sources_of(block)]
     if cited:  # what was read as a whole is a source all the same
         found += [page for block in blocks if is_result(block) and page_text(block) for page in sources_of(block)]
-    pages: dict[str, Source] = {}
+    pages: dict[str, CitedPage] = {}
     for source in found:
         pages.setdefault(source.url, source)
     kept = tuple(pages.values())
     return SourcesItem(key, kept[:MOST], bool(cited), max(0, len(kept) - MOST)) if kept else None
 
 
-def _target(source: Source) -> tuple[str, str]:
+def _target(source: CitedPage) -> tuple[str, str]:
     """Where a link may lead ("": nowhere), and the host."""
     try:
         parts = urlsplit(source.url)
@@ -79,7 +79,7 @@ def _target(source: Source) -> tuple[str, str]:
     return quote(source.url, safe="!#$%&*+,/:;=?@-._~"), line(host, HOST)
 
 
-def _shown(source: Source) -> str:
+def _shown(source: CitedPage) -> str:
     return line(source.title, TITLE) or line(source.url, TITLE)
 
 
@@ -105,7 +105,7 @@ def pages_markdown(item: SourcesItem, words: Callable[[str], str]) -> str:
     return "\n".join([f"*{_head(item)}*", "", *rows, *more])
 
 
-def pages_html(item: SourcesItem, look: Look) -> str:
+def pages_html(item: SourcesItem, look: Theme) -> str:
     """A list of links, each with its host."""
     rows = []
     for source in item.sources:

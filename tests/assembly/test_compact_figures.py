@@ -13,9 +13,16 @@ from rooms import MODEL
 
 from ipyagent import Agent
 from ipyagent.errors import CompactionFailed
-from ipyagent.journal.events import Collapsed, Compacted, ForkEnded, PromptRendered, Reminded, Snipped
+from ipyagent.journal.events import (
+    Compacted,
+    ForkEnded,
+    SystemPromptFrozen,
+    SystemReminder,
+    TurnCollapsed,
+    TurnsRemoved,
+)
 from ipyagent.journal.journal import TRANSCRIPT, read_events
-from ipyagent.journal.view import View
+from ipyagent.journal.view import ContextView
 from ipyagent.model.prices import rates_of
 from ipyagent.practice.replies import text, tool
 from ipyagent.practice.server import Exchange
@@ -63,7 +70,7 @@ def test_taking_a_turn_out_and_back_is_told_by_one_measure_and_that_is_the_serve
     dry, done = agent.compact("--snip 2 --dry-run"), agent.compact("--snip 2")
     after = view.count().tokens
     assert figures(dry)[:2] == figures(done)[:2] == (before, after)
-    assert place.of(agent, Snipped)[-1].saved == before - after
+    assert place.of(agent, TurnsRemoved)[-1].saved == before - after
     assert "would take back the removal of turn 2;" in agent.compact("--undo --dry-run")
     undone = agent.compact("--undo")
     assert figures(undone)[:2] == (after, before)
@@ -94,7 +101,7 @@ def test_what_is_out_already_is_not_taken_out_again(place: CompactRoom) -> None:
     for line in ("--snip 1", "--snip 1 --dry-run"):
         with pytest.raises(CompactionFailed, match="turn 1 was taken out before"):
             agent.compact(line)
-    assert len(place.of(agent, Snipped)) == 1
+    assert len(place.of(agent, TurnsRemoved)) == 1
     assert "took out turns 1 to 2" in agent.compact("--snip 1:2")
     with pytest.raises(CompactionFailed, match="turns 1 to 2 were taken out before"):
         agent.compact("--snip 1:2")
@@ -140,7 +147,7 @@ def test_under_another_head_nothing_is_read_from_the_cache(place: CompactRoom) -
     agent = weighed(place)
     session = place.session(agent)
     head = ({"type": "text", "text": "You weigh boxes."},)
-    session.record(PromptRendered(system=head, tools=tuple(session.view.tools), tokens=session.view.head_tokens))
+    session.record(SystemPromptFrozen(system=head, tools=tuple(session.view.tools), tokens=session.view.head_tokens))
     _, read, written = announced(agent.compact("--dry-run"))
     assert read == written == 0
     beside = int(re.findall(r"([\d,]+) beside it", agent.compact("--dry-run"))[0].replace(",", ""))
@@ -215,7 +222,7 @@ def test_what_the_provider_summarised_by_itself_counts_no_more(place: CompactRoo
         place.turn(agent, said, text(f"done {number}", thinking="Hm."))
     swept = place.of(agent, Compacted)[-1]
     sent = sum(prompt(place.server.messages[-1]))
-    carried = sum(event.tokens for event in place.of(agent, Reminded) if event.id > swept.id)
+    carried = sum(event.tokens for event in place.of(agent, SystemReminder) if event.id > swept.id)
     assert carried > 5_000, "the user's words stand behind the provider's summary"
     assert told + carried == pytest.approx(sent, rel=0.05)
     assert swept.tokens_after == pytest.approx(sent, rel=0.05)
@@ -299,12 +306,12 @@ def test_after_each_kind_of_compaction_the_count_is_the_servers(tmp_path: Path, 
                 room.turn(agent, "one more", text("fine"))
             case _:
                 agent.compact()
-        decided = {"snip": Snipped, "collapse": Collapsed}.get(kind, Compacted)
+        decided = {"snip": TurnsRemoved, "collapse": TurnCollapsed}.get(kind, Compacted)
         events = list(read_events(agent.session.journal.folder / TRANSCRIPT))
         assert any(isinstance(event, decided) for event in events), kind
         if kind == "notes":
             assert next(event for event in events if isinstance(event, Compacted)).method == "notes"
-        assert View.of(events).count() == view.count(), "a journal taken up again has the same figure"
+        assert ContextView.of(events).count() == view.count(), "a journal taken up again has the same figure"
         now = view.count().tokens
         room.turn(agent, "hi", text("hello"))
         last = room.asked(updates=False)[-1] if isinstance(room, NotesRoom) else room.server.messages[-1]

@@ -15,7 +15,7 @@ from rooms import plain, room
 
 from ipyagent import tool as user_tool
 from ipyagent.assembly.prompt import render
-from ipyagent.journal.events import PlanWritten, PromptRendered, ToolCalled, ToolReturned
+from ipyagent.journal.events import PlanWritten, SystemPromptFrozen, ToolCalled, ToolReturned
 from ipyagent.journal.tokens import estimate_block
 from ipyagent.practice.replies import text, tool
 from ipyagent.tools.catalogue import builtin_tools
@@ -45,7 +45,7 @@ def test_the_fixed_part_takes_at_most_3500_tokens(tmp_path: Path) -> None:
         made.ok("%load_ext ipyagent", timeout=60)
         made.ok("%%agent\nhello", timeout=60)
         told = plain(made.ok("%context", timeout=60))
-        (head,) = (event for event in made.events() if isinstance(event, PromptRendered))
+        (head,) = (event for event in made.events() if isinstance(event, SystemPromptFrozen))
     found = {name: int(number.replace(",", "")) for name, number in re.findall(r"^  ([a-z ]+?) +([\d,]+) ", told, re.M)}
     parts = {name: found[name] for name in MOST}
     assert {name: tokens for name, tokens in parts.items() if tokens > MOST[name]} == {}, parts
@@ -124,7 +124,7 @@ def test_a_resumed_session_keeps_the_head_that_an_earlier_version_sent(place: Co
     body = place.bodies[-1]
     assert [strip(block) for block in body["tools"]] == list(wordy)
     assert [strip(block) for block in body["system"]] == list(whole.system)
-    assert [event.why for event in place.of(again, PromptRendered)] == ["", "an earlier version"]
+    assert [event.why for event in place.of(again, SystemPromptFrozen)] == ["", "an earlier version"]
     assert not any(event.is_error for event in place.of(again, ToolReturned))
     place.nothing_refused()
 
@@ -159,5 +159,5 @@ def test_a_seldom_used_tool_of_the_users_is_told_in_its_words_and_a_new_one_rene
     told = "- exchange_rate: rates of currencies"
     heads = [next(block for block in body["tools"] if block["name"] == SEARCH) for body in place.bodies]
     assert [told in search["description"] for search in heads] == [False, True, True, True, True]
-    assert len(place.of(agent, PromptRendered)) == 2
+    assert len(place.of(agent, SystemPromptFrozen)) == 2
     assert [block["text"] for event in place.of(agent, ToolReturned) for block in event.blocks] == ["1.25", "1.25"]

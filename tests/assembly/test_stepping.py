@@ -11,11 +11,11 @@ import pytest
 from compact_room import CompactRoom, compact_room, words
 
 from ipyagent import Agent
-from ipyagent.assembly.compact_line import Wanted, parse_compact
+from ipyagent.assembly.compact_line import CompactOptions, parse_compact
 from ipyagent.errors import CompactionFailed, UsageError
-from ipyagent.journal.events import Collapsed, Compacted, DecisionUndone, ResultsCleared, Snipped
+from ipyagent.journal.events import Compacted, DecisionUndone, ResultsCleared, TurnCollapsed, TurnsRemoved
 from ipyagent.journal.tokens import estimate_text
-from ipyagent.journal.view import View
+from ipyagent.journal.view import ContextView
 from ipyagent.practice.replies import text, tool
 
 
@@ -43,8 +43,8 @@ def folder_files(place: CompactRoom, agent: Agent) -> set[str]:
 
 
 def test_the_line_takes_a_step_alone_or_looked_at_first() -> None:
-    assert parse_compact("--step") == Wanted(step=True)
-    assert parse_compact("--dry-run --step") == Wanted(step=True, dry_run=True)
+    assert parse_compact("--step") == CompactOptions(step=True)
+    assert parse_compact("--dry-run --step") == CompactOptions(step=True, dry_run=True)
     for line in ("--step --undo", "--step --snip 1:2", "--step keep the weights", "--step --from 2"):
         with pytest.raises(UsageError, match="without other words"):
             parse_compact(line)
@@ -139,7 +139,7 @@ def test_a_snip_before_a_step_comes_back_after_it(place: CompactRoom) -> None:
     assert wire(place, agent) == snipped
     agent.compact("--undo")
     assert wire(place, agent) == before
-    assert len(place.of(agent, Snipped)) == 1
+    assert len(place.of(agent, TurnsRemoved)) == 1
 
 
 def test_the_price_is_the_rewrite_once_against_the_saving_with_each_request(place: CompactRoom) -> None:
@@ -182,9 +182,9 @@ def test_a_finished_turn_collapses_where_that_is_on(place: CompactRoom) -> None:
     agent = printed(place, layer_collapse=True, layer_clear_results=False)
     said = agent.compact("--step")
     assert said.startswith("Done: collapsing a finished turn (no model call): the turn of events")
-    assert len(place.of(agent, Collapsed)) >= 1
+    assert len(place.of(agent, TurnCollapsed)) >= 1
     agent.compact("--undo")
-    assert View.of(place.events(agent)).wire() == place.session(agent).view.wire()
+    assert ContextView.of(place.events(agent)).wire() == place.session(agent).view.wire()
 
 
 @pytest.mark.parametrize("engine", ["server", "auto"])

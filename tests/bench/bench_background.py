@@ -21,7 +21,7 @@ from typing import Any
 import msgspec
 
 from ipyagent.journal.events import (
-    AssistantSaid,
+    AssistantMessage,
     Compacted,
     Event,
     ForkEnded,
@@ -30,10 +30,10 @@ from ipyagent.journal.events import (
     ToolCalled,
     ToolReturned,
     UsageReported,
-    UserSaid,
+    UserMessage,
 )
 from ipyagent.journal.journal import read_events
-from ipyagent.loop.history import IN_FRONT, History, Totals
+from ipyagent.loop.history import IN_FRONT, SessionState, Totals
 from ipyagent.practice.replies import Reply, calls, text
 from ipyagent.practice.server.tokens import count_text
 
@@ -110,10 +110,10 @@ def recorded(events: Iterable[Event]) -> tuple[list[Recorded], dict[str, deque[T
         match event:
             case KernelStarted():
                 restarted = event.resumed
-            case UserSaid():
+            case UserMessage():
                 turns.append(Recorded(text=event.text, restarted=restarted))
                 restarted, written = False, []
-            case AssistantSaid() if turns and not event.partial:
+            case AssistantMessage() if turns and not event.partial:
                 kept = [dict(block) for block in event.blocks if block["type"] in ("text", "tool_use")]
                 turns[-1].rounds.append(kept)
             case ToolCalled():
@@ -301,7 +301,7 @@ def measure(names: Iterable[str], *, window: int = 0, **settings: Any) -> Spent:
                 now.close()
                 made = list(read_events(path))
                 saved |= set(_names(made))
-                history = History()
+                history = SessionState()
                 for event in made:
                     history.apply(event)
                 for kind, one in history.spent.items():

@@ -15,29 +15,37 @@ from typing import Any
 
 from ipyagent.context.clear_results import ClearResults
 from ipyagent.context.thresholds import window_state
-from ipyagent.journal.events import AssistantSaid, Collapsed, ToolCalled, ToolReturned, Usage, UsageReported, UserSaid
-from ipyagent.journal.protocols import Forked, ForkOrder, Rates, Situation
-from ipyagent.journal.view import View
+from ipyagent.journal.events import (
+    AssistantMessage,
+    ToolCalled,
+    ToolReturned,
+    TurnCollapsed,
+    Usage,
+    UsageReported,
+    UserMessage,
+)
+from ipyagent.journal.protocols import Forked, ForkOrder, LayerContext, Rates
+from ipyagent.journal.view import ContextView
 
 ROUNDS = 30
 RATES = Rates(input=2e-6, read=0.2e-6, write=2.5e-6, output=10e-6)
 
 
-def long_view(results: int, tokens: int) -> View:
+def long_view(results: int, tokens: int) -> ContextView:
     """A session of `results` calls and about `tokens` tokens."""
     from itertools import count
 
-    view, ids = View(), count(1)
+    view, ids = ContextView(), count(1)
 
     def text(size: int, seed: int) -> tuple[dict[str, Any], ...]:
         words = ("orders", "median", "of", "the", "table", "rises", "4.5", "percent", "in", "March")
         return ({"type": "text", "text": " ".join(words[(seed + 3 * at) % 10] for at in range(max(1, size)))},)
 
-    view.apply(UserSaid(id=next(ids), text="go", blocks=text(20, 0)))
+    view.apply(UserMessage(id=next(ids), text="go", blocks=text(20, 0)))
     for number in range(results):
         call = f"toolu_{number}"
         use = {"type": "tool_use", "id": call, "name": "python", "input": {"code": "df.describe()"}}
-        view.apply(AssistantSaid(id=next(ids), blocks=(use,), stop_reason="tool_use", tokens=30))
+        view.apply(AssistantMessage(id=next(ids), blocks=(use,), stop_reason="tool_use", tokens=30))
         view.apply(UsageReported(id=next(ids), usage=Usage(cache_read=max(1, view.count().tokens))))
         view.apply(ToolCalled(id=next(ids), call=call, name="python", input={}))
         found = text(tokens * 7 // results // 10, number)
@@ -45,7 +53,7 @@ def long_view(results: int, tokens: int) -> View:
     return view
 
 
-def situation(view: View, turns: int) -> Situation:
+def situation(view: ContextView, turns: int) -> LayerContext:
     from ipyagent.config import IPyAgent
 
     settings = IPyAgent(environ={})
@@ -56,7 +64,7 @@ def situation(view: View, turns: int) -> Situation:
     async def nothing(*_given: Any) -> Any:
         return []
 
-    return Situation(
+    return LayerContext(
         view=view,
         state=window_state(view.count().tokens, 1_000_000, 64_000),
         rates=RATES,
@@ -117,7 +125,7 @@ def whole_turn(tokens: int) -> tuple[float, float, int]:
                 tool = "python" if number % 5 == 0 else "memory"
                 use = {"type": "tool_use", "id": call, "name": tool, "input": {"code": "df.describe()"}}
                 count = session.view.count()
-                session.record(AssistantSaid(blocks=(use,), stop_reason="tool_use"))
+                session.record(AssistantMessage(blocks=(use,), stop_reason="tool_use"))
                 usage = Usage(cache_read=count.tokens, output=40)
                 session.record(UsageReported(usage=usage, predicted=count.tokens, raw=count.raw))
                 session.record(ToolCalled(call=call, name=tool, input={}))
@@ -141,23 +149,23 @@ def collapsing(turns: int, every: int) -> tuple[float, float]:
     import tracemalloc
     from itertools import count
 
-    def grown() -> View:
-        view, ids, firsts = View(), count(1), []
+    def grown() -> ContextView:
+        view, ids, firsts = ContextView(), count(1), []
         for number in range(turns):
             first, call = next(ids), f"toolu_{number}"
             firsts.append(first)
-            view.apply(UserSaid(id=first, text="go", blocks=({"type": "text", "text": f"question {number} " * 10},)))
+            view.apply(UserMessage(id=first, text="go", blocks=({"type": "text", "text": f"question {number} " * 10},)))
             use = {"type": "tool_use", "id": call, "name": "python", "input": {"code": f"x{number}"}}
-            view.apply(AssistantSaid(id=next(ids), blocks=(use,), stop_reason="tool_use"))
+            view.apply(AssistantMessage(id=next(ids), blocks=(use,), stop_reason="tool_use"))
             view.apply(ToolCalled(id=next(ids), call=call, name="python", input={}))
             found = ({"type": "text", "text": f"result {number} " * 30},)
             view.apply(ToolReturned(id=next(ids), call=call, name="python", blocks=found))
             answer = ({"type": "text", "text": f"answer {number} " * 10},)
-            view.apply(AssistantSaid(id=next(ids), blocks=answer, stop_reason="end_turn"))
+            view.apply(AssistantMessage(id=next(ids), blocks=answer, stop_reason="end_turn"))
             if every and number % every == every - 1 and number > 10:
                 gone = firsts[number - 5], firsts[number - 4] - 1
                 blocks = ({"type": "text", "text": f"summary {number}"},)
-                view.apply(Collapsed(id=next(ids), first=gone[0], last=gone[1], blocks=blocks))
+                view.apply(TurnCollapsed(id=next(ids), first=gone[0], last=gone[1], blocks=blocks))
         return view
 
     began = time.perf_counter()

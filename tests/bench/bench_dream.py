@@ -18,8 +18,8 @@ def rows() -> list[tuple[str, str, str]]:
     from ipyagent import Agent, IPyAgent
     from ipyagent.memory.dream_lock import DreamLock
     from ipyagent.memory.dream_record import undo
-    from ipyagent.memory.files import Store
-    from ipyagent.memory.staging import Staging
+    from ipyagent.memory.files import MemoryStore
+    from ipyagent.memory.staging import DreamWorkspace
 
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name) / "project"
@@ -28,7 +28,7 @@ def rows() -> list[tuple[str, str, str]]:
         settings = IPyAgent(environ={}, base_url="http://127.0.0.1:9", model="claude-sonnet-5-5")
         agent = Agent(settings=settings, folder=folder)
         agent.project.make()
-        store = Store(agent.project.folder.resolve() / "memory", "project")
+        store = MemoryStore(agent.project.folder.resolve() / "memory", "project")
         for number in range(FILES):
             text = f"---\nname: m{number}\ndescription: fact {number}\ntype: project\n---\nFact {number}.\n"
             store.folder.mkdir(exist_ok=True)
@@ -39,8 +39,8 @@ def rows() -> list[tuple[str, str, str]]:
         closed = [_timed(lambda: agent.dreaming.after(None, None)) for _ in range(TURNS)]  # type: ignore[arg-type]
         agent.settings.dreaming = False
         off = [_timed(lambda: agent.dreaming.after(None, None)) for _ in range(TURNS)]  # type: ignore[arg-type]
-        made: list[Staging] = []
-        copied = _timed(lambda: made.append(Staging.make(store)))
+        made: list[DreamWorkspace] = []
+        copied = _timed(lambda: made.append(DreamWorkspace.make(store)))
         staging = made[0]
         for number in range(0, 100, 2):
             staging.copy.change(f"m{number}.md", lambda now: now + "More.\n", by="dream")

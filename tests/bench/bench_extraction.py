@@ -37,11 +37,11 @@ def _serve(pipe: Any) -> None:
 def rows() -> list[tuple[str, str, str]]:
     """Name, measured, target."""
     from ipyagent import Agent, IPyAgent, Options
-    from ipyagent.assembly.listening import Unseen
+    from ipyagent.assembly.listening import NullSurface
     from ipyagent.journal.events import Event, ForkEnded, MemorySaved, Streamed
     from ipyagent.memory.extract import figures
 
-    class First(Unseen):
+    class First(NullSurface):
         """Remembers when the first token came."""
 
         at = 0.0

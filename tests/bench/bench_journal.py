@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from ipyagent.journal.events import (
-    AssistantSaid,
+    AssistantMessage,
     Event,
     SessionStarted,
     Streamed,
@@ -31,12 +31,12 @@ from ipyagent.journal.events import (
     TurnEnded,
     Usage,
     UsageReported,
-    UserSaid,
+    UserMessage,
 )
 from ipyagent.journal.journal import Journal
 from ipyagent.journal.lines import encode
 from ipyagent.journal.tokens import estimate_text
-from ipyagent.journal.view import View
+from ipyagent.journal.view import ContextView
 
 EVENTS = 100_000
 MEGABYTES = 200
@@ -87,7 +87,7 @@ def session_events(events: int, size: int) -> list[Event]:
 
     while len(made) < events:
         asked = text(chance.expovariate(1 / 400))
-        made.append(UserSaid(text=asked[0]["text"], blocks=asked, tokens=100))
+        made.append(UserMessage(text=asked[0]["text"], blocks=asked, tokens=100))
         for _ in range(chance.randint(1, 4)):
             answer = text(chance.expovariate(1 / 2_000))
             for start in range(0, len(answer[0]["text"]), 400):
@@ -95,14 +95,14 @@ def session_events(events: int, size: int) -> list[Event]:
             call = f"toolu_{len(made)}"
             code = {"code": text(600)[0]["text"]}
             use = {"type": "tool_use", "id": call, "name": "python", "input": code}
-            made.append(AssistantSaid(blocks=(*answer, use), stop_reason="tool_use", tokens=500))
+            made.append(AssistantMessage(blocks=(*answer, use), stop_reason="tool_use", tokens=500))
             made.append(UsageReported(usage=Usage(input=100, cache_read=90_000, output=500), predicted=90_000))
             made.append(ToolCalled(call=call, name="python", input=code))
             result = text(min(25_000, chance.paretovariate(1.1) * 1_500))
             for start in range(0, min(4_000, len(result[0]["text"])), 1_000):
                 made.append(Streamed(channel="tool", text=result[0]["text"][start : start + 1_000], ref=call))
             made.append(ToolReturned(call=call, name="python", blocks=result, tokens=900))
-        made.append(AssistantSaid(blocks=text(800), stop_reason="end_turn", tokens=200))
+        made.append(AssistantMessage(blocks=text(800), stop_reason="end_turn", tokens=200))
         made.append(TurnEnded(status="finished", variables={"df": "DataFrame", "x": "int"}))
     return made[:events]
 
@@ -160,7 +160,7 @@ def told(found: dict[str, list[dict[str, float]]], what: str) -> str:
 
 def apply_cost(events: list[Event]) -> tuple[float, float]:
     """Mean seconds of one more event (with a count now and then), early in a session and at its end."""
-    view = View()
+    view = ContextView()
     seconds = []
     for number, event in enumerate(events):
         began = time.perf_counter()

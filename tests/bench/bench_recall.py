@@ -87,13 +87,13 @@ def evidence(
     """Each question with what was found for it."""
     from ipyagent.memory import embeddings
     from ipyagent.memory.fulltext import FullText
-    from ipyagent.memory.ranking import CANDIDATES, Shelf, rank
+    from ipyagent.memory.ranking import CANDIDATES, RankedFolder, rank
     from ipyagent.memory.scan import Scan
 
     memories = Scan(place, "project").memories()
     index = FullText(place, None)
     index.refresh(memories)
-    shelf, embedder = Shelf(index), embeddings.load() if vectors else None
+    shelf, embedder = RankedFolder(index), embeddings.load() if vectors else None
     asked: list[Asked] = []
     for conversation in found:
         name = str(conversation["conversation"])
@@ -137,7 +137,7 @@ def cost(count: int, *, vectors: bool) -> tuple[float, float, float, float]:
 
     from ipyagent.memory import embeddings
     from ipyagent.memory.fulltext import FullText
-    from ipyagent.memory.ranking import Shelf, rank
+    from ipyagent.memory.ranking import RankedFolder, rank
     from ipyagent.memory.scan import Scan
 
     embedder = embeddings.load() if vectors else None
@@ -149,7 +149,7 @@ def cost(count: int, *, vectors: bool) -> tuple[float, float, float, float]:
         before = psutil.Process().memory_info().rss
 
         def opened() -> Callable[[str], object]:
-            scan, shelf = Scan(place, "project"), Shelf(FullText(place, cache))
+            scan, shelf = Scan(place, "project"), RankedFolder(FullText(place, cache))
 
             def look(query: str) -> object:
                 shelf.index.refresh(scan.glance())

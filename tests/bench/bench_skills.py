@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ipyagent.journal.tokens import estimate_text
 from ipyagent.skills.catalogue import catalogue_of
-from ipyagent.skills.discover import Place, Shelf
+from ipyagent.skills.discover import SkillFolder, SkillIndex
 from ipyagent.skills.parse import FILE
 
 SKILLS = 2_000
@@ -23,7 +23,7 @@ def rows() -> list[tuple[str, str, str]]:
             (folder / "scripts").mkdir(parents=True)
             about = f"Does thing {number} with tables. " + "Use when it is asked for. " * 8
             (folder / FILE).write_text(f"---\nname: {folder.name}\ndescription: {about}\n---\n{'Step. ' * 300}\n")
-        shelf = Shelf([Place(Path(made), "user")])
+        shelf = SkillIndex([SkillFolder(Path(made), "user")])
         began = time.perf_counter()
         skills = shelf.look().skills
         first = time.perf_counter() - began

@@ -8,15 +8,15 @@ from pathlib import Path
 from typing import Any
 
 from ipyagent.journal.events import (
-    AssistantSaid,
-    PromptRendered,
+    AssistantMessage,
     ResultsCleared,
     SessionStarted,
+    SystemPromptFrozen,
     ToolReturned,
     TurnEnded,
     Usage,
     UsageReported,
-    UserSaid,
+    UserMessage,
 )
 from ipyagent.loop.session import Session
 from ipyagent.version import __version__
@@ -44,15 +44,15 @@ def fill(root: Path, notebook: str = "big.ipynb") -> None:
     sessions = root / ".ipyagent" / "sessions"
     sessions.mkdir(parents=True)
     session = Session.create(sessions, SessionStarted(session=SESSION, version=__version__, notebook=notebook))
-    session.record(PromptRendered(system=(_words("Be exact."),), tools=({"name": "get"},), tokens=20))
+    session.record(SystemPromptFrozen(system=(_words("Be exact."),), tools=({"name": "get"},), tokens=20))
     for number in range(1, TURNS + 1):
         text = f"request {number}: the rows of site {number % 7}"
-        session.record(UserSaid(text=text, blocks=(_words(text),)))
+        session.record(UserMessage(text=text, blocks=(_words(text),)))
         use = {"type": "tool_use", "id": f"t{number}", "name": "get", "input": {"site": number % 7}}
-        session.record(AssistantSaid(blocks=(use,), stop_reason="tool_use"))
+        session.record(AssistantMessage(blocks=(use,), stop_reason="tool_use"))
         session.record(UsageReported(usage=Usage(input=100 * number, output=5), cost=0.01))
         session.record(ToolReturned(call=f"t{number}", name="get", blocks=(_words("a row of data\n" * 30),)))
-        session.record(AssistantSaid(blocks=(_words(f"answer {number}"),), stop_reason="end_turn"))
+        session.record(AssistantMessage(blocks=(_words(f"answer {number}"),), stop_reason="end_turn"))
         if number % 4 == 0:
             session.record(ResultsCleared(calls=(f"t{number}",), text="[cleared]", layer="clear_results", saved=100))
         session.record(TurnEnded(status="finished"))

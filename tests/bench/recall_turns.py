@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ipyagent.journal.events import Event, PermissionAsked, Streamed
-from ipyagent.journal.protocols import Answer, Status
+from ipyagent.journal.protocols import PermissionAnswer, TurnStatus
 from tests.bench import recall_files
 
 THINKS = 0.2
@@ -33,10 +33,10 @@ class FirstToken:
         if isinstance(event, Streamed) and not self.at:
             self.at = time.perf_counter()
 
-    def status(self, status: Status) -> None: ...
+    def status(self, status: TurnStatus) -> None: ...
 
-    async def ask(self, asked: PermissionAsked) -> Answer:
-        return Answer("deny", by="headless")
+    async def ask(self, asked: PermissionAsked) -> PermissionAnswer:
+        return PermissionAnswer("deny", by="headless")
 
     def close(self) -> None: ...
 

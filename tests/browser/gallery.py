@@ -12,7 +12,7 @@ from typing import Any, Literal
 from scripted import ANSWER, EDIT, figure, window
 
 from ipyagent.journal.events import (
-    AssistantSaid,
+    AssistantMessage,
     ChildEnded,
     ChildProgress,
     ChildStarted,
@@ -33,7 +33,7 @@ from ipyagent.journal.events import (
     ToolReturned,
     TurnEnded,
 )
-from ipyagent.journal.protocols import Status
+from ipyagent.journal.protocols import TurnStatus
 from ipyagent.ui.panel import PanelSurface
 from ipyagent.ui.static import static_bundle
 
@@ -50,9 +50,9 @@ def returned(call: str, name: str, text: str, *more: Any, **facts: Any) -> ToolR
     return ToolReturned(call=call, name=name, blocks=({"type": "text", "text": text}, *more), **facts)
 
 
-def said(text: str, thought: str = "") -> AssistantSaid:
+def said(text: str, thought: str = "") -> AssistantMessage:
     thinking = ({"type": "thinking", "thinking": thought},) if thought else ()
-    return AssistantSaid(blocks=(*thinking, {"type": "text", "text": text}))
+    return AssistantMessage(blocks=(*thinking, {"type": "text", "text": text}))
 
 
 def memories() -> list[Event]:
@@ -132,7 +132,7 @@ def aside() -> list[Event]:
     ]
 
 
-def state(name: str) -> tuple[list[Event], Status]:
+def state(name: str) -> tuple[list[Event], TurnStatus]:
     """The events up to that moment, and what the bar says."""
     running = [said("I look at the table first.", THOUGHT), called("t1", "python", code=CODE)]
     streamed: Sequence[Event] = [Streamed(channel="tool", ref="t1", text=ROWS + "\n")]
@@ -154,7 +154,7 @@ def state(name: str) -> tuple[list[Event], Status]:
     }  # fmt: skip
     phase, events = moments[name]
     tokens = {"asking": 150_000, "aside": 170_000}.get(name, 84_000)
-    status = Status(
+    status = TurnStatus(
         phase=phase, model="claude-sonnet-5-5", window=window(tokens), cost=0.42, turn_cost=0.0312,
         tokens_read=80_000, tokens_prompt=100_000,
     )  # fmt: skip

@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from ipyagent.journal.events import (
-    AssistantSaid,
+    AssistantMessage,
     Event,
     FileChanged,
     PermissionAnswered,
@@ -27,7 +27,7 @@ from ipyagent.journal.events import (
     ToolReturned,
     TurnEnded,
 )
-from ipyagent.journal.protocols import Status, WindowState
+from ipyagent.journal.protocols import TurnStatus, WindowState
 from ipyagent.ui.panel import PanelSurface
 
 ANSWER = """The table has **three groups**. Means by species, costing $5 and $6 to compute:
@@ -92,7 +92,7 @@ class Turn:
 
     def phase(self, phase: str, tokens: int = 84_000) -> None:
         self.surface.status(
-            Status(
+            TurnStatus(
                 phase=phase, model="claude-sonnet-5-5", window=window(tokens), cost=0.42, turn_cost=0.0312,
                 tokens_read=80_000, tokens_prompt=100_000,
             )
@@ -114,7 +114,7 @@ async def whole(turn: Turn) -> str:
     await turn.write("I look at the table first.\n")
     code = "import pandas as pd\nframe = pd.read_csv('penguins.csv')\nframe.groupby('species').mass.mean()"
     turn.show(
-        AssistantSaid(
+        AssistantMessage(
             blocks=(
                 {"type": "thinking", "thinking": "The user wants groups. I look at the table first."},
                 {"type": "text", "text": "I look at the table first.\n"},
@@ -156,7 +156,7 @@ async def whole(turn: Turn) -> str:
     )  # fmt: skip
     turn.phase("writing")
     await turn.write(ANSWER)
-    turn.show(AssistantSaid(blocks=({"type": "text", "text": ANSWER},), stop_reason="end_turn"))
+    turn.show(AssistantMessage(blocks=({"type": "text", "text": ANSWER},), stop_reason="end_turn"))
     turn.phase("finished", 85_500)
     turn.show(TurnEnded(status="finished", seconds=6.2))
     return "finished"
@@ -170,7 +170,7 @@ async def refuse(turn: Turn) -> str:
     )  # fmt: skip
     answer = await turn.surface.ask(asked)
     turn.show(PermissionAnswered(call="t9", answer=answer.answer, by=answer.by, reason=answer.reason))
-    turn.show(AssistantSaid(blocks=({"type": "text", "text": "I leave the file as it is."},)))
+    turn.show(AssistantMessage(blocks=({"type": "text", "text": "I leave the file as it is."},)))
     turn.show(TurnEnded(status="finished", seconds=1.0))
     return f"{answer.answer}: {answer.reason}"
 
@@ -220,7 +220,7 @@ async def flood(turn: Turn) -> str:
     began = time.monotonic()
     await turn.write(text, step=len(text) // 1000, wait=0.004)
     took = time.monotonic() - began
-    turn.show(AssistantSaid(blocks=({"type": "text", "text": text},), stop_reason="end_turn"))
+    turn.show(AssistantMessage(blocks=({"type": "text", "text": text},), stop_reason="end_turn"))
     turn.show(TurnEnded(status="finished", seconds=took))
     return f"{len(text)} {took:.2f}"
 

@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from ipyagent.agent import Agent, Options, TurnResult
-from ipyagent.assembly.listening import Unseen
+from ipyagent.assembly.listening import NullSurface
 from ipyagent.config import IPyAgent
 from ipyagent.journal.events import Event, PermissionAsked
 from ipyagent.journal.journal import CHILDREN, TRANSCRIPT, read_events
-from ipyagent.journal.protocols import Answer, Status
+from ipyagent.journal.protocols import PermissionAnswer, TurnStatus
 from ipyagent.kernel.shell import make_shell
 from ipyagent.practice.replies import Fault, Reply, text
 from ipyagent.practice.server import PracticeServer
@@ -70,10 +70,10 @@ def result_texts(body: Mapping[str, Any]) -> list[tuple[str, bool]]:
     return found
 
 
-class Person(Unseen):
+class Person(NullSurface):
     """Watches; `answer` says what becomes of each question (None: nobody is there)."""
 
-    def __init__(self, answer: Callable[[PermissionAsked], Answer] | None = None) -> None:
+    def __init__(self, answer: Callable[[PermissionAsked], PermissionAnswer] | None = None) -> None:
         self.can_ask = answer is not None
         self.answer = answer
         self.asked: list[PermissionAsked] = []
@@ -82,10 +82,10 @@ class Person(Unseen):
     def show(self, event: Event) -> None:
         self.events.append(event)
 
-    def status(self, status: Status) -> None:
+    def status(self, status: TurnStatus) -> None:
         """Not looked at."""
 
-    async def ask(self, asked: PermissionAsked) -> Answer:
+    async def ask(self, asked: PermissionAsked) -> PermissionAnswer:
         self.asked.append(asked)
         await asyncio.sleep(0.01)
         assert self.answer is not None

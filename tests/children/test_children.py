@@ -19,12 +19,12 @@ from ipyagent.journal.events import (
     ChildStarted,
     FileChanged,
     PermissionAsked,
-    Reminded,
+    SystemReminder,
     ToolReturned,
     TurnEnded,
     UsageReported,
 )
-from ipyagent.journal.protocols import Answer
+from ipyagent.journal.protocols import PermissionAnswer
 from ipyagent.practice.replies import Fault, Reply, calls, cut, fault, text, tool
 
 Make = Callable[..., FamilyRig]
@@ -246,7 +246,7 @@ def test_a_child_in_the_background_answers_with_a_later_message(rig: FamilyRig) 
     assert rig.turn("any news").text == "heard"
     assert rig.shell.user_ns["late"] == 5
     assert STANDS not in run_children(rig.agent, "")
-    (told,) = [event for event in rig.of(Reminded) if event.layer == "children"]
+    (told,) = [event for event in rig.of(SystemReminder) if event.layer == "children"]
     assert "the late answer" in told.text
     assert "the late answer" in str(rig.bodies("any news")[-1]["messages"])
     (ended,) = rig.of(ChildEnded)
@@ -315,7 +315,7 @@ def test_a_childs_question_is_asked_under_its_name(make_rig: Make) -> None:
     rig.rules["go"] = asks(order("first job", "one job"), order("second job", "two job"))
     rig.rules["one job"] = works("hand_back(one=1)")
     rig.rules["two job"] = works("hand_back(two=2)")
-    person = Person(lambda asked: Answer("once" if asked.said.startswith("first") else "deny", "not that"))
+    person = Person(lambda asked: PermissionAnswer("once" if asked.said.startswith("first") else "deny", "not that"))
     rig.turn("go", person)
     assert sorted(asked.said for asked in person.asked) == ["first-job", "second-job"]
     assert {asked.title for asked in person.asked} == {"A sub-agent asks: Run this code?"}

@@ -17,13 +17,13 @@ from family_rig import Brain, FamilyRig, newest, until
 from rooms import room
 from test_children import asks, last_results, order, works
 
-from ipyagent.children.child import Child
-from ipyagent.children.family import Family
-from ipyagent.children.kinds import Kind, built_in
+from ipyagent.children.child import Subagent
+from ipyagent.children.family import SubagentPool
+from ipyagent.children.kinds import SubagentType, built_in
 from ipyagent.config import IPyAgent
 from ipyagent.journal.events import ChildEnded, ChildStarted, SessionStarted, ToolCalled, ToolReturned, TurnEnded
 from ipyagent.journal.journal import CHILDREN, TRANSCRIPT, read_events
-from ipyagent.journal.protocols import ChildOrder
+from ipyagent.journal.protocols import SubagentOrder
 from ipyagent.loop.session import Session
 from ipyagent.practice.replies import Fault, Reply, calls, cut, text, tool
 from ipyagent.practice.server import PracticeServer
@@ -149,13 +149,13 @@ def test_a_killed_kernels_children_are_told_as_cut_off(tmp_path: Path) -> None:
 class Bare:
     """As much of a nursery as a sub-agent needs that never begins."""
 
-    def kinds(self) -> dict[str, Kind]:
+    def kinds(self) -> dict[str, SubagentType]:
         return built_in()
 
     def number(self, name: str) -> float:
         return 1.0
 
-    async def scope(self, child: Child) -> tuple[None, str]:
+    async def scope(self, child: Subagent) -> tuple[None, str]:
         return None, ""
 
 
@@ -163,9 +163,9 @@ def test_a_sub_agent_that_is_stopped_before_its_first_step_ends_too(tmp_path: Pa
     session = Session.create(tmp_path, SessionStarted(session="20260101-000000-0000", version="0"))
     nobody: Any = None
 
-    async def start_and_stop() -> Family:
-        family = Family(session, Bare())  # type: ignore[arg-type] # no more is asked for
-        await family.start(ChildOrder(task="count", prompt="count", background=True), nobody, "call")
+    async def start_and_stop() -> SubagentPool:
+        family = SubagentPool(session, Bare())  # type: ignore[arg-type] # no more is asked for
+        await family.start(SubagentOrder(task="count", prompt="count", background=True), nobody, "call")
         family.stop("nobody wants it")
         await asyncio.sleep(0.05)
         return family

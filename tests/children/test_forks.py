@@ -12,7 +12,7 @@ from family_rig import FamilyRig, Relay, newest, result_texts
 from test_children import asks, order
 
 from ipyagent.children.forking import MARK, PLACEHOLDER
-from ipyagent.journal.events import AssistantSaid, ChildEnded, ChildStarted, UsageReported
+from ipyagent.journal.events import AssistantMessage, ChildEnded, ChildStarted, UsageReported
 from ipyagent.journal.journal import CHILDREN
 from ipyagent.practice.replies import Fault, Reply, calls, text, tool
 
@@ -122,7 +122,7 @@ def test_a_forks_words_do_not_enter_the_parents_conversation(rig: FamilyRig) -> 
     rig.rules["work on part"] = lambda body, made: tool("variables", {}) if made == 0 else text("the answer")
     rig.turn("do one")
     assert MARK not in json.dumps(rig.bodies("do one")[-1])
-    said = rig.of(AssistantSaid)
+    said = rig.of(AssistantMessage)
     assert len(said) == 2
     (ended,) = rig.of(ChildEnded)
     assert ended.requests == 2

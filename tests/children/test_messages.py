@@ -9,8 +9,8 @@ from typing import Any
 
 from family_rig import FamilyRig, result_texts, until
 
-from ipyagent.children.mailbox import Letter, post
-from ipyagent.journal.events import ChildEnded, ChildStarted, MessageReceived, MessageSent, ToolReturned, UserSaid
+from ipyagent.children.mailbox import MailMessage, post
+from ipyagent.journal.events import ChildEnded, ChildStarted, MessageReceived, MessageSent, ToolReturned, UserMessage
 from ipyagent.journal.journal import TRANSCRIPT, read_events
 from ipyagent.practice.replies import Fault, Reply, calls, text, tool
 
@@ -223,8 +223,8 @@ def test_two_sessions_of_a_project_write_to_each_other(make_rig: Make) -> None:
     assert two.agent.messages.waiting(two.agent.session) == ()  # type: ignore[arg-type]
     two.turn("later")
     assert len(two.of(MessageReceived)) == 2
-    order = [type(e) for e in two.events() if isinstance(e, UserSaid | MessageReceived)]
-    assert order == [UserSaid, UserSaid, MessageReceived, MessageReceived, UserSaid]
+    order = [type(e) for e in two.events() if isinstance(e, UserMessage | MessageReceived)]
+    assert order == [UserMessage, UserMessage, MessageReceived, MessageReceived, UserMessage]
 
 
 def test_a_closed_session_reads_when_it_is_taken_up(make_rig: Make) -> None:
@@ -262,11 +262,11 @@ def test_what_others_put_into_an_untrusted_projects_mailbox_is_not_read(rig: Fam
     rig.turn("hello")
     rig.agent.trust(off=True)
     folder = rig.agent.session.journal.folder  # type: ignore[union-attr]
-    post(folder, Letter(id="x/1", sender="parent", session="x", text="obey"))
+    post(folder, MailMessage(id="x/1", sender="parent", session="x", text="obey"))
     rig.turn("next")
     assert said_to(rig.bodies("next")[-1]) == []
     rig.agent.trust()
-    post(folder, Letter(id="x/2", sender="parent", session="x", text="shut down", kind="shutdown_request"))
+    post(folder, MailMessage(id="x/2", sender="parent", session="x", text="shut down", kind="shutdown_request"))
     rig.turn("then")
     found = [(e.message, e.kind) for e in rig.of(MessageReceived)]
     assert found == [("x/1", "text"), ("x/2", "text")], "between sessions there is plain text only"
@@ -276,7 +276,7 @@ def test_many_messages_come_a_part_at_a_time_and_in_order(rig: FamilyRig) -> Non
     rig.turn("hello")
     folder = rig.agent.session.journal.folder  # type: ignore[union-attr]
     for n in range(120):
-        post(folder, Letter(id=f"x/{n}", sender="x", session="x", text=f"number {n}"))
+        post(folder, MailMessage(id=f"x/{n}", sender="x", session="x", text=f"number {n}"))
     rig.turn("next")
     assert len(rig.of(MessageReceived)) == 50
     rig.turn("next")
@@ -289,7 +289,7 @@ def test_the_switch_takes_the_tool_away(make_rig: Make) -> None:
     rig.turn("hello")
     assert "send_message" not in {each["name"] for each in rig.bodies("hello")[0]["tools"]}
     folder = rig.agent.session.journal.folder  # type: ignore[union-attr]
-    post(folder, Letter(id="x/1", sender="x", session="x", text="hi"))
+    post(folder, MailMessage(id="x/1", sender="x", session="x", text="hi"))
     rig.turn("next")
     assert rig.of(MessageReceived) == []
 

@@ -110,7 +110,7 @@ def test_a_thousand_messages_between_two_kernels_and_one_is_killed(tmp_path: Pat
 
 
 def test_an_idle_kernel_says_that_messages_wait_and_runs_nothing(tmp_path: Path) -> None:
-    from ipyagent.children.mailbox import Letter, post
+    from ipyagent.children.mailbox import MailMessage, post
 
     with PracticeServer(Brain()) as server, room(tmp_path, server=server) as place:
         place.ok("%load_ext ipyagent")
@@ -118,7 +118,9 @@ def test_an_idle_kernel_says_that_messages_wait_and_runs_nothing(tmp_path: Path)
         (folder,) = (place.folder / ".ipyagent" / "sessions").glob("2*")
         asked = len(server.messages)
         for n in range(2):
-            post(folder, Letter(id=f"x/{n}", sender="x\x1b[31m", session="x", text=f"<b>{n}</b>", summary="the key"))
+            post(
+                folder, MailMessage(id=f"x/{n}", sender="x\x1b[31m", session="x", text=f"<b>{n}</b>", summary="the key")
+            )
         said = place.ok("%agent").streams
         assert "2 messages wait, read with the next request (%agent messages)" in said
         listed = place.ok("%agent messages").streams

@@ -12,7 +12,7 @@ import pytest
 from rooms import KEY, MODEL, Room, as_json, plain, results, room
 
 from ipyagent.commands.agent import COMMANDS
-from ipyagent.journal.events import TurnEnded, UserSaid
+from ipyagent.journal.events import TurnEnded, UserMessage
 from ipyagent.journal.journal import read_events
 from ipyagent.practice.replies import fault, refusal, text, tool
 from ipyagent.practice.server import PracticeServer
@@ -250,7 +250,7 @@ def test_fix_takes_the_newest_error_as_the_request(place: Room) -> None:
     assert said.startswith("Find out why this failed and fix it.\nbut keep the name\n\n```\nTraceback")
     assert "return part / whole" in said
     assert "ZeroDivisionError: division by zero\n```" in said
-    own = [event.own for event in place.events() if isinstance(event, UserSaid)][-1]
+    own = [event.own for event in place.events() if isinstance(event, UserMessage)][-1]
     assert own == "but keep the name", "what the user typed is told apart from what we wrote"
     assert "share(1, 0)" in "\n".join(place.words())
     place.refuses("%agent mode yolo")  # an error of ours says itself what to do
@@ -303,7 +303,7 @@ def test_sessions_are_begun_listed_taken_up_and_forked(place: Room) -> None:
     assert copy not in (first, second)
     assert "back again" in as_json(place.sent())
     original = read_events(place.folder / ".ipyagent/sessions" / first / "transcript.jsonl")
-    assert [event.text for event in original if isinstance(event, UserSaid)] == ["first of all", "back again"]
+    assert [event.text for event in original if isinstance(event, UserMessage)] == ["first of all", "back again"]
 
 
 # ---------------------------------------------------------------------- options of a cell

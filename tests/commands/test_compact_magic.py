@@ -14,9 +14,9 @@ from compact_room import GOOD, CompactRoom, compact_room, directive_in, plain, w
 from rooms import Room, room
 
 from ipyagent import Agent
-from ipyagent.assembly.compact_line import Wanted, parse_compact
+from ipyagent.assembly.compact_line import CompactOptions, parse_compact
 from ipyagent.errors import CompactionFailed, UsageError
-from ipyagent.journal.events import Compacted, DecisionUndone, ForkEnded, LayerFailed, Snipped
+from ipyagent.journal.events import Compacted, DecisionUndone, ForkEnded, LayerFailed, TurnsRemoved
 from ipyagent.practice.replies import Reply, text, tool
 from ipyagent.practice.server import PracticeServer
 from ipyagent.reports.shares import Shares
@@ -48,13 +48,13 @@ def sent(place: CompactRoom, agent: Agent) -> str:
 
 
 def test_the_line_is_wishes_and_options_in_any_order() -> None:
-    assert parse_compact("") == Wanted()
-    assert parse_compact("keep the --from 3 weights") == Wanted(instructions="keep the weights", start=3)
-    assert parse_compact("--from 2 --up-to=4") == Wanted(start=2, upto=4)
-    assert parse_compact("--snip 12:20") == Wanted(snip=(12, 20))
-    assert parse_compact("--snip 3 --dry-run") == Wanted(snip=(3, 3), dry_run=True)
-    assert parse_compact("--undo") == Wanted(undo=True)
-    assert parse_compact("don't lose \"it\"") == Wanted(instructions="don't lose \"it\"")
+    assert parse_compact("") == CompactOptions()
+    assert parse_compact("keep the --from 3 weights") == CompactOptions(instructions="keep the weights", start=3)
+    assert parse_compact("--from 2 --up-to=4") == CompactOptions(start=2, upto=4)
+    assert parse_compact("--snip 12:20") == CompactOptions(snip=(12, 20))
+    assert parse_compact("--snip 3 --dry-run") == CompactOptions(snip=(3, 3), dry_run=True)
+    assert parse_compact("--undo") == CompactOptions(undo=True)
+    assert parse_compact("don't lose \"it\"") == CompactOptions(instructions="don't lose \"it\"")
 
 
 @pytest.mark.parametrize(
@@ -172,10 +172,10 @@ def test_snip_takes_turns_out_without_a_call_and_leaves_a_line(place: CompactRoo
     requests = len(place.bodies)
     dry = agent.compact("--snip 2:3 --dry-run")
     assert "would take out turns 2 to 3" in dry
-    assert place.of(agent, Snipped) == []
+    assert place.of(agent, TurnsRemoved) == []
     assert "took out turns 2 to 3" in agent.compact("--snip 2:3")
     assert len(place.bodies) == requests
-    (made,) = place.of(agent, Snipped)
+    (made,) = place.of(agent, TurnsRemoved)
     assert made.saved > 900
     told = sent(place, agent)
     assert "[turns 2 to 3 of this conversation were taken out by the user; kept in tool-results/left-1.txt]" in told

@@ -11,19 +11,27 @@ from nbclient import NotebookClient
 from rooms import Room, plain, room
 
 from ipyagent.commands.cells import MARK, as_script, work_cells
-from ipyagent.journal.events import AssistantSaid, Event, SessionStarted, ToolCalled, ToolReturned, TurnEnded, UserSaid
+from ipyagent.journal.events import (
+    AssistantMessage,
+    Event,
+    SessionStarted,
+    ToolCalled,
+    ToolReturned,
+    TurnEnded,
+    UserMessage,
+)
 from ipyagent.practice.replies import text, tool
 from ipyagent.practice.server import PracticeServer
 
 
 def turn(request: str, *steps: tuple[str, bool], answer: str = "done") -> list[Event]:
-    events: list[Event] = [UserSaid(text=request, blocks=())]
+    events: list[Event] = [UserMessage(text=request, blocks=())]
     for number, (code, failed) in enumerate(steps):
         call = f"{request}-{number}"
-        events.append(AssistantSaid(blocks=({"type": "text", "text": f"let me see {number}"},)))
+        events.append(AssistantMessage(blocks=({"type": "text", "text": f"let me see {number}"},)))
         events.append(ToolCalled(call=call, name="python", input={"code": code}))
         events.append(ToolReturned(call=call, name="python", blocks=(), is_error=failed))
-    events.append(AssistantSaid(blocks=({"type": "text", "text": answer},)))
+    events.append(AssistantMessage(blocks=({"type": "text", "text": answer},)))
     events.append(TurnEnded(status="finished"))
     return events
 

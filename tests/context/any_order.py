@@ -15,32 +15,32 @@ from typing import Any, NamedTuple
 import msgspec
 
 from ipyagent.journal.events import (
-    AssistantSaid,
+    AssistantMessage,
     Block,
     BlockDropped,
-    Collapsed,
     Compacted,
     DecisionUndone,
     Event,
     KernelStarted,
-    LayerDecided,
+    LayerDecision,
     ModelChosen,
-    PromptRendered,
-    Reminded,
     ResultsCleared,
     ResultStored,
-    Snipped,
     Streamed,
+    SystemPromptFrozen,
+    SystemReminder,
     ThinkingDropped,
     ToolCalled,
     ToolReturned,
+    TurnCollapsed,
     TurnEnded,
+    TurnsRemoved,
     Usage,
     UsageReported,
-    UserSaid,
+    UserMessage,
 )
 from ipyagent.journal.lines import encode
-from ipyagent.journal.view import View
+from ipyagent.journal.view import ContextView
 from ipyagent.practice.replies import Reply
 from ipyagent.practice.server.judge import Judge
 from ipyagent.practice.server.models import Refused, catalogue
@@ -73,11 +73,11 @@ class Walk:
 
     def __init__(self) -> None:
         self.judge = Judge(catalogue(1_000_000, 64_000, None), time.time)
-        self.view = View()
+        self.view = ContextView()
         self.events: list[Event] = []
         self.asked = 0
         self.closed_turn = True
-        self.add(PromptRendered(system=(words("Be exact."),), tools=(TOOL,), tokens=20, tool_tokens=10))
+        self.add(SystemPromptFrozen(system=(words("Be exact."),), tools=(TOOL,), tokens=20, tool_tokens=10))
         self.add(ModelChosen(model=MODELS[0]))
 
     def add(self, event: Event) -> int:
@@ -112,7 +112,7 @@ class Walk:
 
     def say(self, a: int, b: int, c: int) -> None:
         blocks = (words(f"request {a}"), *([IMAGE] if b % 5 == 4 else []))
-        self.add(UserSaid(text=f"request {a}", blocks=blocks, tokens=7))
+        self.add(UserMessage(text=f"request {a}", blocks=blocks, tokens=7))
         self.closed_turn = False
 
     def reply(self, a: int, b: int, c: int) -> None:
@@ -137,7 +137,7 @@ class Walk:
         message, _ = self.judge.finish(accepted, Reply(tuple(content), stop))
         self.asked += 1
         count = self.view.count()
-        self.add(AssistantSaid(blocks=tuple(message["content"]), stop_reason=stop, tokens=20))
+        self.add(AssistantMessage(blocks=tuple(message["content"]), stop_reason=stop, tokens=20))
         usage = Usage(input=accepted.prompt.tokens, output=20)
         self.add(UsageReported(usage=usage, predicted=count.tokens, raw=count.raw))
 
@@ -151,7 +151,7 @@ class Walk:
         calls = [{"type": "tool_use", "id": "", "name": "get", "input": {}}] * (c % 3)
         message, _ = self.judge.finish(accepted, Reply((*content, *calls), "tool_use" if calls else "end_turn"))
         kept = tuple(message["content"])[: 1 + a % 4]
-        self.add(AssistantSaid(blocks=kept, partial=True))
+        self.add(AssistantMessage(blocks=kept, partial=True))
 
     def stream(self, a: int, b: int, c: int) -> None:
         call = self._open(a)
@@ -186,7 +186,7 @@ class Walk:
             self.add(ResultStored(call=call, path=f"{call}.txt", chars=90, blocks=(words("preview"),), tokens=2))
 
     def remind(self, a: int, b: int, c: int) -> None:
-        self.add(Reminded(text=f"note {a}"))
+        self.add(SystemReminder(text=f"note {a}"))
 
     def model(self, a: int, b: int, c: int) -> None:
         """A model is chosen before a request of the user."""
@@ -204,15 +204,15 @@ class Walk:
         number = self.add(made)
         if b % 3 == 0 and self.view.begins_with(number):  # the files that the head is made of have changed
             system = (words(f"Be exact {a % 2}."),)
-            self.add(PromptRendered(system=system, tools=(TOOL,), tokens=20, tool_tokens=10, compaction=number))
+            self.add(SystemPromptFrozen(system=system, tools=(TOOL,), tokens=20, tool_tokens=10, compaction=number))
 
     def snip(self, a: int, b: int, c: int) -> None:
         first, last = self._range(a, b)
-        self.add(Snipped(first=first, last=last, blocks=(words("[snipped]"),) if c % 2 else ()))
+        self.add(TurnsRemoved(first=first, last=last, blocks=(words("[snipped]"),) if c % 2 else ()))
 
     def collapse(self, a: int, b: int, c: int) -> None:
         first, last = self._range(a, b % 10)
-        self.add(Collapsed(first=first, last=last, blocks=(words(f"[done: {c}]"),)))
+        self.add(TurnCollapsed(first=first, last=last, blocks=(words(f"[done: {c}]"),)))
 
     def undo(self, a: int, b: int, c: int) -> None:
         newest = self.view.undoable
@@ -235,26 +235,26 @@ class Walk:
 
     def render(self, a: int, b: int, c: int) -> None:
         """The head changes with the next request of the user."""
-        self.add(PromptRendered(system=(words(f"Be exact {a % 2}."),), tools=(TOOL,), tokens=20, tool_tokens=10))
+        self.add(SystemPromptFrozen(system=(words(f"Be exact {a % 2}."),), tools=(TOOL,), tokens=20, tool_tokens=10))
         self.say(a, 0, 0)
 
     def end(self, a: int, b: int, c: int) -> None:
         self.add(TurnEnded(status="stopped"))
         self.add(KernelStarted(stamp=str(a), resumed=True))
-        self.add(LayerDecided(layer="clear_results", words="kept"))
+        self.add(LayerDecision(layer="clear_results", words="kept"))
 
 
 setattr(Walk, "return", Walk.give)
 
 
-def bytes_of(view: View) -> str:
+def bytes_of(view: ContextView) -> str:
     return json.dumps(view.wire(), ensure_ascii=False)
 
 
 def replayed(events: list[Event]) -> str:
     """The request that the journal's lines give when they are read again."""
     decoder = msgspec.json.Decoder(Event)
-    return bytes_of(View.of(decoder.decode(encode(event)[0]) for event in events))
+    return bytes_of(ContextView.of(decoder.decode(encode(event)[0]) for event in events))
 
 
 def told(steps: Iterable[Step], refused: Refused, walk: Walk) -> str:

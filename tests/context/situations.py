@@ -12,17 +12,17 @@ from ipyagent.config import IPyAgent
 from ipyagent.context.clear_results import clear_results
 from ipyagent.context.thresholds import window_state
 from ipyagent.journal.events import (
-    AssistantSaid,
+    AssistantMessage,
     Block,
     Event,
     ToolCalled,
     ToolReturned,
     Usage,
     UsageReported,
-    UserSaid,
+    UserMessage,
 )
-from ipyagent.journal.protocols import Forked, ForkOrder, Rates, Situation
-from ipyagent.journal.view import View
+from ipyagent.journal.protocols import Forked, ForkOrder, LayerContext, Rates
+from ipyagent.journal.view import ContextView
 
 SONNET = Rates(input=2e-6, read=0.2e-6, write=2.5e-6, output=10e-6)
 """Dollars a token, as claude-sonnet-5-5 costs."""
@@ -39,7 +39,7 @@ class Talk:
     """A conversation put together step by step; `view` is what came of it."""
 
     def __init__(self) -> None:
-        self.view = View()
+        self.view = ContextView()
         self.events: list[Event] = []
         self._calls = 0
 
@@ -52,7 +52,7 @@ class Talk:
         return made
 
     def user(self, text: str = "Go on with the next step.") -> Talk:
-        self.add(UserSaid(text=text, blocks=said(text)))
+        self.add(UserMessage(text=text, blocks=said(text)))
         return self
 
     def call(
@@ -81,7 +81,7 @@ class Talk:
     def answer(self, blocks: tuple[Block, ...] = said("It is done."), stop: str = "end_turn") -> Talk:
         """A reply, and the server's count of what was sent."""
         count = self.view.count()
-        self.add(AssistantSaid(blocks=blocks, stop_reason=stop))
+        self.add(AssistantMessage(blocks=blocks, stop_reason=stop))
         usage = Usage(cache_read=max(1, count.tokens))
         self.add(UsageReported(usage=usage, predicted=count.tokens, raw=count.raw))
         return self
@@ -100,12 +100,18 @@ class Talk:
 
 
 def situation(
-    view: View, *, window: int = 200_000, turns: int = 20, idle: float = 1.0, rates: Rates = SONNET, **settings: Any
-) -> Situation:
+    view: ContextView,
+    *,
+    window: int = 200_000,
+    turns: int = 20,
+    idle: float = 1.0,
+    rates: Rates = SONNET,
+    **settings: Any,
+) -> LayerContext:
     given = {name: settings.pop(name) for name in ("bound_thinking", "server_edits", "place") if name in settings}
     folder = settings.pop("folder", NO_DISK)
     chosen = IPyAgent(environ={}, **settings)
-    return Situation(
+    return LayerContext(
         view=view,
         state=window_state(view.count().tokens, window, 64_000),
         rates=rates,
@@ -122,7 +128,7 @@ def situation(
     )
 
 
-def decide(view: View, **given: Any) -> Sequence[Event]:
+def decide(view: ContextView, **given: Any) -> Sequence[Event]:
     return asyncio.run(clear_results.consider(situation(view, **given)))
 
 

@@ -7,7 +7,7 @@ from any_order import STEPS, Step, Walk, bytes_of, replayed, told, words
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from ipyagent.journal.events import Snipped
+from ipyagent.journal.events import TurnsRemoved
 from ipyagent.practice.server.models import Refused
 
 _numbers = st.integers(0, 30)
@@ -62,7 +62,7 @@ def test_what_leaves_with_a_range_although_it_is_outside_leaves_no_gap_either() 
                 walk = Walk()
                 for step in talk:
                     getattr(walk, step.what)(*step[1:])
-                walk.add(Snipped(first=first, last=last, blocks=blocks))
+                walk.add(TurnsRemoved(first=first, last=last, blocks=blocks))
                 walk.run([])
                 roles = [message["role"] for message in walk.view.messages]
                 assert roles == [("user", "assistant")[at % 2] for at in range(len(roles))], (first, last, blocks)

@@ -17,7 +17,7 @@ from test_collapse import Talk as Turns
 from ipyagent import Agent
 from ipyagent.commands.context import saving_lines
 from ipyagent.context.archive import left_ranges, left_results
-from ipyagent.journal.events import Compacted, ResultsCleared, ResultStored, Snipped, ToolReturned
+from ipyagent.journal.events import Compacted, ResultsCleared, ResultStored, ToolReturned, TurnsRemoved
 from ipyagent.journal.stored import FOLDER
 from ipyagent.practice.replies import text, tool
 
@@ -183,7 +183,7 @@ def test_a_snip_names_the_file_and_a_trial_writes_none(place: CompactRoom) -> No
     agent.compact("--snip 2:3 --dry-run")
     assert not (place.session(agent).journal.folder / FOLDER).exists()
     agent.compact("--snip 2:3")
-    (made,) = place.of(agent, Snipped)
+    (made,) = place.of(agent, TurnsRemoved)
     assert "tool-results/left-1.txt" in made.blocks[0]["text"]
     assert "weigh box 1" in kept(place, agent)
     assert "weigh box 2" in kept(place, agent)

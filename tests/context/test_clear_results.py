@@ -10,8 +10,8 @@ from situations import Talk, decide, said, situation
 
 from ipyagent.context.clear_results import BY_COUNT, BY_TIME, NAME
 from ipyagent.context.reminders import standing
-from ipyagent.journal.events import LayerDecided, ResultsCleared, ResultStored, UserSaid
-from ipyagent.journal.view import View
+from ipyagent.journal.events import LayerDecision, ResultsCleared, ResultStored, UserMessage
+from ipyagent.journal.view import ContextView
 
 GONE = "[Previous: used python]"
 LONG_AGO = "[Old tool result content cleared]"
@@ -30,7 +30,7 @@ def test_every_turn_keeps_the_three_newest() -> None:
     cleared, decided = talk.consider(**EAGER)
     assert isinstance(cleared, ResultsCleared)
     assert (len(cleared.calls), cleared.text, cleared.layer) == (3, BY_COUNT, NAME)
-    assert isinstance(decided, LayerDecided)
+    assert isinstance(decided, LayerDecision)
     assert talk.results() == [GONE] * 3 + ["word " * 400] * 3
     assert talk.consider(**EAGER) == []
 
@@ -118,7 +118,7 @@ def test_after_the_cache_has_gone_cold_clearing_costs_nothing() -> None:
 def test_what_does_not_pay_is_kept_and_said() -> None:
     talk = Talk().user().call().call().call().call().answer(said("A long answer. " * 3_000)).user()
     (decided,) = talk.consider(turns=3)
-    assert isinstance(decided, LayerDecided)
+    assert isinstance(decided, LayerDecision)
     assert (decided.layer, decided.saved, decided.dollars) == (NAME, 0, 0.0)
     assert decided.words.startswith("kept 1 old tool result: clearing now would cost $")
     assert talk.results() == ["word " * 400] * 4
@@ -217,7 +217,7 @@ def test_the_same_events_give_the_same_bytes() -> None:
     talk = rounds(8, thinking=True)
     talk.consider(**EAGER)
     talk.call().answer().user().consider(**EAGER)
-    again = View.of(talk.events)
+    again = ContextView.of(talk.events)
     assert again.wire() == talk.view.wire()
     assert again.count() == talk.view.count()
 
@@ -246,8 +246,8 @@ def test_a_view_of_a_thousand_messages_is_considered_in_under_a_millisecond() ->
     assert asyncio.run(consider()) < 0.001
 
 
-def told(text: str) -> UserSaid:
-    return UserSaid(text="next", blocks=(*said(f"<context>\n{text}\n</context>"), *said("next")))
+def told(text: str) -> UserMessage:
+    return UserMessage(text="next", blocks=(*said(f"<context>\n{text}\n</context>"), *said("next")))
 
 
 def test_clearing_takes_what_later_context_blocks_tell_anew_out_of_the_older_ones_behind_it() -> None:
@@ -268,6 +268,6 @@ def test_clearing_takes_what_later_context_blocks_tell_anew_out_of_the_older_one
         "<context>\nchanged: x  6\ngone: y\nRun by the user since the last request:\n```\nx  = 6\n```\n</context>",
     ]
     assert before.tokens - talk.view.count().tokens == pytest.approx(cleared.saved * before.factor, rel=0.05)
-    assert View.of(talk.events).wire() == talk.view.wire()
+    assert ContextView.of(talk.events).wire() == talk.view.wire()
     assert standing(talk.view.messages) == {"x", "df"}
     assert talk.consider(**EAGER) == []

@@ -13,17 +13,17 @@ from ipyagent.config import IPyAgent
 from ipyagent.context.collapse import account, collapse
 from ipyagent.context.thresholds import window_state
 from ipyagent.journal.events import (
-    AssistantSaid,
-    Collapsed,
+    AssistantMessage,
     DecisionUndone,
     Event,
-    LayerDecided,
+    LayerDecision,
     ToolReturned,
+    TurnCollapsed,
     TurnEnded,
-    UserSaid,
+    UserMessage,
 )
-from ipyagent.journal.protocols import Rates, Situation
-from ipyagent.journal.view import View
+from ipyagent.journal.protocols import LayerContext, Rates
+from ipyagent.journal.view import ContextView
 
 
 def words(text: str) -> dict[str, Any]:
@@ -36,11 +36,11 @@ class Talk:
     def __init__(self, turns: int, folder: Path = NO_DISK) -> None:
         self.folder = folder
         self.events: list[Event] = []
-        self.view = View()
+        self.view = ContextView()
         self.starts: list[int] = []
         for number in range(turns):
             self.turn(number)
-        self.starts.append(self.add(UserSaid(text="go on", blocks=(words("go on"),))))
+        self.starts.append(self.add(UserMessage(text="go on", blocks=(words("go on"),))))
 
     def add(self, event: Event) -> int:
         made = msgspec.structs.replace(event, id=len(self.events) + 1)
@@ -50,29 +50,29 @@ class Talk:
 
     def turn(self, number: int) -> None:
         call = f"t{number}"
-        self.starts.append(self.add(UserSaid(text="look", blocks=(words(f"look at table {number}"),))))
+        self.starts.append(self.add(UserMessage(text="look", blocks=(words(f"look at table {number}"),))))
         use = {"type": "tool_use", "id": call, "name": "python", "input": {"code": f"show({number})"}}
-        self.add(AssistantSaid(blocks=(use,), stop_reason="tool_use"))
+        self.add(AssistantMessage(blocks=(use,), stop_reason="tool_use"))
         self.add(ToolReturned(call=call, name="python", blocks=(words("row of data\n" * 400),)))
-        self.add(AssistantSaid(blocks=(words(f"table {number} has 400 rows"),), stop_reason="end_turn"))
+        self.add(AssistantMessage(blocks=(words(f"table {number} has 400 rows"),), stop_reason="end_turn"))
         self.add(TurnEnded(status="finished"))
 
-    def situation(self, window: int) -> Situation:
+    def situation(self, window: int) -> LayerContext:
         async def nothing(*_: Any) -> Any:
             raise AssertionError("collapse needs no model call")
 
         state = window_state(self.view.count().tokens, window, 4_000)
         settings = IPyAgent(environ={})
-        return Situation(
+        return LayerContext(
             view=self.view, state=state, rates=Rates(), moment="request", folder=self.folder,
             turn_starts=tuple(self.starts), setting=lambda name: getattr(settings, name),
             fork=nothing, restore=nothing, hook=nothing,
         )  # fmt: skip
 
-    def collapse(self, window: int) -> list[Collapsed]:
+    def collapse(self, window: int) -> list[TurnCollapsed]:
         decided = asyncio.run(collapse.consider(self.situation(window)))
-        assert not decided or isinstance(decided[-1], LayerDecided)
-        return [event for event in decided if isinstance(event, Collapsed)]
+        assert not decided or isinstance(decided[-1], LayerDecision)
+        return [event for event in decided if isinstance(event, TurnCollapsed)]
 
 
 def test_nothing_collapses_below_the_mark() -> None:

@@ -14,19 +14,19 @@ from notes_room import LOG, STATE, NotesRoom, directive_in, notes_room, noting, 
 
 from ipyagent.commands.context import summary
 from ipyagent.context.notes import _ours, substituted
-from ipyagent.context.notes_file import Desk, Notes
+from ipyagent.context.notes_file import Notes, NotesToolPolicy
 from ipyagent.errors import AgentError, ToolFailure
 from ipyagent.journal.events import (
-    AssistantSaid,
+    AssistantMessage,
     Compacted,
     ForkEnded,
-    LayerDecided,
+    LayerDecision,
     LayerFailed,
     NotesWritten,
-    UserSaid,
+    UserMessage,
 )
 from ipyagent.journal.tokens import estimate_text
-from ipyagent.journal.view import View
+from ipyagent.journal.view import ContextView
 from ipyagent.loop.layers import Engine
 from ipyagent.practice.replies import Reply, calls, fault, text, tool
 
@@ -100,7 +100,7 @@ def test_limits_hold_and_the_log_keeps_its_end(template: Notes) -> None:
 
 
 def test_the_desk_takes_edits_of_the_one_file_only(template: Notes) -> None:
-    desk = Desk(template, ("a/notes.md", "/p/a/notes.md"), section_tokens=2_000)
+    desk = NotesToolPolicy(template, ("a/notes.md", "/p/a/notes.md"), section_tokens=2_000)
     assert desk.permit("edit_file", {"path": "a/notes.md"}) == ""
     assert desk.permit("write_file", {"path": "/p/a/notes.md"}) == ""
     for name, given in (
@@ -130,7 +130,7 @@ def test_notes_shown_beside_older_ones_come_back_whole_however_they_differ(now: 
         empty.revised("\n".join([*empty.sections[0][:2], *(f"{one} {words(one, 70)}" for one in lines), *rest]))
         for lines, rest in ((each, [str(empty).split("\n\n", 1)[1]]) for each in (before, now))
     )
-    desk = Desk(newer, ("notes.md",), section_tokens=2_000, above=older)
+    desk = NotesToolPolicy(newer, ("notes.md",), section_tokens=2_000, above=older)
     assert older.unfolded(desk.shown).count("\n") <= str(newer).count("\n")
     desk.answer("write_file", {"path": "notes.md", "content": desk.shown})
     assert desk.notes == newer
@@ -140,7 +140,7 @@ def test_notes_shown_beside_older_ones_come_back_whole_however_they_differ(now: 
 
 def test_lines_that_are_named_must_stand_above(template: Notes) -> None:
     older = template.found_in(f"# Worklog\n{words(1, 60)}\n{words(2, 60)}\n{words(3, 60)}")
-    desk = Desk(older, ("notes.md",), section_tokens=2_000, above=older)
+    desk = NotesToolPolicy(older, ("notes.md",), section_tokens=2_000, above=older)
     assert "[as above: Worklog, lines 1-3]" in desk.shown
     for wrong in ("Worklog, lines 1-4", "Worklog, lines 0-3", "Work, lines 1-3"):
         content = desk.shown.replace("Worklog, lines 1-3", wrong)
@@ -186,7 +186,7 @@ def test_notes_are_written_when_enough_was_said_and_cover_it(room: NotesRoom) ->
     [fork] = room.events(agent, ForkEnded)
     assert (fork.purpose, fork.status, fork.requests) == ("notes", "finished", 1)
     assert fork.cost > 0
-    said = room.events(agent, UserSaid)
+    said = room.events(agent, UserMessage)
     assert said[-1].id < written.upto < fork.id
     assert written.tokens == estimate_text(room.notes(agent))
     assert written.calls == 2
@@ -462,7 +462,7 @@ def test_a_turn_that_is_open_with_thinking_is_never_cut_into(room: NotesRoom) ->
     again = tool("python", {"code": f"print({words(78, 6_000)!r})"}, thinking="once more")
     result = room.turn(agent, "look", big, again, text("seen"))
     assert result.status == "finished", result.message
-    assert any("nothing to compact" in event.words for event in room.events(agent, LayerDecided))
+    assert any("nothing to compact" in event.words for event in room.events(agent, LayerDecision))
     assert room.events(agent, Compacted) == []
     assert room.refused() == []
 
@@ -479,8 +479,8 @@ def test_a_turn_that_begins_near_the_mark_is_compacted_by_notes_before_it_thinks
     [made] = room.events(agent, Compacted)
     assert (made.trigger, made.method) == ("auto", "notes")
     assert made.tokens_before < agent.session.state(0).auto_mark
-    newest = room.events(agent, UserSaid)[-1]
-    assert newest.id < made.id < [event.id for event in room.events(agent, AssistantSaid)][-2]
+    newest = room.events(agent, UserMessage)[-1]
+    assert newest.id < made.id < [event.id for event in room.events(agent, AssistantMessage)][-2]
     assert rules.read_text() in str(room.server.messages[-1].body["system"]), "as after any compaction"  # type: ignore[index]
     assert len(room.server.messages) - asked == 3, "two requests and the notes of the turn: the compaction is free"
     assert room.refused() == []
@@ -537,7 +537,7 @@ def test_a_second_compaction_takes_the_first_ones_place(room: NotesRoom) -> None
     assert "heron 11" in sent
     stored = room.events(agent)
     assert agent.session is not None
-    assert View.of(stored).messages == agent.session.view.messages
+    assert ContextView.of(stored).messages == agent.session.view.messages
 
 
 def test_the_users_own_instructions_ask_for_a_summary_instead(room: NotesRoom) -> None:
@@ -591,7 +591,7 @@ def test_a_compaction_during_an_update_uses_the_finished_notes(room: NotesRoom) 
     assert again is not None
     assert "late heron" in again.blocks[0]["text"]
     room.turn(agent, "go on", text("fine"))
-    assert View.of(room.events(agent)).messages == agent.session.view.messages
+    assert ContextView.of(room.events(agent)).messages == agent.session.view.messages
 
 
 def noting_reply(body: dict[str, Any]) -> Reply:

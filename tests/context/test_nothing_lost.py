@@ -16,10 +16,10 @@ from ipyagent.journal.events import (
     Compacted,
     MessageReceived,
     NotesWritten,
-    Reminded,
     ResultsCleared,
-    Snipped,
+    SystemReminder,
     TurnEnded,
+    TurnsRemoved,
 )
 from ipyagent.journal.tokens import estimate_text
 from ipyagent.practice.replies import Fault, text, tool
@@ -273,7 +273,7 @@ def test_a_summary_made_inside_a_turn_stays_when_its_request_is_set_aside(
     result = room.turn(agent, asked, COMPACT, refusal, refusal)
     assert result.status == "failed"
     assert room.of(agent, Compacted)[0].trigger == "model"
-    assert bool(room.of(agent, Snipped)) is long
+    assert bool(room.of(agent, TurnsRemoved)) is long
     assert ("was set aside" in result.message) is long
     room.turn(agent, "what was I to remember?", text("ZEBRA"))
     assert "remember ZEBRA" in sent(room)
@@ -330,7 +330,7 @@ def test_messages_of_others_and_turns_taken_out_meanwhile_stay_what_they_were(ro
     def told(body: dict[str, Any]) -> Fault:
         session = room.session(agent)
         session.record(MessageReceived(message="m1", sender="lead", text="<message>the LION is out</message>"))
-        session.record(Reminded(text="<context>helper-1 has found the OWL</context>", layer="children", upto=3))
+        session.record(SystemReminder(text="<context>helper-1 has found the OWL</context>", layer="children", upto=3))
         return TOO_LONG
 
     result = room.turn(agent, f"and this: {words(3, 3_000)}", told)

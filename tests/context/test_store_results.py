@@ -22,12 +22,12 @@ import ipyagent
 from ipyagent.assembly.wiring import limit_of
 from ipyagent.config import IPyAgent
 from ipyagent.context.excerpts import excerpt, kind_of_text
-from ipyagent.context.store_results import Whole, ends, for_person, largest_first, store
+from ipyagent.context.store_results import FullResult, ends, for_person, largest_first, store
 from ipyagent.journal.events import Event, LayerFailed, ResultStored, ToolReturned
 from ipyagent.journal.protocols import ToolOutput
 from ipyagent.journal.stored import FOLDER, file_stem, lines_of
 from ipyagent.journal.tokens import is_over, prose_chars
-from ipyagent.journal.view import View
+from ipyagent.journal.view import ContextView
 from ipyagent.practice.replies import calls, text, tool
 from ipyagent.practice.server import PracticeServer
 from ipyagent.ui.static import static_bundle
@@ -213,7 +213,7 @@ def test_of_many_results_together_the_largest_are_stored_first(make: Callable[..
         assert (folder(rig) / event.path).read_text() == "z" * event.chars
     rig.turn("again")
     assert [result_text(block) for block in rig.results()] == got
-    assert View.of(rig.events()).messages == rig.agent.session.view.messages  # type: ignore[union-attr]
+    assert ContextView.of(rig.events()).messages == rig.agent.session.view.messages  # type: ignore[union-attr]
 
 
 def test_largest_first_takes_no_more_than_it_must() -> None:
@@ -618,7 +618,7 @@ def test_errors_are_stored_as_errors_with_the_message_in_sight(make: Callable[..
 
 def test_a_file_is_never_written_twice_and_odd_ids_stay_in_the_folder(tmp_path: Path) -> None:
     def put(call: str, said: str) -> str:
-        whole = Whole(call=call, blocks=[{"type": "text", "text": said}])
+        whole = FullResult(call=call, blocks=[{"type": "text", "text": said}])
         return store(whole, folder=tmp_path, place="s", limit=3, preview=100).events[-1].path
 
     assert put("toolu_1", "first") == "tool-results/toolu_1.txt"

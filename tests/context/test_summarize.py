@@ -19,7 +19,7 @@ from ipyagent import Agent
 from ipyagent.assembly.requests import Options
 from ipyagent.context.gaps import rounds_to_drop, stated_gap
 from ipyagent.errors import CompactionFailed
-from ipyagent.journal.events import Compacted, ForkEnded, LayerDecided, LayerFailed, ToolReturned
+from ipyagent.journal.events import Compacted, ForkEnded, LayerDecision, LayerFailed, ToolReturned
 from ipyagent.journal.tokens import estimate_text
 from ipyagent.loop.hooks import hooks
 from ipyagent.loop.layers import OFF, Engine
@@ -290,7 +290,7 @@ def test_three_failures_open_the_breaker_and_a_success_closes_it(room: CompactRo
     assert len(stops) == 1
     assert "3 failures in a row" in stops[0].why
     assert OFF in stops[0].why
-    assert [event.words for event in room.of(agent, LayerDecided) if event.layer == "compaction"] == [OFF]
+    assert [event.words for event in room.of(agent, LayerDecision) if event.layer == "compaction"] == [OFF]
     assert "compacted" in agent.compact()
     assert room.session(agent).history.compact_failures == 0
     room.turn(agent, f"fill {words(1, 25_000)}", text(words(2, 8_000)))
@@ -307,7 +307,7 @@ def test_a_window_that_is_full_again_at_once_is_explained_and_not_compacted_agai
     agent.settings.tool_output_chars = 90_000
     result = room.turn(agent, "print", huge, huge, huge, huge, text("done"))
     assert len(room.of(agent, Compacted)) >= 1
-    said = [event.words for event in room.of(agent, LayerDecided) if "full again" in event.words]
+    said = [event.words for event in room.of(agent, LayerDecision) if "full again" in event.words]
     assert result.status == "finished"
     assert len(said) == 1
     assert "system prompt and tools take" in said[0]
@@ -318,7 +318,7 @@ def test_what_always_stays_is_measured_first_and_told_once_with_the_numbers(room
     agent = room.agent(window=200_000, auto_compact_percent=1)
     for _ in range(2):
         room.turn(agent, "hello", text("ok"), text("ok"))
-    said = [event.words for event in room.of(agent, LayerDecided) if event.layer == "summarize"]
+    said = [event.words for event in room.of(agent, LayerDecision) if event.layer == "summarize"]
     assert len(said) == 1 or said[0] != said[1]
     assert "tools" in said[0]
     assert "threshold 2,000" in said[0]

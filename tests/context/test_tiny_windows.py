@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from ipyagent import Agent, IPyAgent
-from ipyagent.journal.events import Collapsed, Compacted, ResultsCleared, ResultStored
+from ipyagent.journal.events import Compacted, ResultsCleared, ResultStored, TurnCollapsed
 from ipyagent.journal.journal import TRANSCRIPT, read_events
-from ipyagent.journal.view import View
+from ipyagent.journal.view import ContextView
 from ipyagent.practice.replies import Reply, calls, text
 from ipyagent.practice.server import PracticeServer
 
@@ -99,10 +99,10 @@ def test_no_random_session_is_refused_anything(
                     agent.settings.model = dice.choice(MODELS)
             assert agent.session is not None
             events = list(read_events(agent.session.journal.folder / TRANSCRIPT))
-            assert View.of(events).wire() == agent.session.view.wire()
+            assert ContextView.of(events).wire() == agent.session.view.wire()
             decided |= {type(event) for event in events}
         finally:
             agent.close()
         wrong = [exchange.error for exchange in server.refused if "too long" not in str(exchange.error)]
         assert wrong == []
-    assert {Compacted, ResultsCleared, ResultStored, Collapsed} <= decided
+    assert {Compacted, ResultsCleared, ResultStored, TurnCollapsed} <= decided

@@ -20,7 +20,7 @@ from vega_datasets import data as vega
 from ipyagent import IPyAgent, agent_map
 from ipyagent.errors import SettingError, UsageError
 from ipyagent.fleet.mapping import questions
-from ipyagent.journal.events import UsageReported, UserSaid
+from ipyagent.journal.events import UsageReported, UserMessage
 from ipyagent.journal.journal import TRANSCRIPT, read_events
 from ipyagent.practice.replies import fault, text, tool
 
@@ -66,7 +66,7 @@ def test_each_task_is_a_session_with_its_own_transcript(tables: dict[Path, pd.Da
     assert len({row["session"] for row in rows}) == 3
     for row in rows:
         events = list(read_events(project / row["session"] / TRANSCRIPT))
-        assert [event.text for event in events if isinstance(event, UserSaid)] == [f"Load {row['input']} as table"]
+        assert [event.text for event in events if isinstance(event, UserMessage)] == [f"Load {row['input']} as table"]
         assert row["tokens"] == sum(event.usage.total for event in events if isinstance(event, UsageReported)) > 0
     kept = project / ".ipyagent" / "sessions" / "map"
     assert all((project / row["session"]).parent == kept for row in rows)
@@ -99,7 +99,7 @@ def test_items_may_be_dicts_and_the_prompt_a_function(office: Office, tmp_path: 
         event.text
         for row in rows
         for event in read_events(Path(row["session"]) / TRANSCRIPT)
-        if isinstance(event, UserSaid)
+        if isinstance(event, UserMessage)
     ]
     assert texts == ["be plain about a up to 3: {x}", "be plain about b up to 5: {x}"]
     (odd,) = questions([{"a": "{b}", "b": "{item}"}], "{a} and {b}", tmp_path, {})

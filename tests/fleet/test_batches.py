@@ -21,12 +21,12 @@ from rooms import KEY, MODEL
 
 from ipyagent import IPyAgent, agent_map
 from ipyagent.errors import Busy, ModelError, UsageError
-from ipyagent.fleet.batch import SKEW, Clerk, HandedIn, Job, Shelf, candidates, system
-from ipyagent.journal.events import TurnEnded, UsageReported, UserSaid
+from ipyagent.fleet.batch import SKEW, BatchFolder, BatchItem, BatchRunner, SubmittedBatch, candidates, system
+from ipyagent.journal.events import TurnEnded, UsageReported, UserMessage
 from ipyagent.journal.journal import TRANSCRIPT, read_events
 from ipyagent.journal.tokens import estimate_text
 from ipyagent.loop.budget import spent_today
-from ipyagent.model.batches import Status
+from ipyagent.model.batches import BatchStatus
 from ipyagent.model.prices import cost_of
 from ipyagent.practice.replies import Reply, fault, text, tool
 from ipyagent.practice.server import PracticeServer
@@ -84,8 +84,8 @@ def created(server: PracticeServer) -> int:
     return len(server.batches.page(100))
 
 
-def on_disk(project: Path) -> list[HandedIn]:
-    return Shelf(project / ".ipyagent" / "sessions" / "map", user_folder()).all()
+def on_disk(project: Path) -> list[SubmittedBatch]:
+    return BatchFolder(project / ".ipyagent" / "sessions" / "map", user_folder()).all()
 
 
 def echo(body: dict[str, Any]) -> Reply:
@@ -102,7 +102,7 @@ def test_rows_are_in_order_at_half_the_price_with_a_transcript_each(office: Offi
     assert len({row["session"] for row in rows}) == 3
     for row in rows:
         events = list(read_events(project / row["session"] / TRANSCRIPT))
-        assert [event.text for event in events if isinstance(event, UserSaid)] == [f"Say {row['input']}"]
+        assert [event.text for event in events if isinstance(event, UserMessage)] == [f"Say {row['input']}"]
         (usage,) = [event for event in events if isinstance(event, UsageReported)]
         whole = cost_of(MODEL, usage.usage)
         assert whole
@@ -256,7 +256,7 @@ def test_a_kill_at_any_place_loses_nothing_and_pays_for_nothing_twice(
     process.send_signal(signal.SIGKILL)
     process.communicate()
     if where == "sending":  # as if the kill had come before the answer was read
-        shelf = Shelf(project / ".ipyagent" / "sessions" / "map", user_folder())
+        shelf = BatchFolder(project / ".ipyagent" / "sessions" / "map", user_folder())
         for batch in shelf.all():
             shelf.put(msgspec.structs.replace(batch, id=""))
     go.set()
@@ -294,13 +294,13 @@ def test_a_batch_that_the_server_does_not_know_is_given_up_only_when_told_to(
     with PracticeServer(echo) as server:
         settings = {"base_url": server.url, "model": MODEL, "max_retries": 0}
         agent_map(["zero"], batch=True, settings=settings)
-        shelf = Shelf(project / ".ipyagent" / "sessions" / "map", user_folder())
+        shelf = BatchFolder(project / ".ipyagent" / "sessions" / "map", user_folder())
         key = server.batches.page(1)[0].requests[0]["custom_id"]
         (project / ".ipyagent" / "sessions" / "map" / "done" / f"{key}.json").unlink()
-        lost = HandedIn("lost", server.url, MODEL, {key: "zero"}, 1, time.time(), "msgbatch_forgotten")
-        old = HandedIn("old", server.url, MODEL, {"k": "x"}, 1, time.time() - 30 * 86_400, "msgbatch_old")
-        elsewhere = HandedIn("other", "http://127.0.0.1:9", MODEL, {"k1": "x"}, 1, time.time(), "msgbatch_other")
-        never = HandedIn("never", server.url, MODEL, {"k2": "never arrived", "k3": "x"}, 1, time.time())
+        lost = SubmittedBatch("lost", server.url, MODEL, {key: "zero"}, 1, time.time(), "msgbatch_forgotten")
+        old = SubmittedBatch("old", server.url, MODEL, {"k": "x"}, 1, time.time() - 30 * 86_400, "msgbatch_old")
+        elsewhere = SubmittedBatch("other", "http://127.0.0.1:9", MODEL, {"k1": "x"}, 1, time.time(), "msgbatch_other")
+        never = SubmittedBatch("never", server.url, MODEL, {"k2": "never arrived", "k3": "x"}, 1, time.time())
         never = msgspec.structs.replace(never, prompts={**never.prompts, key: "zero"})
         old = msgspec.structs.replace(old, prompts={**old.prompts, key: "zero"})
         for batch in (lost, old, elsewhere, never):
@@ -314,10 +314,10 @@ def test_a_batch_that_the_server_does_not_know_is_given_up_only_when_told_to(
 
 
 def test_the_batches_that_may_be_one_nobody_saw_the_answer_for_have_its_size_and_time() -> None:
-    mine = HandedIn("a", "s", MODEL, {"x": "1", "y": "2"}, 1, 10_000.0)
-    old, small = Status("old", False, 2, 10_000.0 - SKEW - 1), Status("small", False, 1, 10_001.0)
-    other, right = Status("other", False, 2, 10_000.5), Status("right", True, 2, 10_001.0)
-    later = Status("later", False, 2, 10_500.0)
+    mine = SubmittedBatch("a", "s", MODEL, {"x": "1", "y": "2"}, 1, 10_000.0)
+    old, small = BatchStatus("old", False, 2, 10_000.0 - SKEW - 1), BatchStatus("small", False, 1, 10_001.0)
+    other, right = BatchStatus("other", False, 2, 10_000.5), BatchStatus("right", True, 2, 10_001.0)
+    later = BatchStatus("later", False, 2, 10_500.0)
     assert candidates(mine, [later, right, other, small, old], {"other"}) == [right, later]
     assert candidates(mine, [small, old], set()) == []
 
@@ -366,9 +366,9 @@ def test_many_are_handed_in_in_several_batches(office: Office, project: Path) ->
     into, settings = project / "into", IPyAgent(environ={}, **office.settings)
     into.mkdir()
     place = Project(project, project.parent / "home")
-    clerk = Clerk(place, into, settings, retries=0, max_cost=0.0, again=False, most=40)
+    clerk = BatchRunner(place, into, settings, retries=0, max_cost=0.0, again=False, most=40)
     found: dict[str, str] = {}
-    jobs = [Job(f"key-{number}", f"number {number}") for number in range(100)]
+    jobs = [BatchItem(f"key-{number}", f"number {number}") for number in range(100)]
     clerk.work(jobs, lambda outcome: found.update({outcome.key: outcome.text}), lambda line: None)
     assert found == {f"key-{number}": f"about number {number}" for number in range(100)}
     assert created(office.server) == 3

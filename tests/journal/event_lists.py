@@ -11,7 +11,7 @@ import msgspec
 from hypothesis import strategies as st
 
 from ipyagent.journal.events import (
-    AssistantSaid,
+    AssistantMessage,
     BlockDropped,
     Event,
     FileChanged,
@@ -21,18 +21,18 @@ from ipyagent.journal.events import (
     ModelChosen,
     PermissionAnswered,
     PermissionAsked,
-    PromptRendered,
-    Reminded,
     Retrying,
     SessionStarted,
     Streamed,
+    SystemPromptFrozen,
+    SystemReminder,
     ThinkingDropped,
     ToolCalled,
     ToolReturned,
     TurnEnded,
     Usage,
     UsageReported,
-    UserSaid,
+    UserMessage,
 )
 
 PNG = base64.b64encode(
@@ -88,8 +88,8 @@ def events(*, unknown: bool = True, decisions: bool = True) -> st.SearchStrategy
     small = st.integers(0, 60)
     usage = st.builds(Usage, input=small, cache_read=st.integers(0, 9_000), output=small)
     strategies: list[st.SearchStrategy[Any]] = [
-        st.builds(UserSaid, text=_texts, blocks=user, tokens=tokens),
-        st.builds(Reminded, text=_texts, tokens=tokens),
+        st.builds(UserMessage, text=_texts, blocks=user, tokens=tokens),
+        st.builds(SystemReminder, text=_texts, tokens=tokens),
         st.builds(MessageReceived, message=_calls, sender=_texts, text=_texts, tokens=tokens),
         st.builds(
             Streamed, channel=st.sampled_from(["text", "text", "tool", "thinking"]), text=_texts,
@@ -97,7 +97,7 @@ def events(*, unknown: bool = True, decisions: bool = True) -> st.SearchStrategy
         ),
         *[
             st.builds(
-                AssistantSaid, blocks=reply, tokens=tokens,
+                AssistantMessage, blocks=reply, tokens=tokens,
                 stop_reason=st.sampled_from(["end_turn", "tool_use", "pause_turn", "max_tokens", ""]),
             )
         ] * 3,
@@ -129,8 +129,8 @@ def events(*, unknown: bool = True, decisions: bool = True) -> st.SearchStrategy
             st.builds(BlockDropped, event=upto),
             st.sampled_from(
                 [
-                    PromptRendered(system=(_text("be good"), _text("")), tools=(), tokens=12),
-                    PromptRendered(
+                    SystemPromptFrozen(system=(_text("be good"), _text("")), tools=(), tokens=12),
+                    SystemPromptFrozen(
                         system=({**_text("be"), "cache_control": MARK},),
                         tools=({"name": "get", "input_schema": {"type": "object"}, "cache_control": MARK},),
                         tokens=40, tool_tokens=30,
@@ -149,12 +149,14 @@ def numbered(found: Sequence[Any]) -> list[Event]:
 @st.composite
 def turns(draw: st.DrawFn) -> list[Event]:
     """A turn as it happens, cut off anywhere: request, replies with thinking and calls, results, reports."""
-    found: list[Event] = [UserSaid(text="go", blocks=(_text("go"), *draw(st.sampled_from([(), (IMAGE,)]))), tokens=7)]
+    found: list[Event] = [
+        UserMessage(text="go", blocks=(_text("go"), *draw(st.sampled_from([(), (IMAGE,)]))), tokens=7)
+    ]
     for _ in range(draw(st.integers(1, 3))):
         calls = draw(st.lists(st.integers(0, 10**6).map(lambda n: f"t{n}"), max_size=3, unique=True))
         thinking = draw(st.sampled_from([(), ({"type": "thinking", "thinking": "hm", "signature": "s"},)]))
         uses = tuple({"type": "tool_use", "id": call, "name": "get", "input": {}} for call in calls)
-        found.append(AssistantSaid(blocks=(*thinking, _text("so"), *uses), tokens=20, stop_reason="tool_use"))
+        found.append(AssistantMessage(blocks=(*thinking, _text("so"), *uses), tokens=20, stop_reason="tool_use"))
         found.append(UsageReported(usage=Usage(input=draw(st.integers(1, 99)), output=20), predicted=40, raw=30))
         for call in draw(st.permutations(calls)):
             found.append(ToolCalled(call=call, name="get", input={}))

@@ -15,7 +15,7 @@ from ipyagent.errors import JournalError
 from ipyagent.journal.events import (
     Event,
     SessionStarted,
-    UserSaid,
+    UserMessage,
 )
 from ipyagent.journal.journal import Journal, Problem
 
@@ -26,8 +26,8 @@ def started(session: str = "s1") -> SessionStarted:
     return SessionStarted(session=session, version="0")
 
 
-def said(text: str) -> UserSaid:
-    return UserSaid(text=text, blocks=({"type": "text", "text": text},))
+def said(text: str) -> UserMessage:
+    return UserMessage(text=text, blocks=({"type": "text", "text": text},))
 
 
 def written(folder: Path, *texts: str) -> Path:
@@ -40,7 +40,7 @@ def written(folder: Path, *texts: str) -> Path:
 
 
 def texts_of(events: list[Event]) -> list[str]:
-    return [event.text for event in events if isinstance(event, UserSaid)]
+    return [event.text for event in events if isinstance(event, UserMessage)]
 
 
 def reopened(path: Path) -> tuple[Journal, list[Event], list[Problem]]:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ipyagent.journal.events import (
-    AssistantSaid,
+    AssistantMessage,
     BlockDropped,
     Event,
     FileChanged,
@@ -22,20 +22,20 @@ from ipyagent.journal.events import (
     ModelChosen,
     PermissionAnswered,
     PermissionAsked,
-    PromptRendered,
-    Reminded,
     Retrying,
     SessionStarted,
     Streamed,
+    SystemPromptFrozen,
+    SystemReminder,
     ThinkingDropped,
     ToolCalled,
     ToolReturned,
     TurnEnded,
     Usage,
     UsageReported,
-    UserSaid,
+    UserMessage,
 )
-from ipyagent.journal.protocols import Status
+from ipyagent.journal.protocols import TurnStatus
 from ipyagent.loop.session import Session
 
 
@@ -47,7 +47,7 @@ class Printer:
     def show(self, event: Event) -> None:
         print(event.id, type(event).__name__, flush=True)
 
-    def status(self, status: Status) -> None:
+    def status(self, status: TurnStatus) -> None:
         """Nothing to see."""
 
     def open(self) -> None:
@@ -69,7 +69,7 @@ def play(session: Session, chance: random.Random) -> None:
     record, last = session.record, lambda: session.journal.last
     image = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "iVBORw0KGgo="}}
     record(ModelChosen(model=chance.choice(["m", "n"])))
-    said = record(UserSaid(text="go 中文", blocks=(text("go 中文" * chance.randint(1, 400)), image)))
+    said = record(UserMessage(text="go 中文", blocks=(text("go 中文" * chance.randint(1, 400)), image)))
     for round_ in range(chance.randint(1, 3)):
         record(Retrying(reason="busy", seconds=0.1))
         for piece in ("so ", "far ", "so good"):
@@ -77,7 +77,7 @@ def play(session: Session, chance: random.Random) -> None:
         calls = [f"t{last()}_{i}" for i in range(chance.randint(0, 3))]
         uses = tuple({"type": "tool_use", "id": call, "name": "python", "input": {"code": "1"}} for call in calls)
         thinking = {"type": "thinking", "thinking": "hm", "signature": f"s{round_}"}
-        record(AssistantSaid(blocks=(thinking, text("so far so good"), *uses), stop_reason="tool_use"))
+        record(AssistantMessage(blocks=(thinking, text("so far so good"), *uses), stop_reason="tool_use"))
         record(UsageReported(usage=Usage(input=50, output=9), predicted=50))
         for call in calls:
             record(PermissionAsked(call=call, tool="python", title="run?", text="1"))
@@ -88,7 +88,7 @@ def play(session: Session, chance: random.Random) -> None:
             record(Streamed(channel="tool", text="line\n" * chance.randint(1, 2_000), ref=call))
             record(ToolReturned(call=call, name="python", blocks=(text("done"), image)))
         if not calls:
-            record(Reminded(text="go on"))
+            record(SystemReminder(text="go on"))
     record(FilesRestored(paths=("a.txt",), since=said.id))
     record(BlockDropped(event=said.id))
     record(ThinkingDropped(upto=last()))
@@ -99,7 +99,7 @@ def main(folder: Path, seed: int) -> None:
     session = Session.create(folder, SessionStarted(session="s", version="0"))
     session.surface = Printer()
     session.record(KernelStarted(stamp="k"))
-    session.record(PromptRendered(system=(text("be good"),), tools=(), tokens=5))
+    session.record(SystemPromptFrozen(system=(text("be good"),), tools=(), tokens=5))
     chance = random.Random(seed)
     while True:
         play(session, chance)

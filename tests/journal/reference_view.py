@@ -38,19 +38,19 @@ def reference(events: Sequence[Any]) -> list[dict[str, Any]]:
     state = State()
     for place, event in enumerate(events):
         kind, size = type(event).__name__, len(items)
-        if kind == "UserSaid":
+        if kind == "UserMessage":
             state.asked = event.id
-        if kind in ("UserSaid", "Reminded", "MessageReceived", "AssistantSaid"):
+        if kind in ("UserMessage", "SystemReminder", "MessageReceived", "AssistantMessage"):
             _close(items, events, place, state)
             size = len(items)
-        if kind == "UserSaid":
+        if kind == "UserMessage":
             blocks = [block for block in map(_user_block, event.blocks) if block]
             items += _stopped(items) if blocks and state.paused else []
             items += [Item("user", block, event.id) for block in blocks]
-        elif kind in ("Reminded", "MessageReceived") and event.text.strip():
+        elif kind in ("SystemReminder", "MessageReceived") and event.text.strip():
             items += _stopped(items) if state.paused else []
             items.append(Item("user", {"type": "text", "text": event.text}, event.id))
-        elif kind == "AssistantSaid":
+        elif kind == "AssistantMessage":
             blocks = [block for block in (_reply_block(block, used) for block in event.blocks) if block]
             blocks = _searched(blocks, items, event)
             if any(block["type"] not in THOUGHTS for block in blocks):
@@ -63,7 +63,7 @@ def reference(events: Sequence[Any]) -> list[dict[str, Any]]:
             continue
         elif kind == "TurnEnded":
             state.over = True
-        elif kind == "PromptRendered":
+        elif kind == "SystemPromptFrozen":
             new = (_head(event.system), [_bare_tool(tool) for tool in event.tools])
             if items and new != head:
                 state.over = not _open_calls(items)
@@ -78,9 +78,9 @@ def reference(events: Sequence[Any]) -> list[dict[str, Any]]:
             _forget(items, lambda item, upto=event.upto: item.event <= upto, state)
         elif kind == "BlockDropped":
             _blank(items, event.event, state)
-        if kind in ("UserSaid", "Reminded", "MessageReceived", "AssistantSaid") and len(items) > size:
+        if kind in ("UserMessage", "SystemReminder", "MessageReceived", "AssistantMessage") and len(items) > size:
             state.over = False
-            if kind != "AssistantSaid":
+            if kind != "AssistantMessage":
                 state.paused = False
     return _group(items)
 
@@ -183,11 +183,11 @@ def _close(items: list[Item], events: Sequence[Any], place: int, state: State) -
         items += results
         state.paused = False
         _part(items, state)
-    if isinstance(events[place], e.AssistantSaid):
+    if isinstance(events[place], e.AssistantMessage):
         return
     text = ""
     for event in events[:place]:
-        if isinstance(event, e.UserSaid | e.Reminded | e.MessageReceived | e.AssistantSaid):
+        if isinstance(event, e.UserMessage | e.SystemReminder | e.MessageReceived | e.AssistantMessage):
             text = ""
         elif isinstance(event, e.Streamed) and event.channel == "text":
             text += event.text
@@ -197,7 +197,7 @@ def _close(items: list[Item], events: Sequence[Any], place: int, state: State) -
 
 def _reply_place(events: Sequence[Any], place: int) -> int:
     """Where the newest reply before `place` is."""
-    return max(i for i in range(place) if isinstance(events[i], e.AssistantSaid))
+    return max(i for i in range(place) if isinstance(events[i], e.AssistantMessage))
 
 
 def _open_calls(items: list[Item]) -> list[tuple[str, str]]:

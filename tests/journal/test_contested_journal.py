@@ -24,7 +24,7 @@ FULL = """
     from pathlib import Path
     from ipyagent.errors import JournalError
     from ipyagent.journal.journal import Journal, read_events
-    from ipyagent.journal.events import SessionStarted, UserSaid
+    from ipyagent.journal.events import SessionStarted, UserMessage
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     journal = Journal.create(Path(sys.argv[1]), SessionStarted(session="s1", version="0"))
     resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, resource.RLIM_INFINITY))
@@ -32,13 +32,13 @@ FULL = """
     for i in range(60):
         before = journal.path.read_bytes()
         try:
-            journal.append(UserSaid(text=str(i), blocks=({"type": "text", "text": "x" * 700},)))
+            journal.append(UserMessage(text=str(i), blocks=({"type": "text", "text": "x" * 700},)))
         except JournalError as problem:
             refused += 1
             assert "free some space" in str(problem) and "\\n" not in str(problem), problem
             assert journal.path.read_bytes() == before, "a refused append leaves nothing behind"
     resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
-    journal.append(UserSaid(text="space again", blocks=()))
+    journal.append(UserMessage(text="space again", blocks=()))
     problems = []
     events = list(read_events(journal.path, problems))
     assert not problems, problems
@@ -62,7 +62,7 @@ CUT = """
     from ipyagent.errors import JournalError
     from ipyagent.journal import journal as module
     from ipyagent.journal.journal import Journal, read_events
-    from ipyagent.journal.events import SessionStarted, UserSaid
+    from ipyagent.journal.events import SessionStarted, UserMessage
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     ALL = resource.RLIM_INFINITY
 
@@ -85,7 +85,7 @@ CUT = """
         journal = Journal.create(Path(sys.argv[1]), SessionStarted(session=f"s{number}", version="0"))
         sys.settrace(interrupted_at(number))
         try:
-            journal.append(UserSaid(text="cut", blocks=()))
+            journal.append(UserMessage(text="cut", blocks=()))
         except KeyboardInterrupt:
             cut += 1
         else:
@@ -95,14 +95,14 @@ CUT = """
         there = journal.path.read_bytes()
         resource.setrlimit(resource.RLIMIT_FSIZE, (len(there) + 20, ALL))
         try:
-            journal.append(UserSaid(text="too long" * 100, blocks=()))
+            journal.append(UserMessage(text="too long" * 100, blocks=()))
         except JournalError:
             pass
         else:
             raise AssertionError("the disk is full")
         resource.setrlimit(resource.RLIMIT_FSIZE, (ALL, ALL))
         assert journal.path.read_bytes() == there, (number, "what was whole stays")
-        journal.append(UserSaid(text="after", blocks=()))
+        journal.append(UserMessage(text="after", blocks=()))
         problems = []
         events = list(read_events(journal.path, problems))
         assert not problems, (number, problems)

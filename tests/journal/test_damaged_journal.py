@@ -14,7 +14,7 @@ from journal_room import refused, reopened, said, started, texts_of, written
 
 from ipyagent.errors import JournalError
 from ipyagent.journal.events import (
-    Reminded,
+    SystemReminder,
 )
 from ipyagent.journal.journal import TRANSCRIPT, Journal, Problem, read_events
 
@@ -88,7 +88,7 @@ def test_characters_that_are_not_unicode_are_mended_and_reported(tmp_path: Path,
     path.write_bytes(path.read_bytes() + raw + b"\n")
     journal, events, problems = reopened(path)
     journal.close()
-    assert isinstance(events[-1], Reminded)
+    assert isinstance(events[-1], SystemReminder)
     assert events[-1].text == reads
     events[-1].text.encode()
     assert [str(p) for p in problems] == [f"{TRANSCRIPT} line 4: characters that are not Unicode, repaired"]

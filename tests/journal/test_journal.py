@@ -14,7 +14,7 @@ from journal_room import reopened, run, said, started, texts_of, written
 
 from ipyagent.errors import JournalError
 from ipyagent.journal.events import (
-    AssistantSaid,
+    AssistantMessage,
     BlockDropped,
     Event,
     KernelStarted,
@@ -82,7 +82,7 @@ def test_a_ten_megabyte_line_is_an_event_like_any_other(tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", ["\ud800", "a\udfffb", "x" * 5_000 + "\udc00中"])
 def test_lone_surrogates_given_to_append_are_replaced_in_file_and_memory(tmp_path: Path, text: str) -> None:
     journal = Journal.create(tmp_path, started())
-    made = journal.append(AssistantSaid(blocks=({"type": "text", "text": text, text: [text]},)))
+    made = journal.append(AssistantMessage(blocks=({"type": "text", "text": text, text: [text]},)))
     made.blocks[0]["text"].encode()
     journal.close()
     assert list(read_events(journal.path))[1] == made

@@ -10,19 +10,19 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ipyagent.journal.events import (
-    AssistantSaid,
+    AssistantMessage,
     Event,
-    PromptRendered,
-    Reminded,
     SessionStarted,
+    SystemPromptFrozen,
+    SystemReminder,
     ToolReturned,
     Usage,
     UsageReported,
-    UserSaid,
+    UserMessage,
 )
 from ipyagent.journal.journal import TRANSCRIPT, Journal
 from ipyagent.journal.tokens import estimate_blocks
-from ipyagent.journal.view import View
+from ipyagent.journal.view import ContextView
 from ipyagent.loop.session import Session
 from ipyagent.practice.server.judge import Judge
 from ipyagent.practice.server.models import catalogue
@@ -55,7 +55,7 @@ def test_any_transcript_opens_forks_and_goes_on(
         one.close_open("The user stopped the turn.")
         assert one.view.open_calls == {}
         assert one.view.partial_text.strip() == ""
-        one.record(UserSaid(text="go on", blocks=(text("go on"),)))
+        one.record(UserMessage(text="go on", blocks=(text("go on"),)))
         assert one.view.sendable
         check_conversation(one.view.wire()[2], CARDS["practice"])
         one.journal.close()
@@ -72,9 +72,9 @@ def test_any_transcript_opens_forks_and_goes_on(
 def test_every_request_reads_all_of_the_prompt_before_it_from_the_cache(rounds: list[tuple[int, bool, bool]]) -> None:
     """Turns with up to 45 parallel calls, pauses and reminders against the practice server's exact cache."""
     judge = Judge(CARDS, clock=lambda: 0.0)
-    view = View()
-    view.apply(PromptRendered(system=(text("be good " * 50),), tools=()))
-    view.apply(UserSaid(id=1, text="go", blocks=(text("go " * 50),)))
+    view = ContextView()
+    view.apply(SystemPromptFrozen(system=(text("be good " * 50),), tools=()))
+    view.apply(UserMessage(id=1, text="go", blocks=(text("go " * 50),)))
     before = 0
     for number, (calls, reminded, paused) in enumerate(rounds):
         system, tools, messages = view.wire()
@@ -89,12 +89,12 @@ def test_every_request_reads_all_of_the_prompt_before_it_from_the_cache(rounds: 
             judge.begin(accepted)
             before = accepted.prompt.tokens
             usage = Usage(input=account.fresh, cache_read=account.read, cache_write=account.made, output=10)
-            view.apply(AssistantSaid(blocks=(text("so"), *uses), stop_reason="pause_turn" if paused else "tool_use"))
+            view.apply(AssistantMessage(blocks=(text("so"), *uses), stop_reason="pause_turn" if paused else "tool_use"))
             view.apply(UsageReported(usage=usage, predicted=view.count().tokens))
         else:
-            view.apply(AssistantSaid(blocks=(text("so"), *uses), stop_reason="tool_use"))
+            view.apply(AssistantMessage(blocks=(text("so"), *uses), stop_reason="tool_use"))
         for name in reversed(names):
             content = (text("done"),)
             view.apply(ToolReturned(call=name, name="get", blocks=content, tokens=estimate_blocks(content)))
         if reminded or not view.sendable:
-            view.apply(Reminded(text="go on"))
+            view.apply(SystemReminder(text="go on"))

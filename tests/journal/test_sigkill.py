@@ -13,7 +13,7 @@ from pathlib import Path
 import killed_session
 import pytest
 
-from ipyagent.journal.events import AssistantSaid, ToolReturned, TurnEnded, UserSaid
+from ipyagent.journal.events import AssistantMessage, ToolReturned, TurnEnded, UserMessage
 from ipyagent.journal.journal import TRANSCRIPT
 from ipyagent.loop.session import Session
 from ipyagent.practice.server.models import catalogue
@@ -51,7 +51,7 @@ def check_survival(folder: Path, shown: list[list[str]]) -> None:
     assert session.view.open_calls == {}
     assert not session.history.unfinished
     events = list(session.journal.read())
-    replies = [event for event in events if isinstance(event, AssistantSaid)]
+    replies = [event for event in events if isinstance(event, AssistantMessage)]
     called = [block["id"] for reply in replies for block in reply.blocks if block["type"] == "tool_use"]
     returned = [event.call for event in events if isinstance(event, ToolReturned)]
     assert sorted(called) == sorted(returned), "every call has exactly one journalled result"
@@ -60,7 +60,7 @@ def check_survival(folder: Path, shown: list[list[str]]) -> None:
         if isinstance(event, ToolReturned) and event.note in ("cut off", "not run"):
             assert event.is_error
             assert crash
-    session.record(UserSaid(text="go on", blocks=({"type": "text", "text": "go on"},)))
+    session.record(UserMessage(text="go on", blocks=({"type": "text", "text": "go on"},)))
     assert session.view.sendable
     check_conversation(session.view.wire()[2], CARD)
     session.journal.close()

@@ -14,17 +14,17 @@ from reference_view import reference
 from view_checks import THOUGHTS, breaches, flat, marks, reply, result, user
 
 from ipyagent.journal.events import (
-    AssistantSaid,
+    AssistantMessage,
     BlockDropped,
     Event,
     ModelChosen,
-    PromptRendered,
-    Reminded,
+    SystemPromptFrozen,
+    SystemReminder,
     ThinkingDropped,
     Usage,
     UsageReported,
 )
-from ipyagent.journal.view import View
+from ipyagent.journal.view import ContextView
 from ipyagent.practice.server.models import catalogue
 from ipyagent.practice.server.rules import check_conversation
 
@@ -36,21 +36,21 @@ quick = settings(max_examples=DEPTH, deadline=None, suppress_health_check=[Healt
 @quick
 @given(event_lists())
 def test_every_prefix_keeps_the_rules_and_equals_the_reference(events: list[Event]) -> None:
-    view = View()
+    view = ContextView()
     for count, event in enumerate(events, 1):
         view.apply(event)
         _, _, messages = view.wire(marks=False)
         assert list(breaches(messages, closed=view.sendable)) == []
         assert messages == reference(events[:count])
         if view.sendable and messages[-1]["role"] == "assistant":
-            paused = [e for e in events[:count] if isinstance(e, AssistantSaid) and e.stop_reason == "pause_turn"]
+            paused = [e for e in events[:count] if isinstance(e, AssistantMessage) and e.stop_reason == "pause_turn"]
             assert paused, "only a paused reply may have the last word"
 
 
 @quick
 @given(event_lists(unknown=False))
 def test_the_practice_server_takes_every_sendable_view(events: list[Event]) -> None:
-    view = View()
+    view = ContextView()
     for event in events:
         view.apply(event)
         if view.sendable:
@@ -61,12 +61,12 @@ def test_the_practice_server_takes_every_sendable_view(events: list[Event]) -> N
 @given(event_lists(), st.randoms(use_true_random=False))
 def test_reading_leaves_no_trace(events: list[Event], random: Any) -> None:
     """The view built in one go, and the one that was read all the time, are the same in all they tell."""
-    read = View()
+    read = ContextView()
     for count, event in enumerate(events, 1):
         read.apply(event)
         for _ in range(random.randint(0, 2)):
             random.choice([read.wire, read.count, read.event_with_images, lambda: read.open_calls, read.__repr__])()
-        fresh = View.of(events[:count])
+        fresh = ContextView.of(events[:count])
         assert read.wire() == fresh.wire()
         assert read.count() == fresh.count()
         assert (read.open_calls, read.partial_text, read.sendable) == (
@@ -77,7 +77,7 @@ def test_reading_leaves_no_trace(events: list[Event], random: Any) -> None:
 @quick
 @given(event_lists())
 def test_a_request_that_was_given_out_never_changes(events: list[Event]) -> None:
-    view, given_out = View(), []
+    view, given_out = ContextView(), []
     for event in events:
         view.apply(event)
         for wire in (view.wire(), view.wire(marks=False)):
@@ -89,7 +89,7 @@ def test_a_request_that_was_given_out_never_changes(events: list[Event]) -> None
 @quick
 @given(event_lists())
 def test_at_most_four_marks_and_none_on_thinking_or_empty_text(events: list[Event]) -> None:
-    view = View()
+    view = ContextView()
     for event in events:
         view.apply(event)
         found = marks(*view.wire())
@@ -104,11 +104,11 @@ def test_at_most_four_marks_and_none_on_thinking_or_empty_text(events: list[Even
 @quick
 @given(event_lists(longest=60))
 def test_what_was_sent_is_changed_by_recorded_decisions_only(events: list[Event]) -> None:
-    view = View()
+    view = ContextView()
     sent: list[tuple[str, str]] = []
     for event in events:
         view.apply(event)
-        if isinstance(event, ThinkingDropped | BlockDropped | ModelChosen | PromptRendered):
+        if isinstance(event, ThinkingDropped | BlockDropped | ModelChosen | SystemPromptFrozen):
             sent = []
         if view.sendable:
             now = flat(view.wire(marks=False)[2])
@@ -119,8 +119,8 @@ def test_what_was_sent_is_changed_by_recorded_decisions_only(events: list[Event]
 @quick
 @given(event_lists(decisions=False, longest=60), st.data())
 def test_late_results_change_nothing_that_was_sent(events: list[Event], data: Any) -> None:
-    view = View.of(events)
-    view.apply(Reminded(id=len(events) + 1, text="next"))
+    view = ContextView.of(events)
+    view.apply(SystemReminder(id=len(events) + 1, text="next"))
     before = flat(view.wire(marks=False)[2])
     calls = [call for call in "abcd" if view.knows_call(call)] or ["a"]
     view.apply(result(data.draw(st.sampled_from(calls)), "late"))
@@ -130,7 +130,7 @@ def test_late_results_change_nothing_that_was_sent(events: list[Event], data: An
 @quick
 @given(event_lists())
 def test_the_count_is_never_negative_and_follows_reports(events: list[Event]) -> None:
-    view = View()
+    view = ContextView()
     for event in events:
         view.apply(event)
         assert view.count().base >= 0
@@ -145,7 +145,7 @@ def test_the_count_is_never_negative_and_follows_reports(events: list[Event]) ->
 @settings(max_examples=10_000, deadline=None, suppress_health_check=list(HealthCheck))
 @given(event_lists(longest=80))
 def test_every_prefix_equals_the_reference_deeply(events: list[Event]) -> None:
-    view = View()
+    view = ContextView()
     for count, event in enumerate(events, 1):
         view.apply(event)
         assert view.messages == reference(events[:count])

@@ -8,16 +8,16 @@ from view_checks import flat, marks, reply, result, text, thought, use, user, vi
 from ipyagent.journal.events import (
     BlockDropped,
     ModelChosen,
-    PromptRendered,
-    Reminded,
     Streamed,
+    SystemPromptFrozen,
+    SystemReminder,
     ThinkingDropped,
     ToolCalled,
     Usage,
     UsageReported,
 )
 from ipyagent.journal.tokens import estimate_blocks
-from ipyagent.journal.view import View
+from ipyagent.journal.view import ContextView
 
 
 def test_what_collapses_keep_for_an_undo_grows_with_what_has_gone() -> None:
@@ -84,7 +84,7 @@ def test_pictures_in_an_error_become_words() -> None:
 
 def test_cache_marks_in_events_are_not_sent() -> None:
     marked = {**text("hi"), "cache_control": {"type": "ephemeral"}}
-    head = PromptRendered(system=(marked, marked), tools=({"name": "t", "cache_control": {"type": "ephemeral"}},))
+    head = SystemPromptFrozen(system=(marked, marked), tools=({"name": "t", "cache_control": {"type": "ephemeral"}},))
     view = view_of(head, *[user(marked, marked), reply(marked, use("a")), result("a", marked)] * 3)
     assert len(marks(*view.wire())) <= 4
     assert marks(*view.wire(marks=False)) == []
@@ -95,7 +95,7 @@ def test_a_dropped_picture_leaves_its_word_and_no_later_thinking() -> None:
         user("one"), reply(thought("s1"), "hm"), user("see", IMAGE), reply(thought("s2"), use("a")),
         result("a", "plot", DOCUMENT), reply(thought("s3"), "ok"), user("more"),
     ])
-    view = View.of(events)
+    view = ContextView.of(events)
     assert view.event_with_images() == 5
     assert view.event_with_images(2) == 3
     view.apply(BlockDropped(id=8, event=3))
@@ -134,7 +134,7 @@ def test_a_reply_that_is_not_in_the_view_does_not_count_but_its_prompt_is_cached
     report = UsageReported(usage=Usage(input=500, output=700), predicted=500)
     view = view_of(user("one"), reply("two"), report, user("three", "four"), reply(thought()), report)
     assert view.count().base == 500
-    view.apply(Reminded(text="say something"))
+    view.apply(SystemReminder(text="say something"))
     assert [(m, b) for m, message in enumerate(view.wire()[2]) for b, block in enumerate(message["content"])
             if "cache_control" in block] == [(2, 1), (2, 2)]
 

@@ -9,11 +9,11 @@ from typing import Any
 from event_lists import numbered
 
 from ipyagent.journal.events import (
-    AssistantSaid,
+    AssistantMessage,
     ToolReturned,
-    UserSaid,
+    UserMessage,
 )
-from ipyagent.journal.view import View
+from ipyagent.journal.view import ContextView
 
 THOUGHTS = ("thinking", "redacted_thinking")
 
@@ -30,12 +30,12 @@ def thought(signature: str = "s") -> dict[str, Any]:
     return {"type": "thinking", "thinking": "hm", "signature": signature}
 
 
-def user(*blocks: Any) -> UserSaid:
-    return UserSaid(text="", blocks=tuple(text(b) if isinstance(b, str) else b for b in blocks))
+def user(*blocks: Any) -> UserMessage:
+    return UserMessage(text="", blocks=tuple(text(b) if isinstance(b, str) else b for b in blocks))
 
 
-def reply(*blocks: Any, stop: str = "end_turn") -> AssistantSaid:
-    return AssistantSaid(blocks=tuple(text(b) if isinstance(b, str) else b for b in blocks), stop_reason=stop)
+def reply(*blocks: Any, stop: str = "end_turn") -> AssistantMessage:
+    return AssistantMessage(blocks=tuple(text(b) if isinstance(b, str) else b for b in blocks), stop_reason=stop)
 
 
 def result(call: str, *blocks: Any, is_error: bool = False) -> ToolReturned:
@@ -43,8 +43,8 @@ def result(call: str, *blocks: Any, is_error: bool = False) -> ToolReturned:
     return ToolReturned(call=call, name="get", blocks=made, is_error=is_error)
 
 
-def view_of(*events: Any) -> View:
-    return View.of(numbered(events))
+def view_of(*events: Any) -> ContextView:
+    return ContextView.of(numbered(events))
 
 
 def breaches(messages: list[dict[str, Any]], *, closed: bool) -> Iterator[str]:

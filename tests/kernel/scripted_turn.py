@@ -8,10 +8,10 @@ import json
 from typing import Any
 
 from ipyagent.kernel.comms import route_clicks
-from ipyagent.kernel.dispatcher import MainThread
-from ipyagent.kernel.thread import AgentThread
+from ipyagent.kernel.dispatcher import MainThreadExecutor
+from ipyagent.kernel.thread import AgentLoop
 
-thread = AgentThread()
+thread = AgentLoop()
 
 
 class Scripted:
@@ -20,7 +20,7 @@ class Scripted:
     def __init__(self, shell: Any, *steps: tuple[str, Any], **options: Any) -> None:
         self.shell = shell
         self.steps = steps
-        self.main = MainThread(shell, thread, **options)
+        self.main = MainThreadExecutor(shell, thread, **options)
         self.done: list[Any] = []
         self.clicks: list[Any] = []
         self._undo = lambda: None

@@ -15,7 +15,7 @@ from rooms import Room, as_json, results, room
 
 from ipyagent.commands.rollback import roll_back
 from ipyagent.errors import UsageError
-from ipyagent.journal.events import Compacted, Reminded, Snipped
+from ipyagent.journal.events import Compacted, SystemReminder, TurnsRemoved
 from ipyagent.kernel.cell_marks import HIDDEN, HIDE, PIN, CellMarks, mark_of
 from ipyagent.kernel.shell import make_shell
 from ipyagent.practice.replies import text, tool
@@ -167,8 +167,8 @@ def made(tmp_path: Path) -> Iterator[CompactRoom]:
         yield made
 
 
-def pins(made: CompactRoom, agent: Any) -> list[Reminded]:
-    return [event for event in made.of(agent, Reminded) if event.layer == "pins"]
+def pins(made: CompactRoom, agent: Any) -> list[SystemReminder]:
+    return [event for event in made.of(agent, SystemReminder) if event.layer == "pins"]
 
 
 def test_a_pinned_cell_is_told_once_and_again_when_it_changes(made: CompactRoom) -> None:
@@ -255,7 +255,7 @@ def test_a_middle_turn_is_rolled_back_alone_and_never_over_a_later_change(made: 
     assert "a.txt was left alone: it has changed since." in roll_back(agent, "1")
     assert (made.folder / "a.txt").read_text() == "3"
     assert not (made.folder / "b.txt").exists()
-    assert len(made.of(agent, Snipped)) == 2
+    assert len(made.of(agent, TurnsRemoved)) == 2
     assert "it was taken out of the conversation before" in roll_back(agent, "2")
     agent.compact("--undo")
     assert agent.undo().turn == 3

@@ -9,7 +9,7 @@ import pytest
 from IPython.core.interactiveshell import InteractiveShell
 
 from ipyagent.journal.events import ResultStored
-from ipyagent.kernel.handles import Handles
+from ipyagent.kernel.handles import LiveObjects
 from ipyagent.kernel.variables import summarize
 from ipyagent.tools.variables import resolve
 
@@ -24,7 +24,7 @@ def stored(number: int, call: str) -> dict[str, ResultStored]:
 
 
 def test_the_oldest_object_is_let_go_when_there_are_too_many() -> None:
-    handles = Handles(most=2)
+    handles = LiveObjects(most=2)
     things = [Thing() for _ in range(3)]
     gone = weakref.ref(things[0])
     assert [handles.hold(f"call {n}", thing) for n, thing in enumerate(things)] == [
@@ -41,7 +41,7 @@ def test_the_oldest_object_is_let_go_when_there_are_too_many() -> None:
 def test_bytes_of_all_objects_are_bounded_and_one_too_large_is_not_kept() -> None:
     np = pytest.importorskip("numpy")
     pd = pytest.importorskip("pandas")
-    handles = Handles(most_bytes=10_000)
+    handles = LiveObjects(most_bytes=10_000)
     assert handles.hold("a", np.zeros(1_000)) == '_agent["r1"]'
     assert handles.hold("b", pd.DataFrame({"x": np.zeros(500)})) == '_agent["r2"]'
     assert list(handles) == ["r2"]
@@ -54,11 +54,11 @@ def test_a_hostile_size_counts_as_small() -> None:
         def __sizeof__(self) -> int:
             raise SystemError("no")
 
-    assert Handles().hold("a", Hostile()) == '_agent["r1"]'
+    assert LiveObjects().hold("a", Hostile()) == '_agent["r1"]'
 
 
 def test_a_gone_handle_names_its_file_and_an_unknown_one_those_there_are() -> None:
-    handles = Handles()
+    handles = LiveObjects()
     handles.enter(stored(12, "toolu_a"), "sessions/s")
     with pytest.raises(KeyError, match=r"is gone: the kernel was restarted.*sessions/s/tool-results/toolu_a.txt"):
         handles["r12"]
@@ -72,7 +72,7 @@ def test_a_gone_handle_names_its_file_and_an_unknown_one_those_there_are() -> No
 
 
 def test_each_session_sees_its_own_objects_and_a_fork_those_of_its_origin() -> None:
-    handles = Handles()
+    handles = LiveObjects()
     first: dict[str, ResultStored] = {}
     handles.enter(first, "a")
     handles.hold("call 1", "mine")
@@ -89,7 +89,7 @@ def test_each_session_sees_its_own_objects_and_a_fork_those_of_its_origin() -> N
 def test_the_name_is_not_among_the_users_and_is_read_by_the_variables_tool() -> None:
     shell = InteractiveShell.instance()
     shell.user_ns.pop("_agent", None)
-    handles = Handles()
+    handles = LiveObjects()
     assert handles.install(shell)
     handles.hold("call", {"a": [1, 2]})
     assert summarize({"_agent": handles, "x": 1}, hidden=shell.user_ns_hidden).splitlines() == ["x  1"]
@@ -101,7 +101,7 @@ def test_the_name_is_not_among_the_users_and_is_read_by_the_variables_tool() -> 
 
 
 def test_its_repr_names_what_is_kept() -> None:
-    handles = Handles()
+    handles = LiveObjects()
     assert repr(handles) == "<objects of stored results: none>"
     handles.hold("call", [1])
     assert repr(handles) == "<objects of stored results: r1: list>"

@@ -21,7 +21,7 @@ import pytest
 from hostile import HOSTILE, Spy, issubclass_plainly, make
 from preview_checks import shown
 
-from ipyagent.kernel.previews import Kind, families, find, open_look
+from ipyagent.kernel.previews import TypeInfo, families, find, open_look
 from ipyagent.kernel.variables import summarize
 
 # ------------------------------------------------------------------ nothing of the user's is called
@@ -313,7 +313,7 @@ def test_a_family_of_another_package_is_found_and_asked_first(tmp_path: pathlib.
 def test_every_family_has_a_name_of_its_own() -> None:
     names = [family.name for family in families()]
     assert len(names) == len(set(names)) > 20
-    assert find(Kind(object)).name == "objects"
+    assert find(TypeInfo(object)).name == "objects"
 
 
 def test_a_family_that_fails_hides_nothing_else() -> None:

@@ -12,7 +12,7 @@ import psutil
 import pytest
 from kernels import Kernel
 
-from ipyagent.kernel.processes import Brood
+from ipyagent.kernel.processes import ChildProcessTracker
 
 # ruff: noqa: E501 - one shape a line
 TIME = 20_000 + os.getpid()
@@ -204,7 +204,7 @@ def test_other_threads_go_through_the_environment_while_code_starts_processes() 
         thread.start()
     try:
         for _ in range(8):
-            with Brood():
+            with ChildProcessTracker():
                 subprocess.run(["true"], check=True)
     finally:
         over.set()

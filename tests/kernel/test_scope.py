@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from ipyagent.kernel.execute import run_sync
-from ipyagent.kernel.handles import NAME, Handles
+from ipyagent.kernel.handles import NAME, LiveObjects
 from ipyagent.kernel.output import OutputLog
-from ipyagent.kernel.scope import Scope, users_namespace
+from ipyagent.kernel.scope import IsolatedNamespace, users_namespace
 from ipyagent.kernel.shell import make_shell
 
 
@@ -28,14 +28,14 @@ def shell() -> Iterator[Any]:
     sys.modules["__main__"] = before
 
 
-def run(shell: Any, code: str, scope: Scope) -> Any:
+def run(shell: Any, code: str, scope: IsolatedNamespace) -> Any:
     with scope:
         return run_sync(shell, code, OutputLog(10_000, 10_000))
 
 
 def test_names_are_its_own_and_objects_are_shared(shell: Any) -> None:
     shell.run_cell("rows = [1]\nkept = 1")
-    scope = Scope(shell)
+    scope = IsolatedNamespace(shell)
     run(shell, "rows.append(2)\nkept = 2\nnew = 3\ndel rows", scope)
     assert (shell.user_ns["rows"], shell.user_ns["kept"]) == ([1, 2], 1)
     assert "new" not in shell.user_ns
@@ -43,7 +43,7 @@ def test_names_are_its_own_and_objects_are_shared(shell: Any) -> None:
 
 
 def test_it_is_the_same_namespace_in_every_run(shell: Any) -> None:
-    scope = Scope(shell)
+    scope = IsolatedNamespace(shell)
     run(shell, "def double(x): return x * factor\nfactor = 3", scope)
     assert run(shell, "double(2)", scope).result == "6"
     assert run(shell, "%timeit -n1 -r1 double(2)", scope).error is None
@@ -53,7 +53,7 @@ def test_it_is_the_same_namespace_in_every_run(shell: Any) -> None:
 
 def test_pickle_finds_what_the_run_defined_and_the_users(shell: Any) -> None:
     shell.run_cell("class Theirs: pass")
-    scope = Scope(shell)
+    scope = IsolatedNamespace(shell)
     done = run(shell, "import pickle\nclass Own: pass\ntype(pickle.loads(pickle.dumps([Own(), Theirs()])))", scope)
     assert (done.error, done.result) == (None, "list")
     assert sys.modules["__main__"] is shell.user_module
@@ -63,7 +63,7 @@ def test_pickle_finds_what_the_run_defined_and_the_users(shell: Any) -> None:
 def test_the_working_directory_is_its_own(shell: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "inside").mkdir()
-    scope = Scope(shell)
+    scope = IsolatedNamespace(shell)
     run(shell, "import os; os.chdir('inside')", scope)
     assert os.getcwd() == str(tmp_path)
     assert "inside" in run(shell, "os.getcwd()", scope).result
@@ -74,7 +74,7 @@ def test_the_working_directory_is_its_own(shell: Any, tmp_path: Path, monkeypatc
 
 def test_an_error_or_an_exit_leaves_the_shell_as_it_was(shell: Any) -> None:
     namespace, module = shell.user_ns, shell.user_module
-    scope = Scope(shell)
+    scope = IsolatedNamespace(shell)
     for code in ("1 / 0", "raise SystemExit", "raise KeyboardInterrupt", "def (", "exit()"):
         run(shell, code, scope)
         assert (shell.user_ns is namespace, shell.user_module is module) == (True, True)
@@ -85,12 +85,12 @@ def test_an_error_or_an_exit_leaves_the_shell_as_it_was(shell: Any) -> None:
 
 def test_another_thread_finds_the_users_names_while_a_scope_is_in_use(shell: Any) -> None:
     users = shell.user_ns
-    scope, inside, found, go = Scope(shell), threading.Event(), [], threading.Event()
+    scope, inside, found, go = IsolatedNamespace(shell), threading.Event(), [], threading.Event()
 
     def look() -> None:
         inside.wait(5)
         found.append(users_namespace(shell))
-        Handles().install(shell)
+        LiveObjects().install(shell)
         go.set()
 
     thread = threading.Thread(target=look)
@@ -99,7 +99,7 @@ def test_another_thread_finds_the_users_names_while_a_scope_is_in_use(shell: Any
         inside.set()
         assert go.wait(5)
         assert shell.user_ns is scope.namespace
-        assert Scope(shell).users is users
+        assert IsolatedNamespace(shell).users is users
     thread.join(5)
     assert found[0] is users
     assert NAME in users
@@ -113,6 +113,6 @@ def test_a_scope_that_is_gone_leaves_nothing(shell: Any) -> None:
 
     gc.collect()
     before = len(scope._SCOPES)
-    run(shell, "x = 1", Scope(shell))
+    run(shell, "x = 1", IsolatedNamespace(shell))
     gc.collect()
     assert len(scope._SCOPES) == before

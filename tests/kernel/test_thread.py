@@ -13,20 +13,20 @@ from collections.abc import Iterator
 import pytest
 
 from ipyagent.errors import AgentError
-from ipyagent.kernel.dispatcher import MainThread
+from ipyagent.kernel.dispatcher import MainThreadExecutor
 from ipyagent.kernel.interrupts import Interrupts
 from ipyagent.kernel.shell import make_shell
-from ipyagent.kernel.thread import AgentThread
+from ipyagent.kernel.thread import AgentLoop
 
 
 @pytest.fixture
-def agent() -> Iterator[AgentThread]:
-    agent = AgentThread("test-agent")
+def agent() -> Iterator[AgentLoop]:
+    agent = AgentLoop("test-agent")
     yield agent
     agent.close()
 
 
-def test_it_begins_on_first_use_and_ends_on_close(agent: AgentThread) -> None:
+def test_it_begins_on_first_use_and_ends_on_close(agent: AgentLoop) -> None:
     def names() -> list[str]:
         return [thread.name for thread in threading.enumerate()]
 
@@ -40,7 +40,7 @@ def test_it_begins_on_first_use_and_ends_on_close(agent: AgentThread) -> None:
     assert agent.loop is not loop  # a new one when it is needed again
 
 
-def test_a_task_sees_the_callers_context(agent: AgentThread) -> None:
+def test_a_task_sees_the_callers_context(agent: AgentLoop) -> None:
     variable: contextvars.ContextVar[str] = contextvars.ContextVar("variable")
     variable.set("mine")
 
@@ -53,7 +53,7 @@ def test_a_task_sees_the_callers_context(agent: AgentThread) -> None:
     assert variable.get() == "mine"
 
 
-def test_a_cancelled_task_closes_in_peace_and_its_value_is_kept(agent: AgentThread) -> None:
+def test_a_cancelled_task_closes_in_peace_and_its_value_is_kept(agent: AgentLoop) -> None:
     begun = threading.Event()
 
     async def turn() -> str:
@@ -74,7 +74,7 @@ def test_a_cancelled_task_closes_in_peace_and_its_value_is_kept(agent: AgentThre
     agent.cancel(future)
 
 
-def test_a_task_cancelled_before_it_begins_still_tells_how_it_ended(agent: AgentThread) -> None:
+def test_a_task_cancelled_before_it_begins_still_tells_how_it_ended(agent: AgentLoop) -> None:
     async def turn() -> str:
         try:
             await asyncio.sleep(60)
@@ -88,7 +88,7 @@ def test_a_task_cancelled_before_it_begins_still_tells_how_it_ended(agent: Agent
     assert future.result(5) == "told"
 
 
-def test_an_exception_is_the_futures(agent: AgentThread) -> None:
+def test_an_exception_is_the_futures(agent: AgentLoop) -> None:
     async def turn() -> None:
         raise ValueError("turn")
 
@@ -96,7 +96,7 @@ def test_an_exception_is_the_futures(agent: AgentThread) -> None:
         agent.start(turn).result(5)
 
 
-def test_close_cancels_what_runs(agent: AgentThread) -> None:
+def test_close_cancels_what_runs(agent: AgentLoop) -> None:
     async def turn() -> None:
         await asyncio.sleep(60)
 
@@ -109,7 +109,7 @@ def test_close_cancels_what_runs(agent: AgentThread) -> None:
 
 
 @pytest.mark.timeout(30)
-def test_sys_exit_in_a_task_ends_neither_the_loop_nor_the_caller(agent: AgentThread) -> None:
+def test_sys_exit_in_a_task_ends_neither_the_loop_nor_the_caller(agent: AgentLoop) -> None:
     waiting = threading.Event()
 
     async def patient() -> str:
@@ -135,7 +135,7 @@ def test_sys_exit_in_a_task_ends_neither_the_loop_nor_the_caller(agent: AgentThr
 
 
 @pytest.mark.timeout(30)
-def test_an_interrupt_while_the_loop_is_being_started_waits_for_no_lock(agent: AgentThread) -> None:
+def test_an_interrupt_while_the_loop_is_being_started_waits_for_no_lock(agent: AgentLoop) -> None:
     stopped: list[str] = []
     interrupts = Interrupts(agent, lambda: bool(stopped), lambda: (stopped.append("stopped"), interrupts.kick()))
     with interrupts.own_sigint():
@@ -145,7 +145,7 @@ def test_an_interrupt_while_the_loop_is_being_started_waits_for_no_lock(agent: A
     assert stopped == ["stopped"]
 
 
-def test_after_its_end_nothing_is_started_again_by_what_comes_late(agent: AgentThread) -> None:
+def test_after_its_end_nothing_is_started_again_by_what_comes_late(agent: AgentLoop) -> None:
     interrupts = Interrupts(agent, lambda: True, lambda: None)
     assert agent.loop.is_running()
     agent.close()
@@ -156,8 +156,8 @@ def test_after_its_end_nothing_is_started_again_by_what_comes_late(agent: AgentT
 
 
 @pytest.mark.skipif(not hasattr(signal, "pthread_kill"), reason="POSIX signals")
-def test_an_interrupt_of_ours_that_code_ignores_does_not_take_the_next_real_one(agent: AgentThread) -> None:
-    main = MainThread(make_shell(), agent)
+def test_an_interrupt_of_ours_that_code_ignores_does_not_take_the_next_real_one(agent: AgentLoop) -> None:
+    main = MainThreadExecutor(make_shell(), agent)
     code = "import signal, time\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\ntime.sleep(0.8)"
 
     async def turn() -> str:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 
-from ipyagent.kernel.thread import AgentThread
+from ipyagent.kernel.thread import AgentLoop
 
 
 def test_a_task_that_is_cancelled_at_once_has_its_first_step_and_closes_itself() -> None:
-    thread = AgentThread()
+    thread = AgentLoop()
     try:
 
         async def turn() -> str:

@@ -17,7 +17,7 @@ from ipyagent.practice.server import PracticeServer
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
-THREADS = {"Thread", "Timer", "ThreadPoolExecutor", "AgentThread", "ThreadingHTTPServer"}
+THREADS = {"Thread", "Timer", "ThreadPoolExecutor", "AgentLoop", "ThreadingHTTPServer"}
 BESIDE = {"to_thread", "run_in_executor"}
 INTO = {"call_soon_threadsafe", "run_coroutine_threadsafe"}
 PROCESSES = {"Popen", "ProcessPoolExecutor", "create_subprocess_exec", "create_subprocess_shell", "subprocess.run"}

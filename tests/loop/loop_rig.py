@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from ipyagent.agent import Agent, Options, TurnResult
-from ipyagent.assembly.listening import Unseen
+from ipyagent.assembly.listening import NullSurface
 from ipyagent.config import IPyAgent
 from ipyagent.journal.events import Event, PermissionAsked, Retrying, Streamed, TurnEnded
 from ipyagent.journal.journal import TRANSCRIPT, read_events
-from ipyagent.journal.protocols import Answer, Status, Tool
+from ipyagent.journal.protocols import PermissionAnswer, Tool, TurnStatus
 from ipyagent.practice.replies import text
 from ipyagent.practice.server import PracticeServer
 
@@ -23,10 +23,12 @@ KEY = "sk-ant-api03-Zq7XkV2m9TfLw4Rb8NcYh3Jd6Gs1Pu5E"
 MODEL = "claude-sonnet-5-5"
 
 
-class Person(Unseen):
+class Person(NullSurface):
     """Watches a turn and answers its questions in order; an answer may be a function of the question."""
 
-    def __init__(self, *answers: Answer | Callable[[PermissionAsked], Answer | None], can_ask: bool = True) -> None:
+    def __init__(
+        self, *answers: PermissionAnswer | Callable[[PermissionAsked], PermissionAnswer | None], can_ask: bool = True
+    ) -> None:
         self.can_ask = can_ask
         self.answers = list(answers)
         self.asked: list[PermissionAsked] = []
@@ -37,17 +39,17 @@ class Person(Unseen):
     def show(self, event: Event) -> None:
         self.events.append(event)
 
-    def status(self, status: Status) -> None:
+    def status(self, status: TurnStatus) -> None:
         self.phases.append(status.phase)
         self.on_phase(status.phase)
 
-    async def ask(self, asked: PermissionAsked) -> Answer:
+    async def ask(self, asked: PermissionAsked) -> PermissionAnswer:
         self.asked.append(asked)
         if not self.answers:
             await asyncio.Event().wait()  # nobody comes
         answer = self.answers.pop(0)
         found = answer(asked) if callable(answer) else answer
-        return found if found is not None else Answer("deny")
+        return found if found is not None else PermissionAnswer("deny")
 
 
 class Rig:

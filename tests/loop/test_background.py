@@ -16,12 +16,12 @@ import pytest
 from notes_room import LOG, STATE, NotesRoom, notes_room, noting, until, words
 
 from ipyagent import Options
-from ipyagent.assembly.listening import Unseen
+from ipyagent.assembly.listening import NullSurface
 from ipyagent.errors import JournalError
-from ipyagent.journal.events import Event, ForkEnded, LayerDecided, LayerFailed, NotesWritten, TurnEnded
-from ipyagent.journal.protocols import Status
-from ipyagent.journal.view import View
-from ipyagent.kernel.thread import AgentThread
+from ipyagent.journal.events import Event, ForkEnded, LayerDecision, LayerFailed, NotesWritten, TurnEnded
+from ipyagent.journal.protocols import TurnStatus
+from ipyagent.journal.view import ContextView
+from ipyagent.kernel.thread import AgentLoop
 from ipyagent.loop.background import Background
 from ipyagent.loop.budget import spent_today
 from ipyagent.practice.replies import Reply, fault, text, tool
@@ -34,8 +34,8 @@ def room(tmp_path: Path) -> Iterator[NotesRoom]:
 
 
 @pytest.fixture
-def thread() -> Iterator[AgentThread]:
-    made = AgentThread("test")
+def thread() -> Iterator[AgentLoop]:
+    made = AgentLoop("test")
     yield made
     made.close()
 
@@ -62,7 +62,7 @@ def _noted(said: str, body: dict[str, Any]) -> Reply:
     return reply
 
 
-class Watcher(Unseen):
+class Watcher(NullSurface):
     """Remembers what it was shown, and whether anything came once it was closed."""
 
     def __init__(self) -> None:
@@ -74,7 +74,7 @@ class Watcher(Unseen):
     def show(self, event: Event) -> None:
         (self.late if self.closed else self.events).append(event)
 
-    def status(self, status: Status) -> None:
+    def status(self, status: TurnStatus) -> None:
         (self.late if self.closed else self.phases).append(status.phase)
 
     def close(self) -> None:
@@ -84,7 +84,7 @@ class Watcher(Unseen):
 # ---------------------------------------------------------------------- the runner
 
 
-def test_one_at_a_time_and_of_those_that_wait_the_newest(thread: AgentThread) -> None:
+def test_one_at_a_time_and_of_those_that_wait_the_newest(thread: AgentLoop) -> None:
     background = Background()
     ran: list[int] = []
     running = 0
@@ -111,7 +111,7 @@ def test_one_at_a_time_and_of_those_that_wait_the_newest(thread: AgentThread) ->
     assert ran == [0, 4, 0, 4]
 
 
-def test_closing_ends_what_runs_and_takes_nothing_more(thread: AgentThread) -> None:
+def test_closing_ends_what_runs_and_takes_nothing_more(thread: AgentLoop) -> None:
     background = Background()
     seen: list[str] = []
 
@@ -137,7 +137,7 @@ def test_closing_ends_what_runs_and_takes_nothing_more(thread: AgentThread) -> N
     background.close()
 
 
-def test_work_that_was_never_begun_is_closed_too(thread: AgentThread) -> None:
+def test_work_that_was_never_begun_is_closed_too(thread: AgentLoop) -> None:
     background = Background()
 
     async def work() -> None:
@@ -151,7 +151,7 @@ def test_work_that_was_never_begun_is_closed_too(thread: AgentThread) -> None:
     assert background.wait(1)
 
 
-def test_a_closed_journal_ends_it_in_silence(thread: AgentThread) -> None:
+def test_a_closed_journal_ends_it_in_silence(thread: AgentLoop) -> None:
     background = Background()
 
     async def work() -> None:
@@ -183,7 +183,7 @@ def test_the_next_turn_does_not_wait_and_both_are_in_the_journal_whole(room: Not
     assert [event.parent for event in events] == list(range(len(events)))
     for line in (agent.session.journal.folder / "transcript.jsonl").read_text().splitlines():
         json.loads(line)
-    assert View.of(events).messages == agent.session.view.messages
+    assert ContextView.of(events).messages == agent.session.view.messages
     assert "first, a heron" in room.notes(agent)
     [written] = [event for event in events if isinstance(event, NotesWritten)]
     first_end = next(event for event in events if isinstance(event, TurnEnded))
@@ -315,12 +315,12 @@ def test_records_from_the_main_thread_keep_their_own_ids(room: NotesRoom) -> Non
 
     async def many() -> None:
         for number in range(300):
-            session.record(LayerDecided(layer="a", words=str(number)))
+            session.record(LayerDecision(layer="a", words=str(number)))
             await asyncio.sleep(0)
 
     future = agent._thread.start(many)
     for number in range(300):
-        session.record(LayerDecided(layer="b", words=str(number)))
+        session.record(LayerDecision(layer="b", words=str(number)))
     future.result(10)
     ids = [event.id for event in room.events(agent)]
     assert ids == list(range(1, len(ids) + 1))

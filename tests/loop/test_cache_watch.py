@@ -13,15 +13,15 @@ from ipyagent.commands.context import report
 from ipyagent.journal.events import (
     CacheBroken,
     Compacted,
-    LayerDecided,
+    LayerDecision,
     ModelChosen,
     ResultsCleared,
     Usage,
     UsageReported,
-    UserSaid,
+    UserMessage,
 )
 from ipyagent.journal.protocols import Request
-from ipyagent.journal.view import View
+from ipyagent.journal.view import ContextView
 from ipyagent.loop.cache_watch import CacheWatch, first_change
 from ipyagent.practice.replies import text, tool
 from ipyagent.practice.server import PracticeServer
@@ -48,7 +48,7 @@ class Watched:
     def __init__(self, **usage: int) -> None:
         self.clock = Clock()
         self.watch = CacheWatch(self.clock)
-        self.view = View.of([UserSaid(id=1, text="a", blocks=said("a"))])
+        self.view = ContextView.of([UserMessage(id=1, text="a", blocks=said("a"))])
         self.view.system, self.view.tools = [{"type": "text", "text": "be"}], [{"name": "python"}]
         self.ask(**(usage or {"cache_write": 10_000}))
 
@@ -253,8 +253,8 @@ def test_a_layer_that_does_nothing_speaks_once_a_turn_at_most(rig: Rig, server: 
         server.script(*calls, text("Done. " * 300))
         rig.turn("next")
     events = rig.events()
-    starts = [event.id for event in events if isinstance(event, UserSaid)]
-    idle = [e for e in events if isinstance(e, LayerDecided) and e.layer == "clear_results" and not e.saved]
+    starts = [event.id for event in events if isinstance(event, UserMessage)]
+    idle = [e for e in events if isinstance(e, LayerDecision) and e.layer == "clear_results" and not e.saved]
     turns = [max(start for start in starts if start < event.id) for event in idle]
     assert idle
     assert len(turns) == len(set(turns)), [event.words for event in idle]

@@ -16,14 +16,14 @@ from nbformat.v4 import new_code_cell, new_notebook
 import ipyagent
 from ipyagent.errors import ToolFailure
 from ipyagent.journal.events import (
-    AssistantSaid,
+    AssistantMessage,
     LayerFailed,
     PermissionAnswered,
     PermissionAsked,
     ToolCalled,
     ToolReturned,
 )
-from ipyagent.journal.protocols import Answer, ToolOutput, Workspace
+from ipyagent.journal.protocols import PermissionAnswer, ToolOutput, Workspace
 from ipyagent.model.prices import PRICES, price_of
 from ipyagent.practice.replies import calls, text, tool
 
@@ -249,7 +249,7 @@ def asking(make_rig: Callable[..., Rig], **settings: Any) -> Rig:
 def test_allowed_once_it_runs_once(make_rig: Callable[..., Rig]) -> None:
     rig = asking(make_rig)
     rig.server.script(tool("python", {"code": "n = 1"}), tool("python", {"code": "n = 2"}), text("ok"))
-    person = Person(Answer("once"), Answer("deny", reason="one is enough"))
+    person = Person(PermissionAnswer("once"), PermissionAnswer("deny", reason="one is enough"))
     assert rig.fault_turn(person=person).status == "finished"
     assert rig.agent.shell.user_ns["n"] == 1
     assert [asked.text for asked in person.asked] == ["n = 1", "n = 2"]
@@ -259,7 +259,7 @@ def test_allowed_once_it_runs_once(make_rig: Callable[..., Rig]) -> None:
 def test_allowed_always_the_like_is_not_asked_again(make_rig: Callable[..., Rig]) -> None:
     rig = asking(make_rig)
     rig.server.script(tool("python", {"code": "n = 1"}), tool("python", {"code": "n = 2"}), text("ok"))
-    person = Person(Answer("always"))
+    person = Person(PermissionAnswer("always"))
     assert rig.fault_turn(person=person).status == "finished"
     assert rig.agent.shell.user_ns["n"] == 2
     assert len(person.asked) == 1
@@ -271,10 +271,10 @@ def test_always_that_cannot_be_stored_is_allowed_once_and_says_why(make_rig: Cal
     rig = asking(make_rig)
     store = rig.agent.permissions._store
 
-    def block(asked: PermissionAsked) -> Answer:
+    def block(asked: PermissionAsked) -> PermissionAnswer:
         store.parent.mkdir(parents=True, exist_ok=True)
         store.mkdir()
-        return Answer("always")
+        return PermissionAnswer("always")
 
     rig.server.script(tool("python", {"code": "n = 1"}), text("ok"))
     assert rig.fault_turn(person=Person(block)).status == "finished"
@@ -291,9 +291,9 @@ def test_always_for_what_changed_meanwhile_stores_no_rule(make_rig: Callable[...
     rig = asking(make_rig)
     (rig.agent.project.root / "a.py").write_text("one\n")
 
-    def change(asked: PermissionAsked) -> Answer:
+    def change(asked: PermissionAsked) -> PermissionAnswer:
         (rig.agent.project.root / "a.py").write_text("two\n")
-        return Answer("always")
+        return PermissionAnswer("always")
 
     rig.server.script(
         tool("read_file", {"path": "a.py"}), tool("edit_file", {"path": "a.py", "old": "one", "new": "1"}), text("ok")
@@ -307,11 +307,11 @@ def test_always_for_what_changed_meanwhile_stores_no_rule(make_rig: Callable[...
 def test_a_question_is_on_the_disk_before_it_is_asked(make_rig: Callable[..., Rig]) -> None:
     rig = asking(make_rig)
 
-    def look(asked: PermissionAsked) -> Answer:
+    def look(asked: PermissionAsked) -> PermissionAnswer:
         kept = rig.events()
         assert kept[-1] == asked
         assert not [event for event in kept if isinstance(event, ToolCalled)]
-        return Answer("deny")
+        return PermissionAnswer("deny")
 
     rig.server.script(tool("python", {"code": "n = 1"}), text("ok"))
     rig.fault_turn(person=Person(look))
@@ -330,10 +330,10 @@ def test_an_approval_is_void_when_the_file_changed_since(make_rig: Callable[...,
     target = rig.folder / "a.txt"
     target.write_text("one\ntwo\n")
 
-    def meanwhile(asked: PermissionAsked) -> Answer:
+    def meanwhile(asked: PermissionAsked) -> PermissionAnswer:
         assert "-one" in asked.text
         target.write_text("zero\none\ntwo\n")
-        return Answer("once")
+        return PermissionAnswer("once")
 
     edit = {"path": "a.txt", "old": "one", "new": "1"}
     rig.server.script(tool("read_file", {"path": "a.txt"}), tool("edit_file", edit), text("ok"))
@@ -359,13 +359,13 @@ DEAR = {"input_tokens": 1_000_000}
 def test_a_request_over_its_cost_pauses_with_a_question(make_rig: Callable[..., Rig]) -> None:
     rig = make_rig(max_cost=0.001)
     rig.server.script(*[tool("python", {"code": "1"})] * 2, text("done"))
-    person = Person(Answer("once"), Answer("once"))
+    person = Person(PermissionAnswer("once"), PermissionAnswer("once"))
     result = rig.fault_turn(person=person)
     assert result.status == "finished"
     assert person.asked
     assert "max_cost" in person.asked[0].text
     rig.server.script(*[tool("python", {"code": "1"})] * 2)
-    result = rig.turn(person=Person(Answer("deny")))
+    result = rig.turn(person=Person(PermissionAnswer("deny")))
     assert (result.status, "max_cost" in result.message) == ("limit", True)
     rig.server._queue.clear()
 
@@ -406,7 +406,7 @@ def test_a_limit_holds_where_no_price_is_known_and_the_dearest_known_one_counts(
     assert len(told) == 1
     assert unknown in told[0]
     kinds = [type(event) for event in rig.events()]
-    assert kinds.index(LayerFailed) < kinds.index(AssistantSaid), "said before the first dollar"
+    assert kinds.index(LayerFailed) < kinds.index(AssistantMessage), "said before the first dollar"
     rig = make_rig(max_cost=0.1, model=unknown, price={unknown: [0.1, 0.2]}, folder=home / "priced")
     rig.server.script(text("ok"))
     result = rig.fault_turn()
@@ -433,7 +433,7 @@ def test_inserts_of_one_message_keep_their_order_and_those_of_the_next_stand_on_
         calls([insert("c")]),
         text("ok"),
     )
-    rig.turn("go", Person(*[Answer("allow")] * 3))
+    rig.turn("go", Person(*[PermissionAnswer("allow")] * 3))
     assert [cell.source for cell in nbformat.read(path, 4).cells] == ["x = 1", "c", "a", "b", "y"]
 
 

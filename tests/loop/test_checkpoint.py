@@ -20,7 +20,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ipyagent.journal.events import Event, SessionStarted, ToolReturned, TurnEnded, UserSaid
+from ipyagent.journal.events import Event, SessionStarted, ToolReturned, TurnEnded, UserMessage
 from ipyagent.journal.journal import Journal
 from ipyagent.loop.checkpoint import CHECKPOINT, TAIL, Checkpoint, _Header, _Unpickler
 from ipyagent.loop.session import Session
@@ -38,8 +38,8 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "home"
 
 
-def said(words: str) -> UserSaid:
-    return UserSaid(text=words, blocks=({"type": "text", "text": words},))
+def said(words: str) -> UserMessage:
+    return UserMessage(text=words, blocks=({"type": "text", "text": words},))
 
 
 def long_session(folder: Path, name: str = "s") -> Path:
@@ -250,9 +250,9 @@ def test_resuming_estimates_no_result_that_nobody_asks_for(tmp_path: Path) -> No
     session = Session.create(tmp_path, SessionStarted(session="s", version="0"))
     session.record(said("go"))
     use = {"type": "tool_use", "id": "c", "name": "python", "input": {}}
-    from ipyagent.journal.events import AssistantSaid, ToolCalled
+    from ipyagent.journal.events import AssistantMessage, ToolCalled
 
-    session.record(AssistantSaid(blocks=(use,), stop_reason="tool_use", tokens=5))
+    session.record(AssistantMessage(blocks=(use,), stop_reason="tool_use", tokens=5))
     session.record(ToolCalled(call="c", name="python", input={}))
     session.record(ToolReturned(call="c", name="python", blocks=({"type": "text", "text": "4 5 6"},), tokens=9))
     session.record(TurnEnded(status="finished"))

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from loop_rig import Rig
 
-from ipyagent.journal.events import LayerDecided, ResultsCleared, UsageReported
+from ipyagent.journal.events import LayerDecision, ResultsCleared, UsageReported
 from ipyagent.practice.replies import text, tool
 from ipyagent.practice.server import PracticeServer
 from ipyagent.ui.notices import notice_of
@@ -50,7 +50,7 @@ def test_the_saving_is_what_the_server_counts_less(
     assert len(cleared.calls) == 3
     fewer = before - server.messages[-1].prompt_tokens
     assert cleared.saved == pytest.approx(fewer, rel=0.05)
-    (decided,) = [event for event in events if isinstance(event, LayerDecided) and event.saved]
+    (decided,) = [event for event in events if isinstance(event, LayerDecision) and event.saved]
     assert decided.saved == cleared.saved
     predicted = [event for event in events if isinstance(event, UsageReported)][-1].predicted
     assert predicted == pytest.approx(server.messages[-1].prompt_tokens, rel=0.02)

@@ -15,7 +15,7 @@ from ipyagent.commands.context import summary
 from ipyagent.errors import ModelError, ToolFailure
 from ipyagent.journal.events import Compacted, ForkEnded, UsageReported
 from ipyagent.journal.protocols import Forked, ForkOrder, ToolOutput
-from ipyagent.journal.view import View
+from ipyagent.journal.view import ContextView
 from ipyagent.loop.fork import run_fork
 from ipyagent.practice.replies import Reply, calls, fault, refusal, text, tool
 from ipyagent.practice.server import Exchange
@@ -143,7 +143,7 @@ def test_a_fork_leaves_the_conversation_as_it_was(room: NotesRoom) -> None:
     assert agent.session.history.totals.cost == pytest.approx(reported + ended.cost)
     assert f"{requests + 1} requests" in summary(agent)
     room.turn(agent, "and on", text("on"))
-    assert View.of(room.events(agent)).messages == agent.session.view.messages
+    assert ContextView.of(room.events(agent)).messages == agent.session.view.messages
 
 
 def test_a_call_runs_only_if_the_order_permits_it(room: NotesRoom) -> None:

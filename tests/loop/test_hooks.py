@@ -13,7 +13,7 @@ from loop_rig import Person, Rig, result_text
 
 from ipyagent.errors import UsageError
 from ipyagent.journal.events import LayerFailed, PermissionAsked, ToolCalled
-from ipyagent.journal.protocols import Answer
+from ipyagent.journal.protocols import PermissionAnswer
 from ipyagent.loop.hooks import NAMES, hooks
 from ipyagent.practice.replies import text, tool
 
@@ -112,7 +112,7 @@ def test_changed_arguments_are_asked_about_journalled_and_told_to_the_model(make
     rig = make_rig(mode="ask")
     hooks.pre_tool(lambda facts: {"input": {"code": "x = 'safe'"}})
     rig.server.script(tool("python", {"code": "x = 'risky'"}), text("done"))
-    rig.turn("go", Person(Answer("once")))
+    rig.turn("go", Person(PermissionAnswer("once")))
     (asked,) = [event for event in rig.events() if isinstance(event, PermissionAsked)]
     assert asked.text == "x = 'safe'"
     assert [event.input for event in rig.events() if isinstance(event, ToolCalled)] == [{"code": "x = 'safe'"}]

@@ -7,7 +7,7 @@ import time
 import pytest
 from loop.loop_rig import Rig, result_text
 
-from ipyagent.journal.events import LayerFailed, Reminded, ToolCalled
+from ipyagent.journal.events import LayerFailed, SystemReminder, ToolCalled
 from ipyagent.loop.missteps import MOST_SAME, SAME_FAILURE, is_empty, written_call
 from ipyagent.practice.replies import calls, text, tool
 
@@ -74,7 +74,7 @@ def test_a_call_written_as_text_is_not_run_and_a_real_one_is_asked_for_once(rig:
     rig.server.script(text(CALLS["hermes"]), tool("python", {"code": "6 * 7"}), text("42"))
     result = rig.turn("go")
     assert (result.status, result.text) == ("finished", "42")
-    [note] = [event for event in rig.events() if isinstance(event, Reminded)]
+    [note] = [event for event in rig.events() if isinstance(event, SystemReminder)]
     assert note.why == "The model wrote a tool call as text (<tool_call>); nothing was run, asking for a real call"
     assert note.text.startswith("Your last reply has a tool call written as text (<tool_call>); nothing was run.")
     assert len([event for event in rig.events() if isinstance(event, ToolCalled)]) == 1

@@ -13,7 +13,7 @@ sys.path.append(str(Path(__file__).parents[1] / "tools"))
 from tools_workspace import ShellWorkspace
 
 from ipyagent.errors import SettingError, ToolFailure, UsageError
-from ipyagent.loop.permissions import Allow, Ask, Decision, Deny, Permissions, Rule, digest_of, parse_rule
+from ipyagent.loop.permissions import Allow, Ask, Decision, Deny, PermissionRule, Permissions, digest_of, parse_rule
 from ipyagent.tools.catalogue import builtin_tools
 from ipyagent.tools.read_file import read_file
 
@@ -149,7 +149,7 @@ def test_rules_are_kept_per_project_in_the_users_folder(
     store = tmp_path / "user" / "rules.json"
     assert store.stat().st_mode & 0o777 == 0o600
     assert list(workspace.root.iterdir()) == []
-    assert Permissions(store, workspace.root).rules == (Rule("python"),)
+    assert Permissions(store, workspace.root).rules == (PermissionRule("python"),)
     assert Permissions(store, tmp_path / "other").rules == ()
     assert permissions.forget("python")
     assert not permissions.forget("python")
@@ -164,7 +164,7 @@ def test_the_mode_is_never_stored(permissions: Permissions, workspace: ShellWork
     other = permissions.with_mode("read_only")
     other.remember("shell", session=True)
     assert permissions.mode == "auto"
-    assert Rule("shell") in permissions.rules
+    assert PermissionRule("shell") in permissions.rules
     with pytest.raises(UsageError, match="nearest: auto"):
         permissions.mode = "autp"  # type: ignore[assignment]
 
@@ -226,13 +226,13 @@ def test_a_call_that_cannot_run_is_not_asked_about(permissions: Permissions, wor
 @pytest.mark.parametrize(
     ("text", "rule"),
     [
-        ("python", Rule("python")),
-        (" shell(git status) ", Rule("shell", "git status")),
-        ("shell(echo (a))", Rule("shell", "echo (a)")),
-        ("write_file(src/*)", Rule("write_file", "src/*")),
+        ("python", PermissionRule("python")),
+        (" shell(git status) ", PermissionRule("shell", "git status")),
+        ("shell(echo (a))", PermissionRule("shell", "echo (a)")),
+        ("write_file(src/*)", PermissionRule("write_file", "src/*")),
     ],
 )
-def test_rules_are_read_as_written(text: str, rule: Rule) -> None:
+def test_rules_are_read_as_written(text: str, rule: PermissionRule) -> None:
     assert parse_rule(text) == rule
     assert parse_rule(str(rule)) == rule
 

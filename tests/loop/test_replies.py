@@ -16,7 +16,14 @@ from loop_rig import MODEL, Person, Rig, result_text
 import ipyagent
 from ipyagent.agent import Agent, Options
 from ipyagent.errors import WindowTooSmall
-from ipyagent.journal.events import AssistantSaid, BlockDropped, Reminded, ThinkingDropped, ToolCalled, UsageReported
+from ipyagent.journal.events import (
+    AssistantMessage,
+    BlockDropped,
+    SystemReminder,
+    ThinkingDropped,
+    ToolCalled,
+    UsageReported,
+)
 from ipyagent.journal.journal import read_events
 from ipyagent.journal.protocols import ToolOutput
 from ipyagent.loop.calls import _unknown
@@ -152,7 +159,7 @@ def test_an_id_that_the_api_would_refuse_is_mended(rig: Rig, id: str) -> None:
 def test_an_empty_reply_is_nudged_once(rig: Rig) -> None:
     rig.server.script(tool("python", {"code": "40 + 2"}), empty(), text("42"))
     assert rig.fault_turn().text == "42"
-    assert len([event for event in rig.events() if isinstance(event, Reminded)]) == 1
+    assert len([event for event in rig.events() if isinstance(event, SystemReminder)]) == 1
     rig.server.script(empty(), empty())
     result = rig.fault_turn()
     assert result.status == "failed"
@@ -366,7 +373,7 @@ def test_a_lesser_server_works_and_is_asked_each_thing_once(home: object, make_r
 def test_text_of_a_reply_with_lone_surrogates_is_stored_and_sent(rig: Rig) -> None:
     rig.server.script(raw_tool_json("python", json.dumps({"code": "s = 'a\ud800b'; s"})), text("odd \x00 text"))
     assert rig.fault_turn().status == "finished"
-    assert any(isinstance(event, AssistantSaid) for event in rig.events())
+    assert any(isinstance(event, AssistantMessage) for event in rig.events())
 
 
 def test_a_users_tool_that_changes_between_turns_is_sent_anew(rig: Rig) -> None:

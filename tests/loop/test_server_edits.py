@@ -11,13 +11,13 @@ from loop_rig import Rig
 from ipyagent.commands.context import report
 from ipyagent.journal.events import (
     CacheBroken,
-    LayerDecided,
-    Reminded,
+    LayerDecision,
     ResultsCleared,
     ServerEdited,
+    SystemReminder,
     ToolReturned,
     UsageReported,
-    UserSaid,
+    UserMessage,
 )
 from ipyagent.practice.replies import fault, text, tool
 from ipyagent.practice.server import PracticeServer
@@ -57,7 +57,7 @@ def test_the_server_clears_and_we_do_not(make_rig: Callable[..., Rig], server: P
     assert edits
     assert all(event.tokens >= 3_000 and event.cleared >= 2 for event in edits)
     assert len({(event.cleared, event.tokens) for event in edits}) == len(edits), "journalled when it changes only"
-    assert len([event for event in kinds(rig, LayerDecided) if event.layer == "server_edits"]) == 1
+    assert len([event for event in kinds(rig, LayerDecision) if event.layer == "server_edits"]) == 1
     assert all(event.expected for event in kinds(rig, CacheBroken)), kinds(rig, CacheBroken)
     assert "left out by the server" in report(rig.agent, [])
 
@@ -185,10 +185,10 @@ def test_what_the_server_left_out_is_kept_in_a_file_that_the_next_turn_is_told_o
 ) -> None:
     rig = make_rig(engine="server", **SMALL)
     work(rig, server, turns=20)
-    notes = [event for event in kinds(rig, Reminded) if event.layer == "server_edits"]
+    notes = [event for event in kinds(rig, SystemReminder) if event.layer == "server_edits"]
     edits = [event for event in kinds(rig, ServerEdited) if event.edit == "clear_tool_uses_20250919"]
     assert 2 <= len(notes) <= len(edits)
-    said = [event.id for event in kinds(rig, UserSaid)]
+    said = [event.id for event in kinds(rig, UserMessage)]
     assert {note.id - 1 for note in notes} <= set(said), "each right behind a request: nothing earlier changes"
     assert rig.agent.session is not None
     folder = rig.agent.session.journal.folder

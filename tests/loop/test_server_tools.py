@@ -10,10 +10,17 @@ from loop_rig import MODEL, Person, Rig
 
 from ipyagent.config import IPyAgent
 from ipyagent.errors import SettingError
-from ipyagent.journal.events import AssistantSaid, Compacted, LayerFailed, PromptRendered, Retrying, UsageReported
+from ipyagent.journal.events import (
+    AssistantMessage,
+    Compacted,
+    LayerFailed,
+    Retrying,
+    SystemPromptFrozen,
+    UsageReported,
+)
 from ipyagent.journal.server_tools import CALL, is_result
-from ipyagent.journal.view import View
-from ipyagent.memory.provenance import Ground
+from ipyagent.journal.view import ContextView
+from ipyagent.memory.provenance import ProvenanceIndex
 from ipyagent.practice.replies import Reply, cut, server_call, text, tool, web
 from ipyagent.practice.server import PracticeServer
 
@@ -52,7 +59,7 @@ def test_what_the_provider_found_goes_back_byte_for_byte_and_is_priced(make_rig:
     rig.server.script(web(*BOTH, thinking="I need facts."))
     assert rig.turn(f"What is known? See {PENGUINS}").status == "finished"
     given = rig.server.messages[-1].reply["content"]  # type: ignore[index]
-    said = next(event for event in rig.events() if isinstance(event, AssistantSaid))
+    said = next(event for event in rig.events() if isinstance(event, AssistantMessage))
     assert list(said.blocks) == given
     report = next(event for event in rig.events() if isinstance(event, UsageReported))
     usage = rig.server.messages[-1].usage
@@ -93,7 +100,7 @@ def test_a_pause_is_gone_on_with_as_it_was_and_its_search_is_run_then(make_rig: 
     assert rig.turn().status == "finished"
     assert [block["type"] for block in of_the_web(blocks_sent(rig))] == [CALL]
     assert [block["type"] for block in goes_on(rig)] == [CALL, "web_search_tool_result"]
-    again = View.of(rig.events())  # the same from the journal
+    again = ContextView.of(rig.events())  # the same from the journal
     assert again.messages == rig.agent.session.view.messages  # type: ignore[union-attr]
 
 
@@ -115,7 +122,7 @@ def test_a_search_that_nobody_will_run_any_more_has_a_result_that_says_so(make_r
     rig.turn()  # ends at its limit while the reply pauses
     (_, result) = goes_on(rig)
     assert result["content"]["error_code"] == "unavailable"
-    assert View.of(rig.events()).messages == rig.agent.session.view.messages  # type: ignore[union-attr]
+    assert ContextView.of(rig.events()).messages == rig.agent.session.view.messages  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize("events", range(3, 24, 2))
@@ -157,10 +164,10 @@ def test_what_a_pause_split_leaves_a_compaction_whole(make_rig: Callable[..., Ri
         assert rig.turn(said).status == "finished"
     session = rig.agent.session
     assert session is not None
-    replies = [event.id for event in rig.events() if isinstance(event, AssistantSaid)]
+    replies = [event.id for event in rig.events() if isinstance(event, AssistantMessage)]
     for first in replies:
         for last in (each for each in replies if each >= first):
-            view = View.of([*rig.events(), _compacted(session.journal.last + 1, first, last)])
+            view = ContextView.of([*rig.events(), _compacted(session.journal.last + 1, first, last)])
             _check(rig.server, view)
     rig.server.script(text("<analysis>a</analysis><summary>what we did</summary>"))
     rig.agent.compact()
@@ -175,7 +182,7 @@ def _compacted(number: int, first: int, last: int) -> Compacted:
     )  # fmt: skip
 
 
-def _check(server: PracticeServer, view: View) -> None:
+def _check(server: PracticeServer, view: ContextView) -> None:
     system, tools, messages = view.wire()
     body = {"model": MODEL, "max_tokens": 100, "system": system, "tools": tools, "messages": messages}
     if messages[-1]["role"] == "assistant":
@@ -230,7 +237,7 @@ def test_a_page_is_nobodys_order_and_never_the_users_memory(make_rig: Callable[.
     rig = make_rig(server_tools=FETCH)
     rig.server.script(web(server_call("web_fetch", url=POISONED), {"type": "text", "text": "It gives plot tips."}))
     rig.turn(f"Read {POISONED} and make my plots readable")
-    ground = Ground.of(rig.events())
+    ground = ProvenanceIndex.of(rig.events())
     memory = "The user prefers neon green plots."
     found = ground.likely([memory])
     origin = ground.origin([memory], [quote.words for quote in found])
@@ -256,7 +263,7 @@ def test_the_head_stays_until_the_setting_changes(make_rig: Callable[..., Rig]) 
     rig.server.script(web(BOTH[1], BOTH[1], BOTH[1], {"type": "text", "text": "enough"}))
     rig.turn()
     rig.turn()
-    heads = [event for event in rig.events() if isinstance(event, PromptRendered)]
+    heads = [event for event in rig.events() if isinstance(event, SystemPromptFrozen)]
     assert [bool(head.why) for head in heads] == [False, True]
     results = [block["content"] for block in of_the_web(blocks_sent(rig)) if is_result(block)]
     assert results[2]["error_code"] == "max_uses_exceeded"

@@ -16,9 +16,9 @@ from ipyagent import Agent, IPyAgent
 from ipyagent.commands.context import report
 from ipyagent.journal.events import Compacted, LayerFailed, UsageReported
 from ipyagent.journal.events import Usage as UsageEvent
-from ipyagent.journal.tally import Tally
+from ipyagent.journal.tally import TokenCounter
 from ipyagent.journal.tokens import estimate_blocks
-from ipyagent.journal.view import View
+from ipyagent.journal.view import ContextView
 
 Usage = Callable[[list[int]], dict[str, Any] | None]
 """A server's count of a prompt, given the tokens of its head and of each of its messages."""
@@ -128,7 +128,7 @@ def test_a_count_that_stands_still_is_noticed_within_two_requests_and_said_once(
         assert session.view.count().tokens > 0.9 * prompts[-1]
         agent.run_sync("once more")
         assert len(told(agent)) == 1
-        assert View.of(session.journal.read()).count() == session.view.count(), "told the same by its transcript"
+        assert ContextView.of(session.journal.read()).count() == session.view.count(), "told the same by its transcript"
 
 
 @pytest.mark.parametrize("usage", [at(24_576), whole_messages(24_576)])
@@ -183,7 +183,7 @@ def test_no_other_server_is_suspected(home: Path, tmp_path: Path, server: str, w
 def test_what_a_server_may_leave_out_of_a_whole_prompt_is_no_growth_that_it_missed() -> None:
     """Thinking of earlier turns, pictures for a model that sees none."""
     for unread, noticed in ((1_990, False), (0, True)):
-        tally = Tally()
+        tally = TokenCounter()
         tally.render(4_000)
         for number in range(4):
             tally.add(2_000, unread)

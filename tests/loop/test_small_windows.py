@@ -13,8 +13,16 @@ from loop_rig import Rig
 from ipyagent.assembly.wiring import limit_of
 from ipyagent.config import IPyAgent
 from ipyagent.context.thresholds import message_chars, preview_chars, result_chars
-from ipyagent.journal.events import Compacted, ForkEnded, LayerFailed, ResultStored, Snipped, ToolReturned, UserSaid
-from ipyagent.journal.view import View
+from ipyagent.journal.events import (
+    Compacted,
+    ForkEnded,
+    LayerFailed,
+    ResultStored,
+    ToolReturned,
+    TurnsRemoved,
+    UserMessage,
+)
+from ipyagent.journal.view import ContextView
 from ipyagent.practice.replies import calls, text, tool
 from ipyagent.practice.server import PracticeServer
 from ipyagent.replay.recording import Collector, Recording
@@ -78,8 +86,8 @@ def test_a_request_larger_than_the_window_is_set_aside_and_never_sent(
     assert "was set aside" in result.message
     assert "\n" not in result.message
     assert len(server.messages) == sent, "neither the request nor a summary of it went out"
-    (snipped,) = rig.shown(Snipped)
-    asked = rig.shown(UserSaid)[0]
+    (snipped,) = rig.shown(TurnsRemoved)
+    asked = rig.shown(UserMessage)[0]
     assert (snipped.first, asked.text) == (asked.id, said)
     assert snipped.saved > WINDOW // 2
     server.script(text("on we go"))
@@ -92,7 +100,7 @@ def test_a_request_larger_than_the_window_is_set_aside_and_never_sent(
     assert server.refused == []
     session = rig.agent.session
     assert session is not None
-    assert View.of(rig.events()).wire() == session.view.wire()
+    assert ContextView.of(rig.events()).wire() == session.view.wire()
     assert session.history.compact_failures == 0, "what could not be compacted is gone"
 
 
@@ -108,7 +116,7 @@ def test_with_reactive_off_nothing_is_set_aside(make_rig: Callable[..., Rig], se
     rig = make_rig(window=WINDOW, layer_notes=False, layer_reactive=False)
     result = rig.turn(huge())
     assert "the context window is full" in result.message
-    assert rig.shown(Snipped) == []
+    assert rig.shown(TurnsRemoved) == []
     assert server.messages == []
 
 
@@ -122,7 +130,7 @@ def test_above_the_block_mark_the_conversation_is_compacted_and_the_request_goes
             result = room.turn(agent, f"weigh {number}: {words(number, 2_000)}", text(f"answer {number}"))
             assert (result.status, result.text) == ("finished", f"answer {number}"), result.message
         assert {made.trigger for made in room.of(agent, Compacted)} == {"reactive"}
-        assert room.of(agent, Snipped) == []
+        assert room.of(agent, TurnsRemoved) == []
         assert room.server.refused == []
 
 

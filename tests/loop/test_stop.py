@@ -22,16 +22,16 @@ import pytest
 from loop_rig import Person, Rig, result_text
 
 from ipyagent.journal.events import (
-    AssistantSaid,
+    AssistantMessage,
     PermissionAnswered,
     PermissionAsked,
     Streamed,
     ToolCalled,
     ToolReturned,
     TurnEnded,
-    UserSaid,
+    UserMessage,
 )
-from ipyagent.journal.protocols import Answer
+from ipyagent.journal.protocols import PermissionAnswer
 from ipyagent.kernel.output import OutputLog
 from ipyagent.loop.budget import spent_today
 from ipyagent.mcp.entries import put_entry
@@ -73,13 +73,13 @@ def stopped(rig: Rig, condition: Callable[[], bool], person: Person | None = Non
 def test_stop_while_waiting_for_the_model(rig: Rig) -> None:
     rig.server.script(replace(text("late"), first_delay=20.0))
     events = stopped(rig, lambda: rig.server.open_streams > 0)
-    assert not [event for event in events if isinstance(event, AssistantSaid)]
+    assert not [event for event in events if isinstance(event, AssistantMessage)]
 
 
 def test_stop_while_the_model_writes_keeps_what_was_shown(rig: Rig) -> None:
     rig.server.script(LONG)
     events = stopped(rig, lambda: any(isinstance(event, Streamed) for event in rig.seen.events))
-    [said] = [event for event in events if isinstance(event, AssistantSaid)]
+    [said] = [event for event in events if isinstance(event, AssistantMessage)]
     shown = "".join(event.text for event in events if isinstance(event, Streamed))
     assert (said.partial, said.stop_reason) == (True, "stopped")
     assert said.blocks[0]["text"].startswith(shown.strip())
@@ -150,7 +150,7 @@ def test_stop_while_connecting_to_a_silent_server(make_rig: Callable[..., Rig]) 
         result = rig.turn("go", person)
         assert result.status == "stopped"
         assert time.monotonic() - began < 4
-        assert [type(event) for event in person.events[-2:]] == [UserSaid, TurnEnded]
+        assert [type(event) for event in person.events[-2:]] == [UserMessage, TurnEnded]
 
 
 def test_a_stop_between_turns_does_nothing(rig: Rig) -> None:
@@ -172,12 +172,12 @@ def test_events_come_in_the_order_of_the_transcript(rig: Rig) -> None:
     assert isinstance(events[-1], TurnEnded)
     kinds = [type(event).__name__ for event in events if not isinstance(event, Streamed)]
     assert kinds[-8:] == [
-        "UserSaid",
-        "AssistantSaid",
+        "UserMessage",
+        "AssistantMessage",
         "UsageReported",
         "ToolCalled",
         "ToolReturned",
-        "AssistantSaid",
+        "AssistantMessage",
         "UsageReported",
         "TurnEnded",
     ]
@@ -296,7 +296,7 @@ PROMISED = 0.3
 
 def stop_takes(rig: Rig, reply: Reply, ready: Callable[[], object], answer: Any = "once") -> tuple[float, float]:
     """Seconds from the stop of a turn that waits to its end, and the longest that the loop stood still meanwhile."""
-    beats, person, stops = Beats(rig), Person(Answer(answer)), list[float]()
+    beats, person, stops = Beats(rig), Person(PermissionAnswer(answer)), list[float]()
 
     def stop() -> None:
         while not ready():

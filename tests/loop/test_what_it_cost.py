@@ -24,7 +24,7 @@ from ipyagent.journal.events import (
 )
 from ipyagent.journal.protocols import ForkOrder
 from ipyagent.loop.fork import run_fork
-from ipyagent.loop.history import MOST_TAKEN, History
+from ipyagent.loop.history import MOST_TAKEN, SessionState
 from ipyagent.model.prices import cost_of, rates_of
 from ipyagent.practice.replies import Reply, calls, text, tool
 from ipyagent.practice.server import Exchange
@@ -214,7 +214,7 @@ def test_what_the_turns_cost_adds_up_to_the_session(room: NotesRoom) -> None:
 
 
 def test_what_can_be_taken_back_is_kept_and_not_every_result(tmp_path: Path) -> None:
-    history = History()
+    history = SessionState()
     for number in range(1, 5_001):
         history.apply(ResultStored(id=number, call=f"c{number}", chars=10, path="x", tokens=3))
     assert len(history._taken) == 0

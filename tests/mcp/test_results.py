@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 
 from ipyagent.journal.protocols import ToolOutput
-from ipyagent.mcp.results import MOST_FILES, MOST_PARTS, MOST_PICTURES, Kept, mended_png, output_of
+from ipyagent.mcp.results import MOST_FILES, MOST_PARTS, MOST_PICTURES, ResultFiles, mended_png, output_of
 
 types = pytest.importorskip("mcp_types")
 
 
 def output(*content: dict[str, Any], folder: Path | None = None, limit: int = 5_000, **more: Any) -> ToolOutput:
     result = types.CallToolResult.model_validate({"content": list(content), **more})
-    return output_of(result, limit, Kept(folder, lambda path: path.name))
+    return output_of(result, limit, ResultFiles(folder, lambda path: path.name))
 
 
 def said(made: ToolOutput) -> str:

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from ipyagent.memory.dream_lock import DreamLock
-from ipyagent.memory.files import Store, Written
-from ipyagent.memory.staging import Staging
+from ipyagent.memory.files import MemoryStore, WriteResult
+from ipyagent.memory.staging import DreamWorkspace
 
 
 def stay() -> None:
@@ -19,7 +19,7 @@ def stay() -> None:
     time.sleep(60)
 
 
-class Halting(Store):
+class Halting(MemoryStore):
     """Halts before it does for the second time what `where` says."""
 
     def __init__(self, folder: Path, where: str) -> None:
@@ -31,11 +31,11 @@ class Halting(Store):
         if not self._left and name == self._where:
             stay()
 
-    def write(self, *args: Any, **kwargs: Any) -> Written:
+    def write(self, *args: Any, **kwargs: Any) -> WriteResult:
         self._count("writing")
         return super().write(*args, **kwargs)
 
-    def delete(self, *args: Any, **kwargs: Any) -> Written:
+    def delete(self, *args: Any, **kwargs: Any) -> WriteResult:
         self._count("deleting")
         return super().delete(*args, **kwargs)
 
@@ -51,7 +51,7 @@ def dream(folder: Path, where: str) -> None:
     taken = DreamLock(folder, store.lock).acquire()
     if where == "taken":
         stay()
-    staging = Staging.make(store)
+    staging = DreamWorkspace.make(store)
     if where == "copied":
         stay()
     for name in ("a.md", "b.md"):
@@ -71,7 +71,7 @@ def dream(folder: Path, where: str) -> None:
 def race(folder: Path, begin: float) -> None:
     from ipyagent.errors import MemoryRefused
 
-    lock = DreamLock(folder, Store(folder, "project").lock)
+    lock = DreamLock(folder, MemoryStore(folder, "project").lock)
     time.sleep(max(0.0, begin - time.time()))
     try:
         lock.acquire()

@@ -12,10 +12,10 @@ from typing import Any, NamedTuple, TypeAlias
 from ipyagent.config import IPyAgent
 from ipyagent.errors import ToolFailure
 from ipyagent.headers import Headed, read_headed
-from ipyagent.journal.events import Event, MemorySaved, MemorySurfaced, ToolReturned, UserSaid
+from ipyagent.journal.events import Event, MemorySaved, MemorySurfaced, ToolReturned, UserMessage
 from ipyagent.memory.access import MemoryAccess
-from ipyagent.memory.memories import Memories
-from ipyagent.memory.provenance import Ground
+from ipyagent.memory.memories import MemoryStores
+from ipyagent.memory.provenance import ProvenanceIndex
 from ipyagent.memory.selector import check_directive, goes_beyond
 from ipyagent.practice.model import memories as selecting
 from ipyagent.project import Project
@@ -109,7 +109,7 @@ class Session:
     def __init__(self, place: Path, check: Answer = None) -> None:
         self.root, self.home = place / "project", place / "home"
         self.root.mkdir(parents=True, exist_ok=True)
-        self.memories = Memories(Project(self.root.resolve(), self.home.resolve()), IPyAgent(environ={}), self.root)
+        self.memories = MemoryStores(Project(self.root.resolve(), self.home.resolve()), IPyAgent(environ={}), self.root)
         self.events: list[Event] = []
         self.saved: list[MemorySaved] = []
         self.asked: list[tuple[Sequence[str], Sequence[str]]] = []
@@ -122,7 +122,7 @@ class Session:
         self.workspace = ShellWorkspace(self.root)
         self.access = self.workspace.memory = MemoryAccess(
             self.memories, by="agent", record=self._record, events=lambda: self.events, session="20261127-1-abcd",
-            turn=lambda: sum(isinstance(event, UserSaid) for event in self.events), ground=Ground(),
+            turn=lambda: sum(isinstance(event, UserMessage) for event in self.events), ground=ProvenanceIndex(),
             check=checked,
         )  # fmt: skip
 
@@ -132,7 +132,7 @@ class Session:
 
     def says(self, text: str) -> None:
         block = {"type": "text", "text": text}
-        self.events.append(UserSaid(id=len(self.events) + 1, text=text, blocks=(block,)))
+        self.events.append(UserMessage(id=len(self.events) + 1, text=text, blocks=(block,)))
 
     def gave(self, *texts: str, blocks: Sequence[dict[str, Any]] = (), name: str = "read_file") -> None:
         told = (*({"type": "text", "text": text} for text in texts), *blocks)

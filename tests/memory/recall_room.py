@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from ipyagent.memory.fulltext import FullText
-from ipyagent.memory.ranking import Ranked, Shelf, rank
+from ipyagent.memory.ranking import Ranked, RankedFolder, rank
 from ipyagent.memory.scan import Memory, Scan
 
 START = 1_760_000_000
@@ -19,7 +19,7 @@ class Folder:
         self.path = path
         self.scan = Scan(path, "project")
         self.index = FullText(path, cache)
-        self.shelf = Shelf(self.index)
+        self.shelf = RankedFolder(self.index)
         self._count = 0
 
     def add(self, name: str, description: str, body: str = "", /, **fields: object) -> None:

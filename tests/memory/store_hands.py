@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TextIO
 
 from ipyagent.errors import MemoryRefused
-from ipyagent.memory.files import Store
+from ipyagent.memory.files import MemoryStore
 
 SHARED = [f"shared_{number}.md" for number in range(4)]
 END = "<!-- end -->\n"
@@ -43,7 +43,7 @@ class Log:
         self._file.flush()
 
 
-def work(store: Store, log: Log, me: str, count: int, chance: random.Random) -> None:
+def work(store: MemoryStore, log: Log, me: str, count: int, chance: random.Random) -> None:
     own: list[str] = []
     stale = {name: store.read(name) for name in SHARED}
     for number in range(count):
@@ -85,7 +85,7 @@ def work(store: Store, log: Log, me: str, count: int, chance: random.Random) -> 
     log.write("done", "all")
 
 
-def dream(store: Store, log: Log, count: int, chance: random.Random) -> None:
+def dream(store: MemoryStore, log: Log, count: int, chance: random.Random) -> None:
     """Stages what it read and commits file by file; whoever wrote meanwhile is not overwritten."""
     for number in range(count):
         staged = {}
@@ -113,7 +113,7 @@ def dream(store: Store, log: Log, count: int, chance: random.Random) -> None:
 
 
 def main(folder: str, log: str, me: str, count: str, seed: str) -> None:
-    store = Store(Path(folder), "project")
+    store = MemoryStore(Path(folder), "project")
     chance = random.Random(int(seed))
     with Path(log).open("a", encoding="utf-8") as file:
         if me == "dream":

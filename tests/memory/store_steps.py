@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from ipyagent.memory.files import Store
+from ipyagent.memory.files import MemoryStore
 from ipyagent.memory.index import named_in
 
 STEPS = frozenset(("open", "os.rename", "os.remove", "os.link", "os.mkdir", "os.rmdir", "os.listdir", "os.utime"))
@@ -29,8 +29,8 @@ OPERATIONS: dict[str, Any] = {
 }
 
 
-def prepared(folder: Path) -> Store:
-    store = Store(folder, "project")
+def prepared(folder: Path) -> MemoryStore:
+    store = MemoryStore(folder, "project")
     for name in "abc":
         store.write(f"{name}.md", f"---\nname: {name}\ndescription: about {name}\n---\n", expected=None, by="agent")
     store.snapshot()
@@ -40,7 +40,7 @@ def prepared(folder: Path) -> Store:
 
 
 def state(folder: Path) -> dict[str, Any]:
-    store = Store(folder, "project")
+    store = MemoryStore(folder, "project")
     index = [name for line in store.index.text().splitlines() if (name := named_in(line)) is not None]
     files = {memory.name: store.read(memory.name).text for memory in store.list()}
     with store.lock():  # the next writer sweeps
@@ -69,7 +69,7 @@ def main(base: str, operation: str) -> None:
                         os.kill(os.getpid(), signal.SIGKILL)
                     left -= 1
 
-            store = Store(folder, "project")
+            store = MemoryStore(folder, "project")
             store.exists("a.md")
             sys.addaudithook(die_at_the_step)
             OPERATIONS[operation](store)

@@ -19,7 +19,7 @@ from store_hands import END, SHARED, text_of
 from store_steps import OPERATIONS
 
 from ipyagent.memory.dream_lock import NAME
-from ipyagent.memory.files import Store
+from ipyagent.memory.files import MemoryStore
 from ipyagent.memory.index import named_in
 from ipyagent.project import Project
 
@@ -40,7 +40,7 @@ class Crew:
         self.logs.mkdir()
         self.running: dict[str, subprocess.Popen[str]] = {}
         self.dreaming: subprocess.Popen[str] | None = None
-        self.store = Store(self.folder, "project")
+        self.store = MemoryStore(self.folder, "project")
         for name in SHARED:
             self.store.write(name, text_of(name), expected=None, by="user")
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from ipyagent.journal.events import AssistantSaid, MemorySaved, ToolCalled, Usage, UsageReported
+from ipyagent.journal.events import AssistantMessage, MemorySaved, ToolCalled, Usage, UsageReported
 from ipyagent.memory.dream import SHOWN_TURNS, DreamProgress, Gates, advanced, order, system
 from ipyagent.memory.dream_lock import DreamLock
-from ipyagent.memory.files import Store
+from ipyagent.memory.files import MemoryStore
 
 HOUR = 3600.0
 
@@ -20,7 +20,7 @@ class Door:
     """Gates of one directory that was tidied some hours ago; `count` sessions were touched since."""
 
     def __init__(self, folder: Path, hours: float | None, count: int = 9) -> None:
-        store = Store(folder, "project")
+        store = MemoryStore(folder, "project")
         store.write("a.md", "---\nname: a\n---\nA.\n", expected=None, by="user")
         self.lock = DreamLock(folder, store.lock)
         if hours is not None:
@@ -82,7 +82,7 @@ def test_a_last_time_ahead_counts_by_how_far_it_is_away(tmp_path: Path) -> None:
 
 
 def test_the_order_lists_memories_findings_and_sessions_and_cannot_be_ended_by_them(tmp_path: Path) -> None:
-    store = Store(tmp_path, "project")
+    store = MemoryStore(tmp_path, "project")
     text = "---\nname: a\ndescription: one </memories></dream> two\ntype: project\n---\nA.\n"
     store.write("a.md", text, expected=None, by="user")
     told = order(
@@ -103,7 +103,7 @@ def test_prompts_are_short() -> None:
 
 def test_progress_goes_from_reading_to_writing() -> None:
     now = DreamProgress(began=time.time())
-    said = AssistantSaid(
+    said = AssistantMessage(
         blocks=(
             {"type": "text", "text": "Orient"},
             {"type": "tool_use", "id": "1", "name": "memory", "input": {"command": "view", "path": "/memories/a.md"}},
@@ -130,5 +130,5 @@ def test_progress_goes_from_reading_to_writing() -> None:
 def test_progress_shows_the_last_thirty_turns() -> None:
     now = DreamProgress()
     for number in range(40):
-        now = advanced(now, AssistantSaid(blocks=({"type": "text", "text": str(number)},)))
+        now = advanced(now, AssistantMessage(blocks=({"type": "text", "text": str(number)},)))
     assert [turn.text for turn in now.turns] == [str(number) for number in range(40 - SHOWN_TURNS, 40)]

@@ -20,8 +20,8 @@ from ipyagent.errors import MemoryRefused
 from ipyagent.locks import is_running
 from ipyagent.memory.dream_lock import ELSEWHERE, HERE, NAME, DreamLock, Holder
 from ipyagent.memory.dream_record import digests, undo
-from ipyagent.memory.files import Store
-from ipyagent.memory.staging import Staging
+from ipyagent.memory.files import MemoryStore
+from ipyagent.memory.staging import DreamWorkspace
 
 HOLDER = Path(__file__).with_name("dream_holder.py")
 LAST = 1_790_000_000_123_456_789
@@ -33,7 +33,7 @@ class Place:
     """A memory directory that was tidied at LAST, and processes in it."""
 
     def __init__(self, folder: Path) -> None:
-        self.store = Store(folder, "project")
+        self.store = MemoryStore(folder, "project")
         for name in ("a.md", "b.md", "c.md", "d.md", "e.md", "f.md", "g.md"):
             self.store.write(name, f"---\nname: {name}\ntype: project\n---\nSay {name}.\n", expected=None, by="user")
         self.lock = DreamLock(folder, self.store.lock)
@@ -91,7 +91,7 @@ def place(tmp_path: Path) -> Iterator[Place]:
 
 
 def test_nobody_ever_tidied_is_no_time_and_makes_nothing(tmp_path: Path) -> None:
-    store = Store(tmp_path / "memory", "project")
+    store = MemoryStore(tmp_path / "memory", "project")
     state = DreamLock(store.folder, store.lock).state()
     assert (state.last, state.holder) == (0.0, None)
     assert not store.folder.exists()
@@ -116,7 +116,7 @@ def test_failure_puts_the_old_time_back_to_the_nanosecond(place: Place) -> None:
 
 
 def test_failure_of_the_first_one_ever_leaves_no_file(tmp_path: Path) -> None:
-    store = Store(tmp_path / "memory", "project")
+    store = MemoryStore(tmp_path / "memory", "project")
     lock = DreamLock(store.folder, store.lock)
     assert lock.acquire().fail()
     assert not lock.path.exists()
@@ -305,7 +305,7 @@ def test_killed_at_every_phase_it_is_rolled_back_and_nothing_is_lost(place: Plac
     assert (state.holder, place.path.stat().st_mtime_ns) == (None, LAST)
     assert [finding.text for finding in place.store.index.doctor()] == []
     with place.lock.acquire() as taken:  # the next one finds the way free, and no copy of the dead one
-        staging = Staging.make(place.store)
+        staging = DreamWorkspace.make(place.store)
         folders = [path for path in (place.store.folder / ".history" / "dreams").iterdir() if path.is_dir()]
         assert [path.name for path in folders] == [staging.name]
         staging.drop()

@@ -10,10 +10,10 @@ import pytest
 from ipyagent.errors import UsageError
 from ipyagent.memory.dream import held_because
 from ipyagent.memory.dream_record import DREAMS, digests, record_in, undo, waiting_in
-from ipyagent.memory.files import Store
+from ipyagent.memory.files import MemoryStore
 from ipyagent.memory.index import named_in
 from ipyagent.memory.names import INDEX
-from ipyagent.memory.staging import Staging
+from ipyagent.memory.staging import DreamWorkspace
 
 
 def memory_text(body: str, name: str = "fact") -> str:
@@ -21,15 +21,15 @@ def memory_text(body: str, name: str = "fact") -> str:
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Store:
-    made = Store(tmp_path / "memory", "project")
+def store(tmp_path: Path) -> MemoryStore:
+    made = MemoryStore(tmp_path / "memory", "project")
     for name in "abcdefg":
         made.write(f"{name}.md", memory_text(f"Says {name}.", name), expected=None, by="user")
     made.write("deep/h.md", memory_text("Says h.", "h"), expected=None, by="user")
     return made
 
 
-def content(store: Store) -> dict[str, tuple[bytes, int]]:
+def content(store: MemoryStore) -> dict[str, tuple[bytes, int]]:
     """Bytes and time of every file that is not hidden."""
     return {
         path.relative_to(store.folder).as_posix(): (path.read_bytes(), path.stat().st_mtime_ns)
@@ -38,17 +38,17 @@ def content(store: Store) -> dict[str, tuple[bytes, int]]:
     }
 
 
-def index_names(store: Store) -> list[str]:
+def index_names(store: MemoryStore) -> list[str]:
     return sorted(name for line in store.index.text().splitlines() if (name := named_in(line)) is not None)
 
 
-def add(staging: Staging, name: str, words: str = "Dreamed.") -> None:
+def add(staging: DreamWorkspace, name: str, words: str = "Dreamed.") -> None:
     staging.copy.change(name, lambda text: f"{text}\n{words}\n", by="dream")
 
 
-def dreamed(store: Store) -> Staging:
+def dreamed(store: MemoryStore) -> DreamWorkspace:
     """A dream that changes a, deletes b, renames c to z, makes n."""
-    staging = Staging.make(store)
+    staging = DreamWorkspace.make(store)
     add(staging, "a.md")
     staging.copy.delete("b.md", by="dream")
     staging.copy.rename("c.md", "deep/z.md", by="dream")
@@ -56,7 +56,7 @@ def dreamed(store: Store) -> Staging:
     return staging
 
 
-def test_until_the_commit_nothing_changes(store: Store) -> None:
+def test_until_the_commit_nothing_changes(store: MemoryStore) -> None:
     before = content(store)
     staging = dreamed(store)
     staging.changes()
@@ -66,7 +66,7 @@ def test_until_the_commit_nothing_changes(store: Store) -> None:
     assert not any(path.is_dir() for path in (store.folder / DREAMS).iterdir())
 
 
-def test_what_became_of_the_copy_is_told_by_file(store: Store) -> None:
+def test_what_became_of_the_copy_is_told_by_file(store: MemoryStore) -> None:
     changes = dreamed(store).changes()
     told = [(change.kind, change.name, change.old) for change in changes]
     assert told == [
@@ -78,7 +78,7 @@ def test_what_became_of_the_copy_is_told_by_file(store: Store) -> None:
     assert str(changes[1]) == "changed a.md (+2 -0 lines)"
 
 
-def test_a_commit_brings_all_of_it_and_the_index_is_true(store: Store) -> None:
+def test_a_commit_brings_all_of_it_and_the_index_is_true(store: MemoryStore) -> None:
     staging = dreamed(store)
     made = staging.commit("s", staging.changes())
     assert made.kept == ()
@@ -89,7 +89,7 @@ def test_a_commit_brings_all_of_it_and_the_index_is_true(store: Store) -> None:
     assert (version.by, version.change) == ("dream", "deleted")
 
 
-def test_what_was_saved_meanwhile_wins(store: Store) -> None:
+def test_what_was_saved_meanwhile_wins(store: MemoryStore) -> None:
     staging = dreamed(store)
     add(staging, "d.md")
     store.change("a.md", lambda text: text + "\nBy a person.\n", by="user")
@@ -106,9 +106,9 @@ def test_what_was_saved_meanwhile_wins(store: Store) -> None:
     assert index_names(store) == sorted(memory.name for memory in store.list())
 
 
-def test_when_a_write_gave_way_nothing_is_deleted(store: Store) -> None:
+def test_when_a_write_gave_way_nothing_is_deleted(store: MemoryStore) -> None:
     """The text of a deleted memory may stand only in the one that gave way."""
-    staging = Staging.make(store)
+    staging = DreamWorkspace.make(store)
     add(staging, "a.md", "Says b.")
     staging.copy.delete("b.md", by="dream")
     store.change("a.md", lambda text: text + "\nBy a person.\n", by="user")
@@ -118,26 +118,26 @@ def test_when_a_write_gave_way_nothing_is_deleted(store: Store) -> None:
     assert "Says b." in store.read("b.md").text
 
 
-def test_a_memory_that_changed_meanwhile_is_not_deleted(store: Store) -> None:
-    staging = Staging.make(store)
+def test_a_memory_that_changed_meanwhile_is_not_deleted(store: MemoryStore) -> None:
+    staging = DreamWorkspace.make(store)
     staging.copy.delete("b.md", by="dream")
     store.change("b.md", lambda text: text + "\nBy a person.\n", by="user")
     assert staging.commit("s", staging.changes()).kept == ("b.md",)
     assert "By a person." in store.read("b.md").text
 
 
-def test_one_that_was_deleted_meanwhile_stays_deleted(store: Store) -> None:
-    staging = Staging.make(store)
+def test_one_that_was_deleted_meanwhile_stays_deleted(store: MemoryStore) -> None:
+    staging = DreamWorkspace.make(store)
     add(staging, "a.md")
     store.delete("a.md", by="user")
     assert staging.commit("s", staging.changes()).kept == ("a.md",)
     assert not store.exists("a.md")
 
 
-def test_bad_headers_and_the_index_are_mended(store: Store) -> None:
+def test_bad_headers_and_the_index_are_mended(store: MemoryStore) -> None:
     (store.folder / "bad.md").write_bytes(b"---\r\nname: bad: colon\r\ntype: project\r\n---\r\nSays bad.\r\n")
     (store.folder / INDEX).write_text("- [gone](gone.md) — dead\n- [a](a.md) — one\n- [a](a.md) — two\n")
-    staging = Staging.make(store)
+    staging = DreamWorkspace.make(store)
     changes = staging.changes()
     assert [change.name for change in changes] == ["bad.md"]
     staging.commit("s", changes)
@@ -145,7 +145,7 @@ def test_bad_headers_and_the_index_are_mended(store: Store) -> None:
     assert "Says bad." in store.read("bad.md").text
 
 
-def test_undo_restores_byte_for_byte_and_undoing_again_brings_it_back(store: Store) -> None:
+def test_undo_restores_byte_for_byte_and_undoing_again_brings_it_back(store: MemoryStore) -> None:
     (store.folder / "odd.md").write_bytes(b"\xef\xbb\xbf---\r\nname: odd\r\ntype: project\r\n---\r\nOdd.\r\n")
     (store.folder / INDEX).write_bytes(b"people's words\r\n- [a](a.md) \xe2\x80\x94 one\r\n")
     (store.folder / "picture.png").write_bytes(b"\x89PNG\0")
@@ -166,7 +166,7 @@ def test_undo_restores_byte_for_byte_and_undoing_again_brings_it_back(store: Sto
     assert content(store) == after
 
 
-def test_undo_keeps_what_was_saved_and_deleted_since(store: Store) -> None:
+def test_undo_keeps_what_was_saved_and_deleted_since(store: MemoryStore) -> None:
     staging = dreamed(store)
     staging.commit("s", staging.changes())
     store.write("later.md", memory_text("Later."), expected=None, by="agent")
@@ -183,7 +183,7 @@ def test_undo_keeps_what_was_saved_and_deleted_since(store: Store) -> None:
     assert index_names(store) == sorted(memory.name for memory in store.list())
 
 
-def test_what_was_saved_while_it_dreamed_is_no_part_of_the_undo(store: Store) -> None:
+def test_what_was_saved_while_it_dreamed_is_no_part_of_the_undo(store: MemoryStore) -> None:
     staging = dreamed(store)
     store.write("meanwhile.md", memory_text("Meanwhile."), expected=None, by="agent")
     staging.commit("s", staging.changes())
@@ -191,12 +191,12 @@ def test_what_was_saved_while_it_dreamed_is_no_part_of_the_undo(store: Store) ->
     assert "Meanwhile." in store.read("meanwhile.md").text
 
 
-def test_without_a_dream_there_is_nothing_to_undo(store: Store) -> None:
+def test_without_a_dream_there_is_nothing_to_undo(store: MemoryStore) -> None:
     with pytest.raises(UsageError, match="no dream"):
         undo(store)
 
 
-def test_a_snapshot_that_is_gone_is_said(store: Store) -> None:
+def test_a_snapshot_that_is_gone_is_said(store: MemoryStore) -> None:
     staging = dreamed(store)
     staging.commit("s", staging.changes())
     for _ in range(5):
@@ -206,10 +206,10 @@ def test_a_snapshot_that_is_gone_is_said(store: Store) -> None:
 
 
 @pytest.mark.parametrize(("deleted", "held"), [(1, False), (2, False), (3, True)])
-def test_more_than_a_third_deleted_is_held(store: Store, deleted: int, held: bool) -> None:
+def test_more_than_a_third_deleted_is_held(store: MemoryStore, deleted: int, held: bool) -> None:
     store.delete("g.md", by="user")
     store.delete("deep/h.md", by="user")  # six are left
-    staging = Staging.make(store)
+    staging = DreamWorkspace.make(store)
     for name in "abc"[:deleted]:
         staging.copy.delete(f"{name}.md", by="dream")
     changes = staging.changes()
@@ -219,20 +219,20 @@ def test_more_than_a_third_deleted_is_held(store: Store, deleted: int, held: boo
         assert why == "it would delete 3 of 6 memories, more than a third"
 
 
-def test_a_rename_is_no_deletion(store: Store) -> None:
-    staging = Staging.make(store)
+def test_a_rename_is_no_deletion(store: MemoryStore) -> None:
+    staging = DreamWorkspace.make(store)
     for name in "abcd":
         staging.copy.rename(f"{name}.md", f"all_{name}.md", by="dream")
     assert held_because(len(staging.base), staging.changes()) == ""
 
 
-def test_a_dream_that_waits_outlives_the_next_copy_and_can_be_committed(store: Store) -> None:
+def test_a_dream_that_waits_outlives_the_next_copy_and_can_be_committed(store: MemoryStore) -> None:
     staging = dreamed(store)
     staging.wait("s", "why", staging.changes())
-    Staging.make(store).drop()
+    DreamWorkspace.make(store).drop()
     waiting = waiting_in(store)
     assert waiting is not None
-    later = Staging.of(store, waiting)
+    later = DreamWorkspace.of(store, waiting)
     made = later.commit("s", waiting.changes)
     assert made.kept == ()
     assert len(made.done) == 4
@@ -240,10 +240,10 @@ def test_a_dream_that_waits_outlives_the_next_copy_and_can_be_committed(store: S
     later.drop()
 
 
-def test_a_dream_that_waits_gives_way_as_well(store: Store) -> None:
+def test_a_dream_that_waits_gives_way_as_well(store: MemoryStore) -> None:
     staging = dreamed(store)
     waiting = staging.wait("s", "why", staging.changes())
     store.change("a.md", lambda text: text + "\nBy a person.\n", by="user")
-    made = Staging.of(store, waiting).commit("s", waiting.changes)
+    made = DreamWorkspace.of(store, waiting).commit("s", waiting.changes)
     assert "a.md" in made.kept
     assert store.exists("b.md")

@@ -14,9 +14,9 @@ import pytest
 from ipyagent.errors import MemoryRefused
 from ipyagent.memory.dream_lock import DreamLock
 from ipyagent.memory.dream_record import digests
-from ipyagent.memory.files import Store
+from ipyagent.memory.files import MemoryStore
 from ipyagent.memory.index import named_in
-from ipyagent.memory.staging import Staging
+from ipyagent.memory.staging import DreamWorkspace
 
 WRITERS = 4
 ROUNDS = 60
@@ -29,7 +29,7 @@ def text_of(name: str, body: str) -> str:
 
 def write(folder: Path, who: int) -> None:
     """Adds, edits, renames and deletes; each round says something of its own in the memory that all share."""
-    store = Store(folder, "project")
+    store = MemoryStore(folder, "project")
     for turn in range(ROUNDS):
         store.write(f"w{who}_{turn}.md", text_of(f"w{who} in {turn}", f"Round {turn}."), expected=None, by="agent")
         store.change("shared.md", lambda now, turn=turn: f"{now}\n- said by {who} in {turn}\n", by="agent")  # type: ignore[misc]
@@ -42,7 +42,7 @@ def write(folder: Path, who: int) -> None:
 
 def dream(folder: Path, seconds: float) -> None:
     """Dreams one after the other: adds a line here, deletes a spare memory there."""
-    store, chance, until = Store(folder, "project"), random.Random(7), time.monotonic() + seconds
+    store, chance, until = MemoryStore(folder, "project"), random.Random(7), time.monotonic() + seconds
     lock = DreamLock(folder, store.lock)
     while time.monotonic() < until:
         try:
@@ -51,7 +51,7 @@ def dream(folder: Path, seconds: float) -> None:
             time.sleep(0.01)
             continue
         with taken:
-            staging = Staging.make(store)
+            staging = DreamWorkspace.make(store)
             names = sorted(digests(staging.copy))
             staging.copy.change("shared.md", lambda now: now + "\n- dreamed\n", by="dream")
             for name in chance.sample(names, 3):
@@ -65,7 +65,7 @@ def dream(folder: Path, seconds: float) -> None:
 
 
 def check(folder: Path, *, all_written: bool) -> None:
-    store = Store(folder, "project")
+    store = MemoryStore(folder, "project")
     with store.lock():  # whoever was killed is finished for
         pass
     names = sorted(memory.name for memory in store.list())
@@ -86,7 +86,7 @@ def check(folder: Path, *, all_written: bool) -> None:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    store = Store(tmp_path / "memory", "project")
+    store = MemoryStore(tmp_path / "memory", "project")
     store.write("shared.md", text_of("shared", "All speak here."), expected=None, by="user")
     for number in range(30):
         store.write(f"spare_{number}.md", text_of(f"spare {number}", f"Spare {number}."), expected=None, by="user")
@@ -121,7 +121,7 @@ def test_dreams_that_are_killed_leave_only_what_the_next_one_reclaims(folder: Pa
         os.kill(dreamer.pid, signal.SIGKILL)
         dreamer.join(10)
         check(folder, all_written=False)
-    store = Store(folder, "project")
+    store = MemoryStore(folder, "project")
     with DreamLock(folder, store.lock).acquire(certain=True):
-        Staging.make(store).drop()
+        DreamWorkspace.make(store).drop()
     assert [path.name for path in (folder / ".history" / "dreams").iterdir() if path.is_dir()] == []

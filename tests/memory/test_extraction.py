@@ -9,11 +9,11 @@ import msgspec
 import pytest
 
 from ipyagent.journal.events import (
-    AssistantSaid,
+    AssistantMessage,
     Event,
     ForkEnded,
     KernelStarted,
-    LayerDecided,
+    LayerDecision,
     LayerFailed,
     MemoryExtracted,
     MemorySaved,
@@ -21,18 +21,18 @@ from ipyagent.journal.events import (
     ToolReturned,
     TurnEnded,
     Usage,
-    UserSaid,
+    UserMessage,
 )
 from ipyagent.journal.tokens import estimate_text
-from ipyagent.journal.view import View
+from ipyagent.journal.view import ContextView
 from ipyagent.memory.extract import (
     MOST_FAILURES,
     MOST_LISTED,
     UNWATCHED,
     WATCHED,
+    ExtractionProgress,
+    ExtractionTranscript,
     Figures,
-    Progress,
-    Transcript,
     directive,
     figures,
     has_cue,
@@ -57,14 +57,14 @@ def numbered(*events: Event) -> list[Event]:
     return [msgspec.structs.replace(event, id=number) for number, event in enumerate(events, 1)]
 
 
-def due(made: Progress, every: int, upto: int = 99, **more: bool) -> str:
+def due(made: ExtractionProgress, every: int, upto: int = 99, **more: bool) -> str:
     return made.due(every, upto, **more)
 
 
-def progress(*events: Event) -> Progress:
-    made = Progress()
-    made.apply(LayerDecided(layer="extraction", words=WATCHED))
-    made.apply(UserSaid(text="", blocks=()))
+def progress(*events: Event) -> ExtractionProgress:
+    made = ExtractionProgress()
+    made.apply(LayerDecision(layer="extraction", words=WATCHED))
+    made.apply(UserMessage(text="", blocks=()))
     for event in numbered(*events):
         made.apply(event)
     return made
@@ -122,7 +122,7 @@ def test_of_what_the_agent_saved_the_deleted_is_left_out_and_the_moved_named_by_
 
 def test_a_request_that_a_command_wrote_is_not_read_as_the_users_words() -> None:
     blocks = ({"type": "text", "text": "Fix it.\nkeep the name"},)
-    asked = UserSaid(text="Fix it.\nkeep the name", blocks=blocks, own="keep the name")
+    asked = UserMessage(text="Fix it.\nkeep the name", blocks=blocks, own="keep the name")
     read = transcript(numbered(asked, ENDED), 0, 9, answer_chars=100, line_chars=100, tokens=1000).text
     assert '<user turn="1">\nkeep the name\n</user>\n- a command of the user\'s wrote this request: Fix it.' in read
 
@@ -132,8 +132,8 @@ def test_the_cursor_of_an_older_journal_that_moved_over_what_the_agent_saved_sta
     assert (made.upto, due(made, 1)) == (2, "wait")
 
 
-def said(text: str) -> UserSaid:
-    return UserSaid(text=text, blocks=({"type": "text", "text": text},))
+def said(text: str) -> UserMessage:
+    return UserMessage(text=text, blocks=({"type": "text", "text": text},))
 
 
 def test_it_waits_for_words_or_a_cue_that_the_agent_did_not_act_upon() -> None:
@@ -171,7 +171,7 @@ def test_a_new_kernel_owes_what_an_earlier_one_did_not_look_at() -> None:
 
 
 def test_what_was_said_while_it_was_off_is_never_looked_at() -> None:
-    off, on = (LayerDecided(layer="extraction", words=words) for words in (UNWATCHED, WATCHED))
+    off, on = (LayerDecision(layer="extraction", words=words) for words in (UNWATCHED, WATCHED))
     made = progress(said("always a"), ENDED, off, said("always b"), ENDED, on, said("c"), ENDED)
     assert made.asked(99) == {0, 1, 7}
     assert made.unwatched == {4}
@@ -189,10 +189,10 @@ def turn(words: str, answer: str, *calls: tuple[str, str]) -> list[Event]:
         made.append(ToolCalled(call=f"{name}{number}", name=name, input={"code": "mean(x)"}))
         blocks = ({"type": "text", "text": result},)
         made.append(ToolReturned(call=f"{name}{number}", name=name, blocks=blocks))
-    return [*made, AssistantSaid(blocks=({"type": "text", "text": answer},)), ENDED]
+    return [*made, AssistantMessage(blocks=({"type": "text", "text": answer},)), ENDED]
 
 
-def told(events: list[Event], after: int = 0, upto: int = 99, **more: Any) -> Transcript:
+def told(events: list[Event], after: int = 0, upto: int = 99, **more: Any) -> ExtractionTranscript:
     given = {"answer_chars": 60, "line_chars": 40, "tokens": 10_000, **more}
     return transcript(numbered(*events), after, upto, **given)
 
@@ -271,11 +271,11 @@ def test_only_messages_after_the_cursor_and_no_more_than_the_limit() -> None:
         event
         for _ in range(6)
         for event in (
-            UserSaid(text="a", blocks=({"type": "text", "text": "a"},)),
-            AssistantSaid(blocks=({"type": "text", "text": "b"},)),
+            UserMessage(text="a", blocks=({"type": "text", "text": "a"},)),
+            AssistantMessage(blocks=({"type": "text", "text": "b"},)),
         )
     ]
-    view = View.of(numbered(*events)).placed()
+    view = ContextView.of(numbered(*events)).placed()
     assert new_messages(view, 0, 40) == 12
     assert new_messages(view, 0, 5) == 5
     assert new_messages(view, 8, 40) == 4

@@ -11,8 +11,8 @@ import pytest
 from rooms import KEY, MODEL
 
 from ipyagent import Agent, IPyAgent
-from ipyagent.journal.events import CacheBroken, Event, MemorySurfaced, PromptRendered
-from ipyagent.memory.files import Store
+from ipyagent.journal.events import CacheBroken, Event, MemorySurfaced, SystemPromptFrozen
+from ipyagent.memory.files import MemoryStore
 from ipyagent.memory.transcripts import search_sessions
 from ipyagent.practice.replies import text, tool
 from ipyagent.practice.server import PracticeServer
@@ -48,7 +48,7 @@ def make(tmp_path: Path, server: PracticeServer, monkeypatch: pytest.MonkeyPatch
 
 
 def remember(agent: Agent, name: str, *, scope: str = "project", words: str = "") -> None:
-    store: Store = agent.bench.memories.store(scope)
+    store: MemoryStore = agent.bench.memories.store(scope)
     body = f"---\nname: {name}\ndescription: {words or f'what {name} is about'}\ntype: project\n---\n\nA fact.\n"
     store.write(f"{name}.md", body, expected=None, by="user")
 
@@ -97,7 +97,7 @@ def test_a_memory_that_is_saved_changes_no_byte_of_the_running_session(
     agent.run_sync("and now?")
     assert system(server, -1) == system(server, -3)
     assert "egrets.md" not in words(server)
-    assert len(events(agent, PromptRendered)) == 1
+    assert len(events(agent, SystemPromptFrozen)) == 1
     newest = server.messages[-1].usage
     assert newest["cache_read_input_tokens"] >= server.messages[-2].prompt_tokens - 64
     agent.new()
@@ -158,7 +158,7 @@ def test_the_users_own_rules_stand_in_the_head_and_are_not_recalled_into_it_agai
     agent.run_sync("plot the herons with matplotlib")
     assert "Plot herons with matplotlib only." in words(server, 0)
     assert "(plots.md)" not in words(server, 0)
-    assert events(agent, PromptRendered)[0].memories == ("/memories/user/plots.md",)
+    assert events(agent, SystemPromptFrozen)[0].memories == ("/memories/user/plots.md",)
     assert {one.path for event in events(agent, MemorySurfaced) for one in event.memories} == {
         "/memories/project/herons.md"
     }
@@ -221,7 +221,7 @@ def test_after_a_compaction_index_and_instructions_are_read_again(
     agent.run_sync("go on")
     assert "(plots.md)" in words(server)
     assert "Be short." in words(server)
-    assert [event.why for event in events(agent, PromptRendered)] == ["", "after a compaction"]
+    assert [event.why for event in events(agent, SystemPromptFrozen)] == ["", "after a compaction"]
     agent.run_sync("and on")
     assert system(server, -1) == system(server, -2)
     assert [event for event in events(agent, CacheBroken) if not event.expected] == []
@@ -233,7 +233,7 @@ def test_a_compaction_with_nothing_new_on_the_disk_keeps_the_head(make: Make, se
     server.script(text("<summary>They spoke of birds.</summary>"))
     agent.compact()
     agent.run_sync("go on")
-    assert len(events(agent, PromptRendered)) == 1
+    assert len(events(agent, SystemPromptFrozen)) == 1
 
 
 def test_a_compaction_of_later_turns_keeps_the_head_for_the_prefix_that_stays(
@@ -245,7 +245,7 @@ def test_a_compaction_of_later_turns_keeps_the_head_for_the_prefix_that_stays(
     server.script(text("<summary>They spoke of birds.</summary>"))
     agent.compact("--from 3")
     agent.run_sync("go on")
-    assert len(events(agent, PromptRendered)) == 1
+    assert len(events(agent, SystemPromptFrozen)) == 1
     assert "plots.md" not in words(server)
 
 
@@ -318,7 +318,7 @@ def test_long_indexes_and_instructions_never_cost_the_session(
     told = "\n".join(agent.notices)
     assert result.status == "finished", result.message
     assert agent.run_sync("again").status == "finished"
-    (rendered,) = events(agent, PromptRendered)
+    (rendered,) = events(agent, SystemPromptFrozen)
     assert rendered.tokens < 0.9 * window
     if window == 4_000:  # no room for memory at all
         left = "notebook, plan, past_sessions, agent, compact, memory"

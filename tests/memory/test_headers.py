@@ -15,7 +15,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ipyagent.headers import _quick, read_headed, write_headed
-from ipyagent.memory.files import Store
+from ipyagent.memory.files import MemoryStore
 
 GOOD = b"---\nname: Ports\ndescription: The service listens on 8080\ntype: project\n---\n\nBody\n"
 BOMB = b"---\na: &a [x, x, x, x, x, x, x, x, x, x]\n" + b"".join(
@@ -90,7 +90,7 @@ def test_what_is_wrong_is_told_and_the_rest_is_read(
 
 @pytest.mark.parametrize("case", CASES)
 def test_a_memory_with_any_header_is_listed_with_a_diagnostic(case: str, tmp_path: Path) -> None:
-    store = Store(tmp_path / "memory", "project")
+    store = MemoryStore(tmp_path / "memory", "project")
     store.folder.mkdir()
     (store.folder / "odd.md").write_bytes(CASES[case][0])
     (memory,) = store.list()
@@ -104,7 +104,7 @@ def test_a_memory_with_any_header_is_listed_with_a_diagnostic(case: str, tmp_pat
 
 
 def test_ten_megabytes_are_listed_from_their_head(tmp_path: Path) -> None:
-    store = Store(tmp_path / "memory", "project")
+    store = MemoryStore(tmp_path / "memory", "project")
     store.folder.mkdir()
     (store.folder / "big.md").write_bytes(GOOD + b"x" * 10_000_000)
     (store.folder / "line.md").write_bytes(b"y" * 10_000_000)
@@ -120,7 +120,7 @@ def test_ten_megabytes_are_listed_from_their_head(tmp_path: Path) -> None:
 
 
 def test_a_header_longer_than_thirty_lines_is_told(tmp_path: Path) -> None:
-    store = Store(tmp_path / "memory", "project")
+    store = MemoryStore(tmp_path / "memory", "project")
     store.folder.mkdir()
     (store.folder / "a.md").write_text("---\n" + "".join(f"k{n}: v\n" for n in range(40)) + "---\n")
     (memory,) = store.list()
@@ -129,7 +129,7 @@ def test_a_header_longer_than_thirty_lines_is_told(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["insight", "USER", "[user, x]", "3", "true", "''"])
 def test_an_unknown_type_is_none(tmp_path: Path, kind: str) -> None:
-    store = Store(tmp_path / "memory", "project")
+    store = MemoryStore(tmp_path / "memory", "project")
     written = store.write("a.md", f"---\nname: A\ntype: {kind}\n---\n", expected=None, by="agent")
     assert written.memory.kind == ""
 

@@ -15,8 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ipyagent.errors import MemoryRefused
-from ipyagent.memory.confined import Confined
-from ipyagent.memory.files import Store
+from ipyagent.memory.confined import SandboxedDir
+from ipyagent.memory.files import MemoryStore
 from ipyagent.memory.names import checked_name, same_name, split_path
 
 GOOD = {
@@ -181,7 +181,7 @@ def test_paths_that_lead_elsewhere(raw: str) -> None:
 
 # -------------------------------------------- the six commands on a real disk
 
-Command = Callable[[Store, str], object]
+Command = Callable[[MemoryStore, str], object]
 COMMANDS: dict[str, Command] = {
     "view": lambda store, name: store.read(name),
     "create": lambda store, name: store.write(name, "poison\n", expected=None, by="agent"),
@@ -204,8 +204,8 @@ def outside(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def store(tmp_path: Path, outside: Path) -> Store:
-    made = Store(tmp_path / "memory", "project")
+def store(tmp_path: Path, outside: Path) -> MemoryStore:
+    made = MemoryStore(tmp_path / "memory", "project")
     made.write("there.md", "there\n", expected=None, by="user")
     return made
 
@@ -219,7 +219,7 @@ def everything(folder: Path) -> dict[str, bytes | str]:
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_no_command_takes_a_bad_name(store: Store, tmp_path: Path, command: str) -> None:
+def test_no_command_takes_a_bad_name(store: MemoryStore, tmp_path: Path, command: str) -> None:
     before = everything(tmp_path)
     for raw in BAD:
         with pytest.raises(MemoryRefused) as caught:
@@ -231,7 +231,7 @@ def test_no_command_takes_a_bad_name(store: Store, tmp_path: Path, command: str)
 @pytest.mark.parametrize("command", [name for name in COMMANDS if name not in ("history", "restore")])
 @pytest.mark.parametrize("kind", ["file link", "dead link", "folder link", "folder"])
 def test_links_are_not_followed_and_folders_no_files(
-    store: Store, tmp_path: Path, outside: Path, command: str, kind: str
+    store: MemoryStore, tmp_path: Path, outside: Path, command: str, kind: str
 ) -> None:
     name = "x.md"
     place = store.folder / name
@@ -254,7 +254,7 @@ def test_links_are_not_followed_and_folders_no_files(
 
 def test_a_link_for_the_index_or_the_history_is_refused(tmp_path: Path, outside: Path) -> None:
     for planted in ("MEMORY.md", ".history", ".history/lock", ".history/unfinished.json", ".history/new"):
-        store = Store(tmp_path / planted.replace("/", "_"), "project")
+        store = MemoryStore(tmp_path / planted.replace("/", "_"), "project")
         place = store.folder / planted
         place.parent.mkdir(parents=True)
         place.symlink_to(outside / "secret.md" if "." in place.name[1:] or place.name == "lock" else outside)
@@ -263,7 +263,7 @@ def test_a_link_for_the_index_or_the_history_is_refused(tmp_path: Path, outside:
         assert everything(outside) == {"secret.md": b"secret\n"}, planted
 
 
-def test_a_link_that_appears_between_check_and_use_leads_nowhere(store: Store, outside: Path) -> None:
+def test_a_link_that_appears_between_check_and_use_leads_nowhere(store: MemoryStore, outside: Path) -> None:
     """A folder is swapped for a link to the outside and back, as fast as it goes, while files are written in it."""
     folder = store.folder / "team"
     stop = threading.Event()
@@ -276,7 +276,7 @@ def test_a_link_that_appears_between_check_and_use_leads_nowhere(store: Store, o
             with suppress(OSError):
                 folder.unlink()
 
-    files = Confined(store.folder)
+    files = SandboxedDir(store.folder)
     thread = threading.Thread(target=swap)
     thread.start()
     done = refused = 0
@@ -296,7 +296,7 @@ def test_a_link_that_appears_between_check_and_use_leads_nowhere(store: Store, o
     assert refused, "the race was never run"
 
 
-def test_names_that_some_file_systems_take_for_the_same_are_told(store: Store) -> None:
+def test_names_that_some_file_systems_take_for_the_same_are_told(store: MemoryStore) -> None:
     store.write("team/Straße.md", "A\n", expected=None, by="agent")
     for other in ("team/straße.md", "team/STRASSE.md", "Team/other.md", "There.md"):
         with pytest.raises(MemoryRefused, match="in case or form only") as caught:
@@ -307,7 +307,7 @@ def test_names_that_some_file_systems_take_for_the_same_are_told(store: Store) -
     assert same_name("ＡＢＣ.md") == same_name("abc.md")
 
 
-def test_a_file_in_another_normal_form_is_found(store: Store) -> None:
+def test_a_file_in_another_normal_form_is_found(store: MemoryStore) -> None:
     decomposed = unicodedata.normalize("NFD", "Über.md")
     (store.folder / decomposed).write_text("hand-made\n")
     assert "Über.md" in {memory.name for memory in store.list()}
@@ -319,7 +319,7 @@ def test_a_file_in_another_normal_form_is_found(store: Store) -> None:
 
 
 def test_a_platform_without_open_folders_keeps_the_rule(tmp_path: Path, outside: Path) -> None:
-    files = Confined(tmp_path / "memory", relative=False)
+    files = SandboxedDir(tmp_path / "memory", relative=False)
     assert (files.read("a.md"), files.status("team/a.md"), files.names()) == (None, None, [])
     files.replace("team/a.md", b"A", "new/file")
     files.move("team/a.md", "b.md")

@@ -17,14 +17,14 @@ from rooms import KEY, MODEL
 
 from ipyagent import Agent, IPyAgent
 from ipyagent.journal.events import (
-    AssistantSaid,
+    AssistantMessage,
     Event,
     ForkEnded,
     LayerFailed,
     MemoryDismissed,
     MemorySurfaced,
     ToolReturned,
-    UserSaid,
+    UserMessage,
 )
 from ipyagent.practice.model import memories as selecting
 from ipyagent.practice.replies import Reply, fault, text
@@ -193,8 +193,10 @@ def test_beside_the_request_the_choice_comes_in_between_tool_rounds(
     assert "palette" not in brain.words(0)
     assert "colour-blind palette" in brain.words(1)
     assert "Mondays" not in brain.words(1)
-    kinds = [type(event) for event in events(agent) if isinstance(event, (ToolReturned, MemorySurfaced, AssistantSaid))]
-    assert kinds == [AssistantSaid, ToolReturned, MemorySurfaced, AssistantSaid]
+    kinds = [
+        type(event) for event in events(agent) if isinstance(event, (ToolReturned, MemorySurfaced, AssistantMessage))
+    ]
+    assert kinds == [AssistantMessage, ToolReturned, MemorySurfaced, AssistantMessage]
     (note,) = [event for event in events(agent) if isinstance(event, MemorySurfaced)]
     assert note.by == "selector"
     assert note.seconds < 3
@@ -401,7 +403,7 @@ def test_the_request_is_kept_apart_from_the_memories(make: Make, brain: Brain, s
     save("plots.md", "Plots use the colour-blind palette")
     agent = make(recall_selector=False)
     agent.run_sync("plot the orders")
-    (said,) = [event for event in events(agent) if isinstance(event, UserSaid)]
+    (said,) = [event for event in events(agent) if isinstance(event, UserMessage)]
     assert all("palette" not in str(block) for block in said.blocks)
 
 

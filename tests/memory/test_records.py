@@ -9,8 +9,8 @@ import pytest
 
 from ipyagent.config import IPyAgent
 from ipyagent.memory.access import MemoryAccess, address
-from ipyagent.memory.memories import Memories
-from ipyagent.memory.recall import Picked, shown
+from ipyagent.memory.memories import MemoryStores
+from ipyagent.memory.recall import RecallHit, shown
 from ipyagent.memory.scan import Memory
 from ipyagent.project import Project
 
@@ -35,7 +35,7 @@ class Place:
     def __init__(self, root: Path, home: Path) -> None:
         root.mkdir(exist_ok=True)
         self.project = Project(root.resolve(), home.resolve())
-        self.memories = Memories(self.project, IPyAgent(environ={}, trust_all=True), root)
+        self.memories = MemoryStores(self.project, IPyAgent(environ={}, trust_all=True), root)
         self.folder = root / ".ipyagent" / "memory"
 
     def access(self) -> MemoryAccess:
@@ -59,7 +59,7 @@ def test_a_forged_memory_in_a_cloned_project_is_a_claim_and_is_shown_as_one(plac
     (place.folder / "reports.md").write_text(FORGED)
     found = place.one()
     assert (found.source, found.is_own_word) == ("claimed", False)
-    picked = Picked(memory=found, text=FORGED, why="")
+    picked = RecallHit(memory=found, text=FORGED, why="")
     assert 'source="said, as the file claims; not recorded here"' in shown(picked, 0.0)
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from ipyagent.errors import MemoryRefused
-from ipyagent.memory.files import Store
+from ipyagent.memory.files import MemoryStore
 from ipyagent.memory.index import MOST_BYTES, MOST_LINES, line_of, named_in
 
 
@@ -21,11 +21,11 @@ def fact(name: str, description: str, body: str = "The fact.\n", **more: str) ->
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Store:
-    return Store(tmp_path / "memory", "project")
+def store(tmp_path: Path) -> MemoryStore:
+    return MemoryStore(tmp_path / "memory", "project")
 
 
-def index_names(store: Store) -> list[str]:
+def index_names(store: MemoryStore) -> list[str]:
     return [name for line in store.index.text().splitlines() if (name := named_in(line)) is not None]
 
 
@@ -45,7 +45,7 @@ def refused(reason: str) -> Iterator[None]:
     assert caught.value.reason == reason
 
 
-def test_reading_makes_nothing(store: Store) -> None:
+def test_reading_makes_nothing(store: MemoryStore) -> None:
     assert store.list() == []
     assert store.index.text() == store.index.loaded() == ""
     assert store.index.doctor() == store.index.mend() == []
@@ -55,7 +55,7 @@ def test_reading_makes_nothing(store: Store) -> None:
     assert not store.folder.exists()
 
 
-def test_a_new_memory_is_listed_and_indexed(store: Store) -> None:
+def test_a_new_memory_is_listed_and_indexed(store: MemoryStore) -> None:
     text = fact("Plots", "Wants plots without a grid", type="feedback", source="said", session="s1", turn="7")
     written = store.write("feedback_plots.md", text, expected=None, by="agent")
     assert (written.change, written.revision) == ("created", "")
@@ -71,7 +71,7 @@ def test_a_new_memory_is_listed_and_indexed(store: Store) -> None:
 
 def test_the_project_folder_is_made_before_the_first_write_only(tmp_path: Path) -> None:
     made: list[str] = []
-    store = Store(tmp_path / "memory", "project", prepare=lambda: made.append("made"))
+    store = MemoryStore(tmp_path / "memory", "project", prepare=lambda: made.append("made"))
     store.list()
     assert made == []
     store.write("a.md", "A\n", expected=None, by="user")
@@ -79,14 +79,14 @@ def test_the_project_folder_is_made_before_the_first_write_only(tmp_path: Path) 
     assert made == ["made"]
 
 
-def test_a_name_that_is_taken_is_refused(store: Store) -> None:
+def test_a_name_that_is_taken_is_refused(store: MemoryStore) -> None:
     store.write("a.md", "A\n", expected=None, by="user")
     with refused("exists"):
         store.write("a.md", "other\n", expected=None, by="user")
     assert store.read("a.md").text == "A\n"
 
 
-def test_a_text_that_changed_since_is_merged_not_overwritten(store: Store) -> None:
+def test_a_text_that_changed_since_is_merged_not_overwritten(store: MemoryStore) -> None:
     first = store.write("a.md", fact("A", "d", "- one\n- two\n- three\n"), expected=None, by="agent")
     theirs = fact("A", "d", "- one\n- two, changed\n- three\n- four\n")
     store.write("a.md", theirs, expected=first.digest, by="agent")
@@ -97,20 +97,20 @@ def test_a_text_that_changed_since_is_merged_not_overwritten(store: Store) -> No
     assert store.version("a.md", written.revision).text == theirs
 
 
-def test_a_digest_that_nobody_knows_loses_nothing(store: Store) -> None:
+def test_a_digest_that_nobody_knows_loses_nothing(store: MemoryStore) -> None:
     store.write("a.md", "- one\n- two\n", expected=None, by="agent")
     store.write("a.md", "- three\n", expected="0" * 64, by="agent")
     assert sorted(store.read("a.md").text.splitlines()) == ["- one", "- three", "- two"]
 
 
-def test_a_memory_deleted_meanwhile_is_written_again(store: Store) -> None:
+def test_a_memory_deleted_meanwhile_is_written_again(store: MemoryStore) -> None:
     first = store.write("a.md", "- one\n", expected=None, by="agent")
     store.delete("a.md", by="user")
     assert store.write("a.md", "- one\n- two\n", expected=first.digest, by="agent").change == "created"
     assert index_names(store) == ["a.md"]
 
 
-def test_a_change_sees_the_text_as_it_is(store: Store) -> None:
+def test_a_change_sees_the_text_as_it_is(store: MemoryStore) -> None:
     store.write("a.md", "count 1\n", expected=None, by="agent")
     done = store.change("a.md", lambda text: text.replace("1", "2"), by="agent")
     assert (done.change, store.read("a.md").text) == ("changed", "count 2\n")
@@ -118,7 +118,7 @@ def test_a_change_sees_the_text_as_it_is(store: Store) -> None:
     assert len(store.versions("a.md")) == 1
 
 
-def test_what_an_edit_raises_passes_through_and_nothing_is_written(store: Store) -> None:
+def test_what_an_edit_raises_passes_through_and_nothing_is_written(store: MemoryStore) -> None:
     store.write("a.md", "A\n", expected=None, by="agent")
 
     def edit(text: str) -> str:
@@ -131,7 +131,7 @@ def test_what_an_edit_raises_passes_through_and_nothing_is_written(store: Store)
     store.change("a.md", lambda text: "B\n", by="agent")  # the lock is free again
 
 
-def test_the_last_versions_are_kept_and_restored(store: Store) -> None:
+def test_the_last_versions_are_kept_and_restored(store: MemoryStore) -> None:
     store.write("a.md", "0\n", expected=None, by="agent")
     for number in range(1, 26):
         store.change("a.md", lambda text, number=number: f"{number}\n", by="agent")
@@ -148,7 +148,7 @@ def test_the_last_versions_are_kept_and_restored(store: Store) -> None:
         store.restore("a.md", "999999", by="user")
 
 
-def test_a_deleted_memory_is_restored_with_its_line(store: Store) -> None:
+def test_a_deleted_memory_is_restored_with_its_line(store: MemoryStore) -> None:
     text = fact("A", "about a")
     store.write("a.md", text, expected=None, by="agent")
     gone = store.delete("a.md", by="agent")
@@ -159,7 +159,7 @@ def test_a_deleted_memory_is_restored_with_its_line(store: Store) -> None:
     assert index_names(store) == ["a.md"]
 
 
-def test_a_deletion_states_what_it_deletes(store: Store) -> None:
+def test_a_deletion_states_what_it_deletes(store: MemoryStore) -> None:
     first = store.write("a.md", "A\n", expected=None, by="agent")
     store.change("a.md", lambda text: "B\n", by="user")
     with refused("changed"):
@@ -167,7 +167,7 @@ def test_a_deletion_states_what_it_deletes(store: Store) -> None:
     assert store.read("a.md").text == "B\n"
 
 
-def test_a_renamed_memory_keeps_its_place_in_the_index_and_its_history(store: Store) -> None:
+def test_a_renamed_memory_keeps_its_place_in_the_index_and_its_history(store: MemoryStore) -> None:
     for name in ("a.md", "b.md", "c.md"):
         store.write(name, fact(name[0], "d"), expected=None, by="agent")
     store.change("b.md", lambda text: text + "more\n", by="agent")
@@ -181,7 +181,7 @@ def test_a_renamed_memory_keeps_its_place_in_the_index_and_its_history(store: St
     assert index_names(store) == ["a.md", "b.md", "c.md"]
 
 
-def test_a_rename_never_replaces_another_memory(store: Store) -> None:
+def test_a_rename_never_replaces_another_memory(store: MemoryStore) -> None:
     store.write("a.md", "A\n", expected=None, by="agent")
     store.write("b.md", "B\n", expected=None, by="agent")
     with refused("exists"):
@@ -191,14 +191,14 @@ def test_a_rename_never_replaces_another_memory(store: Store) -> None:
     assert (store.read("a.md").text, store.read("b.md").text) == ("A\n", "B\n")
 
 
-def test_a_rename_may_change_case_alone(store: Store) -> None:
+def test_a_rename_may_change_case_alone(store: MemoryStore) -> None:
     store.write("plots.md", "A\n", expected=None, by="agent")
     store.rename("plots.md", "Plots.md", by="agent")
     assert os.listdir(store.folder / ".history" / "versions") == ["Plots.md"]
     assert [memory.name for memory in store.list()] == ["Plots.md"]
 
 
-def test_a_file_edited_by_hand_keeps_both_states(store: Store) -> None:
+def test_a_file_edited_by_hand_keeps_both_states(store: MemoryStore) -> None:
     store.write("a.md", "A\n", expected=None, by="agent")
     with (store.folder / "a.md").open("a") as file:  # in place, as some editors do
         file.write("by hand\n")
@@ -209,14 +209,14 @@ def test_a_file_edited_by_hand_keeps_both_states(store: Store) -> None:
     assert store.read("a.md").text == "A\nby hand\nby the agent\nagain\n"
 
 
-def test_the_mode_of_a_file_stays(store: Store) -> None:
+def test_the_mode_of_a_file_stays(store: MemoryStore) -> None:
     store.write("a.md", "A\n", expected=None, by="agent")
     (store.folder / "a.md").chmod(0o600)
     store.change("a.md", lambda text: "B\n", by="agent")
     assert (store.folder / "a.md").stat().st_mode & 0o777 == 0o600
 
 
-def test_a_scan_reads_what_changed_only(store: Store) -> None:
+def test_a_scan_reads_what_changed_only(store: MemoryStore) -> None:
     for number in range(5):
         store.write(f"m{number}.md", fact(f"M{number}", "d"), expected=None, by="agent")
     before = {memory.name: memory for memory in store.list()}
@@ -231,14 +231,14 @@ def test_a_scan_reads_what_changed_only(store: Store) -> None:
     assert "m3.md" not in {memory.name for memory in store.list()}
 
 
-def test_memories_come_newest_first(store: Store) -> None:
+def test_memories_come_newest_first(store: MemoryStore) -> None:
     for name, when in (("a.md", 3), ("b.md", 1), ("c/d.md", 2)):
         store.write(name, "x\n", expected=None, by="agent")
         os.utime(store.folder / name, (when, when))
     assert [memory.name for memory in store.list()] == ["a.md", "c/d.md", "b.md"]
 
 
-def test_hidden_files_the_index_and_links_are_no_memories(store: Store, tmp_path: Path) -> None:
+def test_hidden_files_the_index_and_links_are_no_memories(store: MemoryStore, tmp_path: Path) -> None:
     store.write("a.md", "A\n", expected=None, by="agent")
     (store.folder / ".hidden.md").write_text("x")
     (store.folder / "notes.txt").write_text("x")
@@ -256,7 +256,7 @@ def test_hidden_files_the_index_and_links_are_no_memories(store: Store, tmp_path
 
 def test_a_folder_that_cannot_be_read_is_told(tmp_path: Path) -> None:
     (tmp_path / "memory").write_text("a file")
-    store = Store(tmp_path / "memory", "project")
+    store = MemoryStore(tmp_path / "memory", "project")
     assert store.list() == store.list() == []
     assert [finding.name for finding in store.misfits()] == ["."]
     with pytest.raises(MemoryRefused):
@@ -266,7 +266,7 @@ def test_a_folder_that_cannot_be_read_is_told(tmp_path: Path) -> None:
 # ------------------------------------------------------------------- index
 
 
-def test_lines_of_people_stay(store: Store) -> None:
+def test_lines_of_people_stay(store: MemoryStore) -> None:
     store.write("a.md", fact("A", "about a"), expected=None, by="agent")
     (store.folder / "MEMORY.md").write_text("# Mine\n\n- [my words](a.md) — as I like it\n- see https://x.y/z.md\n")
     store.write("b.md", fact("B", "about b"), expected=None, by="agent")
@@ -277,7 +277,7 @@ def test_lines_of_people_stay(store: Store) -> None:
     assert "- [memory](a.md) — news\n" in store.index.text()
 
 
-def test_index_lines_are_short_and_name_any_file(store: Store) -> None:
+def test_index_lines_are_short_and_name_any_file(store: MemoryStore) -> None:
     names = ["a (1).md", "100%.md", "日本語/メモ.md", "x" * 90 + ".md"]
     for name in names:
         store.write(name, fact('"[T] ' + "long title " * 12 + '"', "word " * 60), expected=None, by="agent")
@@ -286,7 +286,7 @@ def test_index_lines_are_short_and_name_any_file(store: Store) -> None:
     assert store.index.doctor() == [] or {each.kind for each in store.index.doctor()} == {"duplicate"}
 
 
-def test_the_index_can_be_edited_and_stays_true(store: Store) -> None:
+def test_the_index_can_be_edited_and_stays_true(store: MemoryStore) -> None:
     for name in ("a.md", "b.md"):
         store.write(name, fact(name[0], "d"), expected=None, by="agent")
     store.change("MEMORY.md", lambda text: "# Heading\n- [gone](gone.md)\n- [A!](a.md) — mine\n", by="agent")
@@ -300,7 +300,7 @@ def test_the_index_can_be_edited_and_stays_true(store: Store) -> None:
 
 
 @pytest.mark.parametrize("length", [20, 140])
-def test_a_long_index_is_cut_at_a_line_and_says_so(store: Store, length: int) -> None:
+def test_a_long_index_is_cut_at_a_line_and_says_so(store: MemoryStore, length: int) -> None:
     store.folder.mkdir()
     lines = [f"- {number} ".ljust(length, "é") for number in range(400)]
     (store.folder / "MEMORY.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
@@ -313,7 +313,7 @@ def test_a_long_index_is_cut_at_a_line_and_says_so(store: Store, length: int) ->
     assert "/memories/project/MEMORY.md" in warning
 
 
-def test_doctor_finds_and_mend_puts_right(store: Store) -> None:
+def test_doctor_finds_and_mend_puts_right(store: MemoryStore) -> None:
     for name in ("a.md", "b.md", "c.md"):
         store.write(name, fact(name[0], f"about {name}"), expected=None, by="agent")
     index = store.folder / "MEMORY.md"
@@ -346,7 +346,7 @@ def test_doctor_finds_and_mend_puts_right(store: Store) -> None:
 # --------------------------------------------------------------- snapshots
 
 
-def test_a_snapshot_brings_the_directory_back_byte_for_byte(store: Store) -> None:
+def test_a_snapshot_brings_the_directory_back_byte_for_byte(store: MemoryStore) -> None:
     store.write("a.md", fact("A", "a"), expected=None, by="agent")
     store.write("sub/b.md", fact("B", "b"), expected=None, by="agent")
     (store.folder / "raw.md").write_bytes(b"\xff\xfe\r\n not text")
@@ -367,7 +367,7 @@ def test_a_snapshot_brings_the_directory_back_byte_for_byte(store: Store) -> Non
     assert files_in(store.folder) == dreamed
 
 
-def test_only_the_last_snapshots_are_kept_and_only_own_ones_put_back(store: Store, tmp_path: Path) -> None:
+def test_only_the_last_snapshots_are_kept_and_only_own_ones_put_back(store: MemoryStore, tmp_path: Path) -> None:
     store.write("a.md", "A\n", expected=None, by="agent")
     made = [store.snapshot() for _ in range(7)]
     assert [path.exists() for path in made] == [False, False, True, True, True, True, True]
@@ -380,7 +380,7 @@ def test_only_the_last_snapshots_are_kept_and_only_own_ones_put_back(store: Stor
     assert store.read("a.md").text == "A\n"
 
 
-def test_a_half_made_snapshot_is_swept_away(store: Store) -> None:
+def test_a_half_made_snapshot_is_swept_away(store: MemoryStore) -> None:
     store.write("a.md", "A\n", expected=None, by="agent")
     half = store.folder / ".history" / "snapshots" / "half-made"
     half.mkdir(parents=True)
@@ -393,7 +393,7 @@ def test_a_half_made_snapshot_is_swept_away(store: Store) -> None:
 # -------------------------------------------------------------------- lock
 
 
-def test_a_lock_that_is_held_too_long_is_told(store: Store) -> None:
+def test_a_lock_that_is_held_too_long_is_told(store: MemoryStore) -> None:
     held, done = threading.Event(), threading.Event()
 
     def hold() -> None:
@@ -415,7 +415,7 @@ def test_a_lock_that_is_held_too_long_is_told(store: Store) -> None:
         store.write("a.md", "A\n", expected=None, by="agent")
 
 
-def test_what_a_killed_writer_left_is_finished_by_the_next_reader(store: Store) -> None:
+def test_what_a_killed_writer_left_is_finished_by_the_next_reader(store: MemoryStore) -> None:
     store.write("a.md", fact("A", "a"), expected=None, by="agent")
     store.write("b.md", fact("B", "b"), expected=None, by="agent")
     (store.folder / ".history" / "unfinished.json").write_text('["b.md", "c.md"]')
@@ -427,7 +427,7 @@ def test_what_a_killed_writer_left_is_finished_by_the_next_reader(store: Store) 
     assert not (store.folder / ".history" / "unfinished.json").exists()
 
 
-def test_a_note_that_was_cut_short_mends_the_whole_index(store: Store) -> None:
+def test_a_note_that_was_cut_short_mends_the_whole_index(store: MemoryStore) -> None:
     store.write("a.md", fact("A", "a"), expected=None, by="agent")
     (store.folder / "c.md").write_text(fact("C", "c"))
     (store.folder / ".history" / "unfinished.json").write_text('["b.m')
@@ -435,19 +435,19 @@ def test_a_note_that_was_cut_short_mends_the_whole_index(store: Store) -> None:
     assert sorted(index_names(store)) == ["a.md", "c.md"]
 
 
-def test_the_history_is_not_given_to_git(store: Store) -> None:
+def test_the_history_is_not_given_to_git(store: MemoryStore) -> None:
     store.write("a.md", "A\n", expected=None, by="agent")
     assert (store.folder / ".history" / ".gitignore").read_text() == "*\n"
 
 
-def test_the_index_line_says_what_the_header_says(store: Store) -> None:
+def test_the_index_line_says_what_the_header_says(store: MemoryStore) -> None:
     written = store.write("a.md", fact('"A ] b"', '"tab\\there, line\\nend"'), expected=None, by="agent")
     line = line_of(written.memory)
     assert line == "- [A \\] b](a.md) — tab here, line end"
     assert named_in(line) == "a.md"
 
 
-def test_the_index_line_is_the_fact_with_the_name_of_its_file_once(store: Store) -> None:
+def test_the_index_line_is_the_fact_with_the_name_of_its_file_once(store: MemoryStore) -> None:
     said = "ddof=1 for everything that goes to the regulator (Anna), ddof=0 only for the internal reports of the " + (
         "claims department, and never both in one table"
     )
@@ -462,7 +462,7 @@ def test_the_index_line_is_the_fact_with_the_name_of_its_file_once(store: Store)
     ]
 
 
-def test_doctor_finds_lines_of_the_older_kind_and_mend_renews_them(store: Store) -> None:
+def test_doctor_finds_lines_of_the_older_kind_and_mend_renews_them(store: MemoryStore) -> None:
     said = "Tables show charges in thousands of USD with one decimal, as Jonas finds long numbers hard to read, and "
     said += "in whole USD in the appendix"
     store.write("tables-in-thousands.md", fact("tables-in-thousands", said), expected=None, by="agent")
@@ -477,13 +477,13 @@ def test_doctor_finds_lines_of_the_older_kind_and_mend_renews_them(store: Store)
     assert store.index.doctor() == []
 
 
-def test_a_text_that_is_too_long_is_refused(store: Store) -> None:
+def test_a_text_that_is_too_long_is_refused(store: MemoryStore) -> None:
     with refused("size"):
         store.write("a.md", "x" * 1_000_001, expected=None, by="agent")
     assert store.list() == []
 
 
-def test_conflicts_of_git_are_named_and_neither_side_is_believed(store: Store) -> None:
+def test_conflicts_of_git_are_named_and_neither_side_is_believed(store: MemoryStore) -> None:
     """The index is made from the files, with what people wrote into either side; a memory has to be settled."""
     for name in ("a.md", "b.md"):
         store.write(name, fact(name[0], f"about {name}"), expected=None, by="agent")

@@ -9,7 +9,7 @@ import pytest
 
 from ipyagent.config import IPyAgent
 from ipyagent.errors import MemoryRefused
-from ipyagent.memory.memories import Memories
+from ipyagent.memory.memories import MemoryStores
 from ipyagent.memory.places import memory_folder, store_in
 from ipyagent.project import Project, find_root
 
@@ -96,7 +96,7 @@ def test_a_place_of_the_project_that_is_refused_leaves_the_users_memory_as_it_is
     elif what != "setting":
         place.symlink_to(tmp_path / "outside" if what == "link" else "memory")
     project.trust()
-    memories = Memories(project, settings(memory_dir="relative" if what == "setting" else ""))
+    memories = MemoryStores(project, settings(memory_dir="relative" if what == "setting" else ""))
     assert "memory cannot be kept in" in memories.refusal("project")
     assert memories.refusal("user") == ""
     assert list(memories.stores()) == ["user"]

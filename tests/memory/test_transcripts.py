@@ -9,7 +9,15 @@ from typing import Any
 
 import pytest
 
-from ipyagent.journal.events import AssistantSaid, Compacted, Event, SessionStarted, ToolCalled, ToolReturned, UserSaid
+from ipyagent.journal.events import (
+    AssistantMessage,
+    Compacted,
+    Event,
+    SessionStarted,
+    ToolCalled,
+    ToolReturned,
+    UserMessage,
+)
 from ipyagent.journal.journal import TRANSCRIPT, Journal
 from ipyagent.memory.transcripts import PastSessions, excerpt, search_sessions
 from ipyagent.memory.words import content_words
@@ -34,15 +42,15 @@ def folders(tmp_path: Path) -> list[Path]:
         session(
             tmp_path,
             "20261101-090000-aaaa",
-            UserSaid(at=1_793_000_000.0, text="load the orders", blocks=text("load the orders")),
-            AssistantSaid(blocks=text("There are 1,200 orders.")),
-            UserSaid(at=1_793_000_100.0, text="why is Vienna so low in March?", blocks=text("…")),
+            UserMessage(at=1_793_000_000.0, text="load the orders", blocks=text("load the orders")),
+            AssistantMessage(blocks=text("There are 1,200 orders.")),
+            UserMessage(at=1_793_000_100.0, text="why is Vienna so low in March?", blocks=text("…")),
             ToolCalled(call="c", name="python", input={"code": "orders.groupby('city').revenue.sum()"}),
             ToolReturned(call="c", name="python", blocks=text("Vienna 12\nGraz 40")),
-            AssistantSaid(at=1_793_000_200.0, blocks=text("The warehouse in Vienna was closed for rebuilding.")),
+            AssistantMessage(at=1_793_000_200.0, blocks=text("The warehouse in Vienna was closed for rebuilding.")),
         ),
-        session(tmp_path, "20261102-090000-bbbb", UserSaid(text="你好，画出企鹅的体重分布", blocks=text("…"))),
-        session(tmp_path, "20261103-090000-cccc-aside", UserSaid(text="Vienna warehouse", blocks=text("…"))),
+        session(tmp_path, "20261102-090000-bbbb", UserMessage(text="你好，画出企鹅的体重分布", blocks=text("…"))),
+        session(tmp_path, "20261103-090000-cccc-aside", UserMessage(text="Vienna warehouse", blocks=text("…"))),
     ]
 
 
@@ -67,7 +75,7 @@ def test_the_cache_follows_the_transcripts(folders: list[Path], tmp_path: Path) 
     cache = tmp_path / "cache" / "transcripts.sqlite"
     assert search_sessions(folders, "Vienna", cache=cache)[0]
     journal, _ = Journal.open(folders[1], lambda event: None)
-    journal.append(UserSaid(text="now the zebras", blocks=text("…")))
+    journal.append(UserMessage(text="now the zebras", blocks=text("…")))
     journal.close()
     (hit,) = search_sessions(folders, "zebra", cache=cache)[0]
     assert (hit.session[-4:], hit.turn) == ("bbbb", 2)
@@ -105,7 +113,7 @@ def test_an_excerpt_has_no_table_art() -> None:
 
 
 def test_many_sessions_are_searched_in_no_time_once_they_are_known(tmp_path: Path) -> None:
-    said = [UserSaid(text=f"box {n} weighs {n * 37 % 101} kg in hall {n % 7}", blocks=text("…")) for n in range(200)]
+    said = [UserMessage(text=f"box {n} weighs {n * 37 % 101} kg in hall {n % 7}", blocks=text("…")) for n in range(200)]
     folders = [session(tmp_path / "s", f"20261105-0900{n:02}-eeee", *said) for n in range(10)]
     cache = tmp_path / "cache" / "transcripts.sqlite"
     search_sessions(folders, "box", cache=cache)
@@ -134,7 +142,7 @@ def test_a_model_gets_the_users_words_first_and_is_told_whose_words_they_are(fol
 def test_secrets_in_passages_are_redacted_before_they_are_cut(tmp_path: Path) -> None:
     key = "sk-ant-api03-" + "aB3dE5gH7j" * 9
     said = f"{'padding words ' * 30}the harbour key is {key} {'and more ' * 60}"
-    folder = session(tmp_path, "20261101-090000-aaaa", UserSaid(text=said, blocks=text(said)))
+    folder = session(tmp_path, "20261101-090000-aaaa", UserMessage(text=said, blocks=text(said)))
     [_, line] = past([folder], "harbour key", redact=lambda whole: redacted(whole)[0])
     assert "harbour key is [secret: " in line
     assert "aB3dE5gH7j" not in line
@@ -142,8 +150,8 @@ def test_secrets_in_passages_are_redacted_before_they_are_cut(tmp_path: Path) ->
 
 
 def test_of_its_own_session_a_model_gets_what_a_compaction_took_out(tmp_path: Path) -> None:
-    first = UserSaid(at=100.0, text="never touch the harbour file", blocks=text("…"))
-    after = UserSaid(at=300.0, text="plot the harbour depth", blocks=text("…"))
+    first = UserMessage(at=100.0, text="never touch the harbour file", blocks=text("…"))
+    after = UserMessage(at=300.0, text="plot the harbour depth", blocks=text("…"))
     whole = session(tmp_path, "20261101-090000-aaaa", first, after)
     assert past([whole], "harbour", current=whole) == ["No passage has these words; try others."]
     gone = Compacted(at=200.0, trigger="auto", method="summary", first=1, last=2, blocks=())

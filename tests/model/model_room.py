@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from ipyagent.journal.protocols import ModelEvent, Reply, Request, TextDelta, Waiting
+from ipyagent.journal.protocols import ModelEvent, ModelReply, Request, RetryWait, TextDelta
 from ipyagent.model.capabilities import Capabilities
 from ipyagent.model.client import AnthropicModel
 from ipyagent.model.endpoint import Endpoint
@@ -33,12 +33,12 @@ async def answers(model: AnthropicModel, asked: Request | None = None) -> list[M
 
 def said(events: list[ModelEvent]) -> str:
     reply = events[-1]
-    assert isinstance(reply, Reply)
+    assert isinstance(reply, ModelReply)
     return "".join(block.get("text", "") for block in reply.said.blocks)
 
 
-def waits(events: list[ModelEvent]) -> list[Waiting]:
-    return [event for event in events if isinstance(event, Waiting)]
+def waits(events: list[ModelEvent]) -> list[RetryWait]:
+    return [event for event in events if isinstance(event, RetryWait)]
 
 
 def texts(events: list[ModelEvent]) -> str:

@@ -8,8 +8,8 @@ from ipyagent.errors import PromptTooLong
 from ipyagent.journal.events import Usage
 from ipyagent.journal.protocols import ModelInfo
 from ipyagent.model.capabilities import LONG_BETA, Capabilities, resolve
-from ipyagent.model.failures import Refusal, failure
-from ipyagent.model.prices import DEAREST, Told, at_most, cost_of, price_of
+from ipyagent.model.failures import ApiErrorInfo, failure
+from ipyagent.model.prices import DEAREST, PriceOverrides, at_most, cost_of, price_of
 
 TOLD = ModelInfo(model="m", window=300_000, max_output=9_000, source="Models API")
 ENVIRON = {"IPYAGENT_DEFAULT_WINDOW": "50000"}
@@ -85,7 +85,7 @@ def test_what_only_has_a_familys_word_in_its_name_has_no_price_and_counts_as_the
 
 
 def test_a_price_that_was_told_is_taken_but_for_nonsense_and_the_users_own_comes_first() -> None:
-    told = Told()
+    told = PriceOverrides()
     told.hear("s", "m", (0.5e-6, 2e-6, None, None), "OpenRouter")
     price = told.of("m", "s")
     assert price is not None
@@ -151,7 +151,7 @@ TOO_LONG = {  # product: how it says so, its window, the prompt that it counted
 @pytest.mark.parametrize("product", TOO_LONG)
 def test_a_prompt_that_does_not_fit_is_known_in_every_wording_and_the_window_learned(product: str) -> None:
     words, window = TOO_LONG[product]
-    told = failure(Refusal(status=400, message=words), model="m", base_url="http://a")
+    told = failure(ApiErrorInfo(status=400, message=words), model="m", base_url="http://a")
     assert isinstance(told, PromptTooLong)
     capabilities = Capabilities()
     assert not capabilities.learn("http://a", "m", words, {"max_tokens": 1_000})

@@ -29,7 +29,7 @@ from ipyagent.errors import (
     UnknownModel,
     Unreachable,
 )
-from ipyagent.journal.protocols import Began, Reply
+from ipyagent.journal.protocols import ModelReply, ResponseStarted
 from ipyagent.model.capabilities import Capabilities
 from ipyagent.model.client import AnthropicModel
 from ipyagent.model.connect import Connections
@@ -154,7 +154,7 @@ def test_a_stream_that_breaks_later_keeps_what_came(server: PracticeServer, how:
     server.script(cut(text("one two three four five six seven"), how, after_events=5, seconds=1.0))
     events = ask(server.url, timeout=0.3)
     reply = events[-1]
-    assert isinstance(reply, Reply)
+    assert isinstance(reply, ModelReply)
     if how == "bad_sse":
         return  # an event that is no event is skipped, as the SSE rules ask for
     assert reply.broken
@@ -614,7 +614,7 @@ def test_odd_usage_is_survived_in_silence(
     assert said(events) == "fine"
     assert [str(warning.message) for warning in recwarn if "Pydantic" in str(warning.message)] == []
     assert capfd.readouterr().err == ""
-    assert any(isinstance(event, Began) for event in events)
+    assert any(isinstance(event, ResponseStarted) for event in events)
 
 
 def test_a_proxy_of_the_environment_does_not_come_between_us_and_this_machine(

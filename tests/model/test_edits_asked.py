@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from model_room import MODEL, answers, model_at, request
 
-from ipyagent.journal.protocols import ModelInfo, Reply, Request
-from ipyagent.model.reading import Reading
+from ipyagent.journal.protocols import ModelInfo, ModelReply, Request
+from ipyagent.model.reading import StreamParser
 from ipyagent.practice.replies import fault, text
 from ipyagent.practice.server import PracticeServer
 
@@ -22,15 +22,15 @@ EDITS: dict[str, Any] = {
 BETA = "context-management-2025-06-27"
 
 
-def told(server: PracticeServer, *asked: Request, **given: Any) -> tuple[ModelInfo, ModelInfo, list[Reply]]:
+def told(server: PracticeServer, *asked: Request, **given: Any) -> tuple[ModelInfo, ModelInfo, list[ModelReply]]:
     """What is known of the model before and after the requests, and their replies."""
 
-    async def once() -> tuple[ModelInfo, ModelInfo, list[Reply]]:
+    async def once() -> tuple[ModelInfo, ModelInfo, list[ModelReply]]:
         model = model_at(server.url, **given)
         try:
             before = await model.info(MODEL)
             replies = [(await answers(model, one))[-1] for one in asked]
-            assert all(isinstance(reply, Reply) for reply in replies)
+            assert all(isinstance(reply, ModelReply) for reply in replies)
             return before, await model.info(MODEL), replies  # type: ignore[return-value] # asserted
         finally:
             await model.close()
@@ -99,7 +99,7 @@ def test_without_marks_the_edits_stay() -> None:
 
 
 def test_what_the_server_did_and_missed_is_read_from_the_stream() -> None:
-    reading = Reading()
+    reading = StreamParser()
     edit = {"type": "clear_tool_uses_20250919", "cleared_tool_uses": 4, "cleared_input_tokens": 9_000}
     start = {"usage": {}, "diagnostics": {"cache_miss_reason": {"type": "system_changed"}}}
     for event in (
@@ -115,7 +115,7 @@ def test_what_the_server_did_and_missed_is_read_from_the_stream() -> None:
 
 @pytest.mark.parametrize("odd", [None, [], {"cache_miss_reason": None}, {"cache_miss_reason": "x"}, 3])
 def test_odd_diagnostics_are_no_reason(odd: Any) -> None:
-    reading = Reading()
+    reading = StreamParser()
     list(reading.take({"type": "message_start", "message": {"usage": {}, "diagnostics": odd}}))
     list(reading.take({"type": "message_delta", "delta": {}, "context_management": odd}))
     assert (reading.reply().miss, reading.reply().applied) == ("", ())

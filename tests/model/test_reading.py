@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ipyagent.journal.admission import REPLY_KEYS
-from ipyagent.journal.events import ToolReturned, Usage, UserSaid
-from ipyagent.journal.protocols import Reply
-from ipyagent.journal.view import View
-from ipyagent.model.reading import CUT_BY_LIMIT, Reading
+from ipyagent.journal.events import ToolReturned, Usage, UserMessage
+from ipyagent.journal.protocols import ModelReply
+from ipyagent.journal.view import ContextView
+from ipyagent.model.reading import CUT_BY_LIMIT, StreamParser
 from ipyagent.practice.server.models import catalogue
 from ipyagent.practice.server.rules import check_conversation
 
@@ -39,8 +39,8 @@ def call(index: int, raw: str, name: Any = "python", id: Any = "a") -> list[dict
     return [begun, delta(index, "input_json_delta", partial_json=raw)]
 
 
-def read(*events: Any, broken: str = "") -> Reply:
-    reading = Reading()
+def read(*events: Any, broken: str = "") -> ModelReply:
+    reading = StreamParser()
     for event in events:
         for one in event if isinstance(event, list) else [event]:
             list(reading.take(one))
@@ -112,7 +112,7 @@ _JSON = st.recursive(
 
 @given(st.lists(_JSON))
 def test_no_event_is_worse_than_a_malformed_stream(events: list[Any]) -> None:
-    reading = Reading()
+    reading = StreamParser()
     for event in events:
         try:
             list(reading.take(event))
@@ -212,13 +212,13 @@ _event = st.fixed_dictionaries(
 @given(st.lists(_event, max_size=25))
 def test_no_stream_is_an_error_of_ours_and_what_it_leaves_may_be_sent(events: list[dict[str, Any]]) -> None:
     reply = read(*events, ended("end_turn"))
-    view = View()
-    view.apply(UserSaid(id=1, text="q", blocks=({"type": "text", "text": "q"},)))
+    view = ContextView()
+    view.apply(UserMessage(id=1, text="q", blocks=({"type": "text", "text": "q"},)))
     view.apply(msgspec.structs.replace(reply.said, id=2))
     calls = [block["id"] for block in reply.said.blocks if block["type"] == "tool_use"]
     for at, given_id in enumerate(calls, 3):
         view.apply(ToolReturned(id=at, call=given_id, name="x", blocks=({"type": "text", "text": "ok"},)))
-    view.apply(UserSaid(id=99, text="next", blocks=({"type": "text", "text": "next"},)))
+    view.apply(UserMessage(id=99, text="next", blocks=({"type": "text", "text": "next"},)))
     for message in view.messages:
         for block in message["content"]:
             assert set(block) <= {"type", *REPLY_KEYS.get(block["type"], ("tool_use_id", "content", "is_error"))}

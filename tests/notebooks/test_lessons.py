@@ -23,21 +23,21 @@ from ipyagent.journal.events import (
     DecisionUndone,
     Event,
     ForkEnded,
-    LayerDecided,
+    LayerDecision,
     LayerFailed,
     NotesWritten,
     ResultsCleared,
     ResultStored,
-    Snipped,
+    TurnsRemoved,
     ToolReturned,
     TurnEnded,
     Usage,
     UsageReported,
-    UserSaid,
+    UserMessage,
 )
 from ipyagent.journal.journal import TRANSCRIPT, read_events
 from ipyagent.journal.tokens import estimate_text
-from ipyagent.journal.view import View
+from ipyagent.journal.view import ContextView
 from ipyagent.model.prices import LESSON_MODEL, cost_of, rates_of
 from ipyagent.practice.model.lessons import is_lesson, known, requests
 from ipyagent.practice.server import PracticeServer
@@ -179,9 +179,9 @@ def of(events: Sequence[Event], kind: type[Any]) -> list[Any]:
     return [event for event in events if isinstance(event, kind)]
 
 
-def view(events: Sequence[Event], upto: int) -> View:
+def view(events: Sequence[Event], upto: int) -> ContextView:
     """What the model was sent after the event of that number, from the transcript alone."""
-    return View.of(event for event in events if event.id <= upto)
+    return ContextView.of(event for event in events if event.id <= upto)
 
 
 def tokens(events: Sequence[Event], upto: int) -> int:
@@ -255,9 +255,9 @@ def test_03_a_large_result_is_in_a_file_alive_and_a_preview(executed: Run) -> No
 def test_03_clearing_waits_until_it_pays_and_says_so(executed: Run) -> None:
     events = executed.sessions[1]
     cleared = of(events, ResultsCleared)
-    words = [event.words for event in of(events, LayerDecided)]
+    words = [event.words for event in of(events, LayerDecision)]
     assert executed.text("clearing-words").splitlines() == [
-        f"event {event.id:>3}  {event.words}" for event in of(events, LayerDecided)
+        f"event {event.id:>3}  {event.words}" for event in of(events, LayerDecision)
     ]
     assert words[0].startswith("kept 1 old tool result: clearing now would cost $")
     assert cleared
@@ -313,7 +313,7 @@ def test_03_notes_compaction_costs_no_model_call(executed: Run) -> None:
     assert f"in {len(paid)} updates before, for ${cost:.4f}" in executed.text("notes-figures")
     written = [event for event in of(events, NotesWritten) if event.id < made.id]
     shown = executed.text("notes-file")
-    turns = sum(said.id <= written[-1].upto for said in of(events, UserSaid))
+    turns = sum(said.id <= written[-1].upto for said in of(events, UserMessage))
     assert shown.startswith(f"{written[-1].tokens:,} tokens, up to turn {turns}\n")
     assert re.findall(r"^# (.+)$", shown, re.M) == re.findall(
         r"^# (.+)$", (executed.places[2] / NOTES).read_text("utf-8"), re.M
@@ -330,7 +330,7 @@ def test_03_undo_brings_back_what_was_there(executed: Run) -> None:
         before, after = tokens(events, undone.id - 1), tokens(events, undone.id)
         assert executed.text(cell).strip().startswith(f"taken back: {before:,} → {after:,} tokens (")
         assert after > before
-        requests_sent = [event.text for event in of(events, UserSaid) if event.id < undone.id]
+        requests_sent = [event.text for event in of(events, UserMessage) if event.id < undone.id]
         sent = str(view(events, undone.id).messages)
         assert all(request in sent for request in requests_sent)
 
@@ -355,7 +355,7 @@ def test_03_full_compaction_is_one_call_that_reads_the_conversation_from_cache(e
     assert f"of {made.tokens_before:,} tokens, in one model call" in executed.text("full-dry")
     assert "`slope`" in executed.text("full-blocks")
     assert "**49.69** g" in executed.text("full-after")
-    assert of(events, Snipped) == []
+    assert of(events, TurnsRemoved) == []
     assert executed.text("step-dry").startswith("Next: the session's notes (no model call)")
     assert "nothing was done; %compact --step does it" in executed.text("step-dry")
     assert "nothing was done" in executed.text("snip-dry")
@@ -428,7 +428,7 @@ def test_05_other_tools_break_the_cache_and_the_cause_is_named(executed: Run) ->
 @only_cost
 def test_05_clearing_before_every_request_sends_less_and_costs_more(executed: Run) -> None:
     economic, every_turn = executed.sessions[1:3]
-    words = [f"event {event.id:>3}  {event.words}" for event in of(economic, LayerDecided)]
+    words = [f"event {event.id:>3}  {event.words}" for event in of(economic, LayerDecision)]
     assert executed.text("clear-words").splitlines() == words
     assert all("clearing now would cost $" in line for line in words)
     assert of(economic, ResultsCleared) == []

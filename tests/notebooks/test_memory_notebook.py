@@ -13,9 +13,9 @@ import pytest
 from shipped import execute, is_shipped_without_outputs, text_of
 
 from ipyagent.headers import read_headed
-from ipyagent.journal.events import Event, MemoryExtracted, MemorySaved, MemorySurfaced, PromptRendered, UserSaid
+from ipyagent.journal.events import Event, MemoryExtracted, MemorySaved, MemorySurfaced, SystemPromptFrozen, UserMessage
 from ipyagent.journal.journal import TRANSCRIPT, read_events
-from ipyagent.memory.files import Store
+from ipyagent.memory.files import MemoryStore
 
 nbformat: Any = formats  # its functions are untyped
 NOTEBOOK = "02_memory.ipynb"
@@ -99,12 +99,12 @@ def test_what_was_only_mentioned_is_saved_behind_the_turn(run: Run) -> None:
 def test_a_kernel_that_heard_nothing_is_shown_the_memory_and_the_cell_says_why(run: Run) -> None:
     assert run.text("elsewhere").strip() == "False"
     monday, tuesday = run.sessions[:2]
-    assert not any("Remember" in event.text for event in of(tuesday, UserSaid))
+    assert not any("Remember" in event.text for event in of(tuesday, UserMessage))
     (surfaced,) = of(tuesday, MemorySurfaced)
     (memory,) = surfaced.memories
     rule, about_me, added = of(monday, MemorySaved)[:3]
     assert memory.path == added.path
-    head = json.dumps([block["text"] for block in of(tuesday, PromptRendered)[0].system])
+    head = json.dumps([block["text"] for block in of(tuesday, SystemPromptFrozen)[0].system])
     assert all(own.path.rpartition("/")[2] in head for own in (rule, about_me))
     assert "units on their axes" in head
     name = memory.path.rpartition("/")[2]
@@ -153,7 +153,7 @@ def test_what_was_forgotten_is_there_again(run: Run) -> None:
     said = run.text("forget")
     assert f"forgotten: project/{name}" in said
     assert "\nFalse\n" in said
-    versions = [version.revision for version in Store(run.memory, "project").versions(name)]
+    versions = [version.revision for version in MemoryStore(run.memory, "project").versions(name)]
     assert all(f"  {revision}  until " in said for revision in versions)
     assert len(versions) == 2
     assert run.text("restore").rstrip().endswith("Say g and mm.")

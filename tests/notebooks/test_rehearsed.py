@@ -9,7 +9,7 @@ from kernels import ROOT
 from rooms import room
 from shipped import source
 
-from ipyagent.journal.events import UserSaid
+from ipyagent.journal.events import UserMessage
 from ipyagent.journal.journal import TRANSCRIPT, read_events
 
 LESSONS = sorted(path.name for path in (ROOT / "notebooks").glob("*.ipynb") if not path.name.startswith("01_"))
@@ -38,5 +38,5 @@ def test_the_class_does_not_begin_in_the_rehearsal(tmp_path: Path) -> None:
             said.append("".join(place.ok(cell).streams for cell in first_cells(name)))
         assert "resumed" not in said[1]
         sessions = sorted((place.folder / ".ipyagent" / "sessions").glob(f"*/{TRANSCRIPT}"))
-        assert [[event.text.partition(":")[0] for event in read_events(path) if isinstance(event, UserSaid)]
+        assert [[event.text.partition(":")[0] for event in read_events(path) if isinstance(event, UserMessage)]
                 for path in sessions] == [["lesson"], ["lesson"]]  # fmt: skip

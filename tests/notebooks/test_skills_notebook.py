@@ -11,7 +11,7 @@ import pytest
 from shipped import complaints, is_shipped_without_outputs
 from test_memory_notebook import Run, of, run_notebook
 
-from ipyagent.journal.events import Compacted, PromptRendered, SkillLoaded, SkillsListed, ToolCalled
+from ipyagent.journal.events import Compacted, SystemPromptFrozen, SkillLoaded, SkillsListed, ToolCalled
 from ipyagent.journal.tokens import estimate_text
 from ipyagent.skills.parse import violations
 
@@ -59,7 +59,7 @@ def test_it_is_used_by_its_name_and_its_script_counts_the_real_gaps(run: Run) ->
 
 
 def test_the_cost_of_each_tier_is_what_the_journal_says(run: Run) -> None:
-    system = "\n".join(block["text"] for block in of(run.sessions[0], PromptRendered)[0].system)
+    system = "\n".join(block["text"] for block in of(run.sessions[0], SystemPromptFrozen)[0].system)
     (line,) = [line for line in system.splitlines() if line.startswith("- check-measures:")]
     loaded = of(run.sessions[0], SkillLoaded)[0]
     script = (skill(run) / "scripts" / "check.py").read_text("utf-8")

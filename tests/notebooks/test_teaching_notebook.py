@@ -24,7 +24,7 @@ from ipyagent.journal.events import (
     ToolReturned,
     TurnEnded,
     UsageReported,
-    UserSaid,
+    UserMessage,
 )
 from ipyagent.journal.tokens import estimate_text
 from ipyagent.model.prices import LESSON_MODEL, cost_of, rates_of
@@ -170,7 +170,7 @@ def test_the_time_machine_shows_what_was_and_undo_brings_it_back(run: Run) -> No
     for line, event in zip([line for line in run.text("undo").splitlines() if line], undone, strict=True):
         assert line.startswith(f"taken back: {tokens(events, event.id - 1):,} → {tokens(events, event.id):,} tokens (")
     sent = str(view(events, undone[-1].id).messages)
-    assert all(said.text in sent for said in of(events, UserSaid))
+    assert all(said.text in sent for said in of(events, UserMessage))
     assert "[Previous: used" not in sent
     assert "**4679.74** g" in run.text("work-goes-on")
     end = turn_end(events, 2)

@@ -15,7 +15,7 @@ from typing import IO
 import pytest
 
 from ipyagent.journal.journal import in_use
-from ipyagent.locks import HELD, Held, Lock, why_no_locks
+from ipyagent.locks import HELD, Lock, LockHeld, why_no_locks
 from ipyagent.project import update_object
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="the locks of POSIX")
@@ -119,7 +119,7 @@ def test_whose_holder_cannot_be_known_counts_as_its_kind_of_lock_says(shim: Path
         lock = Lock(path, seconds=0, long=long)
         try:
             lock.acquire()
-        except Held:
+        except LockHeld:
             return False
         lock.release()
         return True

@@ -22,7 +22,7 @@ from ipyagent.headers import read_headed
 from ipyagent.journal.events import MemorySaved, SessionStarted, ToolReturned, TurnEnded, UsageReported
 from ipyagent.loop.budget import spent_today
 from ipyagent.memory.dream_lock import DreamLock
-from ipyagent.memory.files import Store
+from ipyagent.memory.files import MemoryStore
 from ipyagent.practice.replies import Reply, calls, fault, refusal, text
 
 NEW: dict[str, Any] = {"expected": None, "by": "user"}
@@ -203,7 +203,7 @@ def test_a_turn_with_nothing_to_do_costs_under_a_millisecond(room: DreamRoom) ->
 def test_the_user_s_own_memories_have_dreams_of_their_own(room: DreamRoom) -> None:
     """Those of the project come first; nothing of the project at hand is looked at for the user's."""
     room.save("user_role", "I am a surgeon.", "user")
-    own = Store(room.home.resolve() / "memory", "user")
+    own = MemoryStore(room.home.resolve() / "memory", "user")
     body = "---\nname: {0}\ndescription: {1}\ntype: {2}\n---\n{1}\n"
     own.write("feedback_a.md", body.format("a", "We always report medians in summary tables.", "feedback"), **NEW)
     own.write("feedback_b.md", body.format("b", "We always report medians in summary tables.", "feedback"), **NEW)

@@ -16,10 +16,10 @@ from extract_room import ExtractRoom, creating, directive_in, extract_room, memo
 from notes_room import until
 
 from ipyagent import Options, hooks
-from ipyagent.assembly.listening import Unseen
+from ipyagent.assembly.listening import NullSurface
 from ipyagent.commands.memory import run_memory
 from ipyagent.journal.events import (
-    AssistantSaid,
+    AssistantMessage,
     Event,
     FileChanged,
     ForkEnded,
@@ -28,7 +28,7 @@ from ipyagent.journal.events import (
     MemorySaved,
     TurnEnded,
 )
-from ipyagent.journal.view import View
+from ipyagent.journal.view import ContextView
 from ipyagent.loop.budget import spent_today
 from ipyagent.memory.extract import figures
 from ipyagent.practice.replies import Reply, calls, fault, refusal, text, tool
@@ -108,8 +108,8 @@ def test_nothing_of_it_enters_the_conversation(room: ExtractRoom) -> None:
     assert last is not None
     assert "extract-memories" not in str(last["messages"])
     assert agent.session is not None
-    assert View.of(room.events(agent)).messages == agent.session.view.messages
-    assert len(room.events(agent, AssistantSaid)) == 2
+    assert ContextView.of(room.events(agent)).messages == agent.session.view.messages
+    assert len(room.events(agent, AssistantMessage)) == 2
 
 
 def test_it_is_served_from_the_cache_of_the_turn(room: ExtractRoom) -> None:
@@ -412,7 +412,7 @@ def test_failures_in_a_row_end_it_for_the_session_and_disturb_nothing(room: Extr
 # ---------------------------------------------------------------------- the user, money, time
 
 
-class Watcher(Unseen):
+class Watcher(NullSurface):
     """A surface that stays once it is closed, as the panel does."""
 
     def __init__(self) -> None:

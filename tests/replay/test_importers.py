@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from ipyagent.errors import UsageError
-from ipyagent.journal.events import AssistantSaid, SessionStarted, ToolReturned, UserSaid
+from ipyagent.journal.events import AssistantMessage, SessionStarted, ToolReturned, UserMessage
 from ipyagent.journal.journal import Journal
 from ipyagent.replay.claude_code import read_claude_code
 from ipyagent.replay.importers import read_recording
@@ -127,10 +127,10 @@ def test_claude_code_sessions_are_read_without_what_was_not_said(tmp_path: Path)
 
 def test_our_own_transcript_is_read(tmp_path: Path) -> None:
     journal = Journal.create(tmp_path, SessionStarted(session="s", version="1"))
-    journal.append(UserSaid(text="look", blocks=(said("look"),)))
-    journal.append(AssistantSaid(blocks=(said("I look"), use("t1"))))
+    journal.append(UserMessage(text="look", blocks=(said("look"),)))
+    journal.append(AssistantMessage(blocks=(said("I look"), use("t1"))))
     journal.append(ToolReturned(call="t1", name="read", blocks=(said("one"),)))
-    journal.append(AssistantSaid(blocks=(said("done"),)))
+    journal.append(AssistantMessage(blocks=(said("done"),)))
     journal.close()
     wanted = [["look", [["I look", "read"], ["one"]], [["done"], []]]]
     assert shape(read_recording(journal.folder)) == shape(read_recording(journal.path)) == wanted

@@ -7,21 +7,29 @@ from pathlib import Path
 import pytest
 
 from ipyagent.journal.admission import text_block
-from ipyagent.journal.events import AssistantSaid, Compacted, Event, NotesWritten, PromptRendered, Reminded, UserSaid
-from ipyagent.replay.facts import Fact, read_facts
+from ipyagent.journal.events import (
+    AssistantMessage,
+    Compacted,
+    Event,
+    NotesWritten,
+    SystemPromptFrozen,
+    SystemReminder,
+    UserMessage,
+)
+from ipyagent.replay.facts import TrackedFact, read_facts
 from ipyagent.replay.importers import read_recording
 from ipyagent.replay.metrics import Metrics
 from ipyagent.replay.own_sessions import read_own
-from ipyagent.replay.recording import Collector, Recording, Written
+from ipyagent.replay.recording import Collector, RecordedText, Recording
 from ipyagent.replay.replaying import OwnWords, replay, settings_for
 
 LONG = Path(__file__).resolve().parents[2].parent / "shared" / "data" / "real-model" / "sessions" / "long-19fd.jsonl"
 LONG_FACTS = Path(__file__).with_name("facts_long_19fd.jsonl")
 NOTES, SUMMARY = "<notes>\n# Log\n3 kg\n</notes>", "<summary>\n4 kg\n</summary>"
-RULE = Fact("never touch the raw files", "user", standing=True)
+RULE = TrackedFact("never touch the raw files", "user", standing=True)
 
 
-def session(turns: int = 14, lines: int = 50) -> tuple[Recording, tuple[Fact, ...]]:
+def session(turns: int = 14, lines: int = 50) -> tuple[Recording, tuple[TrackedFact, ...]]:
     """A turn weighs a box, prints a table, and says a figure; the notes at the end have them all."""
     collected, facts = Collector("a test"), [RULE]
     noted = ["# Task Specification", f'"{RULE.token}"', "# Key Results"]
@@ -35,9 +43,9 @@ def session(turns: int = 14, lines: int = 50) -> tuple[Recording, tuple[Fact, ..
         collected.result(f"t{turn}", [text_block(rows)])
         figure = f"{3_000 + 17 * turn} grams"
         collected.reply([text_block(f"The box of lot {7_000 + turn} is {figure}. Next?")])
-        facts.append(Fact(figure, "answer"))
+        facts.append(TrackedFact(figure, "answer"))
         noted.append(f"Lot {7_000 + turn} is {figure}.")
-    written = (Written("notes", turns, "\n".join(noted)),)
+    written = (RecordedText("notes", turns, "\n".join(noted)),)
     return Recording("a test", collected.finished().turns, written=written), tuple(facts)
 
 
@@ -53,7 +61,7 @@ def test_every_compaction_at_a_turns_start_is_free_and_keeps_the_facts_and_every
     assert sum(made.spent.values()) == pytest.approx(made.dollars)
 
 
-def held_to(made: Metrics, facts: tuple[Fact, ...]) -> None:
+def held_to(made: Metrics, facts: tuple[TrackedFact, ...]) -> None:
     """What holds for every replay with good notes."""
     standing = {fact.token for fact in facts if fact.standing}
     for each in made.compactions:
@@ -74,16 +82,16 @@ def test_a_sentence_of_the_notes_is_not_written_before_its_figures_were_said() -
 
 
 def test_of_our_transcripts_the_head_the_reminders_and_what_the_model_wrote_are_read() -> None:
-    head = PromptRendered(system=(text_block("You weigh."),), tools=())
+    head = SystemPromptFrozen(system=(text_block("You weigh."),), tools=())
     events: list[Event] = [
         head,
-        PromptRendered(system=(text_block("You weigh on."),), tools=()),
-        UserSaid(text="weigh", blocks=(text_block("weigh"),)),
-        Reminded(text="<context>\na box\n</context>", why="", tokens=5),
-        AssistantSaid(blocks=(text_block("3 kg"),)),
+        SystemPromptFrozen(system=(text_block("You weigh on."),), tools=()),
+        UserMessage(text="weigh", blocks=(text_block("weigh"),)),
+        SystemReminder(text="<context>\na box\n</context>", why="", tokens=5),
+        AssistantMessage(blocks=(text_block("3 kg"),)),
         NotesWritten(upto=5, tokens=9, calls=1),
-        UserSaid(text="go on", blocks=(text_block("go on"),)),
-        AssistantSaid(blocks=(text_block("4 kg"),)),
+        UserMessage(text="go on", blocks=(text_block("go on"),)),
+        AssistantMessage(blocks=(text_block("4 kg"),)),
         NotesWritten(upto=8, tokens=9, calls=0),
         Compacted(trigger="auto", method="notes", first=1, last=8, blocks=(text_block(NOTES),)),
         Compacted(trigger="auto", method="summary", first=1, last=9, blocks=(text_block(SUMMARY),)),
@@ -92,7 +100,7 @@ def test_of_our_transcripts_the_head_the_reminders_and_what_the_model_wrote_are_
     assert recording.head == head
     assert [block["text"] for block in recording.turns[0].asked] == ["weigh", "<context>\na box\n</context>"]
     assert [turn.text for turn in recording.turns] == ["weigh", "go on"], "the user's own words alone"
-    assert recording.written == (Written("notes", 1, "# Log\n3 kg"), Written("summary", 2, "4 kg"))
+    assert recording.written == (RecordedText("notes", 1, "# Log\n3 kg"), RecordedText("summary", 2, "4 kg"))
 
 
 @pytest.mark.skipif(not LONG.exists(), reason="the recorded session is not part of the project")

@@ -11,7 +11,7 @@ import pytest
 from ipyagent.__main__ import main
 from ipyagent.errors import UsageError
 from ipyagent.journal.events import Usage
-from ipyagent.replay.facts import Fact, distinctive, fate, plant
+from ipyagent.replay.facts import TrackedFact, distinctive, fate, plant
 from ipyagent.replay.importers import read_recording
 from ipyagent.replay.metrics import dollars_of
 from ipyagent.replay.recording import Collector, Recording
@@ -92,7 +92,7 @@ def test_a_fact_is_reachable_by_a_file_that_the_view_names_and_lost_otherwise(tm
     (tmp_path / "tool-results").mkdir()
     (tmp_path / "tool-results" / "t1.txt").write_text("it says abc-111")
     (tmp_path / "tool-results" / "t2.txt").write_text("it says abc-222")
-    facts = [Fact("abc-111", "result"), Fact("abc-222", "result"), Fact("abc-333", "user")]
+    facts = [TrackedFact("abc-111", "result"), TrackedFact("abc-222", "result"), TrackedFact("abc-333", "user")]
     messages = [{"role": "user", "content": [{"type": "text", "text": "abc-333, see tool-results/t1.txt"}]}]
     found = fate(facts, messages, tmp_path)
     assert [[fact.token for fact in group] for group in (found.kept, found.reachable, found.lost)] == [
@@ -106,7 +106,7 @@ def test_a_fact_in_a_file_that_a_named_file_names_is_reachable(tmp_path: Path) -
         "left-2": "said abc-222; kept in tool-results/left-1.txt", "left-1": "abc-111", "left-12": "abc-333"
     }.items():  # fmt: skip
         (tmp_path / "tool-results" / f"{name}.txt").write_text(said)
-    facts = [Fact("abc-111", "result"), Fact("abc-222", "user"), Fact("abc-333", "user")]
+    facts = [TrackedFact("abc-111", "result"), TrackedFact("abc-222", "user"), TrackedFact("abc-333", "user")]
     said = "word for word in tool-results/left-2.txt (grep it"
     messages = [{"role": "user", "content": [{"type": "text", "text": said}]}]
     found = fate(facts, messages, tmp_path)

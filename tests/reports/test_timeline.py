@@ -16,17 +16,17 @@ from ipyagent import Agent, IPyAgent
 from ipyagent.commands.context import moment, read_words, report
 from ipyagent.errors import UsageError
 from ipyagent.journal.events import (
-    AssistantSaid,
+    AssistantMessage,
     CacheBroken,
     Compacted,
     Event,
     NotesWritten,
-    PromptRendered,
+    SystemPromptFrozen,
     ToolReturned,
     TurnEnded,
     Usage,
     UsageReported,
-    UserSaid,
+    UserMessage,
 )
 from ipyagent.reports.comparing import compare
 from ipyagent.reports.shares import SOURCES
@@ -42,9 +42,9 @@ def words(text: str) -> dict[str, Any]:
 
 def session(turns: int, rows: int = 30) -> list[Event]:
     """A session that compacts everything so far in the middle of its turns."""
-    found: list[Any] = [PromptRendered(system=(words("Be exact."),), tools=({"name": "get"},), tokens=20)]
+    found: list[Any] = [SystemPromptFrozen(system=(words("Be exact."),), tools=({"name": "get"},), tokens=20)]
     for number in range(1, turns + 1):
-        found.append(UserSaid(text=f"request {number} {EVIL}", blocks=(words(f"request {number}"),)))
+        found.append(UserMessage(text=f"request {number} {EVIL}", blocks=(words(f"request {number}"),)))
         if number == turns // 2 + 1:
             found.append(NotesWritten(upto=len(found), tokens=300))
             blocks = (words(f"summary {EVIL}"),)
@@ -52,11 +52,11 @@ def session(turns: int, rows: int = 30) -> list[Event]:
             found.append(Compacted(trigger="auto", method="summary", first=2, last=last, blocks=blocks))
             found.append(CacheBroken(cause="compaction", missed=700, expected=True))
         use = {"type": "tool_use", "id": f"t{number}", "name": "get", "input": {}}
-        found.append(AssistantSaid(blocks=(use,), stop_reason="tool_use"))
+        found.append(AssistantMessage(blocks=(use,), stop_reason="tool_use"))
         size = number - turns // 2 * (number > turns // 2)
         found.append(UsageReported(usage=Usage(input=100 * size, output=5), cost=0.01))
         found.append(ToolReturned(call=f"t{number}", name="get", blocks=(words("a row of data\n" * rows),)))
-        found.append(AssistantSaid(blocks=(words(f"answer {number}"),), stop_reason="end_turn"))
+        found.append(AssistantMessage(blocks=(words(f"answer {number}"),), stop_reason="end_turn"))
         found.append(TurnEnded(status="finished"))
     return [msgspec.structs.replace(event, id=at) for at, event in enumerate(found, 1)]
 

@@ -21,14 +21,14 @@ from ipyagent.journal.events import (
     Compacted,
     Event,
     LayerFailed,
-    Reminded,
     Retrying,
     Streamed,
+    SystemReminder,
     TurnEnded,
     UsageReported,
 )
 from ipyagent.journal.journal import TRANSCRIPT, read_events
-from ipyagent.journal.view import View
+from ipyagent.journal.view import ContextView
 from ipyagent.practice.replies import Reply, calls, text, tool
 from tests.servers.products import PRODUCTS, Answer, Product, Server, serving
 
@@ -66,7 +66,7 @@ class Room:
         self.server.drain()
         self.works("go on", tool("python", {"code": "'on'"}), text("and on we go"), answer="and on we go")
         assert self.server.faults == []
-        assert View.of(self.events()).wire() == self.session.view.wire()
+        assert ContextView.of(self.events()).wire() == self.session.view.wire()
         assert KEY not in "".join(self.told())
 
     def fills_up(self, tokens: int) -> None:
@@ -94,7 +94,7 @@ class Room:
         lines = list(self.agent.notices)
         for event in self.events():
             match event:
-                case LayerFailed() | Reminded():
+                case LayerFailed() | SystemReminder():
                     lines.append(event.why)
                 case Retrying():
                     lines.append(event.reason)

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from ipyagent.assembly.listening import Unseen
+from ipyagent.assembly.listening import NullSurface
 from ipyagent.assembly.requests import Options
 from ipyagent.journal.events import Event
 from ipyagent.practice.server.models import Refused
@@ -42,7 +42,7 @@ class Plain(Product):
         return None
 
 
-class Watching(Unseen):
+class Watching(NullSurface):
     """What the user was shown."""
 
     def __init__(self) -> None:

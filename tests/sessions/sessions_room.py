@@ -7,7 +7,7 @@ from typing import Any
 
 from ipyagent.assembly.sessions import Sessions
 from ipyagent.config import IPyAgent
-from ipyagent.journal.events import AssistantSaid, PromptRendered, TurnEnded, UserSaid
+from ipyagent.journal.events import AssistantMessage, SystemPromptFrozen, TurnEnded, UserMessage
 from ipyagent.loop.session import Session
 from ipyagent.project import Project
 
@@ -32,9 +32,9 @@ class Kernel:
         """A finished turn in the current session."""
         session = self.sessions.ensure()
         if not session.view.system:
-            session.record(PromptRendered(system=(text("be good"),), tools=({"name": "python"},), tokens=9))
-        session.record(UserSaid(text=said, blocks=(text(said),), cell=cell))
-        session.record(AssistantSaid(blocks=(text(answer or f"answer to {said}"),), stop_reason="end_turn"))
+            session.record(SystemPromptFrozen(system=(text("be good"),), tools=({"name": "python"},), tokens=9))
+        session.record(UserMessage(text=said, blocks=(text(said),), cell=cell))
+        session.record(AssistantMessage(blocks=(text(answer or f"answer to {said}"),), stop_reason="end_turn"))
         session.end(TurnEnded(**{"status": "finished", **ended}))
         return session
 

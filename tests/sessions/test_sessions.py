@@ -13,19 +13,19 @@ from sessions_room import Kernel, text
 
 from ipyagent.errors import TrustError, UsageError
 from ipyagent.journal.events import (
-    AssistantSaid,
+    AssistantMessage,
     KernelStarted,
-    PromptRendered,
     SessionStarted,
-    Snipped,
     Streamed,
+    SystemPromptFrozen,
     ToolCalled,
     ToolReturned,
     TurnEnded,
-    UserSaid,
+    TurnsRemoved,
+    UserMessage,
 )
 from ipyagent.journal.journal import TRANSCRIPT, read_events
-from ipyagent.journal.view import View
+from ipyagent.journal.view import ContextView
 from ipyagent.loop.session import Session
 from ipyagent.project import FOLDER, Project
 
@@ -231,7 +231,7 @@ def test_what_is_asked_aside_is_never_taken_up(tmp_path: Path, with_history: boo
     main = kernel.turn("one")
     aside = kernel.sessions.aside(with_history=with_history)
     assert [turn.text for turn in aside.history.turns] == (["one"] if with_history else [])
-    aside.record(UserSaid(text="by the way", blocks=(text("by the way"),)))
+    aside.record(UserMessage(text="by the way", blocks=(text("by the way"),)))
     aside.end(TurnEnded(status="finished"))
     aside.journal.close()
     assert kernel.sessions.current is main
@@ -267,9 +267,9 @@ def test_resume_takes_the_session_that_is_named(tmp_path: Path) -> None:
 def test_a_turn_that_a_crash_cut_off_is_closed_on_resume(tmp_path: Path) -> None:
     first = Kernel(tmp_path)
     session = first.turn("one", variables={"df": "DataFrame"})
-    session.record(UserSaid(text="two", blocks=(text("two"),)))
+    session.record(UserMessage(text="two", blocks=(text("two"),)))
     uses = tuple({"type": "tool_use", "id": c, "name": "python", "input": {}} for c in "abc")
-    session.record(AssistantSaid(blocks=(text("working"), *uses), stop_reason="tool_use"))
+    session.record(AssistantMessage(blocks=(text("working"), *uses), stop_reason="tool_use"))
     session.record(ToolCalled(call="a", name="python", input={}))
     session.record(ToolReturned(call="a", name="python", blocks=(text("done"),)))
     session.record(ToolCalled(call="b", name="python", input={}))
@@ -293,13 +293,13 @@ def test_a_turn_that_a_crash_cut_off_is_closed_on_resume(tmp_path: Path) -> None
 
 def test_half_an_answer_is_kept_and_every_close_is_an_event(tmp_path: Path) -> None:
     session = Session.create(tmp_path, SessionStarted(session="s", version="0"))
-    session.record(UserSaid(text="go", blocks=(text("go"),)))
+    session.record(UserMessage(text="go", blocks=(text("go"),)))
     use = {"type": "tool_use", "id": "a", "name": "python", "input": {}}
-    session.record(AssistantSaid(blocks=(use,), stop_reason="tool_use"))
+    session.record(AssistantMessage(blocks=(use,), stop_reason="tool_use"))
     session.record(Streamed(channel="text", text="the mean is"))
     session.close_open("The user stopped the turn.")
     kinds = [type(event).__name__ for event in session.journal.read()]
-    assert kinds[-2:] == ["ToolReturned", "AssistantSaid"]
+    assert kinds[-2:] == ["ToolReturned", "AssistantMessage"]
     assert [m["role"] for m in session.view.messages] == ["user", "assistant", "user", "assistant"]
     assert session.view.messages[-1]["content"] == [text("the mean is\n[cut off here]")]
     session.journal.close()
@@ -362,7 +362,7 @@ def test_a_turn_that_was_taken_out_or_did_not_end_well_is_asked_again(tmp_path: 
     session = first.sessions.current
     assert session is not None
     turn = session.history.turns[0]
-    session.record(Snipped(first=turn.first, last=turn.last, blocks=()))
+    session.record(TurnsRemoved(first=turn.first, last=turn.last, blocks=()))
     first.stop()
     for said, cell in (("one", "c1"), ("two", "c2")):
         kernel = Kernel(tmp_path)
@@ -434,7 +434,7 @@ def test_the_stored_prompt_is_used_by_the_agent_after_a_restart(
         bodies = [exchange.body for exchange in server.log if exchange.body and "messages" in exchange.body]
         heads = [body["system"][0]["text"] for body in bodies]
         assert heads[-1] == "Older. " + heads[0]
-        assert sum(isinstance(event, PromptRendered) for event in read_events(path)) == 1
+        assert sum(isinstance(event, SystemPromptFrozen) for event in read_events(path)) == 1
     assert Project(tmp_path / "work", tmp_path / "home").trusted
     assert (tmp_path / "work" / FOLDER).is_dir()
 
@@ -444,11 +444,11 @@ def test_an_interrupt_between_journal_and_view_leaves_them_alike(tmp_path: Path)
     before = len(session.view.messages)
 
     def at_the_worst_moment(frame: FrameType, event: str, arg: object) -> None:
-        if event == "call" and frame.f_code is View.apply.__code__:
+        if event == "call" and frame.f_code is ContextView.apply.__code__:
             sys.setprofile(None)
             signal.raise_signal(signal.SIGINT)
 
-    said = UserSaid(text="two", blocks=(text("two"),))
+    said = UserMessage(text="two", blocks=(text("two"),))
     sys.setprofile(at_the_worst_moment)
     try:
         with pytest.raises(KeyboardInterrupt):
@@ -456,6 +456,6 @@ def test_an_interrupt_between_journal_and_view_leaves_them_alike(tmp_path: Path)
     finally:
         sys.setprofile(None)
     *_, last = session.journal.read()
-    assert isinstance(last, UserSaid)
+    assert isinstance(last, UserMessage)
     assert len(session.view.messages) == before + 1
     assert [turn.text for turn in session.history.turns] == ["one", "two"]

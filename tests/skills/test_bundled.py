@@ -9,7 +9,7 @@ import sys
 import tomllib
 from pathlib import Path
 
-from ipyagent.skills.discover import Place, Shelf, bundled_folder
+from ipyagent.skills.discover import SkillFolder, SkillIndex, bundled_folder
 from ipyagent.skills.parse import violations
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -32,6 +32,6 @@ def test_in_a_checkout_they_are_beside_the_package() -> None:
 
 
 def test_each_is_valid_and_none_hides_another() -> None:
-    found = Shelf([Place(bundled_folder(), "bundled")]).look()
+    found = SkillIndex([SkillFolder(bundled_folder(), "bundled")]).look()
     assert found.problems == ()
     assert [wrong for skill in found.skills.values() for wrong in violations(skill.folder)] == []

@@ -12,7 +12,7 @@ from ipyagent.config import IPyAgent
 from ipyagent.project import Project
 from ipyagent.skills.catalogue import HEAD, brief, catalogue_of
 from ipyagent.skills.desk import Skills
-from ipyagent.skills.discover import Place, Shelf, bundled_folder, places_of
+from ipyagent.skills.discover import SkillFolder, SkillIndex, bundled_folder, places_of
 from ipyagent.skills.parse import FILE
 from ipyagent.skills.text import skill_text
 
@@ -25,8 +25,8 @@ def make(folder: Path, description: str = "does things", name: str = "") -> Path
     return folder
 
 
-def found(*folders: Path) -> Shelf:
-    return Shelf([Place(folder, "user") for folder in folders])
+def found(*folders: Path) -> SkillIndex:
+    return SkillIndex([SkillFolder(folder, "user") for folder in folders])
 
 
 @pytest.mark.skipif(not PACKS.is_dir(), reason="the skill packs are not beside this checkout")
@@ -51,10 +51,10 @@ def test_a_project_is_looked_into_only_when_it_is_trusted(tmp_path: Path) -> Non
     make(tmp_path / "home" / ".agents" / "skills" / "mine")
     make(tmp_path / "home" / ".ipyagent" / "skills" / "own")
     theirs = {f"in-{name}" for name in ("agents", "claude", "ipyagent", "skills")}
-    trusted = Shelf(places_of(project, trusted=True)).look()
+    trusted = SkillIndex(places_of(project, trusted=True)).look()
     assert theirs | {"mine", "own"} <= set(trusted.skills)
     assert {trusted.skills[name].source for name in theirs} == {"project"}
-    untrusted = Shelf(places_of(project, trusted=False)).look()
+    untrusted = SkillIndex(places_of(project, trusted=False)).look()
     assert {"mine", "own"} <= set(untrusted.skills)
     assert not theirs & set(untrusted.skills)
     assert places_of(project, trusted=True)[0].folder == bundled_folder()

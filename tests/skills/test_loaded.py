@@ -9,7 +9,7 @@ import pytest
 from skill_room import Shelved, make
 
 from ipyagent.errors import ToolFailure
-from ipyagent.journal.events import Compacted, DecisionUndone, SkillLoaded, SkillsListed, Snipped
+from ipyagent.journal.events import Compacted, DecisionUndone, SkillLoaded, SkillsListed, TurnsRemoved
 from ipyagent.journal.tokens import estimate_text
 from ipyagent.skills.changes import changed
 from ipyagent.skills.desk import unknown
@@ -101,11 +101,11 @@ def test_what_a_compaction_takes_away_can_be_loaded_again(tmp_path: Path) -> Non
     room = Shelved(tmp_path)
     make(room.folder / "plots")
     room.access.load("plots")
-    room.record(Snipped(first=1, last=1, blocks=()))
+    room.record(TurnsRemoved(first=1, last=1, blocks=()))
     assert room.loaded.standing == {}
     room.record(DecisionUndone(event=2))
     assert list(room.loaded.standing) == ["plots"]
-    room.record(Snipped(first=1, last=3, blocks=()))
+    room.record(TurnsRemoved(first=1, last=3, blocks=()))
     assert "<skill" in room.access.load("plots")
 
 
@@ -205,7 +205,7 @@ def test_news_that_left_the_context_is_told_again(tmp_path: Path) -> None:
     _listed(room)
     make(room.folder / "second", "came later")
     assert _news(room) is not None
-    room.record(Snipped(first=2, last=2, blocks=()))
+    room.record(TurnsRemoved(first=2, last=2, blocks=()))
     news = _news(room)
     assert news is not None
     assert "- second: came later" in news.text

@@ -15,7 +15,7 @@ from ipyagent import Agent
 from ipyagent.commands.skills import COMMANDS, names, run_skills
 from ipyagent.completion import Completions
 from ipyagent.errors import UsageError
-from ipyagent.journal.events import Compacted, PromptRendered, SkillLoaded, SkillsListed, ToolReturned
+from ipyagent.journal.events import Compacted, SkillLoaded, SkillsListed, SystemPromptFrozen, ToolReturned
 from ipyagent.practice.replies import text, tool
 from ipyagent.skills.parse import FILE, violations
 
@@ -81,7 +81,7 @@ def test_skills_turned_on_within_a_session_are_a_recorded_decision(place: Compac
     run_skills(agent, "on")
     place.turn(agent, "again")
     assert load_tool(place.bodies[-1]) is not None
-    assert [event.why for event in place.of(agent, PromptRendered)] == ["", "there are skills now"]
+    assert [event.why for event in place.of(agent, SystemPromptFrozen)] == ["", "there are skills now"]
     place.replays(agent)
 
 

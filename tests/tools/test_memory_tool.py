@@ -18,10 +18,10 @@ from tools_workspace import ShellWorkspace
 from ipyagent.config import IPyAgent
 from ipyagent.errors import AgentError, MemoryRefused, ToolFailure
 from ipyagent.headers import read_headed
-from ipyagent.journal.events import Event, MemorySaved, ToolReturned, UserSaid
+from ipyagent.journal.events import Event, MemorySaved, ToolReturned, UserMessage
 from ipyagent.journal.protocols import REPLY
 from ipyagent.memory.access import MemoryAccess, address
-from ipyagent.memory.memories import Memories
+from ipyagent.memory.memories import MemoryStores
 from ipyagent.project import Project
 from ipyagent.tools.catalogue import builtin_tools
 from ipyagent.tools.memory import memory
@@ -43,9 +43,9 @@ class Desk:
         self.root.mkdir(exist_ok=True)
         self.settings = IPyAgent(environ={})
         self.project = Project(self.root.resolve(), self.home.resolve())
-        self.memories = Memories(self.project, self.settings, self.root)
+        self.memories = MemoryStores(self.project, self.settings, self.root)
         said = "please use polars for tables, plot with matplotlib"
-        self.events: list[Event] = [UserSaid(id=1, text=said, blocks=())]
+        self.events: list[Event] = [UserMessage(id=1, text=said, blocks=())]
         self.saved: list[MemorySaved] = []
         self.notices: list[str] = []
         self.workspace = ShellWorkspace(self.root)
@@ -530,14 +530,14 @@ def test_a_memory_goes_to_the_users_folder_only_with_the_users_words(desk: Desk)
 
 def test_the_users_own_memories_stay_their_own_in_another_session(desk: Desk) -> None:
     desk.do(command="create", path="/memories/project/a.md", file_text=header("feedback", SAID), said=WORDS)
-    desk.events[:] = [UserSaid(id=1, text="tidy your memory", blocks=())]
+    desk.events[:] = [UserMessage(id=1, text="tidy your memory", blocks=())]
     desk.gave(desk.do(command="view", path="/memories/project/a.md"))
     desk.do(command="create", path="/memories/user/b.md", file_text=header("feedback", SAID))
     assert desk.memories.store("user").list()[0].source == "said"
 
 
 def test_a_rule_that_is_taken_back_leaves_the_new_one_and_the_untouched_one(desk: Desk) -> None:
-    desk.events[:] = [UserSaid(id=1, text="only matplotlib please. and axis labels in English", blocks=())]
+    desk.events[:] = [UserMessage(id=1, text="only matplotlib please. and axis labels in English", blocks=())]
     text = (
         "---\nname: plots\ndescription: Only matplotlib, axis labels in English\ntype: feedback\n---\n"
         "Only matplotlib for plots.\n\nAxis labels in English.\n\n**Why:** the user's wish.\n"
@@ -546,7 +546,7 @@ def test_a_rule_that_is_taken_back_leaves_the_new_one_and_the_untouched_one(desk
     desk.do(command="create", path="/memories/project/plots.md", file_text=text, said=said)
     assert one(desk, "plots.md") == ("feedback", "said")
     words = "forget the matplotlib only thing, seaborn is fine, even preferred"
-    desk.events.append(UserSaid(id=2, text=words, blocks=()))
+    desk.events.append(UserMessage(id=2, text=words, blocks=()))
     edits = [
         {"command": "str_replace", "path": "plots", "said": words,
          "old_str": "Only matplotlib for plots.", "new_str": "Seaborn is fine for plots, even preferred."},

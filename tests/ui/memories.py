@@ -7,10 +7,11 @@ from pathlib import Path
 
 from ipyagent import IPyAgent
 from ipyagent.journal.events import MemorySaved, MemorySurfaced, Recalled
-from ipyagent.memory.access import Memories, address
+from ipyagent.memory.access import address
 from ipyagent.memory.files import Memory
+from ipyagent.memory.memories import MemoryStores
 from ipyagent.project import Project
-from ipyagent.remembering.taking_back import TakingBack
+from ipyagent.remembering.taking_back import MemoryUndo
 from ipyagent.ui.browsing import Browsing, Explained
 
 PLOTS = "/memories/project/feedback_plots.md"
@@ -38,8 +39,8 @@ class Place:
     def __init__(self, folder: Path) -> None:
         self.project = Project(folder / "project", folder / "home")
         self.project.root.mkdir(parents=True)
-        self.memories = Memories(self.project, IPyAgent(environ={}))
-        self.deeds = TakingBack(self.memories, lambda: None)
+        self.memories = MemoryStores(self.project, IPyAgent(environ={}))
+        self.deeds = MemoryUndo(self.memories, lambda: None)
 
     def write(self, path: str, text: str) -> MemorySaved:
         access = self.deeds.access()

@@ -6,13 +6,13 @@ from collections.abc import Callable
 from typing import Any
 
 from ipyagent.ui.as_cells import Inserting
-from ipyagent.ui.door import Door
+from ipyagent.ui.door import ButtonBridge
 
 MARK = {"ipyagent": {"turn": 1}}
 CELL = {"cell_type": "code", "id": "x", "metadata": MARK, "outputs": [], "source": ["a = 1\n", "a"]}
 
 
-class Pages(Door):
+class Pages(ButtonBridge):
     """A door whose messages are kept."""
 
     def __init__(self) -> None:

@@ -16,8 +16,8 @@ from ipyagent import Agent, IPyAgent
 from ipyagent.commands.context import by_source
 from ipyagent.commands.skills import run_skills
 from ipyagent.journal.events import ChildEnded, ChildProgress, ChildStarted, SkillLoaded, Usage
-from ipyagent.reports.roster import Roster
-from ipyagent.ui.board import MOST_BYTES, TABS, Board, board_lines, static_board
+from ipyagent.reports.roster import SubagentList
+from ipyagent.ui.board import MOST_BYTES, TABS, Dashboard, board_lines, static_board
 from ipyagent.ui.joined import script
 
 from .pages import Page
@@ -39,7 +39,7 @@ class Wire:
 
 
 @pytest.fixture
-def board(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Board]:
+def board(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Dashboard]:
     monkeypatch.setenv("IPYAGENT_HOME", str(tmp_path / "home"))
     settings = IPyAgent(model="practice", trust_all=True, extraction=False, mode="auto")
     folder = tmp_path / "project"
@@ -53,7 +53,7 @@ def board(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Board]:
     agent.session.record(ChildStarted(child="a-1", name="count", kind="general", task=f"count {EVIL}", call="c"))
     agent.session.record(ChildProgress(child="a-1", text="Counting rows"))
     agent.session.record(ChildEnded(child="a-1", status="finished", usage=Usage(), cost=0.02, requests=3, seconds=4.0))
-    made = Board(agent, agent.shell)
+    made = Dashboard(agent, agent.shell)
     made._widget = Wire()
     made.read_now()
     yield made
@@ -61,14 +61,14 @@ def board(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Board]:
     agent.close()
 
 
-def ask(board: Board, part: str, kind: str, seq: str = "v.1", **more: Any) -> dict[str, Any]:
+def ask(board: Dashboard, part: str, kind: str, seq: str = "v.1", **more: Any) -> dict[str, Any]:
     board.answer({"part": part, "kind": kind, "seq": seq, **more})
     message: dict[str, Any] = board._widget.sent[-1]
     assert message["seq"] == seq
     return message
 
 
-def test_each_part_answers_what_its_page_asks(board: Board) -> None:
+def test_each_part_answers_what_its_page_asks(board: Dashboard) -> None:
     assert len(ask(board, "context", "all")["whole"]["bars"][1]) == 2
     words = ask(board, "context", "words", "v.2", **{"from": 0, "count": 50})["words"][1]
     assert words[1][0] == f"what is {EVIL}"
@@ -87,7 +87,7 @@ def test_each_part_answers_what_its_page_asks(board: Board) -> None:
     assert Page(look["html"]).dangers == []
 
 
-def test_a_skill_takes_as_many_tokens_on_the_board_as_in_the_context(board: Board) -> None:
+def test_a_skill_takes_as_many_tokens_on_the_board_as_in_the_context(board: Dashboard) -> None:
     board.agent.new()
     board.agent.run_sync("hello")
     session = board.agent.session
@@ -104,7 +104,7 @@ def test_a_skill_takes_as_many_tokens_on_the_board_as_in_the_context(board: Boar
     assert by_source(session)["skills"] - of_names == pytest.approx(load.counted, rel=0.05)
 
 
-def test_a_question_that_comes_twice_is_answered_once_and_nonsense_never(board: Board) -> None:
+def test_a_question_that_comes_twice_is_answered_once_and_nonsense_never(board: Dashboard) -> None:
     question = {"part": "skills", "kind": "load", "name": "count-rows", "seq": "v.1"}
     board.answer(question)
     board.answer(question)
@@ -118,7 +118,7 @@ def test_a_question_that_comes_twice_is_answered_once_and_nonsense_never(board: 
     assert [message for message in board._widget.sent[1:] if "failed" not in message] == []
 
 
-def test_what_is_new_is_told_once_and_grows_from_the_last_turn(board: Board) -> None:
+def test_what_is_new_is_told_once_and_grows_from_the_last_turn(board: Dashboard) -> None:
     board._tell()
     assert {message["part"] for message in board._widget.sent} == {"context", "skills", "children", "sessions"}
     board._widget.sent.clear()
@@ -135,14 +135,14 @@ def test_what_is_new_is_told_once_and_grows_from_the_last_turn(board: Board) -> 
     assert told["skills"]["changed"]
 
 
-def test_no_message_reaches_a_megabyte(board: Board) -> None:
+def test_no_message_reaches_a_megabyte(board: Dashboard) -> None:
     board._send({"part": "memory", "seq": "v.1", "text": "ä" * MOST_BYTES})
     (sent,) = board._widget.sent
     assert "too much" in sent["failed"]
     assert len(json.dumps(sent)) < 200
 
 
-def test_the_static_form_and_the_text_have_all_parts_and_nothing_acts(board: Board) -> None:
+def test_the_static_form_and_the_text_have_all_parts_and_nothing_acts(board: Dashboard) -> None:
     bundle = static_board(board)
     page = Page(bundle["text/html"])
     assert page.dangers == []
@@ -160,7 +160,7 @@ def test_the_static_form_and_the_text_have_all_parts_and_nothing_acts(board: Boa
 
 
 def test_a_sub_agent_whose_kernel_stopped_is_cut_off() -> None:
-    roster = Roster([ChildStarted(child="a", name="a", kind="general", task="t", call="c")])
+    roster = SubagentList([ChildStarted(child="a", name="a", kind="general", task="t", call="c")])
     (sub,) = roster.listed(())
     assert sub.status == "cut off"
 
@@ -180,7 +180,7 @@ def wait_for(what: Callable[[], Any]) -> Any:
     return found
 
 
-def test_a_session_folder_that_is_gone_is_told_once_and_the_board_goes_on(board: Board) -> None:
+def test_a_session_folder_that_is_gone_is_told_once_and_the_board_goes_on(board: Dashboard) -> None:
     agent, before = board.agent, set(threading.enumerate())
     agent.new()
     agent.run_sync("hello")
@@ -203,7 +203,7 @@ def test_a_session_folder_that_is_gone_is_told_once_and_the_board_goes_on(board:
     assert thread.is_alive()
 
 
-def test_a_fault_in_the_board_leaves_a_line_and_a_report_and_a_dead_thread_is_started_anew(board: Board) -> None:
+def test_a_fault_in_the_board_leaves_a_line_and_a_report_and_a_dead_thread_is_started_anew(board: Dashboard) -> None:
     agent = board.agent
     agent.notices.clear()
     broken = board.skills.fresh

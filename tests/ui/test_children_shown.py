@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 
 from ipyagent.journal.events import ChildEnded, ChildProgress, ChildStarted, Event, TurnEnded
-from ipyagent.ui.items import ChildItem
+from ipyagent.ui.items import SubagentItem
 from ipyagent.ui.static import static_bundle
 from ipyagent.ui.terminal import TerminalSurface
 from ipyagent.ui.transcript import fold
@@ -25,7 +25,7 @@ ENDS: list[Event] = [
 
 def test_a_running_one_says_what_it_is_about() -> None:
     items = fold(EVENTS)
-    assert [item.doing for item in items if isinstance(item, ChildItem)] == ["Reading orders.csv columns", "", ""]
+    assert [item.doing for item in items if isinstance(item, SubagentItem)] == ["Reading orders.csv columns", "", ""]
     shown = static_bundle(EVENTS, None)["text/plain"]
     assert "[▸ count (explore): Reading orders.csv columns]" in shown
     assert "[▸ late (general): be late, in the background]" in shown

@@ -10,7 +10,7 @@ import pytest
 
 from ipyagent.journal.events import Recalled
 from ipyagent.remembering.dreaming import DreamStatus
-from ipyagent.ui.browsing import Edited, Explained, Wanted, diff
+from ipyagent.ui.browsing import EditConflict, Explained, MemoryFilter, diff
 from ipyagent.ui.memory_browser import MemoryBrowser
 from ipyagent.ui.memory_static import ROWS, list_lines, static_browser
 
@@ -62,7 +62,7 @@ def test_the_list_is_filtered_searched_and_ordered(place: Place) -> None:
     browsing = place.browsing()
 
     def names(**wanted: Any) -> list[str]:
-        return [memory.name for memory in browsing.listed(Wanted(**wanted))]
+        return [memory.name for memory in browsing.listed(MemoryFilter(**wanted))]
 
     assert names() == ["feedback_plots.md", "role.md"]
     assert names(order="oldest") == ["role.md", "feedback_plots.md"]
@@ -80,7 +80,7 @@ def test_the_best_match_comes_from_the_text(place: Place) -> None:
         asked.append(words)
         return [memory for memory in place.browsing().everything() if memory.name == "role.md"]
 
-    found = place.browsing(search).listed(Wanted(words="biologist", order="best"))
+    found = place.browsing(search).listed(MemoryFilter(words="biologist", order="best"))
     assert [memory.name for memory in found] == ["role.md"]
     assert asked == ["biologist"]
 
@@ -127,7 +127,7 @@ def test_an_edit_is_saved_unless_somebody_else_changed_the_memory(place: Place) 
     refused = browser.ask("save", path=PLOTS, text=opened["text"], digest=opened["digest"])
     assert "changed this memory while you edited it" in refused["failed"]
     assert "Label both axes." in (place.text(PLOTS) or "")
-    with pytest.raises(Edited):
+    with pytest.raises(EditConflict):
         place.browsing().save(PLOTS, "x", "no such digest")
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ipyagent.journal.events import Event, MemoryDismissed, MemorySaved, MemorySurfaced, Recalled, TurnEnded
-from ipyagent.ui.door import Door
+from ipyagent.ui.door import ButtonBridge
 from ipyagent.ui.fragments import item_html
 from ipyagent.ui.items import MemoriesItem, NoticeItem, SavedItem
 from ipyagent.ui.look import PANEL
@@ -74,7 +74,7 @@ def test_what_the_user_takes_back_is_marked_and_not_told_twice(before: MemorySav
 def test_the_saved_form_has_no_button_and_no_word_of_one_without_a_door() -> None:
     events: list[Event] = [surfaced(PLOTS), saved()]
     assert "<button" not in static_bundle(events, None)["text/html"]
-    door = Door()
+    door = ButtonBridge()
     mark = door.button(lambda: None)
     html = static_sections(events, None, 1, {("undo", "m2"): mark})[0]["text/html"]
     assert html.count("<button") == 1
@@ -148,7 +148,7 @@ def test_undo_works_after_the_turn_through_the_door_and_the_cell_says_so(
     place: Place, capsys: pytest.CaptureFixture[str]
 ) -> None:
     event = place.write(PLOTS, memory())
-    door = Door()
+    door = ButtonBridge()
     panel = PanelSurface(lambda: None, deeds=place.deeds, door=door)
     panel.open()
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from ipyagent.journal.events import PermissionAnswered, TurnEnded
-from ipyagent.journal.protocols import Answer, Surface
+from ipyagent.journal.protocols import PermissionAnswer, Surface
 from ipyagent.ui.panel import PanelSurface
 
 from .turns import STATUS, asked, streamed, text
@@ -110,7 +110,7 @@ def test_a_page_that_never_listens_is_sent_less_and_less(panel: Recorded) -> Non
 def test_an_answer_counts_once_and_only_for_its_question(panel: Recorded) -> None:
     question = asked()
 
-    async def turn() -> Answer:
+    async def turn() -> PermissionAnswer:
         asking = asyncio.ensure_future(panel.ask(question))
         await asyncio.sleep(0.01)
         for wrong in (
@@ -132,14 +132,14 @@ def test_an_answer_counts_once_and_only_for_its_question(panel: Recorded) -> Non
             thread.join()
         return await asyncio.wait_for(asking, 2)
 
-    assert asyncio.run(turn()) == Answer("deny", "not now", "user")
+    assert asyncio.run(turn()) == PermissionAnswer("deny", "not now", "user")
     panel.click(answer(question, "once"))  # the loop is over: nothing happens
 
 
 def test_always_without_a_pattern_is_once(panel: Recorded) -> None:
     question = asked(pattern="")
 
-    async def turn() -> Answer:
+    async def turn() -> PermissionAnswer:
         asking = asyncio.ensure_future(panel.ask(question))
         await asyncio.sleep(0.01)
         panel.click(answer(question, "always"))
@@ -208,7 +208,7 @@ def test_the_state_for_a_reloaded_page_is_made_when_it_is_asked_for(panel: Recor
 def test_close_leaves_nothing_that_waits(panel: Recorded) -> None:
     question = asked()
 
-    async def turn() -> Answer:
+    async def turn() -> PermissionAnswer:
         asking = asyncio.ensure_future(panel.ask(question))
         await asyncio.sleep(0.01)
         thread = threading.Thread(target=panel.close)  # the main thread in a kernel

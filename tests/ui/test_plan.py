@@ -8,7 +8,7 @@ from ipyagent.journal.events import Event, PlanWritten, Step, ToolCalled, TurnEn
 from ipyagent.ui.fragments import item_html
 from ipyagent.ui.items import PlanItem, ToolItem
 from ipyagent.ui.look import PANEL, STATIC
-from ipyagent.ui.segments import Segments
+from ipyagent.ui.segments import DeltaBuffer
 from ipyagent.ui.static import static_bundle
 from ipyagent.ui.terminal import TerminalSurface
 from ipyagent.ui.transcript import fold
@@ -52,7 +52,7 @@ def test_the_checklist_says_its_states_in_words_and_nothing_in_it_is_markup() ->
 
 
 def test_the_panel_drops_the_old_checklist_when_a_new_one_comes() -> None:
-    segments = Segments(lambda: 0.0)
+    segments = DeltaBuffer(lambda: 0.0)
     for event in planned("p1", *FIRST):
         segments.add(event)
     segments.drain()

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ipyagent.journal.events import Event, Retrying, Streamed, ToolCalled, TurnEnded
-from ipyagent.journal.protocols import Status
+from ipyagent.journal.protocols import TurnStatus
 from ipyagent.ui.fragments import item_html
 from ipyagent.ui.look import PANEL
-from ipyagent.ui.segments import Segments
+from ipyagent.ui.segments import DeltaBuffer
 from ipyagent.ui.transcript import fold
 
 from .pages import HOSTILE, Page, unseen
@@ -59,8 +59,8 @@ class Browser:
         return "".join(html for html, _tail in self.pieces.values())
 
 
-def played(events: list[Event], every: int) -> tuple[Segments, Browser]:
-    segments, browser = Segments(lambda: 200.0), Browser()
+def played(events: list[Event], every: int) -> tuple[DeltaBuffer, Browser]:
+    segments, browser = DeltaBuffer(lambda: 200.0), Browser()
     for count, event in enumerate(events):
         segments.add(event)
         if count % every == 0:
@@ -98,7 +98,7 @@ def test_a_long_stream_is_sent_about_once() -> None:
     """200 KB in 2,000 ticks: sent in a small multiple of its size, rendered in seconds at most."""
     words = "".join(f"Paragraph {n} with **bold** words.\n\n" for n in range(1500))
     words += "```python\n" + "value = compute(1, 'two')  # three\n" * 4000 + "```\n"
-    segments, browser = Segments(time.time), Browser()
+    segments, browser = DeltaBuffer(time.time), Browser()
     began = time.perf_counter()
     for at in range(0, len(words), 100):
         segments.add(Streamed(channel="text", text=words[at : at + 100]))
@@ -111,7 +111,7 @@ def test_a_long_stream_is_sent_about_once() -> None:
 
 
 def test_live_output_of_a_tool_is_appended_and_its_older_part_dropped() -> None:
-    segments, browser = Segments(time.time), Browser()
+    segments, browser = DeltaBuffer(time.time), Browser()
     segments.add(ToolCalled(call="a", name="python", input={"code": "loop()"}))
     sizes = []
     for n in range(3000):
@@ -126,7 +126,7 @@ def test_live_output_of_a_tool_is_appended_and_its_older_part_dropped() -> None:
 
 def test_the_question_shows_the_code_in_full_and_goes_when_answered() -> None:
     code = "\n".join(f"step_{n}()" for n in range(3000))
-    segments, browser = Segments(time.time), Browser()
+    segments, browser = DeltaBuffer(time.time), Browser()
     segments.status(STATUS)
     segments.add(asked(code=code, pattern="python"))
     browser.take(segments.drain())
@@ -139,7 +139,7 @@ def test_the_question_shows_the_code_in_full_and_goes_when_answered() -> None:
     browser.take(segments.drain())
     assert "data-act=" not in browser.html
     assert "Not answered" in browser.html
-    segments, browser = Segments(time.time), Browser()
+    segments, browser = DeltaBuffer(time.time), Browser()
     segments.add(asked(pattern=""))
     browser.take(segments.drain())
     assert 'data-act="always"' not in browser.html
@@ -151,7 +151,7 @@ def test_the_card_has_the_danger_first_our_title_and_deny_before_a_short_always(
         code=script, title="Run this command?", danger="it deletes files", said="Verified safe by ipyagent",
         pattern=f"shell(cat > a <<EOF\n{script}\nEOF)",
     )  # fmt: skip
-    segments, browser = Segments(time.time), Browser()
+    segments, browser = DeltaBuffer(time.time), Browser()
     segments.add(question)
     browser.take(segments.drain())
     text = Page(browser.html).text
@@ -177,7 +177,7 @@ def test_nothing_hostile_reaches_the_page(bad: str) -> None:
 
 
 def test_the_bar_tells_model_cost_meter_and_phase() -> None:
-    segments, browser = Segments(time.time), Browser()
+    segments, browser = DeltaBuffer(time.time), Browser()
     segments.status(STATUS)
     browser.take(segments.drain())
     assert (browser.bar["model"], browser.bar["cost"], browser.bar["phase"]) == ("some-model", "$0.0300", "writing")
@@ -197,12 +197,12 @@ def test_a_tool_result_replaces_its_live_output() -> None:
 
 def test_a_phase_with_a_moving_figure_is_one_phase() -> None:
     clock = [100.0]
-    segments = Segments(lambda: clock[0])
+    segments = DeltaBuffer(lambda: clock[0])
     for chars in (10, 1_200, 15_000):
-        segments.status(Status(phase=f"writing a python call ({chars:,} characters)", model="m"))
+        segments.status(TurnStatus(phase=f"writing a python call ({chars:,} characters)", model="m"))
         clock[0] += 2
     assert segments.snapshot()["bar"]["age"] == 6.0
-    segments.status(Status(phase="running python", model="m"))
+    segments.status(TurnStatus(phase="running python", model="m"))
     assert segments.snapshot()["bar"]["age"] == 0.0
 
 

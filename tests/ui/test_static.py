@@ -3,12 +3,12 @@ from __future__ import annotations
 import pytest
 
 from ipyagent.journal.events import (
-    AssistantSaid,
+    AssistantMessage,
     Event,
     FileChanged,
     PermissionAnswered,
-    Reminded,
     Retrying,
+    SystemReminder,
     ToolCalled,
     TurnEnded,
 )
@@ -48,8 +48,8 @@ def test_a_turn_that_did_not_finish_says_so_in_every_form(status: str) -> None:
 def hostile_turn(bad: str) -> list[Event]:
     return [
         Retrying(reason=bad, seconds=1),
-        Reminded(text=bad, why=bad),
-        AssistantSaid(
+        SystemReminder(text=bad, why=bad),
+        AssistantMessage(
             blocks=(
                 {"type": "thinking", "thinking": bad},
                 {"type": "text", "text": bad},

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from ipyagent.assembly.stepping import Rung, Step, Stepped
-from ipyagent.ui.door import Door
+from ipyagent.assembly.stepping import LayerPreview, LayerStep, LayerStepResult
+from ipyagent.ui.door import ButtonBridge
 from ipyagent.ui.steps import StepPanel
 
-DONE = Step(layer="notes", done=True, before={"user": 9}, after={"user": 5}, price=None, event=3)
-LAST = Rung(layer="summarize", acts=True, calls=True)
-AT_REST = Rung(layer="summarize", words="nothing to summarise")
+DONE = LayerStep(layer="notes", done=True, before={"user": 9}, after={"user": 5}, price=None, event=3)
+LAST = LayerPreview(layer="summarize", acts=True, calls=True)
+AT_REST = LayerPreview(layer="summarize", words="nothing to summarise")
 
 
 def buttons(panel: StepPanel) -> list[str]:
@@ -17,8 +17,12 @@ def buttons(panel: StepPanel) -> list[str]:
 
 
 def test_the_button_for_the_next_step_goes_with_the_last_and_comes_back_with_undo() -> None:
-    steps = [Stepped(step=DONE, rungs=(LAST,)), Stepped(step=DONE, rungs=(AT_REST,)), Stepped(step=None, rungs=())]
-    panel = StepPanel(lambda: steps.pop(0), lambda: "taken back", Door(), lambda act: act())
+    steps = [
+        LayerStepResult(step=DONE, rungs=(LAST,)),
+        LayerStepResult(step=DONE, rungs=(AT_REST,)),
+        LayerStepResult(step=None, rungs=()),
+    ]
+    panel = StepPanel(lambda: steps.pop(0), lambda: "taken back", ButtonBridge(), lambda act: act())
     panel.open(steps.pop(0))
     assert buttons(panel) == ["Next step", "Undo"]
     panel.next()

@@ -7,7 +7,7 @@ import pytest
 from test_linear import grows
 
 from ipyagent.journal.events import PermissionAnswered, Streamed, ToolCalled, TurnEnded
-from ipyagent.journal.protocols import Answer, Surface
+from ipyagent.journal.protocols import PermissionAnswer, Surface
 from ipyagent.ui.asking import ask_on_a_line
 from ipyagent.ui.terminal import TerminalSurface
 
@@ -85,16 +85,16 @@ def test_output_is_shown_live_and_capped() -> None:
 @pytest.mark.parametrize(
     ("lines", "answer"),
     [
-        (["y"], Answer("once")),
-        (["", "  ", "YES"], Answer("once")),
-        (["a"], Answer("always")),
-        (["n"], Answer("deny")),
-        (["use the other file"], Answer("deny", "use the other file")),
-        ([], Answer("deny", "the input ended")),
-        (["", ""], Answer("deny", "the input ended")),
+        (["y"], PermissionAnswer("once")),
+        (["", "  ", "YES"], PermissionAnswer("once")),
+        (["a"], PermissionAnswer("always")),
+        (["n"], PermissionAnswer("deny")),
+        (["use the other file"], PermissionAnswer("deny", "use the other file")),
+        ([], PermissionAnswer("deny", "the input ended")),
+        (["", ""], PermissionAnswer("deny", "the input ended")),
     ],
 )
-def test_only_a_clear_yes_allows(lines: list[str], answer: Answer) -> None:
+def test_only_a_clear_yes_allows(lines: list[str], answer: PermissionAnswer) -> None:
     made, _file, prompts = surface(*lines)
     assert asyncio.run(made.ask(asked())) == answer
     assert "always for python" in prompts[0]
@@ -105,7 +105,7 @@ def test_the_question_shows_every_row_and_every_hidden_character(monkeypatch: py
     monkeypatch.setenv("LINES", "40")
     made, file, prompts = surface(*["", "y"] * 50)
     code = "\n".join(f"step_{n}('{'x' * 200}')" for n in range(300)) + "\n# \x1b[8mhidden\u202e"
-    assert asyncio.run(made.ask(asked(code=code))) == Answer("once")
+    assert asyncio.run(made.ask(asked(code=code))) == PermissionAnswer("once")
     assert all(("[y]" in prompt) == (prompt is prompts[-1]) for prompt in prompts)
     assert " of 301 lines shown" in prompts[0]
     shown = file.getvalue().replace("\n", "").replace(" ", "")

@@ -3,7 +3,7 @@ from __future__ import annotations
 import random
 
 from ipyagent.journal.events import (
-    AssistantSaid,
+    AssistantMessage,
     Event,
     FileChanged,
     LayerFailed,
@@ -16,7 +16,7 @@ from ipyagent.journal.events import (
 )
 from ipyagent.ui.items import NoticeItem, QuestionItem, TextItem, ThinkingItem, ToolItem
 from ipyagent.ui.static import static_bundle
-from ipyagent.ui.transcript import Shown, Transcript, fold
+from ipyagent.ui.transcript import Shown, TurnTranscript, fold
 
 from .turns import PIXEL, asked, returned, streamed, text, whole_turn
 
@@ -62,7 +62,7 @@ def test_a_denied_question_stays_and_its_result_adds_nothing() -> None:
 
 
 def test_a_call_that_never_began_shows_the_input_the_model_gave() -> None:
-    said = AssistantSaid(blocks=({"type": "tool_use", "id": "t1", "name": "shell", "input": {"command": "ls"}},))
+    said = AssistantMessage(blocks=({"type": "tool_use", "id": "t1", "name": "shell", "input": {"command": "ls"}},))
     (tool,) = fold([said, returned("t1", "refused in read_only mode", name="shell", is_error=True)])
     assert isinstance(tool, ToolItem)
     assert (tool.input, tool.state) == ({"command": "ls"}, "error")
@@ -80,7 +80,7 @@ def test_streamed_output_belongs_to_its_call_until_the_result() -> None:
 
 
 def test_a_retry_begins_the_reply_anew_and_is_said_in_the_past_afterwards() -> None:
-    transcript = Transcript()
+    transcript = TurnTranscript()
     retries = [Retrying(reason="Broken.", seconds=8), Retrying(reason="Busy", seconds=9, attempt=2)]
     for event in [*streamed("Half of"), *retries]:
         transcript.add(event)
@@ -107,7 +107,7 @@ def test_a_reply_that_the_user_stopped_did_not_break_off() -> None:
 
 
 def test_the_end_closes_everything_and_names_what_did_not_finish() -> None:
-    transcript = Transcript()
+    transcript = TurnTranscript()
     for event in [
         ToolCalled(call="a", name="python", input={}, at=10.0),
         *streamed("out", "tool", "a"),
@@ -151,7 +151,7 @@ def test_added_keys_name_every_item_that_changed() -> None:
     for _ in range(30):
         events = whole_turn()
         del events[rng.randrange(len(events)) : rng.randrange(len(events) + 1)]
-        transcript, seen = Transcript(), {}
+        transcript, seen = TurnTranscript(), {}
         for event in events:
             for key in transcript.add(event):
                 seen[key] = transcript.item(key)
@@ -159,7 +159,7 @@ def test_added_keys_name_every_item_that_changed() -> None:
 
 
 def test_what_is_kept_to_show_a_turn_again_grows_with_the_text_and_not_with_its_pieces() -> None:
-    whole: Event = AssistantSaid(blocks=({"type": "text", "text": "x" * 20_000},))
+    whole: Event = AssistantMessage(blocks=({"type": "text", "text": "x" * 20_000},))
     events: list[Event] = [Streamed(channel="text", text="x") for _ in range(20_000)]
     events[10_000:10_000] = [LayerFailed(layer="hooks", why="something went wrong")]
     events += [whole, ToolCalled(call="a", name="python", input={"code": "1"})]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ipyagent.journal.events import (
-    AssistantSaid,
+    AssistantMessage,
     Event,
     PermissionAnswered,
     PermissionAsked,
@@ -15,7 +15,7 @@ from ipyagent.journal.events import (
     UsageReported,
 )
 from ipyagent.journal.events import Usage as Tokens
-from ipyagent.journal.protocols import Status, WindowState
+from ipyagent.journal.protocols import TurnStatus, WindowState
 
 PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 
@@ -23,13 +23,13 @@ WINDOW = WindowState(
     tokens=84_000, window=200_000, effective=180_000, warning_mark=147_000, error_mark=147_000, auto_mark=167_000,
     block_mark=177_000, percent_left=49.7, above_warning=False, above_error=False, above_auto=False, blocked=False,
 )  # fmt: skip
-STATUS = Status(
+STATUS = TurnStatus(
     phase="writing", model="some-model", window=WINDOW, cost=0.5, turn_cost=0.03, tokens_read=80, tokens_prompt=100
 )
 
 
-def text(words: str, **fields: object) -> AssistantSaid:
-    return AssistantSaid(blocks=({"type": "text", "text": words},), **fields)  # type: ignore[arg-type]
+def text(words: str, **fields: object) -> AssistantMessage:
+    return AssistantMessage(blocks=({"type": "text", "text": words},), **fields)  # type: ignore[arg-type]
 
 
 def asked(call: str = "t1", code: str = "df.mean()", **fields: str) -> PermissionAsked:
@@ -55,7 +55,7 @@ def whole_turn() -> list[Event]:
         Retrying(reason="The server is busy", seconds=8),
         *streamed("hmm", "thinking"),
         *streamed("I **look**."),
-        AssistantSaid(
+        AssistantMessage(
             blocks=(
                 {"type": "thinking", "thinking": "hmm"},
                 {"type": "text", "text": "I **look**."},

@@ -17,16 +17,16 @@ from rooms import KEY, MODEL
 
 from ipyagent import agent_map
 from ipyagent.agent import Agent, Options
-from ipyagent.assembly.listening import Unseen
-from ipyagent.children.mailbox import Letter, post
+from ipyagent.assembly.listening import NullSurface
+from ipyagent.children.mailbox import MailMessage, post
 from ipyagent.config import IPyAgent
 from ipyagent.errors import AgentError, ToolFailure
-from ipyagent.fleet.batch import Shelf, new
+from ipyagent.fleet.batch import BatchFolder, new
 from ipyagent.mcp.entries import put_entry
 from ipyagent.mcp.log import ServerLog
-from ipyagent.mcp.results import Kept
-from ipyagent.memory.memories import Memories
-from ipyagent.memory.staging import Staging
+from ipyagent.mcp.results import ResultFiles
+from ipyagent.memory.memories import MemoryStores
+from ipyagent.memory.staging import DreamWorkspace
 from ipyagent.memory.transcripts import CACHE, search_sessions
 from ipyagent.practice.replies import Fault, Reply, fault, text, tool
 from ipyagent.practice.server import PracticeServer
@@ -91,18 +91,18 @@ class Place:
         agent = Agent(settings=IPyAgent(**self.settings), folder=self.folder)
 
         def turn(said: str) -> None:
-            self.attempt(lambda: agent.prepare(said, Options(), Unseen()).run_blocking())
+            self.attempt(lambda: agent.prepare(said, Options(), NullSurface()).run_blocking())
 
         try:
             turn("hello")
             session = agent.session.journal.folder if agent.session is not None else None
             if session is not None:
                 planted(session)
-                log, kept = ServerLog("birds"), Kept(session / "tool-results", str)
+                log, kept = ServerLog("birds"), ResultFiles(session / "tool-results", str)
                 log.folder = session
                 log.write(b"a line\n")
                 kept.put(b"sound", "audio/wav")
-                self.attempt(lambda: post(session, Letter(id="1", sender="bob", text="hi")))
+                self.attempt(lambda: post(session, MailMessage(id="1", sender="bob", text="hi")))
             for said in ("print", "read", "write", "remember", "delegate", "plan"):
                 turn(f"please {said}")
             self.attempt(lambda: agent.undo())
@@ -117,7 +117,7 @@ class Place:
         given = {**self.settings, "mode": "auto"}
         self.attempt(lambda: agent_map(["be plain"], settings=given, folder=self.folder, progress=False))
         self.attempt(lambda: agent_map(["be brief"], batch=True, settings=given, folder=self.folder, progress=False))
-        self.attempt(lambda: Shelf(project.sessions / "map", project.user).put(new("s", MODEL, {"k": "x"}, 1)))
+        self.attempt(lambda: BatchFolder(project.sessions / "map", project.user).put(new("s", MODEL, {"k": "x"}, 1)))
         self.attempt(lambda: write_skill(project.folder / "skills", "count-birds"))
         self.attempt(lambda: put_entry(project.folder / "mcp.json", "birds", {"command": "birds"}))
         self.attempt(project.trust)
@@ -126,9 +126,9 @@ class Place:
         )
 
         def dream() -> None:
-            store = Memories(project, IPyAgent(**self.settings)).any_store("project")
+            store = MemoryStores(project, IPyAgent(**self.settings)).any_store("project")
             store.snapshot()
-            Staging.make(store).drop()
+            DreamWorkspace.make(store).drop()
 
         self.attempt(dream)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from rooms import MODEL, Room, plain, room
 
-from ipyagent.journal.events import MemoryExtracted, MemorySaved, MemorySurfaced, PromptRendered
+from ipyagent.journal.events import MemoryExtracted, MemorySaved, MemorySurfaced, SystemPromptFrozen
 from ipyagent.practice.server import PracticeServer
 
 
@@ -28,7 +28,7 @@ def memories(made: Room) -> list[str]:
 
 def listed(made: Room) -> list[str]:
     """The tools of the newest head."""
-    heads = [event for event in made.events() if isinstance(event, PromptRendered)]
+    heads = [event for event in made.events() if isinstance(event, SystemPromptFrozen)]
     return [tool["name"] for tool in heads[-1].tools]
 
 

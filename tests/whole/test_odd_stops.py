@@ -20,7 +20,7 @@ from rooms import KEY, MODEL
 
 from ipyagent.agent import Agent
 from ipyagent.config import IPyAgent
-from ipyagent.journal.events import ToolCalled, ToolReturned, TurnEnded, UserSaid
+from ipyagent.journal.events import ToolCalled, ToolReturned, TurnEnded, UserMessage
 from ipyagent.journal.journal import TRANSCRIPT, read_events
 from ipyagent.practice.replies import text, tool
 from ipyagent.practice.server import PracticeServer
@@ -72,7 +72,7 @@ def whole(folder: Path) -> int:
     how many requests there were."""
     (transcript,) = folder.glob(f".ipyagent/sessions/*/{TRANSCRIPT}")
     events = list(read_events(transcript))
-    said = sum(isinstance(event, UserSaid) for event in events)
+    said = sum(isinstance(event, UserMessage) for event in events)
     assert sum(isinstance(event, TurnEnded) for event in events) == said
     called = [event.call for event in events if isinstance(event, ToolCalled)]
     returned = [event.call for event in events if isinstance(event, ToolReturned)]

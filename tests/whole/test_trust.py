@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from rooms import Room, as_json, room
 
-from ipyagent.journal.events import CacheBroken, PromptRendered, ToolReturned
+from ipyagent.journal.events import CacheBroken, SystemPromptFrozen, ToolReturned
 from ipyagent.practice.replies import text, tool
 from ipyagent.practice.server import PracticeServer
 
@@ -114,7 +114,7 @@ def test_an_untrusted_project_says_one_line_and_trust_turns_it_on_within_the_ses
         assert [bird for bird in BIRDS if bird in system] == []
         assert place.kernel.eval("get_ipython()._ipyagent_extension.settings.clear_keep") == 3
         assert "--off" in place.refuses("%agent trust me")
-        heads = [event.why for event in place.events() if isinstance(event, PromptRendered)]
+        heads = [event.why for event in place.events() if isinstance(event, SystemPromptFrozen)]
         assert heads == ["", "the project is trusted", "the project is not trusted any more"]
         assert [event for event in place.events() if isinstance(event, CacheBroken) and not event.expected] == []
         assert server.refused == []

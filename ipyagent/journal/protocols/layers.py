@@ -8,10 +8,10 @@ from typing import Any, Literal, Protocol, TypeAlias
 
 import msgspec
 
-from ipyagent.journal.events import Block, Event, UserSaid
+from ipyagent.journal.events import Block, Event, UserMessage
 from ipyagent.journal.protocols.surfaces import WindowState
 from ipyagent.journal.protocols.tools import ToolOutput
-from ipyagent.journal.view import View
+from ipyagent.journal.view import ContextView
 
 Moment: TypeAlias = Literal["results", "request", "near", "mark", "overflow", "turn_end"]
 """When a layer is asked: all results of a reply are in and not sent yet; before each request; a turn begins
@@ -70,7 +70,7 @@ class Forked(msgspec.Struct, frozen=True, kw_only=True):
     """The `compaction` block of the server's own summary."""
 
 
-class Situation(msgspec.Struct, frozen=True, kw_only=True):
+class LayerContext(msgspec.Struct, frozen=True, kw_only=True):
     """What a layer looks at. `view` is read-only; decisions are returned as events.
 
     `idle` is seconds since the model's last message; `turns` how many more requests are expected;
@@ -79,7 +79,7 @@ class Situation(msgspec.Struct, frozen=True, kw_only=True):
     by which the server said the prompt is too long (0: not said).
     """
 
-    view: View
+    view: ContextView
     state: WindowState
     rates: Rates
     moment: Moment
@@ -105,8 +105,8 @@ class Situation(msgspec.Struct, frozen=True, kw_only=True):
     recreatable: frozenset[str] = frozenset()
     """Names of the tools whose results can be had again."""
     turn_starts: tuple[int, ...] = ()
-    """The UserSaid event of every turn, oldest first."""
-    request: UserSaid | None = None
+    """The UserMessage event of every turn, oldest first."""
+    request: UserMessage | None = None
     """The newest request of the user."""
     said: Callable[[int, int], list[tuple[int, int, str]]] = lambda first, last: []
     """What the user said in a range of events: the turn's number and event and the words, oldest first, without
@@ -142,5 +142,5 @@ class Layer(Protocol):
     order: int
     moments: frozenset[Moment]
 
-    async def consider(self, now: Situation) -> Sequence[Event]:
+    async def consider(self, now: LayerContext) -> Sequence[Event]:
         """The decisions to record now, in order; none for nothing to do."""

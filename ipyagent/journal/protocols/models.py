@@ -7,7 +7,7 @@ from typing import Any, Protocol, TypeAlias
 
 import msgspec
 
-from ipyagent.journal.events import AssistantSaid, Block, Usage
+from ipyagent.journal.events import AssistantMessage, Block, Usage
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,7 +34,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     """What background work this is for, as in ForkOrder; "" for the conversation itself. Not sent."""
 
 
-class Began(msgspec.Struct, frozen=True):
+class ResponseStarted(msgspec.Struct, frozen=True):
     """The server began to answer; the prompt is written to its cache from here on."""
 
     usage: Usage
@@ -58,7 +58,7 @@ class ToolDelta(msgspec.Struct, frozen=True):
     begins: bool = False
 
 
-class Waiting(msgspec.Struct, frozen=True):
+class RetryWait(msgspec.Struct, frozen=True):
     """The request goes out again in `seconds`."""
 
     reason: str
@@ -66,11 +66,11 @@ class Waiting(msgspec.Struct, frozen=True):
     attempt: int
 
 
-class Reply(msgspec.Struct, frozen=True, kw_only=True):
+class ModelReply(msgspec.Struct, frozen=True, kw_only=True):
     """The end of a stream. `said.partial` with `broken` set: the stream broke, what was complete
     is in `said`."""
 
-    said: AssistantSaid
+    said: AssistantMessage
     usage: Usage | None
     broken: str = ""
     details: str = ""
@@ -86,7 +86,7 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True):
     """Why the server could not use its cache, in its words (`cache_miss_reason`)."""
 
 
-ModelEvent: TypeAlias = Began | TextDelta | ThinkingDelta | ToolDelta | Waiting | Reply
+ModelEvent: TypeAlias = ResponseStarted | TextDelta | ThinkingDelta | ToolDelta | RetryWait | ModelReply
 
 
 class ModelInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -114,7 +114,7 @@ class Model(Protocol):
     """Something that answers requests."""
 
     def stream(self, request: Request) -> AsyncIterator[ModelEvent]:
-        """Events of one reply; ends with exactly one `Reply`. Raises ModelError when there is no
+        """Events of one reply; ends with exactly one `ModelReply`. Raises ModelError when there is no
         reply at all. Cancelling the task closes the connection."""
 
     async def info(self, model: str) -> ModelInfo:

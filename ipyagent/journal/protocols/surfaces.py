@@ -28,7 +28,7 @@ class WindowState(msgspec.Struct, frozen=True, kw_only=True):
     blocked: bool
 
 
-class Status(msgspec.Struct, frozen=True, kw_only=True):
+class TurnStatus(msgspec.Struct, frozen=True, kw_only=True):
     """The running turn in one glance. `phase` is a short present participle ("waiting for the
     model", "writing", "running python"); `cost` US dollars of the session so far (None: no price
     known for the model), `turn_cost` of this request."""
@@ -43,7 +43,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     tokens_prompt: int = 0
 
 
-class Answer(msgspec.Struct, frozen=True):
+class PermissionAnswer(msgspec.Struct, frozen=True):
     """What the user said to a permission question. `by` as in `PermissionAnswered`."""
 
     answer: Literal["once", "always", "deny"]
@@ -65,10 +65,10 @@ class Surface(Protocol):
     def show(self, event: Event) -> None:
         """Show an event; it is on disk already."""
 
-    def status(self, status: Status) -> None:
+    def status(self, status: TurnStatus) -> None:
         """Show where the turn stands."""
 
-    async def ask(self, asked: PermissionAsked) -> Answer:
+    async def ask(self, asked: PermissionAsked) -> PermissionAnswer:
         """Wait for the user's answer to exactly this question, however long it takes.
         Cancelled when the turn stops; an answer that comes later is void."""
 

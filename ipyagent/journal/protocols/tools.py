@@ -19,7 +19,7 @@ class Image(msgspec.Struct, frozen=True):
     data: bytes
 
 
-class Live:
+class ObjectRef:
     """An object that code or a tool gave, on its way to those who may keep it alive. Equal only to
     itself: comparing objects would run the user's code. `alone`: the result is nothing else."""
 
@@ -51,7 +51,7 @@ class Execution(msgspec.Struct, frozen=True, kw_only=True):
     seconds: float = 0.0
     added: tuple[str, ...] = ()
     rebound: tuple[str, ...] = ()
-    live: Live | None = None
+    live: ObjectRef | None = None
     """The last expression's object."""
     shown: int = 0
     """Outputs that stand in the cell itself."""
@@ -66,11 +66,11 @@ class ToolOutput(msgspec.Struct, frozen=True, kw_only=True):
     blocks: tuple[Block, ...]
     is_error: bool = False
     note: str = ""
-    live: Live | None = None
+    live: ObjectRef | None = None
     shown: int = 0
 
 
-class Question(msgspec.Struct, frozen=True, kw_only=True):
+class PermissionQuestion(msgspec.Struct, frozen=True, kw_only=True):
     """What the user is asked before a tool runs: the exact code, command or diff in `text`,
     highlighted as `language` ("python", "bash", "diff", "text"). `title` is the tool's, never the
     model's: what that says of the call is `said`."""
@@ -81,7 +81,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     said: str = ""
 
 
-class ChildOrder(msgspec.Struct, frozen=True, kw_only=True):
+class SubagentOrder(msgspec.Struct, frozen=True, kw_only=True):
     """What a sub-agent is to do: `task` in a few words, `prompt` in full; `kind` its type ("" with `resume`, the
     id of an earlier one that is to go on)."""
 
@@ -96,7 +96,7 @@ class ChildOrder(msgspec.Struct, frozen=True, kw_only=True):
 class Children(Protocol):
     """Starts sub-agents of a session (`ipyagent.children.family`)."""
 
-    def start(self, order: ChildOrder, workspace: Workspace, call: str) -> Awaitable[ToolOutput]:
+    def start(self, order: SubagentOrder, workspace: Workspace, call: str) -> Awaitable[ToolOutput]:
         """Start one, and wait for its answer unless it works in the background. Raises ToolFailure."""
 
 
@@ -239,7 +239,7 @@ class Tool(Protocol):
     def pattern(self, input: dict[str, Any], workspace: Workspace) -> str:
         """The rule that covers this call and its like, e.g. "python", "shell(git status)"."""
 
-    def question(self, input: dict[str, Any], workspace: Workspace) -> Question:
+    def question(self, input: dict[str, Any], workspace: Workspace) -> PermissionQuestion:
         """The exact code, command or diff that the user is asked about."""
 
     def run(self, input: dict[str, Any], workspace: Workspace) -> Awaitable[ToolOutput]:

@@ -2,7 +2,7 @@
 
 A family of types is one file of this package with a tuple `FAMILIES`; the files are found by listing
 the package. Other distributions add theirs through the entry point group `ipyagent.previews` (each
-entry a `Family`); theirs are asked first. Both are read on first use.
+entry a `PreviewHandler`); theirs are asked first. Both are read on first use.
 """
 
 from __future__ import annotations
@@ -12,45 +12,56 @@ import importlib
 import pkgutil
 import warnings
 
-from ipyagent.kernel.previews._kind import MISSING, Kind, stored
-from ipyagent.kernel.previews._look import Family, Group, Look, clip, facts, one_line
+from ipyagent.kernel.previews._kind import MISSING, TypeInfo, stored
+from ipyagent.kernel.previews._look import Group, PreviewContext, PreviewHandler, clip, facts, one_line
 from ipyagent.kernel.previews.text import numbers_in_text
 
 __all__ = [
-    "MISSING", "Family", "Group", "Kind", "Look",
-    "clip", "facts", "families", "find", "numbers_in_text", "one_line", "open_look", "stored",
+    "MISSING",
+    "Family",
+    "Group",
+    "PreviewContext",
+    "TypeInfo",
+    "clip",
+    "facts",
+    "families",
+    "find",
+    "numbers_in_text",
+    "one_line",
+    "open_look",
+    "stored",
 ]
 
 
 @functools.cache
-def families() -> tuple[Family, ...]:
+def families() -> tuple[PreviewHandler, ...]:
     """Every family, in the order in which they are asked; the last takes anything."""
-    ours: list[Family] = []
+    ours: list[PreviewHandler] = []
     for module in pkgutil.iter_modules(__path__):
         if not module.name.startswith("_"):
             ours += importlib.import_module(f"{__name__}.{module.name}").FAMILIES
     from importlib.metadata import entry_points  # 25 ms to import
 
-    theirs: list[Family] = []
+    theirs: list[PreviewHandler] = []
     for entry in entry_points(group="ipyagent.previews"):
         try:
             family = entry.load()
         except Exception as problem:  # noqa: BLE001 - a foreign package may fail in any way; ours go on
             warnings.warn(f"preview {entry.name!r} ({entry.value}) was not loaded: {problem}", stacklevel=2)
             continue
-        if isinstance(family, Family):
+        if isinstance(family, PreviewHandler):
             theirs.append(family)
         else:
             warnings.warn(f"preview {entry.name!r} ({entry.value}) is not an ipyagent Family", stacklevel=2)
     return (*theirs, *sorted(ours, key=lambda family: family.order))
 
 
-def find(kind: Kind) -> Family:
+def find(kind: TypeInfo) -> PreviewHandler:
     """The family that takes values of this kind."""
     return next(family for family in families() if family.takes(kind))
 
 
-def open_look(seconds: float) -> Look:
+def open_look(seconds: float) -> PreviewContext:
     """A look that may take `seconds`, counted from now; loading the families is not counted."""
     families()
-    return Look(find, seconds)
+    return PreviewContext(find, seconds)

@@ -52,7 +52,7 @@ def loaded(module: str, name: str) -> Any:
     return found
 
 
-class Kind:
+class TypeInfo:
     """What a type is: its bases, its name, where it is from."""
 
     __slots__ = ("cls", "module", "mro", "name", "top")

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ipyagent.journal.tokens import estimate_text
-from ipyagent.kernel.previews._kind import Kind
+from ipyagent.kernel.previews._kind import TypeInfo
 from ipyagent.redaction import mask, mask_named
 from ipyagent.redaction.names import name_strength
 
@@ -33,7 +33,7 @@ class Group(enum.IntEnum):
 
 
 @dataclass(frozen=True)
-class Family:
+class PreviewHandler:
     """How values of some types are shown. None of the functions may run code of the user.
 
     `takes(kind)` looks at the type alone. `short(value, kind)` is a few words, at once.
@@ -44,10 +44,10 @@ class Family:
 
     name: str
     group: Group
-    takes: Callable[[Kind], bool]
-    short: Callable[[Any, Kind], str]
-    line: Callable[[Any, Look, int], str]
-    block: Callable[[Any, Look, int], Iterator[str]] | None = None
+    takes: Callable[[TypeInfo], bool]
+    short: Callable[[Any, TypeInfo], str]
+    line: Callable[[Any, PreviewContext, int], str]
+    block: Callable[[Any, PreviewContext, int], Iterator[str]] | None = None
     order: int = 50
 
 
@@ -56,10 +56,10 @@ FACTS = 240
 FACT_TOKENS = 60
 
 
-def facts(line: Callable[[Any, Look, int], str]) -> Callable[[Any, Look, int], str]:
+def facts(line: Callable[[Any, PreviewContext, int], str]) -> Callable[[Any, PreviewContext, int], str]:
     """`line` in FACT_TOKENS at most: for objects whose facts are told and not their contents."""
 
-    def told(value: Any, look: Look, width: int) -> str:
+    def told(value: Any, look: PreviewContext, width: int) -> str:
         text = one_line(clip(line(value, look, min(width, FACTS)), FACTS))
         for _ in range(3):
             count = estimate_text(text)
@@ -98,14 +98,14 @@ def quoted(text: str, width: int) -> str:
     return f"'{cut}'"
 
 
-class Look:
+class PreviewContext:
     """A look at values until a deadline; nested values are shown through `line`."""
 
-    def __init__(self, find: Callable[[Kind], Family], seconds: float) -> None:
+    def __init__(self, find: Callable[[TypeInfo], PreviewHandler], seconds: float) -> None:
         self._find = find
         self.seconds = seconds
         self.started = time.perf_counter()
-        self._kinds: dict[int, tuple[Kind, Family]] = {}
+        self._kinds: dict[int, tuple[TypeInfo, PreviewHandler]] = {}
         self._path: list[int] = []
 
     @property
@@ -117,20 +117,20 @@ class Look:
         """Whether this share of the time is over."""
         return time.perf_counter() - self.started >= self.seconds * share
 
-    def kind(self, value: Any) -> Kind:
+    def kind(self, value: Any) -> TypeInfo:
         """The kind of a value."""
         return self._of(value)[0]
 
-    def family(self, value: Any) -> Family:
+    def family(self, value: Any) -> PreviewHandler:
         """The family of a value."""
         return self._of(value)[1]
 
-    def _of(self, value: Any) -> tuple[Kind, Family]:
+    def _of(self, value: Any) -> tuple[TypeInfo, PreviewHandler]:
         # by id: hashing a class may run its metaclass; the kind keeps the class alive
         cls = type(value)
         known = self._kinds.get(id(cls))
         if known is None:
-            kind = Kind(cls)
+            kind = TypeInfo(cls)
             known = self._kinds[id(cls)] = (kind, self._find(kind))
         return known
 

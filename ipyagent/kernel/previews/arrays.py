@@ -7,14 +7,14 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-from ipyagent.kernel.previews._kind import MISSING, Kind, class_name, instance_dict, slots, stored
-from ipyagent.kernel.previews._look import Family, Group, Look, clip, facts
+from ipyagent.kernel.previews._kind import MISSING, TypeInfo, class_name, instance_dict, slots, stored
+from ipyagent.kernel.previews._look import Group, PreviewContext, PreviewHandler, clip, facts
 from ipyagent.kernel.previews.pandas_tables import dtype_word
 
 EXACT = 1_000_000
 
 
-def _is_array(kind: Kind) -> bool:
+def _is_array(kind: TypeInfo) -> bool:
     return kind.is_library("numpy", "ndarray")
 
 
@@ -31,7 +31,7 @@ def plain_array(value: Any) -> Any:
 def mapped(value: Any) -> bool:
     """Whether the memory belongs to a file."""
     for _ in range(20):
-        kind = Kind(type(value))
+        kind = TypeInfo(type(value))
         if (kind.name, kind.top) in (("memmap", "numpy"), ("mmap", "mmap")):
             return True
         if not _is_array(kind):
@@ -52,12 +52,12 @@ def _dtype(value: Any) -> str:
     return dtype_word(dtype)
 
 
-def short(value: Any, kind: Kind) -> str:
+def short(value: Any, kind: TypeInfo) -> str:
     dtype = _get(value, "dtype")
     return f"{kind.name} {'struct' if dtype.names else dtype_word(dtype)} {_size(value)}"
 
 
-def _head(value: Any, look: Look) -> str:
+def _head(value: Any, look: PreviewContext) -> str:
     kind = look.kind(value)
     text = f"{kind.name} {_dtype(value)} {_size(value)}"
     unit = instance_dict(value).get("_unit", MISSING)
@@ -71,7 +71,7 @@ def _head(value: Any, look: Look) -> str:
 def _mask(value: Any) -> Any:
     """Of a masked array the array of what is masked; None for any other."""
     mask = instance_dict(value).get("_mask", MISSING)
-    plain = Kind(type(value)).is_library("numpy.ma", "MaskedArray") and type(mask) is sys.modules["numpy"].ndarray
+    plain = TypeInfo(type(value)).is_library("numpy.ma", "MaskedArray") and type(mask) is sys.modules["numpy"].ndarray
     return mask if plain and mask.dtype == bool and mask.shape == _get(value, "shape") else None
 
 
@@ -90,7 +90,7 @@ class _Masked:
 _MASKED = _Masked()
 
 
-def _cell(look: Look, cell: Any, width: int) -> str:
+def _cell(look: PreviewContext, cell: Any, width: int) -> str:
     return "--" if cell is _MASKED else look.cell(cell, width)
 
 
@@ -103,13 +103,13 @@ def _first(value: Any, count: int) -> list[Any]:
     return _row(value, (0,) * (plain.ndim - 1), count)
 
 
-def line(value: Any, look: Look, width: int) -> str:
+def line(value: Any, look: PreviewContext, width: int) -> str:
     head = _head(value, look)
     cells = (_cell(look, cell, 40) for cell in _first(value, 3 if mapped(value) else 12))
     return f"{head}: {look.items(cells, width - len(head.encode()) - 2, int(_get(value, 'size')) or None)}"
 
 
-def block(value: Any, look: Look, width: int) -> Iterator[str]:
+def block(value: Any, look: PreviewContext, width: int) -> Iterator[str]:
     yield f"{_head(value, look)}, {_get(value, 'nbytes'):,} bytes"
     plain = plain_array(value)
     in_file = mapped(value)
@@ -145,31 +145,31 @@ def block(value: Any, look: Look, width: int) -> Iterator[str]:
         yield "  " + look.items(cells, width // 2, plain.size or None)
 
 
-def _is_sparse(kind: Kind) -> bool:
+def _is_sparse(kind: TypeInfo) -> bool:
     return (
         kind.genuine("scipy") and kind.module.startswith("scipy.sparse") and kind.name.endswith(("_matrix", "_array"))
     )
 
 
-def _sparse(value: Any, kind: Kind) -> str:
+def _sparse(value: Any, kind: TypeInfo) -> str:
     return f"{kind.name} {dtype_word(value.dtype)} {'x'.join(map(str, value.shape))}"
 
 
-def _sparse_line(value: Any, look: Look, width: int) -> str:
+def _sparse_line(value: Any, look: PreviewContext, width: int) -> str:
     kind = look.kind(value)
     # a list-of-lists matrix counts its entries row by row
     stored = "" if kind.name.startswith("lil") else f", {value.nnz:,} stored"
     return f"{_sparse(value, kind)} sparse{stored}"
 
 
-def _is_tensor(kind: Kind) -> bool:
+def _is_tensor(kind: TypeInfo) -> bool:
     return kind.genuine("torch", "tensorflow", "jax", "jaxlib", "mxnet", "cupy", "paddle") and any(
         "Tensor" in class_name(base) or "Array" in class_name(base) or class_name(base) == "ndarray"
         for base in kind.mro
     )
 
 
-def _tensor_line(value: Any, look: Look, width: int) -> str:
+def _tensor_line(value: Any, look: PreviewContext, width: int) -> str:
     # values may be on a device: reading them would wait for it
     words = [f"{look.kind(value).top} {_tensor_short(value, look.kind(value))}"]
     if (device := getattr(value, "device", None)) is not None:
@@ -179,12 +179,12 @@ def _tensor_line(value: Any, look: Look, width: int) -> str:
     return ", ".join(words)
 
 
-def _tensor_short(value: Any, kind: Kind) -> str:
+def _tensor_short(value: Any, kind: TypeInfo) -> str:
     dtype = clip(str(getattr(value, "dtype", "")).rpartition(".")[2], 40)
     return f"{kind.name} {dtype} {'x'.join(str(int(n)) for n in tuple(value.shape))}"
 
 
-def _labelled_line(value: Any, look: Look, width: int) -> str:
+def _labelled_line(value: Any, look: PreviewContext, width: int) -> str:
     own = slots(value)
     kind = look.kind(value)
     one = own.get("_variable")
@@ -211,7 +211,7 @@ def _labelled_line(value: Any, look: Look, width: int) -> str:
         shown = (f"{look.label(key, 30)} {look.line(part, 40, str(key))}" for key, part in attributes.items())
         text += f"; attrs {look.items(shown, 80, len(attributes))}"
     data = MISSING if one is None else stored(one, "_data")
-    if one is not None and _is_array(Kind(type(data))) and not mapped(data) and len(text) + 30 < width:
+    if one is not None and _is_array(TypeInfo(type(data))) and not mapped(data) and len(text) + 30 < width:
         cells = (look.cell(cell, 20) for cell in _first(data, 8))
         text += f"; values {look.items(cells, 60, int(_get(data, 'size')) or None)}"
     return text
@@ -225,7 +225,7 @@ def _sizes(variable: Any) -> dict[Any, int]:
 def _data_attribute(variable: Any, name: str) -> Any:
     """`shape` or `dtype` of what holds a variable's values, which are not read."""
     data = stored(variable, "_data")
-    kind = Kind(type(data))
+    kind = TypeInfo(type(data))
     if _is_array(kind):
         return _get(data, name)
     return getattr(data, name, MISSING) if kind.genuine("xarray", "dask", "pandas") else MISSING
@@ -236,7 +236,7 @@ def _variable_dtype(variable: Any) -> str:
     return "" if dtype is MISSING else dtype_word(dtype)
 
 
-def _columns_line(value: Any, look: Look, width: int) -> str:
+def _columns_line(value: Any, look: PreviewContext, width: int) -> str:
     """Of a table of astropy its columns."""
     columns = stored(value, "columns")
     known = list(dict.items(columns)) if look.kind(columns).is_a(dict) else []
@@ -246,15 +246,15 @@ def _columns_line(value: Any, look: Look, width: int) -> str:
 
 
 FAMILIES = (
-    Family(
+    PreviewHandler(
         "astropy tables", Group.FRAMES,
         lambda kind: kind.genuine("astropy") and kind.is_library("astropy.table", "Table"),
         lambda value, kind: f"astropy {kind.name}", facts(_columns_line), None, 15,
     ),
-    Family("arrays", Group.ARRAYS, _is_array, short, line, block, 15),
-    Family("sparse matrices", Group.ARRAYS, _is_sparse, _sparse, _sparse_line, None, 15),
-    Family("tensors", Group.ARRAYS, _is_tensor, _tensor_short, _tensor_line, None, 15),
-    Family(
+    PreviewHandler("arrays", Group.ARRAYS, _is_array, short, line, block, 15),
+    PreviewHandler("sparse matrices", Group.ARRAYS, _is_sparse, _sparse, _sparse_line, None, 15),
+    PreviewHandler("tensors", Group.ARRAYS, _is_tensor, _tensor_short, _tensor_line, None, 15),
+    PreviewHandler(
         "labelled arrays", Group.ARRAYS, lambda kind: kind.genuine("xarray") and kind.name in ("Dataset", "DataArray"),
         lambda value, kind: f"xarray {kind.name}", facts(_labelled_line), None, 15,
     ),

@@ -11,8 +11,16 @@ import types
 from collections.abc import Iterator
 from typing import Any
 
-from ipyagent.kernel.previews._kind import MISSING, Kind, class_dict, class_module, class_name, instance_dict, stored
-from ipyagent.kernel.previews._look import Family, Group, Look, clip, one_line
+from ipyagent.kernel.previews._kind import (
+    MISSING,
+    TypeInfo,
+    class_dict,
+    class_module,
+    class_name,
+    instance_dict,
+    stored,
+)
+from ipyagent.kernel.previews._look import Group, PreviewContext, PreviewHandler, clip, one_line
 
 _BUILTINS = (
     types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType, types.MethodWrapperType,
@@ -23,7 +31,7 @@ _BUILTINS = (
 def _annotation(value: Any, depth: int = 0) -> str:
     if type(value) is str:
         return clip(one_line(value), 40)
-    kind = Kind(type(value))
+    kind = TypeInfo(type(value))
     if value is None or kind.is_a(type):
         return "None" if value is None else class_name(value)
     # a generic such as list[int] is told by its origin: its own repr may run a metaclass
@@ -31,10 +39,10 @@ def _annotation(value: Any, depth: int = 0) -> str:
     if "Union" in kind.name and type(parts) is tuple and depth < 3:
         return " | ".join(_annotation(part, depth + 1) for part in parts[:6])
     origin = value.__origin__ if kind.exactly(types.GenericAlias) else stored(value, "__origin__")
-    return class_name(origin) if Kind(type(origin)).is_a(type) else kind.name
+    return class_name(origin) if TypeInfo(type(origin)).is_a(type) else kind.name
 
 
-def signature(function: types.FunctionType, look: Look, width: int = 300) -> str:
+def signature(function: types.FunctionType, look: PreviewContext, width: int = 300) -> str:
     """`(a: int, *, b=3)` of a Python function."""
     code = function.__code__
     count = code.co_argcount
@@ -79,7 +87,7 @@ def _word(function: types.FunctionType) -> str:
     return "async def" if flags & (inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR) else word
 
 
-def function_line(value: Any, look: Look, width: int) -> str:
+def function_line(value: Any, look: PreviewContext, width: int) -> str:
     name = "" if value.__name__ == "<lambda>" else value.__name__
     text = f"{_word(value)} {name}{signature(value, look, max(20, width - len(name) - 6))}"
     doc = _summary(value.__doc__)
@@ -98,7 +106,7 @@ def source(code: types.CodeType) -> list[str]:
     return inspect.getblock(list(entry[2][code.co_firstlineno - 1 : code.co_firstlineno + 400]))
 
 
-def function_block(value: Any, look: Look, width: int) -> Iterator[str]:
+def function_block(value: Any, look: PreviewContext, width: int) -> Iterator[str]:
     yield function_line(value, look, 400)
     code = value.__code__
     yield f"  from {look.label(value.__module__, 60)}, line {code.co_firstlineno}"
@@ -109,29 +117,29 @@ def function_block(value: Any, look: Look, width: int) -> Iterator[str]:
         yield from (f"  {line}" for line in value.__doc__.strip().splitlines()[:40])
 
 
-def _builtin(value: Any, look: Look, width: int) -> str:
+def _builtin(value: Any, look: PreviewContext, width: int) -> str:
     return f"builtin function {clip(one_line(value.__name__), 60)}"
 
 
-def _method(value: Any, look: Look, width: int) -> str:
+def _method(value: Any, look: PreviewContext, width: int) -> str:
     function = value.__func__
     plain = type(function) is types.FunctionType
     inner = f"{function.__name__}{signature(function, look)}" if plain else look.short(function)
     return f"method {inner} of a {look.kind(value.__self__).name}"
 
 
-def _partial(value: Any, look: Look, width: int) -> str:
+def _partial(value: Any, look: PreviewContext, width: int) -> str:
     called = look.line(value.func, max(20, width // 2))
     return f"partial of {called}, {len(value.args)} positional and {len(value.keywords)} named arguments set"
 
 
-def _cached(value: Any, look: Look, width: int) -> str:
+def _cached(value: Any, look: PreviewContext, width: int) -> str:
     inner = instance_dict(value).get("__wrapped__")
     return f"cached {look.line(inner, max(20, width - 8))}" if type(inner) is types.FunctionType else "cached function"
 
 
-def class_line(value: Any, look: Look, width: int) -> str:
-    mro = Kind(value).mro
+def class_line(value: Any, look: PreviewContext, width: int) -> str:
+    mro = TypeInfo(value).mro
     bases = [class_name(base) for base in mro[1:-1]][:3]
     own = class_dict(value)
     text = f"class {class_name(value)}" + (f"({', '.join(bases)})" if bases else "")
@@ -145,7 +153,7 @@ def class_line(value: Any, look: Look, width: int) -> str:
     return text
 
 
-def class_block(value: Any, look: Look, width: int) -> Iterator[str]:
+def class_block(value: Any, look: PreviewContext, width: int) -> Iterator[str]:
     yield f"{class_line(value, look, 300)} ({class_module(value)})"
     own = class_dict(value)
     if doc := own.get("__doc__"):
@@ -161,7 +169,7 @@ def class_block(value: Any, look: Look, width: int) -> Iterator[str]:
             yield f"  {one_line(name)}: {'property' if type(member) is property else look.line(member, 100, name)}"
 
 
-def module_line(value: Any, look: Look, width: int) -> str:
+def module_line(value: Any, look: PreviewContext, width: int) -> str:
     own = instance_dict(value)
     name = own.get("__name__")
     version = own.get("__version__")
@@ -169,32 +177,32 @@ def module_line(value: Any, look: Look, width: int) -> str:
 
 
 FAMILIES = (
-    Family(
+    PreviewHandler(
         "functions", Group.FUNCTIONS, lambda kind: kind.exactly(types.FunctionType), lambda value, kind: "function",
         function_line, function_block, 40,
     ),
-    Family(
+    PreviewHandler(
         "builtin functions", Group.FUNCTIONS, lambda kind: kind.exactly(*_BUILTINS),
         lambda value, kind: "builtin function", _builtin, None, 40,
     ),
-    Family(
+    PreviewHandler(
         "methods", Group.FUNCTIONS, lambda kind: kind.exactly(types.MethodType), lambda value, kind: "method",
         _method, None, 40,
     ),
-    Family(
+    PreviewHandler(
         "partials", Group.FUNCTIONS, lambda kind: kind.exactly(functools.partial), lambda value, kind: "partial",
         _partial, None, 40,
     ),
-    Family(
+    PreviewHandler(
         "cached functions", Group.FUNCTIONS,
         lambda kind: kind.name == "_lru_cache_wrapper" and kind.module == "functools",
         lambda value, kind: "function", _cached, None, 40,
     ),
-    Family(
+    PreviewHandler(
         "classes", Group.FUNCTIONS, lambda kind: kind.is_a(type), lambda value, kind: f"class {class_name(value)}",
         class_line, class_block, 40,
     ),
-    Family(
+    PreviewHandler(
         "modules", Group.FUNCTIONS, lambda kind: kind.is_a(types.ModuleType), lambda value, kind: "module",
         module_line, None, 40,
     ),

@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ipyagent.kernel.previews._kind import MISSING, Kind, class_dict, instance_dict, stored
-from ipyagent.kernel.previews._look import Family, Group, Look, clip, facts, one_line
+from ipyagent.kernel.previews._kind import MISSING, TypeInfo, class_dict, instance_dict, stored
+from ipyagent.kernel.previews._look import Group, PreviewContext, PreviewHandler, clip, facts, one_line
 
 MOST_PARTS = 12
 """Traces, layers, axes or widgets of one object that are told; the others are counted."""
@@ -82,7 +82,7 @@ def _trace_size(trace: Mapping[str, Any]) -> str:
                 return told.replace(", ", " x ")
             size = len(part["bdata"]) * 3 // 4 // _ITEM_BYTES.get(words(part.get("dtype")), 8)
             return counted(size, "point")
-        if Kind(type(part)).genuine("numpy", "pandas") and type(shape := getattr(part, "shape", None)) is tuple:
+        if TypeInfo(type(part)).genuine("numpy", "pandas") and type(shape := getattr(part, "shape", None)) is tuple:
             return " x ".join(map(str, shape)) if len(shape) > 1 else counted(shape[0], "point")
         if name == "value" and type(part) in (int, float):
             return f"{part:.6g}"
@@ -139,11 +139,11 @@ def _channel(given: Any) -> str:
 # ---------------------------------------------------------------------- plotly, altair, bokeh
 
 
-def _plotly(value: Any, look: Look, width: int) -> str:
+def _plotly(value: Any, look: PreviewContext, width: int) -> str:
     return f"plotly {look.kind(value).name}: {plotly_words(stored(value, '_data'), stored(value, '_layout'))}"
 
 
-def _spec(value: Any, look: Look, depth: int = 0) -> Any:
+def _spec(value: Any, look: PreviewContext, depth: int = 0) -> Any:
     """What altair stores as plain dictionaries; its own classes keep their arguments in `_kwds`."""
     if type(value) in (str, int, float, bool):
         return value
@@ -161,7 +161,7 @@ def _spec(value: Any, look: Look, depth: int = 0) -> Any:
     return kept or None
 
 
-def _altair(value: Any, look: Look, width: int) -> str:
+def _altair(value: Any, look: PreviewContext, width: int) -> str:
     data = stored(value, "_kwds")
     data = data.get("data", MISSING) if type(data) is dict else MISSING
     over = f", data {look.short(data)}" if data is not MISSING and look.family(data).group is Group.FRAMES else ""
@@ -175,10 +175,10 @@ def _bokeh_values(value: Any) -> dict[str, Any]:
 
 def _listed(value: Any) -> list[Any]:
     """The items of a list, also where the library has a class of its own for it."""
-    return list.__getitem__(value, slice(0, 40)) if Kind(type(value)).is_a(list) else []
+    return list.__getitem__(value, slice(0, 40)) if TypeInfo(type(value)).is_a(list) else []
 
 
-def _bokeh(value: Any, look: Look, width: int) -> str:
+def _bokeh(value: Any, look: PreviewContext, width: int) -> str:
     own = _bokeh_values(value)
     glyphs: dict[str, int] = {}
     for renderer in _listed(own.get("renderers")):
@@ -206,11 +206,11 @@ def _bokeh(value: Any, look: Look, width: int) -> str:
 # ---------------------------------------------------------------------- matplotlib
 
 
-def _is_plot(kind: Kind) -> bool:
+def _is_plot(kind: TypeInfo) -> bool:
     return kind.genuine("matplotlib") and kind.is_library("matplotlib.artist", "Artist")
 
 
-def _plot(value: Any, look: Look, width: int) -> str:
+def _plot(value: Any, look: PreviewContext, width: int) -> str:
     kind = look.kind(value)
     if kind.is_library("matplotlib.figure", "FigureBase"):
         axes = value.axes
@@ -231,7 +231,7 @@ def _plot(value: Any, look: Look, width: int) -> str:
 _ONE = {"patches": "patch"}
 
 
-def _scattered(part: Any, look: Look) -> int:
+def _scattered(part: Any, look: PreviewContext) -> int:
     """Points of a scatter; 0 for any other collection."""
     offsets = stored(part, "_offsets")
     kind = look.kind(part)
@@ -240,7 +240,7 @@ def _scattered(part: Any, look: Look) -> int:
     return len(offsets)
 
 
-def _axes_words(axes: Any, look: Look) -> str:
+def _axes_words(axes: Any, look: PreviewContext) -> str:
     if not look.kind(axes).genuine("matplotlib"):
         return look.kind(axes).name
     drawn = {word: len(getattr(axes, word)) for word in ("lines", "collections", "patches", "images")}
@@ -262,7 +262,7 @@ def _axes_words(axes: Any, look: Look) -> str:
     return ", ".join([*titles, *marks, *([f"labels {', '.join(filter(None, labels))}"] if labels else [])]) or "empty"
 
 
-def _grid(value: Any, look: Look, width: int) -> str:
+def _grid(value: Any, look: PreviewContext, width: int) -> str:
     """seaborn's grids of axes."""
     figure = stored(value, "_figure")
     told = look.line(figure, width - 30) if figure is not MISSING else ""
@@ -272,7 +272,7 @@ def _grid(value: Any, look: Look, width: int) -> str:
     return joined(f"seaborn {look.kind(value).name}", [*facets, told])
 
 
-def _grammar(value: Any, look: Look, width: int) -> str:
+def _grammar(value: Any, look: PreviewContext, width: int) -> str:
     """plotnine's plots: mapping and layers."""
     mapping, labels = stored(value, "mapping"), stored(value, "labels")
     told = [f"{key} {words(part)}" for key, part in dict.items(mapping) if words(part)] if _is_dict(mapping) else []
@@ -285,10 +285,10 @@ def _grammar(value: Any, look: Look, width: int) -> str:
 
 
 def _is_dict(value: Any) -> bool:
-    return Kind(type(value)).is_a(dict)
+    return TypeInfo(type(value)).is_a(dict)
 
 
-def _elements(value: Any, look: Look, width: int) -> str:
+def _elements(value: Any, look: PreviewContext, width: int) -> str:
     """holoviews' elements: dimensions and data."""
     own = instance_dict(value)
     names = [
@@ -310,7 +310,7 @@ def _dimensions(own: Mapping[str, Any], key: str) -> list[Any]:
 # ---------------------------------------------------------------------- tables for print, maps, pictures
 
 
-def _table_for_print(value: Any, look: Look, width: int) -> str:
+def _table_for_print(value: Any, look: PreviewContext, width: int) -> str:
     heading, notes = stored(value, "_heading"), stored(value, "_source_notes")
     told = [f"over {look.short(stored(value, '_tbl_data'))}"]
     if heading is not MISSING:
@@ -319,7 +319,7 @@ def _table_for_print(value: Any, look: Look, width: int) -> str:
     return joined("great_tables GT", told)
 
 
-def _map(value: Any, look: Look, width: int) -> str:
+def _map(value: Any, look: PreviewContext, width: int) -> str:
     own = instance_dict(value)
     told = []
     place = own.get("location")
@@ -334,7 +334,7 @@ def _map(value: Any, look: Look, width: int) -> str:
     return joined(f"folium {look.kind(value).name}", told)
 
 
-def _picture(value: Any, look: Look, width: int) -> str:
+def _picture(value: Any, look: PreviewContext, width: int) -> str:
     size, mode = stored(value, "_size"), stored(value, "_mode")
     kind = look.kind(value)
     pixels = f"{size[0]} x {size[1]}" if type(size) is tuple and len(size) == 2 else "of unknown size"
@@ -345,7 +345,7 @@ def _picture(value: Any, look: Look, width: int) -> str:
     return f"PIL {kind.name} {pixels}, {', '.join(filter(None, told))}"
 
 
-def _displayed(value: Any, look: Look, width: int) -> str:
+def _displayed(value: Any, look: PreviewContext, width: int) -> str:
     """IPython's HTML, Markdown, Image and the like."""
     data, own = stored(value, "data"), look.kind(value).name
     data = stored(value, "_data") if data is MISSING else data
@@ -364,7 +364,7 @@ _TRAITS = ("min", "max", "options", "_options_labels", "center", "zoom", "locati
 _SECRET = ("Password",)
 
 
-def _widget(value: Any, look: Look, width: int) -> str:
+def _widget(value: Any, look: PreviewContext, width: int) -> str:
     kind = look.kind(value)
     traits = stored(value, "_trait_values")
     traits = traits if type(traits) is dict else {}
@@ -391,7 +391,7 @@ def _widget(value: Any, look: Look, width: int) -> str:
     return f"{head} ({', '.join(told)})" if told else head
 
 
-def _layers(value: Any, look: Look, width: int) -> str:
+def _layers(value: Any, look: PreviewContext, width: int) -> str:
     """pydeck's decks and layers."""
     own = instance_dict(value)
     layers = own.get("layers")
@@ -401,59 +401,59 @@ def _layers(value: Any, look: Look, width: int) -> str:
     return joined(f"pydeck {look.kind(value).name}", [words(own.get("@@type")), *kinds, *place])
 
 
-def _short(value: Any, kind: Kind) -> str:
+def _short(value: Any, kind: TypeInfo) -> str:
     return f"{kind.top} {kind.name}"
 
 
 FAMILIES = (
-    Family("plots", Group.OBJECTS, _is_plot, _short, facts(_plot), None, 35),
-    Family(
+    PreviewHandler("plots", Group.OBJECTS, _is_plot, _short, facts(_plot), None, 35),
+    PreviewHandler(
         "plotly figures", Group.OBJECTS, lambda kind: kind.is_library("plotly.basedatatypes", "BaseFigure"),
         _short, facts(_plotly), None, 34,
     ),
-    Family(
+    PreviewHandler(
         "altair charts", Group.OBJECTS, lambda kind: kind.is_library("altair", "TopLevelMixin"),
         _short, facts(_altair), None, 34,
     ),
-    Family(
+    PreviewHandler(
         "bokeh models", Group.OBJECTS, lambda kind: kind.is_library("bokeh.model", "Model"), _short,
         facts(_bokeh), None, 34,
     ),
-    Family(
+    PreviewHandler(
         "seaborn grids", Group.OBJECTS, lambda kind: kind.is_library("seaborn.axisgrid", "Grid"),
         _short, facts(_grid), None, 34,
     ),
-    Family(
+    PreviewHandler(
         "plotnine plots", Group.OBJECTS, lambda kind: kind.is_library("plotnine", "ggplot"),
         _short, facts(_grammar), None, 34,
     ),
-    Family(
+    PreviewHandler(
         "holoviews elements", Group.OBJECTS, lambda kind: kind.is_library("holoviews", "Element"),
         _short, facts(_elements), None, 34,
     ),
-    Family(
+    PreviewHandler(
         "tables for print", Group.OBJECTS, lambda kind: kind.is_library("great_tables", "GT"),
         _short, facts(_table_for_print), None, 34,
     ),
-    Family(
+    PreviewHandler(
         "maps", Group.OBJECTS, lambda kind: kind.top in ("folium", "branca") and kind.is_library(
             "branca.element", "Element"
         ), _short, facts(_map), None, 34,
     ),
-    Family(
+    PreviewHandler(
         "decks", Group.OBJECTS, lambda kind: kind.is_library("pydeck", "Deck", "Layer"), _short,
         facts(_layers), None, 34,
     ),
-    Family(
+    PreviewHandler(
         "pictures", Group.OBJECTS, lambda kind: kind.is_library("PIL.Image", "Image"), _short,
         facts(_picture), None, 34,
     ),
-    Family(
+    PreviewHandler(
         "displayed objects", Group.OBJECTS, lambda kind: kind.genuine("IPython") and kind.is_library(
             "IPython.core.display", "DisplayObject"
         ), _short, facts(_displayed), None, 34,
     ),
-    Family(
+    PreviewHandler(
         "widgets", Group.OBJECTS, lambda kind: kind.is_library("ipywidgets.widgets.widget", "Widget"),
         _short, facts(_widget), None, 34,
     ),

@@ -11,8 +11,8 @@ import types
 from collections.abc import Iterator
 from typing import Any
 
-from ipyagent.kernel.previews._kind import Kind, class_dict, class_name, instance_dict
-from ipyagent.kernel.previews._look import Family, Group, Look
+from ipyagent.kernel.previews._kind import TypeInfo, class_dict, class_name, instance_dict
+from ipyagent.kernel.previews._look import Group, PreviewContext, PreviewHandler
 
 _SEQUENCES = (list, tuple, collections.deque, set, frozenset)
 _BRACKETS = {
@@ -21,25 +21,25 @@ _BRACKETS = {
 ITEMS = 60
 
 
-def _base(kind: Kind, bases: tuple[type, ...]) -> Any:
+def _base(kind: TypeInfo, bases: tuple[type, ...]) -> Any:
     return next(base for base in kind.mro for known in bases if base is known)
 
 
-def _length(value: Any, kind: Kind) -> int:
+def _length(value: Any, kind: TypeInfo) -> int:
     base = _base(kind, (*_SEQUENCES, dict))
     return int(base.__len__(value))
 
 
-def _size(value: Any, kind: Kind) -> str:
+def _size(value: Any, kind: TypeInfo) -> str:
     return f"{kind.name} {_length(value, kind):,}"
 
 
-def _field_names(kind: Kind) -> list[str]:
+def _field_names(kind: TypeInfo) -> list[str]:
     names = class_dict(kind.cls).get("_fields")
     return [name for name in names if type(name) is str] if type(names) is tuple else []
 
 
-def _one_type(values: list[Any], look: Look) -> str:
+def _one_type(values: list[Any], look: PreviewContext) -> str:
     kinds = {look.kind(value).name for value in values}
     return f" of {kinds.pop()}" if len(kinds) == 1 else ""
 
@@ -49,7 +49,7 @@ def _each(width: int, length: int) -> int:
     return max(16, min(300, (width - 12) // max(1, min(length, 3))))
 
 
-def sequence_line(value: Any, look: Look, width: int) -> str:
+def sequence_line(value: Any, look: PreviewContext, width: int) -> str:
     kind = look.kind(value)
     base = _base(kind, _SEQUENCES)
     length = int(base.__len__(value))
@@ -70,7 +70,7 @@ def sequence_line(value: Any, look: Look, width: int) -> str:
     return f"{head}{opening}{items}{closing}"
 
 
-def sequence_block(value: Any, look: Look, width: int) -> Iterator[str]:
+def sequence_block(value: Any, look: PreviewContext, width: int) -> Iterator[str]:
     kind = look.kind(value)
     base = _base(kind, _SEQUENCES)
     length = int(base.__len__(value))
@@ -89,7 +89,7 @@ def sequence_block(value: Any, look: Look, width: int) -> Iterator[str]:
         yield f"  … {length - ITEMS:,} more{last}"
 
 
-def mapping_line(value: Any, look: Look, width: int) -> str:
+def mapping_line(value: Any, look: PreviewContext, width: int) -> str:
     kind = look.kind(value)
     length = dict.__len__(value)
     each = _each(width, length)
@@ -103,7 +103,7 @@ def mapping_line(value: Any, look: Look, width: int) -> str:
     return f"{head}{{{look.items(pairs(), width - len(head) - 2, length)}}}"
 
 
-def mapping_block(value: Any, look: Look, width: int) -> Iterator[str]:
+def mapping_block(value: Any, look: PreviewContext, width: int) -> Iterator[str]:
     kind = look.kind(value)
     length = dict.__len__(value)
     yield _size(value, kind)
@@ -115,22 +115,22 @@ def mapping_block(value: Any, look: Look, width: int) -> Iterator[str]:
         yield f"  … {length - ITEMS:,} more: {look.items(rest, 300, length - ITEMS)}"
 
 
-def _environment(value: Any, kind: Kind) -> str:
+def _environment(value: Any, kind: TypeInfo) -> str:
     return f"os.environ {len(instance_dict(value).get('_data', ()))}"
 
 
-def _environment_line(value: Any, look: Look, width: int) -> str:
+def _environment_line(value: Any, look: PreviewContext, width: int) -> str:
     names = (os.fsdecode(name) for name in list(instance_dict(value).get("_data", ())) if type(name) in (bytes, str))
     head = f"{_environment(value, look.kind(value))} names, values not shown: "
     return head + look.items((look.label(name, 40) for name in names), width - len(head), None)
 
 
-def _view(value: Any, look: Look, width: int) -> str:
+def _view(value: Any, look: PreviewContext, width: int) -> str:
     # a proxy or view may stand for a mapping of the user's
     return f"{look.kind(value).name} (not read)"
 
 
-def _range(value: Any, look: Look, width: int) -> str:
+def _range(value: Any, look: PreviewContext, width: int) -> str:
     parts = (value.start, value.stop, value.step)
     if all(operator.index(part).bit_length() < 64 for part in parts):
         return repr(value)
@@ -138,20 +138,29 @@ def _range(value: Any, look: Look, width: int) -> str:
 
 
 FAMILIES = (
-    Family(
-        "sequences and sets", Group.CONTAINERS, lambda kind: kind.is_a(*_SEQUENCES), _size,
-        sequence_line, sequence_block, 60,
+    PreviewHandler(
+        "sequences and sets",
+        Group.CONTAINERS,
+        lambda kind: kind.is_a(*_SEQUENCES),
+        _size,
+        sequence_line,
+        sequence_block,
+        60,
     ),
-    Family("dictionaries", Group.CONTAINERS, lambda kind: kind.is_a(dict), _size, mapping_line, mapping_block, 60),
-    Family(
+    PreviewHandler(
+        "dictionaries", Group.CONTAINERS, lambda kind: kind.is_a(dict), _size, mapping_line, mapping_block, 60
+    ),
+    PreviewHandler(
         "environment", Group.CONTAINERS, lambda kind: kind.exactly(type(os.environ)), _environment, _environment_line
     ),
-    Family("ranges", Group.CONTAINERS, lambda kind: kind.exactly(range), lambda value, kind: "range", _range),
-    Family(
-        "views", Group.CONTAINERS,
+    PreviewHandler("ranges", Group.CONTAINERS, lambda kind: kind.exactly(range), lambda value, kind: "range", _range),
+    PreviewHandler(
+        "views",
+        Group.CONTAINERS,
         lambda kind: kind.exactly(
             types.MappingProxyType, type({}.keys()), type({}.values()), type({}.items()), memoryview
         ),
-        lambda value, kind: class_name(kind.cls), _view,
+        lambda value, kind: class_name(kind.cls),
+        _view,
     ),
 )

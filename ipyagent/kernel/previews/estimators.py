@@ -8,15 +8,15 @@ import types
 from collections.abc import Iterator
 from typing import Any
 
-from ipyagent.kernel.previews._kind import MISSING, Kind, class_dict, class_name, instance_dict, stored
-from ipyagent.kernel.previews._look import FACTS, Family, Group, Look, clip, facts
+from ipyagent.kernel.previews._kind import MISSING, TypeInfo, class_dict, class_name, instance_dict, stored
+from ipyagent.kernel.previews._look import FACTS, Group, PreviewContext, PreviewHandler, clip, facts
 
 
-def _is_estimator(kind: Kind) -> bool:
+def _is_estimator(kind: TypeInfo) -> bool:
     return kind.is_library("sklearn.base", "BaseEstimator")
 
 
-def _defaults(kind: Kind) -> dict[str, Any]:
+def _defaults(kind: TypeInfo) -> dict[str, Any]:
     """Of every parameter that a constructor of the class or of its bases has."""
     found: dict[str, Any] = {}
     for base in reversed(kind.mro):
@@ -31,7 +31,7 @@ def _defaults(kind: Kind) -> dict[str, Any]:
     return found
 
 
-def _named(kind: Kind) -> tuple[frozenset[str], bool]:
+def _named(kind: TypeInfo) -> tuple[frozenset[str], bool]:
     """The parameters that the class's own constructor names, and whether it takes others."""
     for base in kind.mro:
         init = class_dict(base).get("__init__")
@@ -44,7 +44,7 @@ def _named(kind: Kind) -> tuple[frozenset[str], bool]:
     return frozenset(), True
 
 
-def _parts(value: Any, kind: Kind) -> tuple[dict[str, Any], dict[str, Any]]:
+def _parts(value: Any, kind: TypeInfo) -> tuple[dict[str, Any], dict[str, Any]]:
     """Parameters that differ from the defaults, and what fitting stored."""
     defaults = _defaults(kind)
     named, open_ended = _named(kind)
@@ -77,14 +77,14 @@ _NEEDS_NO_FIT = frozenset((
 """Those of scikit-learn that say nothing by having learned nothing."""
 
 
-def _inner(value: Any, kind: Kind) -> list[tuple[Any, Any]]:
+def _inner(value: Any, kind: TypeInfo) -> list[tuple[Any, Any]]:
     """Name and estimator of each step."""
     place = next((place for name, place in _STEPS.items() if any(class_name(base) == name for base in kind.mro)), "")
     steps = instance_dict(value).get(place)
     return [step[:2] for step in steps if type(step) is tuple and len(step) >= 2] if type(steps) is list else []
 
 
-def is_fitted(value: Any, look: Look, depth: int = 0) -> bool | None:
+def is_fitted(value: Any, look: PreviewContext, depth: int = 0) -> bool | None:
     """Whether a model was fitted; None where that is not known."""
     kind = look.kind(value)
     own = instance_dict(value)
@@ -114,7 +114,7 @@ _TELLING = ("best_score_", "best_params_", "coef_", "intercept_", "classes_", "n
 """What fitting left and a line tells first."""
 
 
-def _estimator(value: Any, look: Look, width: int, depth: int = 0) -> str:
+def _estimator(value: Any, look: PreviewContext, width: int, depth: int = 0) -> str:
     kind = look.kind(value)
     parameters, fitted = _parts(value, kind)
     known = None if depth else is_fitted(value, look)
@@ -139,7 +139,7 @@ def _estimator(value: Any, look: Look, width: int, depth: int = 0) -> str:
     return f"{text}: {look.items(learned, min(width, FACTS) - len(text) - 2, len(told))}"
 
 
-def _estimator_block(value: Any, look: Look, width: int) -> Iterator[str]:
+def _estimator_block(value: Any, look: PreviewContext, width: int) -> Iterator[str]:
     kind = look.kind(value)
     yield f"{_estimator(value, look, 240)} ({kind.module})"
     for name, item in _parts(value, kind)[1].items():
@@ -158,7 +158,7 @@ _COUNTS = (
 )  # fmt: skip
 
 
-def _boosted(value: Any, look: Look, width: int) -> str:
+def _boosted(value: Any, look: PreviewContext, width: int) -> str:
     kind = look.kind(value)
     told = [f"{kind.top} {kind.name}"]
     for word, name in _COUNTS:
@@ -168,14 +168,14 @@ def _boosted(value: Any, look: Look, width: int) -> str:
     return ", ".join(told)
 
 
-def _is_regression(kind: Kind) -> bool:
+def _is_regression(kind: TypeInfo) -> bool:
     return kind.genuine("statsmodels") and (
         kind.is_library("statsmodels.base.wrapper", "ResultsWrapper")
         or kind.is_library("statsmodels.base.model", "Results", "Model")
     )
 
 
-def _regression(value: Any, look: Look, width: int) -> str:
+def _regression(value: Any, look: PreviewContext, width: int) -> str:
     kind = look.kind(value)
     results = stored(value, "_results") if "Wrapper" in kind.name else value
     model = stored(results, "model")
@@ -193,7 +193,7 @@ def _regression(value: Any, look: Look, width: int) -> str:
     return text
 
 
-def _printed(value: Any, look: Look, width: int) -> str:
+def _printed(value: Any, look: PreviewContext, width: int) -> str:
     """A summary and its tables: titles and headers."""
     kind = look.kind(value)
     title = stored(value, "title")
@@ -215,7 +215,7 @@ def _formula(model: Any) -> str:
     return f" {found!r}" if type(found) is str else ""
 
 
-def _data_words(model: Any, look: Look) -> str:
+def _data_words(model: Any, look: PreviewContext) -> str:
     rows = stored(model, "exog")
     if not look.kind(rows).genuine("numpy"):
         return ""
@@ -229,11 +229,11 @@ def _coefficients(model: Any) -> list[Any]:
         if type(found) is list:
             return found
     columns = stored(stored(data, "orig_exog"), "_mgr")
-    found = columns.axes[0].tolist() if Kind(type(columns)).genuine("pandas") else []
+    found = columns.axes[0].tolist() if TypeInfo(type(columns)).genuine("pandas") else []
     return found if type(found) is list else []
 
 
-def _fit_words(results: Any, own: Kind, look: Look) -> str:
+def _fit_words(results: Any, own: TypeInfo, look: PreviewContext) -> str:
     """R² (or log-likelihood) where it is known, or cheap and the library's own."""
     cached = stored(results, "_cache")
     exog = stored(stored(results, "model"), "exog")
@@ -243,21 +243,21 @@ def _fit_words(results: Any, own: Kind, look: Look) -> str:
         found = cached.get(name, MISSING) if type(cached) is dict else MISSING
         if found is MISSING and cheap and not look.spent(0.5) and any(name in class_dict(base) for base in own.mro):
             found = getattr(results, name)
-        if found is not MISSING and Kind(type(found)).is_a(float):
+        if found is not MISSING and TypeInfo(type(found)).is_a(float):
             return f", {word} {float(found):.4g}"
     return ""
 
 
 def _mapping(value: Any) -> dict[Any, Any]:
-    kind = Kind(type(value))
+    kind = TypeInfo(type(value))
     return dict(dict.items(value)) if kind.exactly(dict) or kind.genuine("collections") else {}
 
 
-def _is_module(kind: Kind) -> bool:
+def _is_module(kind: TypeInfo) -> bool:
     return kind.is_library("torch.nn", "Module")
 
 
-def _module(value: Any, look: Look, width: int) -> str:
+def _module(value: Any, look: PreviewContext, width: int) -> str:
     """A network: its layers, parameters and mode."""
     own = instance_dict(value)
     waiting, layers, count, device = [value], 0, 0, ""
@@ -278,25 +278,25 @@ def _module(value: Any, look: Look, width: int) -> str:
 
 
 FAMILIES = (
-    Family(
+    PreviewHandler(
         "estimators", Group.OBJECTS, _is_estimator, lambda value, kind: kind.name,
         facts(_estimator), _estimator_block, 35,
     ),
-    Family(
+    PreviewHandler(
         "boosters", Group.OBJECTS,
         lambda kind: kind.genuine("xgboost", "lightgbm") and kind.name in ("Booster", "DMatrix", "QuantileDMatrix"),
         lambda value, kind: f"{kind.top} {kind.name}", _boosted, None, 34,
     ),
-    Family(
+    PreviewHandler(
         "printed tables of statsmodels", Group.OBJECTS,
         lambda kind: kind.genuine("statsmodels") and kind.name in ("Summary", "SimpleTable"),
         lambda value, kind: f"statsmodels {kind.name}", facts(_printed), None, 34,
     ),
-    Family(
+    PreviewHandler(
         "regressions", Group.OBJECTS, _is_regression, lambda value, kind: f"statsmodels {kind.name}",
         facts(_regression), None, 34,
     ),
-    Family(
+    PreviewHandler(
         "networks", Group.OBJECTS, _is_module, lambda value, kind: f"torch {kind.name}", facts(_module), None, 34,
     ),
 )  # fmt: skip

@@ -8,8 +8,8 @@ import types
 from collections.abc import Iterator
 from typing import Any
 
-from ipyagent.kernel.previews._kind import MISSING, Kind, class_dict, class_name, instance_dict, slots, stored
-from ipyagent.kernel.previews._look import Family, Group, Look, clip, facts, one_line
+from ipyagent.kernel.previews._kind import MISSING, TypeInfo, class_dict, class_name, instance_dict, slots, stored
+from ipyagent.kernel.previews._look import Group, PreviewContext, PreviewHandler, clip, facts, one_line
 from ipyagent.kernel.previews.pandas_tables import dtype_word, plain_table
 from ipyagent.kernel.previews.polars_tables import type_word
 
@@ -35,11 +35,11 @@ SCHEMA_SECONDS = 0.05
 _ITERATORS = (map, filter, zip, enumerate, reversed, types.GeneratorType, types.AsyncGeneratorType, types.CoroutineType)
 
 
-def _is_lazy(kind: Kind) -> bool:
+def _is_lazy(kind: TypeInfo) -> bool:
     return any(kind.comes_from(top, *names) for top, names in _LAZY)
 
 
-def _lazy_line(value: Any, look: Look, width: int) -> str:
+def _lazy_line(value: Any, look: PreviewContext, width: int) -> str:
     kind = look.kind(value)
     words = [f"{kind.name} ({kind.module}), lazy: not computed", *_columns(value, kind, look, width - 60)]
     source = stored(value, "obj")
@@ -61,7 +61,7 @@ def _lazy_line(value: Any, look: Look, width: int) -> str:
     return ", ".join(filter(None, words))
 
 
-def _columns(value: Any, kind: Kind, look: Look, width: int) -> list[str]:
+def _columns(value: Any, kind: TypeInfo, look: PreviewContext, width: int) -> list[str]:
     """Columns, shape or expression that the object knows without computing."""
     named: list[str] = []
     if kind.genuine("polars") and kind.is_library("polars", "LazyFrame"):
@@ -109,7 +109,7 @@ def _counted(named: list[str]) -> str:
     return f"{len(named)} column{'s' * (len(named) != 1)}"
 
 
-def _selected(value: Any, look: Look) -> list[str]:
+def _selected(value: Any, look: PreviewContext) -> list[str]:
     """What a select of sqlalchemy reads."""
     parts = stored(value, "_raw_columns")
     names = [stored(part, "name") for part in parts[:12]] if type(parts) is list else []
@@ -127,7 +127,7 @@ def _schema(value: Any) -> dict[str, Any] | None:
     makes the schema (`pipe_with_schema`) is not called where the frame is its direct product."""
     plan = stored(value, "_ldf")
     name = getattr(plan, "_node_name", None)
-    node = name() if name is not None and Kind(type(plan)).name == "PyLazyFrame" else ""
+    node = name() if name is not None and TypeInfo(type(plan)).name == "PyLazyFrame" else ""
     if "Python" in node or "Pipe" in node or any(each.name == "ipyagent-schema" for each in threading.enumerate()):
         return None
     found: list[dict[str, Any]] = []
@@ -144,7 +144,7 @@ def _schema(value: Any) -> dict[str, Any] | None:
     return found[0] if found else None
 
 
-def _relation(value: Any, kind: Kind) -> list[tuple[str, Any]]:
+def _relation(value: Any, kind: TypeInfo) -> list[tuple[str, Any]]:
     """Columns of a duckdb relation: known since it was made."""
     schema = slots(value).get("_schema", stored(value, "_schema"))
     if type(schema) is tuple and len(schema) == 2:
@@ -156,13 +156,13 @@ def _relation(value: Any, kind: Kind) -> list[tuple[str, Any]]:
     return [(name, of) for name, of in zip(names, types_of, strict=False) if type(name) is str]
 
 
-def _is_iterator(kind: Kind) -> bool:
+def _is_iterator(kind: TypeInfo) -> bool:
     if kind.exactly(*_ITERATORS):
         return True
     return kind.module == "itertools" or (kind.module == "builtins" and kind.name.endswith("iterator"))
 
 
-def _iterator_line(value: Any, look: Look, width: int) -> str:
+def _iterator_line(value: Any, look: PreviewContext, width: int) -> str:
     kind = look.kind(value)
     if kind.exactly(types.GeneratorType, types.CoroutineType, types.AsyncGeneratorType):
         name = stored(value, "__qualname__")
@@ -173,15 +173,22 @@ def _iterator_line(value: Any, look: Look, width: int) -> str:
     return f"{kind.name} iterator (not consumed)"
 
 
-def _block(value: Any, look: Look, width: int) -> Iterator[str]:
+def _block(value: Any, look: PreviewContext, width: int) -> Iterator[str]:
     yield _lazy_line(value, look, width)
     yield "  compute a few rows of it with the python tool to see more"
 
 
 FAMILIES = (
-    Family(
-        "lazy frames and queries", Group.FRAMES, _is_lazy, lambda value, kind: f"{kind.top} {kind.name} (lazy)",
-        facts(_lazy_line), _block, 5,
+    PreviewHandler(
+        "lazy frames and queries",
+        Group.FRAMES,
+        _is_lazy,
+        lambda value, kind: f"{kind.top} {kind.name} (lazy)",
+        facts(_lazy_line),
+        _block,
+        5,
     ),
-    Family("iterators", Group.CONTAINERS, _is_iterator, lambda value, kind: kind.name, _iterator_line, None, 20),
+    PreviewHandler(
+        "iterators", Group.CONTAINERS, _is_iterator, lambda value, kind: kind.name, _iterator_line, None, 20
+    ),
 )

@@ -6,8 +6,8 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from ipyagent.kernel.previews._kind import MISSING, Kind, class_name, instance_dict, loaded, slots, stored
-from ipyagent.kernel.previews._look import Family, Group, Look, clip, facts, one_line
+from ipyagent.kernel.previews._kind import MISSING, TypeInfo, class_name, instance_dict, loaded, slots, stored
+from ipyagent.kernel.previews._look import Group, PreviewContext, PreviewHandler, clip, facts, one_line
 
 MOST_PARTS = 200
 """Parts of an expression that is printed."""
@@ -18,24 +18,24 @@ MOST_NODES = 100_000
 """Nodes of a graph whose edges are counted."""
 
 
-def _short(value: Any, kind: Kind) -> str:
+def _short(value: Any, kind: TypeInfo) -> str:
     return f"{kind.top} {kind.name}"
 
 
 # ---------------------------------------------------------------------- sympy
 
 
-def _is_symbolic(kind: Kind) -> bool:
+def _is_symbolic(kind: TypeInfo) -> bool:
     return kind.is_library("sympy.core.basic", "Basic") or kind.is_library("sympy.matrices.matrixbase", "MatrixBase")
 
 
-def _is_sympys(kind: Kind) -> bool:
+def _is_sympys(kind: TypeInfo) -> bool:
     # f(x) of Function('f') has a class that sympy made
     made = len(kind.mro) > 1 and kind.mro[1] is loaded("sympy.core.function", "AppliedUndef")
     return made or kind.genuine("sympy")
 
 
-def _parts(value: Any, look: Look) -> int:
+def _parts(value: Any, look: PreviewContext) -> int:
     """How many parts an expression has; -1 when it has too many, or one that cannot be printed safely."""
     waiting, count = [value], 0
     while waiting:
@@ -65,7 +65,7 @@ def _parts(value: Any, look: Look) -> int:
     return count
 
 
-def _symbolic(value: Any, look: Look, width: int) -> str:
+def _symbolic(value: Any, look: PreviewContext, width: int) -> str:
     kind = look.kind(value)
     size = ""
     if kind.is_library("sympy.matrices.matrixbase", "MatrixBase") and kind.genuine("sympy"):
@@ -81,7 +81,7 @@ def _symbolic(value: Any, look: Look, width: int) -> str:
 def _units(units: Any) -> str:
     """`meter / second ** 2` of pint's own record of units."""
     powers = stored(units, "_d")
-    if not Kind(type(powers)).is_a(dict):
+    if not TypeInfo(type(powers)).is_a(dict):
         return ""
     pairs = [pair for pair in dict.items(powers) if type(pair[0]) is str and type(pair[1]) in (int, float)]
     over = [_power(name, power) for name, power in pairs if power > 0]
@@ -93,12 +93,12 @@ def _power(name: str, power: Any) -> str:
     return name if power == 1 else f"{name} ** {power:g}"
 
 
-def _is_pint(kind: Kind) -> bool:
+def _is_pint(kind: TypeInfo) -> bool:
     # a registry makes classes of its own
     return kind.comes_from("pint", "PlainQuantity", "PlainUnit")
 
 
-def _quantity(value: Any, look: Look, width: int) -> str:
+def _quantity(value: Any, look: PreviewContext, width: int) -> str:
     own = instance_dict(value)
     said = _units(own.get("_units"))
     if "_magnitude" not in own:
@@ -106,7 +106,7 @@ def _quantity(value: Any, look: Look, width: int) -> str:
     return f"pint Quantity {look.line(own['_magnitude'], max(20, width - len(said) - 20))} {said}"
 
 
-def _uncertain(value: Any, look: Look, width: int) -> str:
+def _uncertain(value: Any, look: PreviewContext, width: int) -> str:
     nominal, deviation = stored(value, "_nominal_value"), stored(value, "_std_dev")
     said = "" if deviation is MISSING else f" ± {look.cell(deviation, 30)}"
     return f"{look.kind(value).name} {look.cell(nominal, 30)}{said} (uncertainties)"
@@ -115,7 +115,7 @@ def _uncertain(value: Any, look: Look, width: int) -> str:
 # ---------------------------------------------------------------------- geometries, graphs, distributions
 
 
-def _geometry(value: Any, look: Look, width: int) -> str:
+def _geometry(value: Any, look: PreviewContext, width: int) -> str:
     shapely: Any = sys.modules["shapely"]
     name = look.kind(value).name
     points = int(shapely.get_num_coordinates(value))
@@ -133,7 +133,7 @@ def _geometry(value: Any, look: Look, width: int) -> str:
     return f"{told}: {shapely.to_wkt(value, rounding_precision=4)}"
 
 
-def _graph(value: Any, look: Look, width: int) -> str:
+def _graph(value: Any, look: PreviewContext, width: int) -> str:
     own = instance_dict(value)
     nodes, edges, facts = own.get("_node"), own.get("_adj"), own.get("graph")
     kind = look.kind(value)
@@ -161,7 +161,7 @@ def _graph(value: Any, look: Look, width: int) -> str:
     return text
 
 
-def _view(value: Any, look: Look, width: int) -> str:
+def _view(value: Any, look: PreviewContext, width: int) -> str:
     """A graph's view of its nodes, edges or degrees."""
     kind = look.kind(value)
     graph, nodes = stored(value, "_graph"), stored(value, "_nodes")
@@ -171,11 +171,11 @@ def _view(value: Any, look: Look, width: int) -> str:
     return f"networkx {kind.name} of {len(nodes):,} nodes: {shown}" if shown else f"networkx {kind.name}"
 
 
-def _is_distribution(kind: Kind) -> bool:
+def _is_distribution(kind: TypeInfo) -> bool:
     return kind.genuine("scipy") and any(class_name(base) in ("rv_frozen", "multi_rv_frozen") for base in kind.mro)
 
 
-def _distribution(value: Any, look: Look, width: int) -> str:
+def _distribution(value: Any, look: PreviewContext, width: int) -> str:
     own = instance_dict(value)
     name = stored(own.get("dist"), "name")
     name = name if type(name) is str else look.kind(value).name
@@ -187,33 +187,33 @@ def _distribution(value: Any, look: Look, width: int) -> str:
     return f"scipy.stats {name}({', '.join(told)}), frozen distribution"
 
 
-def _reference(value: Any, look: Look, width: int) -> str:
+def _reference(value: Any, look: PreviewContext, width: int) -> str:
     name = stored(value, "srs")
     return f"pyproj CRS {clip(one_line(name), 120)}" if type(name) is str else "pyproj CRS"
 
 
 FAMILIES = (
-    Family("expressions", Group.OBJECTS, _is_symbolic, _short, facts(_symbolic), None, 32),
-    Family("quantities", Group.SCALARS, _is_pint, _short, facts(_quantity), None, 14),
-    Family(
+    PreviewHandler("expressions", Group.OBJECTS, _is_symbolic, _short, facts(_symbolic), None, 32),
+    PreviewHandler("quantities", Group.SCALARS, _is_pint, _short, facts(_quantity), None, 14),
+    PreviewHandler(
         "uncertain numbers", Group.SCALARS, lambda kind: kind.is_library("uncertainties.core", "AffineScalarFunc"),
         _short, _uncertain, None, 32,
     ),
-    Family(
+    PreviewHandler(
         "geometries", Group.OBJECTS,
         lambda kind: kind.genuine("shapely") and kind.is_library("shapely.geometry.base", "BaseGeometry"),
         _short, facts(_geometry), None, 32,
     ),
-    Family(
+    PreviewHandler(
         "graphs", Group.OBJECTS, lambda kind: kind.is_library("networkx", "Graph"), _short, facts(_graph), None, 32,
     ),
-    Family(
+    PreviewHandler(
         "views of graphs", Group.OBJECTS,
         lambda kind: kind.genuine("networkx") and kind.module == "networkx.classes.reportviews",
         _short, facts(_view), None, 32,
     ),
-    Family("distributions", Group.OBJECTS, _is_distribution, _short, facts(_distribution), None, 32),
-    Family(
+    PreviewHandler("distributions", Group.OBJECTS, _is_distribution, _short, facts(_distribution), None, 32),
+    PreviewHandler(
         "coordinate systems", Group.OBJECTS, lambda kind: kind.is_library("pyproj.crs", "CRS"),
         _short, _reference, None, 32,
     ),

@@ -10,8 +10,8 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-from ipyagent.kernel.previews._kind import Kind, class_dict, instance_dict, loaded, slots, stored
-from ipyagent.kernel.previews._look import Family, Group, Look, facts, one_line
+from ipyagent.kernel.previews._kind import TypeInfo, class_dict, instance_dict, loaded, slots, stored
+from ipyagent.kernel.previews._look import Group, PreviewContext, PreviewHandler, facts, one_line
 
 MOST = 200
 """Attributes that are looked at."""
@@ -30,15 +30,15 @@ def _attributes(value: Any) -> dict[str, Any]:
     }
 
 
-def _name(value: Any, kind: Kind) -> str:
+def _name(value: Any, kind: TypeInfo) -> str:
     return kind.name
 
 
-def _from(kind: Kind) -> str:
+def _from(kind: TypeInfo) -> str:
     return "" if kind.module in ("__main__", "builtins", "") else f" ({one_line(kind.module)})"
 
 
-def _is_the_users(kind: Kind) -> bool:
+def _is_the_users(kind: TypeInfo) -> bool:
     """Whether the class was written by the user, so that the names of its methods tell something: not one that was
     installed or is Python's own."""
     file = loaded(kind.module, "__file__")
@@ -52,13 +52,13 @@ def _is_the_users(kind: Kind) -> bool:
     return place.is_relative_to(here) and not {"site-packages", "dist-packages"} & set(place.parts)
 
 
-def line(value: Any, look: Look, width: int) -> str:
+def line(value: Any, look: PreviewContext, width: int) -> str:
     """Of the user's objects as much as fits, of a library's a few facts."""
     ours = _is_the_users(look.kind(value)) or look.kind(value).is_a(BaseException)
     return (_line if ours else facts(_line))(value, look, width)
 
 
-def _line(value: Any, look: Look, width: int) -> str:
+def _line(value: Any, look: PreviewContext, width: int) -> str:
     kind = look.kind(value)
     name = one_line(kind.name)
     if kind.is_a(BaseException):
@@ -74,7 +74,7 @@ def _line(value: Any, look: Look, width: int) -> str:
     return f"{head}: {look.items(shown, max(10, width - len(head.encode()) - 2), len(attributes))}"
 
 
-def block(value: Any, look: Look, width: int) -> Iterator[str]:
+def block(value: Any, look: PreviewContext, width: int) -> Iterator[str]:
     kind = look.kind(value)
     if kind.is_a(BaseException):
         yield line(value, look, min(width, 1_000))
@@ -91,7 +91,7 @@ def block(value: Any, look: Look, width: int) -> Iterator[str]:
     methods = [
         one_line(name)
         for base in kind.mro[:-1]
-        if _is_the_users(Kind(base))
+        if _is_the_users(TypeInfo(base))
         for name in class_dict(base)
         if type(name) is str and not name.startswith("_") and name not in attributes
     ]
@@ -99,4 +99,4 @@ def block(value: Any, look: Look, width: int) -> Iterator[str]:
         yield f"  class has: {look.items(iter(methods), 400, len(methods))}"
 
 
-FAMILIES = (Family("objects", Group.OBJECTS, lambda kind: True, _name, line, block, 1_000),)
+FAMILIES = (PreviewHandler("objects", Group.OBJECTS, lambda kind: True, _name, line, block, 1_000),)

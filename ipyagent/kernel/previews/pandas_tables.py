@@ -8,8 +8,8 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-from ipyagent.kernel.previews._kind import MISSING, Kind, instance_dict, loaded, stored
-from ipyagent.kernel.previews._look import Family, Group, Look, clip
+from ipyagent.kernel.previews._kind import MISSING, TypeInfo, instance_dict, loaded, stored
+from ipyagent.kernel.previews._look import Group, PreviewContext, PreviewHandler, clip
 from ipyagent.kernel.previews.text import numbers_in_text
 from ipyagent.redaction.names import name_strength
 
@@ -44,7 +44,7 @@ def plain_table(value: Any, name: str) -> Any:
 
 def dtype_word(dtype: Any) -> str:
     """A dtype in a few characters: f64, i64, str, obj, bool, dt64[ns], cat(5)."""
-    kind = Kind(type(dtype))
+    kind = TypeInfo(type(dtype))
     if kind.top not in _LIBRARIES:
         return clip(kind.name, 30)
     if kind.name == "CategoricalDtype":
@@ -63,7 +63,7 @@ def dtype_word(dtype: Any) -> str:
 
 def is_readable(column: Any) -> bool:
     """Whether reading the column runs library code alone (a user may write an extension dtype)."""
-    return Kind(type(column.dtype)).top in _LIBRARIES
+    return TypeInfo(type(column.dtype)).top in _LIBRARIES
 
 
 def _cells(column: Any, start: int, stop: int) -> list[Any]:
@@ -82,13 +82,13 @@ def _is_missing(cell: Any) -> bool:
     )
 
 
-def missing(column: Any, exact_cells: int, look: Look) -> tuple[str, bool]:
+def missing(column: Any, exact_cells: int, look: PreviewContext) -> tuple[str, bool]:
     """How many values are missing: the words ("" for none) and whether the count is exact."""
     rows = len(column)
     if rows == 0:
         return "", True
     dtype = column.dtype
-    letter = getattr(dtype, "kind", "O") if Kind(type(dtype)).top == "numpy" else "x"
+    letter = getattr(dtype, "kind", "O") if TypeInfo(type(dtype)).top == "numpy" else "x"
     if letter in "iub":
         return "", True
     if not is_readable(column) or look.spent(0.8):
@@ -107,7 +107,7 @@ def _column(frame: Any, at: int) -> Any:
     return frame.iloc[:, at]
 
 
-def numbers_of(column: Any, look: Look, most: int) -> str:
+def numbers_of(column: Any, look: PreviewContext, most: int) -> str:
     """That a column of texts is mostly numbers, see `numbers_in_text`; "" for any other, and when time is short."""
     if dtype_word(column.dtype) not in ("obj", "str") or not is_readable(column) or look.spent(0.5):
         return ""
@@ -118,11 +118,11 @@ def numbers_of(column: Any, look: Look, most: int) -> str:
     return numbers_in_text(column.iloc[::step].tolist(), of="sampled" if step > 1 else "")
 
 
-def _head(frame: Any, kind: Kind) -> str:
+def _head(frame: Any, kind: TypeInfo) -> str:
     return f"{kind.name} {len(frame)} x {len(frame.columns)}"
 
 
-def _columns(frame: Any, look: Look, sampled: list[bool]) -> Iterator[str]:
+def _columns(frame: Any, look: PreviewContext, sampled: list[bool]) -> Iterator[str]:
     labels = frame.columns
     columns = len(labels)
     for at in range(columns):
@@ -137,8 +137,8 @@ def _columns(frame: Any, look: Look, sampled: list[bool]) -> Iterator[str]:
         yield f"{name} {dtype_word(column.dtype)}" + (f" ({words})" if words else "")
 
 
-def _index_words(index: Any, look: Look) -> str:
-    kind = Kind(type(index))
+def _index_words(index: Any, look: PreviewContext) -> str:
+    kind = TypeInfo(type(index))
     if kind.name == "RangeIndex" and index.name is None:
         return ""
     if kind.name == "MultiIndex":
@@ -147,24 +147,24 @@ def _index_words(index: Any, look: Look) -> str:
     return f" indexed by{name} {dtype_word(index.dtype)}"
 
 
-def _reference(table: Any, kind: Kind) -> str:
+def _reference(table: Any, kind: TypeInfo) -> str:
     """The coordinate system of a geopandas table or column."""
     if not kind.is_library("geopandas", "GeoDataFrame", "GeoSeries"):
         return ""
     columns = [table] if not hasattr(table, "columns") else [_column(table, at) for at in range(len(table.columns))]
     for column in columns[:200]:
-        if Kind(type(column.dtype)).genuine("geopandas"):
+        if TypeInfo(type(column.dtype)).genuine("geopandas"):
             name = stored(stored(column.array, "_crs"), "srs")
             return f"; geometry in {clip(name, 60)}" if type(name) is str else ""
     return ""
 
 
-def frame_short(value: Any, kind: Kind) -> str:
+def frame_short(value: Any, kind: TypeInfo) -> str:
     frame = plain_table(value, "DataFrame")
     return kind.name if frame is MISSING else _head(frame, kind)
 
 
-def frame_line(value: Any, look: Look, width: int) -> str:
+def frame_line(value: Any, look: PreviewContext, width: int) -> str:
     frame = plain_table(value, "DataFrame")
     kind = look.kind(value)
     if frame is MISSING:
@@ -178,7 +178,7 @@ def frame_line(value: Any, look: Look, width: int) -> str:
     return f"{head}{' (missing sampled)' if sampled else ''}: {columns}{_reference(frame, kind)}"
 
 
-def frame_block(value: Any, look: Look, width: int) -> Iterator[str]:
+def frame_block(value: Any, look: PreviewContext, width: int) -> Iterator[str]:
     frame = plain_table(value, "DataFrame")
     kind = look.kind(value)
     if frame is MISSING:
@@ -211,7 +211,7 @@ def frame_block(value: Any, look: Look, width: int) -> Iterator[str]:
             yield f"  [{look.label(frame.index[start + at], 30)}] " + " | ".join(row)
 
 
-def column_words(column: Any, look: Look, exact_cells: int, width: int) -> str:
+def column_words(column: Any, look: PreviewContext, exact_cells: int, width: int) -> str:
     """Type, missing values and range or examples of one column."""
     rows = len(column)
     words, exact = missing(column, exact_cells, look)
@@ -239,7 +239,7 @@ def column_words(column: Any, look: Look, exact_cells: int, width: int) -> str:
     return f"{text}, e.g. {look.items(iter(seen), width - len(text), None).removesuffix(', …')}"
 
 
-def _range(column: Any, look: Look, exact_cells: int, name: str) -> str:
+def _range(column: Any, look: PreviewContext, exact_cells: int, name: str) -> str:
     """The least and the largest value of numbers or dates, and the mean of numbers; of a sample `~` says so."""
     letter, rows = getattr(column.dtype, "kind", "O"), len(column)
     whole = rows <= exact_cells
@@ -251,12 +251,12 @@ def _range(column: Any, look: Look, exact_cells: int, name: str) -> str:
     return text + (f", mean {'' if whole else '~'}{float(part.mean()):.6g}" if letter in "iuf" else "")
 
 
-def series_short(value: Any, kind: Kind) -> str:
+def series_short(value: Any, kind: TypeInfo) -> str:
     series = plain_table(value, "Series")
     return kind.name if series is MISSING else f"{kind.name} {dtype_word(series.dtype)} {len(series)}"
 
 
-def series_line(value: Any, look: Look, width: int) -> str:
+def series_line(value: Any, look: PreviewContext, width: int) -> str:
     series = plain_table(value, "Series")
     if series is MISSING:
         return look.kind(value).name
@@ -267,7 +267,7 @@ def series_line(value: Any, look: Look, width: int) -> str:
     words = "; ".join(filter(None, (words, told)))
     head += (f" ({words})" if words else "" if exact else " (missing sampled)") + _reference(series, look.kind(value))
     width = min(width, 240)
-    categories = series.dtype.categories if Kind(type(series.dtype)).name == "CategoricalDtype" else None
+    categories = series.dtype.categories if TypeInfo(type(series.dtype)).name == "CategoricalDtype" else None
     if categories is not None and is_readable(series):
         named = (look.line(each, 40) for each in categories[:12].tolist())
         return f"{head}: categories {look.items(named, max(20, width - len(head) - 14), len(categories))}"
@@ -278,7 +278,7 @@ def series_line(value: Any, look: Look, width: int) -> str:
     return f"{head}: {look.items(cells, width - len(head.encode()) - 2, len(series))}"
 
 
-def series_block(value: Any, look: Look, width: int) -> Iterator[str]:
+def series_block(value: Any, look: PreviewContext, width: int) -> Iterator[str]:
     series = plain_table(value, "Series")
     yield series_line(value, look, 300)
     if series is MISSING:
@@ -291,46 +291,46 @@ def series_block(value: Any, look: Look, width: int) -> Iterator[str]:
             yield f"  [{look.label(series.index[at], 30)}] {look.cell(cell, 200, name)}"
 
 
-def index_line(value: Any, look: Look, width: int) -> str:
+def index_line(value: Any, look: PreviewContext, width: int) -> str:
     kind = look.kind(value)
     head = f"{kind.name} {len(value)}"
     if kind.name == "MultiIndex":
         head += f" ({', '.join(look.label(name, 30) for name in list(value.names)[:6])})"
     elif kind.name != "RangeIndex":
         head += f" {dtype_word(value.dtype)}"
-    if Kind(type(value.dtype)).top not in _LIBRARIES:
+    if TypeInfo(type(value.dtype)).top not in _LIBRARIES:
         return head
     width = min(width, 240)
     return f"{head}: {look.items((look.line(v, 40) for v in value[:20].tolist()), width - len(head), len(value))}"
 
 
-def _dtype_name(value: Any, look: Look, width: int) -> str:
+def _dtype_name(value: Any, look: PreviewContext, width: int) -> str:
     return f"{'numpy' if look.kind(value).top == 'numpy' else 'pandas'} dtype {dtype_word(value)}"
 
 
-def _is_dtype(kind: Kind) -> bool:
+def _is_dtype(kind: TypeInfo) -> bool:
     return kind.genuine("numpy", "pandas") and (
         kind.is_library("numpy", "dtype") or kind.is_library("pandas.api.extensions", "ExtensionDtype")
     )
 
 
-def _is_index(kind: Kind) -> bool:
+def _is_index(kind: TypeInfo) -> bool:
     return kind.genuine("pandas") and kind.is_library("pandas", "Index", "Categorical")
 
 
 FAMILIES = (
-    Family(
+    PreviewHandler(
         "pandas frame", Group.FRAMES, lambda kind: kind.is_library("pandas", "DataFrame"),
         frame_short, frame_line, frame_block, 10,
     ),
-    Family(
+    PreviewHandler(
         "pandas series", Group.FRAMES, lambda kind: kind.is_library("pandas", "Series"),
         series_short, series_line, series_block, 10,
     ),
-    Family(
+    PreviewHandler(
         "data types", Group.SCALARS, _is_dtype, lambda value, kind: dtype_word(value), _dtype_name, None, 10
     ),
-    Family(
+    PreviewHandler(
         "pandas index", Group.ARRAYS, _is_index, lambda value, kind: f"{kind.name} {len(value)}", index_line, None, 10
     ),
 )

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from ipyagent.kernel.previews._kind import Kind
-from ipyagent.kernel.previews._look import Family, Group, Look, clip
+from ipyagent.kernel.previews._kind import TypeInfo
+from ipyagent.kernel.previews._look import Group, PreviewContext, PreviewHandler, clip
 from ipyagent.kernel.previews.text import numbers_in_text
 from ipyagent.redaction.names import name_strength
 
@@ -48,7 +48,7 @@ def _cells(column: Any, start: int, stop: int) -> list[Any]:
     return list(part.to_list() if hasattr(part, "to_list") else part.to_pylist())
 
 
-def _numbers(word: str, column: Any, label: str, look: Look) -> str:
+def _numbers(word: str, column: Any, label: str, look: PreviewContext) -> str:
     """That a column of texts is mostly numbers; "" for any other. At most 4,000 cells are read."""
     if word not in ("str", "string", "large_string", "string_view") or name_strength(label) == 2 or look.spent(0.5):
         return ""
@@ -58,12 +58,12 @@ def _numbers(word: str, column: Any, label: str, look: Look) -> str:
     return numbers_in_text(cells, of="" if rows <= 4_000 else "sampled")
 
 
-def short(value: Any, kind: Kind) -> str:
+def short(value: Any, kind: TypeInfo) -> str:
     rows, columns = _shape(value)
     return f"{kind.top} {kind.name} {rows} x {columns}"
 
 
-def _columns(value: Any, look: Look) -> Iterator[str]:
+def _columns(value: Any, look: PreviewContext) -> Iterator[str]:
     for at, name in enumerate(_names(value)):
         word, nulls, column = _column(value, at)
         label = look.label(name, 40)
@@ -71,14 +71,14 @@ def _columns(value: Any, look: Look) -> Iterator[str]:
         yield f"{label} {word}" + (f" ({words})" if words else "")
 
 
-def line(value: Any, look: Look, width: int) -> str:
+def line(value: Any, look: PreviewContext, width: int) -> str:
     head = short(value, look.kind(value))
     if width < 60 and look.depth > 1:
         return f"<{head}>"
     return f"{head}: {look.items(_columns(value, look), width - len(head) - 2, _shape(value)[1])}"
 
 
-def block(value: Any, look: Look, width: int) -> Iterator[str]:
+def block(value: Any, look: PreviewContext, width: int) -> Iterator[str]:
     rows, columns = _shape(value)
     names = _names(value)
     yield short(value, look.kind(value))
@@ -102,11 +102,11 @@ def block(value: Any, look: Look, width: int) -> Iterator[str]:
             yield f"  [{at}] " + " | ".join(row)
 
 
-def series_short(value: Any, kind: Kind) -> str:
+def series_short(value: Any, kind: TypeInfo) -> str:
     return f"{kind.top} {kind.name} {type_word(value.dtype)} {value.len()}"
 
 
-def series_line(value: Any, look: Look, width: int) -> str:
+def series_line(value: Any, look: PreviewContext, width: int) -> str:
     nulls = value.null_count()
     head = f"{series_short(value, look.kind(value))} {look.label(value.name, 40)}"
     told = _numbers(type_word(value.dtype), value, look.label(value.name, 40), look)
@@ -122,19 +122,19 @@ def series_line(value: Any, look: Look, width: int) -> str:
     return f"{head}: {look.items(cells, width - len(head.encode()) - 2, value.len())}"
 
 
-def series_block(value: Any, look: Look, width: int) -> Iterator[str]:
+def series_block(value: Any, look: PreviewContext, width: int) -> Iterator[str]:
     yield series_line(value, look, 300)
     cells = (look.cell(cell, 60, value.name) for cell in _cells(value, 0, 20))
     yield f"  first: {look.items(cells, 600, value.len())}"
 
 
-def _is_table(kind: Kind) -> bool:
+def _is_table(kind: TypeInfo) -> bool:
     if kind.genuine("polars") and kind.is_library("polars", "DataFrame"):
         return True
     return kind.top == "pyarrow" and kind.is_library("pyarrow", "Table", "RecordBatch")
 
 
-def _arrow(value: Any, look: Look, width: int) -> str:
+def _arrow(value: Any, look: PreviewContext, width: int) -> str:
     """Of pyarrow schemas, types and columns."""
     kind = look.kind(value)
     if kind.is_library("pyarrow", "Schema"):
@@ -148,26 +148,26 @@ def _arrow(value: Any, look: Look, width: int) -> str:
     return f"{head}: {look.items(cells, max(20, min(width, 200) - len(head)), len(value))}"
 
 
-def _is_arrow(kind: Kind) -> bool:
+def _is_arrow(kind: TypeInfo) -> bool:
     return kind.genuine("pyarrow") and kind.is_library("pyarrow", "Schema", "Array", "ChunkedArray", "DataType")
 
 
-def _schema(value: Any, look: Look, width: int) -> str:
+def _schema(value: Any, look: PreviewContext, width: int) -> str:
     pairs = list(dict.items(value))
     named = (f"{look.label(name, 40)} {type_word(of)}" for name, of in pairs[:60])
     return f"polars Schema {len(pairs)}: {look.items(named, max(20, min(width, 200)), len(pairs))}"
 
 
 FAMILIES = (
-    Family(
+    PreviewHandler(
         "arrow columns", Group.ARRAYS, _is_arrow, lambda value, kind: f"pyarrow {kind.name}", _arrow, None, 10
     ),
-    Family(
+    PreviewHandler(
         "polars schemas", Group.CONTAINERS, lambda kind: kind.genuine("polars") and kind.is_library("polars", "Schema"),
         lambda value, kind: f"polars Schema {dict.__len__(value)}", _schema, None, 10,
     ),
-    Family("polars and arrow tables", Group.FRAMES, _is_table, short, line, block, 10),
-    Family(
+    PreviewHandler("polars and arrow tables", Group.FRAMES, _is_table, short, line, block, 10),
+    PreviewHandler(
         "polars series", Group.FRAMES, lambda kind: kind.genuine("polars") and kind.is_library("polars", "Series"),
         series_short, series_line, series_block, 10,
     ),

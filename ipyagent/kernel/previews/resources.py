@@ -7,18 +7,18 @@ import io
 import sqlite3
 from typing import Any
 
-from ipyagent.kernel.previews._kind import MISSING, Kind, instance_dict, slots, stored
-from ipyagent.kernel.previews._look import Family, Group, Look
+from ipyagent.kernel.previews._kind import MISSING, TypeInfo, instance_dict, slots, stored
+from ipyagent.kernel.previews._look import Group, PreviewContext, PreviewHandler
 
 _FILES = (io.TextIOWrapper, io.BufferedReader, io.BufferedWriter, io.BufferedRandom, io.FileIO)
 _LOCKS = (_thread.LockType, _thread.RLock)
 
 
-def _name(value: Any, kind: Kind) -> str:
+def _name(value: Any, kind: TypeInfo) -> str:
     return f"{kind.top} {kind.name}" if kind.top not in ("builtins", "_io", "_thread") else kind.name
 
 
-def _file(value: Any, look: Look, width: int) -> str:
+def _file(value: Any, look: PreviewContext, width: int) -> str:
     kind = look.kind(value)
     raw = value
     if type(raw) is io.TextIOWrapper:
@@ -33,11 +33,11 @@ def _file(value: Any, look: Look, width: int) -> str:
     return f"file {shown} {raw.mode}, {'closed' if raw.closed else 'open'} ({kind.name})"
 
 
-def _memory_file(value: Any, look: Look, width: int) -> str:
+def _memory_file(value: Any, look: PreviewContext, width: int) -> str:
     return f"{look.kind(value).name} ({'closed' if value.closed else 'open'}, not read)"
 
 
-def _connection(value: Any, look: Look, width: int) -> str:
+def _connection(value: Any, look: PreviewContext, width: int) -> str:
     try:
         busy = sqlite3.Connection.__dict__["in_transaction"].__get__(value)
     except sqlite3.Error:
@@ -45,7 +45,7 @@ def _connection(value: Any, look: Look, width: int) -> str:
     return "sqlite3 Connection, open" + (", in a transaction" if busy else "")
 
 
-def _cursor(value: Any, look: Look, width: int) -> str:
+def _cursor(value: Any, look: PreviewContext, width: int) -> str:
     columns = sqlite3.Cursor.__dict__["description"].__get__(value)
     if not columns:
         return "sqlite3 Cursor, no rows"
@@ -53,7 +53,7 @@ def _cursor(value: Any, look: Look, width: int) -> str:
     return f"sqlite3 Cursor (rows not fetched): {look.items(names, max(10, width - 40), len(columns))}"
 
 
-def _lock(value: Any, look: Look, width: int) -> str:
+def _lock(value: Any, look: PreviewContext, width: int) -> str:
     if type(value) is _thread.LockType:
         return f"lock, {'locked' if value.locked() else 'free'}"
     return "RLock"
@@ -62,7 +62,7 @@ def _lock(value: Any, look: Look, width: int) -> str:
 # ---------------------------------------------------------------------- sqlalchemy
 
 
-def _engine(value: Any, look: Look, width: int) -> str:
+def _engine(value: Any, look: PreviewContext, width: int) -> str:
     """An engine or connection: driver, host and database; user and password are left out."""
     engine = stored(value, "engine") if look.kind(value).name != "Engine" else value
     url = stored(engine, "url")
@@ -74,24 +74,24 @@ def _engine(value: Any, look: Look, width: int) -> str:
     return f"sqlalchemy {look.kind(value).name} {look.label(driver, 40)}://{look.label(place, 60)}/{named}"
 
 
-def _schema_table(value: Any, look: Look, width: int) -> str:
+def _schema_table(value: Any, look: PreviewContext, width: int) -> str:
     columns = slots(stored(value, "_columns")).get("_collection", [])
     named = [_schema_column(row[1], look) for row in columns[:40] if type(row) is tuple and len(row) > 1]
     name = look.label(_text(stored(value, "fullname")), 60)
     return f"sqlalchemy Table {name}: {look.items(iter(named), 180, len(columns))}"
 
 
-def _schema_column(value: Any, look: Look) -> str:
+def _schema_column(value: Any, look: PreviewContext) -> str:
     told = f"{look.label(_text(stored(value, 'name')), 40)} {look.kind(stored(value, 'type')).name}"
     return told + (" primary key" if stored(value, "primary_key") is True else "")
 
 
 def _text(value: Any) -> str:
     # names are of a subclass of str that quotes
-    return str.__str__(value)[:200] if Kind(type(value)).is_a(str) else "?"
+    return str.__str__(value)[:200] if TypeInfo(type(value)).is_a(str) else "?"
 
 
-def _row(value: Any, look: Look, width: int) -> str:
+def _row(value: Any, look: PreviewContext, width: int) -> str:
     cells = value._data
     keys = value._parent._keys if type(cells) is tuple else ()
     shown = (f"{look.label(key, 30)}={look.line(cell, 60, str(key))}" for key, cell in zip(keys, cells, strict=False))
@@ -99,37 +99,37 @@ def _row(value: Any, look: Look, width: int) -> str:
 
 
 FAMILIES = (
-    Family(
+    PreviewHandler(
         "rows of a result", Group.CONTAINERS,
         lambda kind: kind.genuine("sqlalchemy") and kind.is_library("sqlalchemy", "Row"), _name, _row, None, 4,
     ),
-    Family(
+    PreviewHandler(
         "engines", Group.OBJECTS,
         lambda kind: kind.genuine("sqlalchemy") and kind.is_library("sqlalchemy", "Engine", "Connection"),
         _name, _engine, None, 4,
     ),
-    Family(
+    PreviewHandler(
         "tables of a schema", Group.OBJECTS,
         lambda kind: kind.genuine("sqlalchemy") and kind.is_library("sqlalchemy", "Table"),
         _name, _schema_table, None, 4,
     ),
-    Family(
+    PreviewHandler(
         "columns of a schema", Group.OBJECTS,
         lambda kind: kind.genuine("sqlalchemy") and kind.is_library("sqlalchemy", "Column"), _name,
         lambda value, look, width: f"sqlalchemy Column {_schema_column(value, look)}", None, 4,
     ),
-    Family("files", Group.OBJECTS, lambda kind: kind.exactly(*_FILES), _name, _file, None, 40),
-    Family(
+    PreviewHandler("files", Group.OBJECTS, lambda kind: kind.exactly(*_FILES), _name, _file, None, 40),
+    PreviewHandler(
         "files in memory", Group.OBJECTS, lambda kind: kind.exactly(io.StringIO, io.BytesIO),
         _name, _memory_file, None, 40,
     ),
-    Family(
+    PreviewHandler(
         "sqlite connections", Group.OBJECTS, lambda kind: kind.is_a(sqlite3.Connection),
         lambda value, kind: "sqlite3 Connection", _connection, None, 40,
     ),
-    Family(
+    PreviewHandler(
         "sqlite cursors", Group.OBJECTS, lambda kind: kind.is_a(sqlite3.Cursor),
         lambda value, kind: "sqlite3 Cursor", _cursor, None, 40,
     ),
-    Family("locks", Group.OBJECTS, lambda kind: kind.exactly(*_LOCKS), _name, _lock, None, 40),
+    PreviewHandler("locks", Group.OBJECTS, lambda kind: kind.exactly(*_LOCKS), _name, _lock, None, 40),
 )

@@ -12,18 +12,18 @@ import re
 import uuid
 from typing import Any
 
-from ipyagent.kernel.previews._kind import Kind, instance_dict
-from ipyagent.kernel.previews._look import Family, Group, Look, clip, one_line
+from ipyagent.kernel.previews._kind import TypeInfo, instance_dict
+from ipyagent.kernel.previews._look import Group, PreviewContext, PreviewHandler, clip, one_line
 
 _ZONES = ("datetime", "zoneinfo", "pytz", "dateutil", "pandas", "tzlocal")
 _PATHS = (pathlib.PurePosixPath, pathlib.PureWindowsPath, pathlib.PosixPath, pathlib.WindowsPath)
 
 
-def _name(value: Any, kind: Kind) -> str:
+def _name(value: Any, kind: TypeInfo) -> str:
     return kind.name
 
 
-def _number(value: Any, look: Look, width: int) -> str:
+def _number(value: Any, look: PreviewContext, width: int) -> str:
     kind = look.kind(value)
     own = "" if kind.exactly(int, float, complex, bool) else f"{kind.name} "
     if kind.is_a(int):
@@ -34,18 +34,18 @@ def _number(value: Any, look: Look, width: int) -> str:
     return own + (float.__repr__(value) if kind.is_a(float) else complex.__repr__(value))
 
 
-def _decimal(value: Any, look: Look, width: int) -> str:
+def _decimal(value: Any, look: PreviewContext, width: int) -> str:
     # str() of a Decimal with a million digits is slow; its memory tells
     if decimal.Decimal.__sizeof__(value) > 1_000:
         return f"Decimal of about {int(decimal.Decimal.__sizeof__(value) * 2.4):,} digits"
     return f"Decimal {decimal.Decimal.__str__(value)}"
 
 
-def _fraction(value: Any, look: Look, width: int) -> str:
+def _fraction(value: Any, look: PreviewContext, width: int) -> str:
     return f"Fraction {look.line(value.numerator, 60)}/{look.line(value.denominator, 60)}"
 
 
-def _zone(value: Any, look: Look) -> tuple[str, bool]:
+def _zone(value: Any, look: PreviewContext) -> tuple[str, bool]:
     """Name of the time zone and whether it may be asked."""
     if value is None:
         return "", True
@@ -54,7 +54,7 @@ def _zone(value: Any, look: Look) -> tuple[str, bool]:
     return kind.name, known
 
 
-def _moment(value: Any, look: Look, width: int) -> str:
+def _moment(value: Any, look: PreviewContext, width: int) -> str:
     kind = look.kind(value)
     if kind.is_a(datetime.datetime):
         whole: Any = datetime.datetime
@@ -86,26 +86,26 @@ def _moment(value: Any, look: Look, width: int) -> str:
     return f"{kind.name} {shown.isoformat()}"
 
 
-def _path(value: Any, look: Look, width: int) -> str:
+def _path(value: Any, look: PreviewContext, width: int) -> str:
     return f"{look.kind(value).name} {look.text(str(value), max(8, width - 14))}"
 
 
-def _is_member(kind: Kind) -> bool:
+def _is_member(kind: TypeInfo) -> bool:
     return kind.is_a(enum.Enum)
 
 
-def _member(value: Any, look: Look, width: int) -> str:
+def _member(value: Any, look: PreviewContext, width: int) -> str:
     own = instance_dict(value)
     name = own.get("_name_")
     shown = look.line(own.get("_value_"), max(8, width - 40))
     return f"{look.kind(value).name}.{name if type(name) is str else '?'} = {shown}"
 
 
-def _known(value: Any, look: Look, width: int) -> str:
+def _known(value: Any, look: PreviewContext, width: int) -> str:
     return f"{look.kind(value).name} {clip(one_line(str(value)), max(8, width - 20))}"
 
 
-def _library_scalar(value: Any, look: Look, width: int) -> str:
+def _library_scalar(value: Any, look: PreviewContext, width: int) -> str:
     kind = look.kind(value)
     if look.depth > 1 and kind.is_library("numpy", "number", "bool_"):
         return look.cell(value.item(), width)
@@ -118,7 +118,7 @@ def _library_scalar(value: Any, look: Look, width: int) -> str:
 _PANDAS = ("Timestamp", "Timedelta", "Period", "Interval", "NaTType", "NAType")
 
 
-def _is_library_scalar(kind: Kind) -> bool:
+def _is_library_scalar(kind: TypeInfo) -> bool:
     if kind.genuine("numpy"):
         return kind.is_library("numpy", "generic") and not kind.is_a(str, bytes)
     return kind.top == "pandas" and kind.name in _PANDAS and (
@@ -126,11 +126,11 @@ def _is_library_scalar(kind: Kind) -> bool:
     )
 
 
-def _pattern(value: Any, look: Look, width: int) -> str:
+def _pattern(value: Any, look: PreviewContext, width: int) -> str:
     return f"re.Pattern {look.line(value.pattern, max(8, width - 12))}"
 
 
-def _match(value: Any, look: Look, width: int) -> str:
+def _match(value: Any, look: PreviewContext, width: int) -> str:
     groups = value.groups()[:8] if type(value.string) in (str, bytes) else ()
     told = f", groups {look.items((look.line(part, 30) for part in groups), 80, len(groups))}" if groups else ""
     whole = look.line(value.group(), 60) if type(value.string) in (str, bytes) else "?"
@@ -140,17 +140,24 @@ def _match(value: Any, look: Look, width: int) -> str:
 _PLAIN = (datetime.datetime, datetime.date, datetime.time, datetime.timedelta)
 
 FAMILIES = (
-    Family("enumeration members", Group.SCALARS, _is_member, _name, _member, None, 30),
-    Family("library scalars", Group.SCALARS, _is_library_scalar, _name, _library_scalar, None, 30),
-    Family("numbers", Group.SCALARS, lambda kind: kind.is_a(int, float, complex), _name, _number, None, 60),
-    Family("moments", Group.SCALARS, lambda kind: kind.is_a(*_PLAIN), _name, _moment, None, 60),
-    Family("decimals", Group.SCALARS, lambda kind: kind.exactly(decimal.Decimal), _name, _decimal, None, 60),
-    Family("fractions", Group.SCALARS, lambda kind: kind.exactly(fractions.Fraction), _name, _fraction, None, 60),
-    Family("paths", Group.SCALARS, lambda kind: kind.exactly(*_PATHS), _name, _path, None, 60),
-    Family("patterns", Group.SCALARS, lambda kind: kind.exactly(re.Pattern), _name, _pattern, None, 60),
-    Family("matches", Group.SCALARS, lambda kind: kind.exactly(re.Match), _name, _match, None, 60),
-    Family(
-        "identifiers", Group.SCALARS, lambda kind: kind.exactly(uuid.UUID, type(None), type(Ellipsis)),
-        _name, _known, None, 60,
+    PreviewHandler("enumeration members", Group.SCALARS, _is_member, _name, _member, None, 30),
+    PreviewHandler("library scalars", Group.SCALARS, _is_library_scalar, _name, _library_scalar, None, 30),
+    PreviewHandler("numbers", Group.SCALARS, lambda kind: kind.is_a(int, float, complex), _name, _number, None, 60),
+    PreviewHandler("moments", Group.SCALARS, lambda kind: kind.is_a(*_PLAIN), _name, _moment, None, 60),
+    PreviewHandler("decimals", Group.SCALARS, lambda kind: kind.exactly(decimal.Decimal), _name, _decimal, None, 60),
+    PreviewHandler(
+        "fractions", Group.SCALARS, lambda kind: kind.exactly(fractions.Fraction), _name, _fraction, None, 60
+    ),
+    PreviewHandler("paths", Group.SCALARS, lambda kind: kind.exactly(*_PATHS), _name, _path, None, 60),
+    PreviewHandler("patterns", Group.SCALARS, lambda kind: kind.exactly(re.Pattern), _name, _pattern, None, 60),
+    PreviewHandler("matches", Group.SCALARS, lambda kind: kind.exactly(re.Match), _name, _match, None, 60),
+    PreviewHandler(
+        "identifiers",
+        Group.SCALARS,
+        lambda kind: kind.exactly(uuid.UUID, type(None), type(Ellipsis)),
+        _name,
+        _known,
+        None,
+        60,
     ),
 )

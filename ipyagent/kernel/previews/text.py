@@ -8,8 +8,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from ipyagent.kernel.previews._kind import Kind
-from ipyagent.kernel.previews._look import CONTEXT, Family, Group, Look, clip, one_line, quoted
+from ipyagent.kernel.previews._kind import TypeInfo
+from ipyagent.kernel.previews._look import CONTEXT, Group, PreviewContext, PreviewHandler, clip, one_line, quoted
 from ipyagent.redaction import mask
 
 WHOLE = 100_000
@@ -23,16 +23,16 @@ _NUMBER = re.compile(
 )
 
 
-def _text(value: Any, kind: Kind) -> str:
+def _text(value: Any, kind: TypeInfo) -> str:
     return f"{kind.name} {str.__len__(value):,}"
 
 
-def text_line(value: Any, look: Look, width: int) -> str:
+def text_line(value: Any, look: PreviewContext, width: int) -> str:
     # a subclass of str; exact texts are shown by the look itself
     return f"{look.kind(value).name} {look.text(value, max(8, width - 20))}"
 
 
-def text_block(value: Any, look: Look, width: int) -> Iterator[str]:
+def text_block(value: Any, look: PreviewContext, width: int) -> Iterator[str]:
     text = str.__getitem__(value, slice(None))
     length = len(text)
     if length <= 200:
@@ -52,12 +52,12 @@ def text_block(value: Any, look: Look, width: int) -> Iterator[str]:
         yield f"  … ends: {quoted(shown[-max(40, room // 8) :], room)}"
 
 
-def _bytes(value: Any, kind: Kind) -> str:
+def _bytes(value: Any, kind: TypeInfo) -> str:
     base: Any = bytes if kind.is_a(bytes) else bytearray
     return f"{kind.name} {base.__len__(value):,}"
 
 
-def bytes_line(value: Any, look: Look, width: int) -> str:
+def bytes_line(value: Any, look: PreviewContext, width: int) -> str:
     kind = look.kind(value)
     base: Any = bytes if kind.is_a(bytes) else bytearray
     head = base.__getitem__(value, slice(0, width + CONTEXT))
@@ -92,6 +92,6 @@ def numbers_in_text(cells: Iterable[Any], *, of: str = "") -> str:
 
 
 FAMILIES = (
-    Family("texts", Group.SCALARS, lambda kind: kind.is_a(str), _text, text_line, text_block, 60),
-    Family("bytes", Group.SCALARS, lambda kind: kind.is_a(bytes, bytearray), _bytes, bytes_line, None, 60),
+    PreviewHandler("texts", Group.SCALARS, lambda kind: kind.is_a(str), _text, text_line, text_block, 60),
+    PreviewHandler("bytes", Group.SCALARS, lambda kind: kind.is_a(bytes, bytearray), _bytes, bytes_line, None, 60),
 )

@@ -297,7 +297,7 @@ def test_after_a_crash_a_resumed_session_looks_at_what_waited(room: ExtractRoom)
 
 def test_what_was_said_while_it_was_off_is_nobodys_after_a_crash_either(room: ExtractRoom) -> None:
     path = crashed(room)
-    path.write_text("".join(line for line in path.read_text().splitlines(True) if '"LayerDecision"' not in line))
+    path.write_text("".join(line for line in path.read_text().splitlines(True) if '"LayerDecided"' not in line))
     agent = waiting(room)
     room.turn(agent, "hello")
     assert looked(room) == []

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 
 from ipyagent.assembly.prompt import render
 from ipyagent.journal.protocols import Tool
-from ipyagent.tools.tool_search import with_search
+from ipyagent.tools.catalogue import with_search
 
 SHARE = 3
 """The descriptions of the tools may take a third of the window."""

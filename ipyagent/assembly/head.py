@@ -29,9 +29,9 @@ from ipyagent.redaction import Redactor
 from ipyagent.skills.catalogue import catalogue_of
 from ipyagent.skills.desk import Skills
 from ipyagent.skills.loaded import listing_of
+from ipyagent.tools.catalogue import SEARCH, told_of
 from ipyagent.tools.load_skill import NAME as SKILLS
-from ipyagent.tools.signature import tidied
-from ipyagent.tools.tool_search import SEARCH, told_of
+from ipyagent.tools.schema import tidied
 
 MEMORY, PAST = "memory", "past_sessions"
 INSTRUCTIONS_SHARE = 1 / 8

@@ -22,7 +22,7 @@ from ipyagent.loop.session import Session
 from ipyagent.mcp.names import PREFIX
 from ipyagent.mcp.servers import Servers
 from ipyagent.project import Project
-from ipyagent.tools.tool_search import SEARCH, told_of
+from ipyagent.tools.catalogue import SEARCH, told_of
 
 T = TypeVar("T")
 

@@ -97,7 +97,7 @@ def _thing(name: str, namespace: Mapping[str, Any], folder: Path, *, exact: bool
 
 async def blocks_of(mentions: list[Mention], workspace: Workspace) -> list[Block]:
     """Content blocks for the mentions; files are read as the `read_file` tool reads them."""
-    from ipyagent.tools.read_file import read_file
+    from ipyagent.tools.files import read_file
 
     blocks: list[Block] = []
     for mention in mentions:

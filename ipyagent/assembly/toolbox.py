@@ -9,10 +9,9 @@ from ipyagent.journal.protocols import Tool
 from ipyagent.kernel.scope import users_namespace
 from ipyagent.skills.desk import Skills
 from ipyagent.tools.agent import NAME as AGENT
-from ipyagent.tools.catalogue import catalogue
+from ipyagent.tools.catalogue import CALL, FORMER_CALL, SEARCH, catalogue
 from ipyagent.tools.load_skill import NAME, tool_for
 from ipyagent.tools.schema import FunctionTool
-from ipyagent.tools.tool_search import CALL, FORMER_CALL, SEARCH
 
 
 class ToolRegistry:

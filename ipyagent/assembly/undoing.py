@@ -11,7 +11,7 @@ from ipyagent.errors import UsageError
 from ipyagent.journal.events import FilesRestored, ToolCalled, ToolReturned
 from ipyagent.kernel.workspace import BACKUPS
 from ipyagent.loop.session import Session
-from ipyagent.tools.undo import Undone, restore
+from ipyagent.tools.changes import Undone, restore
 
 NOT_COVERED = "Undo does not cover files written by code or commands (df.to_csv, open(…, 'w'))."
 """Said where code or commands ran."""

@@ -52,8 +52,8 @@ from ipyagent.redaction import Redactor, redacted
 from ipyagent.reports.shares import measure_of
 from ipyagent.skills.desk import SkillAccess, Skills
 from ipyagent.skills.restore import restorable
+from ipyagent.tools.catalogue import told_of, with_search
 from ipyagent.tools.send_message import NAME as SEND
-from ipyagent.tools.tool_search import told_of, with_search
 
 
 class SessionSetup:

@@ -14,7 +14,7 @@ from ipyagent.kernel.failures import cells_of, render_failure
 from ipyagent.kernel.frontend import describe_frontend
 from ipyagent.options import MODES, USAGE, nearest
 from ipyagent.redaction import mask
-from ipyagent.tools.signature import doc_of
+from ipyagent.tools.schema import doc_of
 
 if TYPE_CHECKING:
     from ipyagent.agent import Agent

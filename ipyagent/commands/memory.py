@@ -26,7 +26,7 @@ from ipyagent.errors import AgentError, UsageError
 from ipyagent.memory.access import KINDS, Address
 from ipyagent.memory.names import INDEX, SCOPES
 from ipyagent.options import nearest
-from ipyagent.tools.signature import doc_of
+from ipyagent.tools.schema import doc_of
 
 if TYPE_CHECKING:
     from ipyagent.agent import Agent

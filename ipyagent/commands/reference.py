@@ -9,7 +9,7 @@ from ipyagent.assembly import compact_line, settings_files
 from ipyagent.commands import agent, context, mcp, memory, skills
 from ipyagent.config import IPyAgent
 from ipyagent.options import USAGE
-from ipyagent.tools.signature import doc_of
+from ipyagent.tools.schema import doc_of
 from ipyagent.ui.board import TABS
 
 OPTIONS = {

@@ -9,7 +9,7 @@ from ipyagent.assembly.undoing import undone_turn
 from ipyagent.errors import AgentError, UsageError
 from ipyagent.journal.events import FilesRestored
 from ipyagent.kernel.workspace import BACKUPS
-from ipyagent.tools.undo import restore
+from ipyagent.tools.changes import restore
 
 if TYPE_CHECKING:
     from ipyagent.agent import Agent

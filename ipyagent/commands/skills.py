@@ -16,7 +16,7 @@ from ipyagent.skills.desk import find, unknown
 from ipyagent.skills.parse import Skill, body_of, violations
 from ipyagent.skills.text import files_of
 from ipyagent.skills.writing import name_of, write_skill
-from ipyagent.tools.signature import doc_of
+from ipyagent.tools.schema import doc_of
 
 if TYPE_CHECKING:
     from ipyagent.agent import Agent

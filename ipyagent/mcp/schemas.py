@@ -12,7 +12,7 @@ import re
 from typing import Any
 
 from ipyagent.journal.journal import clean, clean_json
-from ipyagent.tools.signature import unwrapped
+from ipyagent.tools.schema import unwrapped
 
 MOST_SCHEMA = 20_000
 MOST_DESCRIPTION = 2_000

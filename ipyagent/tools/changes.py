@@ -3,25 +3,86 @@
 A change is made against the bytes that the model last read: when the file has others, at the
 question or at the writing, it is refused. Writing is one step of the agent thread, with no await
 between the last check, the journal and the replacement: a cancelled call has either written
-everything or nothing.
-"""
+everything or nothing."""
 
 from __future__ import annotations
 
 import asyncio
+import codecs
 import os
 import re
 import secrets
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from difflib import unified_diff
 from pathlib import Path
+from typing import NamedTuple
 
 from ipyagent.errors import ToolFailure
+from ipyagent.journal.events import FileChanged
 from ipyagent.journal.protocols import PermissionQuestion, Workspace
+from ipyagent.nofollow import is_file
 from ipyagent.redaction import stand_ins
-from ipyagent.tools.encodings import decode
-from ipyagent.tools.paths import digest, read_bytes, shown
+from ipyagent.tools.paths import digest, is_guarded, read_bytes, shown
+
+# ---- Bytes to text and back without loss: what was read in one encoding, with one kind of line end and a byte
+# order mark, is written back the same way.
+
+_MARKS = (
+    (codecs.BOM_UTF8, "utf-8"),
+    (codecs.BOM_UTF32_LE, "utf-32-le"),  # begins like UTF-16's, so it is tried first
+    (codecs.BOM_UTF32_BE, "utf-32-be"),
+    (codecs.BOM_UTF16_LE, "utf-16-le"),
+    (codecs.BOM_UTF16_BE, "utf-16-be"),
+)
+
+
+@dataclass(frozen=True)
+class Decoded:
+    """`text` keeps its line ends; `mark` is the byte order mark (b"" when there is none)."""
+
+    text: str
+    encoding: str = "utf-8"
+    mark: bytes = b""
+
+    @property
+    def newline(self) -> str:
+        """ "\\r\\n" or "\\r" when every line ends so, else "\\n"."""
+        ends = self.text.count("\n")
+        if not ends and "\r" in self.text:
+            return "\r"
+        return "\r\n" if ends and self.text.count("\r\n") == ends else "\n"
+
+    def encode(self, text: str) -> bytes:
+        """`text` as this file's bytes. Raises ToolFailure for a character it cannot hold."""
+        try:
+            return self.mark + text.encode(self.encoding)
+        except UnicodeEncodeError as problem:
+            raise ToolFailure(
+                f"the file is {self.encoding} and cannot hold {text[problem.start]!r}; write it without, or "
+                "convert the file with python first"
+            ) from None
+
+
+def decode(data: bytes, *, whole: bool = True) -> Decoded | None:
+    """The text of `data`, None when it is binary. `whole` False: the end may be cut inside a
+    character, which is then left out. Anything that is not UTF-8 and has no mark is latin-1."""
+    for mark, encoding in _MARKS:
+        if data.startswith(mark):
+            try:
+                text = codecs.getincrementaldecoder(encoding)().decode(data[len(mark) :], whole)
+            except UnicodeDecodeError:
+                break
+            return Decoded(text, encoding, mark)
+    if b"\x00" in data[:65_536]:
+        return None
+    try:
+        return Decoded(codecs.getincrementaldecoder("utf-8")().decode(data, whole))
+    except UnicodeDecodeError:
+        controls = sum(byte < 32 and byte not in b"\t\n\r\f\x1b" for byte in data[:8_192])
+        return None if controls > len(data[:8_192]) // 50 else Decoded(data.decode("latin-1"), "latin-1")
+
 
 MOST = 16 * 1024 * 1024
 """Bytes: larger files are not edited."""
@@ -237,3 +298,81 @@ def _lines(data: bytes | None) -> list[str] | None:
         return None
     text = decoded.text.replace("\r\n", "␍\n").replace("\r", "␍⏎\n")
     return [line + "\n" for line in text.split("\n")[:-1]] + ([last] if (last := text.rpartition("\n")[2]) else [])
+
+
+# ---- Put files back as they were before the agent changed them: newest change first, and never over what someone
+# else wrote since.
+
+class Undone(NamedTuple):
+    """`restored`: paths put back, as the events name them; `conflicts`: those left alone, each
+    as "path: why"."""
+
+    restored: tuple[str, ...]
+    conflicts: tuple[str, ...]
+
+
+def restore(changes: Sequence[FileChanged], root: Path, backups: Path) -> Undone:
+    """Undo `changes` (oldest first, as in the journal) of files under `root`, from the copies in
+    `backups`. A file is put back wholly or, when any step does not fit, left alone and named."""
+    by_path: dict[str, list[FileChanged]] = {}
+    for change in changes:
+        by_path.setdefault(change.path, []).append(change)
+    restored: list[str] = []
+    conflicts: list[str] = []
+    for path, steps in by_path.items():
+        try:
+            if _put_back(_inside(path, root), steps[::-1], backups):
+                restored.append(path)
+        except (ToolFailure, OSError) as problem:
+            conflicts.append(f"{path} was left alone: {problem}")
+    return Undone(tuple(restored), tuple(conflicts))
+
+
+def _inside(path: str, root: Path) -> Path:
+    # A transcript may come from elsewhere: what it names is checked as if it were hostile.
+    base = root.resolve()
+    target = (base / path).resolve()
+    if not target.is_relative_to(base):
+        raise ToolFailure("it is outside the project")
+    if any(is_guarded(part) for part in target.relative_to(base).parts):
+        raise ToolFailure("files in .git and .ipyagent are not written")
+    return target
+
+
+def _put_back(target: Path, steps: Sequence[FileChanged], backups: Path) -> bool:
+    """Whether anything had to be written."""
+    now = current(target)
+    content = now
+    for step in steps:
+        before = _backup(step.backup, backups)
+        mark = "" if content is None else digest(content)
+        if mark == step.digest:
+            content = before
+        elif content != before:  # equal: this change was journalled and then not made
+            raise ToolFailure("it has changed since")
+    if content == now:
+        return False
+    if content is None:
+        target.unlink()
+        return True
+    target.parent.mkdir(parents=True, exist_ok=True)
+    temporary = written_beside(target, content)
+    try:
+        os.replace(temporary, target)
+    finally:
+        temporary.unlink(missing_ok=True)
+    return True
+
+
+def _backup(name: str, backups: Path) -> bytes | None:
+    if not name:
+        return None
+    file = backups / name
+    if not file.resolve().is_relative_to(backups.resolve()):
+        raise ToolFailure(f"its backup {name!r} is not among the session's backups")
+    if not is_file(file):
+        raise ToolFailure(f"its backup {name} is missing")
+    content = current(file)
+    if content is None or digest(content) != name:
+        raise ToolFailure(f"its backup {name} was changed")
+    return content

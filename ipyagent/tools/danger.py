@@ -1,7 +1,6 @@
 """Why a shell command or Python code needs a yes even in mode "auto": it destroys what cannot be had again, or runs
 what cannot be seen. Commands are looked at wherever the shell would run them; code in its syntax tree, after IPython's
 own translation of magics and `!`, never by its text."""
-
 # ruff: noqa: SIM905 -- tables of words read better as text
 
 from __future__ import annotations
@@ -14,13 +13,91 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ipyagent.tools.git_danger import git_danger
-from ipyagent.tools.shell_deletes import PLAIN, deletes, sql_danger
-from ipyagent.tools.shell_documents import without_documents
-from ipyagent.tools.shell_interpreters import SHELLS, code_given, fed, interprets
-from ipyagent.tools.shell_overwrites import has_content, overwritten, settles, written_to
-from ipyagent.tools.shell_runners import inner_commands, inner_lines, unexamined
-from ipyagent.tools.standing_files import in_force
+from ipyagent.tools.paths import in_force
+from ipyagent.tools.shell_effects import (
+    PLAIN,
+    SHELLS,
+    code_given,
+    deletes,
+    fed,
+    git_danger,
+    has_content,
+    inner_commands,
+    inner_lines,
+    interprets,
+    overwritten,
+    settles,
+    sql_danger,
+    unexamined,
+    written_to,
+)
+
+# ---- A shell command without the lines of its here-documents, which are data. What is no here-document for certain
+# stays in: lines too many are examined rather than one too few.
+
+_OPERATOR = re.compile(r"<<(-?)[ \t]*(?:'([^'\n]+)'|\"([^\"\n$`\\]+)\"|\\?([A-Za-z0-9_.,:%@+-]+))(?=[\s;&|<>()]|$)")
+
+
+def without_documents(command: str) -> str:
+    """The command without those lines and the ones that end them; the operators stay."""
+    if "<<" not in command or "$'" in command or "((" in command:
+        return command  # in $'…' a quote may be escaped, in ((…)) << is a number's
+    kept: list[str] = []
+    pending: list[tuple[str, bool]] = []
+    place, quote = 0, ""
+    while place < len(command):
+        char = command[place]
+        if quote:
+            if char == "\\" and quote == '"':
+                kept.append(command[place : place + 2])
+                place += 2
+                continue
+            quote = "" if char == quote else quote
+        elif char == "\\":
+            kept.append(command[place : place + 2])
+            place += 2
+            continue
+        elif char in "'\"":
+            quote = char
+        elif char == "#" and (not place or command[place - 1] in " \t\n;&|()"):
+            end = command.find("\n", place)
+            end = len(command) if end < 0 else end
+            kept.append(command[place:end])
+            place = end
+            continue
+        elif command.startswith("<<<", place):
+            kept.append("<<<")
+            place += 3
+            continue
+        elif (found := _OPERATOR.match(command, place)):
+            pending.append((found[2] or found[3] or found[4], found[1] == "-"))
+            kept.append(found[0])
+            place = found.end()
+            continue
+        elif char == "\n" and pending:
+            rest = _after(command[place + 1 :], pending)
+            if rest is None:
+                return "".join(kept) + command[place:]
+            pending = []
+            kept.append("\n")
+            command, place = rest, 0
+            continue
+        kept.append(char)
+        place += 1
+    return "".join(kept)
+
+
+def _after(text: str, pending: list[tuple[str, bool]]) -> str | None:
+    """What follows the documents at the beginning of `text`, None when one of them has no end."""
+    lines = text.split("\n")
+    for end, indented in pending:
+        while lines and (lines[0].lstrip("\t") if indented else lines[0]) != end:
+            lines.pop(0)
+        if not lines:
+            return None
+        lines.pop(0)
+    return "\n".join(lines)
+
 
 # ------------------------------------------------------------------ the shell
 

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import ast
+import difflib
 import re
 from typing import Any
 
 from ipyagent.errors import ToolFailure
 from ipyagent.journal.events import Block
 from ipyagent.journal.protocols import Execution, ObjectRef, PermissionQuestion, ToolOutput, Workspace
+from ipyagent.kernel.cell_marks import CellMarks
+from ipyagent.kernel.previews import MISSING, TypeInfo, one_line, stored
+from ipyagent.kernel.variables import describe, short_types, summarize
 from ipyagent.tools.answers import capped, picture, plain, size_of, text_block
 from ipyagent.tools.danger import code_danger
 from ipyagent.tools.schema import tool
@@ -128,3 +133,137 @@ def _note(done: Execution) -> str:
     if done.error:
         return plain(done.error).strip().rpartition("\n")[2][:120]
     return f"{len(done.images)} figure{'s' * (len(done.images) > 1)}" if done.images else ""
+
+
+# ---- The `variables` tool: what the user has in the kernel. It reads without calling: an expression is names,
+# stored attributes, columns and constant subscripts of the built-in containers and tables.
+
+_ALLOWED = "names, obj.attribute, d['key'], items[0], df['column'], items[:3]; for anything else use the python tool"
+
+
+@tool(name="variables", permission="none", writes=False, parallel=True, recreatable=True)
+async def variables(workspace: Workspace, name: str = "") -> str:
+    """Show the user's variables without running code: one line each, or the one called `name` in depth. Prefer it to
+    printing a variable with `python`.
+
+    Args:
+        name: A variable or a part of one: `d['a']`, `df['price']`, `model.coef_`, `items[0]`.
+    """
+
+    def read() -> str:
+        namespace, marks = workspace.namespace, workspace.marks
+        if isinstance(marks, CellMarks):
+            namespace = marks.shown(namespace)
+        hidden = dict(workspace.hidden)
+        if not name.strip():
+            return summarize(namespace, hidden=hidden, limit=4_000) or "The user has no variables yet."
+        return describe(name.strip(), resolve(name, namespace, hidden))
+
+    text: str = await workspace.on_main(read)
+    return text
+
+
+def resolve(expression: str, namespace: dict[str, Any], hidden: dict[str, Any] | None = None) -> Any:
+    """The value an expression stands for. Nothing is called. Raises ToolFailure, which names the
+    nearest names, for one that is unknown or that could run code."""
+    try:
+        tree = ast.parse(expression.strip(), mode="eval").body
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        raise ToolFailure(f"{_quoted(expression)} is not an expression that can be read; allowed: {_ALLOWED}") from None
+    steps: list[ast.expr] = []
+    while isinstance(tree, (ast.Attribute, ast.Subscript)):
+        steps.append(tree)
+        tree = tree.value
+    if not isinstance(tree, ast.Name):
+        raise ToolFailure(f"{_quoted(expression)} would have to be computed; allowed: {_ALLOWED}")
+    if tree.id not in namespace:
+        known = list(short_types(namespace, hidden=hidden or {}))
+        raise ToolFailure(f"no variable {_quoted(tree.id)}{_nearest(tree.id, known)}")
+    value = namespace[tree.id]
+    for step in reversed(steps):
+        where = ast.unparse(step)
+        if isinstance(step, ast.Attribute):
+            value = _attribute(value, step.attr, where)
+        elif isinstance(step, ast.Subscript):
+            value = _item(value, _constant(step.slice, where), where)
+    return value
+
+
+def _constant(node: ast.expr, where: str) -> Any:
+    if isinstance(node, ast.Slice):
+        parts = (node.lower, node.upper, node.step)
+        return slice(*(None if part is None else _constant(part, where) for part in parts))
+    try:
+        return ast.literal_eval(node)
+    except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
+        raise ToolFailure(f"{_quoted(where)}: the subscript must be a constant; allowed: {_ALLOWED}") from None
+
+
+def _attribute(value: Any, name: str, where: str) -> Any:
+    found = stored(value, name)
+    if found is MISSING and _is_table(TypeInfo(type(value))):
+        found = _column(value, name)
+    if found is MISSING:
+        raise ToolFailure(
+            f"{_quoted(where)}: a {one_line(TypeInfo(type(value)).name)} stores no {_quoted(name)} "
+            "(properties and methods would run code: use the python tool)"
+        )
+    return found
+
+
+def _item(value: Any, key: Any, where: str) -> Any:
+    kind = TypeInfo(type(value))
+    simple = type(key) in (str, int, float, bool, bytes, tuple, type(None))
+    found: Any = MISSING
+    try:
+        if kind.is_a(dict) and simple:
+            # dict.get, unlike [], does not ask a subclass for what is missing
+            found = dict.get(value, key, MISSING)
+            if found is MISSING:
+                known = [item for item in list(dict.keys(value))[:10_000] if type(item) is str]
+                raise ToolFailure(f"{_quoted(where)}: no such key{_nearest(str(key), known)}")
+        elif kind.is_a(list, tuple, str, bytes) and type(key) in (int, slice):
+            base: Any = next(base for base in kind.mro if any(base is known for known in (list, tuple, str, bytes)))
+            found = base.__getitem__(value, key)
+        elif _is_table(kind):
+            found = _column(value, key)
+            if found is MISSING:
+                names = [item for item in list(value.columns)[:10_000] if type(item) is str]
+                raise ToolFailure(f"{_quoted(where)}: no such column{_nearest(str(key), names)}")
+        elif kind.genuine("numpy") and kind.is_library("numpy", "ndarray"):
+            found = value[key]
+    except (IndexError, TypeError, ValueError) as problem:
+        raise ToolFailure(f"{_quoted(where)}: {problem}") from None
+    if found is MISSING:
+        name = one_line(kind.name)
+        raise ToolFailure(f"{_quoted(where)}: a {name} cannot be read by subscript here; allowed: {_ALLOWED}")
+    return found
+
+
+def _is_table(kind: TypeInfo) -> bool:
+    return kind.genuine("pandas", "polars") and kind.name == "DataFrame"
+
+
+def _column(table: Any, key: Any) -> Any:
+    # compared only with labels of the key's own plain type: == of anything else may be the user's
+    if type(key) not in (str, int):
+        return MISSING
+    places = [at for at, label in enumerate(table.columns) if type(label) is type(key) and label == key]
+    if not places:
+        return MISSING
+    if hasattr(table, "iloc"):
+        return table.iloc[:, places[0] if len(places) == 1 else places]
+    return table.to_series(places[0])
+
+
+def _quoted(text: str) -> str:
+    return f"`{one_line(text.strip())[:80]}`"
+
+
+def _nearest(name: str, known: list[str]) -> str:
+    near = difflib.get_close_matches(name, known[:2_000], 3, 0.5)
+    if near:
+        return f"; nearest: {', '.join(map(one_line, near))}"
+    if not known:
+        return "; there are none"
+    return f"; there are: {', '.join(one_line(item)[:40] for item in known[:20])}" + (", …" if len(known) > 20 else "")

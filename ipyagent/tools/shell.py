@@ -25,8 +25,7 @@ from ipyagent.redaction import after_cut, before_cut
 from ipyagent.tools.answers import plain, text_output
 from ipyagent.tools.danger import shell_danger
 from ipyagent.tools.schema import tool
-from ipyagent.tools.shell_reads import command_names, only_reads, words_only_read
-from ipyagent.tools.shell_words import Word
+from ipyagent.tools.shell_reads import Word, command_names, only_reads, words_only_read
 
 TICK = 0.04
 """Seconds between two pieces of live output."""

@@ -6,8 +6,7 @@ import pytest
 
 from ipyagent.assembly.fitting import DISPENSABLE, SHARE, fitted
 from ipyagent.assembly.prompt import render
-from ipyagent.tools.catalogue import builtin_tools
-from ipyagent.tools.tool_search import CALL, SEARCH
+from ipyagent.tools.catalogue import CALL, SEARCH, builtin_tools
 
 NEEDED = {"python", "read_file", "edit_file", "shell"}
 

@@ -18,9 +18,8 @@ from ipyagent.assembly.prompt import render
 from ipyagent.journal.events import PlanWritten, SystemPromptFrozen, ToolCalled, ToolReturned
 from ipyagent.journal.tokens import estimate_block
 from ipyagent.practice.replies import text, tool
-from ipyagent.tools.catalogue import builtin_tools
-from ipyagent.tools.signature import unwrapped
-from ipyagent.tools.tool_search import CALL, FORMER_CALL, SEARCH, ToolCall, ToolSearch
+from ipyagent.tools.catalogue import CALL, FORMER_CALL, SEARCH, ToolCall, ToolSearch, builtin_tools
+from ipyagent.tools.schema import unwrapped
 
 MOST = {"system prompt": 390, "memory": 320, "skills": 390, "tools": 2_150}
 """Tokens of each part as %context counts them: 3,500 in all."""

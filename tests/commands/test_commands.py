@@ -17,7 +17,7 @@ from ipyagent.journal.journal import read_events
 from ipyagent.practice.replies import fault, refusal, text, tool
 from ipyagent.practice.server import PracticeServer
 from ipyagent.reports.shares import SOURCES
-from ipyagent.tools.tool_search import CALL, SEARCH, told_of
+from ipyagent.tools.catalogue import CALL, SEARCH, told_of
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ from IPython.core.interactiveshell import InteractiveShell
 from ipyagent.journal.events import ResultStored
 from ipyagent.kernel.handles import LiveObjects
 from ipyagent.kernel.variables import summarize
-from ipyagent.tools.variables import resolve
+from ipyagent.tools.python import resolve
 
 
 class Thing:

@@ -15,7 +15,7 @@ from tools_workspace import ShellWorkspace
 from ipyagent.errors import SettingError, ToolFailure, UsageError
 from ipyagent.loop.permissions import Allow, Ask, Decision, Deny, PermissionRule, Permissions, digest_of, parse_rule
 from ipyagent.tools.catalogue import builtin_tools
-from ipyagent.tools.read_file import read_file
+from ipyagent.tools.files import read_file
 
 TOOLS = builtin_tools()
 

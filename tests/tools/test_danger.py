@@ -203,7 +203,7 @@ def test_a_file_that_others_obey_or_run_by_themselves_asks(folder: Path, path: s
     """However it is written: by a tool, by code, by a command."""
     from shlex import quote
 
-    from ipyagent.tools.standing_files import in_force
+    from ipyagent.tools.paths import in_force
 
     assert in_force(path, folder).startswith("it writes ")
     shell = path if path[0] in "~$" else quote(path)
@@ -226,7 +226,7 @@ def test_a_file_that_others_obey_or_run_by_themselves_asks(folder: Path, path: s
 
 @pytest.mark.parametrize("path", ORDINARY.split())
 def test_an_ordinary_file_does_not_ask(folder: Path, path: str) -> None:
-    from ipyagent.tools.standing_files import in_force
+    from ipyagent.tools.paths import in_force
 
     assert in_force(path, folder) == ""
     assert in_force(str(folder / path), folder) == ""

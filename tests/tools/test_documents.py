@@ -21,7 +21,7 @@ from reportlab.pdfgen.canvas import Canvas
 from tools_workspace import ShellWorkspace
 
 from ipyagent.errors import ToolFailure
-from ipyagent.tools.read_file import read_file
+from ipyagent.tools.files import read_file
 
 
 def read(workspace: ShellWorkspace, path: str, **more: Any) -> str:

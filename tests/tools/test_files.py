@@ -14,14 +14,10 @@ from tools_workspace import ShellWorkspace
 from ipyagent.errors import ToolFailure
 from ipyagent.journal.protocols import ToolOutput
 from ipyagent.loop.permissions import Allow, Ask, Deny, Permissions
-from ipyagent.tools.changes import left_out
-from ipyagent.tools.edit_file import edit_file
-from ipyagent.tools.glob import glob
-from ipyagent.tools.grep import grep
-from ipyagent.tools.read_file import read_file
+from ipyagent.tools.changes import left_out, restore
+from ipyagent.tools.files import edit_file, read_file, write_file
 from ipyagent.tools.schema import FunctionTool
-from ipyagent.tools.undo import restore
-from ipyagent.tools.write_file import write_file
+from ipyagent.tools.search import glob, grep
 
 
 def run(made: FunctionTool, workspace: ShellWorkspace, **input: Any) -> str:

@@ -19,10 +19,8 @@ from tools_workspace import ShellWorkspace
 
 from ipyagent.errors import ToolFailure
 from ipyagent.loop.permissions import Allow, Ask, Deny, Permissions
-from ipyagent.tools.edit_file import edit_file
+from ipyagent.tools.files import edit_file, read_file, write_file
 from ipyagent.tools.notebook import notebook
-from ipyagent.tools.read_file import read_file
-from ipyagent.tools.write_file import write_file
 
 PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 

@@ -12,8 +12,7 @@ from tools_workspace import ShellWorkspace
 from ipyagent.errors import ToolFailure, UsageError
 from ipyagent.journal.protocols import Tool, ToolOutput, Workspace
 from ipyagent.mcp.schemas import fitted
-from ipyagent.tools.schema import FunctionTool, tool
-from ipyagent.tools.signature import tidied, unwrapped
+from ipyagent.tools.schema import FunctionTool, tidied, tool, unwrapped
 
 
 @tool

@@ -11,11 +11,10 @@ import pytest
 from tools_workspace import ShellWorkspace
 
 from ipyagent.errors import ToolFailure
-from ipyagent.tools import grep as grep_module
-from ipyagent.tools.glob import glob
-from ipyagent.tools.grep import grep
-from ipyagent.tools.read_file import read_file
+from ipyagent.tools import search as grep_module
+from ipyagent.tools.files import read_file
 from ipyagent.tools.schema import FunctionTool
+from ipyagent.tools.search import glob, grep
 from ipyagent.tools.searching import glob_regex, match_in
 
 

@@ -13,8 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tools_workspace import ShellWorkspace
 
-from ipyagent.tools.shell_reads import only_reads
-from ipyagent.tools.shell_words import Unclear, simple_commands
+from ipyagent.tools.shell_reads import Unclear, only_reads, simple_commands
 
 HARMLESS = """
 ls

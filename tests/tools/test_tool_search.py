@@ -11,7 +11,7 @@ from tools_workspace import ShellWorkspace
 from ipyagent import tool
 from ipyagent.errors import ToolFailure
 from ipyagent.journal.protocols import Tool
-from ipyagent.tools.tool_search import NAMES_CHARS, ToolCall, ToolSearch, search
+from ipyagent.tools.catalogue import NAMES_CHARS, ToolCall, ToolSearch, search
 
 
 def made(name: str, about: str) -> Tool:

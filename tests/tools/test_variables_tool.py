@@ -11,7 +11,7 @@ import pytest
 
 from ipyagent.errors import ToolFailure
 from ipyagent.kernel.shell import make_shell
-from ipyagent.tools.variables import resolve, variables
+from ipyagent.tools.python import resolve, variables
 
 CALLS: list[str] = []
 

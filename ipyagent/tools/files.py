@@ -1,16 +1,20 @@
-"""`read_file`: any file in a form the model can use, read in bounded pieces and never waiting."""
+"""`read_file`, `write_file`, `edit_file`: any file in a form the model can use, in bounded pieces and never waiting; a
+whole text at once, over an existing file only when it was read and is unchanged; an exact piece of a text replaced."""
 
 from __future__ import annotations
 
 import codecs
 import datetime
+import glob as globs
 import io
 import struct
+import time
 import warnings
 import zipfile
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from difflib import SequenceMatcher
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
@@ -21,10 +25,18 @@ from ipyagent.journal.stored import FOLDER, LONGEST_LINE, lines_of
 from ipyagent.kernel.notebook import Notebook
 from ipyagent.kernel.notebook_ids import KnownIds
 from ipyagent.tools.answers import capped, clean, fitting, picture, text_block, text_output
-from ipyagent.tools.changes import MOST_NOTEBOOK
-from ipyagent.tools.encodings import decode
+from ipyagent.tools.changes import (
+    MOST_NOTEBOOK,
+    Decoded,
+    PendingChange,
+    current,
+    decode,
+    known,
+    left_out,
+    refuse_stand_in,
+)
 from ipyagent.tools.notebook_view import full_text
-from ipyagent.tools.paths import digest, read_bytes, read_permission, resolved, shown
+from ipyagent.tools.paths import digest, in_force, read_bytes, read_permission, resolved, shown, writable
 from ipyagent.tools.schema import tool
 from ipyagent.tools.tables import (
     MISSING,
@@ -40,6 +52,8 @@ from ipyagent.tools.tables import (
     without_values,
 )
 from ipyagent.tools.worker import Stop, in_worker
+
+# ---- `read_file`: any file in a form the model can use, read in bounded pieces and never waiting.
 
 MOST = 16 * 1024 * 1024
 """Bytes read of one file."""
@@ -69,12 +83,12 @@ def _permission(arguments: dict[str, Any], workspace: Workspace) -> Permission:
     return read_permission(arguments["path"], workspace)
 
 
-def _question(arguments: dict[str, Any], workspace: Workspace) -> PermissionQuestion:
+def _read_question(arguments: dict[str, Any], workspace: Workspace) -> PermissionQuestion:
     path = resolved(arguments["path"], workspace)
     return PermissionQuestion(title="Read a file outside the project?", text=str(path))
 
 
-def _pattern(arguments: dict[str, Any], workspace: Workspace) -> str:
+def _read_pattern(arguments: dict[str, Any], workspace: Workspace) -> str:
     import glob
 
     return f"read_file({glob.escape(str(resolved(arguments['path'], workspace)))})"
@@ -85,8 +99,8 @@ def _pattern(arguments: dict[str, Any], workspace: Workspace) -> str:
     parallel=True,
     recreatable=True,
     writes=False,
-    question=_question,
-    pattern=_pattern,
+    question=_read_question,
+    pattern=_read_pattern,
     store_chars=MOST,  # it gives pages, and what is read of a stored result is not stored again
 )
 async def read_file(path: str, offset: int = 1, limit: int | None = None, *, workspace: Workspace) -> ToolOutput:
@@ -388,3 +402,150 @@ def _kind(values: Sequence[Any]) -> str:
 def _cell(value: Any) -> str:
     value = value.text if isinstance(value, _Formula) else value
     return "" if value is None else short(str(value).replace("\t", " "))
+
+
+# ---- `write_file`: a whole file at once; over an existing file only when it was read and is unchanged.
+
+def planned_write(path: str, content: str, workspace: Workspace) -> PendingChange:
+    """The change this call makes now. Raises ToolFailure."""
+    target = writable(path, workspace)
+    if target.suffix.lower() == ".ipynb" and current(target) is None:
+        raise ToolFailure(f"{path}: a notebook is made by cells: notebook(action='insert') creates it")
+    before = known(target, workspace)
+    refuse_notebook(target, before)
+    old = Decoded("") if before is None else decode(before)
+    if old is None:
+        raise ToolFailure(f"{path} is a binary file; write it with python")
+    refuse_stand_in(content, old.text)
+    if old.newline not in content:
+        content = content.replace("\n", old.newline)
+    return PendingChange(target, before, old.encode(content))
+
+
+def refuse_notebook(path: Path, data: bytes | None) -> None:
+    """Raise ToolFailure for a notebook that can be read: it is changed by cells. A broken one is text."""
+    if path.suffix.lower() != ".ipynb" or data is None:
+        return
+    try:
+        Notebook.read(data)
+    except ToolFailure:
+        return
+    raise ToolFailure(f"{path.name} is a notebook; change its cells by id with the notebook tool (action='read' first)")
+
+
+def _write_question(arguments: dict[str, Any], workspace: Workspace) -> PermissionQuestion:
+    change = planned_write(arguments["path"], arguments["content"], workspace)
+    return change.question("Create" if change.before is None else "Overwrite", workspace)
+
+
+def _write_pattern(arguments: dict[str, Any], workspace: Workspace) -> str:
+    cut = " cut short" if _left_out(arguments, workspace) else ""  # a yes to others is none to such a call
+    return f"write_file({globs.escape(subject(arguments['path'], workspace))}{cut})"
+
+
+def _write_destructive(arguments: dict[str, Any], workspace: Workspace) -> str:
+    return _left_out(arguments, workspace) or in_force(subject(arguments["path"], workspace), workspace.root)
+
+
+def _left_out(arguments: dict[str, Any], workspace: Workspace) -> str:
+    change = planned_write(arguments["path"], arguments["content"], workspace)
+    old = decode(change.before) if change.before is not None else None
+    return left_out(arguments["content"], old.text) if old is not None else ""
+
+
+def subject(path: str, workspace: Workspace) -> str:
+    """What a permission rule is compared with: the path relative to the project."""
+    return writable(path, workspace).relative_to(workspace.root).as_posix()
+
+
+@tool(permission="ask", writes=True, question=_write_question, pattern=_write_pattern, destructive=_write_destructive)
+async def write_file(path: str, content: str, *, workspace: Workspace) -> ToolOutput:
+    """Write a text file inside the project, with the folders it needs. A file that exists must have been read with
+    `read_file` in this session and be unchanged since; its encoding and line ends are kept. To change a part use
+    `edit_file`.
+    """
+    change = planned_write(path, content, workspace)
+    name = shown(change.path, workspace)
+    if change.before == change.after:
+        return text_output(f"{name} has this content already", note="no change")
+    await change.write(workspace)
+    verb = "created" if change.before is None else "written"
+    return text_output(f"{verb} {name} ({len(change.after):,} bytes)", note=change.counts())
+
+
+# ---- `edit_file`: an exact piece of a file's text is replaced, once unless told otherwise.
+
+def planned_edit(path: str, old: str, new: str, replace_all: bool, workspace: Workspace) -> PendingChange:
+    """The change this call makes now. Raises ToolFailure."""
+    target = writable(path, workspace)
+    before = known(target, workspace)
+    if before is None:
+        raise ToolFailure(f"no file {path}; create it with write_file")
+    refuse_notebook(target, before)
+    decoded = decode(before)
+    if decoded is None:
+        raise ToolFailure(f"{path} is a binary file; change it with python")
+    if not old:
+        raise ToolFailure("`old` is empty: give the exact text to replace")
+    if old == new:
+        raise ToolFailure("`old` and `new` are the same: nothing to change")
+    text = decoded.text
+    for end in ("\r\n", "\r"):  # the model writes \n for any line end
+        if old not in text and end in text:
+            old = old.replace("\r\n", "\n").replace("\n", end)
+    if decoded.newline != "\n":
+        new = new.replace("\r\n", "\n").replace("\n", decoded.newline)
+    refuse_stand_in(new, text)
+    count = text.count(old)
+    if not count:
+        refuse_stand_in(old, text)
+    if count == 0:
+        raise ToolFailure(f"`old` is not in {path}{_nearest(old, text)}")
+    if count > 1 and not replace_all:
+        raise ToolFailure(f"`old` is in {path} {count} times: add lines around it, or set replace_all")
+    return PendingChange(target, before, decoded.encode(text.replace(old, new)))
+
+
+def _nearest(old: str, text: str) -> str:
+    """Where the text that is most like `old`'s first full line stands."""
+    first = next((line.strip() for line in old.splitlines() if line.strip()), "")
+    best, place, found = 0.0, 0, ""
+    matcher = SequenceMatcher(autojunk=False)
+    matcher.set_seq2(first[:200])
+    until = time.monotonic() + 0.2
+    for number, line in enumerate(text.replace("\r\n", "\n").replace("\r", "\n").split("\n"), 1):
+        if time.monotonic() > until:
+            break
+        matcher.set_seq1(line.strip()[:200])
+        if matcher.real_quick_ratio() > best and matcher.quick_ratio() > best and (ratio := matcher.ratio()) > best:
+            best, place, found = ratio, number, line
+    if best < 0.5:
+        return "; nothing in it is like it"
+    return f"; nearest is line {place}: {found[:200]!r}"
+
+
+def _edit_question(arguments: dict[str, Any], workspace: Workspace) -> PermissionQuestion:
+    return planned_edit(**arguments, workspace=workspace).question("Edit", workspace)
+
+
+def _edit_pattern(arguments: dict[str, Any], workspace: Workspace) -> str:
+    cut = " cut short" if left_out(arguments["new"], arguments["old"]) else ""
+    return f"edit_file({globs.escape(subject(arguments['path'], workspace))}{cut})"
+
+
+def _edit_destructive(arguments: dict[str, Any], workspace: Workspace) -> str:
+    standing = in_force(subject(arguments["path"], workspace), workspace.root)
+    return left_out(arguments["new"], arguments["old"]) or standing
+
+
+@tool(permission="ask", writes=True, question=_edit_question, pattern=_edit_pattern, destructive=_edit_destructive)
+async def edit_file(path: str, old: str, new: str, replace_all: bool = False, *, workspace: Workspace) -> ToolOutput:
+    """Replace an exact piece of text in a file inside the project, which must have been read with `read_file` in this
+    session and be unchanged since.
+
+    Args:
+        old: The exact text, without line numbers; it must occur once.
+    """
+    change = planned_edit(path, old, new, replace_all, workspace)
+    await change.write(workspace)
+    return text_output(f"edited {shown(change.path, workspace)} ({change.counts()} lines)", note=change.counts())

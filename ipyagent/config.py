@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import json
 import os
+import warnings
 from collections.abc import Mapping
 from typing import Any
 
+import traitlets
 from traitlets import Bool, Dict, Enum, Float, Int, List, TraitError, TraitType, Unicode, validate
 from traitlets.config import Configurable
 
@@ -25,6 +27,11 @@ SERVER_TOOLS: Mapping[str, tuple[str, ...]] = {
 }
 """Tools that the provider runs, and their options as the Messages API names them."""
 MODES = ("ask", "auto", "read_only")
+
+
+def _old_name(new: str) -> traitlets.Any:
+    """The trait of a setting's former name, which holds for one release: it warns and sets the new one."""
+    return traitlets.Any(help=f"The old name of `{new}`.").tag(config=True, renamed=new)
 
 
 class IPyAgent(Configurable):
@@ -258,17 +265,22 @@ class IPyAgent(Configurable):
     dream_sessions = Int(5, min=1, help="Sessions touched since the last tidying that call for one.").tag(config=True)
     instructions = Bool(True, help="Load instruction files (AGENTS.md, CLAUDE.md, AGENT.md, rules).").tag(config=True)
     skills = Bool(True, help="Offer skills (folders with a SKILL.md) to the model.").tag(config=True)
-    children = Bool(True, help="Let the model start sub-agents.").tag(config=True)
-    children_at_once = Int(8, min=1, help="Sub-agents that work at the same time; more wait for their turn.").tag(
+    subagents = Bool(True, help="Let the model start sub-agents.").tag(config=True)
+    subagents_at_once = Int(8, min=1, help="Sub-agents that work at the same time; more wait for their turn.").tag(
         config=True
     )
-    child_turns = Int(30, min=1, help="Model calls of one sub-agent, at most.").tag(config=True)
-    child_silence = Float(
+    subagent_turns = Int(30, min=1, help="Model calls of one sub-agent, at most.").tag(config=True)
+    subagent_silence = Float(
         900.0, min=0.0, help="Seconds without a sign of work after which a sub-agent is stopped (0: never)."
     ).tag(config=True)
-    child_progress = Float(30.0, min=0.0, help="Seconds between two progress lines of a sub-agent (0: none).").tag(
+    subagent_progress = Float(30.0, min=0.0, help="Seconds between two progress lines of a sub-agent (0: none).").tag(
         config=True
     )
+    children = _old_name("subagents")
+    children_at_once = _old_name("subagents_at_once")
+    child_turns = _old_name("subagent_turns")
+    child_silence = _old_name("subagent_silence")
+    child_progress = _old_name("subagent_progress")
     messages = Bool(True, help="Let agents write to one another: sub-agents, and sessions of one project.").tag(
         config=True
     )
@@ -288,9 +300,11 @@ class IPyAgent(Configurable):
     )
 
     def __init__(self, environ: Mapping[str, str] | None = None, **kwargs: Any) -> None:
-        known = [*self.trait_names(), "parent", "config"]
-        for name in kwargs:
-            if name not in known:
+        known = [*setting_names(), "parent", "config"]
+        for name in list(kwargs):
+            if name in RENAMED:
+                kwargs[_renamed(name)] = kwargs.pop(name)
+            elif name not in known:
                 from difflib import get_close_matches  # loading needs it not
 
                 close = get_close_matches(name, known, n=1)
@@ -303,7 +317,10 @@ class IPyAgent(Configurable):
                 raise  # from a configuration file
             raise SettingError(" ".join(str(problem).split())) from None
         given = os.environ if environ is None else environ
-        configured = self.config.get(type(self).__name__, {})
+        configured = dict(self.config.get(type(self).__name__, {}))
+        for name in RENAMED.keys() & configured.keys():
+            configured[_renamed(name)] = configured.pop(name)
+            setattr(self, RENAMED[name], configured[RENAMED[name]])
         self.said: set[str] = {*kwargs, *configured}
         """Settings that were said in this process or in the environment: files have no say in them."""
         self.served: dict[str, str] = {}
@@ -312,8 +329,9 @@ class IPyAgent(Configurable):
         """Addresses of servers, and small models that they were found not to have."""
         self._from_files: set[str] = set()
         self._reading = False
-        for name in self.trait_names(config=True):
-            text = given.get("IPYAGENT_" + name.upper())
+        for variable in setting_names(old=True):
+            text = given.get("IPYAGENT_" + variable.upper())
+            name = variable if text is None or variable not in RENAMED else _renamed(variable)
             if text is None or name in kwargs or name in configured:
                 continue
             trait = self.traits()[name]
@@ -321,7 +339,7 @@ class IPyAgent(Configurable):
                 setattr(self, name, _parse(text, trait))
             except (TraitError, ValueError, RecursionError):
                 raise SettingError(
-                    f"IPYAGENT_{name.upper()}={text[:80]!r} should be {_wanted(trait)} "
+                    f"IPYAGENT_{variable.upper()}={text[:80]!r} should be {_wanted(trait)} "
                     f"({str(trait.help).rstrip('.')}); set it again or unset it"
                 ) from None
             self.said.add(name)
@@ -348,8 +366,11 @@ class IPyAgent(Configurable):
         return made
 
     def _on_change(self, change: Mapping[str, Any]) -> None:
-        if not self._reading:
-            self.said.add(change["name"])
+        name = change["name"]
+        if name in RENAMED:
+            setattr(self, _renamed(name), change["new"])
+        elif not self._reading:
+            self.said.add(name)
 
     def forget_files(self) -> None:
         """What settings files said holds no more; what was said otherwise stays."""
@@ -379,10 +400,33 @@ class IPyAgent(Configurable):
         return ""
 
 
+RENAMED: Mapping[str, str] = {
+    name: trait.metadata["renamed"]
+    for name, trait in IPyAgent.class_traits(config=True).items() if "renamed" in trait.metadata
+}
+"""New names by the old ones that settings had in the release before."""
+
+
+def setting_names(*, old: bool = False) -> list[str]:
+    """The names of all settings; with `old` also those that have been renamed."""
+    return [name for name in IPyAgent.class_trait_names(config=True) if old or name not in RENAMED]
+
+
+def _renamed(name: str) -> str:
+    """The new name of a setting, with a line for who used the old one."""
+    warnings.warn(f"IPyAgent.{name} {is_renamed(name)}", FutureWarning, stacklevel=3)
+    return RENAMED[name]
+
+
+def is_renamed(name: str) -> str:
+    """What is to be said of an old name."""
+    return f"is now called {RENAMED[name]}; the old name stops working in the next release"
+
+
 def wrong_in(environ: Mapping[str, str]) -> dict[str, str]:
     """The variables of settings whose values cannot be, and why not."""
     wrong = {}
-    for name in IPyAgent.class_trait_names(config=True):
+    for name in setting_names(old=True):
         variable = "IPYAGENT_" + name.upper()
         if variable in environ:
             try:

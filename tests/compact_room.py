@@ -85,7 +85,7 @@ class CompactRoom:
             "extraction": False,
             "trust_all": True,
             "skills": False,  # those that come with ipyagent would move the figures, and so would
-            "children": False,  # one more tool
+            "subagents": False,  # one more tool
             "messages": False,
             **settings,
         }

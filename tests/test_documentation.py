@@ -19,7 +19,7 @@ from rooms import Room, room
 from ipyagent.__main__ import make_parser
 from ipyagent.commands import agent, mcp, memory, skills
 from ipyagent.commands.reference import ARGUMENTS, OPTIONS, reference
-from ipyagent.config import IPyAgent
+from ipyagent.config import IPyAgent, setting_names
 from ipyagent.options import FLAGS, VALUES
 
 README = (ROOT / "README.md").read_text("utf-8")
@@ -98,7 +98,7 @@ def test_every_command_that_is_named_is_there() -> None:
 def test_every_setting_that_is_named_is_there() -> None:
     named = {name for found in inline() for name in re.findall(r"IPyAgent\.([a-z_]+)", found)}
     named |= {name.lower() for found in inline() for name in re.findall(r"IPYAGENT_([A-Z_]+)", found)}
-    known = {*IPyAgent.class_traits(config=True), "home", "name", "project"}
+    known = {*setting_names(), "home", "name", "project"}
     assert named - known == set()
 
 

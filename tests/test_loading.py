@@ -334,6 +334,26 @@ def test_public_names_are_documented_and_typed() -> None:
 # ---------------------------------------------------------------------- settings
 
 
+def test_a_setting_that_was_renamed_is_set_by_its_old_name_with_a_line(tmp_path: Path) -> None:
+    with pytest.warns(FutureWarning, match="children is now called subagents"):
+        assert IPyAgent(environ={}, children=False).subagents is False
+    with pytest.warns(FutureWarning, match="child_turns is now called subagent_turns"):
+        settings = IPyAgent(environ={"IPYAGENT_CHILD_TURNS": "7"})
+    assert (settings.subagent_turns, settings.said) == (7, {"subagent_turns"})
+    with pytest.warns(FutureWarning, match="child_silence"):
+        settings.update_config(Config(IPyAgent={"child_silence": 5.0}))  # as %config does
+    assert settings.subagent_silence == 5.0
+    with pytest.raises(SettingError, match="IPYAGENT_CHILD_TURNS='no'"), pytest.warns(FutureWarning):
+        IPyAgent(environ={"IPYAGENT_CHILD_TURNS": "no"})
+    user = Project(tmp_path, user=tmp_path / "home")
+    user.user.mkdir()
+    (user.user / "config.toml").write_text("child_turns = 3\n")
+    settings = IPyAgent(environ={})
+    (line,) = SettingsFiles(settings, user).apply()
+    assert "child_turns is now called subagent_turns" in line
+    assert settings.subagent_turns == 3
+
+
 def test_every_setting_has_help_and_is_configurable() -> None:
     settings = IPyAgent(environ={})
     own = [name for name in IPyAgent.class_trait_names() if name not in ("parent", "config", "log")]

@@ -119,7 +119,7 @@ NEEDLES = {name: needle for name, (_, needle) in KINDS.items()}
 
 
 def test_no_secret_that_is_printed_reaches_journal_or_model(room: CompactRoom, tmp_path: Path) -> None:
-    agent = room.agent(children=True, messages=True)
+    agent = room.agent(subagents=True, messages=True)
     space = agent.shell.user_ns
     outside = tmp_path / "kinds.json"
     outside.write_text(json.dumps({name: shown for name, (shown, _) in KINDS.items()}))
@@ -206,7 +206,7 @@ def test_no_secret_that_people_or_servers_wrote_for_the_prompt_reaches_journal_o
         path.write_text(f"{words_in_it.format(GITHUB)}\n{EVERYTHING}\n")
     (home / "memory" / "MEMORY.md").write_text(f"- [db](db.md) - the base, {GITHUB}\n")
     (home / "mcp.json").write_text(json.dumps({"mcpServers": {"odd": odd("told", str(tmp_path / "server.txt"))}}))
-    agent = room.agent(children=True, skills=True, mcp_startup_timeout=20.0)
+    agent = room.agent(subagents=True, skills=True, mcp_startup_timeout=20.0)
 
     def answer(body: dict[str, Any]) -> Reply:
         made = sum(message["role"] == "assistant" for message in body["messages"])

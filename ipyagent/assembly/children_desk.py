@@ -79,7 +79,7 @@ class SubagentManager:
     @property
     def on(self) -> bool:
         """Whether the setting lets the model start sub-agents."""
-        return bool(self._bench.settings.children)
+        return bool(self._bench.settings.subagents)
 
     def tool(self) -> dict[str, Tool]:
         """The tool for the types that there are now, by its name; nothing when they are off."""
@@ -331,7 +331,7 @@ class SubagentManager:
         """The limits with what is left of the parent's money."""
         most = parent.limits.max_cost
         left = max(LEAST_BUDGET, most - parent.turn_at_most) if most else 0.0
-        turns = int(self._bench.settings.child_turns)
+        turns = int(self._bench.settings.subagent_turns)
         return msgspec.structs.replace(limits, max_turns=turns, max_cost=left, max_cost_per_day=0.0)
 
     def _own_memory(self, kind: SubagentType) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ipyagent.config import IPyAgent
+from ipyagent.config import RENAMED, IPyAgent, is_renamed, setting_names
 from ipyagent.memory.section import names_file
 from ipyagent.nofollow import FOLDER, LINK
 from ipyagent.project import Project
@@ -43,14 +43,14 @@ NOT_FOR_PROJECTS: Mapping[str, str] = {
     "price": "a project cannot say what you pay",
     "max_turns": _MONEY,
     "rerun": _MONEY,
-    "children_at_once": _MONEY,
-    "child_turns": _MONEY,
-    "child_progress": _MONEY,
+    "subagents_at_once": _MONEY,
+    "subagent_turns": _MONEY,
+    "subagent_progress": _MONEY,
 }
 """Settings that a project's file may not say, and why."""
 ONLY_OFF = frozenset((
     "memory", "recall", "recall_selector", "extraction", "dreaming", "instructions", "skills", "thinking", "mcp",
-    "children", "messages",
+    "subagents", "messages",
 ))  # fmt: skip
 """Switches that a project's file may turn off, never on."""
 FOR_PROJECTS = frozenset((
@@ -68,7 +68,7 @@ FOR_PROJECTS = frozenset((
     "extract_from", "extract_answer_chars", "extract_line_chars", "extract_tokens", "background_percent",
     "recall_selector_from",
     "dream_hours", "dream_sessions", "mcp_timeout", "mcp_startup_timeout", "mcp_wait", "mcp_inline_tools",
-    "mcp_inline_percent", "child_silence", "panels", "memory_guidelines",
+    "mcp_inline_percent", "subagent_silence", "panels", "memory_guidelines",
 ))  # fmt: skip
 """Settings that tune the work; every setting stands in one of the three lists."""
 
@@ -100,6 +100,9 @@ class SettingsFiles:
         lines = [] if mine or problem or self._settings.trust_all else self._project.arrivals([path])
         problems = [problem] if problem else []
         for name, value in values.items():
+            if name in RENAMED:
+                problems.append(f"{name} {is_renamed(name)}")
+                name = RENAMED[name]
             why = _unknown(name) or ("" if mine else self._refused(name, value))
             if why or (why := self._settings.take_from_file(name, value)):
                 problems.append(why)
@@ -143,7 +146,7 @@ def read_settings(path: Path) -> tuple[dict[str, Any], str]:
 
 
 def _unknown(name: str) -> str:
-    known = IPyAgent.class_trait_names(config=True)
+    known = setting_names()
     if name in known:
         return ""
     close = difflib.get_close_matches(name, known, n=1)

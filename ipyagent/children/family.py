@@ -69,7 +69,7 @@ class SubagentPool:
         self._nursery = nursery
         self._points = Points(session)
         self._running: dict[str, Subagent] = {}
-        self._room = asyncio.Semaphore(int(nursery.number("children_at_once")))
+        self._room = asyncio.Semaphore(int(nursery.number("subagents_at_once")))
         self._asking = asyncio.Lock()
 
     def __repr__(self) -> str:
@@ -279,12 +279,12 @@ class SubagentPool:
 
     async def _mind(self, child: Subagent) -> None:
         """Stop it after too long a silence, and say now and then what it is about."""
-        silence, every = self._nursery.number("child_silence"), self._nursery.number("child_progress")
+        silence, every = self._nursery.number("subagent_silence"), self._nursery.number("subagent_progress")
         due, shown = every, ""
         while True:
             await asyncio.sleep(min(TICK, *(each for each in (silence, every) if each), TICK))
             if silence and child.silent >= silence:
-                child.stop(f"it gave no sign of work for {silence:g} s (IPyAgent.child_silence)")
+                child.stop(f"it gave no sign of work for {silence:g} s (IPyAgent.subagent_silence)")
                 return
             if every and child.seconds >= due:
                 due = child.seconds + every

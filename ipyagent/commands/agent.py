@@ -32,6 +32,7 @@ def run_command(extension: Extension, line: str) -> AgentRequest | None:
     """Run a command and print its answer. A line of several words that begins with no command is
     a request: it is returned, as is one that a command makes."""
     word, _, rest = line.strip().partition(" ")
+    word = OLD_NAMES.get(word, word)
     command = COMMANDS.get(word.removeprefix("--") or "status")
     if command is None:
         if rest and not nearest(word, list(COMMANDS), cutoff=0.7):
@@ -193,10 +194,10 @@ def _context(extension: Extension, rest: str) -> str:
 
 
 def _panel(extension: Extension, rest: str) -> str:
-    """Context, memory, skills, children and sessions in one place, live while a cell runs; a word opens that one."""
+    """Context, memory, skills, sub-agents and sessions in one place, live while a cell runs; a word opens that one."""
     from ipyagent.commands.panel import run_panel
 
-    return run_panel(extension, rest)
+    return run_panel(extension, OLD_NAMES.get(rest, rest))
 
 
 def _timeline(extension: Extension) -> str:
@@ -250,7 +251,7 @@ def _mcp(extension: Extension, rest: str) -> str:
     return run_mcp(extension.agent_now, rest)
 
 
-def _children(extension: Extension, rest: str) -> str:
+def _subagents(extension: Extension, rest: str) -> str:
     """The session's sub-agents: list, types, stop NAME."""
     from ipyagent.commands.children import run_children
 
@@ -333,7 +334,7 @@ COMMANDS: dict[str, Callable[[Extension, str], str]] = {
     "trust": _trust,
     "tools": _tools,
     "mcp": _mcp,
-    "children": _children,
+    "subagents": _subagents,
     "messages": _messages,
     "context": _context,
     "panel": _panel,
@@ -343,10 +344,12 @@ COMMANDS: dict[str, Callable[[Extension, str], str]] = {
     "doctor": _doctor,
     "help": _help,
 }
+OLD_NAMES = {"children": "subagents"}
+"""Commands by the names they had in the release before."""
 REQUESTS = ("fix",)
 """Commands whose answer is a request to the agent."""
 WHILE_BUSY = (
-    "", "status", "stop", "sessions", "tools", "context", "panel", "memory", "skills", "children", "messages",
+    "", "status", "stop", "sessions", "tools", "context", "panel", "memory", "skills", "subagents", "messages",
     "pin", "hide", "doctor", "help",
 )  # fmt: skip
 """Commands that change nothing but the running turn; the others are not for code that runs in it (`memory`

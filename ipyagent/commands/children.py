@@ -1,4 +1,4 @@
-"""`%agent children`: the session's sub-agents, and one stopped by its name."""
+"""`%agent subagents`: the session's sub-agents, and one stopped by its name."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ MOST = 20
 
 
 def run_children(agent: Agent, line: str) -> str:
-    """The answer of `%agent children LINE`: `list`, `stop NAME`, `types`. Raises UsageError."""
+    """The answer of `%agent subagents LINE`: `list`, `stop NAME`, `types`. Raises UsageError."""
     word, _, rest = line.strip().partition(" ")
     match word:
         case "" | "list":
@@ -22,7 +22,7 @@ def run_children(agent: Agent, line: str) -> str:
         case "types":
             return "\n".join(f"{name}: {kind.about}" for name, kind in agent.children.kinds().items())
         case _:
-            raise UsageError(f"%agent children: list, types or stop NAME, not {word!r}")
+            raise UsageError(f"%agent subagents: list, types or stop NAME, not {word!r}")
 
 
 def _listed(agent: Agent) -> str:

@@ -25,7 +25,7 @@ from ipyagent.assembly.settings_files import SettingsFiles
 from ipyagent.assembly.wiring import address_of
 from ipyagent.commands.context import counted
 from ipyagent.commands.finding import DoctorFinding
-from ipyagent.config import IPyAgent, wrong_in
+from ipyagent.config import IPyAgent, setting_names, wrong_in
 from ipyagent.errors import AgentError, ModelError, SettingError
 from ipyagent.journal.journal import read_events
 from ipyagent.locks import why_no_locks
@@ -220,7 +220,7 @@ def _permissions(agent: Agent, shell: Any) -> Iterator[DoctorFinding]:
 def _settings(agent: Agent, shell: Any) -> Iterator[DoctorFinding]:
     for problem in wrong_in(os.environ).values():
         yield DoctorFinding("bad", "settings", problem)
-    known = IPyAgent.class_trait_names(config=True)
+    known = setting_names(old=True)
     for variable in sorted(name for name in os.environ if name.startswith("IPYAGENT_")):
         name = variable.removeprefix("IPYAGENT_").lower()
         if name not in known and (near := difflib.get_close_matches(name, known, n=1, cutoff=0.8)):

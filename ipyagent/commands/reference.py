@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from ipyagent.assembly import compact_line, settings_files
 from ipyagent.commands import agent, context, mcp, memory, skills
-from ipyagent.config import IPyAgent
+from ipyagent.config import IPyAgent, setting_names
 from ipyagent.options import USAGE
 from ipyagent.tools.schema import doc_of
 from ipyagent.ui.board import TABS
@@ -36,7 +36,7 @@ ARGUMENTS = {
     "allow": "[RULE]",
     "trust": "[--off]",
     "mcp": "[COMMAND]",
-    "children": "[list | types | stop NAME]",
+    "subagents": "[list | types | stop NAME]",
     "messages": "[NUMBER]",
     "context": "[OPTIONS]",
     "panel": f"[{' | '.join(TABS)}]",
@@ -125,7 +125,9 @@ def _shell(parser: argparse.ArgumentParser) -> list[str]:
 
 def _settings() -> list[str]:
     rows = []
-    for name, trait in sorted(IPyAgent.class_own_traits(config=True).items()):
+    traits = IPyAgent.class_traits()
+    for name in sorted(setting_names()):
+        trait = traits[name]
         choices = "one of " + ", ".join(f"`{value or repr('')}`" for value in getattr(trait, "values", ()))
         kind = choices if getattr(trait, "values", None) else type(trait).__name__.lower().replace("unicode", "text")
         value = trait.default()  # a list's `default_value` is none

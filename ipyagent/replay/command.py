@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from ipyagent.config import IPyAgent
+from ipyagent.config import IPyAgent, setting_names
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -63,7 +63,7 @@ def _setting(text: str) -> tuple[str, Any]:
     from ipyagent.replay.replaying import FIXED
 
     name, sign, value = text.partition("=")
-    if not sign or name not in IPyAgent.class_trait_names(config=True):
+    if not sign or name not in setting_names():
         raise UsageError(f"--set {text!r}: write NAME=VALUE with the name of a setting")
     if name in FIXED:
         raise UsageError(f"--set {name}: a replay has its own, the practice model answers as recorded")

@@ -2,7 +2,7 @@
 // are joined before this one. Every word is set as text but HTML that Python made and escaped. The board stands where
 // the kernel left its static form, in as many places as there are, and stays when that form is written anew.
 const { element, button } = dom;
-const TABS = [["context", "Context"], ["memory", "Memory"], ["skills", "Skills"], ["children", "Sub-agents"], ["sessions", "Sessions"]];
+const TABS = [["context", "Context"], ["memory", "Memory"], ["skills", "Skills"], ["subagents", "Sub-agents"], ["sessions", "Sessions"]];
 
 let counter = 0;
 const unique = () => `${(globalThis.crypto?.randomUUID?.() ?? String(Math.random())).slice(0, 13)}-${++counter}`;
@@ -72,7 +72,7 @@ function makeBoard(model, first) {
     event.preventDefault();
     search.focus();
   });
-  const makers = { context: older(timelinePart), memory: older(memoryPart), skills: skillsTab.skillsPart, children: childrenTab.childrenPart, sessions: sessionsTab.sessionsPart };
+  const makers = { context: older(timelinePart), memory: older(memoryPart), skills: skillsTab.skillsPart, subagents: childrenTab.childrenPart, sessions: sessionsTab.sessionsPart };
   const tabs = element("div", "ia-tabs ib-tabs");
   tabs.setAttribute("role", "tablist");
   tabs.setAttribute("aria-label", "Parts of the board");

@@ -34,7 +34,7 @@ from ipyagent.ui.memory_static import list_lines, when
 from ipyagent.ui.meter import dollars, duration, thousands
 from ipyagent.ui.timeline import bar_words, newest, static_timeline
 
-Tab: TypeAlias = Literal["context", "memory", "skills", "children", "sessions"]
+Tab: TypeAlias = Literal["context", "memory", "skills", "subagents", "sessions"]
 TABS: tuple[Tab, ...] = get_args(Tab)
 TICK = 0.25
 """Seconds between two messages about what is new."""
@@ -49,7 +49,7 @@ SETTLE = 1.0
 TURNS, MARKS, ROWS, SESSIONS = 30, 20, 40, 15
 _CELL = "padding:2px 8px;text-align:left;vertical-align:top"
 TITLES = {
-    "context": "Context", "memory": "Memory", "skills": "Skills", "children": "Sub-agents", "sessions": "Sessions",
+    "context": "Context", "memory": "Memory", "skills": "Skills", "subagents": "Sub-agents", "sessions": "Sessions",
 }  # fmt: skip
 Table = tuple[str, Sequence[str], list[list[str]], int]
 """One line about it, names of columns, rows, how many rows there are in all."""
@@ -101,11 +101,11 @@ class Dashboard:
             self._main: asyncio.AbstractEventLoop | None = asyncio.get_running_loop()
         except RuntimeError:
             self._main = None
-        self.context, self.children = ContextPart(agent), ChildrenPart(agent)
+        self.context, self.subagents = ContextPart(agent), ChildrenPart(agent)
         self.memory, self.skills = MemoryPart(agent, self.wake), SkillsPart(agent)
         self.sessions = SessionsPart(agent, self._on_main, self._taken_up)
         self._parts: dict[Tab, Part] = {
-            "context": self.context, "memory": self.memory, "skills": self.skills, "children": self.children,
+            "context": self.context, "memory": self.memory, "skills": self.skills, "subagents": self.subagents,
             "sessions": self.sessions,
         }  # fmt: skip
 
@@ -296,7 +296,7 @@ def tables(board: Dashboard) -> dict[str, Table]:
     agent = board.agent
     found = board.memory.browsing.everything()
     skills, measure = board.skills.listed(), board.skills.measure
-    subs = board.children.listed()
+    subs = board.subagents.listed()
     folders = agent.sessions.stored()
     stored = [board.sessions.archive.look(folder) for folder in folders[:SESSIONS]]
     mine = agent.session.journal.session if agent.session is not None else ""
@@ -326,7 +326,7 @@ def tables(board: Dashboard) -> dict[str, Table]:
             ],
             len(skills),
         ),
-        "children": (
+        "subagents": (
             _counted(len(subs), "sub-agent") + " in this session",
             ("sub-agent", "task", "how it stands", "time", "cost"),
             [

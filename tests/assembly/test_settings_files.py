@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ipyagent.assembly.settings_files import FOR_PROJECTS, NOT_FOR_PROJECTS, ONLY_OFF, SettingsFiles
-from ipyagent.config import IPyAgent
+from ipyagent.config import IPyAgent, setting_names
 from ipyagent.project import Project
 
 
@@ -44,7 +44,7 @@ def files(tmp_path: Path) -> Files:
 
 def test_every_setting_is_in_exactly_one_list() -> None:
     lists = [set(NOT_FOR_PROJECTS), set(ONLY_OFF), set(FOR_PROJECTS)]
-    assert set().union(*lists) == set(IPyAgent.class_trait_names(config=True))
+    assert set().union(*lists) == set(setting_names())
     assert sum(map(len, lists)) == len(set().union(*lists))
 
 

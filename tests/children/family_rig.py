@@ -109,7 +109,7 @@ class FamilyRig:
             "dreaming": False,
             "recall": False,
             "layer_notes": False,
-            "child_progress": 0.0,
+            "subagent_progress": 0.0,
             **settings,
         }
         folder.mkdir(exist_ok=True)

@@ -121,7 +121,7 @@ def test_those_started_at_once_for_the_same_task_have_names_of_their_own(rig: Fa
 
 
 def test_eight_at_once_one_stopped_one_failing_one_hung(make_rig: Make) -> None:
-    rig = make_rig(child_silence=1.5, request_timeout=15.0)
+    rig = make_rig(subagent_silence=1.5, request_timeout=15.0)
     rig.turn("hello")  # what is there for good is there now
     threads, processes = set(threading.enumerate()), set(psutil.Process().children())
     jobs = [order(f"job {n}", f"job {n} of eight") for n in range(8)]
@@ -141,7 +141,7 @@ def test_eight_at_once_one_stopped_one_failing_one_hung(make_rig: Make) -> None:
         rig.agent._thread.loop.call_soon_threadsafe(children.stop, "the user stopped it", "job-7")
 
     children = rig.agent.children
-    rig.settings.child_silence = 4.0
+    rig.settings.subagent_silence = 4.0
     # job 7 holds the main thread while it runs, so it comes last of those with code: its model is slow
     slow = rig.rules["job 7 of"]
 
@@ -182,7 +182,7 @@ def test_eight_at_once_one_stopped_one_failing_one_hung(make_rig: Make) -> None:
 
 
 def test_code_that_hangs_is_stopped_and_its_siblings_go_on(make_rig: Make) -> None:
-    rig = make_rig(child_silence=1.0)
+    rig = make_rig(subagent_silence=1.0)
     rig.rules["both"] = asks(order("hang", "hang for ever"), order("work", "work well"))
     rig.rules["hang for"] = works("import time\ntime.sleep(600)")
     rig.rules["work well"] = works("hand_back(fine=1)", "fine")
@@ -379,7 +379,7 @@ def test_what_is_wrong_with_an_order_is_said(rig: FamilyRig) -> None:
 
 
 def test_a_running_child_has_a_progress_line_of_the_cheapest_model(make_rig: Make) -> None:
-    rig = make_rig(child_progress=0.3)
+    rig = make_rig(subagent_progress=0.3)
     rig.rules["go"] = asks(order("sum up", "slow job"))
     rig.rules["slow job"] = works("import time\nfor n in range(20):\n    time.sleep(0.1); print(n)")
     rig.rules["<doing>"] = lambda body, made: text("Summing the slow table")
@@ -391,7 +391,7 @@ def test_a_running_child_has_a_progress_line_of_the_cheapest_model(make_rig: Mak
 
 
 def test_a_progress_line_out_of_form_is_made_of_the_call(make_rig: Make) -> None:
-    rig = make_rig(child_progress=0.3)
+    rig = make_rig(subagent_progress=0.3)
     rig.rules["go"] = asks(order("sum up", "slow job"))
     rig.shell.user_ns["wait"] = lambda: until(lambda: "Running code" in [line.text for line in rig.of(ChildProgress)])
     rig.rules["slow job"] = works("wait()")  # the call runs until a look has fallen into it

@@ -86,7 +86,7 @@ def test_eight_stop_with_their_parent_at_once(make_rig: Make, doing: str) -> Non
 
 
 def test_running_out_of_calls_is_an_answer_and_no_error(make_rig: Make) -> None:
-    rig = make_rig(child_turns=2)
+    rig = make_rig(subagent_turns=2)
     rig.rules["go"] = asks(order("endless", "never done"))
     rig.rules["never done"] = lambda body, made: tool("python", {"code": f"hand_back(step_{made}={made})"})
     assert rig.turn("go").status == "finished"
@@ -99,7 +99,7 @@ def test_running_out_of_calls_is_an_answer_and_no_error(make_rig: Make) -> None:
 
 
 def test_a_progress_line_comes_every_half_minute() -> None:
-    assert IPyAgent().child_progress == 30.0
+    assert IPyAgent().subagent_progress == 30.0
 
 
 def test_a_killed_kernels_children_are_told_as_cut_off(tmp_path: Path) -> None:
@@ -134,7 +134,7 @@ def test_a_killed_kernels_children_are_told_as_cut_off(tmp_path: Path) -> None:
         ends = {e.child.rpartition("-")[0]: e for e in read_events(folder / TRANSCRIPT) if isinstance(e, ChildEnded)}
         assert {name: end.status for name, end in ends.items()} == {"wait-here": "stopped", "work-behind": "stopped"}
         assert ends["work-behind"].requests == 1, "what it had cost until then is known"
-        listed = place.ok("%agent children").streams
+        listed = place.ok("%agent subagents").streams
         assert listed.count("cut off: the kernel stopped") == 2, listed
         # it can go on where it was
         child = ends["work-behind"].child

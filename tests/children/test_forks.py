@@ -35,7 +35,7 @@ def long_read(rig: FamilyRig, tokens: int) -> None:
 
 
 def test_siblings_are_equal_to_the_byte_and_read_from_the_cache(make_rig: Make) -> None:
-    rig = make_rig(children_at_once=20)
+    rig = make_rig(subagents_at_once=20)
     relay = Relay(rig.server.url)
     rig.settings.base_url = relay.url
     try:
@@ -145,7 +145,7 @@ def test_forks_of_a_session_leave_its_children_where_they_are(rig: FamilyRig) ->
         assert folder.name not in children
 
 
-@pytest.mark.parametrize("setting", ["children"])
+@pytest.mark.parametrize("setting", ["subagents"])
 def test_off_means_no_tool(make_rig: Make, setting: str) -> None:
     rig = make_rig(**{setting: False})
     rig.turn("hello")

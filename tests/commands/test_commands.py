@@ -365,7 +365,7 @@ def test_an_export_holds_the_requests_with_their_answers_and_escapes_them(place:
 
 HOSTILE = "\x1b]52;c;ZXZpbA==\x07\x1b[2K\u009b31m\u202eevil"
 SAID = {
-    "": "list", "memory": "help", "mcp": "trust", "skills": "doctor", "children": "types", "export": f"{HOSTILE}.md",
+    "": "list", "memory": "help", "mcp": "trust", "skills": "doctor", "subagents": "types", "export": f"{HOSTILE}.md",
     "resume": HOSTILE, "rollback": "99", "cells": HOSTILE, "allow": HOSTILE, "model": "x", "fork": HOSTILE,
 }  # fmt: skip
 
@@ -393,7 +393,7 @@ def test_no_command_lets_a_name_or_a_text_command_the_terminal(tmp_path: Path) -
             text(f"done {HOSTILE}"),
         )
         lines = ["%context --raw", "%context --at 1", "%context --turns", "%memory path", "%memory", "%memory list"]
-        lines += ["%memory show evil", "%skills show evil", "%agent children list", "%agent mcp doctor", "%agent mcp"]
+        lines += ["%memory show evil", "%skills show evil", "%agent subagents list", "%agent mcp doctor", "%agent mcp"]
         lines += [f"%agent {name} {words}" for name in COMMANDS for words in {SAID.get(name, ""), ""} if name != "fix"]
         lines += [f"%agent {HOSTILE}", f"%memory show {HOSTILE}", f"%context {HOSTILE}"]
         shown += [place.run(line) for line in lines]

@@ -110,7 +110,7 @@ LINES = {
     "%agent mcp add one": ("a server needs a name and a command", "%agent mcp add ["),
     "%agent mcp restart bd": ("no MCP server 'bd'", "known: "),
     "%agent rollback 99": ("there is only turn 1", "not '99'"),
-    "%agent children stop bee": ("no sub-agent 'bee'", "at work: none"),
+    "%agent subagents stop bee": ("no sub-agent 'bee'", "at work: none"),
     "%agent messages 99": ("no message '99'", "%agent messages lists them"),
     "%agent panel nothing": ("there is no tab 'nothing'", "%agent panel [context|"),
     "%agent cells out.ipynb": ("has run no code", "ask it"),

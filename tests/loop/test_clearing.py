@@ -24,7 +24,7 @@ POLICIES: dict[str, dict[str, Any]] = {
 def talk(make_rig: Callable[..., Rig], server: PracticeServer, **settings: Any) -> tuple[Rig, int]:
     """Five turns with a table each, the newest two results kept: none is cleared before the last request, which
     `settings` say; the tokens of the prompt before it."""
-    rig = make_rig(engine="client", clear_keep=2, window=40_000, children=False, messages=False)
+    rig = make_rig(engine="client", clear_keep=2, window=40_000, subagents=False, messages=False)
     for number in range(1, 6):
         rows = 500 if number < 4 else 250
         code = f"print('\\n'.join(str({number} * n) + ' row of data' for n in range({rows})))"

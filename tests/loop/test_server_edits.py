@@ -25,7 +25,7 @@ from ipyagent.reports.shares import Shares
 
 SMALL = {
     "server_clear_trigger": 9_000, "server_clear_at_least": 3_000, "layer_notes": False, "clear_keep": 2,
-    "children": False, "messages": False,
+    "subagents": False, "messages": False,
 }  # fmt: skip
 
 

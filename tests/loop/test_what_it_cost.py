@@ -38,7 +38,7 @@ def room(tmp_path: Path) -> Iterator[NotesRoom]:
 
 
 def agent_of(room: NotesRoom, **settings: Any) -> Any:
-    return room.agent(layer_notes=False, **{"children": False, **settings})
+    return room.agent(layer_notes=False, **{"subagents": False, **settings})
 
 
 def raw(agent: Any) -> str:

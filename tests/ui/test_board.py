@@ -77,7 +77,7 @@ def test_each_part_answers_what_its_page_asks(board: Dashboard) -> None:
     assert [row[0] for row in rows["rows"]] == ["count-rows"]
     opened = ask(board, "skills", "open", "v.5", name="count-rows")["opened"]
     assert Page(opened["html"]).dangers == []
-    (sub,) = ask(board, "children", "subs", "v.6")["subs"]
+    (sub,) = ask(board, "subagents", "subs", "v.6")["subs"]
     assert (sub["status"], sub["cost"], sub["requests"], sub["seconds"]) == ("finished", "$0.0200", 3, 4.0)
     (session,) = ask(board, "sessions", "rows", "v.7", **{"from": 0, "count": 100})["rows"]
     assert session[2:4] == ["hello", 2]
@@ -112,7 +112,7 @@ def test_a_question_that_comes_twice_is_answered_once_and_nonsense_never(board: 
     assert board.agent.skills.asked == ["count-rows"]
     for wrong in ({}, {"part": "skills"}, {"part": [], "seq": "x"}, {"part": "skills", "kind": "fly", "seq": "v.2"},
                   {"part": "sessions", "kind": "resume", "seq": "v.3", "session": 7},
-                  {"part": "children", "kind": "stop", "seq": "v.4", "child": "../x"},
+                  {"part": "subagents", "kind": "stop", "seq": "v.4", "child": "../x"},
                   {"part": "context", "kind": "words", "seq": "v.5", "from": "a", "count": -1}):  # fmt: skip
         board.answer(wrong)
     assert [message for message in board._widget.sent[1:] if "failed" not in message] == []
@@ -120,7 +120,7 @@ def test_a_question_that_comes_twice_is_answered_once_and_nonsense_never(board: 
 
 def test_what_is_new_is_told_once_and_grows_from_the_last_turn(board: Dashboard) -> None:
     board._tell()
-    assert {message["part"] for message in board._widget.sent} == {"context", "skills", "children", "sessions"}
+    assert {message["part"] for message in board._widget.sent} == {"context", "skills", "subagents", "sessions"}
     board._widget.sent.clear()
     board._tell()
     assert board._widget.sent == []
@@ -169,7 +169,7 @@ def test_scripts_joined_keep_their_names_apart() -> None:
     joined = script("board", timelinePart="timeline", memoryPart="memory_browser")
     assert joined.count("export default") == 1
     assert "const timelinePart = (() => {" in joined
-    assert TABS == ("context", "memory", "skills", "children", "sessions")
+    assert TABS == ("context", "memory", "skills", "subagents", "sessions")
 
 
 def wait_for(what: Callable[[], Any]) -> Any:

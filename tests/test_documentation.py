@@ -19,7 +19,7 @@ from rooms import Room, room
 from ipyagent.__main__ import make_parser
 from ipyagent.commands import agent, mcp, memory, skills
 from ipyagent.commands.reference import ARGUMENTS, OPTIONS, reference
-from ipyagent.config import IPyAgent, setting_names
+from ipyagent.config import setting_names
 from ipyagent.options import FLAGS, VALUES
 
 README = (ROOT / "README.md").read_text("utf-8")
@@ -55,7 +55,7 @@ def test_the_reference_is_what_the_code_says() -> None:
 def test_the_reference_lists_every_command_with_what_it_takes_and_does() -> None:
     assert sorted(ARGUMENTS) == sorted(set(agent.COMMANDS) - set(agent.BARE))
     text = (ROOT / "REFERENCE.md").read_text("utf-8")
-    for title, known in {**TABLES, "In a shell": (), "Settings": tuple(IPyAgent.class_own_traits(config=True))}.items():
+    for title, known in {**TABLES, "In a shell": (), "Settings": tuple(setting_names())}.items():
         (section,) = re.findall(rf"^## `?{re.escape(title)}`?\n(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL)
         rows = [re.split(r"(?<!\\)\|", line)[1:-1] for line in section.splitlines() if line.startswith("| `")]
         assert {row[0].strip(" `").split()[0] for row in rows} >= set(known), title

@@ -19,12 +19,15 @@ from types import ModuleType
 import pytest
 from kernels import ROOT
 from rooms import Room, room
+from traitlets.config import Config
 
 import ipyagent
+from ipyagent.assembly.settings_files import SettingsFiles
 from ipyagent.config import IPyAgent
 from ipyagent.errors import SettingError
 from ipyagent.extension import WarmUp
 from ipyagent.practice.server import PracticeServer
+from ipyagent.project import Project
 
 HEAVY = (
     "anthropic", "pydantic", "pandas", "numpy", "nbformat", "ipywidgets", "anywidget", "rich", "markdown_it", "httpx",

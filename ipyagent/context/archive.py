@@ -65,7 +65,8 @@ class RemovedContent(msgspec.Struct, frozen=True, kw_only=True):
 
 def left_results(view: ContextView, folder: Path, spots: Iterable[ToolResultRef]) -> RemovedContent | None:
     """The results at `spots` that are in no file yet; None when there is none."""
-    wanted = [view.messages[spot.message]["content"][spot.block] for spot in spots if not spot.kept]
+    messages = view.messages
+    wanted = [messages[spot.message]["content"][spot.block] for spot in spots if not spot.kept]
     return _left(view, folder, zip(repeat("user"), wanted, strict=False))
 
 
@@ -119,9 +120,10 @@ def _heading(role: str, block: Block, calls: dict[str, Block]) -> str:
         return "the provider's result" if is_result(block) else role
     call = calls.get(block["tool_use_id"])
     name = call["name"] if call else "a tool"
+    if block.get("is_error"):
+        name += " (error)"
     argument = main_argument(call["input"]) if call else ""
-    failed = " (error)" if block.get("is_error") else ""
-    return f"{name}{failed}: {argument}" if argument else f"{name}{failed}"
+    return f"{name}: {argument}" if argument else name
 
 
 def main_argument(given: dict[str, object]) -> str:

@@ -112,8 +112,7 @@ def judge(now: LayerContext, results: list[ToolResultRef], old: list[int], keep:
     size = len(view.messages)
     lifetime = TTL[now.setting("cache_ttl")]
     sent = view.held(size, lifetime)
-    spots = [results[at] for at in old]
-    savings = [spot.tokens - LEFT for spot in spots]
+    savings = [results[at].tokens - LEFT for at in old]
     # a result is old since the `keep` that are newer had come: requests since then have read it in vain
     stands = [spot.message for spot in results]
     stands += stands[-1:] * keep  # fewer than `keep` are newer: the newest counts
@@ -123,8 +122,8 @@ def judge(now: LayerContext, results: list[ToolResultRef], old: list[int], keep:
     tokens, threshold = now.state.tokens, now.state.auto_mark
     growth = max(1.0, behind.tokens[min(1, size)] * measure / max(1, size // 2))  # a request brings two messages
     cuts = []
-    for first in range(0, len(spots), 1 + len(spots) // MOST_CUTS):
-        spot = spots[first]
+    for first in range(0, len(old), 1 + len(old) // MOST_CUTS):
+        spot = results[old[first]]
         thinking = behind.thinking[spot.message]
         # read up to the newest entry before the cut, written anew from there
         start = view.held(spot.message, lifetime - now.idle)
@@ -133,7 +132,7 @@ def judge(now: LayerContext, results: list[ToolResultRef], old: list[int], keep:
         cuts.append(
             ClearCandidate(
                 first=first,
-                results=len(spots) - first,
+                results=len(old) - first,
                 cleared=cleared,
                 rewritten=round(max(0, cached - from_here[first] - thinking) * measure),
                 carried=round(carried_from_here[first] * measure),

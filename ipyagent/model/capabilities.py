@@ -38,14 +38,23 @@ _ALSO_NAMED = {
 }
 """Words by which a refusal means a field."""
 
+WHOLE_THINKING = "whole_thinking"
+"""What a model lacks that thinks only where its thinking stands beside each earlier tool call."""
+WANTS_THINKING = re.compile(
+    r"thinking is enabled but reasoning_content is missing|expected `thinking` or `redacted_thinking`"
+    r"|(?:thinking|reasoning_content)`? in the thinking mode must be passed back"
+)
+"""How it is told that such thinking is missing (Kimi, DeepSeek, Claude behind a gateway that loses signatures)."""
+
 _LACKS = re.compile(
     r"extra inputs|unknown|unrecogni[sz]ed|unexpected|unsupported|not (?:be )?(?:permitted|supported|allowed)"
 )
 _OUTPUT_LIMIT = re.compile(
     r"max_tokens[^0-9>]{0,80}[\d,]{1,12}\s{0,9}>\s{0,9}([\d,]{1,12})(?! -)"
     r"|supports at most ([\d,]{1,12}) (?:completion|output)|maximum tokens value that is lower than ([\d,]{1,12})"
+    r"|range of max_tokens (?:is|should be) \[1, ?([\d,]{1,12})\]"
 )
-"""The largest reply, as Anthropic, OpenAI and Bedrock tell it."""
+"""The largest reply, as Anthropic, OpenAI, Bedrock, DeepSeek and Qwen tell it."""
 _WINDOW = re.compile(
     r"(?:maximum (?:context|prompt) length(?: is| of)?|context limit: [\d,]{1,12} \+ [\d,]{1,12} >"
     r"|available context size \(|context length(?: of only| is only)? ?\(?|n_ctx[:=]|model token limit:"
@@ -101,6 +110,9 @@ class Capabilities:
     def learn(self, endpoint: str, model: str, message: str, sent: Mapping[str, Any]) -> bool:
         """Read a 400's message; whether the request is worth sending again, changed."""
         lowered = message.lower()
+        if WANTS_THINKING.search(lowered) and WHOLE_THINKING not in self.lacking(endpoint, model):
+            self.lacks(endpoint, WHOLE_THINKING, model)
+            return True
         asked, window, prompt = int(sent.get("max_tokens", 0)), _number(_WINDOW, lowered), _number(_PROMPT, lowered)
         if window >= LEAST_WINDOW:
             self._window[endpoint, model] = window, REFUSED

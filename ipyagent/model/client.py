@@ -19,7 +19,7 @@ import msgspec
 
 from ipyagent.errors import AuthenticationFailed, ModelError, NoCredentials, PromptTooLong, SettingError, Unreachable
 from ipyagent.journal.protocols import ModelEvent, ModelInfo, ModelReply, Request, RetryWait
-from ipyagent.model.capabilities import LONG_BETA, Capabilities, resolve, split_suffix
+from ipyagent.model.capabilities import LONG_BETA, WHOLE_THINKING, Capabilities, resolve, split_suffix
 from ipyagent.model.endpoint import (
     BAD_KEY,
     BASE_URL,
@@ -65,6 +65,7 @@ AGAIN = 0.3
 MOST_ASKED = 3
 """Times that a server is asked again behind a reply."""
 ENDED = "the reply ended before it was complete"
+NO_THINKING = "the model wants back thinking that is no longer in the context: it is asked without thinking"
 REFUSED = (429, 503, 529)
 """Statuses by which a server says that it has not begun; behind 500, 502 and 504 it may have."""
 
@@ -366,6 +367,8 @@ class AnthropicModel:
                         if not version_of(name, self.lacking(request.model)):
                             words = " ".join(refusal.message.split())[:200]
                             without.append(f"the server does not run {name} ({words}): going on without it")
+                    if WHOLE_THINKING in self.lacking(request.model) - lacking:
+                        without.append(NO_THINKING)
                     self._resolve(request.model)  # with the window that it has
                     continue
                 self._resolve(request.model)

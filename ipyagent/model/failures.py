@@ -24,6 +24,7 @@ from ipyagent.errors import (
     TooLarge,
     UnknownModel,
 )
+from ipyagent.model.capabilities import WANTS_THINKING
 
 SPENT = ("enforced_spend_limit_reached", "contract_spend_limit_reached", "credit_balance_too_low")
 RETRIED = (408, 409, 429)
@@ -42,24 +43,28 @@ GLM, MiniMax, Qwen, llama.cpp, LM Studio, vLLM, SGLang, TGI, Ollama's cloud, oML
 sources and issues, 2025 and 2026)."""
 _SPENT = re.compile(
     r"credit balance|budget has been exceeded|budget_?exceeded|over budget|insufficient[_ ](?:credits|quota|balance)"
-    r"|exceeded your current quota|requires more credits|tokens per day|usage limit"
+    r"|exceeded (?:your )?current quota|requires more credits|tokens per day|usage limit|余额不足"
 )
 """Money that is used up, which a status of "too many requests" says too (OpenAI, OpenRouter, LiteLLM, GLM), or a
-share that only a day or a week renews (Bedrock, Ollama's cloud)."""
+share that only a day or a week renews (Bedrock, Ollama's cloud; DeepSeek, Kimi, GLM)."""
 _NO_TOOLS = re.compile(
     r"(?:does not|doesn't) support (?:tools?|function)|tool (?:use|calling) is not support|enable-auto-tool-choice"
     r"|does not support parameters: \[[^]]{0,80}'tools?'|endpoints found that support tool|tools param requires"
+    r"|failed to parse grammar"
 )
 """A model that calls no tools, or a server that was started without them (Ollama, vLLM, LiteLLM, OpenRouter, Bedrock,
-llama.cpp)."""
+llama.cpp), or cannot hold the model to their schemas (LM Studio)."""
 _NO_MODEL = re.compile(
     r"(?:^|[^a-z])model:? [\"'`]?[^\"'` ]{1,200}[\"'`]? (?:was |is )?(?:not found|does not exist)|not a valid model"
     r"|invalid model (?:name|id)|unknown model|no such model|model_not_found|model does not exist|model not found"
     r"|model identifier is invalid|no endpoints found for|allowed to access model|no healthy deployments for this model"
+    r"|model not exist|模型不存在|not found the model"
     r"|no available channel for model|deployment for this resource does not exist|publisher model .{1,300} not found"
 )
 """A model that is not there, or not for this key, with whatever status (Ollama, vLLM, OpenAI, LiteLLM, OpenRouter,
-Bedrock, Vertex, Azure, One API)."""
+Bedrock, Vertex, Azure, One API, DeepSeek, Kimi, GLM)."""
+_WANTS_BACK = re.compile(rf"{WANTS_THINKING.pattern}|missing a `?thought_signature")
+"""What `Capabilities` could not answer, and Gemini's signatures of calls, which the Messages API has no place for."""
 _NOT_LOADED = re.compile(r"no models? loaded|model (?:is )?not loaded|failed to load model|load a model")
 """Refusals that a new session does not cure (Ollama, vLLM, LM Studio)."""
 
@@ -136,6 +141,12 @@ def failure(refusal: ApiErrorInfo, *, model: str, base_url: str) -> ModelError:
             PromptTooLong,
             f"the model's window is full ({text}): start afresh with %agent new, or choose a model with a larger "
             f"window{at}",
+        )
+    if _WANTS_BACK.search(lowered):
+        return made(
+            BadRequest,
+            f"the model wants back what it thought before each tool call, and it was lost on the way ({text}): choose "
+            f"another model with %agent model NAME{at}",
         )
     if status in (400, 422) and re.search(r"image|document|pdf", lowered) and "tool_use" not in lowered:
         return made(ImageRefused, f"the server refused an image or document: {text}{at}; send it smaller")

@@ -219,11 +219,12 @@ class StreamParser:
         if block.get("type") not in CALLS:
             return
         text = pieces if pieces.strip() else given if isinstance(given, str) else ""
-        if not text.strip():
+        if not text.strip() and not (given and isinstance(given, list)):  # GLM: a call's arguments as an array
             block["input"] = given if isinstance(given, dict) else {}
             return
         try:
-            value: Any = text
+            value: Any = text or given
+            text = text or json.dumps(given)
             for _ in range(1 + ENCODED):
                 if isinstance(value, str):
                     value = json.loads(value, parse_constant=_no_number, parse_float=_number, parse_int=_integer)

@@ -5,9 +5,17 @@ from __future__ import annotations
 from collections.abc import Container
 from typing import Any
 
+from ipyagent.journal.admission import THINKING
 from ipyagent.journal.protocols import ModelInfo, Request
 from ipyagent.journal.server_tools import as_text
-from ipyagent.model.capabilities import DIAGNOSIS_BETA, EDITS_BETA, LONG_BETA, split_suffix, without_marks
+from ipyagent.model.capabilities import (
+    DIAGNOSIS_BETA,
+    EDITS_BETA,
+    LONG_BETA,
+    WHOLE_THINKING,
+    split_suffix,
+    without_marks,
+)
 from ipyagent.model.compaction import compaction_betas, summaries_as_text
 from ipyagent.model.server_tools import offered
 
@@ -29,7 +37,9 @@ def body_of(
         body["system"] = request.system
     if tools := offered(request.tools, info, lacking):
         body["tools"] = tools
-    if info.thinking and thinking and request.thinking and "thinking" not in lacking:
+    if WHOLE_THINKING in lacking and "thinking" not in lacking and _has_gaps(request.messages):
+        body["thinking"] = {"type": "disabled"}  # some think without being asked to (DeepSeek, Kimi)
+    elif info.thinking and thinking and request.thinking and "thinking" not in lacking:
         body["thinking"] = {"type": "adaptive", "display": "summarized"}
     if request.effort and info.effort and "output_config" not in lacking:
         body["output_config"] = {"effort": request.effort}
@@ -42,7 +52,8 @@ def body_of(
         asked.append(DIAGNOSIS_BETA)
     if request.edits is not None and "context_management" not in lacking:
         # the plain client is used for all servers; it knows the field in its beta half only
-        body["extra_body"] = {"context_management": _possible(request.edits, thinking="thinking" in body)}
+        edits = _possible(request.edits, thinking="display" in body.get("thinking", ()))
+        body["extra_body"] = {"context_management": edits}
         asked.append(EDITS_BETA)
     if request.compaction is not None:
         body["extra_body"] = {"compaction": request.compaction}
@@ -58,6 +69,12 @@ def body_of(
         known = [name.strip() for name in betas.split(",") if name.strip()]
         body["extra_headers"] = {"anthropic-beta": ",".join(dict.fromkeys([*known, *asked]))}
     return body
+
+
+def _has_gaps(messages: list[dict[str, Any]]) -> bool:
+    """Whether a tool call has lost the thinking before it, or had none."""
+    kinds = ({block["type"] for block in message["content"]} for message in messages)
+    return any("tool_use" in each and each.isdisjoint(THINKING) for each in kinds)
 
 
 def _possible(edits: dict[str, Any], *, thinking: bool) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from ipyagent.memory.files import Store
 from ipyagent.memory.scan import PART, Memory, Scan
 
 ROOT = Path(__file__).parents[2]
@@ -122,6 +123,14 @@ def test_of_a_huge_folder_what_is_to_be_shown_is_looked_at_and_the_rest_in_turn(
         with (folder / name).open("r+") as file:
             file.write(HEADER.format("Y"))
         assert "Memory Y" in titles(scan.memories())
+    store = Store(folder, "project")
+    store.list()
+    for name in ("m7.md", f"m{many - 1}.md"):
+        settle(folder)
+        store.list()
+        store.change(name, lambda text: text.replace("The fact.", "A fact."), by="user")  # ours are seen at once
+        (found,) = (memory.fact for memory in store.glance() if memory.name == name)
+        assert found.startswith("A fact.")
     (folder / "m3.md").unlink()
     assert scan.changed(["m3.md"])
     assert scan.changed(["never.md"])

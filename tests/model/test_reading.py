@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ipyagent.journal.admission import REPLY_KEYS
@@ -110,6 +110,7 @@ _JSON = st.recursive(
 )
 
 
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # the machine may be busy
 @given(st.lists(_JSON))
 def test_no_event_is_worse_than_a_malformed_stream(events: list[Any]) -> None:
     reading = StreamParser()
@@ -208,7 +209,7 @@ _event = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(_event, max_size=25))
 def test_no_stream_is_an_error_of_ours_and_what_it_leaves_may_be_sent(events: list[dict[str, Any]]) -> None:
     reply = read(*events, ended("end_turn"))

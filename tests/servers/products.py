@@ -11,6 +11,7 @@ import json
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, ClassVar
 from urllib.parse import urlsplit
@@ -34,6 +35,12 @@ def asks_for_summary(body: Mapping[str, Any]) -> bool:
     """Whether a request is a compaction's."""
     last = body["messages"][-1]["content"][-1]
     return "is about to be taken out of your context" in str(last.get("text"))
+
+
+def lacks_thinking(messages: list[dict[str, Any]]) -> bool:
+    """Whether a tool call of the conversation stands there without thinking."""
+    kinds = [[block["type"] for block in each["content"]] for each in messages if each["role"] == "assistant"]
+    return any("tool_use" in each and "thinking" not in each for each in kinds)
 
 
 class Product:
@@ -60,6 +67,10 @@ class Product:
     """To a model that is not there while another is; None: as `no_model`."""
     any_name = False
     """Whether its only model answers to any name."""
+    wants_thinking = ""
+    """How it refuses a tool call that comes back without thinking, while the model thinks."""
+    always_thinks = False
+    """Whether it thinks although `thinking` is disabled, too."""
     no_tools: ClassVar[Answer | None] = None
 
     def error(self, status: int, message: str, kind: str = "invalid_request_error") -> Answer:
@@ -587,6 +598,114 @@ class Bedrock(Product):
 PRODUCTS: tuple[Product, ...] = (Ollama(), LMStudio(), LlamaCpp(), VLLM(), LiteLLM(), OpenRouter(), Bedrock())
 
 
+class DeepSeek(Product):
+    """DeepSeek V4's `/anthropic`, 2026 (its guide to the API, issues of clients): it thinks without being asked to, its
+    signature is the message's id, and tool calls must come back with what was thought before them."""
+
+    name = "DeepSeek V4"
+    root = "/anthropic"
+    signature = "91cfbb94-554b-4136-8e21-fa02280d56ed"
+    wants_thinking = "The `content[].thinking` in the thinking mode must be passed back to the API."
+    tells_window = False
+    checks_output = True
+    auth = (401, {"error": {"message": "Authentication Fails, Your api key: ****abcd is invalid", "type":
+            "authentication_error", "param": None, "code": "invalid_request_error"}})  # fmt: skip
+    spent = (402, {"error": {"message": "Insufficient Balance", "type": "unknown_error", "param": None, "code":
+             "invalid_request_error"}})  # fmt: skip
+    no_model = (400, {"error": {"message": "Model Not Exist", "type": "invalid_request_error", "param": None, "code":
+                "invalid_request_error"}})  # fmt: skip
+
+    def error(self, status: int, message: str, kind: str = "invalid_request_error") -> Answer:
+        return status, {"error": {"message": message, "type": kind, "param": None, "code": kind}}
+
+    def too_long(self, tokens: int, asked: int, window: int) -> Answer:
+        told = (
+            f"This model's maximum context length is {window} tokens. However, you requested {tokens + asked} tokens "
+            f"({tokens} in the messages, {asked} in the completion). Please reduce the length of the messages or "
+            "completion."
+        )
+        return self.error(400, told)
+
+    def too_much(self, tokens: int, asked: int, window: int, most: int) -> Answer:
+        return self.error(400, f"Invalid max_tokens value, the valid range of max_tokens is [1, {most}]")
+
+    def usage(self, tokens: int, output: int) -> dict[str, Any]:
+        cached = tokens // 2
+        return {"input_tokens": tokens - cached, "cache_read_input_tokens": cached, "cache_creation_input_tokens": 0,
+                "output_tokens": output, "service_tier": "standard"}  # fmt: skip
+
+    def odd(self, server: Server) -> list[tuple[str, bytes, str]]:
+        call = {"type": "tool_use", "id": "call_00_x", "name": "python", "input": {"code": "odd = 1"}}
+        sealed = [start(0, {"type": "thinking", "thinking": ""}), delta(0, "signature", "91cf"), stop(0)]
+        return [
+            ("thinking that is a signature and nothing else", self.joined(
+                *self.begin(server, 100), *sealed, *self.block(1, call), stop(1),
+                *self.end("tool_use", self.usage(100, 9))), ""),
+            ("comments while it is busy", b": keep-alive\n\n" * 3 + self.joined(
+                *self.begin(server, 100), *self.block(0, {"type": "text", "text": "ok"}), stop(0),
+                *self.end("end_turn", self.usage(100, 4))), ""),
+        ]  # fmt: skip
+
+
+class Kimi(Product):
+    """Moonshot's `/anthropic` and Kimi for Coding, 2026 (issues of clients): thinking without a signature, which must
+    come back all the same; one model of it thinks always."""
+
+    name = "Kimi K2"
+    root = "/anthropic"
+    wants_thinking = "thinking is enabled but reasoning_content is missing in assistant tool call message at index 2"
+    tells_window = False
+    auth = (401, {"error": {"type": "authentication_error", "message": "The API Key appears to be invalid or may have "
+            "expired. Please verify your credentials and try again."}, "type": "error"})  # fmt: skip
+    spent = (403, {"error": {"message": "Your account org-1<ak-1> is not active, organization <org-1> exceeded current "
+             "quota, please check your plan and billing details", "type": "exceeded_current_quota_error"}})  # fmt: skip
+    no_model = (404, {"error": {"message": "Not found the model main-model or Permission denied", "type":
+                "resource_not_found_error"}})  # fmt: skip
+
+    def error(self, status: int, message: str, kind: str = "invalid_request_error") -> Answer:
+        return status, {"error": {"type": kind, "message": message}, "type": "error"}
+
+    def too_long(self, tokens: int, asked: int, window: int) -> Answer:
+        told = f"Invalid request: Your request exceeded model token limit: {window} (requested: {tokens})"
+        return self.error(400, told)
+
+
+class GLM(Product):
+    """Zhipu's `/api/anthropic`, 2026 (issues of clients): its own numbers stand for the kind of an error, and a call's
+    arguments may be an array."""
+
+    name = "GLM 5"
+    root = "/api/anthropic"
+    signature = ""
+    tells_window = False
+    auth = (401, {"type": "error", "error": {"type": "1000", "message": "Authentication Failed"}, "request_id": "2"})
+    spent = (429, {"type": "error", "error": {"type": "1113", "message": "Insufficient balance or no resource package. "
+             "Please recharge."}, "request_id": "202510091744"})  # fmt: skip
+    no_model = (400, {"type": "error", "error": {"type": "1211", "message": "Unknown Model, please check the model "
+                "code."}, "request_id": "202510091744"})  # fmt: skip
+
+    def error(self, status: int, message: str, kind: str = "1210") -> Answer:
+        return status, {"type": "error", "error": {"type": kind, "message": message}, "request_id": "202510091744"}
+
+    def too_long(self, tokens: int, asked: int, window: int) -> Answer:
+        return self.error(400, "Prompt exceeds max length", "1261")
+
+    def odd(self, server: Server) -> list[tuple[str, bytes, str]]:
+        given = [{"command": "odd = 1"}, ["data"]]
+        call = start(0, {"type": "tool_use", "id": "call_a", "name": "python", "input": given})
+        again = start(0, {"type": "tool_use", "id": "call_b", "name": "python", "input": {}})
+        end = self.end("tool_use", self.usage(100, 9))
+        return [
+            ("a call's arguments as an array in its start", self.joined(
+                *self.begin(server, 100), call, stop(0), *end), ""),
+            ("the same in its pieces", self.joined(
+                *self.begin(server, 100), again, delta(0, "json", json.dumps(given)), stop(0), *end), ""),
+        ]  # fmt: skip
+
+
+PRODUCTS += DeepSeek(), Kimi(), GLM()
+
+
 class Server:
     """A product that runs. `window` and `most` tokens of prompt and of a reply; `tells` them where the product does,
     `priced` too; `cuts` a prompt that does not fit (None: as the product does); `lacks`: fields of a request that it
@@ -666,6 +785,8 @@ class Server:
         if body["model"] != self.model and not self.product.any_name:
             status, told = self.product.other_model or self.product.no_model
             return status, json.loads(json.dumps(told).replace(MAIN, body["model"]))
+        if self.product.wants_thinking and self._thinks(body) and lacks_thinking(body["messages"]):
+            return self.product.error(400, self.product.wants_thinking)
         if self.lacks and self.lacks in json.dumps(body):
             return self.product.error(400, f"{self.lacks}: Extra inputs are not permitted")
         tokens, asked = self.count(body), body["max_tokens"]
@@ -677,11 +798,21 @@ class Server:
             return self.product.too_much(tokens, asked, self.window, self.most)
         return 200, self.product.stream(self, self._next(body), tokens)
 
+    def _thinks(self, body: dict[str, Any]) -> bool:
+        return self.product.always_thinks or (body.get("thinking") or {}).get("type") != "disabled"
+
     def _next(self, body: dict[str, Any]) -> Reply:
         if asks_for_summary(body):
             return SUMMARY
         if self._replies:
-            return self._replies.pop(0)
+            reply = self._replies.pop(0)
+            if self.product.wants_thinking:
+                said = [block for block in reply.content if block["type"] != "thinking"]
+                calls = any(block["type"] == "tool_use" for block in said) and self._thinks(body)
+                thought = [block for block in reply.content if block["type"] == "thinking"]
+                thought = thought or [{"type": "thinking", "thinking": "Hm."}]
+                reply = replace(reply, content=(*(thought if calls else ()), *said))
+            return reply
         return echo(body) if (body.get("output_config") or {}).get("format") else text("ok")
 
 

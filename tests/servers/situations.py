@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from copy import copy
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from ipyagent.journal.events import (
     Retrying,
     Streamed,
     SystemReminder,
+    ThinkingDropped,
     TurnEnded,
     UsageReported,
 )
@@ -130,7 +132,7 @@ def room(product: Product, folder: Path, *, settings: dict[str, Any] | None = No
         patch.setenv("ANTHROPIC_API_KEY", KEY)
         patch.setenv("IPYAGENT_HOME", str(folder / "home"))
         place = folder / "project"
-        place.mkdir(exist_ok=True)
+        place.mkdir(exist_ok=True, parents=True)
         made = Room(running, place, **(settings or {}))
         try:
             yield made
@@ -150,10 +152,40 @@ def tools(product: Product, folder: Path) -> str:
         once = tool("python", {"code": "c = 'naïve ✓'"}, thinking="Hm." if product.thinks else None)
         here.works("more", once, text("ok"))
         assert here.agent.shell.user_ns["c"] == "naïve ✓"
-        assert here.thoughts() == ("First a.Hm." if product.thinks else "")
+        unsigned = product.wants_thinking and product.signature is None  # the model stops thinking: it is not kept
+        assert here.thoughts() == ("First a." if unsigned else "First a.Hm." if product.thinks else "")
         here.goes_on()
-        assert here.server.refusals == []
+        assert len(here.server.refusals) == bool(unsigned)
     return ""
+
+
+def thinking_back(product: Product, folder: Path) -> str:
+    """The model wants back what it thought before each call, and some of it has left the context: it is asked without
+    thinking, said once; where it thinks all the same, one line says so."""
+    if not product.wants_thinking:
+        return NOT_HERE
+    with room(product, folder) as here:
+        here.works("count", tool("python", {"code": "a = 1"}, thinking="First a."), text("ok"))
+        here.session.record(ThinkingDropped(upto=here.session.journal.last, why="old results were cleared"))
+        for number in range(2):
+            here.works(f"more {number}", tool("python", {"code": f"b = {number}"}, thinking="Hm."), text("ok"))
+        here.goes_on()
+        assert len(here.server.refusals) == 1, here.server.refusals
+        assert len([line for line in here.told() if "asked without thinking" in line]) == 1, here.told()
+        here.agent.new()
+        here.works("hello", tool("python", {"code": "c = 1"}, thinking="Hm."), text("ok"))
+        assert ("thinking" in here.server.bodies[-1]) == (product.signature is None), "whole thinking may stay"
+    stubborn = copy(product)
+    stubborn.always_thinks = True
+    with room(stubborn, folder / "always") as here:
+        here.works("hello")
+        here.turn("count", tool("python", {"code": "a = 1"}, thinking="First a."), text("ok"))
+        here.session.record(ThinkingDropped(upto=here.session.journal.last, why="old results were cleared"))
+        result = here.turn("look")
+        assert result.status == "failed"
+        assert "%agent model NAME" in result.message, result.message
+        assert "%agent new" not in result.message, result.message
+    return result.message
 
 
 def window_told(product: Product, folder: Path) -> str:
@@ -270,7 +302,7 @@ def no_caching(product: Product, folder: Path) -> str:
     with room(product, folder, lacks="cache_control") as here:
         for number in range(3):
             here.works(f"print {number}", *results(1_000, number))
-        assert len(here.server.refusals) == 1
+        assert len([told for told in here.server.refusals if "cache_control" in told]) == 1
         assert "cache_control" not in json.dumps(here.server.bodies[1:])
         assert here.of(CacheBroken) == []
         here.goes_on()
@@ -363,6 +395,7 @@ def no_body(product: Product, folder: Path) -> str:
 
 SITUATIONS: dict[str, Callable[[Product, Path], str]] = {
     "tools, thinking, streams": tools,
+    "thinking sent back": thinking_back,
     "window told": window_told,
     "window unknown": window_unknown,
     "prompt cut silently": cut_silently,

@@ -14,8 +14,8 @@ from tests.servers.products import PRODUCTS, VLLM, OpenRouter, Product, serving
 from tests.servers.situations import KEY, SITUATIONS
 
 SHORT = (
-    "tools, thinking, streams", "no such model", "no tools", "key refused", "budget spent", "error with status 200",
-    "400 without a body",
+    "tools, thinking, streams", "thinking sent back", "no such model", "no tools", "key refused", "budget spent",
+    "error with status 200", "400 without a body",
 )  # fmt: skip
 EACH = [pytest.param(name, marks=() if name in SHORT else pytest.mark.slow, id=name) for name in SITUATIONS]
 

@@ -13,7 +13,7 @@ from ipyagent.cells import CellTransformer, literal
 from ipyagent.config import DEFAULT_MODEL
 from ipyagent.errors import AgentError
 from ipyagent.extension import Extension
-from ipyagent.kernel.logs import keep_logs_apart
+from ipyagent.kernel.thread import keep_logs_apart
 from ipyagent.options import CellOptions, one_line, parse
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ class Magics(Extension):
 
     def unload(self) -> None:
         """Take everything back and let go of the session."""
-        from ipyagent.kernel.comms import forget_clicks
+        from ipyagent.kernel.frontend import forget_clicks
 
         events = self.shell.events
         with ExitStack() as steps:  # the last comes first; what somebody else took away already skips none

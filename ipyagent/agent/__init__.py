@@ -34,7 +34,7 @@ from ipyagent.journal.journal import clean
 from ipyagent.journal.protocols import CellOutput, ModelInfo, Surface, Tool, WindowState
 from ipyagent.kernel.cell_marks import HIDDEN, HIDE, PIN, CellMarks, Runs
 from ipyagent.kernel.dispatcher import MainThreadExecutor
-from ipyagent.kernel.shell import make_shell
+from ipyagent.kernel.scope import make_shell
 from ipyagent.kernel.thread import AgentLoop
 from ipyagent.kernel.workspace import KernelWorkspace
 from ipyagent.loop.bug_report import write_report

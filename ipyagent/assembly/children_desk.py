@@ -33,8 +33,7 @@ from ipyagent.journal.admission import text_block
 from ipyagent.journal.events import Event, FileChanged, ModelChosen, SystemPromptFrozen
 from ipyagent.journal.protocols import Model, Tool, Workspace
 from ipyagent.journal.tokens import estimate_blocks
-from ipyagent.kernel.dispatcher import MainThreadExecutor
-from ipyagent.kernel.mains import MainThreadProxy
+from ipyagent.kernel.dispatcher import MainThreadExecutor, MainThreadProxy
 from ipyagent.kernel.scope import IsolatedNamespace, users_namespace
 from ipyagent.kernel.variables import summarize
 from ipyagent.kernel.workspace import KernelWorkspace, Names

@@ -35,8 +35,7 @@ from ipyagent.journal.protocols import Tool, Workspace
 from ipyagent.journal.stored import FOLDER as RESULTS
 from ipyagent.kernel.cell_marks import PIN, CellMarks
 from ipyagent.kernel.dispatcher import MainThreadExecutor
-from ipyagent.kernel.handles import LiveObjects
-from ipyagent.kernel.workspace import BACKUPS, KernelWorkspace, Names
+from ipyagent.kernel.workspace import BACKUPS, KernelWorkspace, LiveObjects, Names
 from ipyagent.loop.budget import Spending
 from ipyagent.loop.keeping import place_of
 from ipyagent.loop.permissions import Permissions

@@ -14,7 +14,7 @@ from ipyagent.children.letters import received
 from ipyagent.children.mailbox import MailMessage
 from ipyagent.journal.events import AssistantMessage, Ending, Event, ForkEnded, ToolCalled, Usage, UsageReported
 from ipyagent.journal.protocols import Execution
-from ipyagent.kernel.mains import MainThreadProxy
+from ipyagent.kernel.dispatcher import MainThreadProxy
 from ipyagent.kernel.scope import IsolatedNamespace
 from ipyagent.loop.session import Session
 

@@ -62,7 +62,7 @@ def as_cells(extension: Extension, below: str) -> AsCells:
 
 def door_of(extension: Extension) -> ButtonBridge:
     """The kernel's one door, made with its first button."""
-    from ipyagent.kernel.comms import route_clicks
+    from ipyagent.kernel.frontend import route_clicks
     from ipyagent.ui.door import ButtonBridge
 
     if extension.door is None:

@@ -49,7 +49,7 @@ def _told(extension: Extension, only: str) -> str:
 
 def _live(extension: Extension) -> Dashboard:
     """The one board of this kernel."""
-    from ipyagent.kernel.comms import route_clicks
+    from ipyagent.kernel.frontend import route_clicks
 
     if extension.board is None:
         kernel = extension.shell.kernel

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ipyagent.assembly.listening import NullSurface
-from ipyagent.kernel.comms import route_clicks
+from ipyagent.kernel.frontend import route_clicks
 
 if TYPE_CHECKING:
     from ipyagent.extension import Extension

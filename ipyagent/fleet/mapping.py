@@ -94,7 +94,7 @@ def agent_map(
     """
     from ipyagent import agent as _agent  # noqa: F401 - before threads begin: each would load it at the same time
     from ipyagent.assembly.wiring import model_of
-    from ipyagent.kernel.one_run import ONE_RUN
+    from ipyagent.kernel.dispatcher import ONE_RUN
     from ipyagent.project import Project, find_root, user_folder
 
     check(executor, retries, at_once, max_cost)

@@ -75,7 +75,7 @@ def run_task(task: MapTask) -> Outcome:
 def _run(task: MapTask) -> Outcome:
     from ipyagent.agent import Agent
     from ipyagent.config import IPyAgent
-    from ipyagent.kernel.shell import make_shell
+    from ipyagent.kernel.scope import make_shell
     from ipyagent.loop.redacting import values_without
 
     shell = make_shell()

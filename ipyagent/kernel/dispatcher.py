@@ -4,8 +4,7 @@
 - After a stop nothing that waits is run, and nothing new is taken.
 - The door returns when the turn has closed and given its value, and not before user code has ended.
   Code that swallows interrupts is interrupted again and again (`Interrupts`); code that never comes
-  back to Python keeps the door waiting, and its output says that only a restart ends it.
-"""
+  back to Python keeps the door waiting, and its output says that only a restart ends it."""
 
 from __future__ import annotations
 
@@ -17,22 +16,85 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Coroutine
-from contextlib import AbstractContextManager
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
 from types import BuiltinFunctionType
 from typing import Any, Literal, TypeVar
 
 from ipyagent.errors import AgentError
 from ipyagent.journal.protocols import CellOutput, Execution
 from ipyagent.kernel import execute
-from ipyagent.kernel.inbox import BlockingInbox, CallJob, CodeJob, LoopInbox, QueuedJob
-from ipyagent.kernel.interrupts import Interrupts, JobGuard
-from ipyagent.kernel.logs import keep_logs_apart
-from ipyagent.kernel.one_run import ONE_RUN
-from ipyagent.kernel.output import OutputLog
-from ipyagent.kernel.output_streams import readable
+from ipyagent.kernel.interrupts import BlockingInbox, CallJob, CodeJob, Interrupts, JobGuard, LoopInbox, QueuedJob
+from ipyagent.kernel.output import OutputLog, readable
 from ipyagent.kernel.processes import ChildProcessTracker
-from ipyagent.kernel.thread import AgentLoop
+from ipyagent.kernel.thread import AgentLoop, keep_logs_apart
+
+# ---- In one process the code of one agent runs at a time: what it prints is taken from streams that all threads
+# share. Models and tools of several agents work side by side; only their runs of code wait for one another. Code
+# that asks further agents of this process to work lends them its turn meanwhile, so that nobody waits for himself.
+
+_LOOK = 0.01
+"""Seconds between two looks whether it is one's turn."""
+_PATIENCE = 0.2
+"""Seconds that code waits to have its turn back; whoever still has it swallows interrupts."""
+
+
+class InterruptibleRunner:
+    """Whose turn it is, by the thread that runs the code; one thread may take it within its own turn."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._pid = os.getpid()
+        self._owner: int | None = None
+        self._depth = 0
+
+    def __repr__(self) -> str:
+        return f"<InterruptibleRunner {'free' if self._owner is None else f'of thread {self._owner}'}>"
+
+    @asynccontextmanager
+    async def turn(self, thread: int) -> AsyncIterator[None]:
+        """The turn of the thread with this identity; waits for it and can be cancelled meanwhile."""
+        while not self._take(thread):
+            await asyncio.sleep(_LOOK)
+        try:
+            yield
+        finally:
+            self._give_back(thread)
+
+    @contextmanager
+    def lent(self) -> Iterator[None]:
+        """Others may take the turn of this thread within, if it has it."""
+        me, depth = threading.get_ident(), 0
+        with self._lock:
+            if self._owner == me:
+                depth, self._owner, self._depth = self._depth, None, 0
+        try:
+            yield
+        finally:
+            until = time.monotonic() + _PATIENCE
+            while depth and not self._take(me, depth) and time.monotonic() < until:
+                time.sleep(_LOOK)
+
+    def _take(self, thread: int, depth: int = 1) -> bool:
+        with self._lock:
+            if self._pid != os.getpid():  # a fork while another thread ran code: that thread is not here
+                self._pid, self._owner, self._depth = os.getpid(), None, 0
+            if self._owner not in (None, thread):
+                return False
+            self._owner, self._depth = thread, self._depth + depth
+            return True
+
+    def _give_back(self, thread: int) -> None:
+        with self._lock:
+            if self._owner == thread:
+                self._depth -= 1
+                if self._depth <= 0:
+                    self._owner, self._depth = None, 0
+
+
+ONE_RUN = InterruptibleRunner()
+"""The process's own."""
+
 
 T = TypeVar("T")
 
@@ -393,3 +455,69 @@ def _is_terminal() -> bool:
         return sys.stdin.isatty() and sys.stdin.fileno() >= 0
     except (AttributeError, OSError, ValueError):  # replaced or closed
         return False
+
+
+# ---- The main thread for work that outlives a turn: what asks for it while no turn runs waits for the next. Only
+# turns serve it; between them the thread is the user's. All of this is for the agent thread.
+
+class MainThreadProxy:
+    """`MainThreadExecutor.run_code` and `MainThreadExecutor.call`, whichever turn serves them."""
+
+    def __init__(self) -> None:
+        self._main: MainThreadExecutor | None = None
+        self._waiting: set[asyncio.Future[None]] = set()
+
+    def __repr__(self) -> str:
+        return f"<MainThreadProxy {'served' if self._main is not None else f'not served, {len(self._waiting)} wait'}>"
+
+    @property
+    def served(self) -> bool:
+        """Whether a turn runs that serves it."""
+        return self._main is not None
+
+    @contextmanager
+    def serving(self, main: MainThreadExecutor) -> Iterator[None]:
+        """A turn runs, and its main thread serves."""
+        self._main = main
+        for waiter in self._waiting:
+            if not waiter.done():
+                waiter.set_result(None)
+        try:
+            yield
+        finally:
+            if self._main is main:  # else a later turn serves already
+                self._main = None
+
+    async def run_code(
+        self,
+        code: str,
+        on_output: Callable[[str], None],
+        scope: AbstractContextManager[object] | None = None,
+        begun: Callable[[], None] = lambda: None,
+    ) -> Execution:
+        """As `MainThreadExecutor.run_code`; code that a turn's end left unbegun is run in the next turn."""
+        return await self._served(lambda main: main.run_code(code, on_output, scope=scope, begun=begun))
+
+    async def call(self, function: Callable[[], T]) -> T:
+        """As `MainThreadExecutor.call`."""
+        return await self._served(lambda main: main.call(function))
+
+    async def _served(self, ask: Callable[[MainThreadExecutor], Awaitable[T]]) -> T:
+        while True:
+            main = await self._next()
+            try:
+                return await ask(main)
+            except asyncio.CancelledError:
+                task = asyncio.current_task()
+                if (task is not None and task.cancelling()) or main.stopped or self._main is main:
+                    raise  # else the turn ended before its turn came
+
+    async def _next(self) -> MainThreadExecutor:
+        while self._main is None:
+            waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._waiting.add(waiter)
+            try:
+                await waiter
+            finally:
+                self._waiting.discard(waiter)
+        return self._main

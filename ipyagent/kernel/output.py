@@ -2,15 +2,17 @@
 
 Text is cleaned as it enters: terminal escapes and control characters go, lone surrogates are
 replaced, and of lines that were rewritten (progress bars: carriage returns, backspaces, a cursor that
-goes up) only their last state stays.
-"""
+goes up) only their last state stays."""
 
 from __future__ import annotations
 
+import io
 import re
+import selectors
 import threading
 import time
 from collections import deque
+from typing import Any
 
 from ipyagent.escape import SEQUENCE, plain
 from ipyagent.redaction import after_cut, before_cut
@@ -321,3 +323,41 @@ def _scrub(text: str) -> str:
 
 def _cut(count: int) -> str:
     return f"\n… {count:,} characters of output left out here …\n"
+
+
+# ---- Standard output where it is no ordinary stream: missing, sealed, or read from a pipe by ipykernel.
+
+class Tapped(io.TextIOBase):
+    """A stand-in for a missing or sealed standard stream."""
+
+    def __init__(self, log: OutputLog) -> None:
+        self._log = log
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, text: str) -> int:
+        self._log.write(text)
+        return len(text)
+
+    def close(self) -> None:
+        """Stay open."""
+
+
+def drain(stream: Any) -> None:
+    """Let ipykernel's watcher thread read what child processes wrote: it is milliseconds behind."""
+    descriptor = getattr(stream, "_fid", None)
+    if descriptor is None:
+        return
+    deadline = time.monotonic() + 0.1
+    while time.monotonic() < deadline and readable(descriptor):
+        time.sleep(0.001)
+    time.sleep(0.002)
+
+
+def readable(source: Any, seconds: float = 0.0) -> bool:
+    """Whether a descriptor, or something with one, can be read within so long; `select.select` knows none above
+    1023."""
+    with selectors.DefaultSelector() as waiting:
+        waiting.register(source, selectors.EVENT_READ)
+        return bool(waiting.select(seconds))

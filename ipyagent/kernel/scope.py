@@ -2,8 +2,7 @@
 
 It begins as a shallow copy of the user's, so objects are shared and names are not. `In`, `Out`, `_` and
 their like are not taken over, the working directory is its own, and afterwards the shell is as it was.
-Enter and leave it on the main thread, around one run.
-"""
+Enter and leave it on the main thread, around one run."""
 
 from __future__ import annotations
 
@@ -11,6 +10,8 @@ import contextlib
 import os
 import re
 import sys
+import tempfile
+import threading
 import types
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
@@ -102,3 +103,36 @@ def _go(folder: str) -> None:
     if folder and folder != _folder():
         with contextlib.suppress(OSError):  # it was deleted meanwhile: code stays where it is, and says so by itself
             os.chdir(folder)
+
+
+# ---- A shell for scripts: the same execution without a notebook, a history file or a terminal.
+
+_MAKING = threading.Lock()
+"""A shell takes `__main__` for a moment: one thread after the other makes one."""
+
+
+def make_shell(namespace: dict[str, Any] | None = None) -> Any:
+    """A private InteractiveShell over `namespace` (a new one when None). Its profile is a temporary
+    folder, it keeps no history, and the process's own `__main__` and shell stay what they are."""
+    from IPython.core.interactiveshell import InteractiveShell
+    from IPython.core.profiledir import ProfileDir
+    from traitlets.config import Config
+
+    config = Config()
+    config.HistoryManager.enabled = False
+    config.HistoryManager.hist_file = ":memory:"
+    config.InteractiveShell.warn_venv = False
+    home = tempfile.TemporaryDirectory(prefix="ipyagent-shell-")
+    with _MAKING:
+        main = sys.modules["__main__"]
+        try:
+            shell = InteractiveShell(  # type: ignore[no-untyped-call]
+                config=config,
+                user_ns={} if namespace is None else namespace,
+                ipython_dir=home.name,
+                profile_dir=ProfileDir(location=home.name, config=config),
+            )
+        finally:
+            sys.modules["__main__"] = main
+    vars(shell)["_ipyagent_home"] = home  # removed with the shell
+    return shell

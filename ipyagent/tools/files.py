@@ -22,8 +22,7 @@ from typing import Any
 from ipyagent.errors import ToolFailure
 from ipyagent.journal.protocols import Permission, PermissionQuestion, ToolOutput, Workspace
 from ipyagent.journal.stored import FOLDER, LONGEST_LINE, lines_of
-from ipyagent.kernel.notebook import Notebook
-from ipyagent.kernel.notebook_ids import KnownIds
+from ipyagent.kernel.notebook import KnownIds, Notebook
 from ipyagent.tools.answers import capped, clean, fitting, picture, text_block, text_output
 from ipyagent.tools.changes import (
     MOST_NOTEBOOK,

@@ -242,7 +242,7 @@ async def scripted(line: str, cell: str = "") -> None:
 
     from IPython import get_ipython
 
-    from ipyagent.kernel.comms import route_clicks
+    from ipyagent.kernel.frontend import route_clicks
 
     surface = PanelSurface(stop, functools.partial(route_clicks, get_ipython().kernel))
 

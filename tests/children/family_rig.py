@@ -18,7 +18,7 @@ from ipyagent.config import IPyAgent
 from ipyagent.journal.events import Event, PermissionAsked
 from ipyagent.journal.journal import CHILDREN, TRANSCRIPT, read_events
 from ipyagent.journal.protocols import PermissionAnswer, TurnStatus
-from ipyagent.kernel.shell import make_shell
+from ipyagent.kernel.scope import make_shell
 from ipyagent.practice.replies import Fault, Reply, text
 from ipyagent.practice.server import PracticeServer
 

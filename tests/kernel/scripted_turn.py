@@ -7,8 +7,8 @@ import functools
 import json
 from typing import Any
 
-from ipyagent.kernel.comms import route_clicks
 from ipyagent.kernel.dispatcher import MainThreadExecutor
+from ipyagent.kernel.frontend import route_clicks
 from ipyagent.kernel.thread import AgentLoop
 
 thread = AgentLoop()

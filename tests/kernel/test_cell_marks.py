@@ -17,7 +17,7 @@ from ipyagent.commands.rollback import roll_back
 from ipyagent.errors import UsageError
 from ipyagent.journal.events import Compacted, SystemReminder, TurnsRemoved
 from ipyagent.kernel.cell_marks import HIDDEN, HIDE, PIN, CellMarks, mark_of
-from ipyagent.kernel.shell import make_shell
+from ipyagent.kernel.scope import make_shell
 from ipyagent.practice.replies import text, tool
 from ipyagent.practice.server import PracticeServer
 

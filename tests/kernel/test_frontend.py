@@ -20,7 +20,7 @@ import pytest
 from kernels import ROOT
 
 from ipyagent.kernel.frontend import describe_frontend
-from ipyagent.kernel.shell import make_shell
+from ipyagent.kernel.scope import make_shell
 
 SESSIONS = [
     {"path": "other.ipynb", "kernel": {"id": "other"}},

@@ -9,8 +9,8 @@ import pytest
 from IPython.core.interactiveshell import InteractiveShell
 
 from ipyagent.journal.events import ResultStored
-from ipyagent.kernel.handles import LiveObjects
 from ipyagent.kernel.variables import summarize
+from ipyagent.kernel.workspace import LiveObjects
 from ipyagent.tools.python import resolve
 
 

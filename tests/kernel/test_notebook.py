@@ -15,8 +15,7 @@ import pytest
 from made_notebooks import LARGE, made_notebook
 
 from ipyagent.errors import ToolFailure
-from ipyagent.kernel.notebook import Notebook, new_cell
-from ipyagent.kernel.notebook_ids import own_id
+from ipyagent.kernel.notebook import Notebook, new_cell, own_id
 
 MADE = 200
 

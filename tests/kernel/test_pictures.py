@@ -9,7 +9,7 @@ import os
 import PIL.Image
 import pytest
 
-from ipyagent.kernel.pictures import LONG_EDGE, MAX_BYTES, fit_picture
+from ipyagent.kernel.displays import LONG_EDGE, MAX_BYTES, fit_picture
 
 
 def encode(picture: PIL.Image.Image, kind: str = "PNG") -> bytes:

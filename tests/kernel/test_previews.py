@@ -286,9 +286,9 @@ def test_no_library_is_imported_for_a_look() -> None:
 
 def test_a_family_of_another_package_is_found_and_asked_first(tmp_path: pathlib.Path) -> None:
     (tmp_path / "toys.py").write_text(
-        "from ipyagent.kernel.previews import Family, Group\n"
+        "from ipyagent.kernel.previews import PreviewHandler, Group\n"
         "class Toy: pass\n"
-        "TOY = Family('toys', Group.ARRAYS, lambda kind: kind.is_a(Toy),\n"
+        "TOY = PreviewHandler('toys', Group.ARRAYS, lambda kind: kind.is_a(Toy),\n"
         "             lambda value, kind: 'a toy', lambda value, look, width: 'a toy!')\n"
     )
     info = tmp_path / "toys-1.dist-info"

@@ -15,7 +15,7 @@ import pytest
 
 from ipyagent.journal.tokens import estimate_text
 from ipyagent.kernel.previews import families
-from ipyagent.kernel.previews._look import FACT_TOKENS
+from ipyagent.kernel.previews._context import FACT_TOKENS
 from ipyagent.kernel.variables import describe, summarize, survey
 
 REQUIRED = {"pandas", "numpy", "polars", "pyarrow", "sklearn", "scipy", "matplotlib", "PIL", "ipywidgets", "dask", "IPython",
@@ -320,13 +320,13 @@ def test_what_was_read_late_is_not_called_a_change(monkeypatch: pytest.MonkeyPat
 def test_a_family_of_another_distribution_is_one_entry_point(tmp_path: Path) -> None:
     """As CONTRIBUTING tells it: a tiny distribution, installed as files, in a process of its own."""
     (tmp_path / "gauges.py").write_text(textwrap.dedent("""
-        from ipyagent.kernel.previews import Family, Group, stored
+        from ipyagent.kernel.previews import PreviewHandler, Group, stored
 
         class Gauge:
             def __init__(self): self.level = 7
             def __repr__(self): raise RuntimeError
 
-        GAUGE = Family(
+        GAUGE = PreviewHandler(
             "gauges", Group.OBJECTS, lambda kind: kind.is_library("gauges", "Gauge"), lambda value, kind: "gauge",
             lambda value, look, width: f"gauge at {stored(value, 'level')}",
         )

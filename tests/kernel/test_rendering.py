@@ -14,9 +14,10 @@ import pytest
 from kernels import Kernel
 
 from ipyagent.kernel.execute import run_sync
+from ipyagent.kernel.html_text import MOST_HTML, markdown_of
 from ipyagent.kernel.output import OutputLog
-from ipyagent.kernel.rendering import MOST_HTML, markdown_of, text_of, unboxed
-from ipyagent.kernel.shell import make_shell
+from ipyagent.kernel.rendering import text_of, unboxed
+from ipyagent.kernel.scope import make_shell
 from ipyagent.tools.python import folded, in_cells, output_of
 
 

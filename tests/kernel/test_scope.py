@@ -13,10 +13,9 @@ from typing import Any
 import pytest
 
 from ipyagent.kernel.execute import run_sync
-from ipyagent.kernel.handles import NAME, LiveObjects
 from ipyagent.kernel.output import OutputLog
-from ipyagent.kernel.scope import IsolatedNamespace, users_namespace
-from ipyagent.kernel.shell import make_shell
+from ipyagent.kernel.scope import IsolatedNamespace, make_shell, users_namespace
+from ipyagent.kernel.workspace import NAME, LiveObjects
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ import pytest
 from ipyagent.errors import AgentError
 from ipyagent.kernel.dispatcher import MainThreadExecutor
 from ipyagent.kernel.interrupts import Interrupts
-from ipyagent.kernel.shell import make_shell
+from ipyagent.kernel.scope import make_shell
 from ipyagent.kernel.thread import AgentLoop
 
 

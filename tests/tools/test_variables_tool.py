@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 
 from ipyagent.errors import ToolFailure
-from ipyagent.kernel.shell import make_shell
+from ipyagent.kernel.scope import make_shell
 from ipyagent.tools.python import resolve, variables
 
 CALLS: list[str] = []

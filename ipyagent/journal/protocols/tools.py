@@ -167,7 +167,7 @@ class Workspace(Protocol):
 
     @property
     def cell_ids(self) -> dict[Path, Any]:
-        """Names of the cells of each notebook that was read (`kernel.notebook_ids.KnownIds`)."""
+        """Names of the cells of each notebook that was read (`kernel.notebook.KnownIds`)."""
 
     @property
     def notebook(self) -> Path | None:

@@ -12,15 +12,24 @@ import importlib
 import pkgutil
 import warnings
 
-from ipyagent.kernel.previews._kind import MISSING, TypeInfo, stored
-from ipyagent.kernel.previews._look import Group, PreviewContext, PreviewHandler, clip, facts, one_line
-from ipyagent.kernel.previews.text import numbers_in_text
+from ipyagent.kernel.previews._context import (
+    MISSING,
+    Group,
+    PreviewContext,
+    PreviewHandler,
+    TypeInfo,
+    clip,
+    facts,
+    one_line,
+    stored,
+)
+from ipyagent.kernel.previews.values import numbers_in_text
 
 __all__ = [
     "MISSING",
-    "Family",
     "Group",
     "PreviewContext",
+    "PreviewHandler",
     "TypeInfo",
     "clip",
     "facts",
@@ -52,7 +61,7 @@ def families() -> tuple[PreviewHandler, ...]:
         if isinstance(family, PreviewHandler):
             theirs.append(family)
         else:
-            warnings.warn(f"preview {entry.name!r} ({entry.value}) is not an ipyagent Family", stacklevel=2)
+            warnings.warn(f"preview {entry.name!r} ({entry.value}) is not an ipyagent PreviewHandler", stacklevel=2)
     return (*theirs, *sorted(ours, key=lambda family: family.order))
 
 

@@ -7,8 +7,19 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-from ipyagent.kernel.previews._kind import MISSING, TypeInfo, class_name, instance_dict, slots, stored
-from ipyagent.kernel.previews._look import Group, PreviewContext, PreviewHandler, clip, facts
+from ipyagent.kernel.previews._context import (
+    MISSING,
+    Group,
+    PreviewContext,
+    PreviewHandler,
+    TypeInfo,
+    class_name,
+    clip,
+    facts,
+    instance_dict,
+    slots,
+    stored,
+)
 from ipyagent.kernel.previews.pandas_tables import dtype_word
 
 EXACT = 1_000_000

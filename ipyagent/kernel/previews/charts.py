@@ -6,8 +6,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ipyagent.kernel.previews._kind import MISSING, TypeInfo, class_dict, instance_dict, stored
-from ipyagent.kernel.previews._look import Group, PreviewContext, PreviewHandler, clip, facts, one_line
+from ipyagent.kernel.previews._context import (
+    MISSING,
+    Group,
+    PreviewContext,
+    PreviewHandler,
+    TypeInfo,
+    class_dict,
+    clip,
+    facts,
+    instance_dict,
+    one_line,
+    stored,
+)
 
 MOST_PARTS = 12
 """Traces, layers, axes or widgets of one object that are told; the others are counted."""

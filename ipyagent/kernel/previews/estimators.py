@@ -8,8 +8,20 @@ import types
 from collections.abc import Iterator
 from typing import Any
 
-from ipyagent.kernel.previews._kind import MISSING, TypeInfo, class_dict, class_name, instance_dict, stored
-from ipyagent.kernel.previews._look import FACTS, Group, PreviewContext, PreviewHandler, clip, facts
+from ipyagent.kernel.previews._context import (
+    FACTS,
+    MISSING,
+    Group,
+    PreviewContext,
+    PreviewHandler,
+    TypeInfo,
+    class_dict,
+    class_name,
+    clip,
+    facts,
+    instance_dict,
+    stored,
+)
 
 
 def _is_estimator(kind: TypeInfo) -> bool:

@@ -8,8 +8,21 @@ import types
 from collections.abc import Iterator
 from typing import Any
 
-from ipyagent.kernel.previews._kind import MISSING, TypeInfo, class_dict, class_name, instance_dict, slots, stored
-from ipyagent.kernel.previews._look import Group, PreviewContext, PreviewHandler, clip, facts, one_line
+from ipyagent.kernel.previews._context import (
+    MISSING,
+    Group,
+    PreviewContext,
+    PreviewHandler,
+    TypeInfo,
+    class_dict,
+    class_name,
+    clip,
+    facts,
+    instance_dict,
+    one_line,
+    slots,
+    stored,
+)
 from ipyagent.kernel.previews.pandas_tables import dtype_word, plain_table
 from ipyagent.kernel.previews.polars_tables import type_word
 

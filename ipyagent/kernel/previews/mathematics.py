@@ -6,8 +6,21 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from ipyagent.kernel.previews._kind import MISSING, TypeInfo, class_name, instance_dict, loaded, slots, stored
-from ipyagent.kernel.previews._look import Group, PreviewContext, PreviewHandler, clip, facts, one_line
+from ipyagent.kernel.previews._context import (
+    MISSING,
+    Group,
+    PreviewContext,
+    PreviewHandler,
+    TypeInfo,
+    class_name,
+    clip,
+    facts,
+    instance_dict,
+    loaded,
+    one_line,
+    slots,
+    stored,
+)
 
 MOST_PARTS = 200
 """Parts of an expression that is printed."""

@@ -8,9 +8,18 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-from ipyagent.kernel.previews._kind import MISSING, TypeInfo, instance_dict, loaded, stored
-from ipyagent.kernel.previews._look import Group, PreviewContext, PreviewHandler, clip
-from ipyagent.kernel.previews.text import numbers_in_text
+from ipyagent.kernel.previews._context import (
+    MISSING,
+    Group,
+    PreviewContext,
+    PreviewHandler,
+    TypeInfo,
+    clip,
+    instance_dict,
+    loaded,
+    stored,
+)
+from ipyagent.kernel.previews.values import numbers_in_text
 from ipyagent.redaction.names import name_strength
 
 EXACT_CELLS = 2_000_000

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from ipyagent.kernel.previews._kind import TypeInfo
-from ipyagent.kernel.previews._look import Group, PreviewContext, PreviewHandler, clip
-from ipyagent.kernel.previews.text import numbers_in_text
+from ipyagent.kernel.previews._context import Group, PreviewContext, PreviewHandler, TypeInfo, clip
+from ipyagent.kernel.previews.values import numbers_in_text
 from ipyagent.redaction.names import name_strength
 
 _WORDS = {"String": "str", "Int": "i", "UInt": "u", "Float": "f", "Boolean": "bool", "Datetime": "dt", "double": "f64"}

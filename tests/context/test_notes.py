@@ -144,7 +144,7 @@ def test_lines_that_are_named_must_stand_above(template: Notes) -> None:
     assert "[as above: Worklog, lines 1-3]" in desk.shown
     for wrong in ("Worklog, lines 1-4", "Worklog, lines 0-3", "Work, lines 1-3"):
         content = desk.shown.replace("Worklog, lines 1-3", wrong)
-        with pytest.raises(ToolFailure, match="No such lines"):
+        with pytest.raises(ToolFailure, match="There are no such lines above"):
             desk.answer("write_file", {"path": "notes.md", "content": content})
     end = older.sections[-1].text.split("\n")[-1]
     desk.answer("edit_file", {"path": "notes.md", "old": end, "new": f"{end}\nmore"})

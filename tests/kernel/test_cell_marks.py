@@ -260,6 +260,6 @@ def test_a_middle_turn_is_rolled_back_alone_and_never_over_a_later_change(made: 
     agent.compact("--undo")
     assert agent.undo().turn == 3
     for wrong in ("", "0", "4", "x"):
-        with pytest.raises(UsageError, match="has turns 1 to 3"):
+        with pytest.raises(UsageError, match="N is a turn from 1 to 3"):
             roll_back(agent, wrong)
     made.replays(agent)

@@ -53,6 +53,9 @@ LEFT_BEHIND = (
 )
 LITTLE = 400
 """Tokens of a range that no summary makes smaller."""
+ASKED_LITTLE = 2_000
+"""The same where the model asks by itself, in the middle of a turn: what came in its place took 1,100 and 1,300 tokens
+in two short recorded sessions, and the call for it is paid too."""
 PURPOSE = "compaction"
 """How the fork that writes a summary is named in the journal."""
 CACHE_MINUTES = {"5m": 5, "1h": 60}
@@ -78,8 +81,9 @@ class SummarizeLayer:
         gone = whole_turns(now.view, now.turn_starts, now.first, now.last)
         stays = said_before(gone.blocks) + notes_before(gone.blocks) if now.moment != "overflow" else 0
         may_go = max(0, gone.tokens - stays - (estimate_blocks(kept) if gone.tail else 0))
-        if may_go < LITTLE:
-            words = f"of {gone.words} about {may_go:,} tokens could go, and a summary pays from {LITTLE:,} on"
+        least = ASKED_LITTLE if now.trigger == "model" else LITTLE
+        if may_go < least:
+            words = f"of {gone.words} about {may_go:,} tokens could go, and a summary pays from {least:,} on"
             return (LayerDecision(layer=self.name, words=TOO_LITTLE + words),)
         hooked = await now.hook("pre_compact", {"trigger": now.trigger, "instructions": now.instructions})
         wishes = [text for text in (now.instructions, *hooked) if text.strip()]

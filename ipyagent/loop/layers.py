@@ -87,7 +87,9 @@ class Engine:
         self._begun = False
         """Whether a request of this turn has gone out."""
         self._wished = False
-        """Whether the model has asked for a compaction in this turn."""
+        """Whether the model has asked for a compaction in this turn, and there was something to compact."""
+        self.why_not = ""
+        """Why the last compaction was not made."""
 
     async def results(self) -> None:
         """All results of a reply are in, none is sent yet."""
@@ -124,15 +126,18 @@ class Engine:
             self._say_once(OFF)
             return None
         if trigger == "model" and self._wished:
+            self.why_not = "a second compaction within one turn is not made"
             self._say_once("the model asked for a second compaction within one turn; it is not made")
             return None
-        self._wished = self._wished or trigger == "model"
+        self.why_not = "there is nothing to compact"
         try:
             made, failed = await self._compact(trigger, instructions, first, last, gap)
         except asyncio.CancelledError:
             self._count_failure("compaction was stopped")
             raise
+        self._wished = self._wished or (trigger == "model" and (failed or made is not None))
         if made is None and failed:
+            self.why_not = "it failed, the conversation is as it was"
             self._count_failure("compaction failed")
         elif made is None:
             self._say_once("there is nothing to compact")
@@ -152,6 +157,8 @@ class Engine:
             paid = self._so_far
             events = await self._consider(layer, moment, trigger, instructions, first, last, gap)
             failed = failed or events is None
+            if words := [event.words for event in events or () if isinstance(event, LayerDecided)]:
+                self.why_not = words[-1]
             recorded = [
                 session.record(self._with_price(event, paid))
                 for event in events or ()

@@ -27,6 +27,7 @@ LEFT_OUT = (
     "(A request of the user was too large and was taken out of the conversation here{more}. It was not answered; the "
     "user knows.{kept})"
 )
+NOT_COMPACTED = "Nothing was compacted: {tokens:,} of {window:,} tokens are in use; {why}. Go on with the request."
 GO_ON = "The context window was full, so earlier parts are summarised above. Go on where you stopped."
 
 
@@ -130,6 +131,17 @@ def _staying(session: Session, first: int) -> tuple[list[Block], bool]:
             case _:
                 pass
     return stays, summary
+
+
+async def compact_as_wished(session: Session, engine: Engine, wish: str) -> None:
+    """The compaction that the model asked for; where none is made, the model is told why, with the numbers."""
+    before = session.view.count().tokens
+    made = await engine.compact("model", instructions=wish)
+    tokens = session.view.count().tokens
+    if made is None and tokens >= before:
+        window = session.state(tokens).window
+        said = NOT_COMPACTED.format(tokens=tokens, window=window, why=engine.why_not)
+        session.record(Reminded(text=said, why="nothing compacted", tokens=estimate_text(said)))
 
 
 def wanted_compaction(reply: ModelReply) -> str | None:

@@ -21,7 +21,7 @@ from ipyagent.loop.bug_report import write_report
 from ipyagent.loop.calls import run_calls
 from ipyagent.loop.layers import Engine
 from ipyagent.loop.missteps import Missteps, is_empty
-from ipyagent.loop.reactive import ask_or_compact, wanted_compaction
+from ipyagent.loop.reactive import ask_or_compact, compact_as_wished, wanted_compaction
 from ipyagent.loop.session import Session
 from ipyagent.model.reading import CUTTING
 
@@ -109,7 +109,7 @@ async def _rounds(session: Session, workspace: Workspace, budget: Budget, engine
         if calls:
             await engine.results()
             if (wish := wanted_compaction(reply)) is not None:
-                await engine.compact("model", instructions=wish)
+                await compact_as_wished(session, engine, wish)
         cut = cut + 1 if calls and reply.said.stop_reason in CUTTING else 0
         if cut >= MAX_CUT_CALLS:
             return "limit", f"{cut} tool calls in a row were cut off by the output limit; raise IPyAgent.max_output"

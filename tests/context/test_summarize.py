@@ -238,10 +238,36 @@ def test_the_models_own_tool_compacts_once_all_results_are_in(room: CompactRoom)
     room.nothing_refused()
 
 
+def test_where_nothing_is_to_be_gained_the_model_that_asks_is_told_so_with_numbers_and_nothing_is_paid(
+    room: CompactRoom,
+) -> None:
+    agent = room.agent(window=WINDOW)
+    room.turn(agent, f"weigh box 1: {words(1, 900)}", text("done"))
+    result = room.turn(agent, "make room", tool("compact", {}), text("went on"))
+    assert (result.status, result.text) == ("finished", "went on")
+    assert room.calls == []
+    assert room.of(agent, Compacted) == []
+    told = plain(room.bodies[-1]["messages"][-1]["content"])
+    said = re.search(
+        r"Nothing was compacted: ([\d,]+) of 40,000 tokens are in use; there is nothing to compact: of .{3,40} about "
+        r"[\d,]+ tokens could go, and a summary pays from 2,000 on\. Go on with the request\.",
+        told,
+    )
+    assert said is not None
+    assert int(said[1].replace(",", "")) == pytest.approx(room.server.messages[-1].prompt_tokens, rel=0.05)
+    assert "where it is not, you are told why right after this" in told
+    more = [tool("python", {"code": f"print({words(3, 4_000)!r})"}), tool("compact", {}), text("done")]
+    assert room.turn(agent, "print, then make room", tool("compact", {}), *more).status == "finished"
+    assert [made.trigger for made in room.of(agent, Compacted)] == ["model"], "there is something now"
+    room.nothing_refused()
+    room.replays(agent)
+
+
 def test_a_model_that_asks_again_and_again_gets_one_compaction_a_turn(room: CompactRoom) -> None:
     agent = filled(room, 2)
     room.turn(agent, "compact", *[tool("compact", {})] * 3, text("done"))
     assert len(room.of(agent, Compacted)) == 1
+    assert "a second compaction within one turn is not made" in plain(room.bodies[-1]["messages"][-1]["content"])
     room.nothing_refused()
 
 

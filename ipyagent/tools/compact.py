@@ -12,8 +12,7 @@ SAID = "The conversation is compacted before your next reply; where it is not, y
 @tool(permission="none", writes=False, parallel=True)
 async def compact(instructions: str = "") -> ToolOutput:
     """Replace the conversation so far by a summary, to make room: between two pieces of work, never in the middle of
-    one, or when the user asks. It happens before your next reply, if anything is gained; the newest request stays word
-    for word.
+    one, or when the user asks. It happens before your next reply; the newest request stays word for word.
 
     Args:
         instructions: What it must not lose.

@@ -267,7 +267,7 @@ def test_a_summary_made_inside_a_turn_stays_when_its_request_is_set_aside(
     room: CompactRoom, refusal: Fault, long: bool
 ) -> None:
     agent = room.agent()
-    room.turn(agent, f"remember ZEBRA. {words(1, 2_000)}", text("I do"))
+    room.turn(agent, f"remember ZEBRA. {words(1, 3_000)}", text("I do"))
     room.summary = ZEBRA
     asked = f"make room. {words(2, 3_000) if long else ''}"
     result = room.turn(agent, asked, COMPACT, refusal, refusal)
@@ -290,7 +290,7 @@ def test_a_summary_made_inside_a_turn_stays_when_its_request_is_set_aside(
 
 def test_a_request_that_was_set_aside_comes_back_and_so_does_what_the_summary_replaced(room: CompactRoom) -> None:
     agent = room.agent()
-    room.turn(agent, f"remember ZEBRA. {words(1, 2_000)}", text("I do"))
+    room.turn(agent, f"remember ZEBRA. {words(1, 3_000)}", text("I do"))
     room.summary = ZEBRA
     room.turn(agent, f"make room. {words(2, 3_000)}", COMPACT, TOO_LONG, TOO_LONG)
     name = room.session(agent).journal.session

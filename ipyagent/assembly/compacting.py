@@ -350,7 +350,7 @@ async def foreseen(
         if isinstance(found, ForkOrder):
             return found
         if made := next((event for event in found if isinstance(event, Compacted)), None):
-            return made
+            return engine.with_head(made)[0]
         why += [event.words for event in found if isinstance(event, LayerDecision)]
     said = "; ".join(dict.fromkeys(each.removeprefix(TOO_LITTLE) for each in why)) or NO_LAYER
     raise CompactionFailed(f"nothing would be compacted: {said}; %context shows what fills the window")

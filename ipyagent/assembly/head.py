@@ -16,7 +16,7 @@ from ipyagent.assembly.prompt import render, schema_of
 from ipyagent.config import IPyAgent
 from ipyagent.context.thresholds import check_fixed_part
 from ipyagent.errors import AgentError
-from ipyagent.journal.events import Block, SkillsListed, SystemPromptFrozen
+from ipyagent.journal.events import Block, Event, SkillsListed, SystemPromptFrozen
 from ipyagent.journal.protocols import Tool, WindowState
 from ipyagent.journal.tokens import estimate_blocks
 from ipyagent.loop.session import Session
@@ -102,7 +102,8 @@ class SystemPromptBuilder:
         rendered = msgspec.structs.replace(rendered, why=why)
         check_fixed_part(rendered.tokens, rendered.tool_tokens, session.state(0))
         session.record(rendered)
-        self._list(session, SKILLS in tools)
+        for event in self._listed(session, SKILLS in tools):
+            session.record(event)
 
     def look(self) -> None:
         """Have the memories been looked at, so that `put` finds them known; on any thread."""
@@ -113,24 +114,22 @@ class SystemPromptBuilder:
         """Whether the session's head has the memory tool; one that began while memory was off has not."""
         return any(tool["name"] == MEMORY for tool in session.view.tools)
 
-    def after_compaction(self, session: Session) -> None:
-        """All that stood behind the old head has gone: the instructions and the index are read again. The tools
-        stay as the session has them. With the compaction this is taken back."""
+    def after_compaction(self, session: Session) -> Sequence[Event]:
+        """The head that comes with a compaction of all that stood behind the old one, and what it tells of: the
+        instructions and the index are read again, the tools stay as the session has them. Nothing where it is the same.
+        With the compaction this is taken back."""
         tools = tuple(session.view.tools)
         size = estimate_blocks(tools)
         names = {tool["name"] for tool in tools} | told_of(tools)
         base = render({}).tokens + size
         extra, whole = self._extra(names, base, session.state(0))
         made = render({}, extra, redact=self._redact)
-        if list(made.system) != session.view.system:
-            total = made.tokens + size
-            session.record(
-                msgspec.structs.replace(
-                    made, tools=tools, tool_tokens=size, tokens=total, why="after a compaction",
-                    compaction=session.view.undoable or 0, memories=whole,
-                )
-            )  # fmt: skip
-            self._list(session, SKILLS in names)
+        if list(made.system) == session.view.system:
+            return ()
+        head = msgspec.structs.replace(
+            made, tools=tools, tool_tokens=size, tokens=made.tokens + size, why="after a compaction", memories=whole
+        )
+        return head, *self._listed(session, SKILLS in names)
 
     def rendered(
         self, tools: Mapping[str, Tool], state: WindowState, server: Sequence[Block] = ()
@@ -166,11 +165,10 @@ class SystemPromptBuilder:
             if not why[tool["name"]] and (names is None or tool["name"] in names)
         ]  # fmt: skip
 
-    def _list(self, session: Session, with_skills: bool) -> None:
-        """Journal which skills the head tells of, when it is told otherwise so far."""
+    def _listed(self, session: Session, with_skills: bool) -> Sequence[SkillsListed]:
+        """Which skills the head tells of, when it is told otherwise so far."""
         now = listing_of(self._skills.latest.for_model) if with_skills and self._skills is not None else None
-        if now is not None and now != session.history.skills.listed:
-            session.record(SkillsListed(skills=now))
+        return (SkillsListed(skills=now),) if now is not None and now != session.history.skills.listed else ()
 
     def _extra(self, names: set[str], base: int, state: WindowState) -> tuple[list[Block], tuple[str, ...]]:
         """Instructions, skills and memory, in the order of their weight, the last changes most often; and which

@@ -30,8 +30,9 @@ from ipyagent.journal.events import (
     Usage,
 )
 from ipyagent.journal.protocols import ForkOrder, Layer, LayerContext, Moment, Rates, WindowState
+from ipyagent.journal.tokens import estimate_blocks
 from ipyagent.journal.view import ContextView
-from ipyagent.loop.layers import Engine, known_layers
+from ipyagent.loop.layers import Engine, bound_to, known_layers
 from ipyagent.loop.session import Session
 from ipyagent.model.prices import LESSON_MODEL, cost_of
 from ipyagent.reports.shares import SOURCES, Shares
@@ -118,9 +119,8 @@ async def stepped(engine: Engine, *, dry: bool, refused: str = "") -> LayerStepR
     rungs = await ladder(engine)
     following = rungs[-1] if rungs and rungs[-1].acts else None
     if following is None or dry:
-        return LayerStepResult(
-            step=look_ahead(session, following) if following is not None else None, rungs=tuple(rungs)
-        )
+        ahead = look_ahead(engine, following) if following is not None else None
+        return LayerStepResult(step=ahead, rungs=tuple(rungs))
     if following.calls and refused:
         raise CompactionFailed(refused)
     before = session.journal.last
@@ -230,14 +230,16 @@ def _told(events: Sequence[Event]) -> str:
     return "; ".join(found)
 
 
-def look_ahead(session: Session, rung: LayerPreview) -> LayerStep:
+def look_ahead(engine: Engine, rung: LayerPreview) -> LayerStep:
     """What the rung's layer would do, as a step that is not done."""
-    view = session.view
+    session, view = engine.session, engine.session.view
     if rung.calls:
         return LayerStep(layer=rung.layer, done=False, before=Shares().of(view), after=None, price=None, calls=True)
     after = ContextView.of(session.journal.read())
-    for number, event in enumerate(rung.made, session.journal.last + 1):
-        after.apply(msgspec.structs.replace(event, id=number))
+    for number, decision in enumerate(rung.made, session.journal.last + 1):
+        after.apply(msgspec.structs.replace(decision, id=number))
+        for each in bound_to(engine.with_head(decision)[1], number):
+            after.apply(each)
     before = Shares().of(view)
     then = _then(before, Shares().estimated(view), after)
     return LayerStep(
@@ -252,7 +254,7 @@ async def take_step(engine: Engine, rung: LayerPreview) -> LayerStep | None:
     sources, estimates, first = Shares().of(session.view), Shares().estimated(session.view), session.journal.last
     before = _Before(session, sources)
     asked = next(each for each in _looks(engine) if each.layer.name == rung.layer)
-    recorded = [session.record(event) for event in await engine.ask(asked.layer, asked.now) or ()]
+    recorded = [engine.record(event) for event in await engine.ask(asked.layer, asked.now) or ()]
     made = next((event for event in recorded if isinstance(event, DECISIONS)), None)
     if made is None:
         return None
@@ -260,8 +262,6 @@ async def take_step(engine: Engine, rung: LayerPreview) -> LayerStep | None:
     ended = (event for event in session.journal.read() if event.id > first and isinstance(event, ForkEnded))
     forks = [event for event in ended if event.purpose == PURPOSE]
     price = before.price(session.view, after, forks)
-    if isinstance(made, Compacted) and session.view.begins_with(made.id):
-        session.compacted()
     return LayerStep(
         layer=rung.layer, done=True, before=sources, after=after, price=price, words=_told(recorded),
         calls=bool(forks), event=made.id,
@@ -285,7 +285,7 @@ class _Before:
     def __init__(self, session: Session, sources: dict[str, int]) -> None:
         view = session.view
         self._session = session
-        self._messages = list(view.messages)
+        self._messages, self._system = list(view.messages), view.system
         self._sources = sources
         idle = max(0.0, time.time() - session.history.said_at)
         held = view.held(len(self._messages), TTL[session.setting("cache_ttl")] - idle)
@@ -300,7 +300,8 @@ class _Before:
             start += 1
         # what the provider did not hold would have had to be written all the same
         rest = self._behind[max(self._held, start)] if self._held > start else after.behind().tokens[start]
-        written = round(max(0, after.behind().tokens[start] - rest) * after.calibration.factor)
+        system = after.head_tokens - estimate_blocks(after.tools) if after.system != self._system else 0
+        written = round(max(0, after.behind().tokens[start] - rest + system) * after.calibration.factor)
         rates = session.rates()
         if not session.setting("prompt_cache"):
             rates, written = msgspec.structs.replace(rates, read=rates.input, write=rates.input), 0

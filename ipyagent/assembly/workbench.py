@@ -215,7 +215,7 @@ class SessionSetup:
         if not session.view.system:
             await asyncio.to_thread(self.head.look)
         self.head.put(session, tools, self.toolbox.theirs(tools))
-        session.compacted = lambda: self.head.after_compaction(session)
+        session.renewed = lambda: self.head.after_compaction(session)
         if session.view.model != name:
             named = not options.model and bool(named_model(self.settings))
             session.record(ModelChosen(model=name, window=info.window, max_output=info.max_output, named=named))

@@ -170,6 +170,11 @@ class ContextView:
         sources = self._talk.body.sources
         return bool(sources) and sources[0][:1] == [event]
 
+    def replaces_all_before(self, event: Compacted) -> bool:
+        """Whether nothing would be left before what a compaction puts in its range's place."""
+        sources = self._talk.body.sources
+        return bool(sources) and event.first <= sources[0][0] <= event.last
+
     @property
     def head_tokens(self) -> int:
         """Estimated tokens of system prompt and tools, uncalibrated."""

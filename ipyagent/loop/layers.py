@@ -11,16 +11,16 @@ import asyncio
 import math
 import pkgutil
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from importlib import import_module
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
 from ipyagent.context.thresholds import near_threshold
 from ipyagent.errors import AgentError, JournalError, ModelError
-from ipyagent.journal.events import Compacted, Event, LayerDecision, LayerFailed
+from ipyagent.journal.events import Compacted, Event, LayerDecision, LayerFailed, SystemPromptFrozen
 from ipyagent.journal.protocols import Forked, ForkOrder, Layer, LayerContext, Moment, Workspace
 from ipyagent.journal.tokens import estimate_blocks
 from ipyagent.loop.cache_watch import SECONDS
@@ -28,6 +28,8 @@ from ipyagent.loop.fork import run_fork
 from ipyagent.loop.hooks import hooks
 from ipyagent.loop.keeping import place_of
 from ipyagent.loop.session import Session
+
+E = TypeVar("E", bound=Event)
 
 _NUMBER = re.compile(r"\d[\d,]*(?:\.\d+)?")
 COLLAPSING = "finished turns collapse instead of a compaction; %compact still works (IPyAgent.layer_collapse)"
@@ -63,6 +65,13 @@ def _differs(before: str, words: str) -> bool:
     pairs = zip(_NUMBER.findall(before), _NUMBER.findall(words), strict=True)
     values = [(float(old.replace(",", "")), float(new.replace(",", ""))) for old, new in pairs]
     return any(max(pair) > 2 * min(pair) for pair in values)
+
+
+def bound_to(head: Sequence[Event], compaction: int) -> Iterator[Event]:
+    """The head that comes, and goes, with the compaction of an event."""
+    for event in head:
+        whole = isinstance(event, SystemPromptFrozen)
+        yield msgspec.structs.replace(event, compaction=compaction) if whole else event
 
 
 class Engine:
@@ -157,12 +166,10 @@ class Engine:
             paid = self._so_far
             events = await self._consider(layer, moment, trigger, instructions, first, last, gap)
             failed = failed or events is None
-            if words := [event.words for event in events or () if isinstance(event, LayerDecided)]:
+            if words := [event.words for event in events or () if isinstance(event, LayerDecision)]:
                 self.why_not = words[-1]
             recorded = [
-                session.record(self._with_price(event, paid))
-                for event in events or ()
-                if trigger == "manual" or self._is_news(event)
+                self.record(event, paid) for event in events or () if trigger == "manual" or self._is_news(event)
             ]
             made = next((event for event in recorded if isinstance(event, Compacted)), made)
             after = session.view.count().tokens
@@ -170,8 +177,6 @@ class Engine:
                 break
             if recorded and made is None and after < before and not session.state(after).above_auto:
                 break
-        if made is not None and session.view.begins_with(made.id):
-            session.compacted()
         return made, failed
 
     def _count_failure(self, what: str) -> None:
@@ -216,20 +221,38 @@ class Engine:
         for layer in self.enabled(moment):
             paid = self._so_far
             for event in await self._consider(layer, moment, "auto") or ():
-                if not self._is_news(event):
-                    continue
-                made = self.session.record(self._with_price(event, paid))
-                if isinstance(made, Compacted) and self.session.view.begins_with(made.id):
-                    self.session.compacted()
+                if self._is_news(event):
+                    self.record(event, paid)
+
+    def with_head(self, event: E) -> tuple[E, Sequence[Event]]:
+        """A compaction told with the tokens of the head that comes with it, and that head; any other decision, and one
+        that leaves the head as it is, as it was given."""
+        session, view = self.session, self.session.view
+        if not isinstance(event, Compacted) or not view.replaces_all_before(event):
+            return event, ()
+        head = session.renewed()
+        more = sum(each.tokens - view.head_tokens for each in head if isinstance(each, SystemPromptFrozen))
+        after = event.tokens_after + round(more * view.calibration.factor)
+        return msgspec.structs.replace(event, tokens_after=after), head
+
+    def record(self, event: Event, paid: float | None = None) -> Event:
+        """Record a layer's decision, a compaction with its head; `paid`: dollars before the layer was asked."""
+        session = self.session
+        event, head = self.with_head(event)
+        made = session.record(self._with_price(event, paid, anew=bool(head)))
+        if session.view.begins_with(made.id):
+            for each in bound_to(head, made.id):
+                session.record(each)
+        return made
 
     @property
     def _so_far(self) -> float | None:
         """What was paid until now in dollars; None when a price was not known."""
         return self.spent if self._behind else self.session.turn_cost
 
-    def _with_price(self, event: Event, paid: float | None) -> Event:
-        """A compaction with the number of requests that pay it back; `paid`: dollars before the layer was asked. As if
-        the system prompt stayed as it is."""
+    def _with_price(self, event: Event, paid: float | None, *, anew: bool) -> Event:
+        """A compaction with the number of requests that pay it back; `paid`: dollars before the layer was asked,
+        `anew`: the system prompt is another one from here on, and only the tools are still held."""
         session, view, now = self.session, self.session.view, self._so_far
         rates = session.rates()
         if not isinstance(event, Compacted) or not rates.read or paid is None or now is None:
@@ -240,7 +263,8 @@ class Engine:
             held = view.held(len(view.messages), SECONDS[session.limits.cache_ttl] - idle)
             anyway = view.behind().tokens[held]  # the provider holds nothing of that
             stays = estimate_blocks(block for _, block, source in view.placed() if source < event.first)
-            written = max(0, event.tokens_after - view.head_counted - view.scaled(anyway + stays))
+            held_head = view.scaled(estimate_blocks(view.tools)) if anew else view.head_counted
+            written = max(0, event.tokens_after - held_head - view.scaled(anyway + stays))
         once = written * (rates.write - rates.read) + now - paid
         each = saved * (rates.read if session.setting("prompt_cache") else rates.input)
         return msgspec.structs.replace(event, paid_back=math.ceil(once / each)) if saved > 0 else event

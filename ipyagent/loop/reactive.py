@@ -141,7 +141,7 @@ async def compact_as_wished(session: Session, engine: Engine, wish: str) -> None
     if made is None and tokens >= before:
         window = session.state(tokens).window
         said = NOT_COMPACTED.format(tokens=tokens, window=window, why=engine.why_not)
-        session.record(Reminded(text=said, why="nothing compacted", tokens=estimate_text(said)))
+        session.record(SystemReminder(text=said, why="nothing compacted", tokens=estimate_text(said)))
 
 
 def wanted_compaction(reply: ModelReply) -> str | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Lock
@@ -91,9 +91,9 @@ class Session:
         """Takes what looks like a secret out of what enters the session."""
         self.hold: Callable[[str, Any], str] | None = None
         """Keep a call's object alive; its handle."""
-        self.compacted: Callable[[], None] = _nothing_then
-        """Called when all messages gave way to a compaction: what was read from disk may be read again."""
-        self.compacting: Callable[[], None] = _nothing_then
+        self.renewed: Callable[[], Sequence[Event]] = tuple
+        """The head that comes with a compaction of all messages, see `Head.after_compaction`."""
+        self.compacting: Callable[[], object] = tuple
         """Called before messages give way to a compaction: the last moment to look at them."""
         self.children: object = None
         """The `Family` of sub-agents of this session, once it was asked for: let go of with it."""
@@ -426,10 +426,6 @@ class Session:
 
         with self._saving:
             self._checkpoint.save(state, size, check)
-
-
-def _nothing_then() -> None:
-    """Nothing follows a compaction."""
 
 
 def _no_setting(name: str) -> Any:

@@ -15,6 +15,7 @@ from ipyagent import Agent
 from ipyagent.errors import CompactionFailed
 from ipyagent.journal.events import (
     Compacted,
+    DecisionUndone,
     ForkEnded,
     SystemPromptFrozen,
     SystemReminder,
@@ -24,7 +25,7 @@ from ipyagent.journal.events import (
 from ipyagent.journal.journal import TRANSCRIPT, read_events
 from ipyagent.journal.view import ContextView
 from ipyagent.model.prices import rates_of
-from ipyagent.practice.replies import text, tool
+from ipyagent.practice.replies import Fault, text, tool
 from ipyagent.practice.server import Exchange
 from ipyagent.ui.notices import notice_of
 
@@ -278,18 +279,26 @@ def test_it_is_paid_back_after_as_many_requests_as_is_said(place: CompactRoom) -
     assert notice_of(made)[0].endswith(f"tokens, pays for itself after about {made.paid_back} more requests")  # type: ignore[index]
 
 
-KINDS = ("summary", "a part", "notes", "snip", "collapse", "undo", "the model's")
+KINDS = ("summary", "a part", "automatic", "reactive", "notes", "snip", "collapse", "undo", "the model's")
+TOO_LONG = Fault(400, "invalid_request_error", "prompt is too long: 41000 tokens > 40000 maximum")
+DECIDED = {"snip": TurnsRemoved, "collapse": TurnCollapsed, "undo": DecisionUndone}
+AUTO, REACTIVE, MODELS = (("summary", trigger) for trigger in ("auto", "reactive", "model"))
+HOW = {"automatic": AUTO, "reactive": REACTIVE, "the model's": MODELS, "notes": ("notes", "manual")}
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_after_each_kind_of_compaction_the_count_is_the_servers(tmp_path: Path, kind: str) -> None:
     with (notes_room if kind == "notes" else compact_room)(tmp_path) as room:
-        agent = room.agent(memory=False, layer_collapse=kind == "collapse", collapse_percent=25, window=40_000)
+        asked = {"layer_collapse": kind == "collapse", "collapse_percent": 25, "window": 40_000}
+        agent = room.agent(memory=True, recall=False, **asked)
         for number in range(1, 6):
             table = tool("python", {"code": f"print({words(number, 900)!r})"}, thinking=f"box {number}")
             room.turn(agent, f"weigh box {number}: {words(number, 300)}", table, text(f"box {number} is 3 kg"))
         assert agent.session is not None
         view = agent.session.view
+        head = view.head_tokens
+        rules = [f"{words(number, 30)}: round to {number} digits" for number in range(10)]
+        (room.folder / "AGENTS.md").write_text("\n".join(rules))  # the head that comes with a compaction tells of it
         before = view.count().tokens
         match kind:
             case "a part":
@@ -302,15 +311,23 @@ def test_after_each_kind_of_compaction_the_count_is_the_servers(tmp_path: Path, 
                 agent.compact()
                 agent.compact("--undo")
                 assert view.count().tokens == before, "the same bytes have the same figure"
+                assert view.head_tokens == head
             case "collapse":
                 room.turn(agent, "one more", text("fine"))
+            case "automatic":
+                agent.settings.auto_compact_percent = 30
+                room.turn(agent, "and now", text("done"))
+            case "reactive":
+                room.turn(agent, "and now", TOO_LONG, text("done"))
             case _:
                 agent.compact()
-        decided = {"snip": TurnsRemoved, "collapse": TurnCollapsed}.get(kind, Compacted)
         events = list(read_events(agent.session.journal.folder / TRANSCRIPT))
-        assert any(isinstance(event, decided) for event in events), kind
-        if kind == "notes":
-            assert next(event for event in events if isinstance(event, Compacted)).method == "notes"
+        made = next(event for event in reversed(events) if isinstance(event, DECIDED.get(kind, Compacted)))
+        if isinstance(made, Compacted):
+            assert (made.method, made.trigger) == HOW.get(kind, ("summary", "manual"))
+            assert view.head_tokens > head + 200
+            then = [event for event in events if event.id <= made.id or isinstance(event, SystemPromptFrozen)]
+            assert made.tokens_after == pytest.approx(ContextView.of(then).count().tokens, abs=2)
         assert ContextView.of(events).count() == view.count(), "a journal taken up again has the same figure"
         now = view.count().tokens
         room.turn(agent, "hi", text("hello"))

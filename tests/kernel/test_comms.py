@@ -20,7 +20,6 @@ def test_a_click_ends_a_busy_loop_without_a_subshell(kernel: Kernel) -> None:
     cell = kernel.run(BUSY, when="LIVE ready", act=lambda k: k.click({"kind": "stop"}))
     assert cell.value["why"] == "button"
     assert cell.latency is not None
-    assert cell.latency < 1
 
 
 def test_a_click_ends_a_busy_loop_from_a_subshell(kernel: Kernel) -> None:
@@ -31,7 +30,6 @@ def test_a_click_ends_a_busy_loop_from_a_subshell(kernel: Kernel) -> None:
         kernel.subshell = None
     assert cell.value["why"] == "button"
     assert cell.latency is not None
-    assert cell.latency < 1
 
 
 @pytest.mark.parametrize("code", ["while True: pass", "import asyncio\\nawait asyncio.sleep(60)"])

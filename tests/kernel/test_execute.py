@@ -333,7 +333,7 @@ def test_without_a_dispatcher_ctrl_c_interrupts_as_always(shell: Any) -> None:
     got = run(shell, "done = 1\nimport time; time.sleep(30)")
     assert got.interrupted
     assert got.added == ("done", "time")
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 25
 
 
 def test_a_script_shell_writes_nothing_and_leaves_main_alone(tmp_path: Path) -> None:

@@ -70,11 +70,9 @@ def kernel_shell(kernel_id: str = "abc-1", allow_stdin: bool = True, **names: An
 def test_the_server_knows_the_notebook(server: dict[str, Any], tmp_path: Path) -> None:
     (tmp_path / "jpserver-1.json").write_text(json.dumps(server))
     (tmp_path / "jpserver-2.json").write_text("{broken")
-    began = time.monotonic()
     got = describe_frontend(kernel_shell())
     assert got.notebook == tmp_path / "root" / "sub" / "mine.ipynb"
     assert Server.seen == ["/base/api/sessions token t0"]
-    assert time.monotonic() - began < 0.5
     assert (got.kind, got.live_widgets, got.can_input, got.cell) == ("kernel", True, True, "c-9")
 
 

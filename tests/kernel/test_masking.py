@@ -23,13 +23,13 @@ SECRETS = [
 ]
 
 
-@pytest.mark.parametrize("secret", SECRETS)
-@pytest.mark.parametrize("frame", ["{}", "value is {} here", "x={}", "'{}'", "Authorization: Bearer {}"])
-def test_keys_of_common_kinds_are_masked_wherever_they_stand(secret: str, frame: str) -> None:
-    shown = mask(frame.format(secret))
-    assert secret not in shown
-    assert secret[8:] not in shown
-    assert f"{secret[:4]}…[{len(secret)} masked]" in shown
+def test_keys_of_common_kinds_are_masked_wherever_they_stand() -> None:
+    for secret in SECRETS:
+        for frame in ["{}", "value is {} here", "x={}", "'{}'", "Authorization: Bearer {}"]:
+            shown = mask(frame.format(secret))
+            assert secret not in shown
+            assert secret[8:] not in shown
+            assert f"{secret[:4]}…[{len(secret)} masked]" in shown
 
 
 def test_a_private_key_is_masked_also_when_its_end_is_cut_off() -> None:
@@ -41,9 +41,8 @@ def test_a_private_key_is_masked_also_when_its_end_is_cut_off() -> None:
     assert "MIIE" not in mask(whole.replace("\n", "\\n"))
 
 
-@pytest.mark.parametrize(
-    ("text", "hidden", "kept"),
-    [
+def test_named_secrets_in_text_are_masked() -> None:
+    for text, hidden, kept in [
         ("password=hunter2hunter", "hunter2", "password="),
         ("DB_PASSWORD: 'correct horse'", "horse", "DB_PASSWORD"),
         ('{"password": "x1y2z3w4", "user": "ann"}', "x1y2", '"user": "ann"'),
@@ -51,17 +50,14 @@ def test_a_private_key_is_masked_also_when_its_end_is_cut_off() -> None:
         ("client_secret = abcdefgh", "abcdefgh", "client_secret"),
         ("session_token=9f8a7b6c5d4e3f2a1b0c9d8e", "6c5d4e", "session_token"),
         ("PGPASSWORD=tiger123456", "tiger1", ""),
-    ],
-)
-def test_named_secrets_in_text_are_masked(text: str, hidden: str, kept: str) -> None:
-    shown = mask(text)
-    assert hidden not in shown
-    assert kept in shown
+    ]:
+        shown = mask(text)
+        assert hidden not in shown
+        assert kept in shown
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
+def test_ordinary_text_is_left_alone() -> None:
+    for text in [
         "the key idea: sort by key=lambda x: x",
         "tokens: 1500, keys: a, b",
         "def login(user: str, password: str) -> None",
@@ -71,10 +67,8 @@ def test_named_secrets_in_text_are_masked(text: str, hidden: str, kept: str) -> 
         "primary key: id",
         "12:30 = lunch",
         "species str, island str, bill_length_mm f64 (2 missing)",
-    ],
-)
-def test_ordinary_text_is_left_alone(text: str) -> None:
-    assert mask(text) == text
+    ]:
+        assert mask(text) == text
 
 
 def test_a_name_decides_for_values_that_do_not_look_like_keys() -> None:
@@ -105,6 +99,6 @@ def test_masking_takes_any_text(text: str) -> None:
 )
 def test_masking_takes_time_in_proportion_to_the_text(unit: str) -> None:
     text = unit * (50_000 // len(unit))
-    start = time.perf_counter()
+    start = time.thread_time()
     mask(text)
-    assert time.perf_counter() - start < 1.0
+    assert time.thread_time() - start < 1.0

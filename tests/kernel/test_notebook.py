@@ -45,72 +45,72 @@ def texts(notebook: Notebook) -> list[str]:
     return [notebook.layout.cell_text(number) for number in range(len(notebook.cells))]
 
 
-@pytest.mark.parametrize("seed", range(MADE))
-def test_an_edit_keeps_every_byte_that_it_does_not_touch(seed: int) -> None:
-    random_ = random.Random(seed)
-    data = made_notebook(seed, large=seed in (5, 60, 101, 153))
-    first = Notebook.read(data)
-    assert first.problem() == ""
-    start = first.completed()
-    if first.minor < 5 or all(map(own_id, cells_of(data))):
-        assert start.data == data
-    stripped = [{key: cell[key] for key in cell if key != "id"} for cell in cells_of(start.data)]
-    assert stripped == [{key: cell[key] for key in cell if key != "id"} for cell in cells_of(data)]
-    validates(start.data)
-    now = start
-    for _ in range(4):
-        before, names, raw = cells_of(now.data), list(now.known.ids), texts(now)
-        count = len(before)
-        action = random_.choice(("insert", "insert", "replace", "move", "delete")) if count else "insert"
-        number, place = random_.randrange(count or 1), random_.randint(0, count)
-        source = f"new_{random_.random()} = 'é 😀'\nprint(1)"
-        if action == "insert":
-            kind = random_.choice(("code", "markdown", "raw"))
-            made = now.inserted(place, kind, source + "\n")  # type: ignore[arg-type]
-            after = cells_of(made.data)
-            assert after[:place] + after[place + 1 :] == before
-            assert texts(made)[:place] + texts(made)[place + 1 :] == raw
-            assert source_of(after[place]) == source
-            assert after[place]["cell_type"] == kind
-            assert made.known.ids[:place] + made.known.ids[place + 1 :] == tuple(names)
-            assert made.deleted(place).data == now.data
-        elif action == "replace":
-            made = now.replaced(number, source)
-            after = cells_of(made.data)
-            ending = source_of(before[number])[len(source_of(before[number]).rstrip("\n")) :]
-            assert source_of(after[number]) == source + ending
-            assert type(after[number]["source"]) is type(before[number]["source"])
-            assert {**after[number], "source": 0} == {**before[number], "source": 0}
-            assert list(after[number]) == list(before[number])
-            assert texts(made)[:number] + texts(made)[number + 1 :] == raw[:number] + raw[number + 1 :]
-            assert list(made.known.ids) == names
-            assert cells_of(made.replaced(number, source_of(before[number])).data) == before
-        elif action == "move":
-            place = random_.randrange(count)
-            made = now.moved(number, place)
-            moved = raw[:number] + raw[number + 1 :]
-            moved.insert(place, raw[number])
-            assert texts(made) == moved
-            assert made.known.ids[place] == names[number]
-            assert made.moved(place, number).data == now.data
-        else:
-            made = now.deleted(number)
-            assert texts(made) == raw[:number] + raw[number + 1 :]
-            assert list(made.known.ids) == names[:number] + names[number + 1 :]
-        assert frame(made) == frame(now)
-        assert made.data.startswith(codecs.BOM_UTF8) == data.startswith(codecs.BOM_UTF8)
-        assert made.data[-2:].isspace() == data[-2:].isspace()
-        assert len(set(made.known.ids)) == len(made.cells)
-        assert made.problem() == ""
-        validates(made.data)
-        if now.data.isascii() and re.search(rb"(?<!\\)(?:\\\\)*\\u(?!00[01])", now.data):
-            assert made.data.isascii()
-        now = made
-    lines = now.layout.text.split("\n")
-    if b"\r\n" in data:
-        assert all(line.endswith("\r") for line in lines[:-1])
-    if now.layout.indent:  # what was put in stands as the rest does
-        assert all(not line.strip() or line[:1] in ("{", "}", " ", "\t") for line in lines)
+def test_an_edit_keeps_every_byte_that_it_does_not_touch() -> None:
+    for seed in range(MADE):
+        random_ = random.Random(seed)
+        data = made_notebook(seed, large=seed in (5, 60, 101, 153))
+        first = Notebook.read(data)
+        assert first.problem() == "", seed
+        start = first.completed()
+        if first.minor < 5 or all(map(own_id, cells_of(data))):
+            assert start.data == data, seed
+        stripped = [{key: cell[key] for key in cell if key != "id"} for cell in cells_of(start.data)]
+        assert stripped == [{key: cell[key] for key in cell if key != "id"} for cell in cells_of(data)], seed
+        validates(start.data)
+        now = start
+        for _ in range(4):
+            before, names, raw = cells_of(now.data), list(now.known.ids), texts(now)
+            count = len(before)
+            action = random_.choice(("insert", "insert", "replace", "move", "delete")) if count else "insert"
+            number, place = random_.randrange(count or 1), random_.randint(0, count)
+            source = f"new_{random_.random()} = 'é 😀'\nprint(1)"
+            if action == "insert":
+                kind = random_.choice(("code", "markdown", "raw"))
+                made = now.inserted(place, kind, source + "\n")  # type: ignore[arg-type]
+                after = cells_of(made.data)
+                assert after[:place] + after[place + 1 :] == before, seed
+                assert texts(made)[:place] + texts(made)[place + 1 :] == raw, seed
+                assert source_of(after[place]) == source, seed
+                assert after[place]["cell_type"] == kind, seed
+                assert made.known.ids[:place] + made.known.ids[place + 1 :] == tuple(names), seed
+                assert made.deleted(place).data == now.data, seed
+            elif action == "replace":
+                made = now.replaced(number, source)
+                after = cells_of(made.data)
+                ending = source_of(before[number])[len(source_of(before[number]).rstrip("\n")) :]
+                assert source_of(after[number]) == source + ending, seed
+                assert type(after[number]["source"]) is type(before[number]["source"]), seed
+                assert {**after[number], "source": 0} == {**before[number], "source": 0}, seed
+                assert list(after[number]) == list(before[number]), seed
+                assert texts(made)[:number] + texts(made)[number + 1 :] == raw[:number] + raw[number + 1 :], seed
+                assert list(made.known.ids) == names, seed
+                assert cells_of(made.replaced(number, source_of(before[number])).data) == before, seed
+            elif action == "move":
+                place = random_.randrange(count)
+                made = now.moved(number, place)
+                moved = raw[:number] + raw[number + 1 :]
+                moved.insert(place, raw[number])
+                assert texts(made) == moved, seed
+                assert made.known.ids[place] == names[number], seed
+                assert made.moved(place, number).data == now.data, seed
+            else:
+                made = now.deleted(number)
+                assert texts(made) == raw[:number] + raw[number + 1 :], seed
+                assert list(made.known.ids) == names[:number] + names[number + 1 :], seed
+            assert frame(made) == frame(now), seed
+            assert made.data.startswith(codecs.BOM_UTF8) == data.startswith(codecs.BOM_UTF8), seed
+            assert made.data[-2:].isspace() == data[-2:].isspace(), seed
+            assert len(set(made.known.ids)) == len(made.cells), seed
+            assert made.problem() == "", seed
+            validates(made.data)
+            if now.data.isascii() and re.search(rb"(?<!\\)(?:\\\\)*\\u(?!00[01])", now.data):
+                assert made.data.isascii(), seed
+            now = made
+        lines = now.layout.text.split("\n")
+        if b"\r\n" in data:
+            assert all(line.endswith("\r") for line in lines[:-1]), seed
+        if now.layout.indent:  # what was put in stands as the rest does
+            assert all(not line.strip() or line[:1] in ("{", "}", " ", "\t") for line in lines), seed
 
 
 def test_what_is_put_in_is_written_as_nbformat_writes_it() -> None:
@@ -198,7 +198,7 @@ def test_five_megabytes_of_output_are_no_burden() -> None:
     data = made_notebook(5, large=True)
     assert len(data) > LARGE
     Notebook.read(b'{"cells": [], "nbformat": 4, "nbformat_minor": 5, "metadata": {}}').problem()  # imports
-    began = time.perf_counter()
+    began = time.thread_time()
     made = Notebook.read(data).replaced(0, "x")
     assert made.problem() == ""
-    assert time.perf_counter() - began < 3
+    assert time.thread_time() - began < 3

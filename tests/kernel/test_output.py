@@ -23,11 +23,11 @@ def test_short_output_is_kept_whole() -> None:
 
 def test_endless_output_stays_within_memory() -> None:
     log = OutputLog(max_chars=1_000, live_chars=10_000)
-    began = time.monotonic()
+    began = time.thread_time()
     for i in range(300_000):
         log.write(f"{i}")
         log.write("\n")
-    assert time.monotonic() - began < 10
+    assert time.thread_time() - began < 10
     held = sum(map(sys.getsizeof, [*log._head, *log._tail, *log._pending]))
     assert held < 1_000_000
     assert log.text().endswith("299999\n")

@@ -262,13 +262,13 @@ def test_what_objects_store_is_told_within_bounds_whatever_it_is() -> None:
     axes = figure.subplots(3, 3)
     axes[0, 0].set_title("\x1b[31m<script>alert(1)</script>\x1b[0m" * 5_000)
     texts = [ipywidgets.HTML("<b>" + "x" * 1_000_000), ipywidgets.Text(description="\x1b]0;t\x07" * 1_000), figure]
-    begun = time.perf_counter()
+    begun = time.thread_time()
     for value in (Loud(), [Loud()], {"a": Loud()}, *texts):
         line = summarize({"value": value})
         assert line.isprintable()
         assert len(line.encode()) <= 400
         assert all(part.isprintable() for part in describe("value", value).split("\n"))
-    assert time.perf_counter() - begun < 10
+    assert time.thread_time() - begun < 10
 
 
 def test_the_columns_of_a_lazy_frame_are_not_waited_for_and_its_functions_do_not_run() -> None:

@@ -53,9 +53,12 @@ def test_deep_and_circular_containers_end() -> None:
 
 def test_ten_million_items_are_sampled() -> None:
     numbers = list(range(10_000_000))
-    start = time.perf_counter()
+    began = time.thread_time()
+    set(map(type, numbers))
+    whole = time.thread_time() - began
+    began = time.thread_time()
     text = summarize({"numbers": numbers})
-    assert time.perf_counter() - start < 0.05
+    assert time.thread_time() - began < whole / 2
     assert "list 10,000,000 of int: [0, 1, 2" in text
     assert "last: 9999999" in shown(numbers)
     assert "set 1,000,000" in shown(set(range(1_000_000)))
@@ -89,9 +92,8 @@ BERLIN = zoneinfo.ZoneInfo("Europe/Berlin")
 Pair = collections.namedtuple("Pair", "left right")
 
 
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [
+def test_plain_values_are_shown_as_they_are() -> None:
+    for value, text in [
         (3, "3"),
         (2.5, "2.5"),
         (None, "None"),
@@ -125,10 +127,8 @@ Pair = collections.namedtuple("Pair", "left right")
         (range(3), "range(0, 3)"),
         (ValueError("wrong"), "ValueError: 'wrong'"),
         (..., "Ellipsis"),
-    ],
-)
-def test_plain_values_are_shown_as_they_are(value: Any, text: str) -> None:
-    assert text in shown(value)
+    ]:
+        assert text in shown(value)
 
 
 def test_a_default_dict_is_not_filled_by_looking() -> None:
@@ -152,13 +152,13 @@ def test_no_control_character_gets_through(text: str) -> None:
     assert all(line.isprintable() for line in summarize(named).split("\n"))
 
 
-@pytest.mark.parametrize("size", range(12))
-def test_text_is_cut_between_characters(size: int) -> None:
-    for text in ("变量变量变量", "😀😀😀", "abcdefghijklmnop", "é" * 9):
-        cut = clip(text, size)
-        assert len(cut.encode()) <= size
-        assert text.startswith(cut.rstrip("…"))
-    assert one_line("plain") == "plain"
+def test_text_is_cut_between_characters() -> None:
+    for size in range(12):
+        for text in ("变量变量变量", "😀😀😀", "abcdefghijklmnop", "é" * 9):
+            cut = clip(text, size)
+            assert len(cut.encode()) <= size
+            assert text.startswith(cut.rstrip("…")), size
+        assert one_line("plain") == "plain", size
 
 
 def test_long_texts_show_their_beginning_and_end() -> None:

@@ -208,7 +208,7 @@ def test_cancelling_ends_the_fork_and_closes_its_connection(room: NotesRoom) -> 
     agent._thread.cancel(future)
     with pytest.raises(asyncio.CancelledError):
         future.result(5)
-    assert until(lambda: room.server.open_streams == 0, 1.0)
+    assert until(lambda: room.server.open_streams == 0)
     assert [event.status for event in room.events(agent, ForkEnded)] == ["stopped"]
 
 
@@ -229,4 +229,4 @@ def test_a_turns_stop_stops_the_fork_it_waits_for(room: NotesRoom) -> None:
     stopper.join()
     assert result.status == "stopped"
     assert [event.status for event in room.events(agent, ForkEnded)] == ["stopped"]
-    assert until(lambda: room.server.open_streams == 0, 1.0)
+    assert until(lambda: room.server.open_streams == 0)

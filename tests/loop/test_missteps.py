@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 
-import pytest
 from loop.loop_rig import Rig, result_text
 
 from ipyagent.journal.events import LayerFailed, SystemReminder, ToolCalled
@@ -49,14 +48,14 @@ NO_CALLS = {
 }
 
 
-@pytest.mark.parametrize("name", CALLS)
-def test_a_call_written_as_text_is_told_from_text(name: str) -> None:
-    assert written_call(CALLS[name], NAMES) != ""
+def test_a_call_written_as_text_is_told_from_text() -> None:
+    for name in CALLS:
+        assert written_call(CALLS[name], NAMES) != ""
 
 
-@pytest.mark.parametrize("name", NO_CALLS)
-def test_text_is_no_call(name: str) -> None:
-    assert written_call(NO_CALLS[name], NAMES) == ""
+def test_text_is_no_call() -> None:
+    for name in NO_CALLS:
+        assert written_call(NO_CALLS[name], NAMES) == ""
 
 
 def test_looking_for_written_calls_is_linear() -> None:

@@ -37,9 +37,8 @@ TELEGRAM = "123456789:" + "AAHk3jd8fKJ3kd93kd9zQ7pR2mW5xB8nC1v"
 BODY = "MIIEowIBAAKCAQEAz9" * 3 + "\n"
 
 
-@pytest.mark.parametrize(
-    ("text", "shown"),
-    [
+def test_a_secret_gives_way_to_its_kind_and_length() -> None:
+    for text, shown in [
         (f"the key is {ANTHROPIC}.", "the key is [secret: Anthropic API key, 51 characters]."),
         (f"    3\tTOKEN={GITHUB}", "    3\tTOKEN=[secret: GitHub token, 40 characters]"),
         (f'{{"stripe": "{STRIPE}"}}', '{"stripe": "[secret: Stripe key, 32 characters]"}'),
@@ -52,13 +51,11 @@ BODY = "MIIEowIBAAKCAQEAz9" * 3 + "\n"
             "-----BEGIN RSA PRIVATE KEY-----[secret: private key, 220 characters]\n"
             "-----END RSA PRIVATE KEY-----\nafter",
         ),
-    ],
-)
-def test_a_secret_gives_way_to_its_kind_and_length(text: str, shown: str) -> None:
-    made, kinds = redacted(text)
-    assert (made, len(kinds)) == (shown, 1)
-    assert redacted(made) == (made, [])  # what was taken out stays as it is
-    assert len(stand_ins(made)) == 1
+    ]:
+        made, kinds = redacted(text)
+        assert (made, len(kinds)) == (shown, 1)
+        assert redacted(made) == (made, []), text  # what was taken out stays as it is
+        assert len(stand_ins(made)) == 1, text
 
 
 def test_the_value_of_a_secret_of_the_environment_is_known_wherever_it_stands(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -69,9 +66,8 @@ def test_the_value_of_a_secret_of_the_environment_is_known_wherever_it_stands(mo
     )
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
+def test_what_only_speaks_of_secrets_stays_as_it_is() -> None:
+    for text in [
         "the password is wrong; ask for another token",
         "token = os.environ['TOKEN']\npassword = getpass()",
         "tokens: 51234, max_tokens=32000, key=value, keyboard: qwerty12",
@@ -81,10 +77,8 @@ def test_the_value_of_a_secret_of_the_environment_is_known_wherever_it_stands(mo
         "d41d8cd98f00b204e9800998ecf8427e 123e4567-e89b-12d3-a456-426614174000",
         "-----BEGIN CERTIFICATE-----\n" + BODY * 3 + "-----END CERTIFICATE-----",
         mask(f"KEY={ANTHROPIC}"),
-    ],
-)
-def test_what_only_speaks_of_secrets_stays_as_it_is(text: str) -> None:
-    assert redacted(text) == (text, [])
+    ]:
+        assert redacted(text) == (text, [])
 
 
 OPENED = {
@@ -107,30 +101,28 @@ OPENED = {
 """Where a value stands that only what was opened before it gives away."""
 
 
-@pytest.mark.parametrize("text", OPENED.values(), ids=list(OPENED))
-def test_what_a_secrets_name_opens_holds_secrets(text: str) -> None:
-    for each in (said := text.replace("@", "tigerlily9").replace("#", "mK4zWq81xB"), f"first\n{said}\nlast\n"):
-        shown, kinds = redacted(each)
-        assert "tigerlily9" not in shown
-        assert "mK4zWq81xB" not in shown
-        assert len(kinds) == text.count("@") + text.count("#")
-        for size in (1, 3, 11):
-            stream = Stream(Redactor())
-            made = ""
-            for at in range(0, len(each), size):
-                stream._due = 0
-                made += stream.feed(each[at : at + size])
-            assert made + stream.end() == shown
+def test_what_a_secrets_name_opens_holds_secrets() -> None:
+    for text in OPENED.values():
+        for each in (said := text.replace("@", "tigerlily9").replace("#", "mK4zWq81xB"), f"first\n{said}\nlast\n"):
+            shown, kinds = redacted(each)
+            assert "tigerlily9" not in shown, text
+            assert "mK4zWq81xB" not in shown, text
+            assert len(kinds) == text.count("@") + text.count("#")
+            for size in (1, 3, 11):
+                stream = Stream(Redactor())
+                made = ""
+                for at in range(0, len(each), size):
+                    stream._due = 0
+                    made += stream.feed(each[at : at + size])
+                assert made + stream.end() == shown, text
 
 
-@pytest.mark.parametrize(
-    "text",
-    ["password: str\nname: str\n", "passwords = ['short', 'long', 'with a digit']", "<password>string</password>",
-     "secrets:\n  - name: db\n    path: a/b\n", "--password PASSWORD", "password reset2024 was sent",
-     "('password', 'required')", "password:\n\nWrite it down.", "tokens = ['w0rd1x', 'w0rd2x']"],
-)  # fmt: skip
-def test_what_a_name_opens_may_hold_none(text: str) -> None:
-    assert redacted(text) == (text, [])
+def test_what_a_name_opens_may_hold_none() -> None:
+    for text in ["password: str\nname: str\n", "passwords = ['short', 'long', 'with a digit']",
+                 "<password>string</password>", "secrets:\n  - name: db\n    path: a/b\n", "--password PASSWORD",
+                 "password reset2024 was sent", "('password', 'required')",
+                 "password:\n\nWrite it down.", "tokens = ['w0rd1x', 'w0rd2x']"]:
+        assert redacted(text) == (text, [])
 
 
 NAMED_SO = (
@@ -166,25 +158,24 @@ def shapes(rows: list[tuple[str, int, str]]) -> dict[str, str]:
     }
 
 
-@pytest.mark.parametrize("name", NAMED_SO)
-@pytest.mark.parametrize("at", [0, 1, 3])
-def test_a_row_that_begins_as_a_secrets_name_is_no_head(name: str, at: int) -> None:
-    cells = [*BELOW[:at], name, *BELOW[at:]]
-    rows = [(cell, 3 * number + 1, "New York City") for number, cell in enumerate(cells)]
-    for shape, said in shapes(rows).items():
-        for text in (said, f"Here are the rows:\n{said}\n"):
-            assert redacted(text, environ={}) == (text, []), shape
-        if at == 1 and shape != "html":
-            stream, made = Stream(Redactor()), ""
-            for begin in range(0, len(said), 31):
-                stream._due = 0
-                made += stream.feed(said[begin : begin + 31])
-            assert made + stream.end() == said, shape
+def test_a_row_that_begins_as_a_secrets_name_is_no_head() -> None:
+    for name in NAMED_SO:
+        for at in [0, 1, 3]:
+            cells = [*BELOW[:at], name, *BELOW[at:]]
+            rows = [(cell, 3 * number + 1, "New York City") for number, cell in enumerate(cells)]
+            for shape, said in shapes(rows).items():
+                for text in (said, f"Here are the rows:\n{said}\n"):
+                    assert redacted(text, environ={}) == (text, []), shape
+                if at == 1 and shape != "html":
+                    stream, made = Stream(Redactor()), ""
+                    for begin in range(0, len(said), 31):
+                        stream._due = 0
+                        made += stream.feed(said[begin : begin + 31])
+                    assert made + stream.end() == said, shape
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
+def test_ordinary_rows_and_prose_are_not_taken_for_secrets() -> None:
+    for text in [
         "69   Signature SoHo Suites   NaN  New York City\n754   Easyliving-harlem   NaN  New York City",
         "customer,note\nSecret Garden Ltd,a\nGreen-Valley-2020,b\nOther-Company-77,c",
         "0  Password Manager Pro   12\n1  Office-365-Business   10\n2  Norton-360-Deluxe   9",
@@ -192,25 +183,21 @@ def test_a_row_that_begins_as_a_secrets_name_is_no_head(name: str, at: int) -> N
         "Secret Garden\na1b2c3d4 park\n",
         "user\nPassword\nAlpha-Beta-77\n",
         '{"credentials": {"type": "oauth2", "user": "ann7smith", "secretName": "tls-cert-2"}}',
-    ],
-)
-def test_ordinary_rows_and_prose_are_not_taken_for_secrets(text: str) -> None:
-    assert redacted(text, environ={}) == (text, [])
-    stream = Stream(Redactor())
-    assert "".join(map(stream.feed, text)) + stream.end() == text
+    ]:
+        assert redacted(text, environ={}) == (text, [])
+        stream = Stream(Redactor())
+        assert "".join(map(stream.feed, text)) + stream.end() == text
 
 
-@pytest.mark.parametrize(
-    "head",
-    ["password", "api_key", "API key", "db_password", "contraseña", "Password", "User Password", "password_2",
-     "password2", "password-old", "api_key_openai", "PROD_DB_PASSWORD", "dbPassword", "Secret Access Key"],
-)  # fmt: skip
-@pytest.mark.parametrize("separator", [",", ";", "\t", " | ", "    "])
-def test_a_cell_that_is_a_secrets_name_as_a_whole_is_a_head(head: str, separator: str) -> None:
-    said = separator.join(["user", head, "city"]) + "\n" + separator.join(["ann", "mK4zWq81xB", "Ulm"])
-    for text in (said, f"Here it is:\n{said}\n", f"Found 12 files.\n\n{said}\n", f"a.csv is read\n{said}"):
-        assert "mK4zWq81xB" not in redacted(text)[0], text
-        assert "Ulm" in redacted(text)[0]
+def test_a_cell_that_is_a_secrets_name_as_a_whole_is_a_head() -> None:
+    for head in ["password", "api_key", "API key", "db_password", "contraseña", "Password", "User Password",
+                 "password_2", "password2", "password-old", "api_key_openai", "PROD_DB_PASSWORD",
+                 "dbPassword", "Secret Access Key"]:
+        for separator in [",", ";", "\t", " | ", "    "]:
+            said = separator.join(["user", head, "city"]) + "\n" + separator.join(["ann", "mK4zWq81xB", "Ulm"])
+            for text in (said, f"Here it is:\n{said}\n", f"Found 12 files.\n\n{said}\n", f"a.csv is read\n{said}"):
+                assert "mK4zWq81xB" not in redacted(text)[0], text
+                assert "Ulm" in redacted(text)[0], (head, separator)
 
 
 def test_our_own_source_has_no_false_alarm() -> None:
@@ -242,9 +229,9 @@ def test_a_megabyte_costs_milliseconds() -> None:
     table = "\n".join(",".join(f"{made.random():.6f}" for _ in range(10)) for _ in range(11_000)) + f"\n{GITHUB}"
     seconds = []
     for _ in range(5):
-        began = time.process_time()
+        began = time.thread_time()
         assert len(secrets_in(table)) == 1
-        seconds.append(time.process_time() - began)
+        seconds.append(time.thread_time() - began)
     assert min(seconds) < 0.05  # 8 ms where it was measured
 
 
@@ -311,27 +298,27 @@ HARMLESS = (
 )
 
 
-@pytest.mark.parametrize("said", HARMLESS)
-def test_what_is_no_secret_stays_as_it_is_whole_or_in_pieces(said: str) -> None:
-    assert redacted(said, environ={}) == (said, [])
-    stream = Stream(Redactor())
-    assert "".join(map(stream.feed, said)) + stream.end() == said
+def test_what_is_no_secret_stays_as_it_is_whole_or_in_pieces() -> None:
+    for said in HARMLESS:
+        assert redacted(said, environ={}) == (said, [])
+        stream = Stream(Redactor())
+        assert "".join(map(stream.feed, said)) + stream.end() == said
 
 
-@pytest.mark.parametrize("size", [1, 3, 16, 1_000])
-@pytest.mark.parametrize("name", [*KINDS, *TABLES])
-def test_pieces_give_away_no_more_than_the_whole(name: str, size: int) -> None:
-    said, secret = KINDS.get(name, (TABLES.get(name, "").format(*CELLS), ""))
-    said = f"begin {said} and, then\nmore of it" if secret else f"begin \n{said}\nmore of it"
-    stream = Stream(Redactor())
-    pieces = [stream.feed(said[at : at + size]) for at in range(0, len(said), size)]
-    made = "".join(pieces) + stream.end()
-    assert "[secret: " in made
-    assert made.startswith("begin ")
-    assert made.endswith("more of it")
-    for each in [secret] if secret else [cell for cell in CELLS if cell in said]:
-        assert each not in made
-        assert each not in mask(said)
+def test_pieces_give_away_no_more_than_the_whole() -> None:
+    for size in [1, 3, 16, 1_000]:
+        for name in [*KINDS, *TABLES]:
+            said, secret = KINDS.get(name, (TABLES.get(name, "").format(*CELLS), ""))
+            said = f"begin {said} and, then\nmore of it" if secret else f"begin \n{said}\nmore of it"
+            stream = Stream(Redactor())
+            pieces = [stream.feed(said[at : at + size]) for at in range(0, len(said), size)]
+            made = "".join(pieces) + stream.end()
+            assert "[secret: " in made, (size, name)
+            assert made.startswith("begin "), (size, name)
+            assert made.endswith("more of it"), (size, name)
+            for each in [secret] if secret else [cell for cell in CELLS if cell in said]:
+                assert each not in made, (size, name)
+                assert each not in mask(said), (size, name)
 
 
 def test_a_stream_holds_back_no_ordinary_word_longer_than_a_moment() -> None:
@@ -346,12 +333,12 @@ def test_what_a_look_costs_is_in_proportion_to_the_text_and_not_to_its_pieces() 
     said = "rows by key and token count, total 12.5 of the table of sales " * 800
 
     def fed(size: int) -> float:
-        stream, began = Stream(Redactor()), time.perf_counter()
+        stream, began = Stream(Redactor()), time.thread_time()
         made = [stream.feed(said[at : at + size]) for at in range(0, len(said), size)]
         assert "".join([*made, stream.end()]) == said
-        return time.perf_counter() - began
+        return time.thread_time() - began
 
-    assert min(fed(1) for _ in range(3)) < 20 * min(fed(500) for _ in range(3))
+    assert min(fed(1) for _ in range(3)) < 30 * min(fed(500) for _ in range(3))
 
 
 UNITS = (
@@ -372,9 +359,9 @@ UNITS = (
 def seconds(work: Callable[[str], object], said: str) -> float:
     best = 9.0
     for _ in range(3):
-        began = time.process_time()
+        began = time.thread_time()
         work(said)
-        best = min(best, time.process_time() - began)
+        best = min(best, time.thread_time() - began)
     return best
 
 
@@ -398,13 +385,13 @@ def test_finding_secrets_is_linear_in_hostile_text(work: Callable[[str], object]
     assert slow == []
 
 
-@pytest.mark.parametrize("key", [ANTHROPIC, GITHUB, STRIPE, TELEGRAM])
-@pytest.mark.parametrize("before", ["\x1b[31m", "\x1b[1;38;5;9m", "\\u001b[0m", "\\n", "%3D"])
-def test_a_colour_or_an_escape_before_a_key_does_not_hide_it(key: str, before: str) -> None:
-    text = f"error: {before}{key}\x1b[0m\n"
-    assert key not in redacted(text)[0]
-    stream = Stream(Redactor())
-    assert key not in "".join([*map(stream.feed, text), stream.end()])
+def test_a_colour_or_an_escape_before_a_key_does_not_hide_it() -> None:
+    for key in [ANTHROPIC, GITHUB, STRIPE, TELEGRAM]:
+        for before in ["\x1b[31m", "\x1b[1;38;5;9m", "\\u001b[0m", "\\n", "%3D"]:
+            text = f"error: {before}{key}\x1b[0m\n"
+            assert key not in redacted(text)[0]
+            stream = Stream(Redactor())
+            assert key not in "".join([*map(stream.feed, text), stream.end()])
 
 
 def test_no_half_of_a_secret_is_left_at_a_cut() -> None:

@@ -78,9 +78,9 @@ def test_what_is_wrong_is_told_and_the_rest_is_read(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     data, fields, problem = CASES[case]
-    started = time.perf_counter()
+    started = time.thread_time()
     headed = read_headed(data)
-    assert time.perf_counter() - started < 1
+    assert time.thread_time() - started < 1
     assert {key: headed.fields[key] for key in fields} == fields
     assert fields or not headed.fields
     assert problem in "\n".join(headed.problems)
@@ -108,9 +108,9 @@ def test_ten_megabytes_are_listed_from_their_head(tmp_path: Path) -> None:
     store.folder.mkdir()
     (store.folder / "big.md").write_bytes(GOOD + b"x" * 10_000_000)
     (store.folder / "line.md").write_bytes(b"y" * 10_000_000)
-    started = time.perf_counter()
+    started = time.thread_time()
     memories = {memory.name: memory for memory in store.list()}
-    assert time.perf_counter() - started < 0.2
+    assert time.thread_time() - started < 0.2
     assert memories["big.md"].title == "Ports"
     assert any("10,000,0" in problem for problem in memories["big.md"].problems)
     assert memories["line.md"].title == "line"

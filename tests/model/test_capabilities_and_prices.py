@@ -33,9 +33,8 @@ def test_the_suffix_is_not_part_of_the_name() -> None:
     assert resolve("claude-sonnet-4-6[1M]", None).model == "claude-sonnet-4-6"
 
 
-@pytest.mark.parametrize(
-    ("model", "usage", "dollars"),
-    [
+def test_cost() -> None:
+    for model, usage, dollars in [
         ("claude-sonnet-5-5", Usage(input=1_000_000), 2.0),
         ("claude-sonnet-5-5", Usage(cache_read=1_000_000), 0.2),
         ("claude-sonnet-5-5", Usage(cache_write=1_000_000), 2.5),
@@ -48,19 +47,16 @@ def test_the_suffix_is_not_part_of_the_name() -> None:
         ("practice", Usage(input=100_000), 0.0),
         ("local:/a.gguf", Usage(input=100_000), 0.0),
         ("claude-sonnet-4-6[1m]", Usage(input=1_000_000), 3.0),
-    ],
-)
-def test_cost(model: str, usage: Usage, dollars: float) -> None:
-    assert cost_of(model, usage) == pytest.approx(dollars)
+    ]:
+        assert cost_of(model, usage) == pytest.approx(dollars)
 
 
 def test_an_unknown_model_has_no_price() -> None:
     assert cost_of("llama3", Usage(input=5)) is None
 
 
-@pytest.mark.parametrize(
-    ("names", "dollars"),
-    [
+def test_prefixes_and_older_families_have_their_price() -> None:
+    for names, dollars in [
         ("anthropic/claude-sonnet-4.5 openrouter/anthropic/claude-sonnet-4-6:beta claude-sonnet-4@20250514", (3, 15)),
         ("us.anthropic.claude-haiku-4-5-20251001-v1:0 bedrock/converse/eu.anthropic.claude-haiku-4-5-v1:0", (1, 5)),
         ("claude-opus-4-20250514 claude-opus-4-1@20250805 anthropic/claude-opus-4.1 claude-3-opus-latest", (15, 75)),
@@ -69,13 +65,11 @@ def test_an_unknown_model_has_no_price() -> None:
         ("claude-3-5-haiku@20241022", (0.8, 4)),
         ("anthropic.claude-3-haiku-20240307-v1:0", (0.25, 1.25)),
         ("claude-2.1 anthropic.claude-v2:1", (8, 24)),
-    ],
-)
-def test_prefixes_and_older_families_have_their_price(names: str, dollars: tuple[float, float]) -> None:
-    for name in names.split():
-        price = price_of(name)
-        assert price is not None, name
-        assert (price.input, price.output) == dollars, name
+    ]:
+        for name in names.split():
+            price = price_of(name)
+            assert price is not None, name
+            assert (price.input, price.output) == dollars, name
 
 
 @pytest.mark.parametrize("name", ["Qwen3-14B-Claude-4.5-Opus-Distill", "claude-opus-7", "qwen-haiku-4-5", "gpt-9"])
@@ -148,15 +142,15 @@ TOO_LONG = {  # product: how it says so, its window, the prompt that it counted
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("product", TOO_LONG)
-def test_a_prompt_that_does_not_fit_is_known_in_every_wording_and_the_window_learned(product: str) -> None:
-    words, window = TOO_LONG[product]
-    told = failure(ApiErrorInfo(status=400, message=words), model="m", base_url="http://a")
-    assert isinstance(told, PromptTooLong)
-    capabilities = Capabilities()
-    assert not capabilities.learn("http://a", "m", words, {"max_tokens": 1_000})
-    assert capabilities.window("http://a", "m")[0] == window
-    assert resolve("m", None, refused=(window, "refusal")).window == (window or 200_000)
+def test_a_prompt_that_does_not_fit_is_known_in_every_wording_and_the_window_learned() -> None:
+    for product in TOO_LONG:
+        words, window = TOO_LONG[product]
+        told = failure(ApiErrorInfo(status=400, message=words), model="m", base_url="http://a")
+        assert isinstance(told, PromptTooLong), product
+        capabilities = Capabilities()
+        assert not capabilities.learn("http://a", "m", words, {"max_tokens": 1_000}), product
+        assert capabilities.window("http://a", "m")[0] == window, product
+        assert resolve("m", None, refused=(window, "refusal")).window == (window or 200_000), product
 
 
 @pytest.mark.parametrize(

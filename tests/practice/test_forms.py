@@ -197,23 +197,22 @@ def test_every_form_answers_its_examples(tmp_path: Path, form: Any, language: in
         assert room.code != LOOK, said
 
 
-@pytest.mark.parametrize(
-    "asked",
-    [
+def test_what_no_form_matches_whole_is_not_computed(tmp_path: Path) -> None:
+    for at, asked in enumerate([
         "averge amount by city", "average amonut by city", "which city is the best?", "predict the amount",
         "make the report nicer", "average amount by month", "average city", "how many orders were late",
         "how many rows where city is Berlin", "average amount where city is north or city is south",
         "average amount by city excluding north", "平均单价", "哪个城市最好",
         "amount 的同比增长", "delete the outliers",
         "top 5 cities by amount", "average amount for the last 30 days",
-    ],
-)  # fmt: skip
-def test_what_no_form_matches_whole_is_not_computed(tmp_path: Path, asked: str) -> None:
-    room = all_tools(tmp_path)
-    said = room.ask(asked)
-    codes = [given["code"] for name, given in room.calls if name == "python"]
-    assert all(code == LOOK or code.startswith("print({column:") for code in codes), said
-    assert "ANTHROPIC_API_KEY" in said or "help" in said or "No value" in said or "中没有" in said
+    ]):
+        here = tmp_path / str(at)
+        here.mkdir()
+        room = all_tools(here)
+        said = room.ask(asked)
+        codes = [given["code"] for name, given in room.calls if name == "python"]
+        assert all(code == LOOK or code.startswith("print({column:") for code in codes), said
+        assert "ANTHROPIC_API_KEY" in said or "help" in said or "No value" in said or "中没有" in said, asked
 
 
 def test_two_requests_in_one_are_both_done_or_the_one_that_is_not_is_named(tmp_path: Path) -> None:
@@ -277,9 +276,8 @@ SMALL = pd.DataFrame({"g": list("xxyy"), "who": list("abcb"), "Value": [1, 2, 2,
                       "Date": pd.to_datetime(["2026-01-01"] * 4)})  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("asked", "says", "never"),
-    [
+def test_what_is_answered_is_right_or_it_says_that_it_cannot(tmp_path: Path) -> None:
+    for at, (asked, says, never) in enumerate([
         ("sum of v by g", "| y | (missing) | 0 |", "lowest"),
         ("按 g 计算平均 v", "| y | （缺失） | 0 |", "(missing)"),
         ("max Value by g", "the same in all groups that have one (2)", "highest"),
@@ -299,15 +297,15 @@ SMALL = pd.DataFrame({"g": list("xxyy"), "who": list("abcb"), "Value": [1, 2, 2,
         ("correlation between v and v", "Name two different columns.", "twice"),
         ("which column has the most missing values?", "ANTHROPIC_API_KEY", "the skill `"),
         ("now only for the male", "There is no answered question", "no pandas table"),
-    ],
-)
-def test_what_is_answered_is_right_or_it_says_that_it_cannot(tmp_path: Path, asked: str, says: str, never: str) -> None:
-    room = all_tools(tmp_path)
-    room.namespace |= {"t": SMALL, "orders": ORDERS[["weight"]].rename(columns={"weight": "kilos"})}
-    room.system = "<skills>\n- clean-messy-tables: Cleans missing values in the columns of messy tables.\n</skills>"
-    said = room.ask(asked)
-    assert says in said
-    assert never not in said.replace("help", "")
+    ]):
+        here = tmp_path / str(at)
+        here.mkdir()
+        room = all_tools(here)
+        room.namespace |= {"t": SMALL, "orders": ORDERS[["weight"]].rename(columns={"weight": "kilos"})}
+        room.system = "<skills>\n- clean-messy-tables: Cleans missing values in the columns of messy tables.\n</skills>"
+        said = room.ask(asked)
+        assert says in said
+        assert never not in said.replace("help", "")
 
 
 def test_only_applies_to_the_last_answered_question_and_to_the_one_before_it_in_the_same_text(tmp_path: Path) -> None:

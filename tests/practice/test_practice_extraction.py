@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from ipyagent.practice.model import answer
 from ipyagent.practice.model.memories import absolute, extracted, fact_of, facts_in
 
@@ -44,9 +42,8 @@ def made(*said: Any, **more: Any) -> list[dict[str, Any]]:
     return [part["input"] for part in answer(body(*said, **more)).content if part["type"] == "tool_use"]
 
 
-@pytest.mark.parametrize(
-    ("said", "kind", "kept"),
-    [
+def test_facts_become_memories_of_their_type() -> None:
+    for said, kind, kept in [
         ("I am a data engineer at Acme.", "user", "I am a data engineer at Acme"),
         ("Hi, I'm the maintainer of this pipeline", "user", "I'm the maintainer of this pipeline"),
         ("my team is payments", "user", "my team is payments"),
@@ -60,28 +57,23 @@ def made(*said: Any, **more: Any) -> list[dict[str, Any]]:
         ("我是一名统计学家", "user", "统计学家"),
         ("以后都用中文回答", "feedback", "中文"),
         ("记住：截止日期是下周五", "project", "2026-12-04"),
-    ],
-)
-def test_facts_become_memories_of_their_type(said: str, kind: str, kept: str) -> None:
-    [call] = made(said)
-    assert call["command"] == "create"
-    assert call["path"].startswith("/memories/user/" if kind == "user" else "/memories/project/")
-    assert f"\ntype: {kind}\n" in call["file_text"]
-    assert kept in call["file_text"]
-    assert call["file_text"].startswith("---\nname: ")
-    assert ("**Why:**" in call["file_text"]) == (kind in ("feedback", "project"))
+    ]:
+        [call] = made(said)
+        assert call["command"] == "create", said
+        assert call["path"].startswith("/memories/user/" if kind == "user" else "/memories/project/")
+        assert f"\ntype: {kind}\n" in call["file_text"]
+        assert kept in call["file_text"]
+        assert call["file_text"].startswith("---\nname: "), said
+        assert ("**Why:**" in call["file_text"]) == (kind in ("feedback", "project"))
 
 
-@pytest.mark.parametrize(
-    "said",
-    [
+def test_questions_tasks_and_small_talk_are_not_kept() -> None:
+    for said in [
         "plot the mean by island", "what is always true?", "is the deadline Friday?", "thanks, I like it",
         "I am looking at the data", "load https://example.org/a.csv", "show the first 5 rows",
         "```\n# we always use medians\n```", "hello", "画出来", "",
-    ],
-)  # fmt: skip
-def test_questions_tasks_and_small_talk_are_not_kept(said: str) -> None:
-    assert made(said) == []
+    ]:
+        assert made(said) == []
 
 
 def test_only_the_users_own_words_count() -> None:
@@ -152,9 +144,8 @@ def test_the_same_body_gets_the_same_answer() -> None:
     assert extracted(given) == extracted(given)
 
 
-@pytest.mark.parametrize(
-    ("words", "dated"),
-    [
+def test_days_become_dates() -> None:
+    for words, dated in [
         ("due tomorrow", "due 2026-11-29"),
         ("due on Monday", "due 2026-11-30"),
         ("due Saturday", "due 2026-12-05"),
@@ -170,11 +161,9 @@ def test_the_same_body_gets_the_same_answer() -> None:
         ("明天交", "2026-11-29交"),
         ("下周三", "2026-12-02"),
         ("周日", "2026-11-29"),
-    ],
-)
-def test_days_become_dates(words: str, dated: str) -> None:
-    assert absolute(words, TODAY) == dated
-    assert absolute(words, "") == words
+    ]:
+        assert absolute(words, TODAY) == dated
+        assert absolute(words, "") == words
 
 
 def test_names_are_short_and_plain() -> None:

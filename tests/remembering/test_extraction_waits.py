@@ -177,7 +177,7 @@ def test_what_waits_is_looked_at_in_a_pause(room: ExtractRoom) -> None:
     agent = waiting(room, extract_quiet_minutes=0.5 / 60)
     room.turn(agent, FACT)
     assert looked(room) == []
-    assert until(lambda: len(looked(room)) == 1, 3)
+    assert until(lambda: len(looked(room)) == 1)
     assert until(lambda: len(room.memories()) == 1)
 
 

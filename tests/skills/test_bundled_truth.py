@@ -18,17 +18,17 @@ LARGE = 2**53
 # ---------------------------------------------------------------- cleaning
 
 
-@pytest.mark.parametrize(("text", "number"), [
+def test_a_number_is_read_only_as_it_is_written() -> None:
+    for text, number in [
     ("6'2", None), ("5'10", None), ("12 34", None), ("3 4 5", None), ("$1$2", None), ("1 234,567", None),
     ("0,123", None), ("(-5)", None), ("((5))", None), ("--5", None), ("€5%", None), ("5 EURO", None), ("1e999", None),
     ("1'234'567.5", 1234567.5), ("1\u00a0234", 1234), ("1 234 567", 1234567), ("-$5", -5), ("$-5", -5), ("($5)", -5),
     ("5 EUR", 5), ("EUR5", 5), (".5", 0.5), ("12 %", 0.12), ("6.02e23", 6.02e23), (str(LARGE), LARGE),
     (str(LARGE + 1), None), (LARGE + 1, None), (10**400, None), (Decimal("1.5"), 1.5), (np.bool_(True), None),
-])  # fmt: skip
-def test_a_number_is_read_only_as_it_is_written(text: object, number: float | None) -> None:
-    got = script("clean-messy-tables", "clean_table").numbers_from_text(pd.Series([text], dtype=object))
-    assert got.values.dropna().tolist() == ([] if number is None else [number])
-    assert (got.rate, len(got.unread)) == ((0, 1) if number is None else (1, 0))
+]:
+        got = script("clean-messy-tables", "clean_table").numbers_from_text(pd.Series([text], dtype=object))
+        assert got.values.dropna().tolist() == ([] if number is None else [number])
+        assert (got.rate, len(got.unread)) == ((0, 1) if number is None else (1, 0))
 
 
 def test_numbers_that_are_numbers_have_no_decimal_sign() -> None:
@@ -70,7 +70,8 @@ def pair(left: object, right: object) -> tuple[pd.DataFrame, pd.DataFrame]:
     return tuple(pd.DataFrame({"k": range(len(each)), "v": each}) for each in (left, right))  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(("left", "right", "differences"), [
+def test_two_versions_differ_where_their_values_do() -> None:
+    for left, right, differences in [
     ([LARGE + 1, 5], [LARGE, 5], [-1]),
     ([LARGE + 1, 5], [float(LARGE), 5.0], [-1]),
     (pd.array([LARGE + 1, None], "Int64"), pd.array([LARGE, None], "Int64"), [-1]),
@@ -84,10 +85,9 @@ def pair(left: object, right: object) -> tuple[pd.DataFrame, pd.DataFrame]:
     (pd.to_datetime(["2024-01-01"] * 2), pd.DatetimeIndex(["2024-01-01", "2024-01-01 05:00"]), [np.nan]),
     (pd.DatetimeIndex(["2024-01-01"], tz="UTC"), pd.DatetimeIndex(["2024-01-01 01:00"], tz="Europe/Berlin"), []),
     ([1j], [1 + 1j], [np.nan]),
-])  # fmt: skip
-def test_two_versions_differ_where_their_values_do(left: object, right: object, differences: list[float]) -> None:
-    found = script("join-and-reconcile", "join_check").reconcile(*pair(left, right), "k", tolerance=0.01)
-    assert found["difference"].tolist() == pytest.approx(differences, nan_ok=True)
+]:
+        found = script("join-and-reconcile", "join_check").reconcile(*pair(left, right), "k", tolerance=0.01)
+        assert found["difference"].tolist() == pytest.approx(differences, nan_ok=True)
 
 
 def test_columns_on_one_side_are_named_and_repeated_ones_refused() -> None:
@@ -135,7 +135,8 @@ MINUTES = pd.date_range("2024-01-01", periods=400, freq="min", tz="UTC")
 TREMBLING = MINUTES + pd.to_timedelta(np.random.default_rng(0).normal(0, 50, 400).round(), "ms")
 
 
-@pytest.mark.parametrize(("times", "missing"), [
+def test_gaps_are_the_steps_that_are_missing() -> None:
+    for times, missing in [
     (BERLIN, []), (BERLIN.delete([84, 85, 150, 301]), [2, 1, 1]),
     (pd.date_range("2020-01-01", periods=200, freq="W", tz="America/New_York"), []),
     (pd.date_range("2023-01-01", "2023-12-31", freq="D", tz="UTC").tz_convert("Europe/Berlin"), []),
@@ -148,9 +149,8 @@ TREMBLING = MINUTES + pd.to_timedelta(np.random.default_rng(0).normal(0, 50, 400
     (pd.date_range("2000-01-01", periods=200, freq="28D").delete([*range(20, 150)]), [130]),
     (TREMBLING, []), (TREMBLING.delete([5, 6, 7, 100]), [3, 1]),
     (MINUTES.insert(10, MINUTES[9] + pd.Timedelta("30s")), []),
-])  # fmt: skip
-def test_gaps_are_the_steps_that_are_missing(times: pd.DatetimeIndex, missing: list[int]) -> None:
-    assert list(script("time-series", "series_check").check_times(times).gaps["missing"]) == missing
+]:
+        assert list(script("time-series", "series_check").check_times(times).gaps["missing"]) == missing
 
 
 def test_what_is_irregular_has_no_gaps() -> None:

@@ -1,10 +1,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from shlex import quote
 
 import pytest
 
 from ipyagent.tools.danger import code_danger, shell_danger
+from ipyagent.tools.paths import in_force
 
 SHELL_BAD = [
     "rm -rf x", "rm x", "ls; rm -r x", "ls && rm -r x", "ls\nrm -r x", "ls | xargs rm", "ls | xargs -n 1 rm -f",
@@ -119,14 +121,14 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("command", SHELL_BAD)
-def test_a_destructive_command_needs_a_yes(folder: Path, command: str) -> None:
-    assert shell_danger(command, folder)
+def test_a_destructive_command_needs_a_yes(folder: Path) -> None:
+    for command in SHELL_BAD:
+        assert shell_danger(command, folder)
 
 
-@pytest.mark.parametrize("command", SHELL_GOOD)
-def test_an_everyday_command_does_not(folder: Path, command: str) -> None:
-    assert shell_danger(command, folder) == ""
+def test_an_everyday_command_does_not(folder: Path) -> None:
+    for command in SHELL_GOOD:
+        assert shell_danger(command, folder) == ""
 
 
 CODE_BAD = [
@@ -166,14 +168,14 @@ CODE_GOOD = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("code", CODE_BAD)
-def test_destructive_code_needs_a_yes(folder: Path, code: str) -> None:
-    assert code_danger(code, folder)
+def test_destructive_code_needs_a_yes(folder: Path) -> None:
+    for code in CODE_BAD:
+        assert code_danger(code, folder)
 
 
-@pytest.mark.parametrize("code", CODE_GOOD)
-def test_everyday_code_does_not(folder: Path, code: str) -> None:
-    assert code_danger(code, folder) == ""
+def test_everyday_code_does_not(folder: Path) -> None:
+    for code in CODE_GOOD:
+        assert code_danger(code, folder) == ""
 
 
 STANDING = """
@@ -198,40 +200,34 @@ results/environment.txt test_conftest.txt docs/claude.txt packages.json kernels/
 """
 
 
-@pytest.mark.parametrize("path", [*STANDING.split(), "agents.md. ", "Conf\u200btest.py"])
-def test_a_file_that_others_obey_or_run_by_themselves_asks(folder: Path, path: str) -> None:
+def test_a_file_that_others_obey_or_run_by_themselves_asks(folder: Path) -> None:
     """However it is written: by a tool, by code, by a command."""
-    from shlex import quote
-
-    from ipyagent.tools.paths import in_force
-
-    assert in_force(path, folder).startswith("it writes ")
-    shell = path if path[0] in "~$" else quote(path)
-    commands = ["echo x >> {}", "echo x | tee -a {}", "cp new {}", "touch {}", "ls; cat new >{}"]
-    if "/" not in path:
-        commands += ["cd sub && echo x > {}", "wget https://example.com/{}"]
-    for command in commands:
-        assert shell_danger(command.format(shell), folder), command
-    if path[0] == "$":
-        return
-    for code in (
-        "open({0!r}, 'w').write('x')", "with open({0!r}, mode='a') as f:\n    f.write('x')", "df.to_csv({0!r})",
-        "p = Path({0!r})\np.write_text('x')", "name = {0!r}\nPath(name).write_bytes(b'')", "%%writefile {0}\nx",
-        "shutil.copy('new', {0!r})", "f = os.path.join(base, {0!r})\njson.dump(x, open(f, 'w'))", "!echo x >> {1}",
-    ):  # fmt: skip
-        if "%%" in code and " " in path:
+    for path in [*STANDING.split(), "agents.md. ", "Conf\u200btest.py"]:
+        assert in_force(path, folder).startswith("it writes ")
+        shell = path if path[0] in "~$" else quote(path)
+        commands = ["echo x >> {}", "echo x | tee -a {}", "cp new {}", "touch {}", "ls; cat new >{}"]
+        if "/" not in path:
+            commands += ["cd sub && echo x > {}", "wget https://example.com/{}"]
+        for command in commands:
+            assert shell_danger(command.format(shell), folder), command
+        if path[0] == "$":
             continue
-        assert code_danger(code.format(path, shell), folder), code
+        for code in (
+            "open({0!r}, 'w').write('x')", "with open({0!r}, mode='a') as f:\n    f.write('x')", "df.to_csv({0!r})",
+            "p = Path({0!r})\np.write_text('x')", "name = {0!r}\nPath(name).write_bytes(b'')", "%%writefile {0}\nx",
+            "shutil.copy('new', {0!r})", "f = os.path.join(base, {0!r})\njson.dump(x, open(f, 'w'))", "!echo x >> {1}",
+        ):  # fmt: skip
+            if "%%" in code and " " in path:
+                continue
+            assert code_danger(code.format(path, shell), folder), code
 
 
-@pytest.mark.parametrize("path", ORDINARY.split())
-def test_an_ordinary_file_does_not_ask(folder: Path, path: str) -> None:
-    from ipyagent.tools.paths import in_force
-
-    assert in_force(path, folder) == ""
-    assert in_force(str(folder / path), folder) == ""
-    assert shell_danger(f"echo x >> {path} && cp empty {path}x", folder) == ""
-    assert code_danger(f"open({path!r}, 'w').write('x')", folder) == ""
+def test_an_ordinary_file_does_not_ask(folder: Path) -> None:
+    for path in ORDINARY.split():
+        assert in_force(path, folder) == ""
+        assert in_force(str(folder / path), folder) == ""
+        assert shell_danger(f"echo x >> {path} && cp empty {path}x", folder) == ""
+        assert code_danger(f"open({path!r}, 'w').write('x')", folder) == ""
 
 
 def test_looking_at_a_file_that_others_obey_does_not_ask(folder: Path) -> None:
@@ -269,6 +265,6 @@ mkdir x && mv new .git/hooks/post-commit
 """
 
 
-@pytest.mark.parametrize("command", FROM_NOW_ON.strip().splitlines())
-def test_a_command_that_has_something_run_from_now_on_asks(folder: Path, command: str) -> None:
-    assert shell_danger(command, folder)
+def test_a_command_that_has_something_run_from_now_on_asks(folder: Path) -> None:
+    for command in FROM_NOW_ON.strip().splitlines():
+        assert shell_danger(command, folder)

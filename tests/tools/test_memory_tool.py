@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import itertools
 import os
 import time
 from collections.abc import Coroutine, Sequence
@@ -728,16 +729,15 @@ def lines_shown(desk: Desk, path: str) -> list[str]:
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("text", NEW)
 def test_what_is_inserted_at_any_line_of_any_file_stays_in_the_body_where_view_counts_it(
-    desk: Desk, shape: str, text: str
+    desk: Desk, shape: str
 ) -> None:
     desk.folder.mkdir(parents=True)
     desk.project.trust()
     file, path = desk.folder / "plots.md", "/memories/project/plots.md"
     file.write_bytes(SHAPES[shape].encode())
     count = len(lines_shown(desk, path))
-    for line in range(count + 1):
+    for text, line in itertools.product(NEW, range(count + 1)):
         file.write_bytes(SHAPES[shape].encode())
         shown, before = lines_shown(desk, path), read_headed(file.read_bytes())
         told = desk.tries(command="insert", path=path, insert_line=line, insert_text=text)

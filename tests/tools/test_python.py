@@ -36,9 +36,8 @@ def test_code_runs_in_the_users_namespace(workspace: ShellWorkspace) -> None:
     assert failed.note == "ZeroDivisionError: division by zero"
 
 
-@pytest.mark.parametrize(
-    ("done", "text"),
-    [
+def test_what_a_run_did_reads_in_order() -> None:
+    for done, text in [
         (Execution(), "(no output)"),
         (Execution(result="42"), "42"),
         (Execution(output="a\n", result="42"), "a\nOut: 42"),
@@ -51,10 +50,8 @@ def test_code_runs_in_the_users_namespace(workspace: ShellWorkspace) -> None:
             Execution(output="half", interrupted=True),
             "half\n[interrupted by the user: what had run until then stays done]",
         ),
-    ],
-)
-def test_what_a_run_did_reads_in_order(done: Execution, text: str) -> None:
-    assert shown(done) == text
+    ]:
+        assert shown(done) == text
 
 
 def test_figures_are_named_and_shown() -> None:

@@ -258,9 +258,9 @@ def test_a_huge_list_costs_no_more_than_its_head(workspace: ShellWorkspace) -> N
         """Give."""
         return huge
 
-    began = time.perf_counter()
+    began = time.thread_time()
     text = text_of(run(give, {}, workspace))
-    assert time.perf_counter() - began < 0.5
+    assert time.thread_time() - began < 0.5
     assert "5,000,000 items" in text
 
 

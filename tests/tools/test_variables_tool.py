@@ -101,9 +101,8 @@ def test_an_empty_namespace_is_said_to_be_empty() -> None:
     assert output.blocks[0]["text"] == "The user has no variables yet."
 
 
-@pytest.mark.parametrize(
-    ("path", "expected"),
-    [
+def test_a_path_of_names_is_read() -> None:
+    for path, expected in [
         ("df", "DataFrame 2 x 3"),
         ('df["price"]', "Series f64 2 price"),
         ("df.price", "Series f64 2 price"),
@@ -121,17 +120,14 @@ def test_an_empty_namespace_is_said_to_be_empty() -> None:
         ("array[1]", "ndarray i64 3"),
         ("array[1, 2]", "int64 5"),
         ("text[:5]", "'hello'"),
-    ],
-)
-def test_a_path_of_names_is_read(path: str, expected: str) -> None:
-    CALLS.clear()
-    assert f"{path}  {expected}" in answer(path)
-    assert CALLS == []
+    ]:
+        CALLS.clear()
+        assert f"{path}  {expected}" in answer(path)
+        assert CALLS == [], path
 
 
-@pytest.mark.parametrize(
-    ("path", "message"),
-    [
+def test_what_is_unknown_or_would_run_code_is_refused_with_a_hint() -> None:
+    for path, message in [
         ("pric", "no variable `pric`; there are: "),
         ("tabel", "nearest: table"),
         ("df['prise']", "no such column; nearest: price"),
@@ -149,14 +145,12 @@ def test_a_path_of_names_is_read(path: str, expected: str) -> None:
         ("a = 1", "is not an expression"),
         ("[" * 5000, "is not an expression"),
         ("x\x00", "is not an expression"),
-    ],
-)
-def test_what_is_unknown_or_would_run_code_is_refused_with_a_hint(path: str, message: str) -> None:
-    CALLS.clear()
-    with pytest.raises(ToolFailure) as failure:
-        answer(path)
-    assert message in str(failure.value)
-    assert CALLS == []
+    ]:
+        CALLS.clear()
+        with pytest.raises(ToolFailure) as failure:
+            answer(path)
+        assert message in str(failure.value)
+        assert CALLS == [], path
 
 
 def test_the_tool_needs_no_permission_and_may_run_beside_others() -> None:

@@ -10,9 +10,8 @@ from ipyagent.kernel.output import output
 from ipyagent.ui.items import heading
 
 
-@pytest.mark.parametrize(
-    ("text", "shown"),
-    [
+def test_plain_leaves_only_what_can_be_read() -> None:
+    for text, shown in [
         ("\x1b[31mred\x1b[0m", "red"),
         ("\x1b]0;title\x07after", "after"),
         ("\x1b]8;;http://x\x1b\\link\x1b]8;;\x1b\\", "link"),
@@ -25,10 +24,8 @@ from ipyagent.ui.items import heading
         ("abc\u202edef", "abc⟨U+202E⟩def"),
         ("\u2066x\u2069", "⟨U+2066⟩x⟨U+2069⟩"),
         ("a\r\nb\rc", "a\nb\nc"),
-    ],
-)
-def test_plain_leaves_only_what_can_be_read(text: str, shown: str) -> None:
-    assert plain(text) == shown
+    ]:
+        assert plain(text) == shown
 
 
 def test_an_unfinished_escape_hides_nothing() -> None:

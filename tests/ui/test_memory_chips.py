@@ -83,20 +83,20 @@ def test_the_saved_form_has_no_button_and_no_word_of_one_without_a_door() -> Non
     assert Page(html).dangers == []
 
 
-@pytest.mark.parametrize("bad", HOSTILE)
-def test_nothing_hostile_survives_in_a_chip(bad: str) -> None:
-    recalled = Recalled(path=bad, description=bad, why=bad, age=3)
-    events: list[Event] = [
-        MemorySurfaced(memories=(recalled,), text=bad),
-        MemorySaved(path=bad, change=bad, by=bad, old=bad, revision=bad),
-        MemorySaved(path=bad, change="renamed", by=bad, old=bad),
-    ]
-    bundle = static_bundle(events, None)
-    assert Page(bundle["text/html"]).dangers == []
-    for item in fold(events):
-        assert Page(item_html(item, PANEL)).dangers == []
-    for form in bundle.values():
-        assert unseen(form) == []
+def test_nothing_hostile_survives_in_a_chip() -> None:
+    for bad in HOSTILE:
+        recalled = Recalled(path=bad, description=bad, why=bad, age=3)
+        events: list[Event] = [
+            MemorySurfaced(memories=(recalled,), text=bad),
+            MemorySaved(path=bad, change=bad, by=bad, old=bad, revision=bad),
+            MemorySaved(path=bad, change="renamed", by=bad, old=bad),
+        ]
+        bundle = static_bundle(events, None)
+        assert Page(bundle["text/html"]).dangers == [], bad
+        for item in fold(events):
+            assert Page(item_html(item, PANEL)).dangers == [], bad
+        for form in bundle.values():
+            assert unseen(form) == [], bad
 
 
 def test_a_terminal_prints_both_with_the_command() -> None:

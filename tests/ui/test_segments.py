@@ -99,14 +99,14 @@ def test_a_long_stream_is_sent_about_once() -> None:
     words = "".join(f"Paragraph {n} with **bold** words.\n\n" for n in range(1500))
     words += "```python\n" + "value = compute(1, 'two')  # three\n" * 4000 + "```\n"
     segments, browser = DeltaBuffer(time.time), Browser()
-    began = time.perf_counter()
+    began = time.thread_time()
     for at in range(0, len(words), 100):
         segments.add(Streamed(channel="text", text=words[at : at + 100]))
         browser.take(segments.drain())
     segments.add(text(words))
     browser.take(segments.drain())
     assert browser.received < 25 * len(words)
-    assert time.perf_counter() - began < 20
+    assert time.thread_time() - began < 20
     assert Page(browser.html).text.count("value = compute") == 4000
 
 
@@ -164,16 +164,16 @@ def test_the_card_has_the_danger_first_our_title_and_deny_before_a_short_always(
     assert len(text.split("Always for ", 1)[1].split("\n")[0]) <= 60
 
 
-@pytest.mark.parametrize("bad", HOSTILE)
-def test_nothing_hostile_reaches_the_page(bad: str) -> None:
-    events = hostile_turn(bad)
-    open_question = asked("open", code=bad, title=bad, tool=bad, pattern=bad, language=bad)
-    running: list[Event] = [ToolCalled(call="r", name=bad, input={"command": bad}), *streamed(bad, "tool", "r")]
-    _segments, browser = played([*streamed(bad), open_question, *running, *events[:-1]], 1)
-    for html, tail in browser.pieces.values():
-        assert Page(html).dangers == []
-        assert unseen(html + tail) == []
-    json.dumps(browser.bar).encode("utf-8")
+def test_nothing_hostile_reaches_the_page() -> None:
+    for bad in HOSTILE:
+        events = hostile_turn(bad)
+        open_question = asked("open", code=bad, title=bad, tool=bad, pattern=bad, language=bad)
+        running: list[Event] = [ToolCalled(call="r", name=bad, input={"command": bad}), *streamed(bad, "tool", "r")]
+        _segments, browser = played([*streamed(bad), open_question, *running, *events[:-1]], 1)
+        for html, tail in browser.pieces.values():
+            assert Page(html).dangers == [], bad
+            assert unseen(html + tail) == [], bad
+        json.dumps(browser.bar).encode("utf-8")
 
 
 def test_the_bar_tells_model_cost_meter_and_phase() -> None:

@@ -66,13 +66,13 @@ def hostile_turn(bad: str) -> list[Event]:
     ]
 
 
-@pytest.mark.parametrize("bad", HOSTILE)
-def test_nothing_hostile_survives_in_any_place(bad: str) -> None:
-    bundle = static_bundle(hostile_turn(bad), None)
-    assert Page(bundle["text/html"]).dangers == []
-    for form in bundle.values():
-        assert unseen(form) == []
-        form.encode("utf-8")
+def test_nothing_hostile_survives_in_any_place() -> None:
+    for bad in HOSTILE:
+        bundle = static_bundle(hostile_turn(bad), None)
+        assert Page(bundle["text/html"]).dangers == [], bad
+        for form in bundle.values():
+            assert unseen(form) == [], bad
+            form.encode("utf-8")
 
 
 def test_size_is_bounded_and_what_is_missing_is_said() -> None:

@@ -142,17 +142,17 @@ def test_without_a_pattern_always_is_not_offered_and_not_taken() -> None:
     assert "always" not in prompts[0]
 
 
-@pytest.mark.parametrize("bad", HOSTILE)
-def test_no_control_character_of_the_model_reaches_the_terminal(bad: str) -> None:
-    made, file, _ = surface()
-    made.show(ToolCalled(call="r", name=bad, input={"command": bad}))
-    for event in streamed(bad + "\n", "tool", "r"):
-        made.show(event)
-    for event in [*streamed(bad), *hostile_turn(bad)]:
-        made.show(event)
-    asyncio.run(made.ask(asked("q2", code=bad, title=bad, pattern=bad)))
-    made.close()
-    assert unseen(file.getvalue()) == []
+def test_no_control_character_of_the_model_reaches_the_terminal() -> None:
+    for bad in HOSTILE:
+        made, file, _ = surface()
+        made.show(ToolCalled(call="r", name=bad, input={"command": bad}))
+        for event in streamed(bad + "\n", "tool", "r"):
+            made.show(event)
+        for event in [*streamed(bad), *hostile_turn(bad)]:
+            made.show(event)
+        asyncio.run(made.ask(asked("q2", code=bad, title=bad, pattern=bad)))
+        made.close()
+        assert unseen(file.getvalue()) == [], bad
 
 
 def test_code_that_the_question_showed_is_not_printed_again() -> None:

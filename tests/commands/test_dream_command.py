@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -125,14 +126,14 @@ def test_a_signal_in_the_middle_leaves_the_memories_as_they_were(room: DreamRoom
     before, gate = room.content(), threading.Event()
 
     def held(body: dict[str, Any]) -> Reply:
-        assert gate.wait(20)
+        assert gate.wait(100)
         return text("Done.")
 
     room.dreams = [deleting("fact_0.md"), held]
     process = start(room, **real(room))
-    until(lambda: len(room.asked()) == 2)
+    assert until(lambda: len(room.asked()) == 2)
     process.send_signal(how)
-    out, problem = process.communicate(timeout=20)
+    out, problem = process.communicate(timeout=100)
     gate.set()
     assert room.content() == before
     if how == signal.SIGKILL:
@@ -140,6 +141,7 @@ def test_a_signal_in_the_middle_leaves_the_memories_as_they_were(room: DreamRoom
     else:
         assert process.returncode == 1
         assert out == ""
-        assert problem.startswith("ipyagent: stopped; the memories are as they were")
+        # a busy machine may take longer than the two seconds that a turn has to close
+        assert re.match("ipyagent: (stopped; the memories are as they were|the stopped turn did not close)", problem)
         assert problem.count("\n") == 1
     assert room.last == LAST

@@ -1,10 +1,14 @@
 """What people and the model see of some 90 cells with 60 libraries: each is run by the agent and plainly, in real
-kernels, and what stands in JupyterLab (live, saved and reopened) and in the notebook's HTML is compared. A library that
-is not installed is left out and named."""
+kernels, and what stands in JupyterLab (live, saved and reopened, with no network) and in the notebook's HTML is
+compared. A library that is not installed is left out and named.
+
+`python -m tests.bench outputs` prints the table. `python -m tests.bench.bench_outputs FILE [NAME …]` goes on where an
+earlier run that wrote FILE was ended, or compares these cells again."""
 
 from __future__ import annotations
 
 import html
+import json
 import os
 import re
 import subprocess
@@ -12,7 +16,7 @@ import sys
 import tempfile
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -321,8 +325,11 @@ def _rich(cell: Any) -> list[list[str]]:
 
 LOOK = """(i) => {
   const cell = document.querySelectorAll(".jp-CodeCell")[i];
+  const drawn = "svg, canvas, img, iframe, video, audio, table, .jupyter-widgets";
   return [...cell.querySelectorAll(".jp-OutputArea-output")].map((node) => [
-    node.dataset.mimeType ?? "", node.querySelector(".ipyagent") !== null, node.textContent]);
+    node.dataset.mimeType ?? "", node.querySelector(".ipyagent") !== null, node.textContent,
+    [...node.querySelectorAll(drawn)].filter((part) => part.getBoundingClientRect().width > 1)
+      .map((part) => part.localName).sort().join(" ")]);
 }"""
 ALL_THERE = "(count) => document.querySelectorAll('.jp-CodeCell').length === count"
 JUPYTER = "application/vnd.jupyter."
@@ -330,8 +337,8 @@ TEXTS = ("text/plain", f"{JUPYTER}stdout", f"{JUPYTER}stderr", f"{JUPYTER}error"
 """MIME types of what stands with its call, in the agent's own output."""
 _SILENT = re.compile(r"%\||^Out\[#\]:$|^\[?<(?:Axes|matplotlib)\b")
 """States of progress bars, a prompt, and artists beside their figure, which are silent on purpose."""
-Outputs = list[tuple[str, bool, str]]
-"""Of one cell each output's MIME type, whether it is the agent's own, and its text."""
+Outputs = list[tuple[str, bool, str, str]]
+"""Of one cell each output's MIME type, whether it is the agent's own, its text, and the elements that are drawn."""
 
 
 def on_page(names: list[str], folder: Path) -> dict[str, dict[str, str]]:
@@ -351,23 +358,18 @@ def on_page(names: list[str], folder: Path) -> dict[str, dict[str, str]]:
             for name, cells in (("plainly.ipynb", _plainly(codes)), ("agent.ipynb", _by_agent(codes))):
                 write_notebook(folder, name, cells)
                 with Page(server, folder) as page:
+                    page.page.route(re.compile(r"^https?://(?!127\.0\.0\.1[:/])"), lambda route: route.abort())
                     page.open(name)
                     for at in range(len(cells)):
                         page.run(at, timeout=120)
                     page.wait_idle()
-                    page.page.wait_for_timeout(3_000)
-                    places.setdefault("live", []).append([page.page.evaluate(LOOK, at) for at in range(len(cells))])
+                    places.setdefault("live", []).append(_drawn(page.page, len(cells)))
                     page.save()
                     page.shut_down()
                     page.page.reload()
                     page.open(name, kernel=False)
-                    until = time.monotonic() + 60
-                    while not page.page.evaluate(ALL_THERE, len(cells)):
-                        if time.monotonic() > until:
-                            raise TimeoutError("the page that was opened again does not show all cells")
-                        page.page.wait_for_timeout(200)
-                    page.page.wait_for_timeout(3_000)
-                    places.setdefault("reopened", []).append([page.page.evaluate(LOOK, at) for at in range(len(cells))])
+                    page.page.wait_for_function(ALL_THERE, arg=len(cells), timeout=60_000)
+                    places.setdefault("reopened", []).append(_drawn(page.page, len(cells)))
                 places.setdefault("nbconvert", []).append(_exported(folder / name))
         finally:
             server.stop()
@@ -375,6 +377,18 @@ def on_page(names: list[str], folder: Path) -> dict[str, dict[str, str]]:
         name: {place: _less(plainly[at], by_agent[at]) for place, (plainly, by_agent) in places.items()}
         for at, name in enumerate(names, 1)
     }
+
+
+def _drawn(page: Any, cells: int) -> list[Outputs]:
+    """What stands in the cells once nothing changes any more, after 15 s at most."""
+    seen: list[Outputs] = []
+    until = time.monotonic() + 15
+    while time.monotonic() < until:
+        page.wait_for_timeout(2_000)
+        before, seen = seen, [[tuple(each) for each in page.evaluate(LOOK, at)] for at in range(cells)]
+        if seen == before:
+            break
+    return seen
 
 
 def _exported(notebook: Path) -> list[Outputs]:
@@ -385,17 +399,17 @@ def _exported(notebook: Path) -> list[Outputs]:
         _, *outputs = re.split(r'jp-OutputArea-output[^>]* data-mime-type="', cell)
         parts = [(each.partition('"')[0], each.partition('"')[2]) for each in outputs]
         found.append(
-            [(kind, "ia-static" in part[:300], html.unescape(re.sub(r"<[^>]*>", "", part))) for kind, part in parts]
+            [(kind, "ia-static" in part[:300], html.unescape(re.sub(r"<[^>]*>", "", part)), "") for kind, part in parts]
         )
     return found
 
 
 def _less(plainly: Outputs, by_agent: Outputs) -> str:
-    """What of the plain cell the agent's cell lacks: outputs by their types, and lines of text."""
-    wanted = [kind for kind, _, _ in plainly if kind not in TEXTS]
-    there = [kind for kind, own, _ in by_agent if kind not in TEXTS and not own]
-    texts = _masked("\n".join(words for _, _, words in by_agent))
-    lines = [line.strip() for kind, _, words in plainly if kind in TEXTS[:3] for line in _masked(words).split("\n")]
+    """What of the plain cell the agent's cell lacks: outputs by their types and what they draw, and lines of text."""
+    wanted = [(kind, drawn) for kind, _, _, drawn in plainly if kind not in TEXTS]
+    there = [(kind, drawn) for kind, own, _, drawn in by_agent if kind not in TEXTS and not own]
+    texts = _masked("\n".join(words for _, _, words, _ in by_agent))
+    lines = [line.strip() for kind, _, words, _ in plainly if kind in TEXTS[:3] for line in _masked(words).split("\n")]
     missing = [line for line in lines if line and not _SILENT.search(line) and line not in texts]
     kinds = [f"{wanted} plainly, {there} by the agent"] * (wanted != there)
     return " and ".join([*kinds, *(f"no line {line!r}" for line in missing[:1])])
@@ -406,29 +420,56 @@ def _masked(words: str) -> str:
     return re.sub(r"0x[0-9a-f]+|\d+(?:\.\d+)?", "#", words)
 
 
-def rows() -> Iterator[tuple[str, str, str]]:
-    installed = [name for name, (library, _) in CELLS.items() if find_spec(library) is not None]
+# ---------------------------------------------------------------------- the table
+
+TOGETHER = 8
+"""Cells of one notebook: a page draws so many at once."""
+Row = tuple[str, str, str]
+
+
+def group(names: list[str]) -> Iterator[Row]:
+    """The rows of these cells, each run in a plain and in an agent's notebook, by nbclient and on a page."""
     with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory() as page:
-        seen = compared(installed, Path(folder))
-        less: dict[str, dict[str, str]] = {}
-        for at in range(0, len(installed), 25):  # a page shows so many at once
-            (part := Path(page) / str(at)).mkdir()
-            try:
-                less |= on_page(installed[at : at + 25], part)
-            except TimeoutError as problem:
-                less |= {name: {"on a page": f"not compared: {problem}"} for name in installed[at : at + 25]}
-    previews = dict(zip(installed, previewed([("", [CELLS[name][1] for name in installed])])[0], strict=True))
-    for name in installed:
-        kinds = ", ".join("+".join(kind.rpartition("/")[2] for kind in kinds) for kinds in seen[name].agent) or "text"
-        tokens = f"{estimate_text(seen[name].told)} tokens" + (f", {n} pictures" if (n := seen[name].pictures) else "")
+        seen = compared(names, Path(folder))
+        less = on_page(names, Path(page))
+    previews = previewed([("", [CELLS[name][1] for name in names])])[0]
+    for name, one_line in zip(names, previews, strict=True):
         one = seen[name]
+        kinds = ", ".join("+".join(kind.rpartition("/")[2] for kind in kinds) for kinds in one.agent) or "text"
+        tokens = f"{estimate_text(one.told)} tokens" + (f", {one.pictures} pictures" if one.pictures else "")
         places = {"nbclient": "" if one.plain == one.agent else f"plainly {one.plain}", **less[name]}
         missing = "; ".join(f"{place}: {what}" for place, what in places.items() if what)
-        one_line = previews[name]
         shown = f"preview {estimate_text(one_line)} tokens: {one_line[:90]}" if one_line else "no value"
         found = missing or f"as plainly: {', '.join(places)}"
         yield f"outputs: {name}", f"{kinds[:60]}; model {tokens}; {shown}", found
+
+
+def rows(kept: Path | None = None, wanted: Collection[str] = ()) -> Iterator[Row]:
+    """The table; what `kept` has is not run again unless it is `wanted`."""
+    known: dict[str, Row] = json.loads(kept.read_text()) if kept is not None and kept.exists() else {}
+    installed = [name for name, (library, _) in CELLS.items() if find_spec(library) is not None]
+    waiting = [name for name in installed if (name in wanted if wanted else name not in known)]
+    for name in (name for name in installed if name not in waiting):
+        if name in known and not wanted:
+            yield tuple(known[name])
+    for at in range(0, len(waiting), TOGETHER):
+        names = waiting[at : at + TOGETHER]
+        try:
+            made = list(group(names))
+        except Exception as problem:  # noqa: BLE001 - a kernel or a page that does not answer: the others go on
+            lines = str(problem).strip().splitlines() or [repr(problem)]
+            made = [(f"outputs: {name}", "not compared", lines[-1][:200]) for name in names]
+        else:
+            known |= dict(zip(names, made, strict=True))
+            if kept is not None:
+                kept.write_text(json.dumps(known, ensure_ascii=False, indent=1))
+        yield from made
     libraries = {CELLS[name][0] for name in installed}
     yield "outputs: libraries", f"{len(libraries)} libraries, {len(installed)} cells", "at least 35 libraries"
     for name in CELLS.keys() - set(installed):
         yield f"outputs: {name}", "not installed", ""
+
+
+if __name__ == "__main__":
+    for row in rows(Path(sys.argv[1]), sys.argv[2:]):
+        print(*row, sep=" | ", flush=True)

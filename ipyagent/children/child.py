@@ -177,9 +177,10 @@ class SubagentMainThread(MainThreadProxy):
         on_output: Callable[[str], None],
         scope: Any = None,
         begun: Callable[[], None] = lambda: None,
+        after: Callable[[], None] | None = None,
     ) -> Execution:
         with self._wanting() as go_on:
-            return await self._mains.run_code(code, on_output, scope=scope, begun=go_on)
+            return await self._mains.run_code(code, on_output, scope=scope, begun=go_on, after=after)
 
     async def call(self, function: Callable[[], Any]) -> Any:
         with self._wanting():

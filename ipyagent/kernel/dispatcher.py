@@ -204,9 +204,11 @@ class MainThreadExecutor:
         *,
         scope: AbstractContextManager[object] | None = None,
         begun: Callable[[], None] | None = None,
+        after: Callable[[], None] | None = None,
     ) -> Execution:
         """Run code in the user's namespace on the main thread; `scope` is entered there around the run (a
-        namespace of its own), `begun` called on this loop once it is no longer waiting for its turn.
+        namespace of its own), `begun` called on this loop once it is no longer waiting for its turn, `after` on the
+        main thread behind a run that was not interrupted: another call there would wait for both threads again.
 
         `on_output` is called on this loop with pieces of live text, about 25 times a second, also
         while the code blocks its thread. A piece that begins with "\\r" replaces the line that was
@@ -219,7 +221,7 @@ class MainThreadExecutor:
         raised once it has ended. Raises asyncio.CancelledError at once when the turn has stopped.
         """
         async with ONE_RUN.turn(self._ident):
-            return await self._run_code(code, on_output, scope, begun)
+            return await self._run_code(code, on_output, scope, begun, after)
 
     async def _run_code(
         self,
@@ -227,9 +229,10 @@ class MainThreadExecutor:
         on_output: Callable[[str], None],
         scope: AbstractContextManager[object] | None,
         begun: Callable[[], None] | None,
+        after: Callable[[], None] | None,
     ) -> Execution:
         log = OutputLog(self._max_chars, self._live_chars)
-        job = CodeJob(code, log, ChildProcessTracker(), scope)
+        job = CodeJob(code, log, ChildProcessTracker(), scope, after)
         await self._post(job)
         waiting = asyncio.wrap_future(job.future)
         cancelled, since = False, 0.0
@@ -313,7 +316,7 @@ class MainThreadExecutor:
             try:
                 with job.brood, job.scope or contextlib.nullcontext():
                     execution = await run
-                self._displayed(job, execution, guard)
+                self._ended(job, execution, guard)
             except BaseException as problem:  # noqa: BLE001 - the run_code that waits gets it
                 self._settle(job, None, problem)
             else:
@@ -329,7 +332,7 @@ class MainThreadExecutor:
                     execution = execute.run_sync(
                         self._shell, job.code, job.log, guard=guard, cell=self._cell_of(job), max_chars=self._max_chars
                     )
-                self._displayed(job, execution, guard)
+                self._ended(job, execution, guard)
             except BaseException as problem:  # noqa: BLE001 - as above
                 self._settle(job, None, problem)
             else:
@@ -341,11 +344,13 @@ class MainThreadExecutor:
         """The cell is the user's: what sub-agents look at stays with them."""
         return self._cell if job.scope is None else None
 
-    def _displayed(self, job: CodeJob, execution: Execution, guard: JobGuard) -> None:
+    def _ended(self, job: CodeJob, execution: Execution, guard: JobGuard) -> None:
         keep_logs_apart()  # the code may have turned logging on
         cell = self._cell_of(job)
         if cell is not None and execution.shown:
             guard.run(cell.displayed)
+        if job.after is not None and not execution.interrupted:
+            guard.run(job.after)
 
     def _serve_call(self, job: QueuedJob[Any], guard: JobGuard) -> None:
         assert isinstance(job, CallJob)
@@ -494,9 +499,10 @@ class MainThreadProxy:
         on_output: Callable[[str], None],
         scope: AbstractContextManager[object] | None = None,
         begun: Callable[[], None] = lambda: None,
+        after: Callable[[], None] | None = None,
     ) -> Execution:
         """As `MainThreadExecutor.run_code`; code that a turn's end left unbegun is run in the next turn."""
-        return await self._served(lambda main: main.run_code(code, on_output, scope=scope, begun=begun))
+        return await self._served(lambda main: main.run_code(code, on_output, scope=scope, begun=begun, after=after))
 
     async def call(self, function: Callable[[], T]) -> T:
         """As `MainThreadExecutor.call`."""

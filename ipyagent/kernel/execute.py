@@ -97,6 +97,7 @@ class Capture:
         one = sys.stdout is sys.stderr
         sys.stdout = self._tap(sys.stdout)
         sys.stderr = sys.stdout if one else self._tap(sys.stderr)
+        later(drain, [stream for stream in (sys.stdout, sys.stderr) if getattr(stream, "_should_watch", False)])
         self._set(shell, "showtraceback", self._showtraceback)
         self._set(shell, "_showtraceback", lambda etype, value, lines: self._shown.append(value))
         self._set(shell, "ask_exit", self._ask_exit)
@@ -172,8 +173,6 @@ class Capture:
         if "writelines" in attributes or isinstance(stream, io.TextIOWrapper):
             self._set(stream, "writelines", lambda lines: [write(line) for line in lines] and None)
         self._set(stream, "close", lambda: None)  # a closed stdout would stay closed for every later cell
-        if descriptor is not None:
-            self._leave.callback(drain, stream)
         return stream
 
     # ------------------------------------------------------------------ commands

@@ -45,7 +45,7 @@ class QueuedJob(Generic[T]):
 
 class CodeJob(QueuedJob[Execution]):
     """Run code; `log` takes its output, `brood` knows which child processes are its own, `scope` is entered
-    around the run on its thread."""
+    around the run on its thread, `after` called there behind a run that was not interrupted."""
 
     def __init__(
         self,
@@ -53,12 +53,14 @@ class CodeJob(QueuedJob[Execution]):
         log: OutputLog,
         brood: ChildProcessTracker,
         scope: contextlib.AbstractContextManager[object] | None = None,
+        after: Callable[[], None] | None = None,
     ) -> None:
         super().__init__()
         self.code = code
         self.log = log
         self.brood = brood
         self.scope = scope
+        self.after = after
 
 
 class CallJob(QueuedJob[T]):

@@ -12,6 +12,7 @@ import selectors
 import threading
 import time
 from collections import deque
+from collections.abc import Iterable
 from typing import Any
 
 from ipyagent.escape import SEQUENCE, plain
@@ -344,13 +345,13 @@ class Tapped(io.TextIOBase):
         """Stay open."""
 
 
-def drain(stream: Any) -> None:
-    """Let ipykernel's watcher thread read what child processes wrote: it is milliseconds behind."""
-    descriptor = getattr(stream, "_fid", None)
-    if descriptor is None:
+def drain(streams: Iterable[Any]) -> None:
+    """Let ipykernel's watcher threads read what child processes wrote: they are milliseconds behind."""
+    pipes = [pipe for stream in streams if (pipe := getattr(stream, "_fid", None)) is not None]
+    if not pipes:
         return
     deadline = time.monotonic() + 0.1
-    while time.monotonic() < deadline and readable(descriptor):
+    while time.monotonic() < deadline and any(map(readable, pipes)):
         time.sleep(0.001)
     time.sleep(0.002)
 

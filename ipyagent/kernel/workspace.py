@@ -88,17 +88,14 @@ class KernelWorkspace:
         self.streamed(text)
 
     async def run_code(self, code: str) -> Execution:
-        done = await self.main.run_code(code, self.streamed, scope=self.scope, begun=self.begun)
-        if not done.interrupted:  # a stopped turn must not wait again before the result is journalled
-            self.names.types = await self.main.call(self.types)
-        return done
+        return await self.main.run_code(code, self.streamed, scope=self.scope, begun=self.begun, after=self.look)
 
     async def on_main(self, call: Callable[[], Any]) -> Any:
         return await self.main.call(call if self.scope is None else self.scope.calling(call))
 
-    def types(self) -> dict[str, str]:
-        """Names and short types now; main thread only."""
-        return short_types(self.namespace, hidden=self.hidden)
+    def look(self) -> None:
+        """Keep names and short types as they are now; main thread only."""
+        self.names.types = short_types(self.namespace, hidden=self.hidden)
 
     def record_plan(self, steps: tuple[Step, ...]) -> None:
         self.record(PlanWritten(steps=steps, call=self.call))

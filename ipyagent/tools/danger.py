@@ -9,7 +9,7 @@ import ast
 import os
 import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -349,10 +349,11 @@ def code_danger(code: str, folder: Path, depth: int = 0) -> str:
         tree = ast.parse(manager().transform_cell(code))
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return ""
-    names = _imports(tree)
-    docs = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
-    called = {id(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
-    for node in ast.walk(tree):
+    nodes = list(ast.walk(tree))
+    names = _imports(nodes)
+    docs = {id(node.value) for node in nodes if isinstance(node, ast.Expr)}
+    called = {id(node.func) for node in nodes if isinstance(node, ast.Call)}
+    for node in nodes:
         if isinstance(node, ast.Call):
             reason = _of_call(node, names, folder, depth)
             if reason:
@@ -367,7 +368,7 @@ def code_danger(code: str, folder: Path, depth: int = 0) -> str:
             and (reason := sql_danger(node.value))
         ):
             return reason
-    return _standing(tree, names, docs, folder)
+    return _standing(nodes, names, docs, folder)
 
 
 _WRITERS = re.compile(
@@ -379,15 +380,15 @@ _WRITERS = re.compile(
 _WRITING_MODE = re.compile(r"[rbt]*[wax+][rwaxbt+]*")
 
 
-def _standing(tree: ast.AST, names: dict[str, str], docs: set[int], folder: Path) -> str:
+def _standing(nodes: list[ast.AST], names: dict[str, str], docs: set[int], folder: Path) -> str:
     """Of code that names a file which stays in force, where it writes files at all; what a call only reads does not
     count."""
-    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    calls = [node for node in nodes if isinstance(node, ast.Call)]
     writing = [call for call in calls if _writes(call, names)]
     if not writing:
         return ""
     read = {id(part) for call in calls if _reads(call, names) for part in ast.walk(call)}
-    for node in ast.walk(tree):
+    for node in nodes:
         text = _text(node)
         if text and id(node) not in docs and id(node) not in read and (reason := in_force(text, folder)):
             return reason
@@ -465,10 +466,10 @@ def _as_value(node: ast.Name | ast.Attribute, names: dict[str, str]) -> str:
     return ""
 
 
-def _imports(tree: ast.AST) -> dict[str, str]:
+def _imports(nodes: Iterable[ast.AST]) -> dict[str, str]:
     """What each imported name stands for: {"rmtree": "shutil.rmtree", "sp": "subprocess"}."""
     names: dict[str, str] = {}
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Import):
             for alias in node.names:
                 names[alias.asname or alias.name.partition(".")[0]] = alias.name if alias.asname else ""

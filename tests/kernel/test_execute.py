@@ -302,7 +302,7 @@ def test_descriptors_above_1023_can_be_waited_for() -> None:
         assert not readable(high)
         os.write(writer, b"x")
         assert readable(high, 1.0)
-        drain(type("Stream", (), {"_fid": high})())
+        drain([type("Stream", (), {"_fid": high})()])
     finally:
         for descriptor in (high, reader, writer):
             os.close(descriptor)

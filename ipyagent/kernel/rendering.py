@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from decimal import Decimal
 from typing import Any
 
 from ipyagent.kernel.html_text import MOST_HTML, markdown_of
@@ -225,7 +227,7 @@ def text_of(bundle: Mapping[str, Any], limit: int, value: Any = None, *, shown: 
         return "(a script for the page)"
     for kind, part in sorted(bundle.items(), key=lambda item: _rank(item[0])):
         if _family(value) != "estimators" and (found := _derived(kind, part, limit)) and found.strip():
-            return found
+            return found + _behind(value, found)
     empty = said is None or _family(value) in ("estimators", "plots") or _says_nothing(said)
     if empty and (facts := _facts(value)):
         return facts
@@ -286,6 +288,56 @@ def _facts(value: Any) -> str:
     if value is None or _family(value) == "displayed objects":
         return ""
     return described(value, 240)
+
+
+_NUMBER = re.compile(r"\d[\d.,'\u2009\u00a0\u202f]{0,40}")
+_NO_DIGIT = re.compile(r"\D")
+_FIGURES = 6
+"""Significant digits that are enough: a plain DataFrame shows no more."""
+_BEHIND_ROWS, _BEHIND_COLUMNS = 20, 12
+
+
+def _behind(value: Any, shown: str) -> str:
+    """Of a formatted table (a Styler, great_tables) a line with the stored numbers of those columns whose cells show
+    fewer digits; "" where none does."""
+    told = {_digits(found[0]) for found in _NUMBER.finditer(shown)}
+    enough = {digits[: _FIGURES - 1] for digits in told if len(digits) >= _FIGURES}
+    columns = []
+    try:
+        for name, values in _columns_behind(value):
+            numbers = [each for each in values if type(each) in (int, float) and math.isfinite(each)]
+            written = [str(each) if type(each) is int else f"{each:.12g}" for each in numbers]
+            figures = [_digits(f"{Decimal(text):f}") for text in written]
+            lost = [each for each in figures if each not in told]
+            if any(len(each) < _FIGURES or each[: _FIGURES - 1] not in enough for each in lost):
+                columns.append(f"{name} {', '.join(written)}")
+    except Exception:  # noqa: BLE001 - foreign objects in versions that are not known: the formatted cells are told
+        return ""
+    return f"\n[stored values behind formatted cells: {'; '.join(columns)}]" if columns else ""
+
+
+def _columns_behind(value: Any) -> Iterator[tuple[str, list[Any]]]:
+    """The first values of each column that the table shows."""
+    kind = TypeInfo(type(value))
+    if kind.is_library("great_tables", "GT"):
+        frame, names = value._tbl_data, [column.var for column in value._boxhead if column.visible]
+    elif kind.is_library("pandas.io.formats.style", "Styler"):
+        frame = value.data
+        if not frame.columns.is_unique:
+            return
+        hidden = set(value.hidden_columns)
+        names = [name for at, name in enumerate(frame.columns) if at not in hidden]
+    else:
+        return
+    for name in names[:_BEHIND_COLUMNS]:
+        values = frame[name][:_BEHIND_ROWS]
+        listed = getattr(values, "tolist", None) or getattr(values, "to_list", None) or values.to_pylist
+        yield str(name), listed()
+
+
+def _digits(number: str) -> str:
+    """The significant digits of a number as it is written."""
+    return _NO_DIGIT.sub("", number).strip("0")
 
 
 _ORDER = ("plotly", "vegalite", "vega", "text/markdown", "text/html", "text/latex", "json", "image/svg")

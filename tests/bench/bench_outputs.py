@@ -30,6 +30,7 @@ from ipyagent.journal.tokens import estimate_text
 from ipyagent.practice.replies import Reply, text, tool
 from ipyagent.practice.server import PracticeServer
 from tests.bench.bench_told import previewed
+from tests.browser.lab import PANEL, Page, Server, write_notebook
 
 SHOW = "from IPython.display import *\n"
 PLOT = "import matplotlib.pyplot as plt\n"
@@ -331,7 +332,10 @@ LOOK = """(i) => {
     [...node.querySelectorAll(drawn)].filter((part) => part.getBoundingClientRect().width > 1)
       .map((part) => part.localName).sort().join(" ")]);
 }"""
-ALL_THERE = "(count) => document.querySelectorAll('.jp-CodeCell').length === count"
+COUNT = "() => document.querySelectorAll('.jp-CodeCell').length"
+ALL_THERE = f"(count) => ({COUNT})() === count"
+DROP = f"""(i) => {{ {PANEL} p.content.activeCellIndex = i; p.content.deselectAll();
+  return app.commands.execute("notebook:delete-cell"); }}"""
 JUPYTER = "application/vnd.jupyter."
 TEXTS = ("text/plain", f"{JUPYTER}stdout", f"{JUPYTER}stderr", f"{JUPYTER}error")
 """MIME types of what stands with its call, in the agent's own output."""
@@ -344,8 +348,6 @@ Outputs = list[tuple[str, bool, str, str]]
 def on_page(names: list[str], folder: Path) -> dict[str, dict[str, str]]:
     """Where a person sees less of a cell that the agent ran, by cell and place: in JupyterLab while the notebook is
     live, when it is saved and opened again, and in the HTML of nbconvert; "" where nothing is missing."""
-    from tests.browser.lab import Page, Server, write_notebook
-
     codes = {name: CELLS[name][1] for name in names}
     places: dict[str, list[list[Outputs]]] = {}
     with PracticeServer(_replies(codes)) as model:
@@ -362,7 +364,9 @@ def on_page(names: list[str], folder: Path) -> dict[str, dict[str, str]]:
                     page.open(name)
                     for at in range(len(cells)):
                         page.run(at, timeout=120)
-                    page.wait_idle()
+                        page.wait_idle()
+                        if page.page.evaluate(COUNT) > len(cells):  # `%recall` puts a cell below its own
+                            page.page.evaluate(DROP, at + 1)
                     places.setdefault("live", []).append(_drawn(page.page, len(cells)))
                     page.save()
                     page.shut_down()

@@ -313,6 +313,20 @@ def test_html_tables_become_rows_with_spans_nesting_and_a_count_of_what_is_left_
     )
 
 
+def test_stored_values_are_told_where_formatted_cells_show_fewer_digits() -> None:
+    frame = pd.DataFrame({"sales": [1234567.891, 2.5], "share": [0.12345, 0.5], "count": [1200000, 3], "id": [7, 8]})
+    style = frame.style.format({"sales": "{:,.2f}", "share": "{:.0%}", "count": "{:,}"}).hide(["id"], axis="columns")
+
+    def said(table: Any) -> str:
+        return text_of({"text/html": table._repr_html_(), "text/plain": repr(table)}, 10_000, table) or ""
+
+    assert said(style).splitlines()[-1] == "[stored values behind formatted cells: share 0.12345, 0.5]"
+    assert "stored values" not in said(frame[["sales", "count"]].style.format({"sales": "{:.3f}"}))
+    odd = pd.DataFrame({"a": [float("nan"), 1.25e-9, float("inf")], "b": ["x", None, 3]})
+    assert said(odd.style.format({"a": "{:.1f}"})).splitlines()[-1].endswith("cells: a 1.25e-09]")
+    assert said(pd.concat([frame, frame], axis=1).style) != ""
+
+
 HOSTILE = ["<", "<a", "<!--", '<a b="', "<script>", "<td>", "<table>", "&", "</", "<a href='"]
 HOSTILE += ['<p title="a > b">x', "<td colspan=200 rowspan=200>"]
 

@@ -29,7 +29,7 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
 @pytest.hookimpl(tryfirst=True)  # before -m chooses
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if item.path.parent.name in {"whole", "notebooks"} and not item.get_closest_marker("quick"):
+        if item.path.parent.name in {"whole", "notebooks"}:
             item.add_marker(pytest.mark.slow)
 
 

@@ -370,6 +370,7 @@ SAID = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 def test_no_command_lets_a_name_or_a_text_command_the_terminal(tmp_path: Path) -> None:
     skill = f"---\nname: evil\ndescription: '{HOSTILE}'\n---\n{HOSTILE}\n"
     with PracticeServer() as server, room(tmp_path / f"p{HOSTILE}", server=server) as place:

@@ -77,6 +77,9 @@ def blocking(steps: str) -> str:
     return f"s = scripted.Scripted(ip, {steps}).button()\ns.blocking()"
 
 
+DOORS = [pytest.param(awaited, id="awaited"), pytest.param(blocking, id="blocking", marks=pytest.mark.slow)]
+
+
 def runs_sleep(process: psutil.Process) -> bool:
     try:
         return process.cmdline() == ["sleep", str(MARK)]
@@ -101,7 +104,7 @@ def is_clean(kernel: Kernel) -> bool:
     return bool(tasks == 0)
 
 
-@pytest.mark.parametrize("door", [awaited, blocking], ids=["awaited", "blocking"])
+@pytest.mark.parametrize("door", DOORS)
 @pytest.mark.parametrize("act", [act_stop, act_interrupt], ids=["stop", "interrupt"])
 @pytest.mark.parametrize("state", STATES)
 def test_every_state_ends_at_once(
@@ -346,7 +349,7 @@ while True:
 }
 
 
-@pytest.mark.parametrize("door", [awaited, blocking], ids=["awaited", "blocking"])
+@pytest.mark.parametrize("door", DOORS)
 @pytest.mark.parametrize("shape", SWALLOWING)
 def test_code_that_swallows_interrupts_is_stopped_all_the_same(
     kernel: Kernel, shape: str, door: Callable[[str], str]

@@ -70,18 +70,23 @@ CODE = {
 }
 
 
+QUICK = (
+    "orphan without an environment", "deaf to SIGTERM", "asked to end, it starts another",
+    "a line with !, setsid of a shell",
+    "a thread starts it", "double fork", "a process pool", "asyncio", "interrupts swallowed, deaf children",
+)
+"""The shapes that are hardest to find or to end; the others are slow ones."""
+
+
 def cases() -> list[object]:
-    made = [
-        pytest.param(way % line, id=f"{name}, {shape}")
-        for shape, line in SHELL.items()
-        for name, way in list(WAYS.items())[:1]
-    ]
-    made += [
-        pytest.param(way % SHELL[shape], id=f"{name}, {shape}")
-        for name, way in list(WAYS.items())[1:]
-        for shape in ("sub-shells in sub-shells", "orphan with a session of its own", "setsid of a shell")
-    ]
-    return made + [pytest.param(code, id=shape) for shape, code in CODE.items()]
+    first, *others = WAYS.items()
+    made = {shape: first[1] % line for shape, line in SHELL.items()} | CODE
+    for name, way in others:
+        for shape in ("sub-shells in sub-shells", "orphan with a session of its own", "setsid of a shell"):
+            made[f"{name}, {shape}"] = way % SHELL[shape]
+    assert set(QUICK) <= set(made)
+    slow = pytest.mark.slow
+    return [pytest.param(code, id=shape, marks=() if shape in QUICK else slow) for shape, code in made.items()]
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -3,8 +3,8 @@ user are given for it. The cases: evidence_said.jsonl, evidence_poison.jsonl, an
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -30,35 +30,37 @@ POISON = cases(HERE / "evidence_poison.jsonl")
 SHARED_POISON = cases(SHARED / "memories-poison.jsonl")
 
 
-@pytest.mark.parametrize("case", SAID, ids=lambda case: str(case["description"])[:40])
-def test_what_carries_out_the_users_words_is_said(case: dict[str, Any], tmp_path: Path) -> None:
-    kept = said_case(case, tmp_path, check=True)
-    assert (kept.refused, kept.source, kept.kind) == (False, "said", case["type"]), kept.told
-    assert kept.head.body == text_of(case).split("---\n", 2)[2], "nothing is written into the body"
-    assert kept.head.fields["said"]
-    assert (kept.head.fields["session"], kept.head.fields["turn"] > 1) == ("20261127-1-abcd", True)
+def test_what_carries_out_the_users_words_is_said(tmp_path: Path) -> None:
+    for at, case in enumerate(SAID):
+        here = tmp_path / str(at)
+        here.mkdir()
+        kept = said_case(case, here, check=True)
+        assert (kept.refused, kept.source, kept.kind) == (False, "said", case["type"]), kept.told
+        assert kept.head.body == text_of(case).split("---\n", 2)[2], "nothing is written into the body"
+        assert kept.head.fields["said"], case
+        assert (kept.head.fields["session"], kept.head.fields["turn"] > 1) == ("20261127-1-abcd", True), case
 
 
-@pytest.mark.parametrize("case", POISON, ids=lambda case: f"{case['kind']}: {case['description'][:30]}")
-def test_what_a_tool_gave_is_never_said_nor_of_the_users_types(case: dict[str, Any], tmp_path: Path) -> None:
-    kept = poison_case(case, "", case["said"], tmp_path, check=False)
-    assert kept.source in ("quoted", "inferred"), kept.told
-    assert kept.kind in ("project", case["type"] if case["type"] == "reference" else "project"), kept.told
-    assert "/memories/user" not in kept.told.split("\n")[0]
+def test_what_a_tool_gave_is_never_said_nor_of_the_users_types(tmp_path: Path) -> None:
+    for at, case in enumerate(POISON):
+        here = tmp_path / str(at)
+        here.mkdir()
+        kept = poison_case(case, "", case["said"], here, check=False)
+        assert kept.source in ("quoted", "inferred"), kept.told
+        assert kept.kind in ("project", case["type"] if case["type"] == "reference" else "project"), kept.told
+        assert "/memories/user" not in kept.told.split("\n")[0], case
 
 
 @pytest.mark.skipif(not SHARED_POISON, reason="shared/data is not here")
-@pytest.mark.parametrize("case", SHARED_POISON, ids=lambda case: str(case["description"])[:40])
-@pytest.mark.parametrize("words", [words for words, _ in UNRELATED], ids=[label for _, label in UNRELATED])
-def test_poison_stays_out_also_with_unrelated_words_of_the_user(
-    case: dict[str, Any], words: list[str], tmp_path: Path
-) -> None:
+def test_poison_stays_out_also_with_unrelated_words_of_the_user(tmp_path: Path) -> None:
     source = (SHARED / "poison-source.csv").read_text(encoding="utf-8")
-    kept = poison_case(case, source, words, tmp_path, check=False)
-    assert kept.source in ("quoted", "inferred"), kept.told
-    assert kept.kind in ("project", "reference")
+    for at, (case, (words, _)) in enumerate(itertools.product(SHARED_POISON, UNRELATED)):
+        kept = poison_case(case, source, words, tmp_path / str(at), check=False)
+        assert kept.source in ("quoted", "inferred"), kept.told
+        assert kept.kind in ("project", "reference"), kept.told
 
 
+@pytest.mark.slow
 def test_as_a_language_model_answers_the_check_the_users_words_are_said_and_no_poison_is(tmp_path: Path) -> None:
     """The answers are real ones, see ANSWERS; what the model was not asked is left out."""
     every = [said_case(case, tmp_path / f"said-{number}", checked_by_model) for number, case in enumerate(SAID)]

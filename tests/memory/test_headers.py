@@ -88,19 +88,21 @@ def test_what_is_wrong_is_told_and_the_rest_is_read(
     assert os.listdir(tmp_path) == []
 
 
-@pytest.mark.parametrize("case", CASES)
-def test_a_memory_with_any_header_is_listed_with_a_diagnostic(case: str, tmp_path: Path) -> None:
-    store = MemoryStore(tmp_path / "memory", "project")
-    store.folder.mkdir()
-    (store.folder / "odd.md").write_bytes(CASES[case][0])
-    (memory,) = store.list()
-    assert memory.name == "odd.md"
-    assert memory.problems or not CASES[case][2]
-    assert any(finding.name == "odd.md" for finding in store.index.doctor())
-    store.index.mend()
-    assert len(store.list()) == 1
-    assert [finding for finding in store.index.doctor() if finding.mendable] == []
-    assert store.delete("odd.md", by="user").change == "deleted"
+def test_a_memory_with_any_header_is_listed_with_a_diagnostic(tmp_path: Path) -> None:
+    for at, case in enumerate(CASES):
+        here = tmp_path / str(at)
+        here.mkdir()
+        store = MemoryStore(here / "memory", "project")
+        store.folder.mkdir()
+        (store.folder / "odd.md").write_bytes(CASES[case][0])
+        (memory,) = store.list()
+        assert memory.name == "odd.md", case
+        assert memory.problems or not CASES[case][2]
+        assert any(finding.name == "odd.md" for finding in store.index.doctor()), case
+        store.index.mend()
+        assert len(store.list()) == 1, case
+        assert [finding for finding in store.index.doctor() if finding.mendable] == [], case
+        assert store.delete("odd.md", by="user").change == "deleted", case
 
 
 def test_ten_megabytes_are_listed_from_their_head(tmp_path: Path) -> None:

@@ -168,9 +168,8 @@ def test_a_linked_worktree_reads_its_own_branch_and_no_folder_can_claim_to_be_on
 # ---------------------------------------------------------------------- includes
 
 
-@pytest.mark.parametrize(
-    ("text", "found"),
-    [
+def test_only_prose_includes() -> None:
+    for text, found in [
         ("See @docs/style.md.", ["docs/style.md."]),
         ("@~/a.md and @/b/c.md (@./d.md)", ["~/a.md", "/b/c.md", "./d.md)"]),
         ("with a space: @my\\ notes.md", ["my notes.md"]),
@@ -182,10 +181,8 @@ def test_a_linked_worktree_reads_its_own_branch_and_no_folder_can_claim_to_be_on
         ("text\n\n    @indented.md\n", []),
         ("<!-- @hidden.md -->\n\n[@link.md](@target.md)", []),
         ("an open fence\n```\n@a.md", []),
-    ],
-)
-def test_only_prose_includes(text: str, found: list[str]) -> None:
-    assert mentions(text) == found
+    ]:
+        assert mentions(text) == found
 
 
 def test_included_files_come_before_the_one_that_names_them(place: Place) -> None:

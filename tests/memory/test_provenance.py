@@ -47,9 +47,8 @@ def found(known: ProvenanceIndex, *pieces: str) -> list[str]:
     return [quote.words for quote in known.evidence(pieces).quotes]
 
 
-@pytest.mark.parametrize(
-    ("piece", "words"),
-    [
+def test_a_quotation_is_found_in_other_case_punctuation_and_with_slips() -> None:
+    for piece, words in [
         ("never drop rows silently", "Never drop rows, silently"),
         ("NEVER  drop “rows” silently!", "Never drop rows, silently"),
         ("Never drop rows ... tell me how many", "Never drop rows|tell me how many"),
@@ -62,11 +61,9 @@ def found(known: ProvenanceIndex, *pieces: str) -> list[str]:
         ("never drop the rows, tell me how many", "Never drop rows, silently; tell me how many"),
         ("users read it, 2.5 km at most", ""),
         ("Never drop rows; tell me how many", "Never drop rows, silently; tell me how many"),
-    ],
-)
-def test_a_quotation_is_found_in_other_case_punctuation_and_with_slips(piece: str, words: str) -> None:
-    text = "Never drop rows, silently; tell me how many. 图表一律用欧元。 naïve users don't read it, 2.5 km at most"
-    assert found(ground(said(text)), piece) == [each for each in words.split("|") if each]
+    ]:
+        text = "Never drop rows, silently; tell me how many. 图表一律用欧元。 naïve users don't read it, 2.5 km at most"
+        assert found(ground(said(text)), piece) == [each for each in words.split("|") if each]
 
 
 @pytest.mark.parametrize(
@@ -182,7 +179,7 @@ def test_events_are_taken_in_once() -> None:
     for _ in range(3):
         for event in (said("use polars"), gave(CSV)):
             known.apply(event)
-    assert repr(known) == "<Ground 1 said, 1 told>"
+    assert repr(known) == "<ProvenanceIndex 1 said, 1 told>"
 
 
 def test_sentences_sources_and_what_says_the_same() -> None:

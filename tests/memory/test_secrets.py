@@ -61,15 +61,15 @@ REST = [
 ]
 
 
-@pytest.mark.parametrize(("kind", "text"), KEYS + REST)
-def test_each_kind_of_secret_is_found_and_never_repeated(kind: str, text: str) -> None:
-    memory = f"# Access\n\nFor the nightly job: {text}\nIt runs at two."
-    found = find_secrets(memory, environ={})
-    assert found[0] == Secret(kind, 3)
-    told = refusal(found) + repr(found)
-    value = text.split()[-1].strip("'\"`;*!{}")
-    assert value not in told
-    assert "line 3" in told
+def test_each_kind_of_secret_is_found_and_never_repeated() -> None:
+    for kind, text in KEYS + REST:
+        memory = f"# Access\n\nFor the nightly job: {text}\nIt runs at two."
+        found = find_secrets(memory, environ={})
+        assert found[0] == Secret(kind, 3)
+        told = refusal(found) + repr(found)
+        value = text.split()[-1].strip("'\"`;*!{}")
+        assert value not in told, kind
+        assert "line 3" in told, kind
 
 
 @pytest.mark.parametrize(
@@ -86,9 +86,8 @@ def test_another_look_of_a_key_does_not_hide_it(text: str) -> None:
     assert find_secrets(text, environ={})
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
+def test_what_only_speaks_of_a_secret_is_let_through() -> None:
+    for line in [
         "password: required",
         "the password is stored in the vault, ask Kim",
         'password = os.environ["DB_PASSWORD"]',
@@ -107,10 +106,8 @@ def test_another_look_of_a_key_does_not_hide_it(text: str) -> None:
         "sk-learn-compatible-estimators-2024 are in use",
         "http://localhost:8888/lab and https://docs.python.org:443/3/@x",
         "password_hash: bcrypt, secret_name: prod-db-2024-credentials",
-    ],
-)
-def test_what_only_speaks_of_a_secret_is_let_through(line: str) -> None:
-    assert find_secrets(line, environ={}) == []
+    ]:
+        assert find_secrets(line, environ={}) == []
 
 
 def test_a_thousand_ordinary_lines_of_code_and_prose_raise_no_alarm() -> None:

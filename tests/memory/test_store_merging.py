@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ipyagent.memory.entries import entries, merged
 
 
-@pytest.mark.parametrize(
-    ("base", "theirs", "mine", "result"),
-    [
+def test_both_changes_are_there() -> None:
+    for base, theirs, mine, result in [
         ("- a\n", "- a\n- b\n", "- a\n- c\n", "- a\n- c\n- b\n"),
         ("- a\n- b\n", "- a\n", "- b\n", ""),
         ("- a\n- b\n", "- a\n- b\n- c\n", "- b\n", "- b\n- c\n"),
@@ -37,10 +35,8 @@ from ipyagent.memory.entries import entries, merged
             "```\n- x\n\n- y\n```\n- z\n- w\n",
             "```\n- x\n\n- y\n```\n- w\n",
         ),
-    ],
-)
-def test_both_changes_are_there(base: str, theirs: str, mine: str, result: str) -> None:
-    assert merged(base, theirs, mine) == result
+    ]:
+        assert merged(base, theirs, mine) == result
 
 
 def test_headers_are_merged_key_by_key() -> None:

@@ -80,7 +80,6 @@ def check(notebook: Any, *, restarted: bool) -> None:
     nbformat.validate(notebook)
 
 
-@pytest.mark.quick
 def test_the_demo_runs_in_a_fresh_folder_without_key_or_network(tmp_path: Path) -> None:
     began = time.monotonic()
     home = tmp_path / "home"

@@ -42,7 +42,7 @@ class Place:
         done = subprocess.run(
             [sys.executable, "-c", BOUND, *options, "-m", "IPython", "--no-banner", "--colors=NoColor",
              "--simple-prompt", str(script)],
-            cwd=self.project, env=kept, capture_output=True, timeout=120, check=False,
+            cwd=self.project, env=kept, capture_output=True, timeout=200, check=False,
         )  # fmt: skip
         return (done.stdout + done.stderr).decode("utf-8", "replace")
 
@@ -52,6 +52,7 @@ def place(tmp_path: Path) -> Place:
     return Place(tmp_path)
 
 
+@pytest.mark.slow
 def test_a_project_that_may_not_be_written_is_kept_in_the_users_folder_said_once_and_found_again(place: Place) -> None:
     (place.project / "AGENTS.md").write_text("be kind")
     place.project.chmod(0o555)
@@ -79,6 +80,7 @@ def test_a_project_that_may_not_be_written_is_kept_in_the_users_folder_said_once
     assert writable.count("could not be written when they began") == 2, "by the session and by doctor"
 
 
+@pytest.mark.slow
 def test_a_home_that_cannot_be_written_is_named_and_the_session_works(place: Place) -> None:
     place.home.chmod(0o555)
     home = place.home / "none"
@@ -103,17 +105,18 @@ def test_where_nothing_can_be_written_one_line_names_the_variable(place: Place) 
     assert "Traceback" not in said
 
 
+ASCII: dict[str, str | None] = {
+    "PYTHONDONTWRITEBYTECODE": "1", "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONIOENCODING": "ascii"
+}  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("options", "environ"),
     [
-        ((), {"PYTHONOPTIMIZE": "2"}),
-        ((), {"PYTHONDONTWRITEBYTECODE": "1", "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONIOENCODING": "ascii"}),
-        ((), {"TMPDIR": "/nonexistent"}),
-        ((), {"TMPDIR": "/proc"}),
-        ((), {"HOME": None}),
-        (("-I",), {}),
+        ((), {"PYTHONOPTIMIZE": "2", "TMPDIR": "/nonexistent", **ASCII}),
+        pytest.param(("-I",), {"HOME": None, "TMPDIR": "/proc"}, marks=pytest.mark.slow),
     ],
-    ids=["no docstrings", "ASCII", "no folder for temporary files", "one that takes none", "no HOME", "isolated"],
+    ids=["no docstrings, ASCII, no folder for temporary files", "isolated, no HOME, one that takes none"],
 )
 def test_a_session_works_and_its_help_says_what_commands_do(
     place: Place, options: tuple[str, ...], environ: dict[str, str | None]
@@ -129,6 +132,7 @@ def test_a_session_works_and_its_help_says_what_commands_do(
     assert "Traceback" not in said
 
 
+@pytest.mark.slow
 def test_an_empty_transcript_is_named(place: Place) -> None:
     place.run(WORDS)
     empty = place.project / ".ipyagent" / "sessions" / "20260101-000000-abcd"
@@ -145,6 +149,7 @@ MANY = WORDS + (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["two words\nand a line", os.fsdecode(b"not \xff text")], ids=["newline", "bytes"])
 def test_a_path_may_be_anything_that_a_path_can_be(tmp_path: Path, name: str) -> None:
     (tmp_path / name).mkdir()
@@ -161,6 +166,7 @@ def test_a_path_may_be_anything_that_a_path_can_be(tmp_path: Path, name: str) ->
     assert "not trusted" not in again
 
 
+@pytest.mark.slow
 def test_sixty_four_open_files_are_enough(place: Place) -> None:
     few = "import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))\n"
     said = place.run(few + WORDS + ASK * 3 + "%agent doctor\n")
@@ -193,6 +199,7 @@ FILL = "held = open('full', 'wb', buffering=0)\ntry:\n    while held.write(b'x' 
 EMPTY = "held.close(); import os; os.remove('full')\n"
 
 
+@pytest.mark.slow
 def test_a_full_disk_is_named_at_the_start_and_by_doctor(place: Place, small: Callable[[Path, str], None]) -> None:
     small(place.project, "64k")
     said = place.run(FILL + "%load_ext ipyagent\n%agent doctor\n" + ASK)
@@ -201,6 +208,7 @@ def test_a_full_disk_is_named_at_the_start_and_by_doctor(place: Place, small: Ca
     assert "Traceback" not in said
 
 
+@pytest.mark.slow
 def test_a_home_on_a_full_disk_is_named_and_the_session_works(place: Place, small: Callable[[Path, str], None]) -> None:
     small(place.home, "64k")
     home = f"import os; os.chdir({str(place.home)!r})\n{FILL}os.chdir({str(place.project)!r})\n"
@@ -210,6 +218,7 @@ def test_a_home_on_a_full_disk_is_named_and_the_session_works(place: Place, smal
     assert "Traceback" not in said
 
 
+@pytest.mark.slow
 def test_a_disk_that_gets_full_ends_the_turn_with_one_line_and_the_session_goes_on_once_there_is_room(
     place: Place, small: Callable[[Path, str], None]
 ) -> None:

@@ -96,6 +96,7 @@ class Agent:
         """Which cells are hidden from the agent, which pinned."""
         self.marks.notebook = notebook
         self._lookout = NotebookObserver(self.shell, self.marks)
+        self.bench.listing = self._lookout.listing
         self._thread = AgentLoop(report=self.report)
         self.mcp = McpManager(self.project, self.settings, self._thread, self.notices.append)
         self.bench.outside, self.bench.outside_now = self.mcp.offered, self.mcp.tools

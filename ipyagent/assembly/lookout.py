@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection
+from collections.abc import Sequence
 from typing import Any
 
 from ipyagent.assembly.requests import is_ours
-from ipyagent.context.reminders import EnvironmentSnapshot
+from ipyagent.context.reminders import VARIABLES, EnvironmentSnapshot, told_in, variables_block
 from ipyagent.kernel.cell_marks import CellMarks
+from ipyagent.kernel.scope import users_namespace
 from ipyagent.kernel.variables import ReportedVariables, short_types, survey
 from ipyagent.redaction import mask
 
@@ -22,6 +23,8 @@ class NotebookObserver:
         self._passed = len(self.inputs())
         self._told: ReportedVariables | None = None
         self._looked: ReportedVariables | None = None
+        self._listed: dict[str, ReportedVariables] = {}
+        """What was told in each block of `listing` since `pass_by`, oldest first."""
 
     def __repr__(self) -> str:
         return f"<NotebookObserver over {self._passed} inputs>"
@@ -30,22 +33,33 @@ class NotebookObserver:
         """The source of every cell that was run, by its number; empty in a shell without a history."""
         return self.marks.inputs()
 
-    def look(self, place: str, standing: Collection[str] | None = None) -> EnvironmentSnapshot:
+    def listing(self) -> str:
+        """All variables as a block that stands after a compaction; "" for none. As long as it stands, `look` tells what
+        has changed since."""
+        namespace, hidden = users_namespace(self._shell), self._shell.user_ns_hidden
+        text, listed = survey(namespace, None, hidden=hidden, inputs=self.inputs())
+        block = variables_block(text) if text else ""
+        self._listed.pop(block, None)
+        self._listed[block] = listed
+        return block
+
+    def look(self, place: str, standing: Sequence[str] | None = None) -> EnvironmentSnapshot:
         """Date, place (the notebook's path, "" when unknown), variables, and what the user ran but for hidden cells.
 
-        Of the variables only what is new to the model, as long as all that it was told of them is among `standing`,
-        the names that its context has lines for (None: it has no context); otherwise all of them."""
+        Of the variables only what is new to the model, as long as all that it was told of them, and that there still
+        is, stands in `standing`, the `<context>` blocks in its context (None: it has none); otherwise all of them."""
         inputs = self.inputs()
         hidden, new = self.marks.hidden_inputs(inputs), range(self._passed, len(inputs))
         cells = [
             (mask(inputs[number].strip()), mask(self.marks.error_of(number))) for number in new if number not in hidden
         ]
         hidden, told = self._shell.user_ns_hidden, self._told
-        if told is not None and (standing is None or not told.names <= set(standing)):
+        told = next((self._listed[block] for block in reversed(self._listed) if block in (standing or ())), told)
+        if told is not None and not (standing is not None and self._among(told, told_in(standing))):
             told = None
         text, self._looked = survey(self._shell.user_ns, told, hidden=hidden, inputs=inputs)
         if told is None:
-            text = f"Variables now:\n{text}" if text else "Variables now: none."
+            text = f"{VARIABLES}\n{text}" if text else f"{VARIABLES} none."
         return EnvironmentSnapshot(
             date=time.strftime("%Y-%m-%d"),
             place=place,
@@ -54,11 +68,17 @@ class NotebookObserver:
             cells=[(cell, error) for cell, error in cells if cell and not is_ours(cell)],
         )
 
+    def _among(self, told: ReportedVariables, names: set[str]) -> bool:
+        """Whether what was told of the variables that there still are is among `names`."""
+        return told.names - told.gone(self._shell.user_ns) <= names
+
     def pass_by(self) -> None:
         """What was run until now, and what was last looked at, counts as told."""
         self._passed = len(self.inputs())
         self._told = self._looked
+        self._listed.clear()
 
     def forget(self) -> None:
         """Another conversation comes: it was told nothing yet."""
         self._told = None
+        self._listed.clear()

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from ipyagent.config import IPyAgent
 from ipyagent.context.boundary import RECENT_TURNS
-from ipyagent.context.reminders import guarded
+from ipyagent.context.reminders import guarded, variables_block
 from ipyagent.errors import ToolFailure
 from ipyagent.journal.events import PlanWritten
 from ipyagent.journal.protocols import Workspace
@@ -20,6 +20,7 @@ from ipyagent.journal.tokens import estimate_text
 from ipyagent.journal.view import ContextView
 from ipyagent.kernel.notebook import Notebook
 from ipyagent.kernel.variables import summarize
+from ipyagent.loop.history import TurnRecord
 from ipyagent.nofollow import FOLDER
 from ipyagent.tools.changes import MOST_NOTEBOOK
 from ipyagent.tools.notebook_view import full_text
@@ -41,6 +42,7 @@ async def restored(
     skills: Callable[[int], Sequence[tuple[str, str]]] = lambda room: (),
     pinned: Callable[[], str] = str,
     redact: Callable[[str], str] = str,
+    variables: Callable[[], str] | None = None,
     *,
     recent: str | None = None,
     window: int = 0,
@@ -48,9 +50,10 @@ async def restored(
 ) -> list[tuple[str, str]]:
     """Name for the user and text for the model, in the order in which they go: `skills`, which are given the tokens
     that are left for them; the most recently read files, newest first, within their budgets; then the plan, unless
-    all of it is done; the cells that are `pinned`; then the variables. `redact` takes secrets out. `recent`: what
-    the newest turns said and called; a file that is not named there does not come back (None: all do). `window`: tokens
-    (0: not known, no common limit); `factor`: tokens to one of our estimates."""
+    all of it is done; the cells that are `pinned`; then the block of the `variables` (None: of the workspace's).
+    `redact` takes secrets out. `recent`: what the newest turns said and called; a file that is not named there does not
+    come back (None: all do). `window`: tokens (0: not known, no common limit); `factor`: tokens to one of our
+    estimates."""
     room = int(window / SHARE / factor) if window else settings.restore_tokens + settings.restore_files * 10_000
     last: list[tuple[str, str]] = []
     if plan is not None and any(step.state != "done" for step in plan.steps):
@@ -59,22 +62,31 @@ async def restored(
     pins = await workspace.on_main(pinned)
     if pins:
         last.append(("pinned cells", redact(pins)))
-    variables = await workspace.on_main(lambda: summarize(workspace.namespace, hidden=workspace.hidden))
-    if variables:
-        last.append(("variables", f"<context>\nVariables now:\n{guarded(variables)}\n</context>"))
+    if block := await workspace.on_main(variables or (lambda: _variables(workspace))):
+        last.append(("variables", block))
     last, room = _within(last, room)
     first, room = _within(skills(room), room)
     files, _ = _within(_files(workspace, settings, redact, room, recent), min(room, settings.restore_tokens))
     return [*first, *files, *last]
 
 
-def recent_words(view: ContextView, starts: Sequence[int]) -> str:
-    """What the user said and what was called in the newest turns, which begin at the events `starts`."""
-    since = starts[-RECENT_TURNS:][0] if starts else 0
-    blocks = [block for _, block, source in view.placed() if source >= since]
+def _variables(workspace: Workspace) -> str:
+    text = summarize(workspace.namespace, hidden=workspace.hidden)
+    return variables_block(text) if text else ""
+
+
+def recent_words(view: ContextView, turns: Sequence[TurnRecord]) -> str:
+    """What the user said, and what was called and answered, in the newest turns. What a compaction has put back there,
+    and what its summary tells, are no words of now."""
+    recent = turns[-RECENT_TURNS:]
+    since, replaced = recent[0].first if recent else 0, view.replacements
+    blocks = [
+        block for role, block, source in view.placed()
+        if source >= since and role == "assistant" and source not in replaced
+    ]  # fmt: skip
     said = [str(block["text"]) for block in blocks if block["type"] == "text"]
     called = [json.dumps(block["input"], ensure_ascii=False) for block in blocks if block["type"] == "tool_use"]
-    return "\n".join([*said, *called])
+    return "\n".join([*(turn.text for turn in recent), *said, *called])
 
 
 def _within(found: Sequence[tuple[str, str]], room: int) -> tuple[list[tuple[str, str]], int]:
@@ -93,7 +105,7 @@ def _files(
     """The files that were read last, newest first."""
     found: list[tuple[str, str]] = []
     paths = [path for path in reversed(workspace.read_stamps) if FOLDER not in path.parts]
-    paths = [path for path in paths if recent is None or path.name in recent]
+    paths = [path for path in paths if recent is None or _is_named(path.name, recent)]
     for path in paths[: settings.restore_files]:
         if path.suffix.lower() in TABLES:
             text = redact(_table_head(path))
@@ -104,6 +116,17 @@ def _files(
             opening = f'<file path="{guarded(name)}" text="{FROM_A_FILE}">'
             found.append((f"file {name}", f"{opening}\n{guarded(text)}\n</file>"))
     return found
+
+
+def _is_named(name: str, words: str) -> bool:
+    """Whether a file's whole name stands in the words."""
+    at = words.find(name)
+    while at >= 0:
+        around = words[at - 1 : at], words[at + len(name) : at + len(name) + 1]
+        if not any(char.isalnum() or char in "_-" for char in around if char):
+            return True
+        at = words.find(name, at + 1)
+    return False
 
 
 def _table_head(path: Path) -> str:

@@ -35,6 +35,7 @@ from ipyagent.journal.protocols import Tool, Workspace
 from ipyagent.journal.stored import FOLDER as RESULTS
 from ipyagent.kernel.cell_marks import PIN, CellMarks
 from ipyagent.kernel.dispatcher import MainThreadExecutor
+from ipyagent.kernel.scope import users_namespace
 from ipyagent.kernel.workspace import BACKUPS, KernelWorkspace, LiveObjects, Names
 from ipyagent.loop.budget import Spending
 from ipyagent.loop.keeping import place_of
@@ -72,6 +73,8 @@ class SessionSetup:
         self.names = Names()
         self.marks: CellMarks | None = None
         """Which cells are hidden or pinned."""
+        self.listing: Callable[[], str] | None = None
+        """The block that lists all variables, see `NotebookObserver.listing`."""
         self.redactor = Redactor(lambda: settings.redact_secrets, toolbox.notice, own_keys)
         """Takes secrets out of what the model is to get."""
         self.head = SystemPromptBuilder(project, settings, self.memories, toolbox.notice, self.skills, self.redactor)
@@ -158,7 +161,8 @@ class SessionSetup:
             lambda room: restorable(self.skills, session.history.skills, room),
             self.pins,
             session.redact,
-            recent=recent_words(session.view, [turn.first for turn in session.history.turns]),
+            self.listing if workspace.namespace is users_namespace(self.shell) else None,
+            recent=recent_words(session.view, session.history.turns),
             window=window,
             factor=session.view.calibration.factor,
         )

@@ -17,7 +17,7 @@ import msgspec
 
 from ipyagent.context.archive import left_ranges
 from ipyagent.context.ranges import Range
-from ipyagent.context.reminders import guarded
+from ipyagent.context.reminders import guarded, without_told
 from ipyagent.context.store_results import text_of
 from ipyagent.context.thresholds import notes_limit
 from ipyagent.errors import CompactionFailed
@@ -258,12 +258,15 @@ async def boundary(
     names = ["the newest results"] if fresh else []
     if gone.tail:
         room = (now.state.auto_mark - after) // 2  # the other half is for the work that goes on
+        back: list[str] = []
         for name, text in await now.restore():
             tokens = _scaled(now, estimate_block(text_block(text)))
             if text.strip() and tokens <= room:
                 room -= tokens
                 names.append(name)
-                blocks.append(text_block(text))
+                back.append(text)
+        blocks[span[0] : span[1]] = without_told(blocks[span[0] : span[1]], back)
+        blocks += map(text_block, back)
         blocks += newest_picture(now, gone.blocks, kept)
     facts = {"trigger": now.trigger, "method": method, "tokens_before": before, "tokens_after": after}
     blocks += [text_block(text) for text in await now.hook("post_compact", facts) if text.strip()]

@@ -17,6 +17,7 @@ from ipyagent.context.boundary import newest_picture, room_to_say, said_in
 from ipyagent.context.notes_file import NOTES, STANDS, Notes, NotesToolPolicy, read_notes
 from ipyagent.context.policy import LOW_SHARE
 from ipyagent.context.ranges import Range
+from ipyagent.context.reminders import is_context, told_in, without_told
 from ipyagent.context.store_results import text_of
 from ipyagent.context.thresholds import near_threshold, notes_limit
 from ipyagent.errors import AgentError
@@ -136,9 +137,14 @@ class NotesLayer:
         blocks += said
         after += round(sum(map(estimate_block, said)) * now.view.calibration.factor)
         names: list[str] = []
+        tail = [str(block["text"]) for _, block, _ in placed[cut:] if is_context(block)]
         for name, words in await now.restore():
             if _stands(placed[cut:], words):
                 continue
+            untold = str(without_told([text_block(words)], tail)[0]["text"])  # what stays tells the others anew
+            if untold != words and not told_in([untold]):
+                continue
+            words = untold
             size = round(estimate_text(words) * now.view.calibration.factor)
             if after + size <= min(before, now.state.auto_mark) // 2:
                 after += size

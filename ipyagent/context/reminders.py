@@ -7,17 +7,19 @@ where this is, what is in the namespace, what the user ran since, what a restart
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
+from ipyagent.journal.admission import text_block
 from ipyagent.journal.events import Block, MemorySaved
 
 CELL_CHARS = 600
 CELLS_CHARS = 2_000
 GONE_NAMES = 40
 MOST_MEMORIES = 20
+VARIABLES = "Variables now:"
 RUN = "Run by the user since the last request:"
 LEFT_OUT = " (lines that later ones replace were left out)"
 ALL = "\0all"
@@ -105,16 +107,35 @@ def _memories(changes: Sequence[MemorySaved]) -> str:
     return ", ".join(" ".join(each.split()) for each in told) + left
 
 
-def standing(messages: Sequence[Mapping[str, Any]]) -> set[str]:
-    """The variables that `<context>` blocks in these messages have lines for."""
-    found: set[str] = set()
-    for message in messages:
-        if message["role"] != "user":
-            continue
-        for block in message["content"]:
-            if block["type"] == "text" and block["text"].startswith("<context>\n"):
-                found |= _told_in(block["text"])
-    return found
+def standing(messages: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The `<context>` blocks in these messages."""
+    return [
+        block["text"]
+        for message in messages if message["role"] == "user"
+        for block in message["content"] if is_context(block)
+    ]  # fmt: skip
+
+
+def is_context(block: Block) -> bool:
+    """Whether a block tells what is so in the kernel."""
+    return block["type"] == "text" and str(block["text"]).startswith("<context>\n")
+
+
+def told_in(contexts: Iterable[str]) -> set[str]:
+    """The variables that `<context>` blocks have lines for."""
+    return set().union(*map(_told_in, contexts))
+
+
+def variables_block(text: str) -> str:
+    """A `<context>` block that lists all variables."""
+    return f"<context>\n{VARIABLES}\n{guarded(text)}\n</context>"
+
+
+def without_told(blocks: Sequence[Block], later: Iterable[str]) -> list[Block]:
+    """The blocks, without the lines of variables which the texts `later` tell anew."""
+    contexts = [(at, str(block["text"])) for at, block in enumerate(blocks) if is_context(block)]
+    made = dict(without_outdated([*contexts, *((-1, text) for text in later if text.startswith("<context>\n"))]))
+    return [text_block(made[at]) if at in made else block for at, block in enumerate(blocks)]
 
 
 def without_outdated(blocks: Sequence[tuple[int, str]]) -> list[tuple[int, str]]:
@@ -125,11 +146,11 @@ def without_outdated(blocks: Sequence[tuple[int, str]]) -> list[tuple[int, str]]
     for event, text in reversed(blocks):
         lines = text.split("\n")
         names = [_subject(line) for line in lines[: lines.index(RUN) if RUN in lines else None]]
-        whole = "Variables now:" in lines
+        whole = VARIABLES in lines
         dropped = {at for at, name in enumerate(names) if name and (name in later or ALL in later)}
         if dropped:
             kept = [line for at, line in enumerate(lines) if at not in dropped]
-            place = next((at for at, line in enumerate(kept) if line == "Variables now:"), min(dropped) - 1)
+            place = next((at for at, line in enumerate(kept) if line == VARIABLES), min(dropped) - 1)
             kept[place] += LEFT_OUT if kept[place].endswith(":") else f"\n{LEFT_OUT.strip()}"
             made.append((event, "\n".join(kept)))
         later |= {name for name in names if name} | ({ALL} if whole else set())
@@ -150,7 +171,7 @@ def _told_in(text: str) -> set[str]:
     for line in text.split("\n"):
         if line == RUN:
             break
-        listed = listed or line.startswith("Variables now:")
+        listed = listed or line.startswith(VARIABLES)
         if (name := _subject(line)) and (listed or _NEWS.match(line)):
             told.add(name)
     return told

@@ -253,6 +253,10 @@ class ReportedVariables(NamedTuple):
     prints: Mapping[str, object]
     names: frozenset[str]
 
+    def gone(self, namespace: Collection[str]) -> set[str]:
+        """Of `names` and others those of variables that a namespace has no more."""
+        return {_label(name) for name in self.prints if name not in namespace}
+
 
 def summarize(
     namespace: Mapping[str, Any],
@@ -299,7 +303,7 @@ def survey(
         gone = [one_line(name) for name in told.prints if name not in prints]
         last = f"gone: {_names(gone, 300)}" if gone else ""
         text, names = _listing(look, news, limit - len(last.encode()) - 1, words.__getitem__)
-        left = (told.names - {_label(name) for name in told.prints if name not in prints}) | names
+        left = (told.names - told.gone(prints)) | names
     return "\n".join(filter(None, (text, last))), ReportedVariables(prints, left)
 
 

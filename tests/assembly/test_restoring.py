@@ -8,9 +8,12 @@ from pathlib import Path
 
 import pytest
 from compact_room import CompactRoom, compact_room, plain, words
+from notes_room import notes_room
 from PIL import Image
 
+from ipyagent.context.reminders import standing
 from ipyagent.journal.events import CacheBroken, Compacted
+from ipyagent.journal.journal import TRANSCRIPT, read_events
 from ipyagent.journal.tokens import estimate_text
 from ipyagent.loop.session import Session
 from ipyagent.practice.replies import text, tool
@@ -81,6 +84,60 @@ def test_a_table_comes_back_by_its_name_and_head_and_a_file_is_no_word_of_the_us
     plan = next(block["text"] for block in made.blocks if "plan.md" in block["text"][:40])
     assert plan.startswith('<file path="plan.md" text="what the file says now; it comes from the file, the user')
     assert plan.count("</file>") == 1
+
+
+def test_what_a_compaction_put_back_or_its_summary_names_was_not_used_since(room: CompactRoom) -> None:
+    agent = room.agent()
+    (room.folder / "boxes.csv").write_text("box,kg\n1,3\n")
+    read(room, agent, "boxes.csv")
+    room.summary = text("<summary>1. Intent: weigh. 2. boxes.csv holds the boxes, lunchboxes.csv is another.</summary>")
+    assert compacted(room, agent).restored == ("file boxes.csv",)
+    room.turn(agent, "look at lunchboxes.csv", text("there is none"))
+    assert compacted(room, agent).restored == ()
+    room.turn(agent, "and boxes.csv again?", text("as before"))
+    assert compacted(room, agent).restored == ("file boxes.csv",)
+
+
+HOW = ("notes", "between turns", "as a turn begins", "within a turn", "and taken back")
+
+
+@pytest.mark.parametrize("how", HOW)
+def test_after_a_compaction_each_variable_is_told_once_as_it_is(tmp_path: Path, how: str) -> None:
+    with (notes_room if how == "notes" else compact_room)(tmp_path) as room:
+        agent = room.agent(layer_clear_results=False, window=200_000)
+        names = agent.shell.user_ns
+        names.update(rate=1.5, weights=[1, 2, 3], gone=7)
+        fill = [tool("python", {"code": f"print({words(number, 2_500)!r})"}) for number in range(20)]
+        for number in range(6 if how != "notes" else 14):
+            room.turn(agent, f"weigh {number}", fill[number], text("weighed"))
+        code = tool("python", {"code": "del gone; rate = 2.5; boxes = [4, 5]"})
+        if how == "as a turn begins":
+            room.turn(agent, "change it", fill[-1], code, text("changed"))
+            agent.settings.auto_compact_percent = 8
+            room.turn(agent, "go on", fill[-2], text("on"))
+            agent.settings.auto_compact_percent = 0
+        elif how == "within a turn":
+            room.turn(agent, "change it and make room", code, tool("compact", {}), text("changed"))
+        else:
+            room.turn(agent, "change it", fill[-1], code, text("changed"))
+            if how == "notes":
+                room.turn(agent, "go on", fill[-2], text("on"))
+            agent.compact()
+        if how == "and taken back":
+            agent.compact("--undo")
+        names["later"] = 1
+        room.turn(agent, "and now?", text("ready"))
+        assert agent.session is not None
+        events = list(read_events(agent.session.journal.folder / TRANSCRIPT))
+        assert any(isinstance(event, Compacted) for event in events)
+        told = "\n".join(standing(agent.session.view.messages))
+        newest = {name: told.count(line) for name, line in LINES.items()}
+        assert newest == dict.fromkeys(LINES, 1), told
+        assert told.count("weights  list 3") == 1
+        assert told.count("rate  1.5") == (how == "and taken back")
+
+
+LINES = {"rate": "rate  2.5", "boxes": "boxes  list", "later": "later  1"}
 
 
 def test_a_skill_comes_back_only_when_it_was_used_in_the_last_turns(room: CompactRoom) -> None:

@@ -83,6 +83,11 @@ FORMER_CALL = "mcp_call"
 OUTSIDE = "Of outside (MCP) servers: "
 MOST_FOUND = 20
 USUAL = 5
+WHOLE_CHARS = 4_000
+"""Characters of descriptions and schemas that an answer gives, the best tool's first; of the others a line each."""
+FITS = 0.5
+"""The share of the best tool's score from which on another one fits, too."""
+LINE_CHARS = 120
 NAMES_CHARS = 3_000
 """Characters of names that the description of the search lists."""
 
@@ -154,14 +159,18 @@ class ToolSearch:
             raise ToolFailure(
                 f"No tool fits {input['query']!r}. Try other words. There are: {_shown(sorted(tools)) or 'none now'}"
             )
-        most = workspace.limit("tool_output_chars") // len(found)
-        parts = [
-            f"## {tool.name}\n{tool.description}\narguments: {json.dumps(tool.input_schema, ensure_ascii=False)}"
-            for tool in found
-        ]
-        text = "\n\n".join(capped(part, max(most, 500)) for part in parts)
+        parts, lines, room = list[str](), list[str](), WHOLE_CHARS
+        for tool in found:
+            part = f"## {tool.name}\n{tool.description}\narguments: {json.dumps(tool.input_schema, ensure_ascii=False)}"
+            room -= len(part)
+            if parts and room < 0:
+                lines.append(f"- {tool.name}: {' '.join(tool.description.split()).partition('. ')[0][:LINE_CHARS]}")
+            else:
+                parts.append(capped(part, max(workspace.limit("tool_output_chars"), 500)))
+        more = [f"Search one of these by its name for its arguments:\n{chr(10).join(lines)}"] if lines else []
         head = f'Call with `{self._call}`: {{"name": "{found[0].name}", "arguments": {{…}}}}'
-        return text_output(f"{head}\n\n{text}", note=f"{len(found)} tool{'s' * (len(found) > 1)}")
+        text = "\n\n".join([head, *parts, *more])
+        return text_output(text, note=f"{len(found)} tool{'s' * (len(found) > 1)}")
 
 
 class ToolCall:
@@ -264,8 +273,12 @@ def told_of(listed: Iterable[Mapping[str, Any]]) -> set[str]:
 
 
 def search(query: str, tools: Mapping[str, Tool]) -> list[Tool]:
-    """The tools that fit, best first; names that are given exactly come first, in the order given."""
-    exact = [name for name in re.split(r"[,\s]+", query.removeprefix("select:")) if name in tools]
+    """The tools that fit about as well as the best one, best first; names that are given exactly come first, in the
+    order given, and where nothing else is asked for, alone."""
+    given = re.split(r"[,\s]+", query.removeprefix("select:").strip())
+    exact = [name for name in given if name in tools]
+    if len(exact) == len(given):
+        return [tools[name] for name in dict.fromkeys(exact)]
     words = dict.fromkeys(_words(query))
     texts = {name: (set(_words(name)), set(_words(tool.description))) for name, tool in tools.items()}
     counts = {word: sum(_has(word, named | told) for named, told in texts.values()) for word in words}
@@ -278,7 +291,8 @@ def search(query: str, tools: Mapping[str, Tool]) -> list[Tool]:
                 score += weight * (3.0 * _has(word, named) + 1.0 * _has(word, told))
         if score > 0:
             scores[name] = score
-    ranked = sorted(scores, key=lambda name: (-scores[name], name))
+    least = FITS * max(scores.values(), default=0.0)
+    ranked = sorted((name for name in scores if scores[name] >= least), key=lambda name: (-scores[name], name))
     return [tools[name] for name in dict.fromkeys([*exact, *ranked])]
 
 

@@ -11,7 +11,7 @@ from tools_workspace import ShellWorkspace
 from ipyagent import tool
 from ipyagent.errors import ToolFailure
 from ipyagent.journal.protocols import Tool
-from ipyagent.tools.catalogue import NAMES_CHARS, ToolCall, ToolSearch, search
+from ipyagent.tools.catalogue import NAMES_CHARS, ToolCall, ToolSearch, builtin_tools, search
 
 
 def made(name: str, about: str) -> Tool:
@@ -64,6 +64,20 @@ def test_a_search_gives_schemas_within_the_cap(workspace: ShellWorkspace) -> Non
     assert len(text) < 3_000
     with pytest.raises(ToolFailure, match="mcp__git__commitLog"):
         asyncio.run(found.run(found.validate({"query": "zebra"}), workspace))
+
+
+def test_an_answer_is_what_fits_and_short(workspace: ShellWorkspace) -> None:
+    ours = {name: tool for name, tool in builtin_tools().items() if getattr(tool, "deferred", "")}
+    agent = made("agent", "Have a sub-agent do a task of its own.")
+    assert [each.name for each in search("agent", {**ours, "agent": agent})] == ["agent"], "a name alone is that tool"
+    assert [each.name for each in search("show the commits", TOOLS)] == ["mcp__git__commitLog"]
+    told = f"Makes a report. {'So it is. ' * 200}"
+    long = {f"report_{number}": made(f"report_{number}", told) for number in range(5)}
+    found = ToolSearch(lambda: long, long)
+    text = str(asyncio.run(found.run(found.validate({"query": "make reports"}), workspace)).blocks[0]["text"])
+    assert len(text) < 5_000
+    assert text.count("arguments: ") == 1
+    assert "by its name for its arguments:\n- report_1: Makes a report\n- report_2: Makes" in text
 
 
 @pytest.mark.parametrize("given", [{}, {"query": ""}, {"query": 5}, {"query": "x", "limit": "many"}])

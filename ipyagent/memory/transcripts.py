@@ -10,9 +10,11 @@ import os
 import re
 import sqlite3
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from math import log
 from pathlib import Path
 
 import msgspec
@@ -52,6 +54,10 @@ LEAST_SHARE = 0.25
 """A passage that fits worse than this share of the best one is not shown to the model."""
 REDACTED = 20_000
 """Characters around the words in which secrets are looked for."""
+LEAST_FIT = 0.2
+"""What a passage counts that has next to nothing of what is asked for."""
+SEARCH = "past_sessions"
+"""The tool whose calls and results only repeat what stands elsewhere."""
 ASIDE = "-aside"
 """Ends the id of a session that nobody goes on with."""
 _ART = re.compile(r"[\u2500-\u259f]+|(?<!\S)[-=+|]{3,}(?!\S)")
@@ -88,7 +94,8 @@ class PastSessions:
     redact: Callable[[str], str] = str
 
     def passages(self, query: str) -> str:
-        """The passages that fit some words, one a line: what the user said first."""
+        """The passages that fit some words, one a line: the session that fits best first, of each what the user said
+        first."""
         folders = list(self.folders())
         current = "" if self.current is None else self.current.name
         visible = _visible_since(self.current)
@@ -102,6 +109,8 @@ class PastSessions:
             found += hits
         best = max((hit.score for hit in found), default=0.0)
         asked = content_words(query)
+        by_session = {hit.session: hit.score for hit in sorted(found, key=lambda hit: hit.score)}
+        found.sort(key=lambda hit: -by_session[hit.session])  # of each, what the user said stays first
         lines = [self._line(hit, asked, current) for hit in found if hit.score >= LEAST_SHARE * best]
         unread = [f"[not searched: {problem}]" for problem in problems[:3]]
         if not lines:
@@ -293,21 +302,54 @@ def _hits(
     width: int,
     wanted: Callable[[str, float], bool],
 ) -> Iterator[Hit]:
-    match = " OR ".join('"{}"'.format(word.replace('"', '""')) for word in asked)
+    match = " OR ".join(map(_quoted, asked))
+    fits, sessions = _fits(db, asked)
     rows = db.execute(
-        "SELECT sessions.name, passages.turn, passages.at, passages.who, passages.text, -bm25(terms) AS score "
+        "SELECT passages.id, sessions.name, passages.session, passages.turn, passages.at, passages.who, -bm25(terms) "
         "FROM terms JOIN passages ON passages.id = terms.rowid JOIN sessions ON sessions.id = passages.session "
-        "WHERE terms MATCH ? ORDER BY score DESC, passages.at DESC",
-        (match,),
+        "WHERE terms MATCH ? AND passages.who != ?",
+        (match, SEARCH),
     )
+    ranked = [
+        (score * (LEAST_FIT + fits[row]) * (LEAST_FIT + sessions[session]), at, row, name, turn, who)
+        for row, name, session, turn, at, who, score in rows
+        if users in (None, who == "user") and wanted(name, at)
+    ]
     seen: set[tuple[str, int]] = set()
-    for name, turn, at, who, text, score in rows:
-        if (name, turn) in seen or not wanted(name, at) or users not in (None, who == "user"):
+    for score, at, row, name, turn, who in sorted(ranked, reverse=True):
+        if (name, turn) in seen:
             continue
         seen.add((name, turn))
+        (text,) = db.execute("SELECT text FROM passages WHERE id = ?", (row,)).fetchone()
         yield Hit(session=name, turn=turn, at=at, who=who, excerpt=excerpt(text, asked, width), score=score)
         if len(seen) >= most:
             return
+
+
+def _fits(db: sqlite3.Connection, asked: Sequence[str]) -> tuple[dict[int, float], dict[int, float]]:
+    """Which share of what is asked for, 0-1, each passage has and each session as a whole, by their numbers: a word
+    that few sessions have counts most. A question's words stand scattered over a session."""
+    (count,) = db.execute("SELECT count(*) FROM sessions").fetchone()
+    passages, sessions, total = defaultdict[int, float](float), defaultdict[int, float](float), 0.0
+    for word in asked:
+        rows = db.execute(
+            "SELECT passages.id, passages.session FROM terms JOIN passages ON passages.id = terms.rowid "
+            "WHERE terms MATCH ? AND passages.who != ?",
+            (_quoted(word), SEARCH),
+        ).fetchall()
+        having = {session for _, session in rows}
+        weight = log(1 + count / max(1, len(having)))
+        total += weight if having else 0.0
+        for row, _ in rows:
+            passages[row] += weight
+        for session in having:
+            sessions[session] += weight
+    share = 1 / (total or 1.0)
+    return {row: share * fit for row, fit in passages.items()}, {row: share * fit for row, fit in sessions.items()}
+
+
+def _quoted(word: str) -> str:
+    return '"{}"'.format(word.replace('"', '""'))
 
 
 def excerpt(text: str, asked: Sequence[str], width: int = EXCERPT) -> str:

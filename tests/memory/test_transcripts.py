@@ -139,6 +139,35 @@ def test_a_model_gets_the_users_words_first_and_is_told_whose_words_they_are(fol
     assert past(folders, "zebra") == ["No passage has these words; try others."]
 
 
+def test_the_session_that_a_question_is_about_comes_first(tmp_path: Path) -> None:
+    """Also where other sessions have shorter passages with some of its words, or have looked for it before."""
+    heron = session(
+        tmp_path,
+        "20261101-090000-aaaa",
+        UserMessage(text="In the heron survey leave out the plots north of the weir: flooded", blocks=text("…")),
+        ToolCalled(call="c", name="python", input={"code": "nests = nests[nests.plot != 'north']"}),
+        AssistantMessage(blocks=text("Left out: 14 nests of the flooded plots. The mean clutch is 3.6 eggs now.")),
+    )
+    others = [
+        session(
+            tmp_path, f"20261102-0900{n:02}-bbbb",
+            UserMessage(text=said, blocks=text("…")), AssistantMessage(blocks=text("The mean is 3.6.")),
+        )
+        for n, said in enumerate(("the mean of the survey?", "plots of nests", "which plots did we leave out?", "eggs"))
+    ]  # fmt: skip
+    asked = "mean clutch of the heron nests after we left out flooded plots"
+    looked = session(
+        tmp_path, "20261103-090000-cccc",
+        UserMessage(text="look it up", blocks=text("…")),
+        ToolCalled(call="c", name="past_sessions", input={"query": asked}),
+        ToolReturned(call="c", name="past_sessions", blocks=text(f"the user: {asked}")),
+    )  # fmt: skip
+    _, first, second, *more = past([looked, *others, heron], asked)
+    assert "aaaa, turn 1, the user: In the heron survey" in first
+    assert "aaaa, turn 1, you: Left out" in second
+    assert not any("cccc" in line for line in more)
+
+
 def test_secrets_in_passages_are_redacted_before_they_are_cut(tmp_path: Path) -> None:
     key = "sk-ant-api03-" + "aB3dE5gH7j" * 9
     said = f"{'padding words ' * 30}the harbour key is {key} {'and more ' * 60}"

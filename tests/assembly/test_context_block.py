@@ -10,7 +10,7 @@ import pytest
 from compact_room import CompactRoom, compact_room, words
 from rooms import plain, room
 
-from ipyagent.context.reminders import standing
+from ipyagent.context.reminders import standing, told_in
 from ipyagent.practice.replies import text, tool
 from ipyagent.practice.server import PracticeServer
 
@@ -52,7 +52,7 @@ def test_variables_are_told_once_and_then_what_is_new_changed_or_gone(place: Com
     assert told == (
         "<context>\nnew: new  None\nchanged: RATE  1.07\nchanged: items  list 3 of int: [1, 2, 3]\ngone: word\n"
     )
-    assert standing(place.session(agent).view.messages) == {"RATE", "items", "word", "new"}
+    assert told_in(standing(place.session(agent).view.messages)) == {"RATE", "items", "word", "new"}
 
 
 def test_what_the_model_itself_made_is_told_by_its_lines_too(place: CompactRoom) -> None:

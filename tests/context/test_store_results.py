@@ -480,10 +480,10 @@ def test_a_full_disk_leaves_no_half_file(tmp_path: Path) -> None:
     program = """
         import resource, signal, sys
         from pathlib import Path
-        from ipyagent.context.store_results import Whole, store
+        from ipyagent.context.store_results import FullResult, store
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, 50_000))
-        whole = Whole(call="toolu_1", blocks=[{"type": "text", "text": "x" * 200_000}])
+        whole = FullResult(call="toolu_1", blocks=[{"type": "text", "text": "x" * 200_000}])
         try:
             store(whole, folder=Path(sys.argv[1]), place="s", limit=100, preview=100)
         except OSError as problem:
@@ -500,8 +500,8 @@ def test_killed_in_mid_write_there_is_no_half_file(tmp_path: Path) -> None:
     program = """
         import sys
         from pathlib import Path
-        from ipyagent.context.store_results import Whole, store
-        whole = Whole(call="toolu", blocks=[{"type": "text", "text": "x" * 8_000_000}])
+        from ipyagent.context.store_results import FullResult, store
+        whole = FullResult(call="toolu", blocks=[{"type": "text", "text": "x" * 8_000_000}])
         print("go", flush=True)
         while True:
             store(whole, folder=Path(sys.argv[1]), place="s", limit=100, preview=100)

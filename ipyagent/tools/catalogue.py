@@ -58,7 +58,7 @@ def _own() -> dict[str, Tool]:
     found: dict[str, Tool] = {}
     for module in pkgutil.iter_modules(package.__path__):
         for name, value in vars(import_module(f"{package.__name__}.{module.name}")).items():
-            if is_tool(value) and value.name == name:
+            if getattr(value, "name", None) == name and is_tool(value):  # the dear question last
                 found[name] = value
     return found
 

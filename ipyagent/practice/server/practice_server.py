@@ -18,6 +18,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from http.server import ThreadingHTTPServer
 from types import TracebackType
 from typing import Any, Self
@@ -214,6 +215,8 @@ class PracticeServer:
             return
         self._http = self._thread = None
         self.stopping.set()
+        with suppress(OSError):  # wakes the thread that listens, where a system allows it; else it looks by itself soon
+            http.socket.shutdown(socket.SHUT_RDWR)
         http.shutdown()
         http.server_close()
         for connection in list(http.connections):

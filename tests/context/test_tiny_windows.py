@@ -16,8 +16,8 @@ from ipyagent.journal.view import ContextView
 from ipyagent.practice.replies import Reply, calls, text
 from ipyagent.practice.server import PracticeServer
 
-GROUPS = 4
-"""Times 10 sessions; the first group runs always, the others in the slow run."""
+GROUPS = 2
+"""Times 7 sessions; the first group runs always, the others in the slow run."""
 TURNS = 9
 MODELS = ("practice", "claude-opus-5-5", "claude-sonnet-4-6")
 SETTINGS = {
@@ -84,7 +84,7 @@ def test_no_random_session_is_refused_anything(
     monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-ant-test")
     monkeypatch.setenv("IPYAGENT_HOME", str(tmp_path / "home"))
     decided: set[type] = set()
-    for number in range(10):
+    for number in range(7):
         dice = random.Random(seed * 100 + number)
         folder = tmp_path / str(number)
         folder.mkdir()

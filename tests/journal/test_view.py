@@ -142,7 +142,7 @@ def test_the_count_is_never_negative_and_follows_reports(events: list[Event]) ->
 
 
 @pytest.mark.slow
-@settings(max_examples=10_000, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=2_000, deadline=None, suppress_health_check=list(HealthCheck))
 @given(event_lists(longest=80))
 def test_every_prefix_equals_the_reference_deeply(events: list[Event]) -> None:
     view = ContextView()

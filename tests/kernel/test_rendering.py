@@ -337,9 +337,9 @@ def test_hostile_html_is_read_in_linear_time(piece: str) -> None:
         """The best of three, so that other work on the machine does not count."""
         best = 1e9
         for _ in range(3):
-            began = time.perf_counter()
+            began = time.process_time()
             markdown_of(piece * times)
-            best = min(best, time.perf_counter() - began)
+            best = min(best, time.process_time() - began)
         return best
 
     most = MOST_HTML // len(piece)

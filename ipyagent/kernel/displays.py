@@ -12,14 +12,13 @@ import threading
 import uuid
 from collections import deque
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from functools import partial
 from importlib import import_module
 from typing import Any, NamedTuple
 
 from ipyagent.journal.protocols import CellOutput, Image
 from ipyagent.kernel.output import OutputLog, cap, clean
-from ipyagent.kernel.rendering import is_bare, says_shown, text_of
+from ipyagent.kernel.rendering import is_bare, says_shown, text_of, widget_text
 
 # ---- Pictures fit for the model: long edge at most 1568 pixels, under 4.5 MB, a kind it can read. The API refuses
 # images over 5 MB or 8000 pixels, and one that was let in poisons every later turn.
@@ -29,6 +28,8 @@ MAX_BYTES = 4_500_000
 _HARD_BYTES = 5_000_000
 _HARD_EDGE = 8_000
 _SILENT_BACKENDS = frozenset({"agg", "cairo", "pdf", "pgf", "ps", "svg", "template"})
+_READ_BY_ALL = ("image/png", "image/jpeg")
+"""What every model that takes pictures can read; of others the first picture becomes a PNG."""
 _MAX_PIXELS = 100_000_000
 """A picture that unpacks to more is not opened: 400 MB of memory for one figure."""
 
@@ -50,12 +51,12 @@ def fit_picture(media_type: str, data: bytes | str) -> Image | None:
         import PIL.Image
     except ImportError:
         small = len(data) < _HARD_BYTES and (size is None or max(size) <= _HARD_EDGE)
-        return Image(media_type, data) if small else None
+        return Image(media_type, data) if small and media_type in _READ_BY_ALL else None
     try:
         with PIL.Image.open(io.BytesIO(data)) as picture:
             if picture.width * picture.height > _MAX_PIXELS:
                 return None
-            if max(picture.size) <= LONG_EDGE and len(data) <= MAX_BYTES:
+            if max(picture.size) <= LONG_EDGE and len(data) <= MAX_BYTES and media_type in _READ_BY_ALL:
                 return Image(media_type, data)
             edge = LONG_EDGE
             while edge >= 64:
@@ -156,6 +157,7 @@ def _png_size(data: bytes) -> tuple[int, int] | None:
 _TEXT = frozenset(("text/plain",))
 _SHOWN_BY_PANEL = _TEXT | {"text/html", "text/latex", "text/markdown", "application/json", "application/javascript"}
 """Where no cell takes what is displayed, only what is more than this (a widget, an interactive chart) is passed on."""
+_PICTURES = ("image/png", "image/jpeg", "image/gif", "image/webp")
 _WIDGET = "application/vnd.jupyter.widget-view+json"
 _EMPTY = {"text/plain": ""}
 _MAX_IMAGES = 20
@@ -202,7 +204,7 @@ class Displays:
         self._lock = threading.RLock()
         self.result: str | None = None
         self.shown = 0
-        self.told = 0  # of those, the ones whose line for the model says so
+        self._told = 0
 
     @property
     def texts(self) -> tuple[str, ...]:
@@ -214,6 +216,11 @@ class Displays:
         """Their pictures, in order."""
         return tuple(each.picture for each in self._kept if each.picture is not None)
 
+    @property
+    def told(self) -> int:
+        """Of what was shown that of which the model need not be told so: its line says it, or it was cleared."""
+        return self._told + len(self._blank)
+
     def add(
         self, data: Mapping[str, Any], metadata: Any, more: dict[str, Any], value: Any, told: Mapping[str, Any]
     ) -> None:
@@ -222,9 +229,8 @@ class Displays:
         with self._lock:
             named = str((more.get("transient") or {}).get("display_id") or "")
             said = self._record(told, named, value)
-            before = self.shown
-            self._pass_on(self._readable(data, said), metadata, more, named)
-            self._count(told, said, before)
+            if self._pass_on(self._readable(data, said), metadata, more, named):
+                self._count(told, said)
 
     def add_result(self, data: Mapping[str, Any], metadata: Any, value: Any, told: Mapping[str, Any]) -> None:
         """The value of the last expression, or one before it; `told` is its form for the model."""
@@ -233,14 +239,13 @@ class Displays:
                 self._keep("", self.result, None)
             self.result = None
             said = self._record(told, "", value, as_result=True)
-            before = self.shown
-            self._pass_on(self._readable(data, said), metadata, {}, "")
-            self._count(told, said, before)
+            if self._pass_on(self._readable(data, said), metadata, {}, ""):
+                self._count(told, said)
 
-    def _count(self, told: Mapping[str, Any], said: str | None, before: int) -> None:
+    def _count(self, told: Mapping[str, Any], said: str | None) -> None:
         """A chart's line says that it is shown; one that comes as a picture too is counted with the pictures."""
-        if self.shown > before and says_shown(said) and not {"image/png", "image/jpeg"} & told.keys():
-            self.told += 1
+        if says_shown(said) and not told.keys() & set(_PICTURES):
+            self._told += 1
 
     def add_figure(self, text: str, picture: Image | None) -> None:
         """A figure that the code left open."""
@@ -256,6 +261,7 @@ class Displays:
         with self._lock:
             self._kept.clear()
             self.result = None
+            self._told = 0
             self._free = deque(self._slots)
             if not follows:
                 self._empty()
@@ -293,9 +299,8 @@ class Displays:
                     for picture in inside.pictures:
                         self._keep("", None, picture)
                 elif widget is not None:
-                    with suppress(Exception):  # a foreign repr: what it said when it was displayed stays
-                        each = each._replace(text=cap(clean(repr(widget)), _LEAST))
-                    self._kept.append(each)
+                    now = cap(clean(widget_text(widget)), _LEAST)
+                    self._kept.append(each._replace(text=now or each.text))
                 elif not each.widget:
                     self._kept.append(each)
 
@@ -320,24 +325,25 @@ class Displays:
         bare = self._in_terminal and is_bare(str(data.get("text/plain", "")))
         return {**data, "text/plain": said} if bare and said else data
 
-    def _pass_on(self, data: Mapping[str, Any], metadata: Any, more: dict[str, Any], named: str) -> None:
+    def _pass_on(self, data: Mapping[str, Any], metadata: Any, more: dict[str, Any], named: str) -> bool:
+        """Whether it stands in the cell, in a place of its own, now."""
         cell = self._cell
         if diverted():  # at once: later the page would put it elsewhere
             self._publish(data, metadata, **more)
-            return
+            return False
         if cell is None:
             if any(kind not in _SHOWN_BY_PANEL and not kind.startswith("image/") for kind in data):
                 self._publish(data, metadata, **more)
-            return
+            return False
         if cell.text_alone:  # in turn, as a terminal shows it
             self.shown += 1
             cell.display(partial(self._publish, data, metadata, **more))
-            return
+            return True
         if not (data.keys() - _TEXT) and not (named in self._slots and more.get("update")):
-            return  # text: the call's own output has it
+            return False  # text: the call's own output has it
         if named and more.get("update"):
             cell.display(partial(self._publish, data, metadata, **more))
-            return
+            return False
         if self._free and not named:
             slot = self._free.popleft()
             self._blank.discard(slot)
@@ -349,6 +355,7 @@ class Displays:
         more = {**more, "transient": {**(more.get("transient") or {}), "display_id": slot}}
         cell.display(partial(self._publish, data, metadata, **more))
         self._empty()
+        return True
 
     def _empty(self) -> None:
         """Places that were cleared and that nothing new has taken."""
@@ -363,7 +370,7 @@ class Displays:
     def _record(self, data: Mapping[str, Any], named: str, value: Any, *, as_result: bool = False) -> str | None:
         """The text of it for the model, once it is kept."""
         picture = None
-        for media_type in ("image/png", "image/jpeg"):
+        for media_type in _PICTURES:
             raw = data.get(media_type)
             if isinstance(raw, (str, bytes)):
                 picture = fit_picture(media_type, raw)
@@ -375,7 +382,9 @@ class Displays:
         texts = {kind: part for kind, part in data.items() if not kind.startswith("image/") or "svg" in kind}
         seen = texts if picture is None else {**texts, picture.media_type: ""}
         said = text_of(seen, room, value, shown=self._cell is not None and not self._in_terminal)
-        text = cap(clean(said), room) if said is not None else None
+        if picture is None and (said is None or is_bare(said)):
+            said = next((f"(a picture, {kind})" for kind in data if kind.startswith("image/")), said)
+        text = cap(clean(said).rstrip("\n"), room) if said is not None else None
         if as_result:
             self.result = text
             if picture is not None:

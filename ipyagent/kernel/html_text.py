@@ -97,6 +97,7 @@ class _Page:
         self._line: list[str] = []
         self._tables: list[_Table] = []
         self._links: list[str] = []
+        self._instead = False  # within a player: what is said where nothing can be played
 
     def text(self) -> str:
         """All of it."""
@@ -107,6 +108,8 @@ class _Page:
 
     def words(self, text: str) -> None:
         """Text between tags."""
+        if self._instead:
+            return
         if self._tables:
             self._tables[-1].words(text)
         else:
@@ -114,6 +117,8 @@ class _Page:
 
     def open(self, name: str, attributes: str) -> None:
         """A tag opens."""
+        if self._instead and name not in ("source", "track", "a", "p", "br"):
+            self._instead = False  # the player was never closed
         if name == "table":
             self._end_line()
             self._tables.append(_Table())
@@ -139,11 +144,17 @@ class _Page:
             words = _attributes(attributes).get("alt", "")
             self.words(f"[image{f': {words}' if words else ''}]")
         elif name in ("iframe", "video", "audio", "embed"):
-            source = _attributes(attributes).get("src", "")
-            self.words(f"[{name}{f': {source[:200]}' if source and not source.startswith('data:') else ''}]")
+            self.words(f"[{name}{_source(attributes)}]")
+            self._instead = name in ("video", "audio")
+        elif name == "source" and self._instead and (source := _source(attributes)):
+            self._instead = False
+            self.words(f" [source{source}]")
+            self._instead = True
 
     def close(self, name: str) -> None:
         """A tag closes."""
+        if name in ("video", "audio"):
+            self._instead = False
         if name == "table" and self._tables:
             lines = self._tables.pop().lines()
             if self._tables:  # a table within a cell
@@ -260,6 +271,12 @@ class _Table:
 
 def _attributes(text: str) -> dict[str, str]:
     return {key.lower(): html.unescape(a or b or c) for key, a, b, c in _ATTRIBUTE.findall(text)}
+
+
+def _source(attributes: str) -> str:
+    """": " and the address that a tag names; "" for data."""
+    source = _attributes(attributes).get("src", "")
+    return f": {source[:200]}" if source and not source.startswith("data:") else ""
 
 
 def _span(attributes: Mapping[str, str], name: str) -> int:

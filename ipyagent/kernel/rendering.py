@@ -22,6 +22,8 @@ from ipyagent.kernel.variables import described
 
 LONG_MODEL = 250
 """Characters: the text form of an estimator that is longer, with every parameter that is None, gives way to a line."""
+LONG_WIDGET = 400
+"""Characters of a widget's text form that are told."""
 TEXTUAL = ("text/html", "text/markdown", "text/latex", "application/json")
 """MIME types that are asked for also where the front-end, a terminal, shows text alone."""
 _BARE = re.compile(r"\s*(?:<VegaLite\b.*|alt\.\w{0,20}Chart\(\.\.\.\)|<[^<>]{1,200}>)\s*", re.S)
@@ -218,6 +220,8 @@ def text_of(bundle: Mapping[str, Any], limit: int, value: Any = None, *, shown: 
     said = None if plain is None else str(plain)
     if told := _chart(bundle, value):
         return f"[{told[0]} shown to the user: {told[1]}]" if shown else f"[{told[0]}: {told[1]}]"
+    if said is not None and _family(value) == "widgets":
+        said = widget_text(value) or said  # ipywidgets' own text ends after 110 characters
     bare = said is None or is_bare(said)
     if said is not None and not bare and not (len(said) > LONG_MODEL and _family(value) == "estimators"):
         return unboxed(said) if shown and "text/html" in bundle else said
@@ -236,6 +240,15 @@ def text_of(bundle: Mapping[str, Any], limit: int, value: Any = None, *, shown: 
     return said
 
 
+def widget_text(widget: Any) -> str:
+    """A widget as it stands now: its text form, or where that is long (a canvas with its toolbar) a description."""
+    try:
+        said = repr(widget)
+    except Exception:  # noqa: BLE001 - a foreign repr
+        said = ""
+    return said if 0 < len(said) <= LONG_WIDGET else described(widget, 240) or said
+
+
 _CHARTS = ("plotly chart", "Vega-Lite chart", "bokeh chart", "map")
 
 
@@ -249,14 +262,15 @@ def is_bare(plain: str) -> bool:
     return bool(_BARE.fullmatch(plain[:1_000])) or _AT in plain[:1_000] or _says_nothing(plain)
 
 
-_BORDER = frozenset("┌┐└┘├┤┬┴┼─╞╡╪═╭╮╰╯━┏┓┗┛┡┩╇╈┯┷╤╧╔╗╚╝╠╣╦╩╬ ")
+_BORDER = frozenset(map(chr, range(0x2500, 0x2580))) - frozenset("│┃┆║") | {" "}
+"""Unicode's box drawing, but for what stands between cells."""
 _SIDES = "│┃║"
 _BETWEEN = re.compile("[│┆┃║]")
 
 
 def unboxed(text: str) -> str:
     """`text` with tables that are drawn with lines as rows between bars: the same cells in half the tokens."""
-    if "┌" not in text and "╭" not in text and "┏" not in text and "╔" not in text:
+    if not any(corner in text for corner in "┌╭┏╔╒╓"):
         return text
     lines = []
     for line in text.split("\n"):

@@ -73,7 +73,7 @@ def output_of(done: Execution, limit: int) -> ToolOutput:
     if done.interrupted:
         parts.append("[interrupted by the user: what had run until then stays done]")
     if not parts:
-        parts.append("[shown to the user]" if done.shown else "(no output)")
+        parts.append("[shown to the user]" if done.shown > done.told else "(no output)")
     elif done.shown > len(done.images) + done.told:
         parts.append("[shown]")
     if done.rebound:

@@ -430,6 +430,56 @@ def test_what_is_displayed_is_cleared_and_updated_as_in_a_plain_cell(
     assert stood(kernel, code) == left
 
 
+def test_what_was_cleared_is_not_told_as_shown(kernel: Kernel) -> None:
+    kernel.run(STOOD)
+
+    def said(code: str) -> str:
+        code = "from IPython.display import HTML, clear_output\n" + code
+        done = f"run_sync(ip, {code!r}, OutputLog(), cell=Taken())"
+        return str(kernel.eval(f"output_of({done}, 25_000).blocks[0]['text']"))
+
+    cleared = "display(HTML('<b>gone</b>'))\nclear_output()\n"
+    assert said(cleared + "print('left')") == "left"
+    assert said(cleared) == "(no output)"
+    assert said(cleared + "display(HTML('<b>stays</b>'))") == "stays\n[shown]"
+    chart = "get_ipython().display_pub.publish({'application/vnd.plotly.v1+json': {'data': [{'y': [1, 2]}]}})"
+    line = "[plotly chart shown to the user: scatter 2 points]"
+    assert said(cleared + chart) == said(f"{chart}\nclear_output(wait=True)\n{chart}") == line
+    assert said(f"{chart}\nclear_output(wait=True)\ndisplay(HTML('7'))") == "7\n[shown]"
+
+
+@pytest.mark.parametrize(
+    ("code", "lines"),
+    [
+        ("import io; from PIL import Image as P; f = io.BytesIO(); P.new('RGB', (9, 7)).save(f, 'GIF')\n"
+         "Image(f.getvalue(), format='gif')", "[figure 1: 9x7 png]"),
+        ("display({'image/gif': 'R0lG', 'text/plain': '<Image object>'}, raw=True)", "(a picture, image/gif)"),
+        ("HTML('<table><tr><td>a<audio controls><source src=\\'data:audio/wav;base64,A\\'>No sound.</audio>b</table>')",
+         "| a[audio]b |\n| --- |"),
+        ("HTML('<video><source src=\\'https://x.org/v.mp4\\'>Your browser does not support it.</video> end')",
+         "[video] [source: https://x.org/v.mp4] end"),
+        ("HTML('<video>never closed<div>after')", "[video]\nafter"),
+        ("told = '┏━━━┳━━━┓\\n┃ a ┃ b ┃\\n┡━━━╇━━━┩\\n│ 1 │ 2 │\\n└───┴───┘\\n'\n"
+         "display({'text/plain': told, 'text/html': '-'}, raw=True)", "| a | b |\n| 1 | 2 |"),
+        ("Latex('$x^2$\\n')", "$x^2$"),
+    ],
+)  # fmt: skip
+def test_pictures_players_and_drawn_tables_reach_the_model_in_few_words(kernel: Kernel, code: str, lines: str) -> None:
+    kernel.run(STOOD)
+    code = "from IPython.display import *\n" + code
+    told = kernel.eval(f"output_of(run_sync(ip, {code!r}, OutputLog(), cell=Taken()), 25_000).blocks[0]['text']")
+    assert "\n".join(row for row in told.split("\n") if row != "[shown]" and row[:9] != "[rebound:") == lines
+
+
+def test_a_widget_with_a_long_text_form_is_told_by_what_it_holds(kernel: Kernel) -> None:
+    long = "w.Dropdown(options=[f'option number {n}' for n in range(90)], value='option number 7')"
+    said = told_in(kernel, f"import ipywidgets as w\ndisplay({long})")
+    assert "option number 7" in said
+    assert len(said) < 300
+    assert told_in(kernel, f"import ipywidgets as w\n{long}") == said
+    assert told_in(kernel, "w.IntSlider(value=7, description='n')") == "IntSlider(value=7, description='n')"
+
+
 def test_a_user_who_wants_every_warning_gets_none_of_ours(kernel: Kernel) -> None:
     kernel.run("import warnings, ipywidgets")
     for wanted in ("always", "error", "default"):

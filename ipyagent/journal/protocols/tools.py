@@ -56,7 +56,7 @@ class Execution(msgspec.Struct, frozen=True, kw_only=True):
     shown: int = 0
     """Outputs that stand in the cell itself."""
     told: int = 0
-    """Those of them of which `displays` and `result` say so themselves: charts."""
+    """Those of which the model need not be told so: `displays` and `result` say it (charts), or they were cleared."""
 
 
 class ToolOutput(msgspec.Struct, frozen=True, kw_only=True):

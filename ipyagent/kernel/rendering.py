@@ -222,7 +222,7 @@ def text_of(bundle: Mapping[str, Any], limit: int, value: Any = None, *, shown: 
         return f"[{told[0]} shown to the user: {told[1]}]" if shown else f"[{told[0]}: {told[1]}]"
     if said is not None and _family(value) == "widgets":
         said = widget_text(value) or said  # ipywidgets' own text ends after 110 characters
-    bare = said is None or is_bare(said)
+    bare = said is None or is_bare(said) or (isinstance(value, str) and "text/html" in bundle)
     if said is not None and not bare and not (len(said) > LONG_MODEL and _family(value) == "estimators"):
         return unboxed(said) if shown and "text/html" in bundle else said
     if any(kind in bundle for kind in ("image/png", "image/jpeg")):  # the picture itself is shown

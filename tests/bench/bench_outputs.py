@@ -341,6 +341,8 @@ TEXTS = ("text/plain", f"{JUPYTER}stdout", f"{JUPYTER}stderr", f"{JUPYTER}error"
 """MIME types of what stands with its call, in the agent's own output."""
 _SILENT = re.compile(r"%\||^Out\[#\]:$|^\[?<(?:Axes|matplotlib)\b")
 """States of progress bars, a prompt, and artists beside their figure, which are silent on purpose."""
+_FRAMES = "Traceback (most recent call last)"
+"""Its frames are told without the libraries' own; the error's line is the same."""
 Outputs = list[tuple[str, bool, str, str]]
 """Of one cell each output's MIME type, whether it is the agent's own, its text, and the elements that are drawn."""
 
@@ -402,9 +404,9 @@ def _exported(notebook: Path) -> list[Outputs]:
     for cell in cells:
         _, *outputs = re.split(r'jp-OutputArea-output[^>]* data-mime-type="', cell)
         parts = [(each.partition('"')[0], each.partition('"')[2]) for each in outputs]
-        found.append(
-            [(kind, "ia-static" in part[:300], html.unescape(re.sub(r"<[^>]*>", "", part)), "") for kind, part in parts]
-        )
+        words = [html.unescape(re.sub(r"<[^>]*(?:>|$)", "", part)) for _, part in parts]
+        own = ["ia-static" in part[:300] for _, part in parts]
+        found.append([(kind, *more, "") for (kind, _), *more in zip(parts, own, words, strict=True)])
     return found
 
 
@@ -413,7 +415,9 @@ def _less(plainly: Outputs, by_agent: Outputs) -> str:
     wanted = [(kind, drawn) for kind, _, _, drawn in plainly if kind not in TEXTS]
     there = [(kind, drawn) for kind, own, _, drawn in by_agent if kind not in TEXTS and not own]
     texts = _masked("\n".join(words for _, _, words, _ in by_agent))
-    lines = [line.strip() for kind, _, words, _ in plainly if kind in TEXTS[:3] for line in _masked(words).split("\n")]
+    said = [_masked(words).rstrip().split("\n") for kind, _, words, _ in plainly if kind in TEXTS[:3]]
+    said = [lines[-1:] if any(_FRAMES in line for line in lines) else lines for lines in said]
+    lines = [line.strip() for lines in said for line in lines]
     missing = [line for line in lines if line and not _SILENT.search(line) and line not in texts]
     kinds = [f"{wanted} plainly, {there} by the agent"] * (wanted != there)
     return " and ".join([*kinds, *(f"no line {line!r}" for line in missing[:1])])

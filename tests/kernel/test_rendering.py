@@ -462,6 +462,8 @@ def test_what_was_cleared_is_not_told_as_shown(kernel: Kernel) -> None:
         ("told = '┏━━━┳━━━┓\\n┃ a ┃ b ┃\\n┡━━━╇━━━┩\\n│ 1 │ 2 │\\n└───┴───┘\\n'\n"
          "display({'text/plain': told, 'text/html': '-'}, raw=True)", "| a | b |\n| 1 | 2 |"),
         ("Latex('$x^2$\\n')", "$x^2$"),
+        ("class Page(str):\n    def _repr_html_(self): return str(self)\nPage('<table><tr><td>7</td></tr></table>')",
+         "| 7 |\n| --- |"),
     ],
 )  # fmt: skip
 def test_pictures_players_and_drawn_tables_reach_the_model_in_few_words(kernel: Kernel, code: str, lines: str) -> None:
